@@ -1,0 +1,179 @@
+"""What a dataset is to iobench: where its files are, what its samples are, three steps to one.
+
+A dataset never sees the recorder: whoever calls ``read``, ``decode`` and ``preprocess`` times
+them. See ``plugins/README.md`` for how to write one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from numpy.typing import NDArray
+
+from iobench.samples import Sample, SampleSpec
+
+__all__ = [
+    "Arrays",
+    "Dataset",
+    "Locator",
+    "Progress",
+    "PublishedStep",
+    "Raw",
+    "SampleIndex",
+    "Synthesizer",
+    "Where",
+    "no_progress",
+]
+
+Where = Any
+"""Where a sample's bytes are: any small picklable value that the dataset's ``read`` understands."""
+Raw = Sequence[Any]
+"""Bytes-like objects, as read from storage, in the order ``decode`` expects."""
+Arrays = Mapping[str, NDArray[Any]]
+Progress = Callable[[int, int], None]
+"""Called with (done, total) as long work goes on."""
+
+
+def no_progress(done: int, total: int) -> None:
+    """Show nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedStep:
+    """One training step as published: the default compute stage of a profile.
+
+    ``forward_ns`` and ``backward_ns`` are for one batch of ``batch_size``; ``exposed_io_s`` and
+    the D2.3 row (``min, mean, median, max, stdev`` of exposed I/O, seconds) stand beside ours.
+    """
+
+    forward_ns: int
+    backward_ns: int
+    batch_size: int
+    source: str
+    exposed_io_s: tuple[float, float, float, float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SampleIndex:
+    """The samples of a dataset.
+
+    Parameters
+    ----------
+    spec : SampleSpec
+        What ``preprocess`` returns for each of them.
+    where : sequence of Where
+        One entry per sample, given to ``read``.
+    splits : mapping of str to sequence of int
+        Sample numbers by split name, e.g. ``{"train": range(18)}``; may be empty.
+    coordinate : sequence of str
+        One name per sample (a date, a time step), for messages.
+    setup : mapping of str to float
+        Seconds spent once before the first sample, by what for, e.g. ``{"normalisation": 3.1}``.
+    provenance : mapping
+        JSON-ready facts about the source that a store made from it keeps: files with size and
+        mtime excluded, schema, options, normalisation.
+    """
+
+    spec: SampleSpec
+    where: Sequence[Where]
+    splits: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    coordinate: Sequence[str] = ()
+    setup: Mapping[str, float] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.where)
+
+
+@runtime_checkable
+class Locator(Protocol):
+    """Finds files by the URL they are published under."""
+
+    stand_in: bool
+    cache_dir: Path
+    """Where indexes go when the data's own folder is not writable."""
+    progress: Progress
+
+    def find(self, urls: Sequence[str]) -> list[Path | None]:
+        """Return for each URL the local file that holds it, or None."""
+        ...
+
+    def searched(self) -> str:
+        """Return where ``find`` looks, in words, for error messages."""
+        ...
+
+
+class Dataset(Protocol):
+    """What one sample is and how to get it. Picklable; deterministic.
+
+    ``files`` and ``samples`` are called once, in that order, in the main process; what they learn
+    travels to the workers inside the pickle (large arrays as paths, not values). The entry point
+    is a factory that takes the user's options as keyword arguments of type str and raises
+    ``OptionError`` or ``UnknownNameError`` for wrong ones.
+
+    Attributes
+    ----------
+    name : str
+        As given on the command line.
+    title : str
+        One line saying what it is, ``""`` for users' own files.
+    fused : tuple of str
+        Names of adjacent steps this source cannot separate, e.g. ``("read", "decode")``: the
+        first of them does the work of all and the others are not called. Empty: all separate.
+    published : PublishedStep or None
+        The published step time, if any.
+    """
+
+    name: str
+    title: str
+    fused: tuple[str, ...]
+    published: PublishedStep | None
+
+    def files(self, locator: Locator) -> list[Path]:
+        """Return the existing files the samples need, or raise MissingFileError listing all."""
+        ...
+
+    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
+        """Return the samples these files hold; raise FileFormatError rather than skip one."""
+        ...
+
+    def read(self, where: Where) -> Raw:
+        """Return the sample's bytes from storage, undecoded."""
+        ...
+
+    def decode(self, raw: Raw) -> Arrays:
+        """Return the arrays these bytes hold."""
+        ...
+
+    def preprocess(self, arrays: Arrays) -> Sample:
+        """Return the sample, as the spec says."""
+        ...
+
+
+@runtime_checkable
+class Synthesizer(Protocol):
+    """Optional second face of a dataset: writes a faithful stand-in for files not at hand."""
+
+    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
+        """Return the bytes ``synthesize`` will write."""
+        ...
+
+    def synthesize(
+        self,
+        root: Path,
+        *,
+        scale: float | None,
+        tiny: bool,
+        seed: int,
+        progress: Progress = no_progress,
+    ) -> list[Path]:
+        """Write the stand-in under ``root`` in the mirror layout and return its files.
+
+        ``scale`` is the share of samples (dates, years, files), None the profile's default; the
+        sample's own bytes stay. ``tiny`` takes the small sizes meant for tests. Same arguments,
+        same bytes.
+        """
+        ...

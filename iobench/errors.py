@@ -1,0 +1,91 @@
+"""Every error iobench raises on purpose, in one tree.
+
+Each message is one line: which file or name, what was expected, what to do. The command line
+prints it and exits 1 (75 where the work can be resumed); any other exception is a bug and keeps
+its traceback.
+
+::
+
+    IobenchError
+    ├── UnknownNameError      (LookupError)   no dataset, format or option of that name
+    ├── OptionError           (ValueError)    an option's value cannot be used
+    ├── MissingExtraError     (ImportError)   an optional library is not installed
+    ├── MissingFileError      (FileNotFoundError)  a source file is not where it was looked for
+    ├── FileFormatError       (ValueError)    a file is cut short, corrupt or of another schema
+    ├── SampleError           (ValueError)    a sample is not what the spec says
+    ├── StoreError            (ValueError)    a store is unfinished, damaged or of another plan
+    │   └── StoreClaimedError                 another process is writing this store
+    ├── StorageError          (OSError)       disk full, read-only, unreadable
+    ├── ProfileError          (ValueError)    a run directory cannot be read as a profile
+    └── WorkerError           (RuntimeError)  a loading process died or raised
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "FileFormatError",
+    "IobenchError",
+    "MissingExtraError",
+    "MissingFileError",
+    "OptionError",
+    "ProfileError",
+    "SampleError",
+    "StorageError",
+    "StoreClaimedError",
+    "StoreError",
+    "UnknownNameError",
+    "WorkerError",
+]
+
+
+class IobenchError(Exception):
+    """Base of all errors raised on purpose; ``str(error)`` is one line for the user.
+
+    ``exit_code`` is what the command line exits with: 1, or 75 where the same command resumes.
+    """
+
+    exit_code: int = 1
+
+
+class UnknownNameError(IobenchError, LookupError):
+    """No dataset, format or option has that name; the message lists the nearest ones."""
+
+
+class OptionError(IobenchError, ValueError):
+    """An option has a value that cannot be used."""
+
+
+class MissingExtraError(IobenchError, ImportError):
+    """An optional library is missing; the message is the line that installs it."""
+
+
+class MissingFileError(IobenchError, FileNotFoundError):
+    """A source file is missing; the message says where it was looked for and how to get it."""
+
+
+class FileFormatError(IobenchError, ValueError):
+    """A file is cut short, corrupt, of another format or of another schema."""
+
+
+class SampleError(IobenchError, ValueError):
+    """A sample does not have the names, shapes or dtypes its spec promises."""
+
+
+class StoreError(IobenchError, ValueError):
+    """A store is unfinished, damaged, or was made from something else than asked for."""
+
+
+class StoreClaimedError(StoreError):
+    """Another process is writing this store; the message names its host and pid."""
+
+
+class StorageError(IobenchError, OSError):
+    """The file system refused: full, read-only, or not permitted."""
+
+
+class ProfileError(IobenchError, ValueError):
+    """A run directory holds no profile, or one this version cannot read."""
+
+
+class WorkerError(IobenchError, RuntimeError):
+    """A loading process died or raised; the message names it, the sample and the reason."""

@@ -1,0 +1,82 @@
+"""Datasets and stores seen alike: samples made by a chain of named steps, each timed apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.recording import Kind
+
+if TYPE_CHECKING:
+    from iobench.datasets import Dataset, SampleIndex
+    from iobench.samples import SampleSpec
+    from iobench.stores import Store
+
+__all__ = ["Pipeline", "Step", "dataset_pipeline", "handed_on_nbytes", "store_pipeline"]
+
+STEP_KINDS = {"read": Kind.READ, "decode": Kind.DECODE, "preprocess": Kind.PREPROCESS}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of making a sample: takes what the step before returned."""
+
+    kind: Kind
+    label: str
+    run: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Everything a worker needs to make samples. Picklable.
+
+    The first step gets ``where[i]``; the last returns the sample's arrays.
+    """
+
+    spec: SampleSpec
+    where: Sequence[Any]
+    steps: tuple[Step, ...]
+
+    def __len__(self) -> int:
+        return len(self.where)
+
+
+def dataset_pipeline(dataset: Dataset, index: SampleIndex) -> Pipeline:
+    """Return the steps ``read``, ``decode``, ``preprocess`` of a dataset, fused where it says so."""
+    steps: list[Step] = []
+    fused = tuple(dataset.fused)
+    for name in ("read", "decode", "preprocess"):
+        if name in fused[1:]:
+            continue
+        run = getattr(dataset, name)
+        if fused and name == fused[0]:
+            steps.append(Step(Kind.FUSED, "+".join(fused), run))
+        else:
+            steps.append(Step(STEP_KINDS[name], "", run))
+    return Pipeline(index.spec, index.where, tuple(steps))
+
+
+def store_pipeline(store: Store) -> Pipeline:
+    """Return the steps ``read`` and ``decode`` of a store: its samples are preprocessed already."""
+    return Pipeline(
+        store.spec,
+        [store.extents(index) for index in range(len(store))],
+        (Step(Kind.READ, "", store.read), Step(Kind.DECODE, "", store.decode)),
+    )
+
+
+def handed_on_nbytes(value: Any) -> int:
+    """Return the bytes a step handed on: of its buffers or arrays; -1 where they cannot be told."""
+    items = value.values() if isinstance(value, dict) else value
+    total = 0
+    for item in items:
+        if isinstance(item, (np.ndarray, memoryview)):
+            total += item.nbytes
+        elif isinstance(item, (bytes, bytearray)):
+            total += len(item)
+        else:
+            return -1
+    return total

@@ -1,0 +1,186 @@
+"""What one training sample is: named arrays with shapes, dtypes, dimensions and units.
+
+A ``SampleSpec`` is a value: it is compared, written into manifests and checked against samples.
+Where samples come from lives in ``iobench.datasets`` and ``iobench.stores``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.errors import SampleError
+
+__all__ = ["Role", "Sample", "SampleSpec", "Variable"]
+
+Role = Literal["input", "target"]
+Sample = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One named array of a sample.
+
+    Parameters
+    ----------
+    name : str
+        Name of the array in the sample.
+    shape : tuple of int
+        Its shape without a batch dimension; ``()`` for a scalar.
+    dtype : str
+        NumPy dtype string with byte order, e.g. ``"<f4"``.
+    dims : tuple of str
+        One name per axis.
+    units : str
+        Physical units; ``"1"`` for dimensionless, ``""`` where unknown.
+    role : {"input", "target"}
+        Whether the model reads it or is trained towards it.
+    channels : tuple of str
+        Names along the first axis where it stacks several quantities, else empty.
+
+    Raises
+    ------
+    SampleError
+        If ``dims`` or ``channels`` do not fit ``shape``, or the dtype is not a fixed-size one.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    dims: tuple[str, ...]
+    units: str = ""
+    role: Role = "input"
+    channels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.dims) != len(self.shape):
+            raise SampleError(
+                f"variable {self.name!r}: {len(self.shape)} axes need {len(self.shape)} dimension "
+                f"names, got {self.dims}"
+            )
+        if self.channels and (not self.shape or len(self.channels) != self.shape[0]):
+            raise SampleError(
+                f"variable {self.name!r}: {len(self.channels)} channel names do not fit "
+                f"shape {self.shape}"
+            )
+        dtype = np.dtype(self.dtype)
+        if dtype.hasobject or dtype.kind not in "biufc":
+            raise SampleError(f"variable {self.name!r}: dtype {self.dtype} is not a number")
+        # One spelling per dtype, so that equal specs compare equal.
+        object.__setattr__(self, "dtype", dtype.newbyteorder("<").str)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array in one sample."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the variable as JSON-ready values."""
+        return {
+            "name": self.name,
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "dims": list(self.dims),
+            "units": self.units,
+            "role": self.role,
+            "channels": list(self.channels),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Variable:
+        """Return the variable that `to_dict` described."""
+        return cls(
+            name=values["name"],
+            shape=tuple(values["shape"]),
+            dtype=values["dtype"],
+            dims=tuple(values["dims"]),
+            units=values["units"],
+            role=values["role"],
+            channels=tuple(values["channels"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSpec:
+    """The arrays of one sample, in order.
+
+    Parameters
+    ----------
+    variables : tuple of Variable
+        At least one, with distinct names.
+
+    Raises
+    ------
+    SampleError
+        If there is no variable or a name occurs twice.
+    """
+
+    variables: tuple[Variable, ...]
+    _by_name: Mapping[str, Variable] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_name = {variable.name: variable for variable in self.variables}
+        if not by_name or len(by_name) != len(self.variables):
+            names = [variable.name for variable in self.variables]
+            raise SampleError(f"a sample needs variables with distinct names, got {names}")
+        object.__setattr__(self, "_by_name", by_name)
+
+    def __getitem__(self, name: str) -> Variable:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[Variable]:
+        return iter(self.variables)
+
+    def __len__(self) -> int:
+        return len(self.variables)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the arrays, in order."""
+        return tuple(self._by_name)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one sample."""
+        return sum(variable.nbytes for variable in self.variables)
+
+    def check(self, sample: Sample, *, where: str) -> None:
+        """Check that ``sample`` is what the spec says.
+
+        Parameters
+        ----------
+        sample : mapping of str to ndarray
+            The sample's arrays.
+        where : str
+            Which sample, for the message.
+
+        Raises
+        ------
+        SampleError
+            Naming the first array whose name, shape or dtype differs.
+        """
+        if set(sample) != set(self.names):
+            raise SampleError(
+                f"{where}: expected arrays {sorted(self.names)}, got {sorted(sample)}"
+            )
+        for variable in self.variables:
+            array = sample[variable.name]
+            if array.shape != variable.shape or array.dtype != np.dtype(variable.dtype):
+                raise SampleError(
+                    f"{where}: array {variable.name!r} is {array.dtype.str} {array.shape}, "
+                    f"expected {variable.dtype} {variable.shape}"
+                )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the spec as JSON-ready values."""
+        return {"variables": [variable.to_dict() for variable in self.variables]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> SampleSpec:
+        """Return the spec that `to_dict` described."""
+        return cls(tuple(Variable.from_dict(variable) for variable in values["variables"]))
