@@ -1,0 +1,83 @@
+"""The emulated compute stage: how long a training step keeps the accelerator busy."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from iobench.errors import OptionError
+from iobench.recording import Kind, wait_until_ns
+
+if TYPE_CHECKING:
+    from iobench.datasets import PublishedStep
+    from iobench.recording import Recorder
+
+__all__ = ["Compute", "parse_compute"]
+
+UNITS_NS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """What one step of the training loop takes besides waiting for data.
+
+    The consumer sleeps for it, as it would for an accelerator, and leaves the CPUs to the workers.
+    """
+
+    forward_ns: int
+    backward_ns: int
+    source: str
+
+    @property
+    def total_ns(self) -> int:
+        """Nanoseconds of one step."""
+        return self.forward_ns + self.backward_ns
+
+    def run(self, recorder: Recorder, batch: int, epoch: int) -> None:
+        """Spend one step's time and record it as ``forward`` and ``backward``."""
+        start = recorder.clock.now_ns()
+        if self.forward_ns:
+            wait_until_ns(start + self.forward_ns, clock=recorder.clock)
+            middle = recorder.clock.now_ns()
+            recorder.emit(Kind.FORWARD, start, middle, batch=batch, epoch=epoch)
+            start = middle
+        if self.backward_ns:
+            wait_until_ns(start + self.backward_ns, clock=recorder.clock)
+            end = recorder.clock.now_ns()
+            recorder.emit(Kind.BACKWARD, start, end, batch=batch, epoch=epoch)
+
+
+def parse_compute(
+    text: str, published: PublishedStep | None, *, batch_size: int, sample_nbytes: int
+) -> Compute:
+    """Return the compute stage that ``--compute`` asks for.
+
+    ``published`` is the dataset's published step, scaled with the batch size and, for samples of
+    another size (a tiny stand-in), with their bytes; ``none`` is no compute; ``25ms`` a fixed
+    time, counted as forward.
+
+    Raises
+    ------
+    OptionError
+        If the text is none of these.
+    """
+    if text == "none":
+        return Compute(0, 0, "none")
+    if text == "published":
+        if published is None:
+            return Compute(0, 0, "none published: 0 ms, give --compute 25ms to set one")
+        scale = batch_size / published.batch_size
+        source = published.source
+        if published.sample_nbytes and sample_nbytes != published.sample_nbytes:
+            scale *= sample_nbytes / published.sample_nbytes
+            source += f", scaled with the bytes of a sample to {sample_nbytes} B"
+        if batch_size != published.batch_size:
+            source += f", scaled from batch {published.batch_size} to {batch_size}"
+        return Compute(
+            round(published.forward_ns * scale), round(published.backward_ns * scale), source
+        )
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s)", text)
+    if match is None:
+        raise OptionError(f"--compute {text}: expected published, none or a time such as 25ms")
+    return Compute(round(float(match[1]) * UNITS_NS[match[2]]), 0, f"--compute {text}")

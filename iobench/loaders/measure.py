@@ -1,0 +1,119 @@
+"""The measured training loop: asks a loader for batches, computes, and records every wait.
+
+Several runs (one per format) take turns in rounds, so that whatever else the machine does hits
+all of them alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from iobench.recording import Kind, activate
+
+if TYPE_CHECKING:
+    from iobench.loaders.compute import Compute
+    from iobench.loaders.contract import Loader
+    from iobench.loaders.plan import BatchPlan
+    from iobench.recording import Recorder
+    from iobench.storage import ProcessIo
+
+__all__ = ["ROUND_BATCHES", "Run", "RunProgress", "measure"]
+
+ROUND_BATCHES: Final = 25
+"""Batches a run gets before the next run's turn, when several are interleaved."""
+RunProgress = Callable[["Run"], None]
+
+
+@dataclass(slots=True)
+class Run:
+    """One measured pipeline.
+
+    Parameters
+    ----------
+    name : str
+        Format, for progress and messages.
+    loader : Loader
+        Where batches come from.
+    plan : BatchPlan
+        Which batches, and how many.
+    recorder : Recorder
+        The consumer's, of this run.
+    compute : Compute
+        What a step takes besides the wait.
+    steady_limit_ns : int or None
+        Stop after this much steady state; None for no limit.
+    process_io : ProcessIo or None
+        Counts reads of the consumer itself, where it loads without workers.
+    n_batches, steady_ns, n_rounds : int
+        How far it has come.
+    """
+
+    name: str
+    loader: Loader
+    plan: BatchPlan
+    recorder: Recorder
+    compute: Compute
+    steady_limit_ns: int | None = None
+    process_io: ProcessIo | None = None
+    n_batches: int = 0
+    steady_ns: int = 0
+    n_rounds: int = 0
+
+
+def measure(runs: Sequence[Run], *, progress: RunProgress | None = None) -> None:
+    """Take every run to its end; several are interleaved in rounds of `ROUND_BATCHES`.
+
+    Raises
+    ------
+    IobenchError
+        Whatever a loader raises; what was recorded until then stays.
+    """
+    per_round = ROUND_BATCHES if len(runs) > 1 else None
+    going = list(runs)
+    while going:
+        for run in going:
+            _one_round(run, per_round, progress)
+        going = [run for run in going if not run.plan.finished]
+
+
+def _one_round(run: Run, n_batches: int | None, progress: RunProgress | None) -> None:
+    recorder, compute = run.recorder, run.compute
+    now_ns = recorder.clock.now_ns
+    activate(recorder)
+    consumer = recorder.string("consumer")
+    makers = [recorder.string(f"worker-{number}") for number in range(run.loader.workers)]
+    fill = max(1, run.loader.workers * run.loader.prefetch)
+    round_ns = asked_ns = now_ns()
+    batches = run.loader.batches(run.plan.take(n_batches))
+    epoch = delivered = 0
+    while (batch := next(batches, None)) is not None:
+        delivered_ns = now_ns()
+        number, epoch = batch.planned.batch, batch.planned.epoch
+        nbytes = sum(array.nbytes for array in batch.arrays.values())
+        maker = makers[batch.worker] if batch.worker >= 0 else consumer
+        recorder.emit(
+            Kind.WAIT, asked_ns, delivered_ns, nbytes, -1, number, epoch, -1, 0, maker
+        )
+        if run.process_io is not None:
+            run.process_io.emit(recorder, number, epoch)
+        compute.run(recorder, number, epoch)
+        run.n_batches += 1
+        delivered += 1
+        finished_ns = now_ns()
+        if delivered > fill:
+            run.steady_ns += finished_ns - asked_ns
+        if run.steady_limit_ns is not None and run.steady_ns >= run.steady_limit_ns:
+            run.plan.end()
+        if progress is not None:
+            progress(run)
+        asked_ns = now_ns()
+    ended_ns = now_ns()
+    recorder.emit(
+        Kind.WAIT, asked_ns, ended_ns, -1, -1, -1, epoch, -1, recorder.string("shutdown")
+    )
+    recorder.emit(
+        Kind.OTHER, round_ns, ended_ns, sample=run.n_rounds, label=recorder.string("round")
+    )
+    run.n_rounds += 1

@@ -1,0 +1,208 @@
+"""Runs the steps of a pipeline on one sample after another and records what each took.
+
+How finely is a matter of cost: spans per sample with CPU time while that costs under 1 % of the
+time measured, then without CPU time, then one summed span per batch and stage with one sample in
+N beside it (``--detail auto``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from iobench.errors import OptionError
+from iobench.loaders.pipeline import handed_on_nbytes
+from iobench.recording import Flag, Kind
+
+if TYPE_CHECKING:
+    from iobench.loaders.pipeline import Pipeline
+    from iobench.recording import Recorder
+    from iobench.samples import Sample
+
+__all__ = ["Detail", "StageTimer"]
+
+BUDGET_FRACTION = 0.01
+"""Recording may cost this share of the time it measures."""
+
+
+class Detail(Enum):
+    """What ``--detail`` asks for."""
+
+    AUTO = "auto"
+    SAMPLE = "sample"
+    BATCH = "batch"
+
+    @classmethod
+    def parse(cls, text: str) -> Detail:
+        """Return the detail of that name.
+
+        Raises
+        ------
+        OptionError
+            If there is none.
+        """
+        try:
+            return cls(text)
+        except ValueError:
+            raise OptionError(f"--detail {text}: expected auto, sample or batch") from None
+
+
+class StageTimer:
+    """Makes the samples of one batch at a time, on one thread, into a place of the caller's.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+        The steps.
+    recorder : Recorder
+        Where spans go.
+    detail : Detail
+        How finely to record.
+    unit_costs : mapping of str to int
+        ``light_ns`` and ``full_ns``: what recording one span costs.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        recorder: Recorder,
+        *,
+        detail: Detail,
+        unit_costs: dict[str, int],
+    ) -> None:
+        self._where = pipeline.where
+        self._recorder = recorder
+        self._steps = [(step, recorder.string(step.label)) for step in pipeline.steps]
+        self._detail = detail
+        n_spans = len(pipeline.steps) + 1  # collate
+        self._light_ns = unit_costs["light_ns"] * n_spans
+        self._full_ns = unit_costs["full_ns"] * n_spans
+        self._fastest_ns: float = math.inf
+        self._summed = False
+        self._with_cpu = True
+        self._every = 0
+        self._choose()
+
+    def make_batch(
+        self,
+        batch: int,
+        epoch: int,
+        samples: tuple[int, ...],
+        place: Callable[[int, Sample], int],
+    ) -> None:
+        """Make each sample and hand it to ``place(position, sample)``, which returns its bytes.
+
+        Placing is recorded as ``collate``. What a step raises passes through; ``failed_sample``
+        then names the sample.
+        """
+        self.failed_sample = -1
+        started_ns = self._recorder.clock.now_ns()
+        if self._summed:
+            self._make_summed(batch, epoch, samples, place)
+        else:
+            for position, sample in enumerate(samples):
+                self.failed_sample = sample
+                self._make_sample(batch, epoch, sample, position, place)
+        self.failed_sample = -1
+        spent_ns = (self._recorder.clock.now_ns() - started_ns) / len(samples)
+        if spent_ns < self._fastest_ns:
+            self._fastest_ns = spent_ns
+            self._choose()
+
+    def _choose(self) -> None:
+        # The fastest batch decides: the first ones also import libraries and open files.
+        budget_ns = BUDGET_FRACTION * self._fastest_ns
+        self._with_cpu = self._full_ns <= budget_ns
+        if self._detail is Detail.AUTO:
+            self._summed = self._light_ns > budget_ns
+        else:
+            self._summed = self._detail is Detail.BATCH
+        if self._summed:
+            self._every = max(2, math.ceil(self._light_ns / max(budget_ns, 1.0)))
+
+    def _make_sample(
+        self,
+        batch: int,
+        epoch: int,
+        sample: int,
+        position: int,
+        place: Callable[[int, Sample], int],
+        flags: int = 0,
+    ) -> None:
+        recorder = self._recorder
+        now_ns, emit = recorder.clock.now_ns, recorder.emit
+        cpu_ns = recorder.clock.cpu_ns if self._with_cpu else _unknown
+        recorder.position(batch, epoch, sample)
+        value: Any = self._where[sample]
+        for step, label in self._steps:
+            cpu, start = cpu_ns(), now_ns()
+            value = step.run(value)
+            end = now_ns()
+            spent = cpu_ns() - cpu if self._with_cpu else -1
+            emit(
+                step.kind, start, end, handed_on_nbytes(value), spent,
+                batch, epoch, sample, label, 0, flags,
+            )  # fmt: skip
+        cpu, start = cpu_ns(), now_ns()
+        nbytes = place(position, value)
+        end = now_ns()
+        spent = cpu_ns() - cpu if self._with_cpu else -1
+        emit(Kind.COLLATE, start, end, nbytes, spent, batch, epoch, sample, 0, 0, flags)
+
+    def _make_summed(
+        self,
+        batch: int,
+        epoch: int,
+        samples: tuple[int, ...],
+        place: Callable[[int, Sample], int],
+    ) -> None:
+        recorder = self._recorder
+        now_ns = recorder.clock.now_ns
+        n_stages = len(self._steps) + 1
+        spent_ns, nbytes = [0] * n_stages, [0] * n_stages
+        recorder.position(batch, epoch, -1)
+        started_ns = now_ns()
+        for position, sample in enumerate(samples):
+            self.failed_sample = sample
+            boundaries = [now_ns()]
+            value: Any = self._where[sample]
+            for number, (step, _) in enumerate(self._steps):
+                value = step.run(value)
+                boundaries.append(now_ns())
+                nbytes[number] = _add_known(nbytes[number], handed_on_nbytes(value))
+            placed = place(position, value)
+            boundaries.append(now_ns())
+            nbytes[-1] = _add_known(nbytes[-1], placed)
+            for number in range(n_stages):
+                spent_ns[number] += boundaries[number + 1] - boundaries[number]
+            if sample % self._every == 0:
+                self._emit_detail(batch, epoch, sample, boundaries)
+        cursor_ns = started_ns
+        for number, (kind, label) in enumerate(self._stages()):
+            end_ns = cursor_ns + spent_ns[number]
+            recorder.emit(
+                kind, cursor_ns, end_ns, nbytes[number], -1,
+                batch, epoch, -1, label, 0, Flag.SUMMED, min(len(samples), 0xFFFF),
+            )  # fmt: skip
+            cursor_ns = end_ns
+
+    def _emit_detail(self, batch: int, epoch: int, sample: int, boundaries: list[int]) -> None:
+        for number, (kind, label) in enumerate(self._stages()):
+            self._recorder.emit(
+                kind, boundaries[number], boundaries[number + 1], -1, -1,
+                batch, epoch, sample, label, 0, Flag.DETAIL,
+            )  # fmt: skip
+
+    def _stages(self) -> list[tuple[Kind, int]]:
+        return [*((step.kind, label) for step, label in self._steps), (Kind.COLLATE, 0)]
+
+
+def _unknown() -> int:
+    return -1
+
+
+def _add_known(total: int, more: int) -> int:
+    return -1 if total < 0 or more < 0 else total + more
+

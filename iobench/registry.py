@@ -1,0 +1,107 @@
+"""Names to datasets and formats, through entry points, loaded on first use.
+
+Groups: ``iobench.datasets`` (factories that take options), ``iobench.formats`` (containers) and
+``iobench.converters`` (how a dataset becomes a store). First-party ones come through the same
+door as anybody's.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any
+
+from iobench.errors import IobenchError, OptionError, UnknownNameError
+
+if TYPE_CHECKING:
+    from iobench.datasets import Converter, Dataset
+    from iobench.stores import Format
+
+__all__ = [
+    "SOURCE",
+    "dataset_names",
+    "find_converter",
+    "find_dataset",
+    "find_format",
+    "format_names",
+    "unknown_name",
+]
+
+SOURCE = "source"
+"""The name under which ``--format`` means the original files."""
+
+
+def dataset_names() -> list[str]:
+    """Return the names of all installed datasets, sorted."""
+    return sorted(entry_points(group="iobench.datasets").names)
+
+
+def format_names() -> list[str]:
+    """Return the names of all installed store formats, sorted."""
+    return sorted(entry_points(group="iobench.formats").names)
+
+
+def find_dataset(name: str, **options: str) -> Dataset:
+    """Return the dataset of that name, made with the user's options.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is none; the message lists the nearest names.
+    OptionError
+        If the dataset does not know an option or its value.
+    """
+    factory: Callable[..., Dataset] = _load("iobench.datasets", name, "dataset", dataset_names())
+    try:
+        return factory(**options)
+    except TypeError as error:
+        # An unexpected keyword is the user's; any other TypeError is the plugin's own bug.
+        if "unexpected keyword argument" not in str(error):
+            raise
+        raise OptionError(f"dataset {name}: {str(error).split(')')[-1].strip()}") from error
+
+
+def find_format(name: str) -> Format:
+    """Return the store format of that name.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is none; the message lists the nearest names.
+    """
+    found: Format = _load("iobench.formats", name, "format", [SOURCE, *format_names()])
+    return found
+
+
+def find_converter() -> Converter:
+    """Return what turns a dataset into a store.
+
+    Raises
+    ------
+    UnknownNameError
+        If no converter is installed, which a complete installation never shows.
+    """
+    found: Converter = _load("iobench.converters", "convert", "converter", [])
+    return found
+
+
+def unknown_name(what: str, name: str, names: Iterable[str]) -> UnknownNameError:
+    """Return the error for a name that is none of ``names``, with the nearest of them."""
+    names = list(names)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(names)}"
+    return UnknownNameError(f"unknown {what} {name!r}: {hint}")
+
+
+def _load(group: str, name: str, what: str, names: list[str]) -> Any:
+    found: tuple[EntryPoint, ...] = tuple(entry_points(group=group, name=name))
+    if not found:
+        raise unknown_name(what, name, names)
+    values = {point.value for point in found}
+    if len(values) > 1:
+        raise IobenchError(
+            f"{what} {name!r} is claimed by several packages ({', '.join(sorted(values))}): "
+            "uninstall one of them"
+        )
+    return found[0].load()
