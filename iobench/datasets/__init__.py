@@ -11,11 +11,14 @@ from iobench.datasets.contract import (
     Synthesizer,
     Where,
     no_progress,
-)
+)from iobench.datasets.extents import FileExtent, read_extents
+from iobench.datasets.grib import GribIndex, decode_message, index_grib, read_messages
 
 __all__ = [
     "Arrays",
     "Dataset",
+    "FileExtent",
+    "GribIndex",
     "Locator",
     "Progress",
     "PublishedStep",
@@ -23,5 +26,9 @@ __all__ = [
     "SampleIndex",
     "Synthesizer",
     "Where",
+    "decode_message",
+    "index_grib",
     "no_progress",
+    "read_extents",
+    "read_messages",
 ]

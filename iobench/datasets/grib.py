@@ -1,0 +1,338 @@
+"""GRIB files: an index of every message built once per file, reading by offset, decoding."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets.contract import Progress, no_progress
+from iobench.datasets.extents import FileExtent, open_for_reading, read_extents, reopen_files
+from iobench.datasets.grib_messages import GribMessage, damaged, grib_messages
+from iobench.datasets.sidecars import describe, load_sidecar, save_sidecar
+from iobench.errors import FileFormatError, MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+    from types import ModuleType
+
+    from numpy.typing import NDArray
+
+__all__ = ["GRIB_COLUMNS", "GribIndex", "decode_message", "index_grib", "read_messages"]
+
+INDEX_VERSION = 1
+
+GRIB_COLUMNS: Mapping[str, str] = {
+    "file": "<i4",
+    "offset": "<i8",
+    "length": "<i8",
+    "edition": "<i4",
+    "paramId": "<i4",
+    "shortName": "U",
+    "name": "U",
+    "units": "U",
+    "dataDate": "<i4",
+    "dataTime": "<i4",
+    "step": "<f8",
+    "stepType": "U",
+    "dataType": "U",
+    "typeOfLevel": "U",
+    "level": "<f8",
+    "number": "<i4",
+    "Ni": "<i4",
+    "Nj": "<i4",
+    "numberOfValues": "<i8",
+    "gridType": "U",
+    "scanningMode": "<i4",
+    "gridHash": "U",
+    "bitsPerValue": "<i4",
+}
+"""The index's columns and their dtypes (``U``: text). Names are ecCodes' where ecCodes has one;
+``file`` counts from 0, ``step`` is the end of the step in hours, ``dataTime`` is hhmm, and
+``number``, ``Ni``, ``Nj`` and ``bitsPerValue`` are -1 where a message has none."""
+
+_PARAMETER = ("shortName", "name", "units")
+_GRID = ("Ni", "Nj", "numberOfValues", "gridType", "scanningMode")
+_MISSING = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GribIndex:
+    """Every message of some GRIB files, one row each, in file order.
+
+    Parameters
+    ----------
+    files : tuple of Path
+        What the column ``file`` counts.
+    columns : mapping of str to ndarray, shape (messages,)
+        The columns of `GRIB_COLUMNS`.
+    """
+
+    files: tuple[Path, ...]
+    columns: Mapping[str, NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(self.columns["offset"])
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        return self.columns[column]
+
+    def rows(self, **wanted: Any) -> NDArray[np.int64]:
+        """Return the rows whose columns equal what is wanted, or are among it.
+
+        Parameters
+        ----------
+        **wanted : value or sequence of values
+            By column, e.g. ``shortName="t", level=(500, 850)``.
+
+        Returns
+        -------
+        ndarray of int64
+            Row numbers, ascending.
+        """
+        keep = np.ones(len(self), dtype=bool)
+        for column, values in wanted.items():
+            keep &= np.isin(self.columns[column], np.atleast_1d(values))
+        return np.flatnonzero(keep).astype(np.int64)
+
+    def extents(self, rows: Iterable[int]) -> list[FileExtent]:
+        """Return where the messages of these rows are: (path, offset, length) each."""
+        numbers = np.fromiter(rows, dtype=np.int64)
+        files = self.columns["file"][numbers].tolist()
+        offsets = self.columns["offset"][numbers].tolist()
+        lengths = self.columns["length"][numbers].tolist()
+        names = [str(file) for file in self.files]
+        return [
+            (names[file], offset, length)
+            for file, offset, length in zip(files, offsets, lengths, strict=True)
+        ]
+
+    def where(self, row: int) -> str:
+        """Return the file and offset of a message, for error messages."""
+        file = self.files[int(self.columns["file"][row])]
+        return f"{file}: the GRIB message at offset {int(self.columns['offset'][row])}"
+
+
+def index_grib(
+    files: Sequence[Path], *, cache_dir: Path, progress: Progress = no_progress
+) -> GribIndex:
+    """Index GRIB files; an index is built once per file and kept.
+
+    Parameters
+    ----------
+    files : sequence of Path
+        GRIB1 or GRIB2 files, one field per message.
+    cache_dir : Path
+        Where an index goes whose file lies in a folder that cannot be written; else it is the
+        hidden file ``.<name>.iobench-index.npz`` beside the data. It holds as long as the file's
+        size and modification time do.
+    progress : callable
+        Called with bytes done and in all.
+
+    Raises
+    ------
+    FileFormatError
+        If a file is empty, not GRIB, cut short or damaged: one error, with the offset of the
+        message. There is no way to go on with fewer messages.
+    MissingFileError, StorageError
+        If a file is missing or cannot be read.
+    MissingExtraError
+        If ecCodes is not installed.
+    """
+    codes = _eccodes()
+    opened = [open_for_reading(file) for file in files]
+    stats = [os.fstat(each.fd) for each in opened]
+    total = sum(stat.st_size for stat in stats)
+    reader = f"grib {INDEX_VERSION}, ecCodes {codes.codes_get_api_version()}"
+    parts: list[dict[str, NDArray[Any]]] = []
+    done = 0
+    for file, each, stat in zip(files, opened, stats, strict=True):
+        description = describe(file, stat, reader=reader)
+        columns = load_sidecar(file, cache_dir, description=description)
+        if columns is None:
+            columns = _index_one(codes, each.fd, file, partial(_shift, progress, done, total))
+            if os.fstat(each.fd).st_mtime_ns != stat.st_mtime_ns:
+                raise FileFormatError(
+                    f"{file}: changed while it was indexed; try again once it is complete"
+                )
+            save_sidecar(file, cache_dir, columns, description=description)
+            reopen_files()
+        done += stat.st_size
+        progress(done, total)
+        parts.append(columns)
+    return _concatenated(files, parts)
+
+
+def _shift(progress: Progress, before: int, total: int, done: int) -> None:
+    progress(before + done, total)
+
+
+def _concatenated(files: Sequence[Path], parts: Sequence[Mapping[str, NDArray[Any]]]) -> GribIndex:
+    columns = {
+        name: np.concatenate([part[name] for part in parts])
+        for name in GRIB_COLUMNS
+        if name != "file"
+    }
+    counts = [len(part["offset"]) for part in parts]
+    columns["file"] = np.repeat(np.arange(len(parts), dtype=np.int32), counts)
+    return GribIndex(tuple(files), columns)
+
+
+def _index_one(
+    codes: ModuleType, fd: int, path: Path, progress: Callable[[int], None]
+) -> dict[str, NDArray[Any]]:
+    """Return the columns of one file, without ``file``."""
+    describe_message = _describer(codes)
+    rows = []
+    for message in grib_messages(fd, path):
+        try:
+            rows.append(describe_message(message))
+        except codes.CodesInternalError as error:
+            raise damaged(path, message.offset, f"ecCodes says {error}") from error
+        if len(rows) % 64 == 0:
+            progress(message.offset)
+    return {
+        name: np.array([row[name] for row in rows], dtype=None if dtype == "U" else dtype)
+        for name, dtype in GRIB_COLUMNS.items()
+        if name != "file"
+    }
+
+
+def _describer(codes: ModuleType) -> Callable[[GribMessage], dict[str, Any]]:
+    """Return a function that describes a message.
+
+    Names of parameters and properties of grids are looked up once each: that is two thirds of
+    the cost of a message.
+    """
+    parameters: dict[tuple[int, str], dict[str, Any]] = {}
+    grids: dict[tuple[int, bytes], dict[str, Any]] = {}
+
+    def describe_message(message: GribMessage) -> dict[str, Any]:
+        handle = codes.codes_new_from_message(message.headers)
+        try:
+            row = _message_keys(codes, handle)
+            row |= {"offset": message.offset, "length": message.length, "edition": message.edition}
+            parameter = (row["paramId"], row["typeOfLevel"])
+            if parameter not in parameters or row["paramId"] == 0:
+                parameters[parameter] = {
+                    key: codes.codes_get_string(handle, key) for key in _PARAMETER
+                }
+            grid = (message.edition, message.grid)
+            if grid not in grids or not message.grid:
+                grids[grid] = _grid_keys(codes, handle, message.grid)
+            return row | parameters[parameter] | grids[grid]
+        finally:
+            codes.codes_release(handle)
+
+    return describe_message
+
+
+def _message_keys(codes: ModuleType, handle: int) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        key: codes.codes_get_long(handle, key) for key in ("paramId", "dataDate", "dataTime")
+    }
+    row |= {
+        key: codes.codes_get_string(handle, key) for key in ("stepType", "dataType", "typeOfLevel")
+    }
+    row["step"] = _step_hours(codes, handle)
+    row["level"] = codes.codes_get_double(handle, "level")
+    row["number"] = _long_or_unknown(codes, handle, "perturbationNumber")
+    row["bitsPerValue"] = _long_or_unknown(codes, handle, "bitsPerValue")
+    return row
+
+
+def _step_hours(codes: ModuleType, handle: int) -> float:
+    """Return the end of the step in hours; ecCodes spells steps under an hour ``"30m"``."""
+    text = codes.codes_get_string(handle, "endStep")
+    unit = {"s": 1 / 3600, "m": 1 / 60}.get(text[-1])
+    return float(text) if unit is None else float(text[:-1]) * unit
+
+
+def _long_or_unknown(codes: ModuleType, handle: int, key: str) -> int:
+    if not codes.codes_is_defined(handle, key) or codes.codes_is_missing(handle, key):
+        return -1
+    return int(codes.codes_get_long(handle, key))
+
+
+def _grid_keys(codes: ModuleType, handle: int, section: bytes) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        key: _long_or_unknown(codes, handle, key) for key in _GRID if key != "gridType"
+    }
+    row["gridType"] = codes.codes_get_string(handle, "gridType")
+    row["gridHash"] = hashlib.blake2b(section, digest_size=8).hexdigest()
+    return row
+
+
+def read_messages(extents: Sequence[FileExtent]) -> list[memoryview]:
+    """Read messages by where they are (`GribIndex.extents`); neighbours in one read.
+
+    Raises
+    ------
+    FileFormatError
+        If a file has become shorter since it was indexed.
+    """
+    return read_extents(extents)
+
+
+def decode_message(
+    buffer: memoryview | bytes,
+    dtype: type[np.float32] | type[np.float64] = np.float32,
+    *,
+    where: str = "a GRIB message",
+) -> NDArray[Any]:
+    """Decode the values of a message, on one core, without the GIL.
+
+    Parameters
+    ----------
+    buffer : bytes-like
+        A whole message.
+    dtype : {np.float32, np.float64}
+        Of the values; float32 is equal to float64 rounded.
+    where : str
+        Which message, for errors.
+
+    Returns
+    -------
+    ndarray, shape (numberOfValues,)
+        In the message's own order; points the bitmap leaves out are NaN.
+
+    Raises
+    ------
+    FileFormatError
+        If ecCodes cannot decode it.
+    """
+    codes = _eccodes()
+    try:
+        handle = codes.codes_new_from_message(buffer)
+        try:
+            return _values(codes, handle, dtype)
+        finally:
+            codes.codes_release(handle)
+    except codes.CodesInternalError as error:
+        raise FileFormatError(f"{where} cannot be decoded: ecCodes says {error}") from error
+
+
+def _values(codes: ModuleType, handle: int, dtype: type[Any]) -> NDArray[Any]:
+    gaps = codes.codes_get_long(handle, "bitmapPresent") or (
+        codes.codes_is_defined(handle, "missingValueManagementUsed")
+        and codes.codes_get_long(handle, "missingValueManagementUsed")
+    )
+    if gaps:
+        codes.codes_set_double(handle, "missingValue", _MISSING)
+    values: NDArray[Any] = codes.codes_get_values(handle, dtype)
+    if gaps:
+        values[values == dtype(_MISSING)] = np.nan
+    return values
+
+
+def _eccodes() -> ModuleType:
+    try:
+        import eccodes
+    except ImportError as error:
+        raise MissingExtraError("GRIB files need ecCodes: pip install 'iobench[grib]'") from error
+    return eccodes  # type: ignore[no-any-return]
