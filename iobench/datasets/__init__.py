@@ -11,7 +11,8 @@ from iobench.datasets.contract import (
     Synthesizer,
     Where,
     no_progress,
-)from iobench.datasets.extents import FileExtent, read_extents
+)
+from iobench.datasets.extents import FileExtent, read_extents
 from iobench.datasets.grib import GribIndex, decode_message, index_grib, read_messages
 
 __all__ = [
