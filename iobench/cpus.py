@@ -1,4 +1,7 @@
-"""How many processors this process may use: CPU affinity and the cgroup's quota, nothing else."""
+"""How many CPUs this process may use: its affinity and its cgroup's quota, nothing else.
+
+Defaults for workers and threads everywhere come from here.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import math
 import os
 from pathlib import Path
 
-__all__ = ["available_cpus", "default_workers"]
+__all__ = ["available_cpus"]
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 
@@ -16,11 +19,6 @@ def available_cpus() -> int:
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     quota = _cgroup_quota(CGROUP_ROOT, Path("/proc/self/cgroup"))
     return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
-
-
-def default_workers() -> int:
-    """Return the number of loading processes used when none is asked for."""
-    return available_cpus()
 
 
 def _cgroup_quota(root: Path, membership: Path) -> float | None:
