@@ -1,0 +1,43 @@
+"""Recording: spans, their files, the run directory, and the only clock of the package."""
+
+from iobench.recording.clocks import SYSTEM_CLOCK, Clock, now_ns, wait_until_ns
+from iobench.recording.kinds import (
+    CONSUMER_KINDS,
+    HANDOVER_KINDS,
+    LIFE_KINDS,
+    WORKER_KINDS,
+    Kind,
+    stage_name,
+)
+from iobench.recording.process_io import read_process_io
+from iobench.recording.recorder import Recorder, activate, active_recorder
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_file import SPAN_DTYPE, Flag
+from iobench.recording.span_reader import Anchor, SpanFile, read_span_file
+from iobench.recording.stages import stage
+from iobench.recording.unit_costs import unit_costs
+
+__all__ = [
+    "CONSUMER_KINDS",
+    "HANDOVER_KINDS",
+    "LIFE_KINDS",
+    "SPAN_DTYPE",
+    "SYSTEM_CLOCK",
+    "WORKER_KINDS",
+    "Anchor",
+    "Clock",
+    "Flag",
+    "Kind",
+    "Recorder",
+    "RunDirectory",
+    "SpanFile",
+    "activate",
+    "active_recorder",
+    "now_ns",
+    "read_process_io",
+    "read_span_file",
+    "stage",
+    "stage_name",
+    "unit_costs",
+    "wait_until_ns",
+]

@@ -1,0 +1,57 @@
+"""The clocks of a profile. Nothing else in the package reads a clock or sleeps."""
+
+from __future__ import annotations
+
+import time
+from typing import Final, Protocol
+
+__all__ = ["SYSTEM_CLOCK", "Clock", "SystemClock", "now_ns", "wait_until_ns"]
+
+
+class Clock(Protocol):
+    """A source of time, in integer nanoseconds.
+
+    ``iobench.testing.FakeClock`` stands in for it in tests.
+    """
+
+    def now_ns(self) -> int:
+        """Return the monotonic time, common to all processes of one boot."""
+        ...
+
+    def cpu_ns(self) -> int:
+        """Return the CPU time the calling thread has used."""
+        ...
+
+    def wall_ns(self) -> int:
+        """Return the time since the Unix epoch; only ever paired with ``now_ns``."""
+        ...
+
+    def wait_until_ns(self, deadline_ns: int) -> int:
+        """Sleep until ``now_ns() >= deadline_ns`` without using the CPU; return the time then."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks; ``perf_counter`` is CLOCK_MONOTONIC on Linux."""
+
+    __slots__ = ()
+
+    # The built-in functions themselves: a method around them would double the cost of a span.
+    now_ns = staticmethod(time.perf_counter_ns)
+    cpu_ns = staticmethod(time.thread_time_ns)
+    wall_ns = staticmethod(time.time_ns)
+
+    def wait_until_ns(self, deadline_ns: int) -> int:
+        """Sleep until the deadline, as an accelerator is waited for; return the time then.
+
+        Late by the timer's slack (50 us on Linux), never early.
+        """
+        while (now := time.perf_counter_ns()) < deadline_ns:
+            time.sleep((deadline_ns - now) * 1e-9)
+        return now
+
+
+SYSTEM_CLOCK: Final = SystemClock()
+
+now_ns = SYSTEM_CLOCK.now_ns
+wait_until_ns = SYSTEM_CLOCK.wait_until_ns

@@ -1,0 +1,545 @@
+"""The recorder of one process: spans go into its file, and never disturb what is measured.
+
+A span costs a few hundred nanoseconds, so the parts run per span are written for speed: no lock,
+no system call, no call that can be avoided.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import platform
+import struct
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from iobench.recording import span_file as layout
+from iobench.recording.clocks import SYSTEM_CLOCK, Clock
+from iobench.recording.kinds import Kind
+from iobench.recording.span_writer import Identity, SpanWriter
+
+if TYPE_CHECKING:
+    import mmap
+    from types import TracebackType
+
+__all__ = ["FullSpan", "Recorder", "Span", "activate", "active_recorder", "boot_id", "host_name"]
+
+logger = logging.getLogger(__name__)
+
+PIECES_LIMIT: Final = 0xFFFF
+SEQUENCE_LIMIT: Final = 0xFFFFFFFF - layout.SPANS_PER_CHUNK
+
+_pack_into: Final = layout.SPAN.pack_into
+_open_recorders: Final[set[Recorder]] = set()
+_active: Recorder | None = None
+
+
+def host_name() -> str:
+    """Return the name of this machine on the network, as span files are named after it."""
+    return platform.node() or "unknown"
+
+
+def boot_id() -> str:
+    """Return what tells one boot of this machine from another; ``""`` where nothing does."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+class _Lane:
+    """Where one thread writes next, and the batch it works on."""
+
+    __slots__ = ("batch", "bias", "buffer", "end", "epoch", "number", "offset", "sample")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.buffer: mmap.mmap | bytearray = bytearray()
+        self.offset = 0
+        self.end = 0
+        # sequence = (offset + bias) / 64: one number less to keep per span.
+        self.bias = layout.RECORD_NBYTES
+        self.batch = -1
+        self.epoch = -1
+        self.sample = -1
+
+
+class Recorder:
+    """Writes the spans of this process into one file; safe from any thread, and across forks.
+
+    A forked child writes to a file of its own, opened at its first span, with role ``"child"``.
+    Where no space is left, recording stops and ``lost`` counts; nothing is ever raised into the
+    code that is measured.
+
+    Parameters
+    ----------
+    directory : Path
+        Where the span file belongs (``spans`` of a run directory); made if missing.
+    role : str
+        ``"consumer"`` or ``"worker"``.
+    worker : int
+        Number of the loading process; -1 for a consumer.
+    rank : int
+        Training process of a job of several.
+    clock : Clock
+        Source of every time the recorder takes itself.
+    spool : Path, optional
+        Node-local directory the file lies in until it is gathered.
+
+    Attributes
+    ----------
+    clock : Clock
+        As given.
+    path : Path or None
+        The file being written; None before a forked child's first span, or if none can be made.
+    failure : str or None
+        Why recording stopped, in one line.
+    """
+
+    __slots__ = (
+        "_closed",
+        "_lane_count",
+        "_local",
+        "_lock",
+        "_lost",
+        "_stage_ids",
+        "_strings",
+        "_writer",
+        "clock",
+        "directory",
+        "failure",
+        "path",
+        "rank",
+        "role",
+        "spool",
+        "worker",
+    )
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        role: str,
+        worker: int = -1,
+        rank: int = 0,
+        clock: Clock = SYSTEM_CLOCK,
+        spool: Path | None = None,
+    ) -> None:
+        self.directory = Path(directory)
+        self.role = role
+        self.worker = worker
+        self.rank = rank
+        self.clock = clock
+        self.spool = spool
+        self._strings: dict[str, int] = {}
+        self._stage_ids: dict[str, tuple[int, int]] = {}
+        self._closed = False
+        self._forget_file()
+        self._open()
+        _open_recorders.add(self)
+
+    def _forget_file(self) -> None:
+        self._local = threading.local()
+        # Re-entrant: a signal handler or finaliser that records must not wait for its own thread.
+        self._lock = threading.RLock()
+        self._writer: SpanWriter | None = None
+        self._lane_count = 0
+        self._lost = 0
+        self.path: Path | None = None
+        self.failure: str | None = None
+
+    # -- the file -------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Make the file and write what strings there are; on failure only count from now on."""
+        try:
+            self._writer = self._create()
+            self.path = self._writer.path
+            for text, number in self._strings.items():
+                self._writer.string(number, text)
+        except OSError as error:
+            self._fail(error)
+
+    def _create(self) -> SpanWriter:
+        target = self.directory if self.spool is None else self.spool
+        target.mkdir(parents=True, exist_ok=True)
+        identity = self._identity()
+        stem = f"{_file_name(identity.host)}-{identity.pid}"
+        number = 0
+        while True:
+            name = f"{stem}-{number}.spans"
+            number += 1
+            if (self.directory / name).exists():
+                continue
+            try:
+                return SpanWriter(target / name, identity)
+            except FileExistsError:
+                continue
+
+    def _identity(self) -> Identity:
+        return Identity(
+            pid=os.getpid(),
+            ppid=os.getppid(),
+            rank=self.rank,
+            worker=self.worker,
+            role=self.role,
+            host=host_name(),
+            boot_id=boot_id(),
+            monotonic_ns=self.clock.now_ns(),
+            wall_ns=self.clock.wall_ns(),
+        )
+
+    def _fail(self, error: OSError) -> None:
+        where = self.path or (self.spool or self.directory)
+        self.failure = f"{where}: {error.strerror or error}; further spans are counted as lost"
+        logger.warning("recording stopped: %s", self.failure)
+
+    @property
+    def lost(self) -> int:
+        """Spans that could not be written."""
+        return self._lost
+
+    def _lose(self) -> None:
+        with self._lock:
+            self._lost += 1
+            if self._writer is not None and not self._closed:
+                self._writer.write_lost(self._lost)
+
+    def close(self) -> None:
+        """Cut the file to its size and mark it closed; spans after this are lost. Idempotent."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            _open_recorders.discard(self)
+            if self._writer is None:
+                return
+            self._writer.close(self.clock.now_ns(), self.clock.wall_ns())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _after_fork_in_child(self) -> None:
+        if self._writer is not None:
+            self._writer.abandon()
+        self._forget_file()
+        self.role = "child"
+        self.worker = -1
+
+    # -- lanes and strings ----------------------------------------------------------------
+
+    def _open_lane(self) -> _Lane:
+        with self._lock:
+            self._lane_count += 1
+            lane = _Lane(self._lane_count)
+        self._local.lane = lane
+        return lane
+
+    def _refill(self, lane: _Lane) -> bool:
+        """Give the thread a new chunk; False, with the span counted as lost, if there is none."""
+        with self._lock:
+            if self._writer is None and self.failure is None and not self._closed:
+                self._open()
+            writer = self._writer
+            if writer is None or self.failure is not None or self._closed:
+                self._lose()
+                return False
+            sequence = (lane.offset + lane.bias) // layout.RECORD_NBYTES
+            if sequence > SEQUENCE_LIMIT:
+                sequence = 1
+            thread = (threading.get_native_id(), threading.current_thread().name)
+            try:
+                buffer, offset = writer.chunk(layout.SPANS, lane.number, sequence, thread)
+            except OSError as error:
+                self._fail(error)
+                self._lose()
+                return False
+            lane.buffer = buffer
+            lane.bias = sequence * layout.RECORD_NBYTES - offset
+            lane.end = offset + layout.SPANS_PER_CHUNK * layout.RECORD_NBYTES
+            lane.offset = offset
+            return True
+
+    def string(self, text: str) -> int:
+        """Return the number of a text in this process's string table; 0 for ``""``."""
+        if not text:
+            return 0
+        number = self._strings.get(text)
+        return self._add_string(text) if number is None else number
+
+    def _add_string(self, text: str) -> int:
+        with self._lock:
+            number = self._strings.get(text)
+            if number is not None:
+                return number
+            number = len(self._strings) + 1
+            self._strings[text] = number
+            if self._writer is not None and self.failure is None and not self._closed:
+                try:
+                    self._writer.string(number, text)
+                except OSError as error:
+                    self._fail(error)
+            return number
+
+    def stage_ids(self, name: str) -> tuple[int, int]:
+        """Return (kind, label number) of a stage's name, as :func:`iobench.recording.stage`."""
+        ids = self._stage_ids.get(name)
+        if ids is None:
+            kind = _KINDS_BY_NAME.get(name)
+            ids = (Kind.PREPROCESS.value, self.string(name)) if kind is None else (kind.value, 0)
+            self._stage_ids[name] = ids
+        return ids
+
+    # -- spans ----------------------------------------------------------------------------
+
+    def position(self, batch: int, epoch: int = -1, sample: int = -1) -> None:
+        """Say what the calling thread works on: its spans carry it until the next call."""
+        try:
+            lane: _Lane = self._local.lane
+        except AttributeError:
+            lane = self._open_lane()
+        lane.batch = batch
+        lane.epoch = epoch
+        lane.sample = sample
+
+    def emit(
+        self,
+        kind: int,
+        start_ns: int,
+        end_ns: int,
+        nbytes: int = -1,
+        cpu_ns: int = -1,
+        batch: int = -1,
+        epoch: int = -1,
+        sample: int = -1,
+        label: int = 0,
+        detail: int = 0,
+        flags: int = 0,
+        pieces: int = 1,
+    ) -> None:
+        """Write one span whose times are known; exactly what is given, not the position.
+
+        ``label`` and ``detail`` are numbers from :meth:`string`; -1 is unknown. A value the
+        record cannot hold makes the span a lost one; ``pieces`` saturates at 65535.
+        """
+        try:
+            lane: _Lane = self._local.lane
+        except AttributeError:
+            lane = self._open_lane()
+        offset = lane.offset
+        if offset == lane.end:
+            if not self._refill(lane):
+                return
+            offset = lane.offset
+        # Before the record is written: a signal handler that records then takes the next place.
+        lane.offset = offset + 64
+        try:
+            _pack_into(
+                lane.buffer,
+                offset,
+                start_ns,
+                end_ns,
+                nbytes,
+                cpu_ns,
+                sample,
+                batch,
+                epoch,
+                detail,
+                label,
+                kind,
+                flags,
+                pieces if pieces < 65536 else PIECES_LIMIT,
+                (offset + lane.bias) >> 6,
+            )
+        except (ValueError, struct.error) as error:
+            self._refuse(lane, offset, error)
+
+    def _refuse(self, lane: _Lane, offset: int, error: Exception) -> None:
+        """Count a span that cannot be written: the file is closed, or a value does not fit."""
+        if isinstance(error, struct.error) and not self._closed:
+            logger.warning("span lost, a value does not fit its record: %s", error)
+            lane.buffer[offset : offset + layout.RECORD_NBYTES] = bytes(layout.RECORD_NBYTES)
+            if lane.offset == offset + layout.RECORD_NBYTES:
+                lane.offset = offset
+        self._lose()
+
+    def span(self, kind: int, label: str = "", *, nbytes: int = -1, detail: str = "") -> Span:
+        """Return a context manager that times its body: a light span at the thread's position.
+
+        ``nbytes`` may be set on it inside the body.
+        """
+        return Span(
+            self,
+            kind,
+            self.string(label) if label else 0,
+            nbytes,
+            self.string(detail) if detail else 0,
+        )
+
+    def full_span(
+        self, kind: int, label: str = "", *, nbytes: int = -1, detail: str = ""
+    ) -> FullSpan:
+        """Return what :meth:`span` does, with the thread's CPU time: two system calls more."""
+        return FullSpan(
+            self,
+            kind,
+            self.string(label) if label else 0,
+            nbytes,
+            self.string(detail) if detail else 0,
+        )
+
+
+class Span:
+    """Times the body of a ``with`` statement; made by :meth:`Recorder.span`."""
+
+    __slots__ = ("_detail", "_kind", "_label", "_recorder", "_start_ns", "nbytes")
+
+    def __init__(
+        self, recorder: Recorder, kind: int, label: int, nbytes: int = -1, detail: int = 0
+    ) -> None:
+        self._recorder = recorder
+        self._kind = kind
+        self._label = label
+        self._detail = detail
+        self.nbytes = nbytes
+
+    def __enter__(self) -> Self:
+        self._start_ns = self._recorder.clock.now_ns()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        recorder = self._recorder
+        end_ns = recorder.clock.now_ns()
+        try:
+            lane: _Lane = recorder._local.lane
+        except AttributeError:
+            lane = recorder._open_lane()
+        recorder.emit(
+            self._kind,
+            self._start_ns,
+            end_ns,
+            self.nbytes,
+            -1,
+            lane.batch,
+            lane.epoch,
+            lane.sample,
+            self._label,
+            self._detail,
+        )
+
+
+class FullSpan(Span):
+    """A span that also carries its thread's CPU time; made by :meth:`Recorder.full_span`."""
+
+    __slots__ = ("_cpu_ns",)
+
+    def __enter__(self) -> Self:
+        clock = self._recorder.clock
+        self._start_ns = clock.now_ns()
+        # Inside the wall times, so that the CPU time never exceeds them.
+        self._cpu_ns = clock.cpu_ns()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        recorder = self._recorder
+        clock = recorder.clock
+        cpu_ns = clock.cpu_ns() - self._cpu_ns
+        end_ns = clock.now_ns()
+        try:
+            lane: _Lane = recorder._local.lane
+        except AttributeError:
+            lane = recorder._open_lane()
+        recorder.emit(
+            self._kind,
+            self._start_ns,
+            end_ns,
+            self.nbytes,
+            cpu_ns,
+            lane.batch,
+            lane.epoch,
+            lane.sample,
+            self._label,
+            self._detail,
+        )
+
+
+class _Activation:
+    """Puts back, at the end of a ``with`` statement, the recorder that was active before."""
+
+    __slots__ = ("_before", "_recorder")
+
+    def __init__(self, recorder: Recorder | None, before: Recorder | None) -> None:
+        self._recorder = recorder
+        self._before = before
+
+    def __enter__(self) -> Recorder | None:
+        return self._recorder
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _set_active(self._before)
+
+
+def _set_active(recorder: Recorder | None) -> None:
+    global _active
+    _active = recorder
+
+
+def activate(recorder: Recorder | None) -> _Activation:
+    """Make a recorder the one that ``stage`` writes to, or none; takes effect at once.
+
+    As a context manager it puts the one before back at the end.
+    """
+    activation = _Activation(recorder, _active)
+    _set_active(recorder)
+    return activation
+
+
+def active_recorder() -> Recorder | None:
+    """Return the recorder that ``stage`` writes to in this process."""
+    return _active
+
+
+def _file_name(host: str) -> str:
+    return "".join(sign if sign.isalnum() or sign in "._" else "_" for sign in host)
+
+
+def _close_all() -> None:
+    for recorder in list(_open_recorders):
+        recorder.close()
+
+
+def _after_fork_in_child() -> None:
+    for recorder in _open_recorders:
+        recorder._after_fork_in_child()
+
+
+_KINDS_BY_NAME: Final = {kind.spelled: kind for kind in Kind}
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

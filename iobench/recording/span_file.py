@@ -1,0 +1,95 @@
+"""The layout of a span file: one per process, little-endian, the same on every machine.
+
+::
+
+    0      header, 4096 bytes: who wrote it, when, how many spans were lost, whether it was closed
+    4096   chunks of 64 KiB, each with a head of 64 bytes and
+             spans:    1023 records of 64 bytes, of one thread
+             strings:  entries (id, length, CRC-32, UTF-8 text), each padded to 8 bytes
+
+A record's ``sequence`` counts the spans of its thread from 1 and is written last, so a record cut
+off by SIGKILL has 0 there. A chunk whose head is all zeros is reserved and not yet used.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntFlag
+from typing import Final
+
+import numpy as np
+
+__all__ = ["SPAN_DTYPE", "Flag"]
+
+
+class Flag(IntFlag):
+    """What makes a record other than one plain stretch of time."""
+
+    SUMMED = 1
+    """One per batch and stage: its duration is the sum over ``pieces`` samples."""
+    DETAIL = 2
+    """A sample's span whose time a summed span already counts: timeline only, never in sums."""
+    IO = 4
+    """A counter: ``nbytes`` read by any means (rchar), ``cpu_ns`` those from the device."""
+
+
+SPAN_DTYPE: Final = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("end_ns", "<i8"),
+        ("nbytes", "<i8"),
+        ("cpu_ns", "<i8"),
+        ("sample", "<i8"),
+        ("batch", "<i4"),
+        ("epoch", "<i4"),
+        ("detail", "<u4"),
+        ("label", "<u4"),
+        ("kind", "u1"),
+        ("flags", "u1"),
+        ("pieces", "<u2"),
+        ("sequence", "<u4"),
+    ]
+)
+"""One span; -1 is unknown in ``nbytes``, ``cpu_ns``, ``sample``, ``batch`` and ``epoch``."""
+
+SPAN: Final = struct.Struct("<5q2i2I2BHI")
+RECORD_NBYTES: Final = 64
+
+MAGIC: Final = b"IOBSPANS"
+VERSION: Final = 1
+HEADER_NBYTES: Final = 4096
+# magic, version, pid, ppid, rank, worker, (monotonic, wall) at start, role, host, boot id
+IDENTITY: Final = struct.Struct("<8sI4x6q32s256s64s")
+IDENTITY_CRC: Final = struct.Struct("<I")
+IDENTITY_CRC_OFFSET: Final = 508
+# What changes while the file is open: each field is stored by one aligned write.
+LOST: Final = struct.Struct("<Q")
+LOST_OFFSET: Final = 512
+RESERVED: Final = struct.Struct("<Q")
+RESERVED_OFFSET: Final = 520
+END: Final = struct.Struct("<2qI")  # (monotonic, wall) at the end, closed
+END_OFFSET: Final = 528
+
+CHUNK_NBYTES: Final = 65536
+CHUNK_MAGIC: Final = 0x4B4E4843
+SPANS: Final = 1
+STRINGS: Final = 2
+# magic, content, lane, first sequence, thread id, thread name; then the CRC-32 of these
+CHUNK_HEAD: Final = struct.Struct("<4Iq36s")
+CHUNK_CRC: Final = struct.Struct("<I")
+SPANS_PER_CHUNK: Final = CHUNK_NBYTES // RECORD_NBYTES - 1
+
+STRING_HEAD: Final = struct.Struct("<3I")  # id, length in bytes, CRC-32 of the text
+STRING_LIMIT: Final = 4096
+STRING_ALIGNMENT: Final = 8
+
+
+def string_entry_nbytes(text_nbytes: int) -> int:
+    """Return the bytes an entry of the string table takes, padding included."""
+    return -(-(STRING_HEAD.size + text_nbytes) // STRING_ALIGNMENT) * STRING_ALIGNMENT
+
+
+def clipped_text(text: str, limit: int) -> bytes:
+    """Return the text as UTF-8 of at most ``limit`` bytes, never cutting a character in two."""
+    encoded = text.encode("utf-8", "backslashreplace")
+    return encoded[:limit].decode("utf-8", "ignore").encode("utf-8")

@@ -1,0 +1,267 @@
+"""Reading a span file back, whole or damaged: what is whole is returned, the rest is counted."""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.errors import ProfileError
+from iobench.recording import span_file as layout
+from iobench.recording.kinds import Kind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+__all__ = ["Anchor", "SpanFile", "read_span_file"]
+
+KNOWN_KINDS: Final = np.array([kind.value for kind in Kind], "u1")
+UNKNOWN_TEXT: Final = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The same instant on the monotonic clock and on the wall clock, in nanoseconds."""
+
+    monotonic_ns: int
+    wall_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpanFile:
+    """The spans of one process.
+
+    Attributes
+    ----------
+    path : Path
+        Where it was read from.
+    pid, ppid, rank, worker : int
+        Who wrote it; ``worker`` is -1 for a consumer.
+    role : str
+        ``"consumer"``, ``"worker"``, or ``"child"`` for a fork nobody named.
+    host, boot_id : str
+        Where; monotonic times of one ``boot_id`` can be compared.
+    start : Anchor
+        When it was opened.
+    end : Anchor or None
+        When it was closed; None if the process was killed or is alive.
+    closed : bool
+        Whether the process closed it.
+    lost : int
+        Spans the process could not write.
+    damaged : int
+        Records, and texts, that cannot be read though they were written.
+    missing_nbytes : int
+        By how much the file is shorter than it says.
+    spans : ndarray
+        ``SPAN_DTYPE``, by thread, in the order written (that is, by their ends).
+    threads : ndarray
+        int32, for each span the index of its thread in ``thread_names`` and ``thread_ids``.
+    thread_names : tuple of str
+        Names as they were at the thread's first span.
+    thread_ids : tuple of int
+        The system's numbers of these threads.
+    strings : dict of int to str
+        Texts of ``label`` and ``detail``; 0 is ``""``, a text that is gone ``"unknown"``.
+    """
+
+    path: Path
+    pid: int
+    ppid: int
+    rank: int
+    worker: int
+    role: str
+    host: str
+    boot_id: str
+    start: Anchor
+    end: Anchor | None
+    closed: bool
+    lost: int
+    damaged: int
+    missing_nbytes: int
+    spans: NDArray[Any]
+    threads: NDArray[np.int32]
+    thread_names: tuple[str, ...]
+    thread_ids: tuple[int, ...]
+    strings: dict[int, str]
+
+
+@dataclass(slots=True)
+class _Contents:
+    """What the chunks held: per lane its (first sequence, spans), texts, and what was damaged."""
+
+    lanes: dict[int, list[tuple[int, NDArray[Any]]]]
+    threads: dict[int, tuple[int, str]]
+    strings: dict[int, str]
+    damaged: int = 0
+
+
+def read_span_file(path: Path) -> SpanFile:
+    """Read a span file, also one whose process was killed or is still writing.
+
+    Raises
+    ------
+    ProfileError
+        If it cannot be read, is no span file, or is of another version.
+    """
+    try:
+        raw = np.fromfile(path, np.uint8)
+    except OSError as error:
+        raise ProfileError(
+            f"{path}: cannot be read ({error.strerror or error}); a span file was expected"
+        ) from error
+    identity = _identity(path, raw)
+    header = raw[: layout.HEADER_NBYTES].tobytes()
+    (lost,) = layout.LOST.unpack_from(header, layout.LOST_OFFSET)
+    (reserved,) = layout.RESERVED.unpack_from(header, layout.RESERVED_OFFSET)
+    end_monotonic_ns, end_wall_ns, closed = layout.END.unpack_from(header, layout.END_OFFSET)
+    contents = _contents(raw)
+    spans, threads = _joined(contents)
+    _name_missing_strings(spans, contents)
+    lanes = sorted(contents.lanes)
+    _, _, pid, ppid, rank, worker, monotonic_ns, wall_ns, role, host, boot = identity
+    return SpanFile(
+        path=path,
+        pid=pid,
+        ppid=ppid,
+        rank=rank,
+        worker=worker,
+        role=_text(role),
+        host=_text(host),
+        boot_id=_text(boot),
+        start=Anchor(monotonic_ns, wall_ns),
+        end=Anchor(end_monotonic_ns, end_wall_ns) if closed == 1 else None,
+        closed=closed == 1,
+        lost=lost,
+        damaged=contents.damaged,
+        missing_nbytes=max(0, reserved - len(raw)),
+        spans=spans,
+        threads=threads,
+        thread_names=tuple(contents.threads[lane][1] for lane in lanes),
+        thread_ids=tuple(contents.threads[lane][0] for lane in lanes),
+        strings=contents.strings,
+    )
+
+
+def _text(field: bytes) -> str:
+    return field.rstrip(b"\0").decode("utf-8", "replace")
+
+
+def _identity(path: Path, raw: NDArray[np.uint8]) -> tuple[Any, ...]:
+    header = raw[: layout.HEADER_NBYTES].tobytes()
+    if not header.startswith(layout.MAGIC):
+        what = "is empty" if not header else "is no span file"
+        raise ProfileError(f"{path}: {what}; remove it, or measure again")
+    if len(header) < layout.HEADER_NBYTES:
+        raise ProfileError(f"{path}: cut short within its header; remove it, or measure again")
+    identity = layout.IDENTITY.unpack_from(header)
+    if identity[1] != layout.VERSION:
+        raise ProfileError(
+            f"{path}: span file version {identity[1]}, this iobench reads {layout.VERSION}; "
+            "use the iobench that wrote it"
+        )
+    (crc,) = layout.IDENTITY_CRC.unpack_from(header, layout.IDENTITY_CRC_OFFSET)
+    if crc != zlib.crc32(header[: layout.IDENTITY.size]):
+        raise ProfileError(f"{path}: its header is damaged; remove it, or measure again")
+    return identity
+
+
+def _contents(raw: NDArray[np.uint8]) -> _Contents:
+    contents = _Contents(defaultdict(list), {}, {0: ""})
+    for start in range(layout.HEADER_NBYTES, len(raw), layout.CHUNK_NBYTES):
+        _read_chunk(raw[start : start + layout.CHUNK_NBYTES], contents)
+    return contents
+
+
+def _read_chunk(chunk: NDArray[np.uint8], contents: _Contents) -> None:
+    head = chunk[: layout.RECORD_NBYTES].tobytes()
+    body = chunk[layout.RECORD_NBYTES :]
+    if not any(head):
+        contents.damaged += _n_used_records(body)
+        return
+    sound = len(head) == layout.RECORD_NBYTES and (
+        layout.CHUNK_CRC.unpack_from(head, layout.CHUNK_HEAD.size)[0]
+        == zlib.crc32(head[: layout.CHUNK_HEAD.size])
+    )
+    magic, content, lane, sequence, thread_id, name = (
+        layout.CHUNK_HEAD.unpack_from(head) if sound else (0, 0, 0, 0, 0, b"")
+    )
+    if magic == layout.CHUNK_MAGIC and content == layout.SPANS:
+        contents.threads.setdefault(lane, (thread_id, _text(name)))
+        contents.lanes[lane].append((sequence, _sound_spans(body, sequence, contents)))
+    elif magic == layout.CHUNK_MAGIC and content == layout.STRINGS:
+        _read_strings(body.tobytes(), contents)
+    else:
+        contents.damaged += max(1, _n_used_records(body))
+
+
+def _n_used_records(body: NDArray[np.uint8]) -> int:
+    """Return how many records' worth of space is not all zeros, a cut one included."""
+    whole = len(body) // layout.RECORD_NBYTES * layout.RECORD_NBYTES
+    used = body[:whole].reshape(-1, layout.RECORD_NBYTES).any(axis=1)
+    return int(used.sum()) + int(body[whole:].any())
+
+
+def _sound_spans(body: NDArray[np.uint8], sequence: int, contents: _Contents) -> NDArray[Any]:
+    """Return the whole records; count those before the last one, or with data, that are not."""
+    whole = len(body) // layout.RECORD_NBYTES * layout.RECORD_NBYTES
+    records = body[:whole].view(layout.SPAN_DTYPE)
+    expected = np.arange(sequence, sequence + len(records), dtype=np.int64)
+    sound = (
+        (records["sequence"] == expected)
+        & np.isin(records["kind"], KNOWN_KINDS)
+        & (records["end_ns"] >= records["start_ns"])
+    )
+    used = np.any(body[:whole].reshape(-1, layout.RECORD_NBYTES), axis=1)
+    places = np.flatnonzero(sound)
+    before_last = np.arange(len(records)) < (places[-1] if len(places) else 0)
+    contents.damaged += int(((used | before_last) & ~sound).sum()) + int(body[whole:].any())
+    spans: NDArray[Any] = records[sound]
+    return spans
+
+
+def _read_strings(body: bytes, contents: _Contents) -> None:
+    offset = 0
+    while offset + layout.STRING_HEAD.size <= len(body):
+        number, nbytes, crc = layout.STRING_HEAD.unpack_from(body, offset)
+        text_offset = offset + layout.STRING_HEAD.size
+        if number == 0 and nbytes == 0:
+            break
+        text = body[text_offset : text_offset + nbytes]
+        if number == 0 or nbytes > layout.STRING_LIMIT or len(text) < nbytes:
+            contents.damaged += 1
+            return
+        if zlib.crc32(text) == crc:
+            contents.strings[number] = text.decode("utf-8", "replace")
+        else:
+            contents.damaged += 1
+        offset += layout.string_entry_nbytes(nbytes)
+    contents.damaged += any(body[offset:])
+
+
+def _joined(contents: _Contents) -> tuple[NDArray[Any], NDArray[np.int32]]:
+    """Return all spans lane by lane, with each one's thread; count the chunks that are gone."""
+    pieces: list[NDArray[Any]] = [np.empty(0, layout.SPAN_DTYPE)]
+    threads: list[NDArray[np.int32]] = [np.empty(0, np.int32)]
+    for index, lane in enumerate(sorted(contents.lanes)):
+        expected = 1
+        for sequence, spans in contents.lanes[lane]:
+            if sequence > expected:
+                contents.damaged += sequence - expected
+            expected = sequence + layout.SPANS_PER_CHUNK
+            pieces.append(spans)
+            threads.append(np.full(len(spans), index, np.int32))
+    return np.concatenate(pieces), np.concatenate(threads)
+
+
+def _name_missing_strings(spans: NDArray[Any], contents: _Contents) -> None:
+    for field in ("label", "detail"):
+        for number in np.unique(spans[field]).tolist():
+            if number not in contents.strings:
+                contents.strings[number] = UNKNOWN_TEXT
+                contents.damaged += 1

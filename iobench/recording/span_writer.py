@@ -1,0 +1,196 @@
+"""Writing a span file: space is reserved before it is mapped, and given out in chunks."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import weakref
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from iobench.recording import span_file as layout
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Identity", "SpanWriter"]
+
+STEP_NBYTES: Final = 16 * layout.CHUNK_NBYTES
+# What a file system without fallocate answers; glibc writes the zeros itself, others do not.
+CANNOT_RESERVE: Final = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS})
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who writes a span file, and the (monotonic, wall) time at which it began."""
+
+    pid: int
+    ppid: int
+    rank: int
+    worker: int
+    role: str
+    host: str
+    boot_id: str
+    monotonic_ns: int
+    wall_ns: int
+
+
+def reserve(descriptor: int, start: int, nbytes: int) -> None:
+    """Make the file own ``nbytes`` of disk from ``start``, or raise OSError.
+
+    A sparse mapping on a full disk is SIGBUS at the first write: the training would be killed.
+    """
+    allocate = getattr(os, "posix_fallocate", None)
+    if allocate is not None:
+        try:
+            allocate(descriptor, start, nbytes)
+        except OSError as error:
+            if error.errno not in CANNOT_RESERVE:
+                raise
+        else:
+            return
+    os.lseek(descriptor, start, os.SEEK_SET)
+    zeros = memoryview(bytes(nbytes))
+    while zeros:
+        zeros = zeros[os.write(descriptor, zeros) :]
+
+
+class SpanWriter:
+    """The span file of this process. Not thread-safe: the recorder holds its lock around calls.
+
+    Parameters
+    ----------
+    path : Path
+        A file that does not exist yet (FileExistsError otherwise).
+    identity : Identity
+        Written into the header at once.
+
+    Raises
+    ------
+    OSError
+        If not even the header's space can be had; then no file is left behind.
+    """
+
+    __slots__ = (
+        "_descriptor",
+        "_header",
+        "_maps",
+        "_reserved",
+        "_step",
+        "_strings",
+        "path",
+        "used",
+    )
+
+    def __init__(self, path: Path, identity: Identity) -> None:
+        self.path = path
+        self.used = layout.HEADER_NBYTES
+        self._reserved = layout.HEADER_NBYTES
+        self._step: tuple[mmap.mmap, int] | None = None
+        self._strings: tuple[mmap.mmap, int, int] | None = None
+        # Weak: a step no thread writes to any more is unmapped, and gives its descriptor back.
+        self._maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        self._descriptor = os.open(path, flags, 0o644)
+        try:
+            reserve(self._descriptor, 0, layout.HEADER_NBYTES)
+            self._header = mmap.mmap(
+                self._descriptor, layout.HEADER_NBYTES, access=mmap.ACCESS_WRITE
+            )
+        except OSError:
+            os.close(self._descriptor)
+            path.unlink()
+            raise
+        self._write_identity(identity)
+
+    def _write_identity(self, identity: Identity) -> None:
+        packed = layout.IDENTITY.pack(
+            layout.MAGIC,
+            layout.VERSION,
+            identity.pid,
+            identity.ppid,
+            identity.rank,
+            identity.worker,
+            identity.monotonic_ns,
+            identity.wall_ns,
+            layout.clipped_text(identity.role, 32),
+            layout.clipped_text(identity.host, 256),
+            layout.clipped_text(identity.boot_id, 64),
+        )
+        self._header[: len(packed)] = packed
+        layout.RESERVED.pack_into(self._header, layout.RESERVED_OFFSET, self._reserved)
+        layout.IDENTITY_CRC.pack_into(self._header, layout.IDENTITY_CRC_OFFSET, zlib.crc32(packed))
+
+    def _grow(self) -> tuple[mmap.mmap, int]:
+        """Reserve and map the next step; return the mapping and where it starts in the file."""
+        start = self._reserved
+        reserve(self._descriptor, start, STEP_NBYTES)
+        origin = start - start % mmap.ALLOCATIONGRANULARITY
+        length = start - origin + STEP_NBYTES
+        mapping = mmap.mmap(self._descriptor, length, access=mmap.ACCESS_WRITE, offset=origin)
+        self._maps.add(mapping)
+        self._reserved = start + STEP_NBYTES
+        layout.RESERVED.pack_into(self._header, layout.RESERVED_OFFSET, self._reserved)
+        self._step = (mapping, origin)
+        return self._step
+
+    def chunk(
+        self, content: int, lane: int = 0, sequence: int = 0, thread: tuple[int, str] = (0, "")
+    ) -> tuple[mmap.mmap, int]:
+        """Give out a chunk; return its mapping and the offset after its head, or raise OSError."""
+        step = self._step
+        if step is None or self.used == self._reserved:
+            step = self._grow()
+        mapping, origin = step
+        offset = self.used - origin
+        self.used += layout.CHUNK_NBYTES
+        native_id, name = thread
+        head = layout.CHUNK_HEAD.pack(
+            layout.CHUNK_MAGIC, content, lane, sequence, native_id, layout.clipped_text(name, 36)
+        )
+        mapping[offset : offset + layout.RECORD_NBYTES] = head + layout.CHUNK_CRC.pack(
+            zlib.crc32(head)
+        )
+        return mapping, offset + layout.RECORD_NBYTES
+
+    def string(self, number: int, text: str) -> None:
+        """Add an entry to the string table, or raise OSError."""
+        encoded = layout.clipped_text(text, layout.STRING_LIMIT)
+        nbytes = layout.string_entry_nbytes(len(encoded))
+        if self._strings is None or self._strings[1] + nbytes > self._strings[2]:
+            mapping, offset = self.chunk(layout.STRINGS)
+            self._strings = (
+                mapping,
+                offset,
+                offset + layout.CHUNK_NBYTES - layout.RECORD_NBYTES,
+            )
+        mapping, offset, end = self._strings
+        self._strings = (mapping, offset + nbytes, end)
+        text_offset = offset + layout.STRING_HEAD.size
+        mapping[text_offset : text_offset + len(encoded)] = encoded
+        layout.STRING_HEAD.pack_into(mapping, offset, number, len(encoded), zlib.crc32(encoded))
+
+    def write_lost(self, lost: int) -> None:
+        """Store how many spans could not be written; survives SIGKILL."""
+        layout.LOST.pack_into(self._header, layout.LOST_OFFSET, lost)
+
+    def close(self, monotonic_ns: int, wall_ns: int) -> None:
+        """Unmap, cut the file to what is used, and mark it closed.
+
+        The mappings go first: a late write into space cut off would be SIGBUS; into a closed
+        mapping it is a ValueError, which the recorder counts.
+        """
+        for mapping in list(self._maps):
+            mapping.close()
+        self._step = self._strings = None
+        os.ftruncate(self._descriptor, self.used)
+        layout.RESERVED.pack_into(self._header, layout.RESERVED_OFFSET, self.used)
+        layout.END.pack_into(self._header, layout.END_OFFSET, monotonic_ns, wall_ns, 1)
+        self._header.close()
+        os.close(self._descriptor)
+
+    def abandon(self) -> None:
+        """Let go of a file that belongs to the parent process, without changing it."""
+        os.close(self._descriptor)

@@ -1,0 +1,157 @@
+"""Node-local storage for span files while a run directory lies on a shared file system."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from iobench.errors import ProfileError, StorageError
+from iobench.recording.recorder import boot_id, host_name
+from iobench.recording.span_reader import read_span_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["choose_spool", "file_system_type", "gather", "is_shared"]
+
+# Writing small pages through a mapping to these costs round trips, or is not coherent at all.
+SHARED_TYPES: Final = frozenset(
+    {"9p", "acfs", "afs", "beegfs", "ceph", "cifs", "coda", "daos", "dvs", "gfs2", "glusterfs"}
+    | {"gpfs", "lustre", "mmfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb2"}
+    | {"smb3", "smbfs", "vboxsf", "virtiofs", "wekafs"}
+)
+MOUNT_ESCAPE: Final = re.compile(r"\\([0-7]{3})")
+
+
+def file_system_type(path: Path, mountinfo: str | None = None) -> str:
+    """Return the type of the file system a path lies on, ``"unknown"`` where it cannot be told.
+
+    Parameters
+    ----------
+    path : Path
+        Need not exist.
+    mountinfo : str, optional
+        Text as in ``/proc/self/mountinfo``, which is read if it is not given.
+    """
+    if mountinfo is None:
+        try:
+            mountinfo = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
+        except OSError:
+            return "unknown"
+    parts = path.resolve().parts
+    found, depth = "unknown", 0
+    for line in mountinfo.splitlines():
+        before, separator, after = line.partition(" - ")
+        fields = before.split()
+        if not separator or len(fields) < 5 or not after:
+            continue
+        point = Path(MOUNT_ESCAPE.sub(lambda code: chr(int(code[1], 8)), fields[4])).parts
+        # A later mount on the same point hides the earlier one.
+        if len(point) >= depth and parts[: len(point)] == point:
+            found, depth = after.split()[0], len(point)
+    return found
+
+
+def is_shared(file_system: str) -> bool:
+    """Return whether a type of file system is a network, parallel or user-space one."""
+    return file_system in SHARED_TYPES or file_system.startswith(("fuse.", "nfs", "lustre"))
+
+
+def choose_spool(
+    run: Path, asked: Path | None, environment: Mapping[str, str] = os.environ
+) -> Path | None:
+    """Make and return a directory for the span files of a run; None if the run's own will do.
+
+    ``asked`` for is taken as it is; else one is chosen only where the run directory is on a
+    shared file system: ``$SLURM_TMPDIR``, ``/dev/shm``, then ``$TMPDIR`` or the system's own.
+
+    Raises
+    ------
+    StorageError
+        If the directory asked for cannot be written.
+    """
+    if asked is not None:
+        try:
+            asked.mkdir(parents=True, exist_ok=True)
+            return Path(tempfile.mkdtemp(prefix="iobench-", dir=asked)).resolve()
+        except OSError as error:
+            raise StorageError(
+                f"{asked}: cannot hold the spool ({error.strerror or error}); "
+                "name a writable directory with --spool"
+            ) from error
+    if not is_shared(file_system_type(run)):
+        return None
+    for candidate in (environment.get("SLURM_TMPDIR"), "/dev/shm", tempfile.gettempdir()):
+        if candidate and not is_shared(file_system_type(Path(candidate))):
+            with contextlib.suppress(OSError):
+                return Path(tempfile.mkdtemp(prefix="iobench-", dir=candidate)).resolve()
+    return None
+
+
+def gather(spool: Path, directory: Path) -> int:
+    """Bring the span files of a spool home; return how many were brought.
+
+    Files of ended processes are moved, those of living ones copied, to be brought again later.
+    A file is replaced only by its whole successor, so this may be cut off and repeated. Does
+    nothing where the spool is not on this machine.
+
+    Raises
+    ------
+    StorageError
+        If a file cannot be brought; it then stays in the spool.
+    """
+    if not spool.is_dir():
+        return 0
+    paths = sorted(spool.glob("*.spans"))
+    for path in paths:
+        try:
+            _bring(path, directory / path.name)
+        except OSError as error:
+            raise StorageError(
+                f"{path}: cannot be copied to {directory} ({error.strerror or error}); "
+                "make room, then run 'iobench report' to fetch it"
+            ) from error
+    with contextlib.suppress(OSError):
+        spool.rmdir()
+    return len(paths)
+
+
+def _bring(source: Path, target: Path) -> None:
+    # Asked before copying: a process that ends in between leaves its file for the next time.
+    ended = _has_ended(source)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        shutil.copyfile(source, part)
+        with part.open("rb+") as copy:
+            os.fsync(copy.fileno())
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+    if ended:
+        source.unlink()
+
+
+def _has_ended(path: Path) -> bool:
+    """Return whether nobody writes to a span file any more; False where that is not certain."""
+    try:
+        spans = read_span_file(path)
+    except ProfileError:
+        return False
+    if spans.closed:
+        return True
+    if spans.host != host_name():
+        return False
+    if spans.boot_id != boot_id():
+        return bool(spans.boot_id)
+    try:
+        os.kill(spans.pid, 0)
+    except ProcessLookupError:
+        return os.name == "posix"
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,133 @@
+"""``stage``: how code that is measured says what it does, at no cost where nothing is recorded."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+
+from iobench.errors import OptionError
+from iobench.recording import recorder as recorders
+from iobench.recording.recorder import Recorder, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+__all__ = ["stage"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Names made up per call must not fill the memory of a long training.
+IDLE_LIMIT: Final = 1024
+
+
+class IdleStage:
+    """A stage while nothing is recorded: times nothing, decorates all the same."""
+
+    __slots__ = ("_name", "_nbytes")
+
+    def __init__(self, name: str, nbytes: int | None) -> None:
+        self._name = name
+        self._nbytes = nbytes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the stage hands on; setting it does nothing here."""
+        return -1 if self._nbytes is None else self._nbytes
+
+    @nbytes.setter
+    def nbytes(self, value: int) -> None:
+        pass
+
+    def __enter__(self) -> IdleStage:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return None
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Return the function, timed at every call made while a recording is active."""
+        return _decorated(function, self._name, self._nbytes)
+
+
+class ActiveStage(Span):
+    """A stage being recorded: a light span that can decorate as well."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, recorder: Recorder, name: str, nbytes: int | None) -> None:
+        kind, label = recorder.stage_ids(name)
+        super().__init__(recorder, kind, label, -1 if nbytes is None else nbytes)
+        self._name = name
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Return the function, timed at every call made while a recording is active."""
+        return _decorated(function, self._name, None if self.nbytes < 0 else self.nbytes)
+
+
+_idle_stages: Final[dict[str, IdleStage]] = {}
+
+
+def stage(name: str, nbytes: int | None = None) -> IdleStage | ActiveStage:
+    """Time a part of a training script: ``with stage("augment"):`` or ``@stage("augment")``.
+
+    Parameters
+    ----------
+    name : str
+        A kind by its spelled name (``"read"``, ``"decode"``, ...); any other name is a label
+        of kind ``preprocess``.
+    nbytes : int, optional
+        Bytes the stage hands on, where known; may be set later as ``.nbytes``.
+
+    Returns
+    -------
+    IdleStage or ActiveStage
+        Context manager and decorator. The span is written even if the body raises, and carries
+        the batch, epoch and sample its thread works on. With no recording active nothing is
+        measured, and an object shared between calls is returned.
+
+    Raises
+    ------
+    OptionError
+        If a generator or coroutine function is decorated: its call does none of its work.
+    """
+    recorder = recorders._active
+    if recorder is not None:
+        return ActiveStage(recorder, name, nbytes)
+    if nbytes is None:
+        idle = _idle_stages.get(name)
+        if idle is not None:
+            return idle
+    return _new_idle(name, nbytes)
+
+
+def _new_idle(name: str, nbytes: int | None) -> IdleStage:
+    idle = IdleStage(name, nbytes)
+    if nbytes is None and len(_idle_stages) < IDLE_LIMIT:
+        _idle_stages[name] = idle
+    return idle
+
+
+def _decorated(function: Callable[P, R], name: str, nbytes: int | None) -> Callable[P, R]:
+    if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+        raise OptionError(
+            f"stage({name!r}) cannot decorate {function.__qualname__}: calling a generator or "
+            "coroutine function does none of its work; use 'with stage(...)' around that work"
+        )
+
+    @functools.wraps(function)
+    def timed(*args: P.args, **kwargs: P.kwargs) -> R:
+        recorder = recorders._active
+        if recorder is None:
+            return function(*args, **kwargs)
+        with ActiveStage(recorder, name, nbytes):
+            return function(*args, **kwargs)
+
+    return timed

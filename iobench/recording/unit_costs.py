@@ -1,0 +1,63 @@
+"""What recording itself costs on this machine, so that a report can subtract and say it."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from iobench.recording.clocks import SYSTEM_CLOCK, Clock
+from iobench.recording.kinds import Kind
+from iobench.recording.process_io import read_process_io
+from iobench.recording.recorder import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["unit_costs"]
+
+ROUNDS: Final = 25
+SPANS_PER_ROUND: Final = 100
+
+
+def unit_costs(clock: Clock = SYSTEM_CLOCK) -> dict[str, int | None]:
+    """Return ``light_ns``, ``full_ns`` and ``io_ns``: what a span, or a look at the I/O, costs.
+
+    Each is the median over 25 rounds of the mean of 100, through the context managers, in a
+    scratch recording of this thread; ``io_ns`` is None where the system keeps no such count.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="iobench-costs-") as scratch,
+        Recorder(Path(scratch), role="scratch", clock=clock) as recorder,
+    ):
+
+        def light() -> None:
+            for _ in range(SPANS_PER_ROUND):
+                with recorder.span(Kind.READ):
+                    pass
+
+        def full() -> None:
+            for _ in range(SPANS_PER_ROUND):
+                with recorder.full_span(Kind.READ):
+                    pass
+
+        return {
+            "light_ns": _median_cost_ns(light, clock),
+            "full_ns": _median_cost_ns(full, clock),
+            "io_ns": None if read_process_io() is None else _median_cost_ns(_io, clock),
+        }
+
+
+def _io() -> None:
+    for _ in range(SPANS_PER_ROUND):
+        read_process_io()
+
+
+def _median_cost_ns(work: Callable[[], None], clock: Clock) -> int:
+    rounds = []
+    for _ in range(ROUNDS):
+        start_ns = clock.now_ns()
+        work()
+        rounds.append(clock.now_ns() - start_ns)
+    return int(statistics.median(rounds)) // SPANS_PER_ROUND
