@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from iobench.errors import IobenchError, OptionError, UnknownNameError
 
 if TYPE_CHECKING:
-    from iobench.datasets import Converter, Dataset
-    from iobench.stores import Format
+    from iobench.datasets import Dataset
+    from iobench.stores import Converter, Format
 
 __all__ = [
     "SOURCE",

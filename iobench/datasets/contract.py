@@ -47,6 +47,8 @@ class PublishedStep:
 
     ``forward_ns`` and ``backward_ns`` are for one batch of ``batch_size``; ``exposed_io_s`` and
     the D2.3 row (``min, mean, median, max, stdev`` of exposed I/O, seconds) stand beside ours.
+    ``sample_nbytes`` is the size of the sample it was published for, 0 where unknown: samples of
+    another size (a tiny stand-in) scale the time.
     """
 
     forward_ns: int
@@ -54,6 +56,7 @@ class PublishedStep:
     batch_size: int
     source: str
     exposed_io_s: tuple[float, float, float, float, float] | None = None
+    sample_nbytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,16 @@ class Dataset(Protocol):
 
 @runtime_checkable
 class Synthesizer(Protocol):
-    """Optional second face of a dataset: writes a faithful stand-in for files not at hand."""
+    """Optional second face of a dataset: writes a faithful stand-in for files not at hand.
+
+    Attributes
+    ----------
+    synthesis_version : int
+        Counts up when the same seed gives other bytes: older stand-ins are not reused.
+    """
+
+    name: str
+    synthesis_version: int
 
     def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
         """Return the bytes ``synthesize`` will write."""

@@ -80,6 +80,7 @@ def measure(runs: Sequence[Run], *, progress: RunProgress | None = None) -> None
 
 def _one_round(run: Run, n_batches: int | None, progress: RunProgress | None) -> None:
     recorder, compute = run.recorder, run.compute
+    run.plan.start_round()
     now_ns = recorder.clock.now_ns
     activate(recorder)
     consumer = recorder.string("consumer")

@@ -44,8 +44,13 @@ class Pipeline:
         return len(self.where)
 
 
-def dataset_pipeline(dataset: Dataset, index: SampleIndex) -> Pipeline:
-    """Return the steps ``read``, ``decode``, ``preprocess`` of a dataset, fused where it says so."""
+def dataset_pipeline(
+    dataset: Dataset, index: SampleIndex, samples: Sequence[int] | None = None
+) -> Pipeline:
+    """Return the steps ``read``, ``decode``, ``preprocess`` of a dataset, fused where it says so.
+
+    ``samples`` picks some of them, in that order; by default all.
+    """
     steps: list[Step] = []
     fused = tuple(dataset.fused)
     for name in ("read", "decode", "preprocess"):
@@ -56,7 +61,8 @@ def dataset_pipeline(dataset: Dataset, index: SampleIndex) -> Pipeline:
             steps.append(Step(Kind.FUSED, "+".join(fused), run))
         else:
             steps.append(Step(STEP_KINDS[name], "", run))
-    return Pipeline(index.spec, index.where, tuple(steps))
+    where = index.where if samples is None else [index.where[sample] for sample in samples]
+    return Pipeline(index.spec, where, tuple(steps))
 
 
 def store_pipeline(store: Store) -> Pipeline:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from iobench.errors import OptionError
 from iobench.loaders.contract import PlannedBatch
@@ -53,7 +53,7 @@ def _samples(n_samples: int, seed: int, shuffle: bool) -> Iterator[tuple[int, in
 
 
 class BatchPlan:
-    """Hands out an endless plan in pieces, until a limit of batches is reached or it is ended.
+    """Hands out an endless plan round by round, until a limit of batches is reached or it is ended.
 
     Parameters
     ----------
@@ -61,8 +61,9 @@ class BatchPlan:
         Where batches come from.
     limit : int or None
         How many at the most.
-    before_epoch : callable
-        Called before the first batch of every epoch is handed out (a cold run evicts files here).
+    before_epoch : callable, optional
+        Called between rounds, before the first batch of an epoch is drawn; a round then ends with
+        its epoch. A cold run evicts its files here, outside the time measured.
     """
 
     def __init__(
@@ -70,12 +71,13 @@ class BatchPlan:
         batches: Iterator[PlannedBatch],
         *,
         limit: int | None,
-        before_epoch: Callable[[Sequence[int]], None] | None = None,
+        before_epoch: Callable[[], None] | None = None,
     ) -> None:
         self._batches = batches
         self._left = limit
         self._before_epoch = before_epoch
         self._epoch = -1
+        self._pending: PlannedBatch | None = None
         self._ended = False
 
     @property
@@ -87,15 +89,23 @@ class BatchPlan:
         """Hand out no further batch."""
         self._ended = True
 
+    def start_round(self) -> None:
+        """Do what comes before an epoch, if the next round begins one."""
+        if self._before_epoch is not None and not self.finished:
+            self._pending = self._pending or next(self._batches)
+            if self._pending.epoch != self._epoch:
+                self._epoch = self._pending.epoch
+                self._before_epoch()
+
     def take(self, n_batches: int | None) -> Iterator[PlannedBatch]:
         """Yield the next ``n_batches`` (all that are left for None), fewer at the end."""
         taken = 0
         while not self.finished and (n_batches is None or taken < n_batches):
-            planned = next(self._batches)
-            if planned.epoch != self._epoch:
-                self._epoch = planned.epoch
-                if self._before_epoch is not None:
-                    self._before_epoch(planned.samples)
+            planned = self._pending or next(self._batches)
+            self._pending = None
+            if self._before_epoch is not None and planned.epoch != self._epoch:
+                self._pending = planned
+                return
             if self._left is not None:
                 self._left -= 1
             taken += 1

@@ -50,7 +50,7 @@ class SerialLoader:
         *,
         recorder: Recorder,
         detail: Detail = Detail.AUTO,
-        unit_costs: Mapping[str, int],
+        unit_costs: Mapping[str, int | None],
     ) -> None:
         self._timer = StageTimer(pipeline, recorder, detail=detail, unit_costs=unit_costs)
         self._slots = Slots(pipeline.spec, batch_size, 1)

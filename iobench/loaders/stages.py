@@ -8,7 +8,7 @@ N beside it (``--detail auto``).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -70,15 +70,16 @@ class StageTimer:
         recorder: Recorder,
         *,
         detail: Detail,
-        unit_costs: dict[str, int],
+        unit_costs: Mapping[str, int | None],
     ) -> None:
         self._where = pipeline.where
         self._recorder = recorder
         self._steps = [(step, recorder.string(step.label)) for step in pipeline.steps]
         self._detail = detail
         n_spans = len(pipeline.steps) + 1  # collate
-        self._light_ns = unit_costs["light_ns"] * n_spans
-        self._full_ns = unit_costs["full_ns"] * n_spans
+        self.failed_sample = -1
+        self._light_ns = (unit_costs["light_ns"] or 0) * n_spans
+        self._full_ns = (unit_costs["full_ns"] or 0) * n_spans
         self._fastest_ns: float = math.inf
         self._summed = False
         self._with_cpu = True

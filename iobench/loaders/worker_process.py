@@ -54,7 +54,7 @@ class Assignment:
     slots: Slots
     run_directory: Path
     detail: Detail
-    unit_costs: Mapping[str, int]
+    unit_costs: Mapping[str, int | None]
     started_ns: int
     consumer_pid: int
 

@@ -107,7 +107,7 @@ class WorkerLoader:
         prefetch: int = 2,
         run_directory: Path,
         detail: Detail = Detail.AUTO,
-        unit_costs: Mapping[str, int],
+        unit_costs: Mapping[str, int | None],
         start_method: str | None = None,
     ) -> None:
         if workers < 1 or prefetch < 1:

@@ -6,11 +6,10 @@ had to deliver (Linux, filesystems/proc). Reads through a mapping do not show in
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iobench.recording import Flag, Kind
+from iobench.recording import Flag, Kind, read_process_io
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,18 +23,14 @@ COUNTING_FILE_SYSTEMS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs
 
 
 class ProcessIo:
-    """Counts what this process has read since the last look; opened once, re-read cheaply."""
+    """Counts what this process has read since the last look."""
 
-    def __init__(self, path: Path = Path("/proc/self/io")) -> None:
-        try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            self._fd = -1
-        self._last = self._read()
+    def __init__(self) -> None:
+        self._last = read_process_io()
 
     def delta(self) -> tuple[int, int] | None:
         """Return (rchar, read_bytes) since the last call; None where the system does not tell."""
-        now = self._read()
+        now = read_process_io()
         last, self._last = self._last, now
         if now is None or last is None:
             return None
@@ -49,13 +44,6 @@ class ProcessIo:
             recorder.emit(
                 Kind.READ, now, now, delta[0], delta[1], batch, epoch, -1, 0, 0, Flag.IO
             )
-
-    def _read(self) -> tuple[int, int] | None:
-        if self._fd < 0:
-            return None
-        fields = os.pread(self._fd, 512, 0).split()
-        # rchar: N wchar: N syscr: N syscw: N read_bytes: N ...
-        return int(fields[1]), int(fields[9])
 
 
 def counts_device_reads(files: Sequence[Path]) -> bool:

@@ -1,0 +1,76 @@
+"""The command line: one command, one file. ``main`` turns an IobenchError into one line.
+
+Results go to stdout, progress and notes to stderr. Exit 0 done, 1 an error said in one line,
+2 usage, 75 interrupted and resumable.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+__all__ = ["main"]
+
+INTERRUPTED = 75
+
+
+class _Interrupted(BaseException):
+    """Ctrl-C or SIGTERM. Not a KeyboardInterrupt, which the argument parser would swallow."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        The arguments without the program's name; by default those of the process.
+    """
+    from iobench.cli.app import make_app
+    from iobench.errors import IobenchError
+
+    try:
+        with _interruptible():
+            make_app()(args=list(sys.argv[1:] if argv is None else argv), prog_name="iobench")
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else int(done.code is not None)
+    except IobenchError as error:
+        return _say(f"iobench: {' '.join(str(error).split())}", error.exit_code)
+    except _Interrupted:
+        return _say("iobench: interrupted; what is finished is kept, run it again", INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read stdout has seen enough; keep the interpreter from flushing into it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Turn Ctrl-C and SIGTERM into one exception that unwinds everything."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise _Interrupted
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, interrupt) for number in _signals()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _signals() -> tuple[signal.Signals, ...]:
+    return (signal.SIGINT, signal.SIGTERM)
+
+
+def _say(line: str, code: int) -> int:
+    print(line, file=sys.stderr)
+    return code

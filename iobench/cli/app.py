@@ -1,0 +1,47 @@
+"""Gathers the commands, in the order one uses them."""
+
+from __future__ import annotations
+
+import typer
+
+from iobench.cli.cache_command import cache
+from iobench.cli.list_command import list_
+from iobench.cli.profile_command import profile
+from iobench.cli.report_command import report
+from iobench.cli.synthesize_command import synthesize
+
+__all__ = ["make_app"]
+
+
+def make_app() -> typer.Typer:
+    """Return the command line application."""
+    app = typer.Typer(
+        help="Where does training on weather and climate data wait for its data, and why?",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.command()(profile)
+    app.command()(report)
+    app.command("list")(list_)
+    app.command()(synthesize)
+    app.command()(cache)
+    app.callback()(_version)
+    return app
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"iobench {version('iobench')}")
+        raise typer.Exit
+
+
+def _version(
+    version: bool = typer.Option(
+        False, "--version", help="Print the version and exit.", callback=_show_version, is_eager=True
+    ),
+) -> None:
+    """I/O pipeline profiler and data-format accelerator for weather and climate training."""

@@ -1,0 +1,29 @@
+"""``iobench list``: the datasets and formats that are installed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["list_"]
+
+
+def list_(
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """List the datasets and store formats by the names other commands take."""
+    from iobench.registry import SOURCE, dataset_names, find_dataset, format_names
+
+    datasets = [{"name": name, "title": find_dataset(name).title} for name in dataset_names()]
+    formats = [SOURCE, *format_names()]
+    if json:
+        import json as json_text
+
+        typer.echo(json_text.dumps({"datasets": datasets, "formats": formats}, indent=1))
+        return
+    width = max((len(row["name"]) for row in datasets), default=0)
+    typer.echo("datasets")
+    for row in datasets:
+        typer.echo(f"  {row['name']:{width}}  {row['title']}")
+    typer.echo("formats\n  " + "\n  ".join(formats))

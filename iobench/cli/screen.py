@@ -1,0 +1,72 @@
+"""What every command shows on stderr: notes, and progress of work that takes over a second."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from iobench.datasets import Progress
+
+__all__ = ["Screen"]
+
+
+class Screen:
+    """Notes and progress bars on stderr; bars only when it is a terminal."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        from rich.console import Console
+
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._quiet = quiet
+
+    def note(self, text: str) -> None:
+        """Say one line."""
+        if not self._quiet:
+            self._console.print(text, markup=False)
+
+    @contextmanager
+    def progress(self, title: str) -> Iterator[Progress]:
+        """Yield a function of (done, total) that moves a bar named ``title``.
+
+        No thread redraws it: a thread would take time from what is measured, and is not wanted
+        beside a fork.
+        """
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        if not sys.stderr.isatty() or self._quiet:
+            yield _no_bar
+            return
+        bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+        )
+        with bar:
+            task = bar.add_task(title, total=None)
+
+            def move(done: int, total: int) -> None:
+                # About a hundred redraws at the most, whatever the number of steps.
+                bar.update(task, completed=done, total=total)
+                if total <= 100 or done % (total // 100) == 0 or done == total:
+                    bar.refresh()
+
+            yield move
+
+
+def _no_bar(done: int, total: int) -> None:
+    pass

@@ -1,0 +1,44 @@
+"""``iobench synthesize``: write a dataset's stand-in into a folder of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["synthesize"]
+
+
+def synthesize(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A dataset's name.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it.")],
+    scale: Annotated[
+        float | None,
+        typer.Option(help="Share of the real samples. [default: what a profile uses]"),
+    ] = None,
+    tiny: Annotated[
+        bool, typer.Option("--tiny", help="The small sizes that tests use.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 0,
+    option: Annotated[
+        list[str] | None, typer.Option(help="An option of the dataset, NAME=VALUE; repeatable.")
+    ] = None,
+) -> None:
+    """Write files with exactly the layout of a dataset that cannot be downloaded."""
+    from iobench.cli.profile_command import _options
+    from iobench.cli.screen import Screen
+    from iobench.datasets import Synthesizer, ensure_stand_in
+    from iobench.errors import OptionError
+    from iobench.registry import find_dataset
+    from iobench.stores import make_item
+
+    dataset = find_dataset(name, **_options(option or []))
+    if not isinstance(dataset, Synthesizer):
+        raise OptionError(f"{name}: writes no stand-in; datasets that do say so in 'iobench list'")
+    make_item(folder, kind="stand-in", title=f"stand-in of {name}")
+    with Screen().progress(f"writing a stand-in of {name}") as move:
+        root = ensure_stand_in(
+            dataset, folder, seed=seed, scale=scale, tiny=tiny, progress=move
+        )
+    typer.echo(f"{root}: use it with iobench profile {name} --data-dir {root}")
