@@ -1,0 +1,120 @@
+"""Dataset ``stations``: hourly observations of one weather station, a CSV file for each day."""
+
+from __future__ import annotations
+
+import io
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from iobench.datasets import SampleIndex, no_progress
+from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.samples import SampleSpec, Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iobench.datasets import Arrays, Locator, Progress, PublishedStep, Raw
+    from iobench.samples import Sample
+
+URL = "https://stations.example.org/bergen/{day}.csv"
+FIRST_DAY = date(2024, 1, 1)
+HOURS = 24
+COLUMNS = ("t2m", "rh2m", "wind")
+SPEC = SampleSpec(
+    (
+        Variable("observations", (HOURS, 3), "<f4", ("hour", "quantity")),
+        Variable("daily_mean_t2m", (), "<f4", (), units="degC", role="target"),
+    )
+)
+
+
+def stations(days: str = "60") -> Stations:
+    """Return the dataset; ``--option days=N`` takes the first N days."""
+    if not days.isdigit() or int(days) < 1:
+        raise OptionError(f"stations: days={days}, expected a whole number from 1")
+    return Stations(int(days))
+
+
+class Stations:
+    """One sample is one day."""
+
+    name = "stations"
+    title = "hourly observations of one weather station"
+    fused: tuple[str, ...] = ()
+    published: PublishedStep | None = None
+    synthesis_version = 1
+
+    def __init__(self, n_days: int) -> None:
+        self.days = [FIRST_DAY + timedelta(days=number) for number in range(n_days)]
+
+    def files(self, locator: Locator) -> list[Path]:
+        """Return one file for each day, or say which are missing."""
+        urls = [URL.format(day=day) for day in self.days]
+        found = locator.find(urls)
+        missing = [url for url, path in zip(urls, found, strict=True) if path is None]
+        if missing:
+            raise MissingFileError(
+                f"{', '.join(missing)}: not in {locator.searched()}; download and give --data-dir"
+            )
+        return [path for path in found if path is not None]
+
+    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
+        """Return one sample for each file, its own path as the place its bytes are at."""
+        return SampleIndex(
+            spec=SPEC,
+            where=[str(path) for path in files],
+            coordinate=[day.isoformat() for day in self.days],
+            provenance={"schema": "stations-1", "options": {"days": len(self.days)}},
+        )
+
+    def read(self, where: str) -> Raw:
+        """Return the bytes of the file."""
+        return [Path(where).read_bytes()]
+
+    def decode(self, raw: Raw) -> Arrays:
+        """Return the numbers in the text."""
+        header, _, table = bytes(raw[0]).decode().partition("\n")
+        values = np.loadtxt(io.StringIO(table), delimiter=",", dtype="f4", ndmin=2)
+        if header != ",".join(COLUMNS) or values.shape != (HOURS, len(COLUMNS)):
+            raise FileFormatError(
+                f"stations: a file with columns {header!r} and a table of shape {values.shape}, "
+                f"expected {','.join(COLUMNS)!r} for {HOURS} hours; download it again"
+            )
+        return {"table": values}
+
+    def preprocess(self, arrays: Arrays) -> Sample:
+        """Return the observations scaled, and what a model shall learn to tell from them."""
+        table = arrays["table"]
+        return {
+            "observations": table / np.array([10, 100, 10], "f4"),
+            "daily_mean_t2m": np.asarray(table[:, 0].mean()),
+        }
+
+    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
+        """Return about the bytes ``synthesize`` writes."""
+        return len(self.days) * HOURS * 18
+
+    def synthesize(
+        self,
+        root: Path,
+        *,
+        scale: float | None,
+        tiny: bool,
+        seed: int,
+        progress: Progress = no_progress,
+    ) -> list[Path]:
+        """Write files of the published layout where a mirror of the URLs would have them."""
+        random = np.random.default_rng(seed)
+        paths = []
+        for number, day in enumerate(self.days):
+            path = root / URL.format(day=day).replace("https://", "url/https/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            values = random.normal((8, 70, 5), (6, 10, 2), (HOURS, len(COLUMNS)))
+            rows = "".join("{:.1f},{:.1f},{:.1f}\n".format(*row) for row in values)
+            path.write_text(",".join(COLUMNS) + "\n" + rows)
+            paths.append(path)
+            progress(number + 1, len(self.days))
+        return paths
