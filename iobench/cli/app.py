@@ -41,7 +41,11 @@ def _show_version(asked: bool) -> None:
 
 def _version(
     version: bool = typer.Option(
-        False, "--version", help="Print the version and exit.", callback=_show_version, is_eager=True
+        False,
+        "--version",
+        help="Print the version and exit.",
+        callback=_show_version,
+        is_eager=True,
     ),
 ) -> None:
     """I/O pipeline profiler and data-format accelerator for weather and climate training."""

@@ -48,6 +48,7 @@ def cache(
         typer.echo(json_text.dumps({"items": rows}, indent=1))
         return
     for item in items:
-        typer.echo(f"{format_nbytes(item.nbytes):>10}  {item.kind:9} {item.title}\n{'':12}{item.path}")
+        typer.echo(f"{format_nbytes(item.nbytes):>10}  {item.kind:9} {item.title}")
+        typer.echo(f"{'':12}{item.path}")
     total = format_nbytes(sum(item.nbytes for item in items))
     typer.echo(f"{len(items)} items, {total}" if items else "nothing: iobench has made no files")

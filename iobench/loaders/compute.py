@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from iobench.errors import OptionError
-from iobench.recording import Kind, wait_until_ns
+from iobench.recording import Kind
 
 if TYPE_CHECKING:
     from iobench.datasets import PublishedStep
@@ -38,12 +38,12 @@ class Compute:
         """Spend one step's time and record it as ``forward`` and ``backward``."""
         start = recorder.clock.now_ns()
         if self.forward_ns:
-            wait_until_ns(start + self.forward_ns, clock=recorder.clock)
+            recorder.clock.wait_until_ns(start + self.forward_ns)
             middle = recorder.clock.now_ns()
             recorder.emit(Kind.FORWARD, start, middle, batch=batch, epoch=epoch)
             start = middle
         if self.backward_ns:
-            wait_until_ns(start + self.backward_ns, clock=recorder.clock)
+            recorder.clock.wait_until_ns(start + self.backward_ns)
             end = recorder.clock.now_ns()
             recorder.emit(Kind.BACKWARD, start, end, batch=batch, epoch=epoch)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +76,13 @@ def store_pipeline(store: Store) -> Pipeline:
 
 def handed_on_nbytes(value: Any) -> int:
     """Return the bytes a step handed on: of its buffers or arrays; -1 where they cannot be told."""
-    items = value.values() if isinstance(value, dict) else value
+    items: Iterable[Any]
+    if isinstance(value, Mapping):
+        items = value.values()
+    elif isinstance(value, (list, tuple)):
+        items = value
+    else:
+        items = (value,)  # nothing else is iterated: it may be lazy, or usable once
     total = 0
     for item in items:
         if isinstance(item, (np.ndarray, memoryview)):

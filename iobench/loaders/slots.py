@@ -6,11 +6,13 @@ file (memfd), so a killed process leaves nothing behind.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import os
 import tempfile
 from multiprocessing import reduction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,12 +62,10 @@ class Slots:
         self._map()
 
     def _map(self) -> None:
-        self._memory = mmap.mmap(self._fd, self._slot_nbytes * self.n_slots)
+        self._memory: mmap.mmap | None = mmap.mmap(self._fd, self._slot_nbytes * self.n_slots)
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            try:
+            with contextlib.suppress(OSError):  # advice only: shared memory may have none
                 self._memory.madvise(mmap.MADV_HUGEPAGE)
-            except OSError:
-                pass  # noqa: SIM105 - advice only: shared memory may not take huge pages
         self._arrays = [self._slot_arrays(slot) for slot in range(self.n_slots)]
 
     def _slot_arrays(self, slot: int) -> dict[str, NDArray[Any]]:
@@ -96,6 +96,7 @@ class Slots:
     def close(self) -> None:
         """Give the memory back; arrays handed out stay valid until they die."""
         self._arrays = []
+        self._memory = None
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -126,6 +127,6 @@ def _unnamed_file(nbytes: int) -> int:
         fd = os.memfd_create("iobench-slots", os.MFD_CLOEXEC)
     else:
         fd, path = tempfile.mkstemp(prefix="iobench-slots-")
-        os.unlink(path)
+        Path(path).unlink()
     os.ftruncate(fd, nbytes)
     return fd

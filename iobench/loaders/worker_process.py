@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import signal
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
     from iobench.loaders.slots import Slots
     from iobench.samples import Sample
 
-__all__ = ["DONE", "FAILED", "MESSAGE", "READY", "Assignment", "Task", "run_worker"]
+__all__ = ["DONE", "FAILED", "MESSAGE", "READY", "Assignment", "Task", "portable_error", "run_worker"]
 
 MESSAGE: Final = struct.Struct("<iiii")
 """What a worker writes to the pipe all of them share: worker, batch, slot, status. A write this
 small is atomic (POSIX, PIPE_BUF), so no lock is needed that a killed worker could keep."""
 READY, DONE, FAILED = 0, 1, 2
+REASON_LIMIT: Final = 500
 PARENT_CHECK_S: Final = 2.0
 """How often an idle worker looks whether the consumer is still alive."""
 
@@ -56,7 +58,6 @@ class Assignment:
     detail: Detail
     unit_costs: Mapping[str, int | None]
     started_ns: int
-    consumer_pid: int
 
 
 def run_worker(
@@ -65,6 +66,7 @@ def run_worker(
     """Make batches until the consumer closes the task pipe or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the consumer decides what Ctrl-C means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    parent_pid = os.getppid()
     recorder = RunDirectory.open(assignment.run_directory).recorder(
         role="worker", worker=assignment.worker
     )
@@ -76,21 +78,27 @@ def run_worker(
     now_ns = recorder.clock.now_ns
     recorder.emit(Kind.STARTUP, assignment.started_ns, now_ns())
     os.write(done_fd, MESSAGE.pack(assignment.worker, -1, -1, READY))
-    while (task := _next_task(tasks, assignment.consumer_pid)) is not None:
+    while (task := _next_task(tasks, parent_pid)) is not None:
         dequeued_ns = now_ns()
         recorder.emit(
             Kind.SUBMIT_QUEUE, task.submitted_ns, dequeued_ns, batch=task.batch, epoch=task.epoch
         )
-        status = _make(task, timer, assignment, errors)
+        error = _make(task, timer, assignment)
         process_io.emit(recorder, task.batch, task.epoch)
+        status = DONE if error is None else FAILED
         os.write(done_fd, MESSAGE.pack(assignment.worker, task.batch, task.slot, status))
+        if error is not None:
+            # After the message: the consumer then reads, however full the pipe is.
+            errors.send_bytes(pickle.dumps(error))
     recorder.close()
 
 
-def _next_task(tasks: Connection, consumer_pid: int) -> Task | None:
+def _next_task(tasks: Connection, parent_pid: int) -> Task | None:
+    consumer = multiprocessing.parent_process()
     try:
         while not tasks.poll(PARENT_CHECK_S):
-            if os.getppid() != consumer_pid:
+            # The parent is the consumer, or a fork server that ends with it.
+            if os.getppid() != parent_pid or (consumer is not None and not consumer.is_alive()):
                 return None
         task: Task | None = pickle.loads(tasks.recv_bytes())
     except (EOFError, ConnectionResetError):
@@ -98,23 +106,26 @@ def _next_task(tasks: Connection, consumer_pid: int) -> Task | None:
     return task
 
 
-def _make(task: Task, timer: StageTimer, assignment: Assignment, errors: Connection) -> int:
+def _make(task: Task, timer: StageTimer, assignment: Assignment) -> IobenchError | None:
     def place(position: int, sample: Sample) -> int:
         return assignment.slots.place(task.slot, position, sample)
 
     try:
         timer.make_batch(task.batch, task.epoch, task.samples, place)
     except Exception as error:  # noqa: BLE001 - whatever a dataset raises goes to the consumer
-        errors.send_bytes(pickle.dumps(_portable(error, timer.failed_sample, assignment.worker)))
-        return FAILED
-    return DONE
+        return portable_error(error, timer.failed_sample, assignment.worker)
+    return None
 
 
-def _portable(error: Exception, sample: int, worker: int) -> IobenchError:
-    """Return the error as one the consumer can raise: its own if it is ours, else a WorkerError."""
-    if isinstance(error, IobenchError) and type(error).__module__ == IobenchError.__module__:
-        return type(error)(str(error))
-    reason = str(error).splitlines()[0] if str(error) else ""
+def portable_error(error: Exception, sample: int, worker: int) -> IobenchError:
+    """Return the error as one the consumer can raise: its own if it is ours, else a WorkerError.
+
+    A plugin's own class may not travel: the class of `iobench.errors` it is derived from does.
+    """
+    for ours in type(error).__mro__:
+        if issubclass(ours, IobenchError) and ours.__module__ == IobenchError.__module__:
+            return ours(str(error))
+    reason = str(error).splitlines()[0][:REASON_LIMIT] if str(error) else ""
     portable = WorkerError(
         f"worker-{worker}: sample {sample} could not be made: {type(error).__name__}: {reason}"
     )

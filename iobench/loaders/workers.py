@@ -30,7 +30,7 @@ from iobench.loaders.worker_process import (
 from iobench.recording import now_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
     from multiprocessing.connection import Connection
     from multiprocessing.context import BaseContext
     from multiprocessing.process import BaseProcess
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["WorkerLoader"]
 
 JOIN_S: Final = 5.0
+CHECK_MS: Final = 2000
+"""How often the consumer looks whether its workers are alive while nothing arrives."""
 
 
 class _Worker:
@@ -128,6 +130,7 @@ class WorkerLoader:
         self._done_read = self._done_write = -1
         self._ready: dict[int, tuple[int, int]] = {}
         self._failed: dict[int, int] = {}
+        self._round: Generator[Batch] | None = None
         self._closed = False
 
     def worker_pids(self) -> list[int]:
@@ -135,7 +138,7 @@ class WorkerLoader:
         return [worker.process.pid or 0 for worker in self._pool]
 
     def batches(self, plan: Iterable[PlannedBatch]) -> Iterator[Batch]:
-        """Yield the planned batches in order.
+        """Yield the planned batches in order; ends the round before, if that still goes on.
 
         Raises
         ------
@@ -146,11 +149,14 @@ class WorkerLoader:
         """
         if self._closed:
             raise WorkerError("the loader is closed: make a new one")
+        if self._round is not None:
+            self._round.close()  # its slots are needed; it may have been left early
         if not self._pool:
             self._start()
-        return self._deliver(iter(plan))
+        self._round = self._deliver(iter(plan))
+        return self._round
 
-    def _deliver(self, plan: Iterator[PlannedBatch]) -> Iterator[Batch]:
+    def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
         queue: deque[PlannedBatch] = deque()
         held: int | None = None
         exhausted = False
@@ -168,8 +174,9 @@ class WorkerLoader:
                     queue.append(planned)
                 if not queue:
                     return
-                planned = queue.popleft()
+                planned = queue[0]
                 held, worker = self._wait_for(planned.batch)
+                queue.popleft()
                 yield Batch(planned, self._slots.arrays(held), worker)
         finally:
             if held is not None:
@@ -182,14 +189,16 @@ class WorkerLoader:
         try:
             worker.submit(task)
         except OSError:
+            worker.process.join(JOIN_S)  # its end of the pipe is gone: so will it be
             self._raise_if_dead()
             raise
 
     def _wait_for(self, batch: int) -> tuple[int, int]:
         while batch not in self._ready:
-            self._receive()
+            # Before receiving: it may have failed while an earlier batch was waited for.
             if batch in self._failed:
                 raise self._failure(self._failed[batch])
+            self._receive()
         return self._ready.pop(batch)
 
     def _drain(self, queue: deque[PlannedBatch]) -> None:
@@ -207,7 +216,8 @@ class WorkerLoader:
 
     def _receive(self) -> None:
         """Take messages from the shared pipe; raise if a worker died with a batch unfinished."""
-        for fd, _ in self._poll.poll():
+        # With a timeout: a process of its own that a dead worker left keeps its sentinel quiet.
+        for fd, _ in self._poll.poll(CHECK_MS):
             if fd == self._done_read:
                 data = os.read(self._done_read, MESSAGE.size * 64)
                 for number, batch, slot, status in MESSAGE.iter_unpack(data):
@@ -225,7 +235,12 @@ class WorkerLoader:
             self._ready[batch] = (slot, number)
 
     def _failure(self, number: int) -> IobenchError:
-        error: IobenchError = pickle.loads(self._pool[number].errors.recv_bytes())
+        try:
+            error: IobenchError = pickle.loads(self._pool[number].errors.recv_bytes())
+        except EOFError:
+            self._pool[number].process.join(JOIN_S)
+            self._raise_if_dead()
+            raise
         self.close()
         return error
 
@@ -237,9 +252,10 @@ class WorkerLoader:
                 continue
             batches = sorted(worker.outstanding)
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited ({code})"
+            who = f"{worker.name} (pid {worker.process.pid})"
             self.close()
             raise WorkerError(
-                f"{worker.name} (pid {worker.process.pid}) {how} with batches {batches} "
+                f"{who} {how} with batches {batches} "
                 "unfinished: its spans are kept; look for the out-of-memory killer if this was "
                 "SIGKILL, or run with --workers 0 to see the failure itself"
             )
@@ -248,9 +264,13 @@ class WorkerLoader:
         self._done_read, self._done_write = os.pipe()
         self._poll = select.poll()
         self._poll.register(self._done_read, select.POLLIN)
-        for number in range(self.workers):
-            self._pool.append(self._start_worker(number))
-            self._poll.register(self._pool[-1].process.sentinel, select.POLLIN)
+        try:
+            for number in range(self.workers):
+                self._pool.append(self._start_worker(number))
+                self._poll.register(self._pool[-1].process.sentinel, select.POLLIN)
+        except BaseException:  # fewer workers than asked for are never used
+            self.close()
+            raise
 
     def _start_worker(self, number: int) -> _Worker:
         task_reader, task_writer = self._context.Pipe(duplex=False)
@@ -263,7 +283,6 @@ class WorkerLoader:
             self._detail,
             self._unit_costs,
             now_ns(),
-            os.getpid(),
         )
         done = _InheritedFd(self._done_write)
         process = self._context.Process(  # type: ignore[attr-defined]
@@ -282,17 +301,20 @@ class WorkerLoader:
         if self._closed:
             return
         self._closed = True
+        # All before the first is joined: a forked worker keeps the task pipes of those before it
+        # open. One in the middle of a batch has nobody left to make it for.
         for worker in self._pool:
             worker.tasks.close()
-        for worker in self._pool:
-            # A worker in the middle of a batch has nobody left to make it for.
             if worker.outstanding:
                 worker.process.terminate()
+        for worker in self._pool:
             worker.process.join(JOIN_S)
             if worker.process.exitcode is None:
                 worker.process.kill()
                 worker.process.join()
+            worker.process.close()
             worker.errors.close()
+        self._pool = []
         for fd in (self._done_read, self._done_write):
             if fd >= 0:
                 os.close(fd)
