@@ -1,0 +1,128 @@
+"""Quantities as people read them; the only place of the package that rounds.
+
+Unknown is ``"unknown"``, zero is ``"0"``, and what is neither is never rounded to nothing or to
+everything. Bytes are decimal, as storage is sold and bandwidth is quoted: 1 GB is 10**9 B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+__all__ = [
+    "UNKNOWN",
+    "byte_rate",
+    "count",
+    "duration",
+    "durations",
+    "fraction",
+    "nbytes",
+    "sample_rate",
+    "seconds",
+]
+
+UNKNOWN: Final = "unknown"
+
+DURATIONS: Final = (("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
+BYTES: Final = (("B", 1), ("kB", 10**3), ("MB", 10**6), ("GB", 10**9), ("TB", 10**12), ("PB", 10**15))
+COLUMN_UNIT_FROM: Final = 10
+"""A column is shown in the largest unit of which its largest value has this many."""
+
+
+def duration(ns: float | None) -> str:
+    """Return a time in three digits and the unit that suits it, e.g. ``"21.1 ms"``.
+
+    Parameters
+    ----------
+    ns : float or None
+        Nanoseconds; None is unknown.
+    """
+    return UNKNOWN if ns is None else _scaled(ns, DURATIONS)
+
+
+def durations(values_ns: Sequence[int | None]) -> tuple[str, list[str]]:
+    """Return one unit for a column of times, and each time in it with the same decimals.
+
+    A time too short for the decimals is ``"<0.01"``, not zero.
+    """
+    largest = max((abs(value) for value in values_ns if value is not None), default=0)
+    fitting = [pair for pair in DURATIONS if largest >= COLUMN_UNIT_FROM * pair[1]]
+    unit, size = fitting[-1] if fitting else DURATIONS[0]
+    decimals = 0 if size == 1 else 2
+    return unit, [_in_column(value, size, decimals) for value in values_ns]
+
+
+def seconds(ns: int) -> float:
+    """Return nanoseconds as seconds, unrounded: what ``_s`` keys of JSON hold."""
+    return ns / 1_000_000_000
+
+
+def nbytes(value: float | None) -> str:
+    """Return bytes in three digits and a decimal unit, e.g. ``"22.9 MB"``."""
+    return UNKNOWN if value is None else _scaled(value, BYTES)
+
+
+def byte_rate(bytes_per_s: float | None) -> str:
+    """Return a bandwidth, e.g. ``"1.24 GB/s"``."""
+    return UNKNOWN if bytes_per_s is None else f"{_scaled(bytes_per_s, BYTES, zero='0 B')}/s"
+
+
+def sample_rate(samples_per_s: float | None) -> str:
+    """Return samples per second in three digits, without a unit."""
+    if samples_per_s is None:
+        return UNKNOWN
+    if 0 < samples_per_s < 0.001:
+        return "< 0.001"
+    return _three_digits(samples_per_s) if samples_per_s else "0"
+
+
+def fraction(value: float | None) -> str:
+    """Return a share of one in per cent, e.g. ``"88 %"``.
+
+    ``"0 %"`` and ``"100 %"`` are exact; what is close to them is ``"< 0.1 %"`` or ``"> 99.9 %"``.
+    """
+    if value is None:
+        return UNKNOWN
+    if 0 < value < 0.001:
+        return "< 0.1 %"
+    if 0.999 < value < 1:
+        return "> 99.9 %"
+    percent = 100 * value
+    one_decimal = 0 < percent < 9.95 or 99.5 <= percent < 100
+    return f"{percent:.{1 if one_decimal else 0}f} %"
+
+
+def count(value: int | None) -> str:
+    """Return a number of things, with a comma at thousands."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def _scaled(value: float, units: Sequence[tuple[str, int]], *, zero: str = "0") -> str:
+    if value == 0:
+        return zero
+    if value < 0:
+        return f"-{_scaled(-value, units, zero=zero)}"
+    unit, size = units[0]
+    for unit, size in units:
+        # 999.6 is shown as 1000, so the next unit begins where rounding reaches it.
+        if value < 999.5 * size:
+            break
+    if size == 1:
+        return f"{value:.0f} {unit}" if value >= 1 else f"< 1 {unit}"
+    return f"{_three_digits(value / size)} {unit}"
+
+
+def _three_digits(value: float) -> str:
+    for limit, decimals in ((9.995, 2), (99.95, 1)):
+        if value < limit:
+            return f"{value:.{decimals}f}" if value >= 0.1 else f"{value:.3f}"
+    return f"{value:,.0f}"
+
+
+def _in_column(value: int | None, size: int, decimals: int) -> str:
+    if value is None:
+        return UNKNOWN
+    if value == 0:
+        return "0"
+    text = f"{value / size:,.{decimals}f}"
+    return text if float(text.replace(",", "")) else f"<{10**-decimals:.{decimals}f}"

@@ -1,0 +1,121 @@
+"""Units: nothing is rounded away, nothing unknown is shown as a number."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iobench.report import units
+
+SIZES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+times_ns = st.integers(min_value=1, max_value=10**15)
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (None, "unknown"),
+        (0, "0"),
+        (7, "7 ns"),
+        (999_499, "999 us"),
+        (999_500, "1.00 ms"),
+        (5_250_000, "5.25 ms"),
+        (21_120_000, "21.1 ms"),
+        (999_600_000, "1.00 s"),
+        (61_000_000_000, "61.0 s"),
+        (2_400_000_000_000, "2,400 s"),
+    ],
+)
+def test_duration(ns: int | None, text: str) -> None:
+    assert units.duration(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "unknown"),
+        (0, "0 %"),
+        (0.0001, "< 0.1 %"),
+        (0.0049, "0.5 %"),
+        (0.015, "1.5 %"),
+        (0.0996, "10 %"),
+        (0.88, "88 %"),
+        (0.9949, "99 %"),
+        (0.996, "99.6 %"),
+        (0.9997, "> 99.9 %"),
+        (1, "100 %"),
+    ],
+)
+def test_fraction(value: float | None, text: str) -> None:
+    assert units.fraction(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "unknown"), (0, "0"), (999, "999 B"), (22_871_520, "22.9 MB"), (1_400_000_000, "1.40 GB")],
+)
+def test_bytes_are_decimal(value: int | None, text: str) -> None:
+    assert units.nbytes(value) == text
+
+
+def test_rates() -> None:
+    assert units.byte_rate(1_236_000_000) == "1.24 GB/s"
+    assert units.byte_rate(0) == "0 B/s"
+    assert units.byte_rate(None) == "unknown"
+    assert units.sample_rate(12.34) == "12.3"
+    assert units.sample_rate(0.00001) == "< 0.001"
+
+
+def test_a_column_has_one_unit() -> None:
+    assert units.durations([0, 40_000, 21_120_000, 6_021_230_000, None]) == (
+        "ms",
+        ["0", "0.04", "21.12", "6,021.23", "unknown"],
+    )
+
+
+def test_a_column_hides_nothing() -> None:
+    assert units.durations([20_000_000_000, 1]) == ("s", ["20.00", "<0.01"])
+
+
+@given(times_ns)
+def test_duration_is_within_its_last_digit(ns: int) -> None:
+    number, unit = units.duration(ns).split()
+    shown = float(number.replace(",", "")) * SIZES[unit]
+    assert shown > 0
+    assert abs(shown - ns) <= 0.0051 * ns
+
+
+@given(st.floats(min_value=0, max_value=1))
+def test_only_all_is_100_and_only_nothing_is_0(value: float) -> None:
+    assert (units.fraction(value) == "100 %") == (value == 1)
+    assert (units.fraction(value) == "0 %") == (value == 0)
+
+
+@given(st.floats(min_value=0.001, max_value=0.999))
+def test_fraction_is_within_half_a_per_cent(value: float) -> None:
+    assert abs(float(units.fraction(value).removesuffix(" %")) - 100 * value) <= 0.5001
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(min_value=0, max_value=10**14)), min_size=1))
+def test_a_column_tells_zero_unknown_and_little_apart(values_ns: list[int | None]) -> None:
+    unit, texts = units.durations(values_ns)
+    for value, text in zip(values_ns, texts, strict=True):
+        assert (text == "unknown") == (value is None)
+        assert (text == "0") == (value == 0)
+        if value and not text.startswith("<"):
+            assert float(text.replace(",", "")) * SIZES[unit] == pytest.approx(
+                value, abs=0.0051 * SIZES[unit] + 0.5
+            )
+
+
+@given(st.integers(min_value=0, max_value=10**18))
+def test_numbers_are_short_enough_for_a_column(value: int) -> None:
+    assert re.fullmatch(r"0|[\d.,]{1,6} (B|kB|MB|GB|TB|PB)", units.nbytes(value))
+
+
+@given(times_ns)
+def test_seconds_give_the_nanoseconds_back(ns: int) -> None:
+    assert round(units.seconds(ns) * 10**9) == ns
