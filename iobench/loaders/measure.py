@@ -94,9 +94,7 @@ def _one_round(run: Run, n_batches: int | None, progress: RunProgress | None) ->
         number, epoch = batch.planned.batch, batch.planned.epoch
         nbytes = sum(array.nbytes for array in batch.arrays.values())
         maker = makers[batch.worker] if batch.worker >= 0 else consumer
-        recorder.emit(
-            Kind.WAIT, asked_ns, delivered_ns, nbytes, -1, number, epoch, -1, 0, maker
-        )
+        recorder.emit(Kind.WAIT, asked_ns, delivered_ns, nbytes, -1, number, epoch, -1, 0, maker)
         if run.process_io is not None:
             run.process_io.emit(recorder, number, epoch)
         compute.run(recorder, number, epoch)
@@ -111,9 +109,7 @@ def _one_round(run: Run, n_batches: int | None, progress: RunProgress | None) ->
             progress(run)
         asked_ns = now_ns()
     ended_ns = now_ns()
-    recorder.emit(
-        Kind.WAIT, asked_ns, ended_ns, -1, -1, -1, epoch, -1, recorder.string("shutdown")
-    )
+    recorder.emit(Kind.WAIT, asked_ns, ended_ns, -1, -1, -1, epoch, -1, recorder.string("shutdown"))
     recorder.emit(
         Kind.OTHER, round_ns, ended_ns, sample=run.n_rounds, label=recorder.string("round")
     )

@@ -62,19 +62,20 @@ class Slots:
         self._map()
 
     def _map(self) -> None:
-        self._memory: mmap.mmap | None = mmap.mmap(self._fd, self._slot_nbytes * self.n_slots)
+        # Held by its arrays alone: it goes, and its descriptor with it, when the last one dies.
+        memory = mmap.mmap(self._fd, self._slot_nbytes * self.n_slots)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # advice only: shared memory may have none
-                self._memory.madvise(mmap.MADV_HUGEPAGE)
-        self._arrays = [self._slot_arrays(slot) for slot in range(self.n_slots)]
+                memory.madvise(mmap.MADV_HUGEPAGE)
+        self._arrays = [self._slot_arrays(memory, slot) for slot in range(self.n_slots)]
 
-    def _slot_arrays(self, slot: int) -> dict[str, NDArray[Any]]:
+    def _slot_arrays(self, memory: mmap.mmap, slot: int) -> dict[str, NDArray[Any]]:
         offset = slot * self._slot_nbytes
         arrays: dict[str, NDArray[Any]] = {}
         for variable in self._spec:
             shape = (self._batch_size, *variable.shape)
             arrays[variable.name] = np.frombuffer(
-                self._memory, np.dtype(variable.dtype), math.prod(shape), offset
+                memory, np.dtype(variable.dtype), math.prod(shape), offset
             ).reshape(shape)
             offset += _aligned(variable.nbytes * self._batch_size, ALIGNMENT)
         return arrays
@@ -96,7 +97,6 @@ class Slots:
     def close(self) -> None:
         """Give the memory back; arrays handed out stay valid until they die."""
         self._arrays = []
-        self._memory = None
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

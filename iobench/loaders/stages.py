@@ -206,4 +206,3 @@ def _unknown() -> int:
 
 def _add_known(total: int, more: int) -> int:
     return -1 if total < 0 or more < 0 else total + more
-

@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from iobench.loaders.slots import Slots
     from iobench.samples import Sample
 
-__all__ = ["DONE", "FAILED", "MESSAGE", "READY", "Assignment", "Task", "portable_error", "run_worker"]
+__all__ = [
+    "DONE",
+    "FAILED",
+    "MESSAGE",
+    "READY",
+    "Assignment",
+    "Task",
+    "portable_error",
+    "run_worker",
+]
 
 MESSAGE: Final = struct.Struct("<iiii")
 """What a worker writes to the pipe all of them share: worker, batch, slot, status. A write this
@@ -60,9 +69,7 @@ class Assignment:
     started_ns: int
 
 
-def run_worker(
-    assignment: Assignment, tasks: Connection, errors: Connection, done_fd: int
-) -> None:
+def run_worker(assignment: Assignment, tasks: Connection, errors: Connection, done_fd: int) -> None:
     """Make batches until the consumer closes the task pipe or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the consumer decides what Ctrl-C means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,259 @@
+"""The loader that hands a pipeline to torch's stock DataLoader and records every edge."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import torch
+from torch.utils.data import DataLoader
+
+from iobench.errors import OptionError, WorkerError
+from iobench.loaders.contract import Batch
+from iobench.loaders.stages import Detail
+from iobench.recording import Kind
+from iobench.torch.samples import PipelineSamples, WorkerStart, collate
+from iobench.torch.tagged import Arrivals, Tag, TaggedIndices
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator, Mapping
+    from multiprocessing.process import BaseProcess
+    from pathlib import Path
+    from types import TracebackType
+
+    from iobench.loaders.contract import PlannedBatch
+    from iobench.loaders.pipeline import Pipeline
+    from iobench.recording import Recorder
+    from iobench.torch.tagged import TaggedBatch
+
+__all__ = ["TorchLoader"]
+
+JOIN_S: Final = 5.0
+
+
+class TorchLoader:
+    """Runs a pipeline through ``torch.utils.data.DataLoader``; its workers stay alive.
+
+    Batches are new memory each: they stay valid as long as their arrays are kept.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+        How a sample is made; must be picklable unless processes are forked.
+    batch_size : int
+        Samples a batch; the plan decides, this is for symmetry with the other loaders.
+    workers : int
+        Loading processes; 0 means the consumer loads for itself.
+    prefetch : int
+        Batches each worker may be ahead (torch's ``prefetch_factor``).
+    run_directory : Path
+        Where the workers write their span files.
+    recorder : Recorder
+        The consumer's.
+    detail : Detail
+        How finely stages are recorded.
+    unit_costs : mapping of str to int
+        What recording one span costs, ns.
+    start_method : str or None
+        As in `multiprocessing`; None takes torch's default.
+    pin_memory : bool or None
+        Copy batches to page-locked memory; None does where there is a CUDA device.
+
+    Raises
+    ------
+    OptionError
+        If ``workers`` is below 0, or ``prefetch`` or ``batch_size`` below 1.
+    """
+
+    framework = "torch"
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        batch_size: int,
+        *,
+        workers: int,
+        prefetch: int = 2,
+        run_directory: Path,
+        recorder: Recorder,
+        detail: Detail = Detail.AUTO,
+        unit_costs: Mapping[str, int | None],
+        start_method: str | None = None,
+        pin_memory: bool | None = None,
+    ) -> None:
+        if workers < 0 or prefetch < 1 or batch_size < 1:
+            raise OptionError(
+                f"workers {workers}, prefetch {prefetch}, batch size {batch_size}: "
+                "expected 0 or more workers, 1 or more of the others"
+            )
+        self.workers = workers
+        self.prefetch = prefetch if workers else 0
+        self._arrivals = Arrivals(recorder)
+        self._sampler = _PlanSampler(recorder)
+        self._start = WorkerStart(run_directory)
+        samples = PipelineSamples(
+            pipeline, detail=detail, unit_costs=unit_costs, arrivals=self._arrivals.number
+        )
+        if workers == 0:
+            samples.record_to(recorder, worker=-1)
+        self._loader = DataLoader(
+            samples,
+            batch_sampler=self._sampler,
+            num_workers=workers,
+            collate_fn=collate,
+            pin_memory=torch.cuda.is_available() if pin_memory is None else pin_memory,
+            worker_init_fn=self._start if workers else None,
+            multiprocessing_context=start_method if workers else None,
+            persistent_workers=workers > 0,
+            prefetch_factor=prefetch if workers else None,
+        )
+        self._iterator: Any = None
+        self._round: Generator[Batch] | None = None
+        self._closed = False
+
+    def worker_pids(self) -> list[int]:
+        """Return the process ids of the workers that run."""
+        return [process.pid or 0 for process in self._processes()]
+
+    def batches(self, plan: Iterable[PlannedBatch]) -> Iterator[Batch]:
+        """Yield the planned batches in order; ends the round before, if that still goes on.
+
+        Raises
+        ------
+        WorkerError
+            If a worker dies, or a step raises something that is not an IobenchError.
+        IobenchError
+            Whatever a step raised of it.
+        """
+        if self._closed:
+            raise WorkerError("the loader is closed: make a new one")
+        if self._round is not None:
+            self._round.close()
+        self._round = self._deliver(iter(plan))
+        return self._round
+
+    def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
+        self._sampler.start(plan)
+        self._arrivals.wait_for(None)
+        with self._naming_dead_workers():
+            if self._iterator is None:
+                self._start.started_ns = self._arrivals.recorder.clock.now_ns()
+            self._iterator = iter(self._loader)
+        drawn = self._sampler.drawn
+        while True:
+            self._arrivals.wait_for(drawn[0] if drawn else None)
+            with self._naming_dead_workers():
+                tagged: TaggedBatch | None = next(self._iterator, None)
+            self._arrivals.wait_for(None)
+            if tagged is None:
+                return
+            if tagged.failure is not None:
+                self.close()
+                raise tagged.failure
+            arrays = {name: tensor.numpy() for name, tensor in tagged.tensors.items()}
+            yield Batch(drawn.popleft(), arrays, tagged.worker)
+
+    @contextlib.contextmanager
+    def _naming_dead_workers(self) -> Iterator[None]:
+        # Torch raises RuntimeError for a dead worker; its half-sent batch may fail in other ways.
+        try:
+            yield
+        except (RuntimeError, OSError, EOFError) as error:
+            named = self._named(error)
+            if named is None:
+                raise
+            raise named from error
+
+    def _named(self, error: BaseException) -> WorkerError | None:
+        """Return the error that names the dead workers and close; None if none has died."""
+        if isinstance(error, WorkerError):
+            return None
+        dead = []
+        for number, process in enumerate(self._processes()):
+            process.join(0)
+            if process.exitcode is not None:
+                code = process.exitcode
+                how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited ({code})"
+                dead.append(f"worker-{number} (pid {process.pid}) {how}")
+        if not dead:
+            return None
+        unfinished = [planned.batch for planned in self._sampler.drawn]
+        self.close()
+        return WorkerError(
+            f"{', '.join(dead)} with batches {unfinished} not delivered: its spans are kept; look "
+            "for the out-of-memory killer if this was SIGKILL, or run with --workers 0 to see the "
+            "failure itself"
+        )
+
+    def _processes(self) -> list[BaseProcess]:
+        return list(getattr(self._iterator, "_workers", ()))
+
+    def close(self) -> None:
+        """End the workers, killing those that do not end in time."""
+        if self._closed:
+            return
+        self._closed = True
+        processes, iterator = self._processes(), self._iterator
+        # What the iterator does when it is collected; a traceback may keep it alive for long.
+        shutdown = getattr(iterator, "_shutdown_workers", None)
+        self._iterator = self._loader = None
+        if shutdown is not None:
+            # Torch's SIGCHLD handler raises again for a worker already known to be dead.
+            with contextlib.suppress(RuntimeError):
+                shutdown()
+        del iterator, shutdown
+        for process in processes:
+            process.join(JOIN_S)
+            if process.exitcode is None:
+                process.kill()
+                process.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # Torch's SIGCHLD handler raises wherever the consumer is: in its compute stage, too.
+        named = self._named(error) if isinstance(error, RuntimeError) else None
+        self.close()
+        if named is not None:
+            raise named from error
+
+
+class _PlanSampler:
+    """A batch sampler that draws from the round's plan, and records the drawing.
+
+    Attributes
+    ----------
+    drawn : deque of PlannedBatch
+        Drawn and not yet delivered, in order.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._plan: Iterator[PlannedBatch] = iter(())
+        self.drawn: deque[PlannedBatch] = deque()
+
+    def start(self, plan: Iterator[PlannedBatch]) -> None:
+        """Draw from this plan when iterated next."""
+        self._plan = plan
+        self.drawn.clear()
+
+    def __iter__(self) -> Iterator[TaggedIndices]:
+        now_ns, emit = self._recorder.clock.now_ns, self._recorder.emit
+        plan = self._plan
+        while True:
+            start_ns = now_ns()
+            planned = next(plan, None)
+            if planned is None:
+                return
+            submitted_ns = now_ns()
+            emit(Kind.SAMPLER, start_ns, submitted_ns, batch=planned.batch, epoch=planned.epoch)
+            self.drawn.append(planned)
+            yield TaggedIndices(planned.samples, Tag(planned.batch, planned.epoch, submitted_ns))

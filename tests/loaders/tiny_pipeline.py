@@ -1,0 +1,85 @@
+"""In-memory stand-ins for datasets: module-level, so that any start method can send them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from iobench.errors import FileFormatError
+from iobench.loaders.pipeline import Pipeline, Step
+from iobench.recording import Kind
+from iobench.samples import SampleSpec, Variable
+
+SPEC = SampleSpec(
+    (
+        Variable("field", (3, 4), "<f4", ("lat", "lon")),
+        Variable("level", (), "<i2", ()),
+    )
+)
+COSTS = {"light_ns": 1, "full_ns": 2, "io_ns": 1}
+
+
+def read(where: int) -> list[bytes]:
+    return [np.full(12, where, "<f4").tobytes(), np.full(1, where, "<i2").tobytes()]
+
+
+def decode(raw: list[bytes]) -> dict[str, Any]:
+    # Read-only, and upside down as latitudes often are: what torch does not take as it is.
+    return {
+        "field": np.frombuffer(raw[0], "<f4").reshape(3, 4)[::-1],
+        "level": np.frombuffer(raw[1], "<i2")[0],
+    }
+
+
+def preprocess(arrays: dict[str, Any]) -> dict[str, Any]:
+    return {**arrays, "level": arrays["level"] + np.int16(1)}
+
+
+STEPS = (
+    Step(Kind.READ, "", read),
+    Step(Kind.DECODE, "", decode),
+    Step(Kind.PREPROCESS, "tiny", preprocess),
+)
+
+
+def tiny_pipeline(n_samples: int = 12, first: Step = STEPS[0]) -> Pipeline:
+    return Pipeline(SPEC, list(range(n_samples)), (first, *STEPS[1:]))
+
+
+@dataclass(frozen=True)
+class Breaking:
+    """Reads like the others, but raises or dies at one sample."""
+
+    at: int
+    error: Exception | None = None
+    signal: int = 0
+    gate: Path | None = None
+    forever: bool = field(default=False)
+
+    def __call__(self, where: int) -> list[bytes]:
+        if self.gate is not None and where != self.at:
+            with self.gate.open("rb"):  # a FIFO: opens when the other side does
+                pass
+        if where == self.at:
+            if self.signal:
+                os.kill(os.getpid(), self.signal)
+            if self.error is not None:
+                raise self.error
+        return read(where)
+
+
+class SchemaError(FileFormatError):
+    """A plugin's own error."""
+
+
+def breaking_pipeline(at: int, **how: Any) -> Pipeline:
+    return tiny_pipeline(first=Step(Kind.READ, "", Breaking(at, **how)))
+
+
+def killed_pipeline(at: int) -> Pipeline:
+    return breaking_pipeline(at, signal=signal.SIGKILL)
