@@ -1,0 +1,1 @@
+"""Stores in standard containers: one module per container, and the driver that fills them."""

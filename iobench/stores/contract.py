@@ -6,17 +6,23 @@ group ``iobench.formats``; see ``converters/README.md`` for how to write one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    from pathlib import Path
 
-from iobench.samples import Sample, SampleSpec
-from iobench.stores.manifest import Manifest
+    from numpy.typing import NDArray
 
-__all__ = ["Extent", "Format", "ShardInfo", "Store", "Writer"]
+    from iobench.datasets import Dataset, Progress, SampleIndex
+    from iobench.samples import Sample, SampleSpec
+    from iobench.stores.manifest import Manifest, Shard
+
+__all__ = ["Converter", "Extent", "Format", "Notice", "ShardInfo", "Store", "Writer"]
+
+Notice = Callable[[str], None]
+"""Called with one line for the user while something goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,29 +36,17 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class ShardInfo:
-    """One finished shard, as the writer leaves it.
+    """One finished shard, as its writer leaves it.
 
     Parameters
     ----------
-    name : str
-        File name inside the store.
-    n_samples : int
-        Samples it holds.
-    nbytes : int
-        Size of the file.
-    crc32c : int
-        CRC-32C of the whole file.
-    extents : sequence of (offset, length)
-        Sample-major: ``n_samples`` times the number of extents per sample.
+    shard : Shard
+        Samples and files (name, size, CRC-32C), as the manifest will list them.
     checksums : sequence of int
-        CRC-32C of the bytes of each extent, in the same order.
+        CRC-32C of the bytes of each extent, sample-major.
     """
 
-    name: str
-    n_samples: int
-    nbytes: int
-    crc32c: int
-    extents: Sequence[tuple[int, int]]
+    shard: Shard
     checksums: Sequence[int]
 
 
@@ -118,16 +112,98 @@ class Store(Protocol):
 
 
 class Format(Protocol):
-    """A standard container, writer and reader."""
+    """A standard container, writer and reader.
+
+    Attributes
+    ----------
+    name : str
+        As registered.
+    version : int
+        Version of its layout; stores of a later one are refused.
+    """
 
     name: str
-    suffix: str
-    """How a shard's file name ends, with the dot."""
+    version: int
 
     def open(self, path: Path, manifest: Manifest) -> Store:
         """Open a finished store; raise StoreError naming the shard that does not fit."""
         ...
 
-    def writer(self, path: Path, spec: SampleSpec, *, shard: int, options: Mapping[str, str]) -> Writer:
-        """Return a writer of shard number ``shard`` of the store at ``path``."""
+    def writer(
+        self, path: Path, spec: SampleSpec, *, shard: int, options: Mapping[str, str]
+    ) -> Writer:
+        """Return a writer of shard number ``shard`` of the store at ``path``.
+
+        Raises SampleError for a spec the container cannot hold without loss, OptionError or
+        UnknownNameError for options it does not know.
+        """
+        ...
+
+
+class Converter(Protocol):
+    """Makes a store of a dataset's samples, or opens the one that is there already.
+
+    Core reaches it through the entry point ``convert`` of the group ``iobench.converters``.
+    """
+
+    def __call__(
+        self,
+        dataset: Dataset,
+        index: SampleIndex,
+        fmt: Format,
+        path: Path,
+        *,
+        samples: Sequence[int] | None = None,
+        options: Mapping[str, str] | None = None,
+        files: Sequence[Path] = (),
+        shard_nbytes: int = 1 << 30,
+        limit_nbytes: int | None = None,
+        limit_s: float | None = None,
+        workers: int = 1,
+        progress: Progress | None = None,
+        notice: Notice | None = None,
+        wait_s: float | None = None,
+    ) -> Store:
+        """Return the finished store at ``path``, writing what is missing of it.
+
+        Parameters
+        ----------
+        dataset, index
+            Where samples come from. ``index.provenance`` (with the dataset's options in it)
+            goes into the manifest, its entry ``"normalisation"`` into the manifest's own.
+        fmt : Format
+            The container.
+        path : Path
+            The store's own folder, usually ``place / store_name(...)`` of the same arguments.
+        samples : sequence of int, optional
+            Sample numbers of the dataset, in the order of the store; all by default. Manifest
+            and store keep the mapping in ``manifest.samples``.
+        options : mapping, optional
+            The format's options.
+        files : sequence of Path, optional
+            The source files, whose fingerprints become part of the plan and the manifest.
+        shard_nbytes : int
+            Samples of this many bytes make a shard.
+        limit_nbytes, limit_s : optional
+            Where a probe ends, at a sample boundary; one sample is always taken.
+        workers : int
+            Threads that read, decode and preprocess; one where the dataset has no true
+            attribute ``thread_safe``.
+        progress : callable, optional
+            Called with (samples done, samples to do).
+        notice : callable, optional
+            Called with a line for the user: waiting for another process, resuming.
+        wait_s : float, optional
+            How long to wait for another process that writes this store; for as long as it
+            lives by default.
+
+        Raises
+        ------
+        StoreError
+            If a store of another plan is there already.
+        StoreClaimedError
+            If another process still writes it after ``wait_s``.
+        StorageError
+            When the file system refuses; finished shards stay and the same call resumes.
+        """
         ...

@@ -1,0 +1,241 @@
+"""NumPy: plain ``.npy`` files that ``np.load(..., mmap_mode="r")`` opens without iobench.
+
+Where any variable has less than 64 KiB a sample, a sample is one structured record, aligned, in
+``shard-00000.npy``; else every variable has a file of its own, ``shard-00000.<variable>.npy``.
+Data begin at a multiple of 64 bytes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.errors import OptionError, StoreError
+from iobench.stores import (
+    ExtentStore,
+    ExtentTable,
+    Manifest,
+    Shard,
+    ShardFile,
+    ShardFileWriter,
+    ShardInfo,
+    Store,
+    crc32c,
+    open_file_size,
+    storage_errors,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from iobench.samples import Sample, SampleSpec
+
+__all__ = ["FORMAT", "NumpyFormat", "NumpyWriter", "is_one_record", "record_dtype"]
+
+RECORD_LIMIT_NBYTES: Final = 64 << 10
+ALIGNMENT: Final = 64
+MAX_HEADER_NBYTES: Final = 1 << 20
+MAGIC: Final = b"\x93NUMPY\x03\x00"
+"""Version 3.0 of the ``.npy`` format: header length in four bytes, header in UTF-8."""
+PREFIX_NBYTES: Final = len(MAGIC) + 4
+LENGTH_DIGITS: Final = 20
+_PLAIN = re.compile(r"[A-Za-z0-9_]{1,100}")
+
+
+@dataclass(frozen=True, slots=True)
+class NumpyFormat:
+    """The format ``numpy``; it has no options."""
+
+    name: str = "numpy"
+    version: int = 1
+
+    def open(self, path: Path, manifest: Manifest) -> Store:
+        """Open a finished store; raise StoreError naming the shard that does not fit."""
+        dtypes = _file_dtypes(manifest.spec)
+        files: list[Path] = []
+        offsets: list[NDArray[np.int64]] = []
+        for shard in manifest.shards:
+            if len(shard.files) != len(dtypes):
+                raise StoreError(f"{path}: a shard has {len(shard.files)} of {len(dtypes)} files")
+            starts = [
+                _data_start(path, file, dtype=dtype, n_samples=shard.n_samples)
+                for file, dtype in zip(shard.files, dtypes, strict=True)
+            ]
+            strides = np.array([dtype.itemsize for dtype in dtypes], dtype=np.int64)
+            offsets.append(np.arange(shard.n_samples)[:, None] * strides + np.array(starts))
+            files += [path / file.name for file in shard.files]
+        counts = [shard.n_samples for shard in manifest.shards]
+        shape = (sum(counts), len(dtypes))
+        first = np.repeat(np.arange(len(counts)) * len(dtypes), counts)[:, None]
+        table = ExtentTable(
+            files=tuple(files),
+            file=(first + np.arange(len(dtypes))).astype(np.uint32),
+            offset=np.concatenate(offsets) if offsets else np.empty(shape, dtype=np.int64),
+            length=np.broadcast_to(np.array([d.itemsize for d in dtypes], dtype=np.int64), shape),
+        )
+        return ExtentStore(path, manifest, table=table, decode=ArrayDecoder(manifest.spec))
+
+    def writer(
+        self, path: Path, spec: SampleSpec, *, shard: int, options: Mapping[str, str]
+    ) -> NumpyWriter:
+        """Return a writer of shard number ``shard`` of the store at ``path``."""
+        if options:
+            raise OptionError(f"format numpy has no options, got {sorted(options)[0]!r}")
+        return NumpyWriter(path, spec, shard=shard)
+
+
+FORMAT: Final = NumpyFormat()
+
+
+class NumpyWriter:
+    """Writes the files of one shard; see `iobench.stores.Writer`."""
+
+    def __init__(self, path: Path, spec: SampleSpec, *, shard: int) -> None:
+        self._spec = spec
+        self._where = f"shard-{shard:05d}"
+        self._n_samples = 0
+        self._checksums: list[int] = []
+        self._dtypes = _file_dtypes(spec)
+        self._record = np.zeros((), dtype=self._dtypes[0]) if is_one_record(spec) else None
+        self._files: list[ShardFileWriter] = []
+        try:
+            for suffix, dtype in zip(_file_suffixes(spec), self._dtypes, strict=True):
+                file = ShardFileWriter(path / f"{self._where}{suffix}")
+                self._files.append(file)
+                file.write(_header(dtype, 0))
+        except BaseException:
+            self.abort()
+            raise
+
+    def append(self, sample: Sample) -> None:
+        """Write one sample; raise SampleError or StorageError."""
+        self._spec.check(sample, where=f"sample {self._n_samples} of {self._where}")
+        for file, data in zip(self._files, self._buffers(sample), strict=True):
+            file.write(data)
+            self._checksums.append(crc32c(data))
+        self._n_samples += 1
+
+    def close(self) -> ShardInfo:
+        """Flush to disk, rename into place, and return what was written."""
+        try:
+            for file, dtype in zip(self._files, self._dtypes, strict=True):
+                file.rewrite_start(_header(dtype, self._n_samples))
+            files = tuple(file.commit() for file in self._files)
+        except BaseException:
+            self.abort()
+            raise
+        return ShardInfo(Shard(self._n_samples, files), self._checksums)
+
+    def abort(self) -> None:
+        """Drop the unfinished shard."""
+        for file in self._files:
+            file.abort()
+
+    def _buffers(self, sample: Sample) -> list[memoryview]:
+        if self._record is None:
+            arrays = [sample[name] for name in self._spec.names]
+        else:
+            for name in self._spec.names:
+                self._record[name] = sample[name]
+            arrays = [self._record]
+        return [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in arrays]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayDecoder:
+    """Turns the bytes of one sample into its arrays; they are views."""
+
+    spec: SampleSpec
+
+    def __call__(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
+        """Return the arrays; raise StoreError where the bytes are not those of a sample."""
+        dtypes = _file_dtypes(self.spec)
+        if [len(data) for data in raw] != [dtype.itemsize for dtype in dtypes]:
+            raise StoreError("the bytes are not those of one sample")
+        if is_one_record(self.spec):
+            record = np.frombuffer(raw[0], dtype=dtypes[0])
+            return {variable.name: record[variable.name][0, ...] for variable in self.spec}
+        return {
+            variable.name: np.frombuffer(data, dtype=variable.dtype).reshape(variable.shape)
+            for variable, data in zip(self.spec, raw, strict=True)
+        }
+
+
+def is_one_record(spec: SampleSpec) -> bool:
+    """Return whether a sample is one structured record rather than one file per variable."""
+    return any(variable.nbytes < RECORD_LIMIT_NBYTES for variable in spec)
+
+
+def record_dtype(spec: SampleSpec) -> np.dtype[Any]:
+    """Return the structured dtype of one sample, aligned."""
+    return np.dtype([(v.name, v.dtype, v.shape) for v in spec], align=True)
+
+
+def _file_dtypes(spec: SampleSpec) -> list[np.dtype[Any]]:
+    """Return for each file of a shard what one sample is in it."""
+    if is_one_record(spec):
+        return [record_dtype(spec)]
+    return [np.dtype((variable.dtype, variable.shape)) for variable in spec]
+
+
+def _file_suffixes(spec: SampleSpec) -> list[str]:
+    if is_one_record(spec):
+        return [".npy"]
+    names = [name if _PLAIN.fullmatch(name) else "" for name in spec.names]
+    folded = [name.casefold() for name in names]  # some file systems do not tell T from t
+    return [
+        f".{name}.npy" if name and folded.count(name.casefold()) == 1 else f".variable-{number}.npy"
+        for number, name in enumerate(names)
+    ]
+
+
+def _header(dtype: np.dtype[Any], n_samples: int) -> bytes:
+    """Return an ``.npy`` header of the same length for any number of samples."""
+    values = {
+        "descr": np.lib.format.dtype_to_descr(dtype.base),
+        "fortran_order": False,
+        "shape": (n_samples, *dtype.shape),
+    }
+    text = repr(values).encode()
+    reserved = PREFIX_NBYTES + len(text) + 1 + LENGTH_DIGITS - len(str(n_samples))
+    nbytes = -(-reserved // ALIGNMENT) * ALIGNMENT - PREFIX_NBYTES
+    return MAGIC + struct.pack("<I", nbytes) + text.ljust(nbytes - 1) + b"\n"
+
+
+def _data_start(path: Path, file: ShardFile, *, dtype: np.dtype[Any], n_samples: int) -> int:
+    """Return where the data of an ``.npy`` file begin, after checking that it is as written.
+
+    The header is compared, not believed: nothing in the file decides what is allocated, and a
+    pickled object array is refused like any other dtype.
+    """
+    name = path / file.name
+    nbytes = open_file_size(name, expected=file.nbytes)
+    with storage_errors(name), name.open("rb") as stream:
+        prefix = stream.read(PREFIX_NBYTES)
+        if len(prefix) < PREFIX_NBYTES or not prefix.startswith(MAGIC):
+            raise StoreError(f"{name}: not an .npy file as iobench writes it")
+        header_nbytes = int.from_bytes(prefix[-4:], "little")
+        header = stream.read(min(header_nbytes, MAX_HEADER_NBYTES))
+    start = PREFIX_NBYTES + header_nbytes
+    try:
+        values = ast.literal_eval(header.decode())
+        found = np.lib.format.descr_to_dtype(values["descr"])
+        shape, order = values["shape"], values["fortran_order"]
+    except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError) as error:
+        raise StoreError(f"{name}: its header is damaged; convert the store again") from error
+    if found != dtype.base or shape != (n_samples, *dtype.shape) or order:
+        raise StoreError(
+            f"{name}: holds {found} {shape}, its store's manifest says "
+            f"{dtype.base} {(n_samples, *dtype.shape)}"
+        )
+    if start + n_samples * dtype.itemsize != nbytes:
+        raise StoreError(f"{name}: {nbytes} bytes do not hold {n_samples} samples")
+    return start

@@ -1,0 +1,222 @@
+"""TFRecord: a sample is one record, a ``tf.train.Example`` with one feature per variable.
+
+float32 is a ``float`` list, whole numbers up to 64 bits signed an ``int64`` list, everything else
+(and everything with ``encoding=bytes``) one string of little-endian bytes: never a lossy cast.
+``tf.io.parse_single_example`` with ``FixedLenFeature(shape, tf.float32)`` reads it. Beside each
+``shard-00000.tfrecord`` lies ``shard-00000.idx``, offset and length of each record with its
+framing as NVIDIA's ``tfrecord2idx`` writes them. A sample's extent is the example alone, so its
+checksum in ``iobench.crc32c`` is the one the frame carries masked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.errors import OptionError, SampleError, StoreError
+from iobench.stores import (
+    FRAME_NBYTES,
+    HEADER_NBYTES,
+    MAX_EXAMPLE_NBYTES,
+    ExtentStore,
+    ExtentTable,
+    Feature,
+    FeatureKind,
+    Manifest,
+    Shard,
+    ShardFileWriter,
+    ShardInfo,
+    Store,
+    crc32c,
+    encode_example,
+    frame_footer,
+    frame_header,
+    open_file_size,
+    parse_example,
+    storage_errors,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from iobench.samples import Sample, SampleSpec, Variable
+
+__all__ = ["FORMAT", "TFRecordFormat", "TFRecordWriter"]
+
+ENCODINGS: Final = ("float", "bytes")
+EXAMPLE_OVERHEAD_NBYTES = 64
+"""More than tags and lengths of one feature take, its name apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class TFRecordFormat:
+    """The format ``tfrecord``; option ``encoding`` is ``float`` (default) or ``bytes``."""
+
+    name: str = "tfrecord"
+    version: int = 1
+
+    def open(self, path: Path, manifest: Manifest) -> Store:
+        """Open a finished store; raise StoreError naming the shard that does not fit."""
+        offsets = [_read_index(path, shard) for shard in manifest.shards]
+        counts = [shard.n_samples for shard in manifest.shards]
+        frames = np.concatenate(offsets) if offsets else np.empty((0, 2), dtype=np.int64)
+        table = ExtentTable(
+            files=tuple(path / shard.files[0].name for shard in manifest.shards),
+            file=np.repeat(np.arange(len(counts), dtype=np.uint32), counts)[:, None],
+            offset=frames[:, :1] + HEADER_NBYTES,
+            length=frames[:, 1:] - FRAME_NBYTES,
+        )
+        return ExtentStore(path, manifest, table=table, decode=ExampleDecoder(manifest.spec))
+
+    def writer(
+        self, path: Path, spec: SampleSpec, *, shard: int, options: Mapping[str, str]
+    ) -> TFRecordWriter:
+        """Return a writer of shard number ``shard`` of the store at ``path``."""
+        return TFRecordWriter(path, spec, shard=shard, encoding=_encoding(options))
+
+
+FORMAT: Final = TFRecordFormat()
+
+
+class TFRecordWriter:
+    """Writes one shard and its index; see `iobench.stores.Writer`."""
+
+    def __init__(self, path: Path, spec: SampleSpec, *, shard: int, encoding: str) -> None:
+        overhead = sum(EXAMPLE_OVERHEAD_NBYTES + len(name.encode()) for name in spec.names)
+        if spec.nbytes + overhead > MAX_EXAMPLE_NBYTES:
+            raise SampleError(
+                f"a sample of {spec.nbytes} bytes does not fit a TFRecord example of at most "
+                f"{MAX_EXAMPLE_NBYTES}; choose --format numpy"
+            )
+        self._spec = spec
+        self._kinds = {variable.name: _feature_kind(variable, encoding) for variable in spec}
+        self._frames: list[tuple[int, int]] = []
+        self._checksums: list[int] = []
+        self._index_path = path / f"shard-{shard:05d}.idx"
+        self._file = ShardFileWriter(path / f"shard-{shard:05d}.tfrecord")
+
+    def append(self, sample: Sample) -> None:
+        """Write one sample; raise SampleError or StorageError."""
+        self._spec.check(sample, where=f"sample {len(self._frames)} of {self._index_path.stem}")
+        pieces = encode_example([(name, kind, sample[name]) for name, kind in self._kinds.items()])
+        crc = 0
+        for piece in pieces:
+            crc = crc32c(piece, crc)
+        start = self._file.nbytes
+        header = frame_header(sum(map(len, pieces)))
+        self._file.write(header, *pieces, frame_footer(crc))
+        self._frames.append((start, self._file.nbytes - start))
+        self._checksums.append(crc)
+
+    def close(self) -> ShardInfo:
+        """Flush to disk, rename into place, and return what was written."""
+        index = ShardFileWriter(self._index_path)
+        try:
+            lines = "".join(f"{offset} {length}\n" for offset, length in self._frames)
+            index.write(lines.encode())
+            data_file = self._file.commit()
+            index_file = index.commit()
+        except BaseException:
+            index.abort()
+            self.abort()
+            raise
+        return ShardInfo(Shard(len(self._frames), (data_file, index_file)), self._checksums)
+
+    def abort(self) -> None:
+        """Drop the unfinished shard."""
+        self._file.abort()
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleDecoder:
+    """Turns the example of one sample into its arrays, views of the record where it can."""
+
+    spec: SampleSpec
+
+    def __call__(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
+        """Return the arrays; raise StoreError naming the one that is not as the spec says."""
+        features = parse_example(raw[0])
+        return {variable.name: _decode(variable, features) for variable in self.spec}
+
+
+def _decode(variable: Variable, features: Mapping[str, Feature]) -> NDArray[Any]:
+    feature = features.get(variable.name)
+    if feature is None:
+        raise StoreError(f"a record has no feature {variable.name!r}, only {sorted(features)[:5]}")
+    dtype = np.dtype(variable.dtype)
+    if feature.kind is FeatureKind.FLOAT and variable.dtype == "<f4":
+        array: NDArray[Any] = feature.floats()
+    elif feature.kind is FeatureKind.INT64 and dtype.kind in "biu":
+        array = _narrowed(feature.int64s(), dtype, name=variable.name)
+    elif feature.kind is FeatureKind.BYTES:
+        values = feature.values()
+        if len(values) != 1 or len(values[0]) != variable.nbytes:
+            raise StoreError(
+                f"feature {variable.name!r} of a record is not one string of {variable.nbytes} bytes"
+            )
+        array = np.frombuffer(values[0], dtype=dtype)
+    else:
+        raise StoreError(
+            f"feature {variable.name!r} of a record is a {feature.kind.name.lower()} list, which "
+            f"cannot hold {variable.dtype}"
+        )
+    if array.nbytes != variable.nbytes:
+        raise StoreError(
+            f"feature {variable.name!r} of a record has {array.size} values, "
+            f"expected shape {variable.shape}"
+        )
+    return array.reshape(variable.shape)
+
+
+def _narrowed(numbers: NDArray[np.int64], dtype: np.dtype[Any], *, name: str) -> NDArray[Any]:
+    narrow = numbers.astype(dtype)
+    if not np.array_equal(narrow.astype(np.int64), numbers):
+        raise StoreError(f"feature {name!r} of a record holds numbers that do not fit {dtype.str}")
+    return narrow
+
+
+def _read_index(path: Path, shard: Shard) -> NDArray[np.int64]:
+    """Return (offset, length) of each frame after checking that they tile the shard exactly."""
+    if len(shard.files) != 2:
+        raise StoreError(f"{path}: a TFRecord shard is two files, its manifest lists others")
+    data_file, index_file = shard.files
+    nbytes = open_file_size(path / data_file.name, expected=data_file.nbytes)
+    open_file_size(path / index_file.name, expected=index_file.nbytes)
+    with storage_errors(path / index_file.name):
+        text = (path / index_file.name).read_bytes()
+    try:
+        frames = np.array(text.split(), dtype=np.int64).reshape(-1, 2)
+    except (ValueError, OverflowError):
+        frames = np.empty((0, 2), dtype=np.int64)
+    ends = frames.sum(axis=1)
+    tiles = np.array_equal(frames[1:, 0], ends[:-1]) and (frames[:, 1] > FRAME_NBYTES).all()
+    spans = len(frames) and frames[0, 0] == 0 and ends[-1] == nbytes
+    if len(frames) != shard.n_samples or not tiles or not spans:
+        raise StoreError(
+            f"{path / index_file.name}: does not describe the {shard.n_samples} records of "
+            f"{data_file.name}; convert the store again"
+        )
+    return frames
+
+
+def _feature_kind(variable: Variable, encoding: str) -> FeatureKind:
+    dtype = np.dtype(variable.dtype)
+    if encoding == "float" and variable.dtype == "<f4":
+        return FeatureKind.FLOAT
+    if encoding == "float" and dtype.kind in "biu" and np.can_cast(dtype, np.int64):
+        return FeatureKind.INT64
+    return FeatureKind.BYTES
+
+
+def _encoding(options: Mapping[str, str]) -> str:
+    unknown = sorted(set(options) - {"encoding"})
+    encoding = options.get("encoding", "float")
+    if unknown or encoding not in ENCODINGS:
+        wrong = unknown[0] if unknown else f"encoding={encoding}"
+        raise OptionError(f"format tfrecord: {wrong!r} is no option; there is encoding=float|bytes")
+    return encoding

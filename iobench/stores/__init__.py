@@ -1,0 +1,122 @@
+"""Finished samples in standard containers: contract, manifest, checksums, framing, claims."""
+
+from iobench.stores.atomic import (
+    TEMPORARY_SUFFIX,
+    AtomicFile,
+    storage_errors,
+    sync_directory,
+    write_atomically,
+)
+from iobench.stores.budget import Budget
+from iobench.stores.checksums import (
+    CHECKSUMS_NAME,
+    crc32c,
+    crc32c_of_file,
+    read_checksums,
+    write_checksums,
+)
+from iobench.stores.claims import Claim, Holder, claim, find_holder
+from iobench.stores.contract import Converter, Extent, Format, Notice, ShardInfo, Store, Writer
+from iobench.stores.example import (
+    MAX_EXAMPLE_NBYTES,
+    Feature,
+    FeatureKind,
+    encode_example,
+    parse_example,
+)
+from iobench.stores.extents import ExtentReader, ExtentStore, ExtentTable, open_file_size
+from iobench.stores.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    Shard,
+    ShardFile,
+    canonical_json,
+    read_manifest,
+    write_manifest,
+)
+from iobench.stores.opening import open_store, verify_store
+from iobench.stores.places import (
+    Item,
+    Place,
+    choose_place,
+    list_items,
+    list_places,
+    make_item,
+    remove_item,
+)
+from iobench.stores.plan import (
+    ConversionPlan,
+    fingerprint,
+    plan_conversion,
+    probe_samples,
+    store_name,
+)
+from iobench.stores.shard_file import ShardFileWriter
+from iobench.stores.tfrecord import (
+    FRAME_NBYTES,
+    HEADER_NBYTES,
+    frame_footer,
+    frame_header,
+    scan_frames,
+)
+
+__all__ = [
+    "CHECKSUMS_NAME",
+    "FRAME_NBYTES",
+    "HEADER_NBYTES",
+    "MANIFEST_NAME",
+    "MAX_EXAMPLE_NBYTES",
+    "TEMPORARY_SUFFIX",
+    "AtomicFile",
+    "Budget",
+    "Claim",
+    "ConversionPlan",
+    "Converter",
+    "Extent",
+    "ExtentReader",
+    "ExtentStore",
+    "ExtentTable",
+    "Feature",
+    "FeatureKind",
+    "Format",
+    "Holder",
+    "Item",
+    "Manifest",
+    "Notice",
+    "Place",
+    "Shard",
+    "ShardFile",
+    "ShardFileWriter",
+    "ShardInfo",
+    "Store",
+    "Writer",
+    "canonical_json",
+    "choose_place",
+    "claim",
+    "crc32c",
+    "crc32c_of_file",
+    "encode_example",
+    "find_holder",
+    "fingerprint",
+    "frame_footer",
+    "frame_header",
+    "list_items",
+    "list_places",
+    "make_item",
+    "open_file_size",
+    "open_store",
+    "parse_example",
+    "plan_conversion",
+    "probe_samples",
+    "read_checksums",
+    "read_manifest",
+    "remove_item",
+    "scan_frames",
+    "storage_errors",
+    "store_name",
+    "sync_directory",
+    "verify_store",
+    "write_atomically",
+    "write_checksums",
+    "write_manifest",
+]

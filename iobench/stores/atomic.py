@@ -1,0 +1,129 @@
+"""Files that appear complete or not at all, and file system refusals as one kind of error."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, BinaryIO
+
+from iobench.errors import IobenchError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = [
+    "EXIT_RESUMABLE",
+    "TEMPORARY_SUFFIX",
+    "AtomicFile",
+    "storage_errors",
+    "sync_directory",
+    "write_atomically",
+]
+
+TEMPORARY_SUFFIX = ".iobench-tmp"
+"""How an unfinished file ends; nothing with this ending is ever read."""
+EXIT_RESUMABLE = 75
+BUFFER_NBYTES = 1 << 20
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+@contextmanager
+def storage_errors(path: Path, *, resumable: bool = False) -> Iterator[None]:
+    """Turn what the file system refuses about ``path`` into a StorageError of one line.
+
+    A missing file stays a FileNotFoundError: what it means depends on the caller. ``resumable``
+    says in the message, and in the exit code, that the same command goes on where this one ended.
+    """
+    try:
+        yield
+    except (FileNotFoundError, IobenchError):
+        raise
+    except OSError as error:
+        if error.errno in _FULL:
+            reason = "the disk is full; free some space or choose another --store-dir"
+        elif error.errno in _REFUSED:
+            reason = f"{error.strerror}; make it writable or choose another --store-dir"
+        else:
+            reason = error.strerror or str(error)
+        again = "; what is finished is kept, the same command continues" if resumable else ""
+        refused = StorageError(f"{path}: {reason}{again}")
+        refused.errno = error.errno
+        if resumable:
+            refused.exit_code = EXIT_RESUMABLE
+        raise refused from error
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a folder survive a power cut, where the file system can."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network file systems refuse fsync of a folder
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class AtomicFile:
+    """A file written under a temporary name of its own; only ``commit`` makes it appear.
+
+    Parameters
+    ----------
+    path : Path
+        Where it shall appear.
+    resumable : bool
+        Whether a refusal says that the same command continues.
+
+    Raises
+    ------
+    StorageError
+        When the file system refuses.
+    """
+
+    def __init__(self, path: Path, *, resumable: bool = False) -> None:
+        self.path = path
+        self._resumable = resumable
+        self._temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
+        with storage_errors(path, resumable=resumable):
+            self.stream: BinaryIO = self._temporary.open("xb", buffering=BUFFER_NBYTES)
+
+    def commit(self) -> None:
+        """Flush to disk and rename into place; the temporary file is gone either way."""
+        try:
+            with storage_errors(self.path, resumable=self._resumable):
+                self.stream.flush()
+                os.fsync(self.stream.fileno())
+                self.stream.close()
+                self._temporary.replace(self.path)
+        except OSError:
+            self.abort()
+            raise
+        sync_directory(self.path.parent)
+
+    def abort(self) -> None:
+        """Drop the file; nothing appears."""
+        with suppress(OSError):  # closing flushes, and a full disk refuses that once more
+            self.stream.close()
+        with suppress(OSError):
+            self._temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a small file so that it appears complete or not at all.
+
+    Raises
+    ------
+    StorageError
+        When the file system refuses.
+    """
+    file = AtomicFile(path)
+    try:
+        with storage_errors(path):
+            file.stream.write(data)
+    except BaseException:
+        file.abort()
+        raise
+    file.commit()

@@ -1,0 +1,63 @@
+"""CRC-32C of buffers, and the file ``iobench.crc32c``: one checksum per extent of a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.errors import StoreError
+from iobench.stores.atomic import storage_errors, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+__all__ = ["CHECKSUMS_NAME", "crc32c", "crc32c_of_file", "read_checksums", "write_checksums"]
+
+CHECKSUMS_NAME = "iobench.crc32c"
+PIECE_NBYTES = 1 << 22
+
+
+def crc32c(data: Any, value: int = 0) -> int:
+    """Return the CRC-32C of any contiguous buffer, going on from ``value``; copies nothing."""
+    from crc32c import crc32c as compute
+
+    return int(compute(data, value))
+
+
+def crc32c_of_file(path: Path) -> int:
+    """Return the CRC-32C of a file's bytes."""
+    value = 0
+    buffer = bytearray(PIECE_NBYTES)
+    with storage_errors(path), path.open("rb", buffering=0) as stream:
+        while count := stream.readinto(buffer):
+            value = crc32c(memoryview(buffer)[:count], value)
+    return value
+
+
+def write_checksums(path: Path, checksums: Sequence[int]) -> None:
+    """Write the checksums of a store's extents: uint32 little-endian, sample-major."""
+    write_atomically(path / CHECKSUMS_NAME, np.asarray(checksums, dtype="<u4").tobytes())
+
+
+def read_checksums(path: Path, n_extents: int) -> NDArray[np.uint32]:
+    """Return the checksums of the ``n_extents`` extents of the store at ``path``.
+
+    Raises
+    ------
+    StoreError
+        If the file is missing or does not hold exactly that many.
+    """
+    file = path / CHECKSUMS_NAME
+    expected = 4 * n_extents
+    try:
+        with storage_errors(file):
+            nbytes = file.stat().st_size
+            if nbytes == expected:
+                return np.fromfile(file, dtype="<u4")
+    except FileNotFoundError as error:
+        raise StoreError(f"{file} is missing; remove the store and convert again") from error
+    raise StoreError(f"{file}: {nbytes} bytes, expected {expected}; convert the store again")

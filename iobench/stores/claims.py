@@ -1,0 +1,289 @@
+"""Who is writing a store: a claim file per holder, created exclusively, kept fresh by a heartbeat.
+
+A claim is ``iobench.claim``, holding host and process id; taking over a stale one creates
+``iobench.claim.1`` (then ``.2``) exclusively, so that two who find the same stale claim cannot
+both win. Whoever has created a file looks around once more and withdraws if another live claim
+is there. No flock: network file systems do not keep it. The heartbeat is the file's modification
+time, compared with that of a file just written beside it, so that clocks of hosts need not agree.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from iobench.errors import StorageError, StoreClaimedError
+from iobench.stores.atomic import TEMPORARY_SUFFIX, storage_errors
+from iobench.stores.budget import Budget
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from iobench.stores.contract import Notice
+
+__all__ = ["CLAIM_NAME", "STALE_S", "Claim", "Holder", "claim", "find_holder"]
+
+CLAIM_NAME = "iobench.claim"
+STALE_S = 60.0
+"""After this long without a heartbeat a claim is anybody's."""
+BEAT_S = 5.0
+POLL_S = 0.2
+MAX_CLAIM_NBYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a claim: host, process, when that process began, and a number of its own."""
+
+    host: str
+    pid: int
+    process_started: str
+    pid_namespace: str
+    token: str
+
+    @classmethod
+    def here(cls) -> Holder:
+        """Return this process as a holder."""
+        return cls(
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            process_started=_process_started(os.getpid()),
+            pid_namespace=_pid_namespace(),
+            token=secrets.token_hex(8),
+        )
+
+    def is_gone(self) -> bool:
+        """Whether the process certainly ended; False where it cannot be seen from here."""
+        if (self.host, self.pid_namespace) != (socket.gethostname(), _pid_namespace()):
+            return False
+        try:
+            ended = psutil.Process(self.pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        except psutil.NoSuchProcess:
+            return True
+        except psutil.AccessDenied:
+            return False
+        # Another process may have got the number since.
+        return ended or _process_started(self.pid) != self.process_started
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    file: Path
+    generation: int
+    holder: Holder | None  # None while it is being written
+    beat_ns: int
+
+
+class Claim:
+    """A claim this process holds; see `claim`."""
+
+    def __init__(self, file: Path, holder: Holder) -> None:
+        self.file = file
+        self.holder = holder
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="iobench-claim", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Check that the claim still is ours; call it before what cannot be undone.
+
+        Raises
+        ------
+        StoreClaimedError
+            If another process took it over, because this one was suspended for longer than
+            `STALE_S`.
+        """
+        found = _read(self.file)
+        if found is None or found.holder != self.holder:
+            other = find_holder(self.file.parent)
+            raise StoreClaimedError(
+                f"{self.file.parent}: this process was silent for more than {STALE_S:.0f} s and "
+                f"{other or 'another one'} took over; run the command again"
+            )
+
+    def release(self) -> None:
+        """Give the claim back; does nothing in a forked child."""
+        if os.getpid() != self.holder.pid:
+            return
+        self._ended.set()
+        self._thread.join()
+        found = _read(self.file)
+        if found is not None and found.holder == self.holder:
+            self.file.unlink(missing_ok=True)
+
+    def _beat(self) -> None:
+        while not self._ended.wait(BEAT_S):
+            with suppress(OSError):  # taken over or unreachable: check() will say so
+                os.utime(self.file)
+
+
+@contextmanager
+def claim(
+    path: Path, *, wait_s: float | None = None, notice: Notice | None = None
+) -> Iterator[Claim]:
+    """Hold the folder ``path`` for writing, waiting for whoever holds it now.
+
+    Parameters
+    ----------
+    path : Path
+        An existing folder.
+    wait_s : float, optional
+        How long to wait; by default for as long as the holder lives. 0 does not wait.
+    notice : callable, optional
+        Called once with a line naming the holder when there is someone to wait for.
+
+    Yields
+    ------
+    Claim
+        Held until the block ends.
+
+    Raises
+    ------
+    StoreClaimedError
+        If the claim is not free after ``wait_s``; the message names host and process.
+    StorageError
+        If the folder cannot be written.
+    """
+    budget = Budget(wait_s)
+    told = False
+    while (held := _try_claim(path)) is None:
+        holder = find_holder(path)
+        if holder is not None and budget.spent:
+            raise StoreClaimedError(
+                f"{path} is being written by {holder}; wait for it, or choose another --store-dir"
+            )
+        if holder is not None and notice is not None and not told:
+            notice(f"waiting for {holder}, which is writing {path}")
+            told = True
+        threading.Event().wait(POLL_S * (1 + secrets.randbelow(100) / 100))
+    try:
+        yield held
+    finally:
+        held.release()
+
+
+def find_holder(path: Path) -> Holder | None:
+    """Return who holds the folder ``path`` and is alive, or None."""
+    found = _list(path)
+    if not found:
+        return None
+    try:
+        now_ns = _file_system_ns(path)
+    except StorageError:  # read-only: the newest of them is all there is to compare with
+        now_ns = max(one.beat_ns for one in found)
+    return next((one.holder for one in _live(found, now_ns) if one.holder is not None), None)
+
+
+def _try_claim(path: Path) -> Claim | None:
+    holder = Holder.here()
+    before = _list(path)
+    if before and not _all_stale(path, before):
+        return None
+    generation = before[-1].generation + 1 if before else 0
+    file = path / (f"{CLAIM_NAME}.{generation}" if generation else CLAIM_NAME)
+    if not _create(file, holder):
+        return None
+    stale = {(found.file, found.holder) for found in before}
+    others = [
+        found
+        for found in _list(path)
+        if found.file != file and (found.file, found.holder) not in stale
+    ]
+    if others:
+        file.unlink(missing_ok=True)
+        return None
+    for found in before:
+        found.file.unlink(missing_ok=True)  # whoever wakes up sees that it lost the claim
+    return Claim(file, holder)
+
+
+def _all_stale(path: Path, found: list[_Found]) -> bool:
+    if all(one.holder is not None and one.holder.is_gone() for one in found):
+        return True
+    return not any(_live(found, _file_system_ns(path)))
+
+
+def _file_system_ns(path: Path) -> int:
+    """Return what time the folder's file system has: that of a file just written there."""
+    probe = path / f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+    with storage_errors(probe):
+        try:
+            probe.touch()
+            return probe.stat().st_mtime_ns
+        finally:
+            probe.unlink(missing_ok=True)
+
+
+def _live(found: list[_Found], now_ns: int) -> Iterator[_Found]:
+    for one in found:
+        gone = one.holder is not None and one.holder.is_gone()
+        if not gone and now_ns - one.beat_ns <= STALE_S * 1e9:
+            yield one
+
+
+def _create(file: Path, holder: Holder) -> bool:
+    with storage_errors(file):
+        try:
+            descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        except FileExistsError:
+            return False
+        try:
+            os.write(descriptor, json.dumps(asdict(holder)).encode())
+        finally:
+            os.close(descriptor)
+    return True
+
+
+def _list(path: Path) -> list[_Found]:
+    with storage_errors(path):
+        files = sorted(path.glob(f"{CLAIM_NAME}*"))
+    found = [one for one in map(_read, files) if one is not None]
+    return sorted(found, key=lambda one: one.generation)
+
+
+def _read(file: Path) -> _Found | None:
+    generation = file.name.removeprefix(CLAIM_NAME).removeprefix(".")
+    if generation and not generation.isdecimal():
+        return None
+    try:
+        with storage_errors(file), file.open("rb") as stream:
+            beat_ns = os.fstat(stream.fileno()).st_mtime_ns
+            text = stream.read(MAX_CLAIM_NBYTES)
+    except FileNotFoundError:
+        return None
+    try:
+        holder = Holder(**json.loads(text))
+    except (ValueError, TypeError):
+        holder = None  # just created, or its writer was killed between two system calls
+    return _Found(file, int(generation or 0), holder, beat_ns)
+
+
+def _pid_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - not a path, an identity
+    except OSError:
+        return ""
+
+
+def _process_started(pid: int) -> str:
+    """Return when a process began, in the kernel's own ticks; "" where it does not tell.
+
+    Not psutil's create_time: that moves when the wall clock is set.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return text.rpartition(")")[2].split()[19]

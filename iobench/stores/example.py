@@ -1,0 +1,206 @@
+"""``tf.train.Example`` messages by hand: written as pieces, parsed as views, nothing copied.
+
+Message: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/feature.proto;
+encoding: https://protobuf.dev/programming-guides/encoding. Packed floats are raw little-endian
+float32, so a list of them is an array where it lies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.errors import StoreError
+from iobench.stores.varints import decode_varints, encode_varint, encode_varints, parse_varint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["MAX_EXAMPLE_NBYTES", "Feature", "FeatureKind", "encode_example", "parse_example"]
+
+MAX_EXAMPLE_NBYTES = (1 << 31) - 1
+"""What protocol buffers allow a message, and TensorFlow refuses beyond."""
+
+VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
+_UNPACKED_FLOAT = np.dtype([("tag", "u1"), ("value", "<f4")])
+_UNPACKED_FLOAT_TAG = 1 << 3 | FIXED32
+
+
+class FeatureKind(IntEnum):
+    """The three lists a feature can be; the number is the field in ``Feature``."""
+
+    BYTES = 1
+    FLOAT = 2
+    INT64 = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One feature of an example: its kind and the raw bodies of its list message.
+
+    Usually there is one body; a message may come in several that follow each other.
+    """
+
+    kind: FeatureKind
+    bodies: tuple[memoryview, ...]
+
+    def floats(self) -> NDArray[np.float32]:
+        """Return a float list; a view of the record where it is packed in one piece."""
+        return _joined([piece for body in self.bodies for piece in _float_pieces(body)], "<f4")
+
+    def int64s(self) -> NDArray[np.int64]:
+        """Return an int64 list."""
+        return _joined([piece for body in self.bodies for piece in _int64_pieces(body)], "<i8")
+
+    def values(self) -> list[memoryview]:
+        """Return the byte strings of a bytes list."""
+        return [
+            value
+            for body in self.bodies
+            for number, wire, value, _ in _fields(body)
+            if (number, wire) == (1, DELIMITED)
+        ]
+
+
+def encode_example(features: Sequence[tuple[str, FeatureKind, NDArray[Any]]]) -> list[Any]:
+    """Return the buffers that, one after the other, are the example.
+
+    Parameters
+    ----------
+    features : sequence of (name, kind, array)
+        FLOAT takes float32, INT64 whole numbers that fit int64, BYTES any array, whose bytes
+        become one string. Arrays are written in C order, without a copy where they are so
+        already.
+    """
+    entries: list[list[Any]] = []
+    for name, kind, array in features:
+        data = _contiguous_bytes(array) if kind is not FeatureKind.INT64 else encode_varints(array)
+        # The three lists keep their values in field 1: packed numbers and strings look alike.
+        feature = _delimited(kind, _delimited(1, [data]))
+        entries.append(_delimited(1, [*_delimited(1, [name.encode()]), *_delimited(2, feature)]))
+    return _delimited(1, [piece for entry in entries for piece in entry])
+
+
+def parse_example(data: memoryview) -> dict[str, Feature]:
+    """Return the features of an example by name; unknown fields are passed over.
+
+    Parameters
+    ----------
+    data : memoryview of bytes
+        The message. The features are views of it.
+
+    Raises
+    ------
+    StoreError
+        If it is not an example: a length beyond its end, a number that does not end.
+    """
+    features: dict[str, Feature] = {}
+    for number, wire, body, _ in _fields(data):
+        if (number, wire) != (1, DELIMITED):
+            continue
+        for entry_number, entry_wire, entry, _ in _fields(body):
+            if (entry_number, entry_wire) == (1, DELIMITED):
+                name, feature = _parse_entry(entry)
+                if feature is not None:
+                    features[name] = feature
+    return features
+
+
+def _parse_entry(entry: memoryview) -> tuple[str, Feature | None]:
+    name, kind, bodies = "", None, []
+    for number, wire, value, _ in _fields(entry):
+        if (number, wire) == (1, DELIMITED):
+            try:
+                name = bytes(value).decode()
+            except UnicodeDecodeError as error:
+                raise StoreError("a feature's name in a record is not UTF-8; damaged") from error
+        elif (number, wire) == (2, DELIMITED):
+            for list_number, list_wire, body, _ in _fields(value):
+                if list_wire == DELIMITED and list_number in (1, 2, 3):
+                    if kind is not None and list_number != kind:
+                        bodies = []  # of a oneof the last one counts
+                    kind = FeatureKind(list_number)
+                    bodies.append(body)
+    return name, None if kind is None else Feature(kind, tuple(bodies))
+
+
+def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview, int]]:
+    """Yield (number, wire type, bytes of the value, position of the tag) of each field."""
+    position, end = 0, len(data)
+    while position < end:
+        start = position
+        tag, position = parse_varint(data, position, end)
+        number, wire = tag >> 3, tag & 7
+        if wire == VARINT:
+            _, stop = parse_varint(data, position, end)
+        elif wire == DELIMITED:
+            nbytes, position = parse_varint(data, position, end)
+            stop = position + nbytes
+        elif wire in (FIXED32, FIXED64):
+            stop = position + (4 if wire == FIXED32 else 8)
+        else:
+            raise StoreError(
+                f"wire type {wire} at byte {start} of a record; not a tf.train.Example"
+            )
+        if stop > end or number == 0:
+            raise StoreError(f"field {number} at byte {start} of a record ends beyond it; damaged")
+        yield number, wire, data[position:stop], start
+        position = stop
+
+
+def _float_pieces(body: memoryview) -> Iterator[NDArray[Any]]:
+    """Yield the values of a FloatList, a run at a time, packed or not."""
+    resume = 0
+    while resume < len(body):
+        for number, wire, value, start in _fields(body[resume:]):
+            if (number, wire) == (1, DELIMITED):
+                if len(value) % 4:
+                    raise StoreError(f"a float list of {len(value)} bytes in a record; damaged")
+                yield np.frombuffer(value, dtype="<f4")
+            elif (number, wire) == (1, FIXED32):
+                # Unpacked values come by the million: take the whole run at once.
+                run = _unpacked_run(body[resume + start :])
+                yield run
+                resume += start + run.size * _UNPACKED_FLOAT.itemsize
+                break
+        else:
+            return
+
+
+def _unpacked_run(data: memoryview) -> NDArray[Any]:
+    window = 64
+    while True:
+        count = min(window, len(data) // _UNPACKED_FLOAT.itemsize)
+        run = np.frombuffer(data, dtype=_UNPACKED_FLOAT, count=count)
+        others = np.flatnonzero(run["tag"] != _UNPACKED_FLOAT_TAG)
+        if others.size:
+            return run["value"][: others[0]]
+        if count < window:
+            return run["value"]
+        window *= 16  # so that many short runs cost no more than their length
+
+
+def _int64_pieces(body: memoryview) -> Iterator[NDArray[Any]]:
+    for number, wire, value, _ in _fields(body):
+        if number == 1 and wire in (VARINT, DELIMITED):
+            yield decode_varints(value)
+
+
+def _joined(pieces: list[NDArray[Any]], dtype: str) -> NDArray[Any]:
+    if len(pieces) == 1:
+        return pieces[0]
+    return np.concatenate(pieces) if pieces else np.empty(0, dtype=dtype)
+
+
+def _contiguous_bytes(array: NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _delimited(number: int, pieces: list[Any]) -> list[Any]:
+    nbytes = sum(len(piece) for piece in pieces)
+    return [encode_varint(number << 3 | DELIMITED) + encode_varint(nbytes), *pieces]

@@ -1,0 +1,295 @@
+"""The manifest of a store, ``iobench.json``: what it holds, how it is laid out, where it is from.
+
+It carries no time, host or process id, so that the same source gives the same bytes, and it is
+written last: a folder without it is not a finished store.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from iobench.errors import SampleError, StoreError
+from iobench.samples import SampleSpec
+from iobench.stores.atomic import storage_errors, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+__all__ = [
+    "MANIFEST_NAME",
+    "Manifest",
+    "Shard",
+    "ShardFile",
+    "canonical_json",
+    "count_runs",
+    "read_manifest",
+    "write_manifest",
+]
+
+MANIFEST_NAME = "iobench.json"
+MANIFEST_VERSION = 1
+MAX_MANIFEST_NBYTES = 1 << 28
+MAX_NBYTES = 1 << 60
+_PLAIN_NAME = re.compile(r"[^/\\\0-\x1f]{1,255}")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFile:
+    """One file of a shard: plain name, size, CRC-32C of all its bytes."""
+
+    name: str
+    nbytes: int
+    crc32c: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Consecutive samples of a store and the files that hold them.
+
+    Parameters
+    ----------
+    n_samples : int
+        Samples it holds.
+    files : tuple of ShardFile
+        In the order its format wrote them.
+    """
+
+    n_samples: int
+    files: tuple[ShardFile, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the shard as JSON-ready values."""
+        files = [{f.name: getattr(file, f.name) for f in fields(file)} for file in self.files]
+        return {"n_samples": self.n_samples, "files": files}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Shard:
+        """Return the shard that `to_dict` described; raise ValueError where it cannot be one."""
+        return cls(
+            n_samples=_number(values["n_samples"], "n_samples"),
+            files=tuple(
+                ShardFile(
+                    _plain_name(file["name"]),
+                    _number(file["nbytes"], "nbytes"),
+                    _number(file["crc32c"], "crc32c", limit=1 << 32),
+                )
+                for file in values["files"]
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What ``iobench.json`` says.
+
+    Parameters
+    ----------
+    format : str
+        Name of the container format, as registered.
+    format_version : int
+        Version of its layout.
+    spec : SampleSpec
+        What each sample is.
+    shards : tuple of Shard
+        In sample order.
+    samples : tuple of int
+        Which sample of the dataset each sample of the store is.
+    dataset : str
+        Name of the dataset.
+    plan : str
+        Digest of everything that decided what the store holds (``iobench.stores.plan``).
+    options : mapping of str to str
+        Options of the format, as given.
+    provenance : mapping
+        JSON-ready facts about the source.
+    normalisation : mapping
+        JSON-ready facts about the normalisation applied.
+    """
+
+    format: str
+    format_version: int
+    spec: SampleSpec
+    shards: tuple[Shard, ...]
+    samples: tuple[int, ...]
+    dataset: str = ""
+    plan: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    normalisation: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # As JSON gives them back, so that a manifest equals the one read from its file.
+        for name in ("options", "provenance", "normalisation"):
+            object.__setattr__(self, name, json.loads(canonical_json(getattr(self, name))))
+
+    @property
+    def n_samples(self) -> int:
+        """Samples in the store."""
+        return len(self.samples)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files of all shards."""
+        return sum(file.nbytes for shard in self.shards for file in shard.files)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the manifest as JSON-ready values."""
+        return {
+            "manifest_version": MANIFEST_VERSION,
+            "format": self.format,
+            "format_version": self.format_version,
+            "dataset": self.dataset,
+            "plan": self.plan,
+            "n_samples": self.n_samples,
+            "samples": [list(run) for run in count_runs(self.samples)],
+            "options": dict(self.options),
+            "provenance": dict(self.provenance),
+            "normalisation": dict(self.normalisation),
+            "shards": [shard.to_dict() for shard in self.shards],
+            **self.spec.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Manifest:
+        """Return the manifest that `to_dict` described.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError
+            Where the values cannot be those of a manifest; nothing is trusted.
+        """
+        version = _number(values["manifest_version"], "manifest_version")
+        if version != MANIFEST_VERSION:
+            raise ValueError(f"manifest version {version}, this iobench reads {MANIFEST_VERSION}")
+        shards = tuple(Shard.from_dict(shard) for shard in values["shards"])
+        names = [file.name for shard in shards for file in shard.files]
+        if len(set(names)) != len(names):
+            raise ValueError("a file name occurs in two shards")
+        spec = _spec(values)
+        n_samples = _number(values["n_samples"], "n_samples")
+        n_held = sum(shard.n_samples for shard in shards)
+        if n_samples != n_held:
+            raise ValueError(f"n_samples is {n_samples}, the shards hold {n_held}")
+        if n_samples > sum(file.nbytes for shard in shards for file in shard.files):
+            raise ValueError(f"{n_samples} samples do not fit the bytes of the shards")
+        return cls(
+            format=_text(values["format"]),
+            format_version=_number(values["format_version"], "format_version"),
+            spec=spec,
+            shards=shards,
+            samples=_expand_runs(values["samples"], n_samples),
+            dataset=_text(values["dataset"]),
+            plan=_text(values["plan"]),
+            options={_text(key): _text(value) for key, value in values["options"].items()},
+            provenance=dict(values["provenance"]),
+            normalisation=dict(values["normalisation"]),
+        )
+
+
+def canonical_json(values: Any) -> str:
+    """Return the one JSON text of ``values``: sorted keys, two spaces, a newline at the end.
+
+    Raises
+    ------
+    StoreError
+        If they hold something JSON cannot say, such as NaN or an array.
+    """
+    try:
+        return json.dumps(values, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + (
+            "\n"
+        )
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"a manifest must be plain JSON: {error}") from error
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Write ``iobench.json`` of the store at ``path``, atomically; this finishes the store."""
+    text = canonical_json(manifest.to_dict())
+    write_atomically(path / MANIFEST_NAME, text.encode())
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Return the manifest of the store at ``path``.
+
+    Raises
+    ------
+    StoreError
+        If there is none, so that the store is unfinished or none at all, or if it is damaged or
+        names files outside its folder.
+    """
+    file = path / MANIFEST_NAME
+    try:
+        with storage_errors(file), file.open("rb") as stream:
+            data = stream.read(MAX_MANIFEST_NBYTES + 1)
+    except FileNotFoundError as error:
+        raise StoreError(
+            f"{path} is not a finished store: it has no {MANIFEST_NAME}; "
+            "run its conversion again to finish it"
+        ) from error
+    if len(data) > MAX_MANIFEST_NBYTES:
+        raise StoreError(
+            f"{file}: expected a manifest, found more than {MAX_MANIFEST_NBYTES} bytes"
+        )
+    try:
+        return Manifest.from_dict(json.loads(data))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise StoreError(
+            f"{file}: not a manifest of a store ({reason}); remove the folder and convert again"
+        ) from error
+
+
+def count_runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield ``(first, count)`` of each stretch of consecutive numbers."""
+    first, count = 0, 0
+    for number in numbers:
+        if count and number == first + count:
+            count += 1
+            continue
+        if count:
+            yield first, count
+        first, count = number, 1
+    if count:
+        yield first, count
+
+
+def _expand_runs(runs: Any, n_samples: int) -> tuple[int, ...]:
+    pairs = [(_number(first, "sample"), _number(count, "count")) for first, count in runs]
+    if sum(count for _, count in pairs) != n_samples:  # before anything is allocated
+        raise ValueError(f"'samples' does not list {n_samples} of them")
+    return tuple(first + step for first, count in pairs for step in range(count))
+
+
+def _spec(values: Mapping[str, Any]) -> SampleSpec:
+    for variable in values["variables"]:
+        for length in variable["shape"]:
+            _number(length, "shape")
+    try:
+        spec = SampleSpec.from_dict(values)
+    except SampleError as error:
+        raise ValueError(str(error)) from error
+    _number(spec.nbytes, "sample size")
+    return spec
+
+
+def _number(value: Any, what: str, *, limit: int = MAX_NBYTES) -> int:
+    if type(value) is not int or not 0 <= value < limit:
+        raise ValueError(f"{what} is {value!r}, expected a whole number from 0")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"expected text, got {value!r}")
+    return value
+
+
+def _plain_name(value: Any) -> str:
+    name = _text(value)
+    if not _PLAIN_NAME.fullmatch(name) or name in {".", ".."}:
+        raise ValueError(f"shard file {name!r} is not a plain name inside the store's folder")
+    return name

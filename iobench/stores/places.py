@@ -1,0 +1,260 @@
+"""Where iobench puts what it makes (stores, stand-ins, indexes), and finding it all again.
+
+Every item is a folder with a mark in it that iobench wrote when the folder was new; nothing
+without that mark is ever listed or removed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from iobench.errors import StorageError, StoreClaimedError
+from iobench.stores.atomic import storage_errors, write_atomically
+from iobench.stores.claims import find_holder
+from iobench.stores.manifest import canonical_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = [
+    "Item",
+    "ItemKind",
+    "Place",
+    "choose_place",
+    "list_items",
+    "list_places",
+    "make_item",
+    "remove_item",
+]
+
+ItemKind = Literal["store", "probe", "stand-in", "index"]
+BESIDE_NAME = ".iobench"
+MARK_NAME = ".iobench-item.json"
+PLACES_NAME = "places"
+ENVIRONMENT_NAME = "IOBENCH_STORE_DIR"
+MAX_DEPTH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder for what iobench makes.
+
+    Parameters
+    ----------
+    path : Path
+        The folder; exists and is writable.
+    why : str
+        How it was chosen, in words.
+    notice : str
+        What the user should be told before it fills, else ``""``: that it is a home directory on
+        another file system than the data.
+    """
+
+    path: Path
+    why: str
+    notice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something iobench made: a folder with its mark.
+
+    ``nbytes`` is what its files hold.
+    """
+
+    path: Path
+    kind: str
+    title: str
+    nbytes: int
+
+
+def choose_place(
+    data_dir: Path | None,
+    *,
+    store_dir: Path | None = None,
+    nbytes: int = 0,
+    environ: Mapping[str, str] | None = None,
+) -> Place:
+    """Return where to put ``nbytes`` that were made from the data in ``data_dir``.
+
+    In this order: ``store_dir``, ``$IOBENCH_STORE_DIR`` (these two or an error), a folder
+    ``.iobench`` beside the data, ``$SCRATCH``, ``$TMPDIR``, the user's cache; the first that is
+    writable and has room.
+
+    Raises
+    ------
+    StorageError
+        If none is; the message says what was tried and why not.
+    """
+    environ = os.environ if environ is None else environ
+    tried: list[str] = []
+    for path, why, asked in _candidates(data_dir, store_dir, environ):
+        reason = _unusable(path, nbytes)
+        if not reason:
+            _remember(path, environ)
+            return Place(path, why, _home_notice(path, data_dir, environ, asked=asked))
+        tried.append(f"{path} ({why}): {reason}")
+        if asked:
+            break
+    raise StorageError(f"no room for {nbytes} bytes: {'; '.join(tried)}; name one by --store-dir")
+
+
+def make_item(path: Path, *, kind: ItemKind, title: str) -> Path:
+    """Make the folder ``path`` and mark it as ours; return it. Repeating it is harmless.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be made, or if it holds something iobench did not make.
+    """
+    mark = path / MARK_NAME
+    with storage_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+        if mark.exists():
+            return path
+        others = [entry.name for entry in path.iterdir() if not entry.name.startswith(".iobench-")]
+        if others and not mark.exists():  # another process may have marked it meanwhile
+            raise StorageError(
+                f"{path} holds {sorted(others)[0]}, which iobench did not make; "
+                "choose an empty folder or another --store-dir"
+            )
+    write_atomically(mark, canonical_json({"kind": kind, "title": title}).encode())
+    return path
+
+
+def list_places(
+    *,
+    data_dirs: Sequence[Path] = (),
+    store_dir: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> list[Path]:
+    """Return the existing folders in which iobench may have put something.
+
+    Those it would choose now for each of ``data_dirs``, and those it chose before.
+    """
+    environ = os.environ if environ is None else environ
+    found = dict.fromkeys(
+        path
+        for data_dir in (None, *data_dirs)
+        for path, _, _ in _candidates(data_dir, store_dir, environ)
+    )
+    with suppress(OSError):
+        lines = (_cache_dir(environ) / PLACES_NAME).read_text().splitlines()
+        found |= dict.fromkeys(Path(line) for line in lines if Path(line).is_absolute())
+    return [path for path in found if path.is_dir()]
+
+
+def list_items(places: Sequence[Path]) -> list[Item]:
+    """Return everything iobench made in these folders, by path."""
+    found = {path.resolve(): path for place in places for path in _marked(place, MAX_DEPTH)}
+    return [_item(path) for path in sorted(found.values())]
+
+
+def remove_item(item: Item) -> None:
+    """Remove what iobench made.
+
+    Raises
+    ------
+    StorageError
+        If the folder has no mark, is a link, or the file system refuses.
+    StoreClaimedError
+        If a process is writing it.
+    """
+    mark = item.path / MARK_NAME
+    if item.path.is_symlink() or not mark.is_file():
+        raise StorageError(f"{item.path} was not made by iobench; remove it yourself")
+    holder = find_holder(item.path)
+    if holder is not None:
+        raise StoreClaimedError(f"{item.path} is being written by {holder}; end that first")
+    with storage_errors(item.path), suppress(FileNotFoundError):
+        # The mark goes last: what is left after an interruption is still known as ours.
+        for entry in item.path.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            elif entry != mark:
+                entry.unlink()
+        mark.unlink()
+        item.path.rmdir()
+
+
+def _candidates(
+    data_dir: Path | None, store_dir: Path | None, environ: Mapping[str, str]
+) -> Iterator[tuple[Path, str, bool]]:
+    """Yield (folder, why, whether the user asked for it)."""
+    if store_dir is not None:
+        yield store_dir.absolute(), "--store-dir", True
+    if environ.get(ENVIRONMENT_NAME):
+        yield Path(environ[ENVIRONMENT_NAME]).absolute(), f"${ENVIRONMENT_NAME}", True
+    if data_dir is not None:
+        yield data_dir.absolute() / BESIDE_NAME, "beside the data", False
+    for name in ("SCRATCH", "TMPDIR"):
+        if environ.get(name):
+            yield Path(environ[name]).absolute() / "iobench", f"${name}", False
+    yield _cache_dir(environ), "the user's cache", False
+
+
+def _cache_dir(environ: Mapping[str, str]) -> Path:
+    base = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or Path.home(), ".cache")
+    return Path(base, "iobench").absolute()
+
+
+def _unusable(path: Path, nbytes: int) -> str:
+    """Return why nothing can be put there, ``""`` if it can; makes the folder."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(path).free
+    except OSError as error:
+        return error.strerror or str(error)
+    if not os.access(path, os.W_OK | os.X_OK):
+        return "not writable"
+    return "" if free >= nbytes else f"only {free} bytes free"
+
+
+def _home_notice(
+    path: Path, data_dir: Path | None, environ: Mapping[str, str], *, asked: bool
+) -> str:
+    home = Path(environ.get("HOME") or Path.home())
+    if asked or not path.resolve().is_relative_to(home.resolve()):
+        return ""
+    if data_dir is not None and data_dir.stat().st_dev == path.stat().st_dev:
+        return ""
+    return f"writing to {path}, in your home directory; --store-dir chooses another place"
+
+
+def _remember(path: Path, environ: Mapping[str, str]) -> None:
+    """Note the place for `list_places`; without a cache directory it is not remembered."""
+    file = _cache_dir(environ) / PLACES_NAME
+    with suppress(OSError):
+        if file.exists() and str(path) in file.read_text().splitlines():
+            return
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a") as stream:
+            stream.write(f"{path}\n")
+
+
+def _marked(folder: Path, depth: int) -> Iterator[Path]:
+    with suppress(OSError):
+        if (folder / MARK_NAME).is_file():
+            yield folder
+        elif depth:
+            for entry in folder.iterdir():
+                if entry.is_dir() and not entry.is_symlink():
+                    yield from _marked(entry, depth - 1)
+
+
+def _item(path: Path) -> Item:
+    kind, title = "unknown", path.name
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        mark = json.loads((path / MARK_NAME).read_text())
+        kind, title = str(mark["kind"]), str(mark["title"])
+    nbytes = 0
+    for file in path.rglob("*"):
+        with suppress(OSError):
+            nbytes += file.lstat().st_size if not file.is_dir() else 0
+    return Item(path, kind, title, nbytes)

@@ -1,0 +1,186 @@
+"""What decides what a store holds, as one digest: equal plans give equal stores, bit for bit."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from iobench.errors import MissingFileError, OptionError
+from iobench.stores.atomic import storage_errors
+from iobench.stores.manifest import canonical_json, count_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from iobench.datasets import Dataset, SampleIndex
+    from iobench.samples import SampleSpec
+    from iobench.stores.contract import Format
+
+__all__ = ["ConversionPlan", "fingerprint", "plan_conversion", "probe_samples", "store_name"]
+
+N_STRETCHES = 16
+STRETCH_NBYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionPlan:
+    """Everything that decides what a store holds.
+
+    Parameters
+    ----------
+    dataset, format : str
+        Names.
+    format_version : int
+        Version of the container's layout.
+    spec : SampleSpec
+        What each sample is.
+    samples : tuple of int
+        Sample numbers of the dataset, in the order of the store.
+    shard_n_samples : int
+        Samples to a shard; the last may have fewer.
+    options : mapping of str to str
+        The format's options.
+    provenance, normalisation : mapping
+        JSON-ready facts for the manifest, fingerprints of the files among them.
+    limit_s : float or None
+        A store that may have ended early is not one that may not.
+    """
+
+    dataset: str
+    format: str
+    format_version: int
+    spec: SampleSpec
+    samples: tuple[int, ...]
+    shard_n_samples: int
+    options: Mapping[str, str]
+    provenance: Mapping[str, Any]
+    normalisation: Mapping[str, Any]
+    limit_s: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON-ready values."""
+        return {
+            "dataset": self.dataset,
+            "format": self.format,
+            "format_version": self.format_version,
+            "samples": [list(run) for run in count_runs(self.samples)],
+            "shard_n_samples": self.shard_n_samples,
+            "options": dict(self.options),
+            "provenance": dict(self.provenance),
+            "normalisation": dict(self.normalisation),
+            "limit_s": self.limit_s,
+            **self.spec.to_dict(),
+        }
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the plan, as hexadecimal digits."""
+        return hashlib.sha256(canonical_json(self.to_dict()).encode()).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """Folder name for a store of this plan: dataset, format, start of the digest."""
+        words = re.sub(r"[^A-Za-z0-9_]+", "-", self.dataset).strip("-")[:60] or "dataset"
+        return f"{words}-{self.format}-{self.digest[:12]}"
+
+    @property
+    def shards(self) -> list[tuple[int, ...]]:
+        """The samples of each shard."""
+        step = self.shard_n_samples
+        return [self.samples[at : at + step] for at in range(0, len(self.samples), step)]
+
+
+def plan_conversion(
+    dataset: Dataset,
+    index: SampleIndex,
+    fmt: Format,
+    *,
+    samples: Sequence[int] | None = None,
+    options: Mapping[str, str] | None = None,
+    files: Sequence[Path] = (),
+    shard_nbytes: int = 1 << 30,
+    limit_nbytes: int | None = None,
+    limit_s: float | None = None,
+) -> ConversionPlan:
+    """Return the plan of a conversion; see `iobench.stores.Converter` for the arguments.
+
+    Raises
+    ------
+    OptionError
+        If there is no sample, or a number is beyond those of the dataset.
+    """
+    chosen = tuple(range(len(index)) if samples is None else map(int, samples))
+    if not chosen or min(chosen) < 0 or max(chosen) >= len(index):
+        raise OptionError(
+            f"{dataset.name}: a store needs samples from 0 to {len(index) - 1}, got "
+            f"{len(chosen)} of them" + (f" up to {max(chosen)}" if chosen else "")
+        )
+    if limit_nbytes is not None:
+        chosen = chosen[: max(1, limit_nbytes // max(1, index.spec.nbytes))]
+    provenance = dict(index.provenance)
+    normalisation = provenance.pop("normalisation", {})
+    if files:
+        provenance["fingerprints"] = [fingerprint(file) for file in files]
+    return ConversionPlan(
+        dataset=dataset.name,
+        format=fmt.name,
+        format_version=fmt.version,
+        spec=index.spec,
+        samples=chosen,
+        shard_n_samples=max(1, shard_nbytes // max(1, index.spec.nbytes)),
+        options=dict(options or {}),
+        provenance=provenance,
+        normalisation=normalisation,
+        limit_s=limit_s,
+    )
+
+
+def store_name(dataset: Dataset, index: SampleIndex, fmt: Format, **plan: Any) -> str:
+    """Return the folder name of the store these arguments of a conversion lead to."""
+    return plan_conversion(dataset, index, fmt, **plan).name
+
+
+def fingerprint(file: Path) -> dict[str, Any]:
+    """Return what a source file looks like: name, size, hash of 16 stretches of 64 KiB.
+
+    No modification time: a copy of the data gives the same store. The first and last bytes are
+    always among the stretches; a change between them may go unseen.
+
+    Raises
+    ------
+    MissingFileError
+        If it is not there.
+    StorageError
+        If it cannot be read.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    try:
+        with storage_errors(file), file.open("rb", buffering=0) as stream:
+            nbytes = file.stat().st_size
+            last = max(0, nbytes - STRETCH_NBYTES)
+            for offset in sorted({last * step // (N_STRETCHES - 1) for step in range(N_STRETCHES)}):
+                stream.seek(offset)
+                digest.update(stream.read(STRETCH_NBYTES))
+    except FileNotFoundError as error:
+        raise MissingFileError(f"{file} is missing; it was there when it was indexed") from error
+    return {"name": file.name, "nbytes": nbytes, "sampled_blake2b": digest.hexdigest()}
+
+
+def probe_samples(n_available: int, n_wanted: int) -> list[int]:
+    """Return ``n_wanted`` sample numbers spread evenly over ``n_available``, none twice.
+
+    They come in an order in which every beginning is spread as well, so that a probe that ends
+    early still stands for all files. All of them where ``n_wanted`` is not less.
+
+    Examples
+    --------
+    >>> probe_samples(100, 4)
+    [0, 50, 25, 75]
+    """
+    count = max(0, min(n_available, n_wanted))
+    bits = max(1, (count - 1).bit_length())
+    reversed_order = (int(f"{rank:0{bits}b}"[::-1], 2) for rank in range(1 << bits))
+    return [rank * n_available // count for rank in reversed_order if rank < count]

@@ -1,0 +1,102 @@
+"""The framing of TFRecord files: length, masked CRC-32C of the length, data, masked CRC of it.
+
+Format: https://www.tensorflow.org/tutorials/load_data/tfrecord (section "TFRecords format
+details"), all numbers little-endian.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import TYPE_CHECKING
+
+from iobench.errors import StoreError
+from iobench.stores.atomic import storage_errors
+from iobench.stores.checksums import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = [
+    "FRAME_NBYTES",
+    "HEADER_NBYTES",
+    "frame_footer",
+    "frame_header",
+    "masked",
+    "parse_frame_header",
+    "scan_frames",
+]
+
+HEADER_NBYTES = 12
+FOOTER_NBYTES = 4
+FRAME_NBYTES = HEADER_NBYTES + FOOTER_NBYTES
+"""Bytes a frame adds to its data."""
+_HEADER = struct.Struct("<QI")
+_CRC = struct.Struct("<I")
+_MASK_DELTA = 0xA282EAD8
+
+
+def masked(crc: int) -> int:
+    """Return a CRC-32C as TFRecord stores it: rotated right by 15 bits, plus a constant."""
+    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def frame_header(nbytes: int) -> bytes:
+    """Return the 12 bytes before a record of ``nbytes`` bytes."""
+    length = struct.pack("<Q", nbytes)
+    return length + _CRC.pack(masked(crc32c(length)))
+
+
+def frame_footer(crc: int) -> bytes:
+    """Return the 4 bytes after a record whose data have this (unmasked) CRC-32C."""
+    return _CRC.pack(masked(crc))
+
+
+def parse_frame_header(header: bytes, available: int, *, where: str) -> int:
+    """Return the length of the record that follows a frame header.
+
+    Parameters
+    ----------
+    header : bytes
+        The 12 bytes.
+    available : int
+        Bytes left in the file after them; no length beyond is believed.
+    where : str
+        File and offset, for the message.
+
+    Raises
+    ------
+    StoreError
+        If the header is cut short, damaged, or announces more than there is.
+    """
+    if len(header) != HEADER_NBYTES:
+        raise StoreError(f"{where}: the file ends inside a record header; convert the store again")
+    nbytes, crc = _HEADER.unpack(header)
+    if crc != masked(crc32c(header[:8])):
+        raise StoreError(f"{where}: checksum of the record's length is wrong; not a TFRecord file")
+    if nbytes > available - FOOTER_NBYTES:
+        raise StoreError(
+            f"{where}: a record of {nbytes} bytes is announced, {max(available - 4, 0)} are left "
+            "in the file; it is cut short or damaged"
+        )
+    return int(nbytes)
+
+
+def scan_frames(path: Path) -> Iterator[tuple[int, int]]:
+    """Yield ``(offset, length)`` of the data of every record, from the headers alone.
+
+    Raises
+    ------
+    StoreError
+        At the first header that is damaged or announces more than the file holds.
+    """
+    with storage_errors(path), path.open("rb", buffering=0) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        offset = 0
+        while offset < size:
+            header = os.pread(stream.fileno(), HEADER_NBYTES, offset)
+            available = size - offset - HEADER_NBYTES
+            nbytes = parse_frame_header(header, available, where=f"{path} at byte {offset}")
+            yield offset + HEADER_NBYTES, nbytes
+            offset += nbytes + FRAME_NBYTES
