@@ -7,6 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 
 if TYPE_CHECKING:
@@ -66,23 +68,22 @@ def reopen_files() -> None:
     _cached.cache_clear()
 
 
-def pread_exactly(fd: int, length: int, offset: int, *, path: str) -> bytes:
-    """Return ``length`` bytes at ``offset``; a file that ends before is an error."""
-    pieces = []
-    missing = length
-    while missing:
+def pread_exactly(fd: int, length: int, offset: int, *, path: str) -> memoryview:
+    """Return ``length`` bytes at ``offset``, writable; a file that ends before is an error."""
+    buffer = np.empty(length, dtype=np.uint8).data
+    done = 0
+    while done < length:
         try:
-            piece = os.pread(fd, missing, offset + length - missing)
+            n_read = os.preadv(fd, [buffer[done:]], offset + done)
         except OSError as error:
             raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
-        if not piece:
+        if n_read == 0:
             raise FileFormatError(
-                f"{path}: ends {missing} bytes before offset {offset + length}; it was cut short "
-                "after it was indexed: fetch it again"
+                f"{path}: ends {length - done} bytes before offset {offset + length}: it is cut "
+                "short or has changed since it was indexed; fetch it again"
             )
-        pieces.append(piece)
-        missing -= len(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        done += n_read
+    return buffer
 
 
 def _runs(extents: Sequence[FileExtent]) -> list[list[int]]:
@@ -124,7 +125,7 @@ def read_extents(extents: Sequence[FileExtent]) -> list[memoryview]:
         path, start, _ = extents[run[0]]
         end = max(extents[number][1] + extents[number][2] for number in run)
         held = _cached(path)
-        buffer = memoryview(pread_exactly(held.fd, end - start, start, path=path))
+        buffer = pread_exactly(held.fd, end - start, start, path=path)
         for number in run:
             offset, length = extents[number][1] - start, extents[number][2]
             found[number] = buffer[offset : offset + length]

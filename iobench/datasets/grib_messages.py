@@ -49,9 +49,8 @@ class _Window:
             raise damaged(self.path, self.offset, "a section reaches beyond its end")
         if where.stop > len(self.bytes):
             start = where.start
-            return pread_exactly(
-                self.fd, where.stop - start, self.offset + start, path=str(self.path)
-            )
+            length = where.stop - start
+            return bytes(pread_exactly(self.fd, length, self.offset + start, path=str(self.path)))
         return self.bytes[where]
 
     def number(self, start: int, nbytes: int) -> int:

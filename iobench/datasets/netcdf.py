@@ -1,0 +1,287 @@
+"""NetCDF files: what variables they hold, read by extent and decoded without a library's help."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets.extents import open_for_reading
+from iobench.datasets.netcdf_classic import read_classic_header
+from iobench.datasets.netcdf_storage import (
+    FILTERS,
+    Chunked,
+    Contiguous,
+    Slab,
+    Storage,
+    slab_array,
+)
+from iobench.datasets.packing import Packing, packing_of, unpack
+from iobench.errors import FileFormatError, MissingExtraError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from types import ModuleType
+
+    from numpy.typing import NDArray
+
+
+__all__ = [
+    "NetcdfFile",
+    "NetcdfVariable",
+    "decode_slab",
+    "inspect_netcdf",
+    "read_through_library",
+    "where_slab",
+]
+
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+CLASSIC_MAGIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NetcdfVariable:
+    """A numeric variable: its schema and where its numbers lie.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the file.
+    dims, shape : tuple
+        In file order.
+    packing : Packing
+        How stored numbers become numbers.
+    fill : number
+        What never written parts hold, as stored.
+    storage : Contiguous, Chunked or None
+        None: only the NetCDF library can read it (a filter or layout of its own).
+    attributes : mapping
+        ``units``, ``coordinates`` and ``bounds`` where it has them.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    packing: Packing
+    fill: Any
+    storage: Storage | None
+    attributes: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NetcdfFile:
+    """What a NetCDF file holds, without its numbers.
+
+    ``skipped`` says for each variable or group left out why.
+    """
+
+    path: Path
+    dims: Mapping[str, int]
+    variables: Mapping[str, NetcdfVariable]
+    skipped: Mapping[str, str]
+
+
+def inspect_netcdf(path: Path) -> NetcdfFile:
+    """Return what a NetCDF file holds: NetCDF-4 (HDF5) or classic, told by its first bytes.
+
+    Raises
+    ------
+    FileFormatError
+        If it is neither, is cut short or damaged.
+    MissingFileError, StorageError, MissingExtraError
+        If it cannot be read, or a library is missing.
+    """
+    held = open_for_reading(path)
+    magic = os.pread(held.fd, 8, 0)
+    if magic[:4] in CLASSIC_MAGIC:
+        return _inspect_classic(path)
+    if magic == HDF5_MAGIC:
+        return _inspect_hdf5(path)
+    raise FileFormatError(
+        f"{path}: is not NetCDF: expected it to begin with b'\\x89HDF' or b'CDF', found {magic!r}"
+    )
+
+
+def where_slab(file: NetcdfFile, variable: NetcdfVariable, *, dim: str | None, index: int) -> Slab:
+    """Return one index of ``variable`` along ``dim``; all of it where it lacks that dimension."""
+    if variable.storage is None:
+        raise FileFormatError(f"{file.path}: variable {variable.name!r} has no known extents")
+    axis = variable.dims.index(dim) if dim in variable.dims else -1
+    return Slab(
+        file=str(file.path),
+        name=variable.name,
+        shape=variable.shape,
+        stored=variable.packing.stored,
+        fill=variable.fill,
+        storage=variable.storage,
+        axis=axis,
+        index=index if axis >= 0 else -1,
+    )
+
+
+def decode_slab(slab: Slab, packing: Packing, buffers: Sequence[memoryview]) -> NDArray[Any]:
+    """Return the numbers of a slab from the bytes of its `slab_extents`.
+
+    Equal to what ``xarray.open_dataset(..., decode_times=False)`` gives, dtype included.
+    """
+    return unpack(slab_array(slab, buffers), packing)
+
+
+def read_through_library(
+    file: NetcdfFile, variable: NetcdfVariable, *, dim: str | None, index: int
+) -> NDArray[Any]:
+    """Read and decode through the NetCDF library, for storage only it knows."""
+    selection = tuple(index if name == dim else slice(None) for name in variable.dims)
+    opened = _opened_by_library(os.getpid(), str(file.path))
+    try:
+        stored = opened.variables[variable.name][selection]
+    except (OSError, RuntimeError) as error:
+        raise FileFormatError(
+            f"{file.path}: variable {variable.name!r} cannot be read: {error}"
+        ) from error
+    return unpack(np.asarray(stored).view(_as_packed(stored, variable)), variable.packing)
+
+
+def _as_packed(stored: Any, variable: NetcdfVariable) -> np.dtype[Any]:
+    """Return the stored dtype with the byte order the library gave it."""
+    return np.dtype(variable.packing.stored).newbyteorder(np.asarray(stored).dtype.byteorder)
+
+
+@lru_cache(maxsize=16)
+def _opened_by_library(pid: int, path: str) -> Any:
+    """Open a file, once per process: HDF5 handles do not survive a fork."""
+    try:
+        import netCDF4
+    except ImportError as error:
+        raise _missing("netCDF4") from error
+    try:
+        opened = netCDF4.Dataset(path)
+    except OSError as error:
+        raise FileFormatError(f"{path}: cannot be opened as NetCDF: {error}") from error
+    opened.set_auto_maskandscale(False)
+    return opened
+
+
+def _missing(library: str) -> MissingExtraError:
+    return MissingExtraError(f"NetCDF files need {library}: pip install 'iobench[netcdf]'")
+
+
+def _variable(
+    name: str,
+    dims: tuple[str, ...],
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    attributes: Mapping[str, Any],
+    fill: Any,
+    storage: Storage | None,
+) -> NetcdfVariable:
+    texts = {
+        key: str(attributes[key]) for key in ("units", "coordinates", "bounds") if key in attributes
+    }
+    packing = packing_of(dtype, attributes)
+    return NetcdfVariable(name, dims, shape, packing, fill, storage, texts)
+
+
+def _inspect_classic(path: Path) -> NetcdfFile:
+    dims, found = read_classic_header(path)
+    variables, skipped = {}, {}
+    for each in found:
+        if each.dtype.kind not in "iuf":
+            skipped[each.name] = "not numeric (characters)"
+            continue
+        variables[each.name] = _variable(
+            each.name, each.dims, each.shape, each.dtype, each.attributes, 0, each.storage
+        )
+    return NetcdfFile(path, dims, variables, skipped)
+
+
+def _inspect_hdf5(path: Path) -> NetcdfFile:
+    try:
+        import h5netcdf
+        import h5py
+    except ImportError as error:
+        raise _missing("h5py and h5netcdf") from error
+    try:
+        with h5py.File(path, "r") as raw, h5netcdf.File(raw, "r", phony_dims="sort") as file:
+            return _hdf5_file(path, file, raw, h5py)
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        if isinstance(error, (FileFormatError, StorageError)):
+            raise
+        reason = " ".join(str(error).split())
+        raise FileFormatError(f"{path}: cannot be read as NetCDF: {reason}") from error
+
+
+def _hdf5_file(path: Path, file: Any, raw: Any, h5py: ModuleType) -> NetcdfFile:
+    size = path.stat().st_size
+    variables = {}
+    skipped = {f"{name}/": "in a group, only the root group is read" for name in file.groups}
+    for name, each in file.variables.items():
+        dataset = raw[name]
+        if not isinstance(dataset.dtype, np.dtype) or dataset.dtype.kind not in "iuf":
+            skipped[name] = "not numeric"
+            continue
+        storage = _hdf5_storage(path, name, dataset, size, h5py)
+        # A netCDF4 `_FillValue` is also HDF5's fill value, and that is what readers see.
+        variables[name] = _variable(
+            name,
+            tuple(each.dimensions),
+            tuple(dataset.shape),
+            dataset.dtype,
+            dict(each.attrs),
+            dataset.fillvalue,
+            storage,
+        )
+    dims = {name: dimension.size for name, dimension in file.dimensions.items()}
+    return NetcdfFile(path, dims, variables, skipped)
+
+
+def _hdf5_storage(
+    path: Path, name: str, dataset: Any, size: int, h5py: ModuleType
+) -> Storage | None:
+    plist = dataset.id.get_create_plist()
+    layout = plist.get_layout()
+    if layout == h5py.h5d.CONTIGUOUS and plist.get_external_count() == 0:
+        offset = dataset.id.get_offset()
+        if offset is None or dataset.nbytes == 0:
+            return Contiguous(-1)
+        _check_end(path, name, offset + dataset.nbytes, size)
+        return Contiguous(offset)
+    if layout == h5py.h5d.CHUNKED:
+        filters = tuple(plist.get_filter(n)[0] for n in range(plist.get_nfilters()))
+        if all(number in FILTERS for number in filters):
+            return _chunked(path, name, dataset, filters, size)
+    return None
+
+
+def _check_end(path: Path, name: str, end: int, size: int) -> None:
+    if end > size:
+        raise FileFormatError(
+            f"{path}: is cut short: variable {name!r} reaches byte {end}, the file ends at {size}; "
+            "fetch the file again"
+        )
+
+
+def _chunked(path: Path, name: str, dataset: Any, filters: tuple[int, ...], size: int) -> Chunked:
+    chunk = tuple(dataset.chunks)
+    grid = tuple(-(-n // length) for n, length in zip(dataset.shape, chunk, strict=True))
+    offsets = np.full(grid, -1, dtype=np.int64)
+    nbytes = np.zeros(grid, dtype=np.int64)
+    masks = np.zeros(grid, dtype=np.uint32)
+
+    def note(info: Any) -> None:
+        where = tuple(
+            start // length for start, length in zip(info.chunk_offset, chunk, strict=True)
+        )
+        # A dataset that was shrunk keeps chunks outside its shape.
+        if all(place < n for place, n in zip(where, grid, strict=True)):
+            offsets[where], nbytes[where] = info.byte_offset, info.size
+            masks[where] = info.filter_mask
+
+    dataset.id.chunk_iter(note)
+    if offsets.size:
+        _check_end(path, name, int((offsets + nbytes).max()), size)
+    return Chunked(chunk, filters, offsets, nbytes, masks)

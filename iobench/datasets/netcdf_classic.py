@@ -1,0 +1,197 @@
+"""The header of classic NetCDF files (CDF-1, CDF-2, CDF-5), which lie open: no library needed.
+
+Source: the NetCDF classic format specification, appendix B of the NetCDF user's guide. The
+NetCDF library reads zeros where such a file has been cut short; this reader can tell.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets.netcdf_storage import Chunked, Contiguous, Storage
+from iobench.errors import FileFormatError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["ClassicVariable", "read_classic_header"]
+
+HEADER_NBYTES = 1 << 20
+"""Read at first; a longer header is read whole on a second go."""
+
+DIMENSIONS, VARIABLES, ATTRIBUTES = 10, 11, 12
+TYPES = {1: "i1", 2: "S1", 3: ">i2", 4: ">i4", 5: ">f4", 6: ">f8"}
+TYPES_5 = {7: "u1", 8: ">u2", 9: ">u4", 10: ">i8", 11: ">u8"}
+UNKNOWN_RECORDS = {1: 0xFFFFFFFF, 2: 0xFFFFFFFF, 5: 0xFFFFFFFFFFFFFFFF}
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicVariable:
+    """A variable of a classic file, with where its numbers lie."""
+
+    name: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    attributes: dict[str, Any]
+    storage: Storage
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """A variable as the header has it."""
+
+    name: str
+    dims: tuple[int, ...]
+    attributes: dict[str, Any]
+    dtype: np.dtype[Any]
+    begin: int
+
+
+class _EndOfBuffer(Exception):
+    """The header goes on after what was read."""
+
+
+class _Header:
+    """Takes values off the front of the header."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.version = content[3]
+        self.place = 4
+        self.types = TYPES | (TYPES_5 if self.version == 5 else {})
+
+    def take(self, nbytes: int) -> bytes:
+        taken = self.content[self.place : self.place + nbytes]
+        if len(taken) < nbytes:
+            raise _EndOfBuffer
+        self.place += nbytes
+        return taken
+
+    def int4(self) -> int:
+        return int.from_bytes(self.take(4), "big")
+
+    def count(self) -> int:
+        return int.from_bytes(self.take(8 if self.version == 5 else 4), "big")
+
+    def begin(self) -> int:
+        return int.from_bytes(self.take(4 if self.version == 1 else 8), "big")
+
+    def padded(self, nbytes: int) -> bytes:
+        content = self.take(nbytes)
+        self.take(-nbytes % 4)
+        return content
+
+    def name(self) -> str:
+        return self.padded(self.count()).decode("utf-8")
+
+    def list_length(self, tag: int) -> int:
+        found, length = self.int4(), self.count()
+        if found != tag and (found, length) != (0, 0):
+            raise ValueError(f"a list of kind {found} where {tag} was expected")
+        return length
+
+    def dtype(self) -> np.dtype[Any]:
+        number = self.int4()
+        if number not in self.types:
+            raise ValueError(f"a type number {number}")
+        return np.dtype(self.types[number])
+
+    def attributes(self) -> dict[str, Any]:
+        return dict(self._attribute() for _ in range(self.list_length(ATTRIBUTES)))
+
+    def _attribute(self) -> tuple[str, Any]:
+        name, dtype, length = self.name(), self.dtype(), self.count()
+        content = self.padded(length * dtype.itemsize)
+        if dtype.kind == "S":
+            return name, content.rstrip(b"\0").decode("utf-8", "replace")
+        return name, np.frombuffer(content, dtype).astype(dtype.newbyteorder("="))
+
+    def variable(self) -> _Described:
+        name = self.name()
+        dims = tuple(self.count() for _ in range(self.count()))
+        attributes, dtype = self.attributes(), self.dtype()
+        self.count()  # vsize: redundant, and wrong for large variables
+        return _Described(name, dims, attributes, dtype, self.begin())
+
+
+def read_classic_header(path: Path) -> tuple[dict[str, int], list[ClassicVariable]]:
+    """Return the dimensions and the variables of a classic NetCDF file.
+
+    Raises
+    ------
+    FileFormatError
+        If the header is damaged, or the file ends before a variable does: names both.
+    """
+    size = path.stat().st_size
+    for limit in (HEADER_NBYTES, size):
+        with path.open("rb") as file:
+            content = file.read(limit)
+        try:
+            return _parsed(path, _Header(content), size)
+        except _EndOfBuffer:
+            continue
+        except (ValueError, IndexError) as error:
+            raise FileFormatError(f"{path}: its NetCDF header is damaged: {error}") from error
+    raise FileFormatError(f"{path}: is cut short: ends within its NetCDF header")
+
+
+def _parsed(path: Path, header: _Header, size: int) -> tuple[dict[str, int], list[ClassicVariable]]:
+    n_records = header.count()
+    dimensions = [(header.name(), header.count()) for _ in range(header.list_length(DIMENSIONS))]
+    header.attributes()
+    described = [header.variable() for _ in range(header.list_length(VARIABLES))]
+    lengths = [length for _, length in dimensions]
+    in_records = [each for each in described if each.dims and lengths[each.dims[0]] == 0]
+    record_nbytes = _record_nbytes(in_records, lengths)
+    if n_records == UNKNOWN_RECORDS[header.version]:
+        first = min((each.begin for each in in_records), default=size)
+        n_records = (size - first) // record_nbytes if record_nbytes else 0
+    sizes = [length or n_records for length in lengths]
+    variables = []
+    for each in described:
+        shape = tuple(sizes[dim] for dim in each.dims)
+        record = each in in_records
+        end, storage = _storage(each, shape, record_nbytes if record else None)
+        if end > size:
+            raise FileFormatError(
+                f"{path}: is cut short: variable {each.name!r} ends at byte {end}, the file at "
+                f"{size}; fetch the file again"
+            )
+        dims = tuple(dimensions[dim][0] for dim in each.dims)
+        variables.append(
+            ClassicVariable(each.name, dims, shape, each.dtype, each.attributes, storage)
+        )
+    return {name: size for (name, _), size in zip(dimensions, sizes, strict=True)}, variables
+
+
+def _record_nbytes(in_records: list[_Described], lengths: list[int]) -> int:
+    """Return the size of a record: one variable alone is not padded to four bytes."""
+    parts = [
+        math.prod(lengths[dim] for dim in each.dims[1:]) * each.dtype.itemsize
+        for each in in_records
+    ]
+    return parts[0] if len(parts) == 1 else sum(part + -part % 4 for part in parts)
+
+
+def _storage(
+    each: _Described, shape: tuple[int, ...], record_nbytes: int | None
+) -> tuple[int, Storage]:
+    """Return where the variable ends and how it lies; records are chunks of one index."""
+    if record_nbytes is None:
+        return each.begin + math.prod(shape) * each.dtype.itemsize, Contiguous(each.begin)
+    grid = (shape[0],) + (1,) * (len(shape) - 1)
+    nbytes = math.prod(shape[1:]) * each.dtype.itemsize
+    offsets = each.begin + np.arange(shape[0], dtype=np.int64) * record_nbytes
+    chunked = Chunked(
+        chunk=(1, *shape[1:]),
+        filters=(),
+        offsets=offsets.reshape(grid),
+        nbytes=np.full(grid, nbytes, dtype=np.int64),
+        masks=np.zeros(grid, dtype=np.uint32),
+    )
+    return int(offsets[-1]) + nbytes if shape[0] else 0, chunked

@@ -1,0 +1,272 @@
+"""Where NetCDF variables lie in their file, and how stored bytes become arrays."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import zlib
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.errors import FileFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from iobench.datasets.extents import FileExtent
+
+__all__ = ["Chunked", "Contiguous", "Slab", "Storage", "slab_array", "slab_extents"]
+
+DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
+FILTERS = (DEFLATE, SHUFFLE, FLETCHER32)
+"""HDF5 filter numbers that are undone here."""
+
+PICK_NBYTES = 4096
+"""Stretches of a strided slab shorter than this are read with what lies between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contiguous:
+    """One stretch of the file in C order; ``offset`` -1: never written, all fill value."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunked:
+    """Chunks of one shape, each a stretch of the file.
+
+    Parameters
+    ----------
+    chunk : tuple of int
+        Shape of a chunk.
+    filters : tuple of int
+        HDF5 filter numbers in the order they were applied when writing.
+    offsets, nbytes, masks : ndarray, shape of the grid of chunks
+        Where each chunk is (-1: never written), its stored size, and as bits the filters that
+        were left out for it.
+    """
+
+    chunk: tuple[int, ...]
+    filters: tuple[int, ...]
+    offsets: NDArray[np.int64]
+    nbytes: NDArray[np.int64]
+    masks: NDArray[np.uint32]
+
+
+Storage = Contiguous | Chunked
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slab:
+    """One index along ``axis`` of a stored variable; ``axis`` -1: all of it.
+
+    Parameters
+    ----------
+    file, name : str
+        The file and the variable, for reading and for messages.
+    shape : tuple of int
+        Of the whole variable.
+    stored : str
+        dtype on disk, with byte order.
+    fill : number
+        What never written parts hold.
+    """
+
+    file: str
+    name: str
+    shape: tuple[int, ...]
+    stored: str
+    fill: Any
+    storage: Storage
+    axis: int
+    index: int
+
+    @property
+    def slab_shape(self) -> tuple[int, ...]:
+        """Shape of the slab: the variable's without ``axis``."""
+        if self.axis < 0:
+            return self.shape
+        return self.shape[: self.axis] + self.shape[self.axis + 1 :]
+
+
+def slab_extents(slab: Slab) -> list[FileExtent]:
+    """Return the stretches of the file that the slab needs, in the order `slab_array` takes."""
+    if isinstance(slab.storage, Contiguous):
+        return _contiguous_extents(slab, slab.storage)
+    return [
+        (slab.file, int(slab.storage.offsets[where]), int(slab.storage.nbytes[where]))
+        for where in _chunks(slab, slab.storage)
+        if slab.storage.offsets[where] >= 0
+    ]
+
+
+def slab_array(slab: Slab, buffers: Sequence[memoryview]) -> NDArray[Any]:
+    """Return the slab's numbers as stored, from the bytes of its extents.
+
+    Raises
+    ------
+    FileFormatError
+        If a chunk cannot be inflated, has a wrong size or checksum: names file and variable.
+    """
+    if isinstance(slab.storage, Contiguous):
+        return _contiguous_array(slab, buffers)
+    return _chunked_array(slab, slab.storage, buffers)
+
+
+def _strides(slab: Slab) -> tuple[int, int, int]:
+    """Return how many stretches a slab of a contiguous variable has, their length and distance."""
+    itemsize = np.dtype(slab.stored).itemsize
+    if slab.axis < 0:
+        return 1, math.prod(slab.shape) * itemsize, 0
+    inner = math.prod(slab.shape[slab.axis + 1 :]) * itemsize
+    return math.prod(slab.shape[: slab.axis]), inner, inner * slab.shape[slab.axis]
+
+
+def _contiguous_extents(slab: Slab, storage: Contiguous) -> list[FileExtent]:
+    n_stretches, length, distance = _strides(slab)
+    if storage.offset < 0 or n_stretches == 0 or length == 0:
+        return []
+    start = storage.offset + max(slab.index, 0) * length
+    if n_stretches > 1 and length < PICK_NBYTES:
+        return [(slab.file, start, (n_stretches - 1) * distance + length)]
+    return [(slab.file, start + n * distance, length) for n in range(n_stretches)]
+
+
+def _contiguous_array(slab: Slab, buffers: Sequence[memoryview]) -> NDArray[Any]:
+    n_stretches, length, distance = _strides(slab)
+    if not buffers:
+        return np.full(slab.slab_shape, slab.fill, dtype=slab.stored)
+    if len(buffers) == 1 and n_stretches > 1:
+        span = np.frombuffer(buffers[0], dtype=np.uint8)
+        picked = np.lib.stride_tricks.as_strided(span, (n_stretches, length), (distance, 1))
+        return np.ascontiguousarray(picked).view(slab.stored).reshape(slab.slab_shape)
+    if len(buffers) == 1:
+        return np.frombuffer(buffers[0], dtype=slab.stored).reshape(slab.slab_shape)
+    values = np.empty((n_stretches, length), dtype=np.uint8)
+    for row, buffer in zip(values, buffers, strict=True):
+        row[:] = np.frombuffer(buffer, dtype=np.uint8)
+    return values.view(slab.stored).reshape(slab.slab_shape)
+
+
+def _chunks(slab: Slab, storage: Chunked) -> Iterator[tuple[int, ...]]:
+    """Yield the places in the grid of chunks that the slab touches, in C order."""
+    ranges = [range(n) for n in storage.offsets.shape]
+    if slab.axis >= 0:
+        first = slab.index // storage.chunk[slab.axis]
+        ranges[slab.axis] = range(first, first + 1)
+    return itertools.product(*ranges)
+
+
+def _chunked_array(slab: Slab, storage: Chunked, buffers: Sequence[memoryview]) -> NDArray[Any]:
+    values = np.empty(slab.slab_shape, dtype=slab.stored)
+    remaining = iter(buffers)
+    for where in _chunks(slab, storage):
+        target, source = _overlap(slab, storage.chunk, where)
+        if storage.offsets[where] < 0:
+            values[target] = slab.fill
+        else:
+            chunk = _undo_filters(slab, storage, where, next(remaining))
+            values[target] = chunk[source]
+    return values
+
+
+def _overlap(
+    slab: Slab, chunk: tuple[int, ...], where: tuple[int, ...]
+) -> tuple[tuple[slice, ...], tuple[Any, ...]]:
+    """Return which part of the slab a chunk fills, and which part of the chunk that is."""
+    target: list[slice] = []
+    source: list[Any] = []
+    for axis, (place, length, extent) in enumerate(zip(where, chunk, slab.shape, strict=True)):
+        start = place * length
+        if axis == slab.axis:
+            source.append(slab.index - start)
+        else:
+            stop = min(start + length, extent)
+            target.append(slice(start, stop))
+            source.append(slice(0, stop - start))
+    return tuple(target), tuple(source)
+
+
+def _undo_filters(
+    slab: Slab, storage: Chunked, where: tuple[int, ...], stored: memoryview
+) -> NDArray[Any]:
+    dtype = np.dtype(slab.stored)
+    expected = math.prod(storage.chunk) * dtype.itemsize
+    mask = int(storage.masks[where])
+    content: memoryview | bytes = stored
+    for position in reversed(range(len(storage.filters))):
+        if mask >> position & 1:
+            continue
+        number = storage.filters[position]
+        try:
+            if number == DEFLATE:
+                content = _inflater()(content, expected)
+            elif number == SHUFFLE:
+                content = unshuffle(content, dtype.itemsize)
+            else:
+                content = check_fletcher32(content)
+        except (zlib.error, ValueError) as error:
+            raise _damaged_chunk(slab, where, str(error)) from error
+    if len(content) != expected:
+        raise _damaged_chunk(slab, where, f"it holds {len(content)} bytes, expected {expected}")
+    return np.frombuffer(content, dtype=dtype).reshape(storage.chunk)
+
+
+def _damaged_chunk(slab: Slab, where: tuple[int, ...], reason: str) -> FileFormatError:
+    return FileFormatError(
+        f"{slab.file}: variable {slab.name!r}: chunk {where} is damaged: {reason}; "
+        "fetch the file again"
+    )
+
+
+@cache
+def _inflater() -> Callable[[memoryview | bytes, int], bytes]:
+    """Return isa-l's inflate where it is installed (twice as fast), else zlib's."""
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        return lambda content, expected: zlib.decompress(content, bufsize=max(expected, 1))
+    # isal_zlib.error is zlib's own.
+    return lambda content, expected: isal_zlib.decompress(content, bufsize=max(expected, 1))
+
+
+def unshuffle(content: memoryview | bytes, itemsize: int) -> memoryview:
+    """Undo HDF5's shuffle: byte 0 of all numbers, then byte 1 of all, then what is left over."""
+    flat = np.frombuffer(content, dtype=np.uint8)
+    whole = len(flat) // itemsize * itemsize
+    values = np.empty(len(flat), dtype=np.uint8)
+    values[:whole].reshape(-1, itemsize)[:] = flat[:whole].reshape(itemsize, -1).T
+    values[whole:] = flat[whole:]
+    return values.data
+
+
+def fletcher32(content: memoryview | bytes) -> int:
+    """Return HDF5's Fletcher-32 checksum: of big-endian 16-bit words, an odd byte comes last."""
+    flat = np.frombuffer(content, dtype=np.uint8)
+    even = len(flat) // 2 * 2
+    words = flat[:even].view(">u2").astype(np.int64)
+    if even < len(flat):
+        words = np.append(words, np.int64(flat[-1]) << 8)
+    weights = np.arange(len(words), 0, -1, dtype=np.int64) % 0xFFFF
+    sums = int(words.sum()), int((words * weights).sum())
+    # In ones' complement a sum that is not zero never folds to zero.
+    low, high = (total % 0xFFFF or (0xFFFF if total else 0) for total in sums)
+    return high << 16 | low
+
+
+def check_fletcher32(content: memoryview | bytes) -> memoryview:
+    """Return ``content`` without its last four bytes, the checksum; raise ValueError if wrong."""
+    view = memoryview(content)
+    stored = int.from_bytes(view[-4:], "little")
+    found = fletcher32(view[:-4])
+    # HDF5 1.6.2 wrote the two bytes of each half swapped; every HDF5 since accepts both.
+    swapped = (found & 0x00FF00FF) << 8 | (found >> 8) & 0x00FF00FF
+    if stored not in (found, swapped):
+        raise ValueError(f"checksum {found:#010x} instead of {stored:#010x}")
+    return view[:-4]

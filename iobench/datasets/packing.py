@@ -1,0 +1,110 @@
+"""Numbers as NetCDF files pack them: CF scale, offset, fill values and signedness."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+__all__ = ["Packing", "packing_of", "unpack"]
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How a variable's numbers on disk become numbers.
+
+    Parameters
+    ----------
+    stored : str
+        dtype on disk, with byte order and the signedness that ``_Unsigned`` gives it.
+    dtype : str
+        dtype after unpacking, as xarray chooses it.
+    fill_values : tuple of numbers
+        Stored values that mean "missing" and become NaN.
+    scale, offset : number or None
+        Of the dtype their attribute has, for the arithmetic depends on it.
+    """
+
+    stored: str
+    dtype: str
+    fill_values: tuple[Any, ...] = ()
+    scale: Any = None
+    offset: Any = None
+
+
+def packing_of(stored: np.dtype[Any], attributes: Mapping[str, Any]) -> Packing:
+    """Return the packing that a variable's attributes describe.
+
+    The dtype is the one ``xarray.open_dataset`` decodes to; xarray is asked for it.
+    """
+    attributes = {name: _scalar(value) for name, value in attributes.items()}
+    fills = [attributes.get(name) for name in ("missing_value", "_FillValue")]
+    packed = stored.newbyteorder("=")
+    if packed.kind in "iu" and "_Unsigned" in attributes:
+        kind = "u" if attributes["_Unsigned"] == "true" else "i"
+        packed = np.dtype(f"{kind}{packed.itemsize}")
+        fills = [None if fill is None else np.asarray(fill).astype(packed) for fill in fills]
+    values = [value for fill in fills if fill is not None for value in np.ravel(fill)]
+    in_file = packed.newbyteorder(">") if stored.byteorder == ">" else packed
+    return Packing(
+        stored=in_file.str,
+        dtype=_decoded_dtype(stored.newbyteorder("="), attributes).newbyteorder("<").str,
+        fill_values=tuple(
+            value
+            for value in dict.fromkeys(values)
+            if not isinstance(value, str) and value == value
+        ),
+        scale=attributes.get("scale_factor"),
+        offset=attributes.get("add_offset"),
+    )
+
+
+def _scalar(value: Any) -> Any:
+    array = np.asarray(value)
+    return array.reshape(-1)[0] if array.size == 1 and array.dtype.kind in "biuf" else value
+
+
+def _decoded_dtype(stored: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtype[Any]:
+    try:
+        import xarray
+    except ImportError as error:
+        raise MissingExtraError("NetCDF needs xarray: pip install 'iobench[netcdf]'") from error
+    wanted = ("missing_value", "_FillValue", "_Unsigned", "scale_factor", "add_offset", "dtype")
+    known = {name: attributes[name] for name in wanted if name in attributes}
+    one = xarray.Dataset({"v": ("n", np.zeros(1, stored), known)})
+    with warnings.catch_warnings():
+        # Several fill values and the like: our own reading masks them all, as xarray does.
+        warnings.simplefilter("ignore")
+        decoded = xarray.decode_cf(one, decode_times=False, decode_coords=False)
+    dtype: np.dtype[Any] = np.dtype(decoded["v"].dtype)
+    return dtype
+
+
+def unpack(stored: NDArray[Any], packing: Packing) -> NDArray[Any]:
+    """Return the numbers of ``stored``, in native byte order and C order.
+
+    Same operations in the same order and precision as xarray, so that values are equal bit by bit.
+    """
+    plain = not packing.fill_values and packing.scale is None and packing.offset is None
+    if plain:
+        return np.ascontiguousarray(stored, dtype=packing.dtype)
+    values = stored.astype(packing.dtype, order="C")
+    if packing.fill_values:
+        missing = values == packing.fill_values[0]
+        for fill in packing.fill_values[1:]:
+            missing |= values == fill
+        values[missing] = np.nan
+    if packing.scale is not None:
+        values *= packing.scale
+    if packing.offset is not None:
+        values += packing.offset
+    return values
