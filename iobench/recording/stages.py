@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from iobench.errors import OptionError
 from iobench.recording import recorder as recorders
-from iobench.recording.recorder import Recorder, Span
+from iobench.recording.recorder import Span, _Lane
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,10 +62,11 @@ class ActiveStage(Span):
 
     __slots__ = ("_name",)
 
-    def __init__(self, recorder: Recorder, name: str, nbytes: int | None) -> None:
-        kind, label = recorder.stage_ids(name)
-        super().__init__(recorder, kind, label, -1 if nbytes is None else nbytes)
+    def __init__(self, lane: _Lane, name: str, described: bytes, nbytes: int) -> None:
+        self._lane = lane
+        self._described = described
         self._name = name
+        self.nbytes = nbytes
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return the function, timed at every call made while a recording is active."""
@@ -100,7 +101,15 @@ def stage(name: str, nbytes: int | None = None) -> IdleStage | ActiveStage:
     """
     recorder = recorders._active
     if recorder is not None:
-        return ActiveStage(recorder, name, nbytes)
+        try:
+            described = recorder._stages[name]
+        except KeyError:
+            described = recorder._describe_stage(name)
+        try:
+            lane: _Lane = recorder._local.lane
+        except AttributeError:
+            lane = recorder._open_lane()
+        return ActiveStage(lane, name, described, -1 if nbytes is None else nbytes)
     if nbytes is None:
         idle = _idle_stages.get(name)
         if idle is not None:
@@ -124,10 +133,9 @@ def _decorated(function: Callable[P, R], name: str, nbytes: int | None) -> Calla
 
     @functools.wraps(function)
     def timed(*args: P.args, **kwargs: P.kwargs) -> R:
-        recorder = recorders._active
-        if recorder is None:
+        if recorders._active is None:
             return function(*args, **kwargs)
-        with ActiveStage(recorder, name, nbytes):
+        with stage(name, nbytes):
             return function(*args, **kwargs)
 
     return timed
