@@ -14,13 +14,26 @@ from iobench.datasets.contract import (
 )
 from iobench.datasets.extents import FileExtent, read_extents
 from iobench.datasets.grib import GribIndex, decode_message, index_grib, read_messages
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.processes import Advance, run_jobs, stopwatch
+from iobench.datasets.standins import (
+    PlannedFile,
+    ensure_stand_in,
+    locate_files,
+    stand_in_identity,
+    stand_in_root,
+    write_planned_files,
+)
 
 __all__ = [
+    "Advance",
     "Arrays",
     "Dataset",
     "FileExtent",
+    "FileLocator",
     "GribIndex",
     "Locator",
+    "PlannedFile",
     "Progress",
     "PublishedStep",
     "Raw",
@@ -28,8 +41,15 @@ __all__ = [
     "Synthesizer",
     "Where",
     "decode_message",
+    "ensure_stand_in",
     "index_grib",
+    "locate_files",
     "no_progress",
     "read_extents",
     "read_messages",
+    "run_jobs",
+    "stand_in_identity",
+    "stand_in_root",
+    "stopwatch",
+    "write_planned_files",
 ]

@@ -1,0 +1,1 @@
+"""The MAELSTROM applications as datasets: one module per application, helpers beside it."""

@@ -1,0 +1,197 @@
+"""Finds a dataset's files on this machine by the URL they are published under.
+
+Looked in, in order: the folder the user gives, else CliMetLab's mirror and cache (without
+importing climetlab), else a stand-in. The network is never tried.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import re
+import sqlite3
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from iobench.datasets.contract import Progress, no_progress
+from iobench.errors import StorageError
+
+__all__ = ["FileLocator", "climetlab_cache_folder", "climetlab_cached_files"]
+
+MIRROR_VARIABLE = "CLIMETLAB_MIRROR"
+
+
+class FileLocator:
+    """Finds files by URL in a data folder, CliMetLab's mirror and cache, or a stand-in.
+
+    Parameters
+    ----------
+    data_dir : Path, optional
+        The user's folder; if given, nothing else is searched. Either laid out like a CliMetLab
+        mirror (``url/https/host/path``), or the copy of a bucket or of its parent, or all files
+        flat.
+    stand_in : Path, optional
+        Root of a finished stand-in, in the mirror layout; if given, nothing else is searched.
+    cache_dir : Path
+        Where indexes go when the data's own folder is not writable.
+    progress : Progress
+        Shown while files are indexed.
+    environment : mapping of str to str, optional
+        By default the process's; holds ``CLIMETLAB_MIRROR``.
+    home : Path, optional
+        Where ``.climetlab/settings.yaml`` is, by default the home folder.
+
+    Attributes
+    ----------
+    stand_in : bool
+        Whether the files are a stand-in.
+    n_found : int
+        Files found so far.
+    """
+
+    def __init__(
+        self,
+        *,
+        cache_dir: Path,
+        data_dir: Path | None = None,
+        stand_in: Path | None = None,
+        progress: Progress = no_progress,
+        environment: Mapping[str, str] | None = None,
+        home: Path | None = None,
+    ) -> None:
+        self.cache_dir = cache_dir
+        self.progress = progress
+        self.stand_in = stand_in is not None
+        self.n_found = 0
+        self._data_dir = data_dir
+        self._stand_in_root = stand_in
+        self._environment = os.environ if environment is None else environment
+        self._home = home
+
+    def find(self, urls: Sequence[str]) -> list[Path | None]:
+        """Return for each URL the local file that holds it, or None.
+
+        Raises
+        ------
+        StorageError
+            If a file is there but cannot be read, naming it and the reason.
+        """
+        found = [next(filter(_readable_file, self._candidates(url)), None) for url in urls]
+        self.n_found += sum(path is not None for path in found)
+        return found
+
+    def searched(self) -> str:
+        """Return where ``find`` looks, in words, for error messages."""
+        if self._stand_in_root is not None:
+            return f"the stand-in {self._stand_in_root}"
+        if self._data_dir is not None:
+            return f"--data-dir {self._data_dir} (as a CliMetLab mirror, a bucket or a flat folder)"
+        mirror = self._mirror or "(not set)"
+        return f"${MIRROR_VARIABLE} {mirror}, CliMetLab's cache {self._cache_folder}"
+
+    @property
+    def _mirror(self) -> str:
+        return self._environment.get(MIRROR_VARIABLE, "")
+
+    @cached_property
+    def _cache_folder(self) -> Path:
+        return climetlab_cache_folder(self._home)
+
+    @cached_property
+    def _cached(self) -> dict[str, Path]:
+        return climetlab_cached_files(self._cache_folder)
+
+    def _candidates(self, url: str) -> Iterator[Path]:
+        parts = urlsplit(url)
+        path = parts.path.lstrip("/")
+        in_mirror = Path("url", parts.scheme, parts.netloc, path)
+        if self._stand_in_root is not None:
+            yield self._stand_in_root / in_mirror
+        elif self._data_dir is not None:
+            in_bucket = path.partition("/")[2]
+            for inside in (in_mirror, path, in_bucket, Path(path).name):
+                if inside:
+                    yield self._data_dir / inside
+        else:
+            if self._mirror:
+                yield Path(self._mirror, in_mirror)
+            if url in self._cached:
+                yield self._cached[url]
+
+
+def climetlab_cache_folder(home: Path | None = None) -> Path:
+    """Return CliMetLab's cache folder: its setting ``cache-directory``, else its default.
+
+    The settings file is one ``key: value`` a line, as CliMetLab writes it.
+    """
+    settings = (home or Path.home()) / ".climetlab" / "settings.yaml"
+    try:
+        text = settings.read_text()
+    except FileNotFoundError:
+        text = ""
+    except OSError as error:
+        raise StorageError(
+            f"{settings}: cannot be read ({error.strerror}), so CliMetLab's cache is not known; "
+            "give --data-dir"
+        ) from error
+    setting = re.search(r"^cache-directory:[ \t]*['\"]?(.*?)['\"]?[ \t]*$", text, re.MULTILINE)
+    if setting and setting[1]:
+        return Path(setting[1]).expanduser()
+    return Path(tempfile.gettempdir(), f"climetlab-{getpass.getuser()}")
+
+
+def climetlab_cached_files(folder: Path) -> dict[str, Path]:
+    """Return the whole files in a CliMetLab cache by their URL.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds the index ``cache-2.db``, which is opened read-only.
+
+    Raises
+    ------
+    StorageError
+        If the index is there but cannot be read.
+    """
+    database = folder / "cache-2.db"
+    if not _readable_file(database):
+        return {}
+    try:
+        connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            rows = connection.execute("SELECT path, args FROM cache").fetchall()
+        finally:
+            connection.close()
+        entries = [(Path(path), json.loads(args)) for path, args in rows]
+    except (sqlite3.Error, ValueError, TypeError) as error:
+        raise StorageError(
+            f"{database}: cannot be read as the index of CliMetLab's cache ({error}); "
+            "give --data-dir"
+        ) from error
+    return {
+        args["url"]: path
+        for path, args in entries
+        if isinstance(args, dict) and "url" in args and not args.get("parts")
+    }
+
+
+def _readable_file(path: Path) -> bool:
+    """Return whether a file is there; raise StorageError if something is that cannot be read."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        if path.is_symlink():
+            raise StorageError(f"{path}: is a link to a file that is not there; mend it") from None
+        return False
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be reached ({error.strerror})") from error
+    if not stat.S_ISREG(mode):
+        raise StorageError(f"{path}: expected a file, found a folder or device; move it away")
+    if not os.access(path, os.R_OK):
+        raise StorageError(f"{path}: is there but may not be read; give yourself read permission")
+    return True

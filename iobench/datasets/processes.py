@@ -1,0 +1,163 @@
+"""Runs jobs of set-up work (writing stand-ins, normalisation) in processes of their own.
+
+Children are fresh interpreters fed through pipes: unlike a fork they are safe beside threads and
+loaded frameworks, and unlike ``multiprocessing``'s spawn they do not run the user's script again.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, Any, TypeVar, cast
+
+from iobench.cpus import available_cpus
+from iobench.datasets.contract import Progress, no_progress
+from iobench.errors import IobenchError, WorkerError
+from iobench.recording import now_ns
+
+__all__ = ["Advance", "run_jobs", "stopwatch"]
+
+Advance = Callable[[int], None]
+"""Called by a job with the units of work done since its last call."""
+Job = TypeVar("Job")
+Outcome = TypeVar("Outcome")
+
+CHILD = (
+    "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
+    "from iobench.datasets.processes import child_main; child_main(sys.stdin.buffer)"
+)
+
+
+def stopwatch() -> Callable[[], float]:
+    """Start a stopwatch: call what is returned for the seconds since."""
+    started_ns = now_ns()
+    return lambda: (now_ns() - started_ns) / 1e9
+
+
+def run_jobs(
+    function: Callable[[Job, Advance], Outcome],
+    jobs: Sequence[Job],
+    *,
+    processes: int | None = None,
+    progress: Progress = no_progress,
+    total: int = 0,
+) -> Iterator[tuple[int, Outcome]]:
+    """Run ``function(job, advance)`` for every job and yield (job number, what it returned).
+
+    Outcomes come as they are ready, not in order. Leaving the iteration early ends the children.
+
+    Parameters
+    ----------
+    function : callable
+        Module-level, or otherwise picklable.
+    jobs : sequence
+        Picklable; job ``i`` is run by process ``i % processes``.
+    processes : int, optional
+        Children to use, by default the usable CPUs; with 1 the work is done in this process.
+    progress : Progress
+        Called with (units done, ``total``).
+    total : int
+        Units of work of all jobs together.
+
+    Raises
+    ------
+    IobenchError
+        As raised by a job.
+    WorkerError
+        If a child ended without one.
+    """
+    count = min(processes or available_cpus(), len(jobs))
+    done = 0
+
+    def advance(units: int) -> None:
+        nonlocal done
+        done += units
+        progress(done, total)
+
+    if count <= 1:
+        for number, job in enumerate(jobs):
+            yield number, function(job, advance)
+        return
+    numbered = list(enumerate(jobs))
+    with _children([(function, numbered[start::count]) for start in range(count)]) as messages:
+        running = count
+        while running:
+            what, number, value = messages.get()
+            if what == "advance":
+                advance(number)
+            elif what == "outcome":
+                yield number, cast(Outcome, value)
+            elif what == "error":
+                raise cast(IobenchError, value)
+            elif number:
+                raise WorkerError(
+                    f"a process doing set-up work ended with exit code {number}; its own message "
+                    "is above (killed for memory if there is none): run the command again"
+                )
+            else:
+                running -= 1
+
+
+@contextmanager
+def _children(shares: Sequence[Any]) -> Iterator[queue.Queue[tuple[str, int, Any]]]:
+    """Start one child per share of the work; yield where their messages arrive."""
+    messages: queue.Queue[tuple[str, int, Any]] = queue.Queue()
+    children: list[subprocess.Popen[bytes]] = []
+    threads: list[threading.Thread] = []
+    try:
+        for share in shares:
+            child = subprocess.Popen(
+                [sys.executable, "-P", "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            children.append(child)
+            thread = threading.Thread(target=_converse, args=(child, share, messages), daemon=True)
+            thread.start()
+            threads.append(thread)
+        yield messages
+    finally:
+        for child in children:
+            child.kill()
+        for thread in threads:
+            thread.join()
+
+
+def _converse(
+    child: subprocess.Popen[bytes], share: Any, messages: queue.Queue[tuple[str, int, Any]]
+) -> None:
+    """Send a child its share, pass on what it says, and report its exit code last."""
+    try:
+        with child:
+            requests = cast(IO[bytes], child.stdin)
+            requests.write(pickle.dumps(sys.path) + pickle.dumps(share))
+            requests.close()
+            while True:
+                messages.put(pickle.load(cast(IO[bytes], child.stdout)))
+    except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+        pass  # the child is gone; its exit code says how
+    messages.put(("ended", child.returncode, None))
+
+
+def child_main(requests: IO[bytes]) -> None:
+    """Do a share of the work and say so on standard output; the parent handles interrupts."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Whatever else a job prints must not get between the messages.
+    with os.fdopen(os.dup(1), "wb") as replies:
+        os.dup2(2, 1)
+
+        def say(what: str, number: int, value: Any = None) -> None:
+            replies.write(pickle.dumps((what, number, value)))
+            replies.flush()
+
+        function, share = pickle.load(requests)
+        try:
+            for number, job in share:
+                say("outcome", number, function(job, lambda units: say("advance", units)))
+        except IobenchError as error:
+            say("error", 0, error)

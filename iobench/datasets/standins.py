@@ -1,0 +1,355 @@
+"""Stand-ins on disk: where they lie, that they are whole, and that nothing foreign is overwritten.
+
+A journal (``stand-in.journal``) lists each file before it takes its final name; the manifest
+(``stand-in.json``) replaces it when all are there. Without a manifest a stand-in is unfinished,
+and the next run goes on where the last one ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iobench.datasets.contract import Progress, Synthesizer, no_progress
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.processes import Advance, run_jobs
+from iobench.errors import MissingFileError, OptionError, StorageError
+from iobench.stores import claim, crc32c_of_file, make_item, storage_errors, write_atomically
+
+if TYPE_CHECKING:
+    from iobench.datasets.contract import Dataset
+
+__all__ = [
+    "JOURNAL",
+    "MANIFEST",
+    "PlannedFile",
+    "ensure_stand_in",
+    "locate_files",
+    "stand_in_identity",
+    "stand_in_root",
+    "write_planned_files",
+]
+
+MANIFEST = "stand-in.json"
+JOURNAL = "stand-in.journal"
+MANIFEST_VERSION = 1
+SPARE_NBYTES = 64 << 20
+"""Left free on the disk beside what a stand-in takes: indexes, the normalisation, a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """One file of a stand-in.
+
+    Parameters
+    ----------
+    name : str
+        Path below the root, with ``/``.
+    nbytes : int
+        About the size it will have; the unit of progress.
+    write : callable
+        ``write(path, advance)`` creates the file; picklable. Calls ``advance(nbytes)`` as it goes.
+    """
+
+    name: str
+    nbytes: int
+    write: Callable[[Path, Advance], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedFile:
+    """One file of a stand-in that is written: path below the root, size, CRC-32C."""
+
+    name: str
+    nbytes: int
+    crc32c: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-ready values."""
+        return {"name": self.name, "nbytes": self.nbytes, "crc32c": self.crc32c}
+
+
+def stand_in_root(
+    store_root: Path,
+    dataset_name: str,
+    *,
+    seed: int,
+    version: int,
+    scale: float | None,
+    tiny: bool,
+) -> Path:
+    """Return where the stand-in of a dataset lies below the folder of stores."""
+    size = "tiny" if tiny else "default" if scale is None else f"scale-{scale:g}"
+    return store_root / "stand-ins" / f"{dataset_name}-v{version}-{size}-seed{seed}"
+
+
+def stand_in_identity(
+    dataset_name: str, *, seed: int, version: int, scale: float | None, tiny: bool
+) -> dict[str, Any]:
+    """Return what two stand-ins must share to be the same."""
+    return {
+        "stand_in": MANIFEST_VERSION,
+        "dataset": dataset_name,
+        "version": version,
+        "seed": seed,
+        "scale": scale,
+        "tiny": tiny,
+    }
+
+
+def locate_files(
+    dataset: Dataset,
+    *,
+    store_root: Path,
+    cache_dir: Path,
+    data_dir: Path | None = None,
+    seed: int = 0,
+    scale: float | None = None,
+    tiny: bool = False,
+    progress: Progress = no_progress,
+) -> tuple[list[Path], FileLocator]:
+    """Return the dataset's files and the locator that found them, of a stand-in if need be.
+
+    A stand-in is made only where none of the real files is at hand, or where ``scale`` or
+    ``tiny`` asks for one; real files and a stand-in's are never mixed.
+
+    Raises
+    ------
+    MissingFileError
+        If some of the real files are at hand but not all that are needed.
+    OptionError
+        If ``data_dir`` is given together with ``scale`` or ``tiny``.
+    """
+    wants_stand_in = tiny or scale is not None
+    if data_dir is not None and wants_stand_in:
+        raise OptionError(
+            f"--data-dir {data_dir}: holds files of your own, --tiny and --scale ask for a "
+            "stand-in; give one of them"
+        )
+    if not wants_stand_in:
+        real = FileLocator(data_dir=data_dir, cache_dir=cache_dir, progress=progress)
+        try:
+            return dataset.files(real), real
+        except MissingFileError:
+            if data_dir is not None or real.n_found or not isinstance(dataset, Synthesizer):
+                raise
+    if not isinstance(dataset, Synthesizer):
+        raise OptionError(f"{dataset.name}: has no stand-in; leave --tiny and --scale away")
+    version = dataset.synthesis_version
+    root = stand_in_root(
+        store_root, dataset.name, seed=seed, version=version, scale=scale, tiny=tiny
+    )
+    ensure_stand_in(dataset, root, seed=seed, scale=scale, tiny=tiny, progress=progress)
+    locator = FileLocator(stand_in=root, cache_dir=cache_dir, progress=progress)
+    return dataset.files(locator), locator
+
+
+def ensure_stand_in(
+    dataset: Synthesizer,
+    root: Path,
+    *,
+    seed: int = 0,
+    scale: float | None = None,
+    tiny: bool = False,
+    progress: Progress = no_progress,
+) -> Path:
+    """Return ``root`` with the dataset's finished stand-in below it, written if need be.
+
+    Parameters
+    ----------
+    dataset : Synthesizer
+        Writes the files.
+    root : Path
+        Top of the mirror layout; see `stand_in_root`.
+    seed, scale, tiny
+        As in `Synthesizer.synthesize`.
+    progress : Progress
+        Called with (bytes written, bytes to write).
+
+    Raises
+    ------
+    StorageError
+        If the disk is too small (before anything is written) or refuses, or if a file of the same
+        name that iobench did not write is in the way.
+    StoreClaimedError
+        If another process is writing this stand-in and does not finish.
+    """
+    if scale is not None and not 0 < scale <= 1:
+        raise OptionError(f"scale {scale:g}: expected a share above 0 and up to 1")
+    identity = stand_in_identity(
+        dataset.name, seed=seed, version=dataset.synthesis_version, scale=scale, tiny=tiny
+    )
+    if _finished(root, identity):
+        return root
+    make_item(root, kind="stand-in", title=f"stand-in of {dataset.name}")
+    with claim(root):
+        if _finished(root, identity):  # another process made it while this one waited
+            return root
+        _check_free_space(root, _missing_nbytes(dataset, root, identity), dataset.name)
+        done = _read_finished(root, identity)
+        _open_journal(root, identity, done)
+        paths = dataset.synthesize(root, scale=scale, tiny=tiny, seed=seed, progress=progress)
+        _write_manifest(root, identity, paths)
+    return root
+
+
+def write_planned_files(
+    root: Path,
+    files: Sequence[PlannedFile],
+    *,
+    identity: Mapping[str, Any],
+    processes: int | None = None,
+    progress: Progress = no_progress,
+) -> list[Path]:
+    """Write the files of a stand-in that are not there yet, several at once; return all of them.
+
+    Each is written under a temporary name, flushed, entered into the journal and renamed.
+
+    Parameters
+    ----------
+    root : Path
+        Top of the stand-in.
+    files : sequence of PlannedFile
+        All files of the stand-in; those the journal lists as written are kept.
+    identity : mapping
+        From `stand_in_identity`.
+    processes : int, optional
+        By default the usable CPUs.
+    progress : Progress
+        Called with (bytes written, bytes to write).
+
+    Raises
+    ------
+    StorageError
+        If the disk refuses, or a file that iobench did not write has one of the names.
+    """
+    done = _read_finished(root, identity)
+    if not (root / JOURNAL).exists():
+        _open_journal(root, identity, done)
+    written = {file.name: file.nbytes for file in done}
+    for file in files:
+        _check_not_foreign(root / file.name, written.get(file.name))
+    missing = [file for file in files if not (root / file.name).exists()]
+    total = sum(file.nbytes for file in missing)
+    jobs = [(root, file) for file in missing]
+    with (root / JOURNAL).open("a") as journal:
+        for number, finished in run_jobs(
+            _write_file, jobs, processes=processes, progress=progress, total=total
+        ):
+            journal.write(json.dumps(finished.to_dict()) + "\n")
+            journal.flush()
+            os.fsync(journal.fileno())
+            path = root / missing[number].name
+            _temporary(path).replace(path)
+    return [root / file.name for file in files]
+
+
+def _write_file(job: tuple[Path, PlannedFile], advance: Advance) -> FinishedFile:
+    root, file = job
+    path = _temporary(root / file.name)
+    with storage_errors(path, resumable=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file.write(path, advance)
+        with path.open("rb+") as stream:
+            os.fsync(stream.fileno())
+    return _finished_file(path, file.name)
+
+
+def _finished_file(path: Path, name: str) -> FinishedFile:
+    return FinishedFile(name, path.stat().st_size, crc32c_of_file(path))
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.partial")
+
+
+def _finished(root: Path, identity: Mapping[str, Any]) -> bool:
+    """Return whether a manifest says all is there and all is there."""
+    if not (root / MANIFEST).exists():
+        return False
+    files = _read_finished(root, identity)
+    return all(_size(root / file.name) == file.nbytes for file in files)
+
+
+def _read_finished(root: Path, identity: Mapping[str, Any]) -> list[FinishedFile]:
+    """Return the files a manifest or journal lists; refuse those of another stand-in."""
+    source = next((root / name for name in (MANIFEST, JOURNAL) if (root / name).exists()), None)
+    if source is None:
+        return []
+    try:
+        if source.name == MANIFEST:
+            header = json.loads(source.read_text())
+            rows = header.pop("files")
+        else:
+            # A crash can cut the last line short; the file it names is then still temporary.
+            lines = source.read_text().splitlines(keepends=True)
+            header, *rows = [json.loads(line) for line in lines if line.endswith("\n")] or [{}]
+        files = [FinishedFile(**row) for row in rows]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StorageError(
+            f"{source}: is not iobench's list of a stand-in ({error}); delete the folder"
+        ) from error
+    if header and header != dict(identity):
+        raise StorageError(
+            f"{root}: holds another stand-in ({_described(header)}) than asked for "
+            f"({_described(identity)}); delete it or give another folder"
+        )
+    return files
+
+
+def _described(identity: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in identity.items())
+
+
+def _open_journal(root: Path, identity: Mapping[str, Any], done: Sequence[FinishedFile]) -> None:
+    rows = [dict(identity), *(file.to_dict() for file in done)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    write_atomically(root / JOURNAL, text.encode())
+    (root / MANIFEST).unlink(missing_ok=True)
+
+
+def _write_manifest(root: Path, identity: Mapping[str, Any], paths: Sequence[Path]) -> None:
+    known = {file.name: file for file in _read_finished(root, identity)}
+    names = [path.relative_to(root).as_posix() for path in paths]
+    files = [known.get(name) or _finished_file(root / name, name) for name in names]
+    manifest = {**identity, "files": [file.to_dict() for file in files]}
+    write_atomically(root / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+    (root / JOURNAL).unlink()
+
+
+def _check_not_foreign(path: Path, written_nbytes: int | None) -> None:
+    if path.exists() and written_nbytes != path.stat().st_size:
+        raise StorageError(
+            f"{path}: is there but is not what iobench wrote; move it away or give another folder"
+        )
+
+
+def _missing_nbytes(dataset: Synthesizer, root: Path, identity: Mapping[str, Any]) -> int:
+    """Return the bytes still to be written."""
+    sizes = (_size(root / file.name) for file in _read_finished(root, identity))
+    present = sum(size for size in sizes if size is not None)
+    scale, tiny = identity["scale"], identity["tiny"]
+    return dataset.synthesis_nbytes(scale=scale, tiny=tiny) - present
+
+
+def _check_free_space(root: Path, needed: int, name: str) -> None:
+    existing = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
+    if needed + SPARE_NBYTES > free:
+        raise StorageError(
+            f"{existing}: the stand-in of {name} needs {needed / 1e9:.2f} GB and "
+            f"{SPARE_NBYTES / 1e9:.2f} GB to spare, {free / 1e9:.2f} GB are free; nothing was "
+            "written: give another folder with --store-dir, or --tiny"
+        )
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,314 @@
+"""Writes a stand-in of ENS-10: GRIB1 surface files and the ERA5 target, of smooth random fields.
+
+Every value follows from (seed, start date, year, step, member, variable) alone, so that the bytes
+do not depend on how many processes write or which dates are asked for. Sea temperature has values
+over land too: the stand-in has no coast lines.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.datasets import PlannedFile
+from iobench.errors import MissingExtraError
+from iobench_maelstrom.ens10_schema import (
+    ALL_DATES,
+    ALL_YEARS,
+    GRID,
+    LEAD_HOURS,
+    MEMBERS,
+    STEPS,
+    SURFACE_VARIABLES,
+    TARGET_URL,
+    Grid,
+    SurfaceVariable,
+    surface_url,
+)
+from iobench_maelstrom.ens10_target import valid_time, write_target
+
+__all__ = ["STAND_IN_VERSION", "StandInPlan", "planned_files"]
+
+STAND_IN_VERSION = 1
+"""Counts up when the same seed gives other bytes."""
+HEADERS_NBYTES = 108
+"""GRIB1 sections 0, 1 (with local definition 1), 2, 5 and the head of 4."""
+
+Field = NDArray[np.float32]
+
+DEFAULT_YEARS = (2015, 2016)  # the last year of training and the first of testing
+N_MODES = 12
+RAIN = ("cp", "tp")
+PATCHY = (*RAIN, "tcc")
+N_DEFAULT_DATES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class StandInPlan:
+    """What a stand-in holds."""
+
+    seed: int
+    dates: tuple[str, ...]
+    years: tuple[int, ...]
+    steps: tuple[int, ...]
+    n_members: int
+    grid: Grid
+
+    @classmethod
+    def of_size(cls, *, scale: float | None, tiny: bool, seed: int) -> StandInPlan:
+        """Return the plan of a size: tiny, the profile's default, or a share of all samples."""
+        if tiny:
+            return cls(seed, ALL_DATES[:2], DEFAULT_YEARS, STEPS, 3, Grid(91, 180, 2.0))
+        if scale is None:
+            dates = spread(N_DEFAULT_DATES)
+            return cls(seed, dates, DEFAULT_YEARS, (LEAD_HOURS,), MEMBERS, GRID)
+        n_samples = max(1, round(scale * len(ALL_DATES) * len(ALL_YEARS)))
+        years = tuple(ALL_YEARS)[:n_samples]
+        dates = spread(max(1, round(n_samples / len(years))))
+        return cls(seed, dates, years, STEPS, MEMBERS, GRID)
+
+    @property
+    def n_samples(self) -> int:
+        """Forecast starts: dates times years."""
+        return len(self.dates) * len(self.years)
+
+    @property
+    def message_nbytes(self) -> int:
+        """Bytes of one GRIB message."""
+        return HEADERS_NBYTES + 2 * self.grid.n_points
+
+    @property
+    def messages_per_file(self) -> int:
+        """Messages in one date's file."""
+        per_step = self.n_members * len(SURFACE_VARIABLES)
+        return len(self.years) * len(self.steps) * per_step
+
+    @property
+    def target_nbytes(self) -> int:
+        """Bytes of the target file, about."""
+        return self.n_samples * 4 * self.grid.n_points + (32 << 10)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files, about."""
+        return len(self.dates) * self.messages_per_file * self.message_nbytes + self.target_nbytes
+
+
+def spread(count: int) -> tuple[str, ...]:
+    """Return ``count`` start dates spread evenly over the year."""
+    return tuple(ALL_DATES[number * len(ALL_DATES) // count] for number in range(count))
+
+
+def planned_files(plan: StandInPlan) -> list[PlannedFile]:
+    """Return the files of a stand-in, the target first since it is the odd one out."""
+    target = functools.partial(_write_target_file, plan)
+    files = [PlannedFile(_in_mirror(TARGET_URL), plan.target_nbytes, target)]
+    size = plan.messages_per_file * plan.message_nbytes
+    for date in plan.dates:
+        write = functools.partial(_write_forecasts, plan, date)
+        files.append(PlannedFile(_in_mirror(surface_url(date)), size, write))
+    return files
+
+
+def _in_mirror(url: str) -> str:
+    return "url/" + url.replace("://", "/")
+
+
+def _write_forecasts(
+    plan: StandInPlan, date: str, path: Path, advance: Callable[[int], None]
+) -> None:
+    """Write one date's file in the order year, step, member, level, parameter."""
+    codes = _eccodes()
+    handles = [_new_handle(codes, plan, variable) for variable in SURFACE_VARIABLES]
+    try:
+        with path.open("wb") as stream:
+            for year, step in ((year, step) for year in plan.years for step in plan.steps):
+                keys = {"dataDate": int(f"{year}{date}"), "step": step}
+                for member, fields in _ensemble(plan, date, year, step):
+                    for handle, field in zip(handles, fields, strict=True):
+                        codes.codes_set_key_vals(
+                            handle,
+                            ",".join(f"{key}={value}" for key, value in keys.items())
+                            + f",perturbationNumber={member}",
+                        )
+                        codes.codes_set_values(handle, field.ravel())
+                        message = codes.codes_get_message(handle)
+                        stream.write(message)
+                    advance(len(handles) * plan.message_nbytes)
+    finally:
+        for handle in handles:
+            codes.codes_release(handle)
+
+
+def _write_target_file(plan: StandInPlan, path: Path, advance: Callable[[int], None]) -> None:
+    """Write the analysis at each forecast's valid time, in order of time."""
+    starts = sorted(f"{year}{date}" for year in plan.years for date in plan.dates)
+    times = [valid_time(start) for start in starts]
+    fields = (_analysis(plan, start[4:], int(start[:4])) for start in starts)
+    write_target(path, times, fields, plan.grid)
+    advance(plan.target_nbytes)
+
+
+def _new_handle(codes: ModuleType, plan: StandInPlan, variable: SurfaceVariable) -> Any:
+    handle = codes.codes_grib_new_from_samples("regular_ll_sfc_grib1")
+    grid = plan.grid
+    keys: dict[str, int | float | str] = {
+        "centre": 98,
+        "localDefinitionNumber": 1,
+        "class": "od",
+        "type": "pf",
+        "stream": "enfo",
+        "numberOfForecastsInEnsemble": MEMBERS + 1,
+        "Ni": grid.n_longitudes,
+        "Nj": grid.n_latitudes,
+        "latitudeOfFirstGridPointInDegrees": 90.0,
+        "longitudeOfFirstGridPointInDegrees": 0.0,
+        "latitudeOfLastGridPointInDegrees": -90.0,
+        "longitudeOfLastGridPointInDegrees": 360.0 - grid.spacing,
+        "iDirectionIncrementInDegrees": grid.spacing,
+        "jDirectionIncrementInDegrees": grid.spacing,
+        "dataTime": 0,
+        "level": 0,
+        "paramId": variable.param_id,
+        "bitsPerValue": 16,
+    }
+    for key, value in keys.items():
+        codes.codes_set(handle, key, value)
+    return handle
+
+
+def _ensemble(
+    plan: StandInPlan, date: str, year: int, step: int
+) -> Iterator[tuple[int, list[NDArray[np.float64]]]]:
+    """Yield each member with its fields, one per variable."""
+    maker = _maker(plan.seed, plan.grid)
+    bases = [maker.base(number, date, year, step) for number in range(len(SURFACE_VARIABLES))]
+    for member in range(1, plan.n_members + 1):
+        yield (
+            member,
+            [maker.member(base, n, date, year, step, member) for n, base in enumerate(bases)],
+        )
+
+
+def _analysis(plan: StandInPlan, date: str, year: int) -> NDArray[np.float64]:
+    number = next(n for n, variable in enumerate(SURFACE_VARIABLES) if variable.name == "t2m")
+    maker = _maker(plan.seed, plan.grid)
+    base = maker.base(number, date, year, LEAD_HOURS)
+    return maker.member(base, number, date, year, LEAD_HOURS, 0)
+
+
+class _FieldMaker:
+    """Makes fields as sums of a few smooth patterns, each shifted along its latitudes."""
+
+    def __init__(self, seed: int, grid: Grid) -> None:
+        self.seed = seed
+        self.shape = grid.shape
+        self.modes = [_mode(self._random(0, number), grid) for number in range(N_MODES)]
+        self.sine = np.sin(np.radians(np.linspace(90.0, -90.0, grid.n_latitudes)))
+        self.climates = [
+            _zonal(variable.name, self.sine)[:, None].astype(np.float32)
+            + 0.12 * self._patterns(3, 1, number)
+            for number, variable in enumerate(SURFACE_VARIABLES)
+        ]
+
+    def base(self, number: int, date: str, year: int, step: int) -> Field:
+        """Return what all members of a forecast share, as a fraction of the range of values."""
+        season = np.cos(2 * np.pi * (_day_of_year(date) - 15) / 365)
+        tilt = (-0.06 * season * self.sine).astype(np.float32)[:, None]
+        weather = self._patterns(4, 2, number, int(date), year)
+        drift = self._patterns(2, 3, number, int(date), year, step)
+        field: Field = (
+            self.climates[number] + tilt + np.float32(0.13) * weather + np.float32(0.05) * drift
+        )
+        return field
+
+    def member(
+        self, base: Field, number: int, date: str, year: int, step: int, member: int
+    ) -> NDArray[np.float64]:
+        """Return one member's field in the variable's units."""
+        variable = SURFACE_VARIABLES[number]
+        field = self._patterns(2, 4, number, int(date), year, step, member)
+        uncertain = 5 if variable.name in PATCHY else 1
+        field *= np.float32(uncertain * (0.005 + 0.0002 * step))
+        field += base
+        np.clip(field, 0.0, 1.0, out=field)
+        if variable.name in RAIN:
+            field *= field * field  # most places dry, few wet
+        values = field.astype(np.float64)
+        values *= variable.high - variable.low
+        values += variable.low
+        return values
+
+    def _patterns(self, count: int, *key: int) -> Field:
+        """Return the sum of ``count`` shifted patterns with random weights, of unit deviation."""
+        random = self._random(*key)
+        numbers = random.choice(N_MODES, size=count, replace=False)
+        shifts = random.integers(self.shape[1], size=count)
+        weights = random.standard_normal(count) / np.sqrt(count)
+        total = np.zeros(self.shape, dtype=np.float32)
+        product = np.empty_like(total)
+        for number, shift, weight in zip(numbers, shifts, weights, strict=True):
+            shifted = self.modes[number][:, shift : shift + self.shape[1]]
+            total += np.multiply(shifted, np.float32(weight), out=product)
+        return total
+
+    def _random(self, *key: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, STAND_IN_VERSION, *key])
+
+
+@functools.lru_cache(maxsize=2)
+def _maker(seed: int, grid: Grid) -> _FieldMaker:
+    return _FieldMaker(seed, grid)
+
+
+def _mode(random: np.random.Generator, grid: Grid) -> Field:
+    """Return a smooth pattern, twice around the globe so that a shift is a slice.
+
+    White noise on a domain twice as high (the poles do not meet), filtered to amplitudes falling
+    with the wave number to the power 1.8, as of temperature and height at these scales.
+    """
+    noise = random.standard_normal((2 * grid.n_latitudes, grid.n_longitudes))
+    spectrum = np.fft.rfft2(noise)
+    along = np.arange(spectrum.shape[1])[None, :]
+    across = np.fft.fftfreq(noise.shape[0], 1 / noise.shape[0])[:, None]
+    wave_number = np.hypot(along, across)
+    spectrum *= np.exp(-((wave_number / 50) ** 2)) / np.maximum(wave_number, 2.0) ** 1.8
+    spectrum[0, 0] = 0
+    pattern = np.fft.irfft2(spectrum, s=noise.shape)[: grid.n_latitudes]
+    pattern /= pattern.std()
+    return np.concatenate([pattern, pattern], axis=1).astype(np.float32)
+
+
+def _zonal(name: str, sine: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a variable's mean by latitude, as a fraction of its range of values."""
+    profile: NDArray[np.float64] = 0.5 - 0.1 * np.cos(5 * np.arcsin(sine))  # winds
+    if name in ("sst", "t2m", "skt"):
+        profile = 0.93 - 0.75 * sine**2
+    elif name in ("tcw", "tcwv"):
+        profile = 0.75 - 0.65 * np.abs(sine)
+    elif name in RAIN:
+        profile = 0.2 + 0.25 * np.exp(-((sine / 0.2) ** 2))
+    elif name == "tcc":
+        profile = 0.5 + 0.2 * sine**2
+    elif name == "msl":
+        profile = 0.35 + 0.06 * np.sin(6 * np.arcsin(np.abs(sine)))
+    return profile
+
+
+def _day_of_year(date: str) -> float:
+    return (int(date[:2]) - 1) * 30.4 + int(date[2:])
+
+
+def _eccodes() -> ModuleType:
+    try:
+        import eccodes
+    except ImportError as error:
+        raise MissingExtraError("GRIB files need ecCodes: pip install 'iobench[grib]'") from error
+    return eccodes  # type: ignore[no-any-return]
