@@ -157,7 +157,8 @@ def _decode(variable: Variable, features: Mapping[str, Feature]) -> NDArray[Any]
         values = feature.values()
         if len(values) != 1 or len(values[0]) != variable.nbytes:
             raise StoreError(
-                f"feature {variable.name!r} of a record is not one string of {variable.nbytes} bytes"
+                f"feature {variable.name!r} of a record is not one string of "
+                f"{variable.nbytes} bytes"
             )
         array = np.frombuffer(values[0], dtype=dtype)
     else:

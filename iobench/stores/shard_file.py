@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from iobench.stores.atomic import AtomicFile, storage_errors
+from iobench.stores.atomic import AtomicFile
 from iobench.stores.checksums import crc32c, crc32c_of_file
 from iobench.stores.manifest import ShardFile
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["ShardFileWriter"]
+
+SMALL_NBYTES = 1 << 16
+BUFFER_NBYTES = 1 << 20
 
 
 class ShardFileWriter:
@@ -30,32 +33,44 @@ class ShardFileWriter:
 
     def __init__(self, path: Path) -> None:
         self._file = AtomicFile(path, resumable=True)
+        self._path = path
+        self._small = bytearray()
         self._crc32c = 0
-        self._rewritten = False
+        self._is_rewritten = False
         self.nbytes = 0
 
     def write(self, *pieces: Any) -> None:
-        """Append buffers; raise StorageError, resumable, when the file system refuses."""
-        with storage_errors(self._file.path, resumable=True):
-            for piece in pieces:
-                self._file.stream.write(piece)
-                self._crc32c = crc32c(piece, self._crc32c)
-                self.nbytes += len(piece)
+        """Append buffers of bytes; raise StorageError, resumable, when the file system refuses."""
+        for piece in pieces:
+            if len(piece) >= SMALL_NBYTES:
+                self._flush()
+                self._file.write(piece)
+            else:
+                self._small += piece
+            self._crc32c = crc32c(piece, self._crc32c)
+            self.nbytes += len(piece)
+        if len(self._small) >= BUFFER_NBYTES:
+            self._flush()
 
     def rewrite_start(self, data: bytes) -> None:
         """Replace the first bytes, for headers that hold what only the end of a shard knows."""
-        with storage_errors(self._file.path, resumable=True):
-            self._file.stream.seek(0)
-            self._file.stream.write(data)
-        self._rewritten = True
+        self._flush()
+        self._file.rewind()
+        self._file.write(data)
+        self._is_rewritten = True
 
     def commit(self) -> ShardFile:
-        """Flush to disk, rename into place and return what the manifest lists."""
+        """Sync to disk, rename into place and return what the manifest lists."""
+        self._flush()
         self._file.commit()
-        path = self._file.path
-        crc = crc32c_of_file(path) if self._rewritten else self._crc32c
-        return ShardFile(path.name, self.nbytes, crc)
+        crc = crc32c_of_file(self._path) if self._is_rewritten else self._crc32c
+        return ShardFile(self._path.name, self.nbytes, crc)
 
     def abort(self) -> None:
         """Drop the file."""
         self._file.abort()
+
+    def _flush(self) -> None:
+        if self._small:
+            self._file.write(self._small)
+            self._small = bytearray()
