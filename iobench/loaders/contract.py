@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from numpy.typing import NDArray
+from numpy.typing import NDArray  # noqa: TC002 - annotations of a public value type
 
 __all__ = ["Batch", "Loader", "PlannedBatch"]
 
