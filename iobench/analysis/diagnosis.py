@@ -192,9 +192,11 @@ def _evidence(exposure: Exposure) -> tuple[Evidence, ...]:
     if exposure.steady is not None:
         window = exposure.steady
         found.append(Evidence("steady_wait_fraction", window.wait_fraction))
-    for row in window.stages:
-        if row.exposed_ns:
-            found.append(Evidence(f"exposed_fraction {row.stage}", row.exposed_ns / window.wait_ns))
+    found.extend(
+        Evidence(f"exposed_fraction {row.stage}", row.exposed_ns / window.wait_ns)
+        for row in window.stages
+        if row.exposed_ns
+    )
     found.append(Evidence("overhead_fraction", exposure.whole.overhead_fraction))
     found.append(Evidence("lost_spans", exposure.lost_spans))
     return tuple(found)

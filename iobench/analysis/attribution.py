@@ -1,0 +1,283 @@
+"""Who was waited for: every nanosecond of every wait, given to one stage.
+
+Section numbers are those of the definition (``iobench/README.md``, how the numbers are made).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.analysis.deliveries import SERIAL
+from iobench.analysis.ledger import Ledger, apportion
+from iobench.analysis.partition import Pieces, leaf_pieces, overlap_ns
+from iobench.analysis.paths import Blocks, Path, Stretch, Walker, make_blocks
+from iobench.analysis.stages import StageTable, find_lanes
+from iobench.recording import WORKER_KINDS, Kind
+
+if TYPE_CHECKING:
+    from iobench.analysis.deliveries import Deliveries
+    from iobench.analysis.stages import Lanes
+    from iobench.profiles import Profile
+
+__all__ = ["Attribution", "attribute"]
+
+Integers = NDArray[np.int64]
+NOBODY: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """Every delivery's busy and exposed time by stage.
+
+    Parameters
+    ----------
+    stages : StageTable
+        The columns of the ledger.
+    ledger : Ledger
+        Its ``exposed_ns`` rows add up to the waits. Work on a delivery's path counts as its busy
+        time, other work as that of the delivery of its own batch; work on batches never
+        delivered, on no path, counts nowhere. So for any set of deliveries
+        ``0 <= exposed <= busy``, and disjoint sets add up.
+    compute_stage, compute_ns, compute_delivery : ndarray of int64
+        Pieces of what the training loop did itself: stage, length, and in whose share of the
+        wall time it began (-1 outside rounds).
+    worker_start : ndarray of bool, shape (n_deliveries,)
+        Whether the batch was the first of its process.
+    """
+
+    stages: StageTable
+    ledger: Ledger
+    compute_stage: Integers
+    compute_ns: Integers
+    compute_delivery: Integers
+    worker_start: NDArray[np.bool_]
+
+
+def attribute(profile: Profile, deliveries: Deliveries, *, rank: int, workers: int) -> Attribution:
+    """Return who each delivery waited for.
+
+    Parameters
+    ----------
+    profile : Profile
+    deliveries : Deliveries
+        Of this profile and rank.
+    rank : int
+        Which training process.
+    workers : int
+        Loading processes it was configured with; with 0 it loads for itself.
+    """
+    lanes = find_lanes(profile, deliveries, rank=rank)
+    counted = np.concatenate((lanes.own, lanes.pool, lanes.compute))
+    stages = StageTable(counted, profile.strings)
+    own_stage, pool_stage, compute_stage = np.split(
+        stages.of_span, np.cumsum((len(lanes.own), len(lanes.pool)))
+    )
+    ledger = Ledger(len(deliveries), len(stages))
+    lossy = np.array([bool(process.lost or process.damaged) for process in profile.processes], bool)
+    pool = _Pool(lanes, pool_stage, stages, deliveries, ledger, lossy)
+    own = _Own(lanes.own, own_stage, stages, deliveries, ledger)
+    for delivery in range(len(deliveries)):
+        _charge(delivery, deliveries, stages, pool, own, workers)
+    pool.count()
+    ledger.settle(stages)
+    compute = leaf_pieces(lanes.compute, np.zeros(len(lanes.compute), dtype=np.int64))
+    return Attribution(
+        stages=stages,
+        ledger=ledger,
+        compute_stage=compute_stage[compute.span],
+        compute_ns=compute.duration_ns,
+        compute_delivery=deliveries.at(compute.start_ns),
+        worker_start=np.isin(deliveries.batch, list(pool.first_batch.values())),
+    )
+
+
+def _charge(
+    delivery: int,
+    deliveries: Deliveries,
+    stages: StageTable,
+    pool: _Pool,
+    own: _Own,
+    workers: int,
+) -> None:
+    """Give one wait to stages (4.1: split at the instant the batch was ready)."""
+    batch = int(deliveries.batch[delivery])
+    asked, delivered = int(deliveries.asked_ns[delivery]), int(deliveries.delivered_ns[delivery])
+    if batch < 0:
+        own.ledger.exposed_ns[delivery, stages[Kind.SHUTDOWN]] += delivered - asked
+        return
+    own.work(delivery)
+    made_by = deliveries.made_by[delivery]
+    ready = None if made_by == SERIAL else pool.walker.ready(batch, delivered)
+    if ready is not None:
+        if ready[1] > asked:
+            pool.charge(delivery, asked, pool.walker.walk(*ready))
+        own.charge(delivery, max(asked, ready[1]), stages[Kind.HANDOVER])
+        return
+    serial = made_by == SERIAL or not workers or batch in own.batches
+    own.charge(delivery, asked, stages[Kind.HANDOVER if serial else Kind.UNKNOWN])
+
+
+class _Own:
+    """The training loop's own thread: each instant of a wait belongs to its innermost span."""
+
+    def __init__(
+        self,
+        spans: NDArray[Any],
+        stage: Integers,
+        stages: StageTable,
+        deliveries: Deliveries,
+        ledger: Ledger,
+    ) -> None:
+        pieces = leaf_pieces(spans, np.zeros(len(spans), dtype=np.int64))
+        timed = pieces.duration_ns > 0
+        self.start_ns, self.end_ns = pieces.start_ns[timed], pieces.end_ns[timed]
+        self.stage = stage[pieces.span[timed]]
+        self.deliveries, self.ledger = deliveries, ledger
+        work = np.isin(spans["kind"], [*WORKER_KINDS])
+        self.batches = set(np.unique(spans["batch"][work & (spans["batch"] >= 0)]).tolist())
+        # Outside the waits the thread computes; there its pieces are no part of loading.
+        delivery = deliveries.waiting_at(pieces.start_ns)
+        ledger.count(spans, pieces, stage[pieces.span], delivery)
+
+    def _inside(self, delivery: int, low_ns: int) -> tuple[Integers, Integers]:
+        """Return stages and lengths of what was done from ``low_ns`` to the delivery."""
+        high_ns = int(self.deliveries.delivered_ns[delivery])
+        first = np.searchsorted(self.end_ns, low_ns, side="right")
+        last = np.searchsorted(self.start_ns, high_ns, side="left")
+        starts, ends = self.start_ns[first:last], self.end_ns[first:last]
+        return self.stage[first:last], overlap_ns(starts, ends, low_ns, high_ns)
+
+    def work(self, delivery: int) -> None:
+        """Count what the thread did during a wait as busy."""
+        stage, length = self._inside(delivery, int(self.deliveries.asked_ns[delivery]))
+        np.add.at(self.ledger.busy_ns[delivery], stage, length)
+
+    def charge(self, delivery: int, low_ns: int, uncovered: int) -> None:
+        """Expose the wait from ``low_ns`` on: to its spans, the rest to a stage."""
+        stage, length = self._inside(delivery, low_ns)
+        exposed = self.ledger.exposed_ns[delivery]
+        np.add.at(exposed, stage, length)
+        exposed[uncovered] += int(self.deliveries.delivered_ns[delivery]) - low_ns - length.sum()
+
+
+class _Pool:
+    """The loading threads: blocks, their stages, and the paths of the batches waited for."""
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        stage: Integers,
+        stages: StageTable,
+        deliveries: Deliveries,
+        ledger: Ledger,
+        lossy: NDArray[np.bool_],
+    ) -> None:
+        self.pieces: Pieces = leaf_pieces(lanes.pool, lanes.pool_lane)
+        self.blocks: Blocks = make_blocks(self.pieces)
+        self.spans, self.stages, self.ledger = lanes.pool, stages, ledger
+        self.stage = stage[self.pieces.span]
+        self.process = lanes.lane_process[self.blocks.lane]
+        self.consumer = deliveries.process
+        self.lossy = lossy
+        self.submitted = _earliest(lanes.submissions["batch"], lanes.submissions["start_ns"])
+        self.started = _earliest(lanes.startups["process"], -lanes.startups["end_ns"])
+        self.walker = Walker(self.blocks, self.submitted)
+        self.first_batch = self._first_batches()
+        delivery_of = {
+            batch: delivery
+            for delivery, batch in enumerate(deliveries.batch.tolist())
+            if batch >= 0
+        }
+        # Each block's delivery: that of its own batch, and in the end that of its path.
+        own = [delivery_of.get(batch, NOBODY) for batch in self.blocks.batch.tolist()]
+        self.delivery = np.array(own, dtype=np.int64)
+        self.owner = self.delivery.copy()
+        # Work of each block by stage, and its time without work.
+        n_pieces = np.diff(self.blocks.piece)
+        self.block_of_piece = np.repeat(np.arange(len(self.blocks)), n_pieces)
+        self.work_ns = np.zeros((len(self.blocks), len(stages)), dtype=np.int64)
+        np.add.at(self.work_ns, (self.block_of_piece, self.stage), self.pieces.duration_ns)
+        np.add.at(ledger.busy_ns, self.delivery, self.work_ns)
+
+    def _first_batches(self) -> dict[int, int]:
+        """Return each process's first batch."""
+        first: dict[int, int] = {}
+        for block in np.argsort(self.blocks.start_ns, kind="stable").tolist():
+            if self.blocks.batch[block] >= 0:
+                first.setdefault(int(self.process[block]), int(self.blocks.batch[block]))
+        return first
+
+    def charge(self, delivery: int, asked_ns: int, path: Path) -> None:
+        """Give the wait before a batch was ready to what lies on its path (4.2, 4.3)."""
+        exposed = self.ledger.exposed_ns[delivery]
+        start = max(asked_ns, min(path.start_ns, path.ready_ns))
+        self._charge_before(exposed, asked_ns, start, path.begins)
+        weights = np.zeros(len(self.stages), dtype=np.int64)
+        for stretch in path.stretches:
+            work = self._work(stretch)
+            weights += work
+            weights[self._idle(stretch)] += stretch.high_ns - stretch.low_ns - work.sum()
+            if stretch.block >= 0:
+                self.ledger.busy_ns[delivery] += work
+                self.ledger.busy_ns[self.delivery[stretch.block]] -= work
+                self.owner[stretch.block] = delivery
+        for stretch in path.after_cut:
+            work = self._work(stretch)
+            weights -= work
+            weights[self._idle(stretch)] -= stretch.high_ns - stretch.low_ns - work.sum()
+        exposed += apportion(path.ready_ns - start, np.maximum(weights, 0).tolist())
+
+    def _work(self, stretch: Stretch) -> Integers:
+        """Return the time of a stretch by stage, 0 between blocks."""
+        block = stretch.block
+        if block < 0:
+            return np.zeros(len(self.stages), dtype=np.int64)
+        low, high = stretch.low_ns, stretch.high_ns
+        if low == self.blocks.start_ns[block] and high == self.blocks.end_ns[block]:
+            whole: Integers = self.work_ns[block]
+            return whole
+        part = slice(self.blocks.piece[block], self.blocks.piece[block + 1])
+        work = np.zeros(len(self.stages), dtype=np.int64)
+        starts, ends = self.pieces.start_ns[part], self.pieces.end_ns[part]
+        np.add.at(work, self.stage[part], overlap_ns(starts, ends, low, high))
+        return work
+
+    def _idle(self, stretch: Stretch) -> int:
+        """Return the stage of a stretch's time without work."""
+        if stretch.block < 0 and self.process[stretch.late] == self.consumer:
+            return self.stages[Kind.IPC_WAIT]
+        process = self.process[stretch.late if stretch.block < 0 else stretch.block]
+        return self.stages[Kind.UNKNOWN if self.lossy[process] else Kind.WORKER_GAP]
+
+    def _charge_before(self, exposed: Integers, low_ns: int, high_ns: int, block: int) -> None:
+        """Give the wait before the path: to start-up, to not being submitted, to the queue."""
+        if high_ns <= low_ns:
+            return
+        process, batch = int(self.process[block]), int(self.blocks.batch[block])
+        ready = low_ns
+        if block >= 0 and (batch < 0 or self.first_batch.get(process) == batch):
+            ready = min(max(-self.started.get(process, -high_ns), low_ns), high_ns)
+        exposed[self.stages[Kind.STARTUP]] += ready - low_ns
+        submitted = self.submitted.get(batch) if block >= 0 else None
+        if submitted is None:
+            exposed[self.stages[Kind.UNKNOWN]] += high_ns - ready
+            return
+        queued = min(max(submitted, ready), high_ns)
+        exposed[self.stages[Kind.STARVED_SUBMIT]] += queued - ready
+        exposed[self.stages[Kind.SUBMIT_QUEUE]] += high_ns - queued
+
+    def count(self) -> None:
+        """Count the spans, each for the delivery that its block ended up with."""
+        self.ledger.count(self.spans, self.pieces, self.stage, self.owner[self.block_of_piece])
+
+
+def _earliest(keys: NDArray[Any], values: NDArray[Any]) -> dict[int, int]:
+    """Return the least value of every key that is not negative."""
+    order = np.lexsort((values, keys))
+    distinct, first = np.unique(keys[order], return_index=True)
+    pairs = zip(distinct.tolist(), values[order][first].tolist(), strict=True)
+    return {key: value for key, value in pairs if key >= 0}

@@ -1,0 +1,244 @@
+"""The figures an analysis ends in: frozen values, exact to the nanosecond, without formatting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from iobench.recording import Kind
+
+__all__ = [
+    "Coincidence",
+    "ComputeStage",
+    "Exposure",
+    "LongWaits",
+    "Phase",
+    "StageExposure",
+    "WaitStatistics",
+    "Window",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class StageExposure:
+    """One stage's work inside a window, and the part of it that the training loop waited for.
+
+    ``0 <= exposed_ns <= busy_ns`` and ``hidden_ns + exposed_ns == busy_ns``, exactly.
+
+    Parameters
+    ----------
+    stage : str
+        ``kind`` or ``kind:label``, as everywhere.
+    kind : Kind
+        The sort of work.
+    label : str
+        The free name inside the kind, ``""`` where there is none.
+    busy_ns : int
+        Self time of the stage's spans. For a stage that is waiting itself (startup, worker_gap,
+        submit_queue, handover without a span, ...) the exposed time.
+    hidden_ns : int
+        Busy time that cost the training loop nothing.
+    exposed_ns : int
+        Busy time that the training loop waited for.
+    nbytes : int or None
+        Bytes the stage handed on; None where a span does not tell.
+    n_spans : int
+        Samples or batches timed: spans, a summed one counted once per piece.
+    cpu_ns : int or None
+        CPU time of the threads in the stage; None where a span does not carry it.
+    """
+
+    stage: str
+    kind: Kind
+    label: str
+    busy_ns: int
+    hidden_ns: int
+    exposed_ns: int
+    nbytes: int | None
+    n_spans: int
+    cpu_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeStage:
+    """One stage of the training loop itself (``forward``, ``backward``, ...) inside a window."""
+
+    stage: str
+    busy_ns: int
+    n_spans: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitStatistics:
+    """The wait per step over the deliveries that brought a batch; rounded to the nanosecond.
+
+    ``stdev_ns`` is the sample standard deviation, None for a single step.
+    """
+
+    n_steps: int
+    min_ns: int
+    mean_ns: int
+    median_ns: int
+    max_ns: int
+    stdev_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some deliveries of a run, summed: the whole run, or its steady state.
+
+    ``wait_ns + compute_ns == wall_ns`` and the stages' ``exposed_ns`` add up to ``wait_ns``.
+
+    Parameters
+    ----------
+    wall_ns : int
+        From being asked for each delivery to being asked for the next one or the round's end.
+    wait_ns : int
+        Time the training loop was blocked in ``next()``, a round's last call included.
+    compute_ns : int
+        Everything else.
+    n_batches : int
+        Batches delivered.
+    n_samples : int or None
+        Samples in them; None where neither sample nor batch size is known.
+    nbytes : int or None
+        Bytes of them; None where a delivery does not tell.
+    stages : tuple of StageExposure
+        Largest exposed time first, then largest busy time.
+    compute_stages : tuple of ComputeStage
+        What the training loop did between deliveries, as far as it has spans.
+    waits_ns : tuple of int
+        The wait of every delivered batch, in order of delivery.
+    wait : WaitStatistics or None
+        Their statistics; None without a batch.
+    cold_fraction : float or None
+        Bytes fetched from the device over bytes read by the workers; None where unknown.
+    overhead_fraction : float or None
+        Share of the lanes' time spent writing spans; None where the cost of a span is unknown.
+    """
+
+    wall_ns: int
+    wait_ns: int
+    compute_ns: int
+    n_batches: int
+    n_samples: int | None
+    nbytes: int | None
+    stages: tuple[StageExposure, ...]
+    compute_stages: tuple[ComputeStage, ...]
+    waits_ns: tuple[int, ...]
+    wait: WaitStatistics | None
+    cold_fraction: float | None
+    overhead_fraction: float | None
+
+    @property
+    def wait_fraction(self) -> float | None:
+        """Share of the wall time spent waiting; None for a window without time."""
+        return self.wait_ns / self.wall_ns if self.wall_ns else None
+
+    @property
+    def accelerator_utilisation(self) -> float | None:
+        """Compute over wall; None for a window without time."""
+        return self.compute_ns / self.wall_ns if self.wall_ns else None
+
+    @property
+    def exposed_ns(self) -> dict[str, int]:
+        """Exposed time by stage, every stage with a row in it."""
+        return {row.stage: row.exposed_ns for row in self.stages}
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One stretch of every round: ``startup``, ``fill``, ``steady`` or ``drain``.
+
+    ``startup`` is each round's first delivery, ``fill`` the others of the first
+    ``workers x prefetch``, ``drain`` the last ``next()`` that found no batch.
+    """
+
+    phase: str
+    wall_ns: int
+    wait_ns: int
+    n_deliveries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Coincidence:
+    """Something that long waits fall together with.
+
+    ``what`` is one of ``round start``, ``epoch start``, ``worker start``, ``fill``,
+    ``file change``; ``n_long`` long waits and ``n_steps`` steps in all are marked by it.
+    """
+
+    what: str
+    n_long: int
+    n_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class LongWaits:
+    """Few waits that hold much of the run's time, so that the median step misleads.
+
+    Parameters
+    ----------
+    n_waits : int
+        The fewest of the longest waits that hold 90 % of the time above the median wait.
+    n_steps : int
+        Of how many steps.
+    wait_ns : int
+        Their sum.
+    typical_ns : int
+        Their median.
+    excess_fraction : float
+        (mean - median) x steps, as a share of the run's wall time; above 0.1.
+    period_steps : int or None
+        Steps from one to the next where that is regular, else None.
+    coincidences : tuple of Coincidence
+        What they fall together with more often than other steps do; most telling first.
+    """
+
+    n_waits: int
+    n_steps: int
+    wait_ns: int
+    typical_ns: int
+    excess_fraction: float
+    period_steps: int | None
+    coincidences: tuple[Coincidence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """Who was waited for, over one training process's run.
+
+    Parameters
+    ----------
+    whole : Window
+        The whole measured run: all rounds, start-up and fill included.
+    steady : Window or None
+        Deliveries of each round after its first ``max(1, workers x prefetch)``, without the last
+        call that finds no batch; None where the run was too short to have any.
+    phases : tuple of Phase
+        ``startup, fill, steady, drain``; they add up to ``whole``.
+    long_waits : LongWaits or None
+        Set where few long waits hold more than 10 % of the run.
+    n_rounds : int
+        Rounds measured.
+    n_unfinished_rounds : int
+        Of these, rounds without an end (the process was killed): taken to end with its last span.
+    workers, prefetch : int
+        Loading processes, and batches each may be ahead.
+    lost_spans : int
+        Spans that could not be written or were torn.
+    missing_workers : tuple of str
+        Loading processes that left no span file; their batches' waits are ``unknown``.
+    """
+
+    whole: Window
+    steady: Window | None
+    phases: tuple[Phase, ...]
+    long_waits: LongWaits | None
+    n_rounds: int
+    n_unfinished_rounds: int
+    workers: int
+    prefetch: int
+    lost_spans: int
+    missing_workers: tuple[str, ...]

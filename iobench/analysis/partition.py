@@ -1,0 +1,188 @@
+"""Nested spans to pieces: each instant of a thread belongs to the innermost span alone."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Pieces", "leaf_pieces", "overlap_ns"]
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Stretches of threads that never overlap on one lane, by lane and time.
+
+    A span without time of its own (empty, or filled by the spans inside it) has one empty piece,
+    so that every span is found here.
+
+    Parameters
+    ----------
+    start_ns, end_ns : ndarray of int64, shape (n_pieces,)
+    lane : ndarray of int64, shape (n_pieces,)
+        Which thread, as given to `leaf_pieces`.
+    span : ndarray of int64, shape (n_pieces,)
+        Row of the span in the table given to `leaf_pieces`.
+    batch : ndarray of int64, shape (n_pieces,)
+        The span's batch; where it has none, that of the span around it, or of its neighbours
+        where both are of one batch; else -1.
+    cpu_ns : ndarray of int64, shape (n_pieces,)
+        On a span's first piece the CPU time of the span less that of the spans directly inside
+        it, -1 where unknown; 0 on its further pieces.
+    first : ndarray of bool, shape (n_pieces,)
+        Whether it is the first piece of its span.
+    """
+
+    start_ns: Integers
+    end_ns: Integers
+    lane: Integers
+    span: Integers
+    batch: Integers
+    cpu_ns: Integers
+    first: NDArray[np.bool_]
+
+    @property
+    def duration_ns(self) -> Integers:
+        """Length of each piece."""
+        return self.end_ns - self.start_ns
+
+
+def leaf_pieces(spans: NDArray[Any], lane: Integers) -> Pieces:
+    """Return the pieces of spans; of several at one instant the last one begun has it.
+
+    Parameters
+    ----------
+    spans : ndarray of SPAN_DTYPE, shape (n_spans,)
+        In any order; spans of one lane may nest or overlap.
+    lane : ndarray of int, shape (n_spans,)
+        The thread of each span.
+
+    Returns
+    -------
+    Pieces
+        Sums per lane equal the time covered by at least one span of the lane.
+    """
+    # An inner span is written before the one around it, so of two alike the first is inside.
+    order = np.lexsort(
+        (-spans["sequence"].astype(np.int64), -spans["end_ns"], spans["start_ns"], lane)
+    )
+    start = spans["start_ns"][order]
+    end = np.maximum(spans["end_ns"][order], start)
+    lane = np.asarray(lane, dtype=np.int64)[order]
+    batch = spans["batch"][order].astype(np.int64)
+    cpu = spans["cpu_ns"][order].copy()
+    alone = _alone(start, end, lane)
+    rows = np.flatnonzero(alone)
+    nested = _sweep(np.flatnonzero(~alone), start, end, lane, batch, cpu)
+    piece_span = np.concatenate((rows, nested[0]))
+    piece_start = np.concatenate((start[rows], nested[1]))
+    piece_end = np.concatenate((end[rows], nested[2]))
+    bare = np.setdiff1d(np.arange(len(order)), piece_span, assume_unique=False)
+    piece_span = np.concatenate((piece_span, bare))
+    piece_start = np.concatenate((piece_start, start[bare]))
+    piece_end = np.concatenate((piece_end, start[bare]))
+    sequence = np.lexsort((piece_span, piece_end, piece_start, lane[piece_span]))
+    piece_span, piece_start = piece_span[sequence], piece_start[sequence]
+    first = np.zeros(len(piece_span), dtype=bool)
+    first[np.unique(piece_span, return_index=True)[1]] = True
+    return Pieces(
+        start_ns=piece_start,
+        end_ns=piece_end[sequence],
+        lane=lane[piece_span],
+        span=order[piece_span].astype(np.int64),
+        batch=_batch_by_neighbours(batch[piece_span], lane[piece_span]),
+        cpu_ns=np.where(first, cpu[piece_span], 0),
+        first=first,
+    )
+
+
+def _alone(start: Integers, end: Integers, lane: Integers) -> NDArray[np.bool_]:
+    """Tell which spans, by lane and start, overlap no other of their lane."""
+    alone = np.ones(len(start), dtype=bool)
+    edges = np.flatnonzero(np.diff(lane, prepend=lane[:1] - 1, append=lane[-1:] + 1))
+    for low, high in itertools.pairwise(edges.tolist()):
+        furthest = np.maximum.accumulate(end[low:high])
+        clear = start[low + 1 : high] >= furthest[:-1]
+        alone[low + 1 : high] &= clear
+        alone[low : high - 1] &= clear
+    return alone
+
+
+def _sweep(
+    rows: Integers,
+    start: Integers,
+    end: Integers,
+    lane: Integers,
+    batch: Integers,
+    cpu: Integers,
+) -> tuple[Integers, Integers, Integers]:
+    """Return (row, start, end) of the pieces of overlapping spans; fill in batch, reduce cpu."""
+    pieces: list[tuple[int, int, int]] = []
+    stack: list[tuple[int, int]] = []  # (end, row), innermost last
+    cursor, current = 0, None
+    starts, ends, lanes = start[rows].tolist(), end[rows].tolist(), lane[rows].tolist()
+    children_cpu: dict[int, int] = {}
+    for row, begin, finish, of_lane in zip(rows.tolist(), starts, ends, lanes, strict=True):
+        cursor = _emit(pieces, stack, cursor, begin if of_lane == current else None)
+        cursor, current = begin, of_lane
+        if stack:
+            around = stack[-1][1]
+            if batch[row] < 0:
+                batch[row] = batch[around]
+            known = children_cpu.get(around, 0)
+            inner = int(cpu[row])
+            children_cpu[around] = known + inner if known >= 0 and inner >= 0 else -1
+        stack.append((finish, row))
+    _emit(pieces, stack, cursor, None)
+    for row, inner in children_cpu.items():
+        if cpu[row] >= 0:
+            cpu[row] = max(int(cpu[row]) - inner, 0) if inner >= 0 else -1
+    table = np.array(pieces, dtype=np.int64).reshape(-1, 3)
+    return table[:, 0], table[:, 1], table[:, 2]
+
+
+def _emit(
+    pieces: list[tuple[int, int, int]],
+    stack: list[tuple[int, int]],
+    cursor: int,
+    until: int | None,
+) -> int:
+    """Give the time from ``cursor`` on to the open spans; None closes them all."""
+    while stack:
+        finish, row = stack[-1]
+        stop = finish if until is None else min(finish, until)
+        if stop > cursor:
+            pieces.append((row, cursor, stop))
+            cursor = stop
+        if until is not None and finish > until:
+            break
+        stack.pop()
+    return cursor
+
+
+def _batch_by_neighbours(batch: Integers, lane: Integers) -> Integers:
+    """Give a piece without a batch that of its neighbours on the lane, where they agree."""
+    known = np.flatnonzero(batch >= 0)
+    if not len(known) or len(known) == len(batch):
+        return batch
+    unknown = np.flatnonzero(batch < 0)
+    place = np.searchsorted(known, unknown)
+    inside = (place > 0) & (place < len(known))
+    unknown, place = unknown[inside], place[inside]
+    before, after = known[place - 1], known[place]
+    agree = (batch[before] == batch[after]) & (lane[before] == lane[after])
+    filled = batch.copy()
+    filled[unknown[agree]] = batch[before[agree]]
+    return filled
+
+
+def overlap_ns(
+    start_ns: Integers, end_ns: Integers, low_ns: Integers | int, high_ns: Integers | int
+) -> Integers:
+    """Return how much of each stretch lies inside ``[low_ns, high_ns)``; never negative."""
+    return np.maximum(np.minimum(end_ns, high_ns) - np.maximum(start_ns, low_ns), 0)

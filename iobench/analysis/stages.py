@@ -1,0 +1,135 @@
+"""Which spans are work, which are waiting, and the table of a profile's stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.recording import CONSUMER_KINDS, LIFE_KINDS, Flag, Kind, stage_name
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.analysis.deliveries import Deliveries
+    from iobench.profiles import Profile
+
+__all__ = ["WAITING_KINDS", "Lanes", "StageTable", "find_lanes"]
+
+WAITING_KINDS: Final = LIFE_KINDS | {
+    Kind.SUBMIT_QUEUE,
+    Kind.IPC_WAIT,
+    Kind.HEAD_OF_LINE,
+    Kind.HANDOVER,
+    Kind.WAIT,
+}
+"""Nobody works in these: they have no busy time but what was waited for."""
+
+# Labels of waits and gaps that no span covers.
+ALWAYS: Final = (
+    Kind.HANDOVER,
+    Kind.IPC_WAIT,
+    Kind.SHUTDOWN,
+    Kind.STARTUP,
+    Kind.STARVED_SUBMIT,
+    Kind.SUBMIT_QUEUE,
+    Kind.UNKNOWN,
+    Kind.WORKER_GAP,
+)
+
+
+class StageTable:
+    """The stages of a profile, numbered by the alphabet so that file order does not matter.
+
+    Attributes
+    ----------
+    kinds, labels : tuple
+        Of each stage.
+    of_span : ndarray of int64
+        The stage of each span given to the constructor.
+    waiting : ndarray of bool
+        Whether the stage is waiting itself.
+    """
+
+    __slots__ = ("_number", "kinds", "labels", "of_span", "waiting")
+
+    def __init__(self, spans: NDArray[Any], strings: tuple[str, ...]) -> None:
+        pair = spans["kind"].astype(np.int64) << 32 | spans["label"].astype(np.int64)
+        pairs, inverse = np.unique(pair, return_inverse=True)
+        keys = [(Kind(value >> 32), strings[value & 0xFFFFFFFF]) for value in pairs.tolist()]
+        distinct = sorted(
+            {*keys, *((kind, "") for kind in ALWAYS)}, key=lambda key: stage_name(*key)
+        )
+        self._number = {key: number for number, key in enumerate(distinct)}
+        self.kinds = tuple(kind for kind, _ in distinct)
+        self.labels = tuple(label for _, label in distinct)
+        numbers = np.array([self._number[key] for key in keys], dtype=np.int64)
+        self.of_span = numbers[inverse.reshape(-1)] if len(keys) else np.zeros(0, dtype=np.int64)
+        self.waiting = np.array([kind in WAITING_KINDS for kind in self.kinds])
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def __getitem__(self, kind: Kind) -> int:
+        """Return the number of the stage without a label of that kind (one of `ALWAYS`)."""
+        return self._number[kind, ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The spans that carry time, apart by where they ran.
+
+    Parameters
+    ----------
+    own : ndarray of SPAN_DTYPE
+        The training loop's own thread: work and hand-over, not compute.
+    pool : ndarray of SPAN_DTYPE
+        Work on every other thread of the rank.
+    pool_lane : ndarray of int64
+        The thread of each span of the pool.
+    lane_process : ndarray of int64
+        The process of each such thread.
+    compute : ndarray of SPAN_DTYPE
+        What the training loop did between deliveries.
+    submissions : ndarray of SPAN_DTYPE
+        SUBMIT_QUEUE spans: each begins when its batch was submitted.
+    startups : ndarray of SPAN_DTYPE
+        STARTUP spans: each ends when its process was ready.
+    """
+
+    own: NDArray[Any]
+    pool: NDArray[Any]
+    pool_lane: NDArray[np.int64]
+    lane_process: NDArray[np.int64]
+    compute: NDArray[Any]
+    submissions: NDArray[Any]
+    startups: NDArray[Any]
+
+
+def find_lanes(profile: Profile, deliveries: Deliveries, *, rank: int) -> Lanes:
+    """Return the spans of one training process and its loading processes, by where they ran."""
+    spans = profile.spans
+    of_rank = np.array([process.rank == rank for process in profile.processes], dtype=bool)
+    loading = np.array([process.role != "consumer" for process in profile.processes], dtype=bool)
+    in_sums = (spans["flags"] & (Flag.DETAIL | Flag.IO)) == 0
+    spans = spans[in_sums & of_rank[spans["process"]]]
+    kind, process = spans["kind"], spans["process"]
+    main = (process == deliveries.process) & (spans["thread"] == deliveries.thread)
+    waiting = np.isin(kind, [*WAITING_KINDS])
+    compute = np.isin(kind, [*CONSUMER_KINDS]) & (kind != Kind.WAIT)
+    rounds = (kind == Kind.OTHER) & (spans["label"] == profile.string_number("round"))
+    pool = spans[~main & ~waiting & (~compute | loading[process])]
+    lanes, lane = np.unique(
+        pool["process"].astype(np.int64) << 32 | pool["thread"].astype(np.int64),
+        return_inverse=True,
+    )
+    return Lanes(
+        own=spans[main & ~np.isin(kind, [*CONSUMER_KINDS, *LIFE_KINDS])],
+        pool=pool,
+        pool_lane=lane.reshape(-1).astype(np.int64),
+        lane_process=lanes >> 32,
+        compute=spans[main & compute & ~rounds],
+        submissions=spans[kind == Kind.SUBMIT_QUEUE],
+        startups=spans[kind == Kind.STARTUP],
+    )

@@ -1,0 +1,132 @@
+"""The wait per step: its statistics, and the few long waits that a median hides."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.analysis.deliveries import FILL, STARTUP
+from iobench.analysis.figures import Coincidence, LongWaits, WaitStatistics
+from iobench.recording import Flag, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iobench.analysis.deliveries import Deliveries
+    from iobench.profiles import Profile
+
+__all__ = ["find_long_waits", "wait_statistics"]
+
+Marks = NDArray[np.bool_]
+
+EXCESS_FRACTION: Final = 0.1
+"""From this share of the run on, long waits are worth a sentence."""
+HELD_FRACTION: Final = 0.9
+"""The long waits are those that hold this share of the time above the median."""
+
+
+def wait_statistics(waits_ns: Sequence[int]) -> WaitStatistics | None:
+    """Return the statistics of waits in ns; None of none."""
+    if not waits_ns:
+        return None
+    return WaitStatistics(
+        n_steps=len(waits_ns),
+        min_ns=min(waits_ns),
+        mean_ns=round(statistics.mean(waits_ns)),
+        median_ns=round(statistics.median(waits_ns)),
+        max_ns=max(waits_ns),
+        stdev_ns=round(statistics.stdev(waits_ns)) if len(waits_ns) > 1 else None,
+    )
+
+
+def find_long_waits(
+    profile: Profile, deliveries: Deliveries, *, worker_start: Marks
+) -> LongWaits | None:
+    """Return the few waits that hold much of the run, None unless (mean - median) x steps > 10 %.
+
+    Parameters
+    ----------
+    profile : Profile
+        For the files behind each batch.
+    deliveries : Deliveries
+    worker_start : ndarray of bool, shape (n_deliveries,)
+        Whether the batch was the first of its process.
+    """
+    steps = np.flatnonzero(deliveries.batch >= 0)
+    wall_ns = int(deliveries.wall_ns.sum())
+    if not len(steps) or not wall_ns:
+        return None
+    waits = deliveries.wait_ns[steps]
+    median = statistics.median(waits.tolist())
+    excess = int(waits.sum()) - median * len(steps)
+    if excess <= EXCESS_FRACTION * wall_ns:
+        return None
+    above = np.maximum(waits - median, 0)
+    order = np.argsort(-above, kind="stable")
+    held = np.cumsum(above[order])
+    n_long = int(np.searchsorted(held, HELD_FRACTION * held[-1])) + 1
+    long = np.sort(order[:n_long])
+    return LongWaits(
+        n_waits=n_long,
+        n_steps=len(steps),
+        wait_ns=int(waits[long].sum()),
+        typical_ns=round(statistics.median(waits[long].tolist())),
+        excess_fraction=float(excess / wall_ns),
+        period_steps=_period(long),
+        coincidences=_coincidences(
+            {
+                "round start": np.diff(deliveries.round, prepend=-1)[steps] > 0,
+                "epoch start": _changes(deliveries.epoch[steps]),
+                "worker start": worker_start[steps],
+                "fill": np.isin(deliveries.phase[steps], (STARTUP, FILL)),
+                "file change": _file_changes(profile, deliveries)[steps],
+            },
+            long,
+        ),
+    )
+
+
+def _period(long: NDArray[np.int64]) -> int | None:
+    """Return the steps from one long wait to the next, if most distances are that."""
+    distances = np.diff(long)
+    if len(distances) < 2:
+        return None
+    period = int(statistics.median_low(distances.tolist()))
+    regular = np.abs(distances - period) <= max(1, period // 10)
+    return period if 3 * int(regular.sum()) >= 2 * len(distances) else None
+
+
+def _coincidences(marks: dict[str, Marks], long: NDArray[np.int64]) -> tuple[Coincidence, ...]:
+    """Return what marks long waits more often than steps in general, most telling first."""
+    found = [
+        Coincidence(what, int(marked[long].sum()), int(marked.sum()))
+        for what, marked in marks.items()
+    ]
+    n_steps = len(next(iter(marks.values())))
+    telling = [each for each in found if each.n_long * n_steps > each.n_steps * len(long)]
+    return tuple(sorted(telling, key=lambda each: (-each.n_long, each.n_steps, each.what)))
+
+
+def _changes(values: NDArray[np.int64]) -> Marks:
+    """Tell where a value differs from the one before; the first differs from none."""
+    marks: Marks = np.diff(values, prepend=values[:1]) != 0
+    return marks
+
+
+def _file_changes(profile: Profile, deliveries: Deliveries) -> Marks:
+    """Tell whose batch was read from a file that its process had not read just before."""
+    spans = profile.spans
+    read = spans[
+        np.isin(spans["kind"], (Kind.OPEN, Kind.READ, Kind.FUSED))
+        & (spans["detail"] != 0)
+        & ((spans["flags"] & Flag.IO) == 0)
+    ]
+    read = read[np.lexsort((read["start_ns"], read["thread"], read["process"]))]
+    same_lane = (read["process"][1:] == read["process"][:-1]) & (
+        read["thread"][1:] == read["thread"][:-1]
+    )
+    changed = same_lane & (read["detail"][1:] != read["detail"][:-1])
+    return np.isin(deliveries.batch, read["batch"][1:][changed]) & (deliveries.batch >= 0)
