@@ -13,6 +13,7 @@ from iobench.datasets.contract import (
     no_progress,
 )
 from iobench.datasets.extents import FileExtent, read_extents
+from iobench.datasets.files import user_files
 from iobench.datasets.grib import GribIndex, decode_message, index_grib, read_messages
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.processes import Advance, run_jobs, stopwatch
@@ -51,5 +52,6 @@ __all__ = [
     "stand_in_identity",
     "stand_in_root",
     "stopwatch",
+    "user_files",
     "write_planned_files",
 ]

@@ -180,10 +180,17 @@ def _variable(
     storage: Storage | None,
 ) -> NetcdfVariable:
     texts = {
-        key: str(attributes[key]) for key in ("units", "coordinates", "bounds") if key in attributes
+        key: _text(attributes[key])
+        for key in ("units", "coordinates", "bounds")
+        if key in attributes
     }
     packing = packing_of(dtype, attributes)
     return NetcdfVariable(name, dims, shape, packing, fill, storage, texts)
+
+
+def _text(value: Any) -> str:
+    # HDF5 attributes of fixed length come as bytes.
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _inspect_classic(path: Path) -> NetcdfFile:

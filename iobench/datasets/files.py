@@ -1,0 +1,159 @@
+"""Any GRIB or NetCDF files of the user's own as a dataset: one index of a dimension, one sample."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iobench.datasets.extents import open_for_reading
+from iobench.datasets.grib_samples import GribSamples
+from iobench.datasets.netcdf import CLASSIC_MAGIC, HDF5_MAGIC
+from iobench.datasets.netcdf_samples import NetcdfSamples
+from iobench.datasets.selection import Selection
+from iobench.errors import FileFormatError, MissingFileError, OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iobench.datasets.contract import (
+        Arrays,
+        Locator,
+        PublishedStep,
+        Raw,
+        SampleIndex,
+        Where,
+    )
+    from iobench.samples import Sample
+
+__all__ = ["UserFiles", "user_files"]
+
+FINGERPRINT_NBYTES = 65536
+
+
+class UserFiles:
+    """Files of the user's own as a dataset; made by `user_files`.
+
+    ``fused`` is known once ``samples`` has run.
+    """
+
+    title = ""
+    published: PublishedStep | None = None
+
+    def __init__(self, paths: Sequence[Path], selection: Selection) -> None:
+        self.name = paths[0].name if len(paths) == 1 else f"{len(paths)} files"
+        self.fused: tuple[str, ...] = ()
+        self._paths = tuple(paths)
+        self._selection = selection
+        self._source: GribSamples | NetcdfSamples = GribSamples(selection)
+
+    def files(self, locator: Locator) -> list[Path]:
+        """Return the files; raise MissingFileError listing all that are missing."""
+        missing = [str(path) for path in self._paths if not path.exists()]
+        if missing:
+            raise MissingFileError(f"no such file: {', '.join(missing)}; looked for it as given")
+        return list(self._paths)
+
+    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
+        """Return one sample per index along the sample dimension.
+
+        Raises
+        ------
+        OptionError
+            If the sample dimension or a variable does not exist, or none was chosen: lists what
+            there is.
+        FileFormatError
+            If a file is damaged, of another kind or schema than the first, or a message is
+            missing or there twice.
+        """
+        self._source = _source(files, self._selection)
+        index = self._source.samples(files, locator)
+        self.fused = self._source.fused
+        facts = {
+            "kind": self._source.kind,
+            "files": [_facts(path) for path in files],
+            **index.provenance,
+        }
+        return replace(index, provenance=facts)
+
+    def read(self, where: Where) -> Raw:
+        """Return the sample's bytes; nothing it does not need."""
+        raw: Raw = self._source.read(where)
+        return raw
+
+    def decode(self, raw: Raw) -> Arrays:
+        """Return the sample's arrays."""
+        return self._source.decode(raw)
+
+    def preprocess(self, arrays: Arrays) -> Sample:
+        """Return the arrays as they are."""
+        return arrays
+
+
+def user_files(
+    paths: Sequence[Path],
+    *,
+    sample_dim: str | None,
+    variables: Sequence[str] | None = None,
+    target_variables: Sequence[str] | None = None,
+) -> UserFiles:
+    """Make a dataset of GRIB files or of NetCDF files.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        Files of one kind, told by their first bytes.
+    sample_dim : str or None
+        Dimension along which one index is one sample. None leaves the choice open: ``samples``
+        then raises OptionError listing the dimensions there are.
+    variables : sequence of str, optional
+        Which to use; by default all numeric ones that have the sample dimension and are no
+        coordinates. One without the sample dimension is repeated in every sample.
+    target_variables : sequence of str, optional
+        Which a model is trained towards; they need not be named in ``variables`` again.
+
+    Raises
+    ------
+    OptionError
+        If there is no path.
+    """
+    if not paths:
+        raise OptionError("name at least one GRIB or NetCDF file")
+    targets = tuple(target_variables or ())
+    chosen = tuple(dict.fromkeys((*(variables or ()), *targets))) if variables else ()
+    return UserFiles(tuple(map(Path, paths)), Selection(sample_dim, chosen, targets))
+
+
+def _source(files: Sequence[Path], selection: Selection) -> GribSamples | NetcdfSamples:
+    kinds = {path: _kind(path) for path in files}
+    if len(set(kinds.values())) > 1:
+        spelled = ", ".join(f"{path} is {kind}" for path, kind in kinds.items())
+        raise FileFormatError(f"files of one kind are expected, but {spelled}; profile them apart")
+    if kinds[files[0]] == "GRIB":
+        return GribSamples(selection)
+    return NetcdfSamples(selection)
+
+
+def _kind(path: Path) -> str:
+    """Return the kind of a file by its first bytes."""
+    held = open_for_reading(path)
+    magic = os.pread(held.fd, 8, 0)
+    if magic[:4] == b"GRIB":
+        return "GRIB"
+    if magic == HDF5_MAGIC or magic[:4] in CLASSIC_MAGIC:
+        return "NetCDF"
+    found = f"it begins with {magic!r}" if magic else "it is empty"
+    raise FileFormatError(f"{path}: is neither GRIB nor NetCDF: {found}")
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    """Return name, size and a fingerprint of a file's beginning and end."""
+    held = open_for_reading(path)
+    size = os.fstat(held.fd).st_size
+    ends = os.pread(held.fd, FINGERPRINT_NBYTES, 0) + os.pread(
+        held.fd, FINGERPRINT_NBYTES, max(size - FINGERPRINT_NBYTES, 0)
+    )
+    fingerprint = hashlib.blake2b(ends, digest_size=16).hexdigest()
+    return {"name": path.name, "nbytes": size, "fingerprint": fingerprint}

@@ -1,0 +1,217 @@
+"""Samples of users' own NetCDF files: one index along a dimension, file after file."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets.contract import SampleIndex
+from iobench.datasets.extents import read_extents
+from iobench.datasets.netcdf import (
+    decode_slab,
+    inspect_netcdf,
+    read_through_library,
+    where_slab,
+)
+from iobench.datasets.netcdf_storage import Slab, slab_extents
+from iobench.datasets.selection import Selection, check_sample_dim
+from iobench.errors import FileFormatError, OptionError
+from iobench.samples import SampleSpec, Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from iobench.datasets.contract import Arrays, Locator, Raw
+    from iobench.datasets.netcdf import NetcdfFile, NetcdfVariable
+    from iobench.datasets.packing import Packing
+
+__all__ = ["NetcdfSamples"]
+
+
+class _RawSample(list[memoryview]):
+    """A sample's bytes, with which slab of which variable each run of them is."""
+
+    def __init__(
+        self, parts: list[tuple[str, Slab, Packing, int]], content: list[memoryview]
+    ) -> None:
+        super().__init__(content)
+        self.parts = parts
+
+
+class NetcdfSamples:
+    """Reads and decodes samples of NetCDF files, dtypes as xarray decodes them.
+
+    Samples are counted file after file. Files are put in the order of their coordinate along the
+    sample dimension where that orders them (no overlap, one unit); else, as with forecasts that
+    all have the same lead times, they stay in the order given.
+    """
+
+    kind = "NetCDF"
+
+    def __init__(self, selection: Selection) -> None:
+        self.selection = selection
+        self.fused: tuple[str, ...] = ()
+        self._dim = ""
+        self._names: tuple[str, ...] = ()
+        self._files: tuple[NetcdfFile, ...] = ()
+
+    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
+        """Return the samples; files whose schemas differ are an error."""
+        inspected = []
+        for number, path in enumerate(files):
+            inspected.append(inspect_netcdf(path))
+            locator.progress(number + 1, len(files))
+        first = inspected[0]
+        self._dim = check_sample_dim(self.selection.sample_dim, dict(first.dims), files)
+        self._names, skipped = self._choose(first)
+        for file in inspected:
+            _check_same_schema(first, file, self._names, self._dim)
+        coordinates = [_coordinate(file, self._dim) for file in inspected]
+        order = _order(inspected, coordinates, self._dim)
+        self._files = tuple(inspected[number] for number in order)
+        if any(file.variables[name].storage is None for file in inspected for name in self._names):
+            self.fused = ("read", "decode")
+        where = [(n, i) for n, f in enumerate(self._files) for i in range(f.dims[self._dim])]
+        return SampleIndex(
+            spec=SampleSpec(tuple(self._variable(first.variables[name]) for name in self._names)),
+            where=where,
+            coordinate=[
+                f"{self._files[n].path.name} {self._dim}={coordinates[order[n]][i]:g}"
+                for n, i in where
+            ],
+            provenance={"sample_dim": self._dim, "skipped": skipped},
+        )
+
+    def _choose(self, file: NetcdfFile) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Return the variables of a sample, and for all others why they are left out."""
+        self.selection.check_names(list(file.variables))
+        skipped = dict(file.skipped)
+        helpers = _helpers(file)
+        chosen = []
+        for name, variable in file.variables.items():
+            if self.selection.variables:
+                reason = "" if self.selection.asks_for(name) else "not asked for"
+            elif self.selection.asks_for(name):
+                reason = ""
+            elif name in helpers:
+                reason = "a coordinate"
+            else:
+                lacks = f"lacks the dimension {self._dim}"
+                reason = "" if self._dim in variable.dims else lacks
+            if reason:
+                skipped[name] = reason
+            else:
+                chosen.append(name)
+        if not chosen:
+            raise OptionError(
+                f"--sample-dim {self._dim}: no variable of {file.path} has it; the file has "
+                + ", ".join(f"{v.name} ({', '.join(v.dims)})" for v in file.variables.values())
+            )
+        return tuple(chosen), skipped
+
+    def _variable(self, variable: NetcdfVariable) -> Variable:
+        kept = [
+            (d, n) for d, n in zip(variable.dims, variable.shape, strict=True) if d != self._dim
+        ]
+        return Variable(
+            name=variable.name,
+            shape=tuple(length for _, length in kept),
+            dtype=variable.packing.dtype,
+            dims=tuple(dim for dim, _ in kept),
+            units=variable.attributes.get("units", ""),
+            role=self.selection.role(variable.name),
+        )
+
+    def read(self, where: tuple[int, int]) -> Any:
+        """Return the sample's bytes; the arrays themselves where the library must read them."""
+        number, index = where
+        file = self._files[number]
+        if self.fused:
+            return {name: self._through_library(file, name, index) for name in self._names}
+        parts, extents = [], []
+        for name in self._names:
+            variable = file.variables[name]
+            slab = where_slab(file, variable, dim=self._dim, index=index)
+            found = slab_extents(slab)
+            parts.append((name, slab, variable.packing, len(found)))
+            extents += found
+        return _RawSample(parts, read_extents(extents))
+
+    def _through_library(self, file: NetcdfFile, name: str, index: int) -> NDArray[Any]:
+        return read_through_library(file, file.variables[name], dim=self._dim, index=index)
+
+    def decode(self, raw: Raw) -> Arrays:
+        """Return the arrays of the sample's bytes."""
+        if not isinstance(raw, _RawSample):
+            raise TypeError("decode takes what read returned")
+        arrays, start = {}, 0
+        for name, slab, packing, n_buffers in raw.parts:
+            arrays[name] = decode_slab(slab, packing, raw[start : start + n_buffers])
+            start += n_buffers
+        return arrays
+
+
+def _helpers(file: NetcdfFile) -> set[str]:
+    """Return the names of variables that only describe others."""
+    names = {name for name in file.variables if name in file.dims}
+    for variable in file.variables.values():
+        for key in ("coordinates", "bounds"):
+            names.update(variable.attributes.get(key, "").split())
+    return names
+
+
+def _check_same_schema(
+    first: NetcdfFile, file: NetcdfFile, names: Sequence[str], sample_dim: str
+) -> None:
+    def schema(of: NetcdfFile, name: str) -> str:
+        if name not in of.variables:
+            return "missing"
+        variable = of.variables[name]
+        lengths = zip(variable.dims, variable.shape, strict=True)
+        shape = ", ".join(dim if dim == sample_dim else f"{dim} {n}" for dim, n in lengths)
+        return f"{variable.packing.dtype} ({shape})"
+
+    if sample_dim not in file.dims:
+        raise FileFormatError(f"{file.path}: lacks the dimension {sample_dim} of {first.path}")
+    for name in names:
+        expected, found = schema(first, name), schema(file, name)
+        if expected != found:
+            raise FileFormatError(
+                f"{file.path}: variable {name!r} is {found}, expected {expected} as in {first.path}"
+            )
+
+
+def _coordinate(file: NetcdfFile, dim: str) -> NDArray[Any]:
+    """Return the coordinate along ``dim``, or the indices where it has none."""
+    length = file.dims[dim]
+    variable = file.variables.get(dim)
+    if variable is None or variable.dims != (dim,):
+        return np.arange(length)
+    if variable.storage is None:
+        through = [read_through_library(file, variable, dim=dim, index=i) for i in range(length)]
+        return np.array(through)
+    slab = where_slab(file, variable, dim=None, index=-1)
+    return decode_slab(slab, variable.packing, read_extents(slab_extents(slab)))
+
+
+def _order(files: Sequence[NetcdfFile], coordinates: Sequence[NDArray[Any]], dim: str) -> list[int]:
+    """Return the order of the files: by coordinate where it orders them, else as given."""
+    given = list(range(len(files)))
+    units = {_units(file.variables, dim) for file in files}
+    if None in units or len(units) > 1 or any(len(values) == 0 for values in coordinates):
+        return given
+    ordered = sorted(given, key=lambda number: float(coordinates[number].min()))
+    apart = all(
+        coordinates[before].max() < coordinates[after].min()
+        for before, after in itertools.pairwise(ordered)
+    )
+    return ordered if apart else given
+
+
+def _units(variables: Mapping[str, NetcdfVariable], dim: str) -> str | None:
+    return variables[dim].attributes.get("units", "") if dim in variables else None
