@@ -204,7 +204,7 @@ def _evidence(exposure: Exposure) -> tuple[Evidence, ...]:
 
 def _advice(exposure: Exposure, config: Mapping[str, Any], computes: bool) -> tuple[Advice, ...]:
     window = exposure.steady or exposure.whole
-    command = [str(word) for word in config.get("command") or ()]
+    command = _words(config.get("command"))
     measured = command[:2] == ["iobench", "profile"]
     waits = (window.wait_fraction or 0.0) >= PARTLY_FRACTION
     found = []
@@ -218,9 +218,9 @@ def _advice(exposure: Exposure, config: Mapping[str, Any], computes: bool) -> tu
         found.append(
             Advice(_with(command, "--batches", "200"), "a longer run has a steady state to judge")
         )
-    if config.get("stand_in"):
-        hint = config.get("files_hint") or "FILE... --sample-dim DIM"
-        found.append(Advice(f"iobench profile {hint}", "the same on your own files"))
+    if measured and config.get("stand_in"):
+        own = _with(command, "--data-dir", "DIR", without={"--tiny": 0, "--scale": 1})
+        found.append(Advice(own, "the same on your own files, in DIR"))
     return tuple(found)
 
 
@@ -230,10 +230,11 @@ def _against_waiting(
     """Return what shortens the wait: finished samples, or more loading processes."""
     found = []
     work = [row for row in window.stages if row.kind in WORKER_KINDS and row.exposed_ns]
+    stored = "numpy" if config.get("framework") == "torch" else "tfrecord"
     tried = " ".join(command)
-    if config.get("format") == "source" and work and "tfrecord" not in tried:
-        reason = f"stored samples are finished: they need less than {_spoken(work[0])} does now"
-        found.append(Advice(_with(command, "--format", "tfrecord"), reason))
+    if config.get("format") == "source" and work and stored not in tried:
+        reason = "the same samples, finished beforehand and stored"
+        found.append(Advice(_with(command, "--format", stored), reason))
     if work:
         workers = str(max(1, 2 * exposure.workers))
         reason = "more loading processes hide more, as long as there are cores for them"
@@ -241,9 +242,21 @@ def _against_waiting(
     return found
 
 
-def _with(command: list[str], option: str, value: str) -> str:
-    """Return a command line with one option set, to be run again beside the first."""
-    dropped = {option: 1, "--out": 1, "--json": 0}
+def _words(command: object) -> list[str]:
+    """Return the words of the command that was run; none if it is not told."""
+    if isinstance(command, str):
+        return shlex.split(command)
+    return [str(word) for word in command] if isinstance(command, list | tuple) else []
+
+
+def _with(
+    command: list[str], option: str, value: str, *, without: Mapping[str, int] | None = None
+) -> str:
+    """Return a command line with one option set, to be run again beside the first.
+
+    ``without`` names more options to leave out, each with how many values it takes.
+    """
+    dropped = {option: 1, "--out": 1, "--json": 0, **(without or {})}
     if option == "--batches":
         dropped |= {"--duration": 1, "--epochs": 1}
     kept, skip = [], 0
