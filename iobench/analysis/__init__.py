@@ -1,6 +1,6 @@
 """Profiles to figures: pure functions of recorded spans, numpy and the standard library only."""
 
-from iobench.analysis.diagnosis import Advice, Diagnosis, Evidence, diagnose
+from iobench.analysis.diagnosis import Diagnosis, Verdict, diagnose
 from iobench.analysis.figures import (
     Coincidence,
     ComputeStage,
@@ -15,15 +15,14 @@ from iobench.analysis.waits import wait_statistics
 from iobench.analysis.windows import exposure
 
 __all__ = [
-    "Advice",
     "Coincidence",
     "ComputeStage",
     "Diagnosis",
-    "Evidence",
     "Exposure",
     "LongWaits",
     "Phase",
     "StageExposure",
+    "Verdict",
     "WaitStatistics",
     "Window",
     "diagnose",

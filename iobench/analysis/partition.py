@@ -185,4 +185,5 @@ def overlap_ns(
     start_ns: Integers, end_ns: Integers, low_ns: Integers | int, high_ns: Integers | int
 ) -> Integers:
     """Return how much of each stretch lies inside ``[low_ns, high_ns)``; never negative."""
-    return np.maximum(np.minimum(end_ns, high_ns) - np.maximum(start_ns, low_ns), 0)
+    inside: Integers = np.minimum(end_ns, high_ns) - np.maximum(start_ns, low_ns)
+    return np.maximum(inside, 0)
