@@ -6,6 +6,7 @@ batch at a 21 ms step, against none with slots.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -58,6 +59,12 @@ class _Worker:
     def submit(self, task: Task) -> None:
         self.outstanding[task.batch] = task
         self.tasks.send_bytes(pickle.dumps(task))
+
+    def end(self) -> None:
+        """Tell the process to end. Closing the pipe alone would not: a fork holds its own end."""
+        with contextlib.suppress(OSError):
+            self.tasks.send_bytes(pickle.dumps(None))
+        self.tasks.close()
 
     @property
     def name(self) -> str:
@@ -301,10 +308,9 @@ class WorkerLoader:
         if self._closed:
             return
         self._closed = True
-        # All before the first is joined: a forked worker keeps the task pipes of those before it
-        # open. One in the middle of a batch has nobody left to make it for.
+        # One in the middle of a batch has nobody left to make it for.
         for worker in self._pool:
-            worker.tasks.close()
+            worker.end()
             if worker.outstanding:
                 worker.process.terminate()
         for worker in self._pool:
