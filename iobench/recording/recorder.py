@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Self
 from iobench.recording import span_file as layout
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.kinds import Kind
-from iobench.recording.span_writer import Identity, SpanWriter
+from iobench.recording.span_writer import SpanWriter
 
 if TYPE_CHECKING:
     import mmap
@@ -37,6 +37,7 @@ NOWHERE: Final = layout.POSITION.pack(-1, -1, -1)
 _pack_into: Final = layout.SPAN.pack_into
 _pack_prepared_into: Final = layout.PREPARED_SPAN.pack_into
 _open_recorders: Final[set[Recorder]] = set()
+_recorders: Final[weakref.WeakSet[Recorder]] = weakref.WeakSet()
 _active: Recorder | None = None
 
 
@@ -119,6 +120,7 @@ class Recorder:
     """
 
     __slots__ = (
+        "__weakref__",
         "_closed",
         "_descriptions",
         "_kind_descriptions",
@@ -165,6 +167,7 @@ class Recorder:
         self._forget_file()
         self._open()
         _open_recorders.add(self)
+        _recorders.add(self)
 
     def _forget_file(self) -> None:
         self._local = threading.local()
@@ -204,8 +207,8 @@ class Recorder:
             except FileExistsError:
                 continue
 
-    def _identity(self) -> Identity:
-        return Identity(
+    def _identity(self) -> layout.Identity:
+        return layout.Identity(
             pid=os.getpid(),
             ppid=os.getppid(),
             rank=self.rank,
@@ -230,7 +233,7 @@ class Recorder:
     def _lose(self) -> None:
         with self._lock:
             self._lost += 1
-            if self._writer is not None and not self._closed:
+            if self._writer is not None:
                 self._writer.write_lost(self._lost)
 
     def close(self) -> None:
@@ -240,9 +243,13 @@ class Recorder:
                 return
             self._closed = True
             _open_recorders.discard(self)
-            if self._writer is None:
+            writer, self._writer = self._writer, None
+            if writer is None:
                 return
-            self._writer.close(self.clock.now_ns(), self.clock.wall_ns())
+            try:
+                writer.close(self.clock.now_ns(), self.clock.wall_ns())
+            except OSError as error:
+                self._fail(error)
 
     def __enter__(self) -> Self:
         return self
@@ -343,12 +350,18 @@ class Recorder:
     # -- spans ----------------------------------------------------------------------------
 
     def position(self, batch: int, epoch: int = -1, sample: int = -1) -> None:
-        """Say what the calling thread works on: its spans carry it until the next call."""
+        """Say what the calling thread works on: its spans carry it until the next call.
+
+        -1 is unknown, and so is a position too large for a record.
+        """
         try:
             lane: _Lane = self._local.lane
         except AttributeError:
             lane = self._open_lane()
-        lane.position = layout.POSITION.pack(sample, batch, epoch)
+        try:
+            lane.position = layout.POSITION.pack(sample, batch, epoch)
+        except struct.error:
+            lane.position = NOWHERE
 
     def emit(
         self,
@@ -399,7 +412,7 @@ class Recorder:
                 pieces if pieces < 65536 else PIECES_LIMIT,
                 (offset + lane.bias) >> 6,
             )
-        except (ValueError, struct.error) as error:
+        except (TypeError, ValueError, struct.error) as error:
             self._refuse(lane, offset, error)
 
     def _refuse(self, lane: _Lane, offset: int, error: Exception) -> None:
@@ -496,7 +509,7 @@ class Span:
                 self._described,
                 (offset + lane.bias) >> 6,
             )
-        except (ValueError, struct.error) as failure:
+        except (TypeError, ValueError, struct.error) as failure:
             lane.recorder._refuse(lane, offset, failure)
 
 
@@ -543,7 +556,7 @@ class FullSpan(Span):
                 self._described,
                 (offset + lane.bias) >> 6,
             )
-        except (ValueError, struct.error) as failure:
+        except (TypeError, ValueError, struct.error) as failure:
             lane.recorder._refuse(lane, offset, failure)
 
 
@@ -598,7 +611,7 @@ def _close_all() -> None:
 
 
 def _after_fork_in_child() -> None:
-    for recorder in _open_recorders:
+    for recorder in _recorders:
         recorder._after_fork_in_child()
 
 

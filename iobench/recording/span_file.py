@@ -14,12 +14,13 @@ off by SIGKILL has 0 there. A chunk whose head is all zeros is reserved and not 
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final
 
 import numpy as np
 
-__all__ = ["SPAN_DTYPE", "Flag"]
+__all__ = ["SPAN_DTYPE", "Flag", "Identity"]
 
 
 class Flag(IntFlag):
@@ -97,3 +98,46 @@ def clipped_text(text: str, limit: int) -> bytes:
     """Return the text as UTF-8 of at most ``limit`` bytes, never cutting a character in two."""
     encoded = text.encode("utf-8", "backslashreplace")
     return encoded[:limit].decode("utf-8", "ignore").encode("utf-8")
+
+
+def plain_text(field: bytes) -> str:
+    """Return the text of a field padded with zeros."""
+    return field.rstrip(b"\0").decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who writes a span file, and the (monotonic, wall) time at which it began."""
+
+    pid: int
+    ppid: int
+    rank: int
+    worker: int
+    role: str
+    host: str
+    boot_id: str
+    monotonic_ns: int
+    wall_ns: int
+
+    def packed(self) -> bytes:
+        """Return the first part of the header; texts that are too long are cut."""
+        return IDENTITY.pack(
+            MAGIC,
+            VERSION,
+            self.pid,
+            self.ppid,
+            self.rank,
+            self.worker,
+            self.monotonic_ns,
+            self.wall_ns,
+            clipped_text(self.role, 32),
+            clipped_text(self.host, 256),
+            clipped_text(self.boot_id, 64),
+        )
+
+    @classmethod
+    def unpacked(cls, header: bytes) -> Identity:
+        """Return what :meth:`packed` wrote."""
+        _, _, pid, ppid, rank, worker, now_ns, wall_ns, *texts = IDENTITY.unpack_from(header)
+        role, host, boot_id = (plain_text(text) for text in texts)
+        return cls(pid, ppid, rank, worker, role, host, boot_id, now_ns, wall_ns)

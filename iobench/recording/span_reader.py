@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Anchor", "SpanFile", "read_span_file"]
+__all__ = ["Anchor", "Head", "SpanFile", "read_head", "read_span_file"]
 
 KNOWN_KINDS: Final = np.array([kind.value for kind in Kind], "u1")
 UNKNOWN_TEXT: Final = "unknown"
@@ -30,6 +30,16 @@ class Anchor:
 
     monotonic_ns: int
     wall_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The header of a span file; ``end`` is None unless its process closed it."""
+
+    identity: layout.Identity
+    lost: int
+    reserved_nbytes: int
+    end: Anchor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,34 +122,28 @@ def read_span_file(path: Path) -> SpanFile:
     try:
         raw = np.fromfile(path, np.uint8)
     except OSError as error:
-        raise ProfileError(
-            f"{path}: cannot be read ({error.strerror or error}); a span file was expected"
-        ) from error
-    identity = _identity(path, raw)
-    header = raw[: layout.HEADER_NBYTES].tobytes()
-    (lost,) = layout.LOST.unpack_from(header, layout.LOST_OFFSET)
-    (reserved,) = layout.RESERVED.unpack_from(header, layout.RESERVED_OFFSET)
-    end_monotonic_ns, end_wall_ns, closed = layout.END.unpack_from(header, layout.END_OFFSET)
+        raise _unreadable(path, error) from error
+    head = _head(path, raw[: layout.HEADER_NBYTES].tobytes())
+    identity = head.identity
     contents = _contents(raw)
     spans, threads = _joined(contents)
     _name_missing_strings(spans, contents)
     lanes = sorted(contents.lanes)
-    _, _, pid, ppid, rank, worker, monotonic_ns, wall_ns, role, host, boot = identity
     return SpanFile(
         path=path,
-        pid=pid,
-        ppid=ppid,
-        rank=rank,
-        worker=worker,
-        role=_text(role),
-        host=_text(host),
-        boot_id=_text(boot),
-        start=Anchor(monotonic_ns, wall_ns),
-        end=Anchor(end_monotonic_ns, end_wall_ns) if closed == 1 else None,
-        closed=closed == 1,
-        lost=lost,
+        pid=identity.pid,
+        ppid=identity.ppid,
+        rank=identity.rank,
+        worker=identity.worker,
+        role=identity.role,
+        host=identity.host,
+        boot_id=identity.boot_id,
+        start=Anchor(identity.monotonic_ns, identity.wall_ns),
+        end=head.end,
+        closed=head.end is not None,
+        lost=head.lost,
         damaged=contents.damaged,
-        missing_nbytes=max(0, reserved - len(raw)),
+        missing_nbytes=max(0, head.reserved_nbytes - len(raw)),
         spans=spans,
         threads=threads,
         thread_names=tuple(contents.threads[lane][1] for lane in lanes),
@@ -148,27 +152,43 @@ def read_span_file(path: Path) -> SpanFile:
     )
 
 
-def _text(field: bytes) -> str:
-    return field.rstrip(b"\0").decode("utf-8", "replace")
+def read_head(path: Path) -> Head:
+    """Read only who wrote a span file and whether it is closed; raises as ``read_span_file``."""
+    try:
+        with path.open("rb") as file:
+            return _head(path, file.read(layout.HEADER_NBYTES))
+    except OSError as error:
+        raise _unreadable(path, error) from error
 
 
-def _identity(path: Path, raw: NDArray[np.uint8]) -> tuple[Any, ...]:
-    header = raw[: layout.HEADER_NBYTES].tobytes()
+def _unreadable(path: Path, error: OSError) -> ProfileError:
+    return ProfileError(
+        f"{path}: cannot be read ({error.strerror or error}); a span file was expected"
+    )
+
+
+def _head(path: Path, header: bytes) -> Head:
     if not header.startswith(layout.MAGIC):
         what = "is empty" if not header else "is no span file"
         raise ProfileError(f"{path}: {what}; remove it, or measure again")
     if len(header) < layout.HEADER_NBYTES:
         raise ProfileError(f"{path}: cut short within its header; remove it, or measure again")
-    identity = layout.IDENTITY.unpack_from(header)
-    if identity[1] != layout.VERSION:
+    version = layout.IDENTITY.unpack_from(header)[1]
+    if version != layout.VERSION:
         raise ProfileError(
-            f"{path}: span file version {identity[1]}, this iobench reads {layout.VERSION}; "
+            f"{path}: span file version {version}, this iobench reads {layout.VERSION}; "
             "use the iobench that wrote it"
         )
     (crc,) = layout.IDENTITY_CRC.unpack_from(header, layout.IDENTITY_CRC_OFFSET)
     if crc != zlib.crc32(header[: layout.IDENTITY.size]):
         raise ProfileError(f"{path}: its header is damaged; remove it, or measure again")
-    return identity
+    monotonic_ns, wall_ns, closed = layout.END.unpack_from(header, layout.END_OFFSET)
+    return Head(
+        identity=layout.Identity.unpacked(header),
+        lost=layout.LOST.unpack_from(header, layout.LOST_OFFSET)[0],
+        reserved_nbytes=layout.RESERVED.unpack_from(header, layout.RESERVED_OFFSET)[0],
+        end=Anchor(monotonic_ns, wall_ns) if closed == 1 else None,
+    )
 
 
 def _contents(raw: NDArray[np.uint8]) -> _Contents:
@@ -192,7 +212,9 @@ def _read_chunk(chunk: NDArray[np.uint8], contents: _Contents) -> None:
         layout.CHUNK_HEAD.unpack_from(head) if sound else (0, 0, 0, 0, 0, b"")
     )
     if magic == layout.CHUNK_MAGIC and content == layout.SPANS:
-        contents.threads.setdefault(lane, (thread_id, _text(name)))
+        contents.threads.setdefault(
+            lane, (thread_id, layout.plain_text(name))
+        )
         contents.lanes[lane].append((sequence, _sound_spans(body, sequence, contents)))
     elif magic == layout.CHUNK_MAGIC and content == layout.STRINGS:
         _read_strings(body.tobytes(), contents)

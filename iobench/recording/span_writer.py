@@ -7,7 +7,6 @@ import mmap
 import os
 import weakref
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from iobench.recording import span_file as layout
@@ -15,26 +14,11 @@ from iobench.recording import span_file as layout
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Identity", "SpanWriter"]
+__all__ = ["SpanWriter"]
 
 STEP_NBYTES: Final = 16 * layout.CHUNK_NBYTES
 # What a file system without fallocate answers; glibc writes the zeros itself, others do not.
 CANNOT_RESERVE: Final = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS})
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who writes a span file, and the (monotonic, wall) time at which it began."""
-
-    pid: int
-    ppid: int
-    rank: int
-    worker: int
-    role: str
-    host: str
-    boot_id: str
-    monotonic_ns: int
-    wall_ns: int
 
 
 def reserve(descriptor: int, start: int, nbytes: int) -> None:
@@ -84,7 +68,7 @@ class SpanWriter:
         "used",
     )
 
-    def __init__(self, path: Path, identity: Identity) -> None:
+    def __init__(self, path: Path, identity: layout.Identity) -> None:
         self.path = path
         self.used = layout.HEADER_NBYTES
         self._reserved = layout.HEADER_NBYTES
@@ -105,22 +89,11 @@ class SpanWriter:
             raise
         self._write_identity(identity)
 
-    def _write_identity(self, identity: Identity) -> None:
-        packed = layout.IDENTITY.pack(
-            layout.MAGIC,
-            layout.VERSION,
-            identity.pid,
-            identity.ppid,
-            identity.rank,
-            identity.worker,
-            identity.monotonic_ns,
-            identity.wall_ns,
-            layout.clipped_text(identity.role, 32),
-            layout.clipped_text(identity.host, 256),
-            layout.clipped_text(identity.boot_id, 64),
-        )
+    def _write_identity(self, identity: layout.Identity) -> None:
+        packed = identity.packed()
         self._header[: len(packed)] = packed
         layout.RESERVED.pack_into(self._header, layout.RESERVED_OFFSET, self._reserved)
+        # Last, as it makes the header valid.
         layout.IDENTITY_CRC.pack_into(self._header, layout.IDENTITY_CRC_OFFSET, zlib.crc32(packed))
 
     def _grow(self) -> tuple[mmap.mmap, int]:
@@ -180,16 +153,24 @@ class SpanWriter:
         """Unmap, cut the file to what is used, and mark it closed.
 
         The mappings go first: a late write into space cut off would be SIGBUS; into a closed
-        mapping it is a ValueError, which the recorder counts.
+        mapping it is a TypeError or ValueError, which the recorder counts.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be cut; its spans are whole all the same.
         """
         for mapping in list(self._maps):
             mapping.close()
         self._step = self._strings = None
-        os.ftruncate(self._descriptor, self.used)
-        layout.RESERVED.pack_into(self._header, layout.RESERVED_OFFSET, self.used)
-        layout.END.pack_into(self._header, layout.END_OFFSET, monotonic_ns, wall_ns, 1)
         self._header.close()
-        os.close(self._descriptor)
+        try:
+            os.ftruncate(self._descriptor, self.used)
+            os.lseek(self._descriptor, layout.RESERVED_OFFSET, os.SEEK_SET)
+            end = layout.END.pack(monotonic_ns, wall_ns, 1)
+            os.write(self._descriptor, layout.RESERVED.pack(self.used) + end)
+        finally:
+            os.close(self._descriptor)
 
     def abandon(self) -> None:
         """Let go of a file that belongs to the parent process, without changing it."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.errors import ProfileError, StorageError
 from iobench.recording.recorder import boot_id, host_name
-from iobench.recording.span_reader import read_span_file
+from iobench.recording.span_reader import read_head
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,17 +139,18 @@ def _bring(source: Path, target: Path) -> None:
 def _has_ended(path: Path) -> bool:
     """Return whether nobody writes to a span file any more; False where that is not certain."""
     try:
-        spans = read_span_file(path)
+        head = read_head(path)
     except ProfileError:
         return False
-    if spans.closed:
+    if head.end is not None:
         return True
-    if spans.host != host_name():
+    identity = head.identity
+    if identity.host != host_name():
         return False
-    if spans.boot_id != boot_id():
-        return bool(spans.boot_id)
+    if identity.boot_id != boot_id():
+        return bool(identity.boot_id)
     try:
-        os.kill(spans.pid, 0)
+        os.kill(identity.pid, 0)
     except ProcessLookupError:
         return os.name == "posix"
     except OSError:

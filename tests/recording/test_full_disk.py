@@ -1,0 +1,96 @@
+import errno
+import os
+import sys
+
+import pytest
+
+from iobench.recording import Kind, Recorder, read_span_file
+from iobench.recording import span_file as layout
+
+STEP_SPANS = 16 * layout.SPANS_PER_CHUNK
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    """A disk with ``disk[0]`` bytes left, as ``posix_fallocate`` sees it."""
+    left = [1 << 40]
+    allocate = getattr(os, "posix_fallocate", os.truncate)
+
+    def limited(descriptor, start, nbytes):
+        if nbytes > left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        left[0] -= nbytes
+        allocate(descriptor, start, nbytes)
+
+    monkeypatch.setattr(os, "posix_fallocate", limited, raising=False)
+    return left
+
+
+def test_the_loop_goes_on_when_the_disk_fills(tmp_path, disk, caplog):
+    disk[0] = 3 << 20
+    with Recorder(tmp_path, role="consumer") as recorder:
+        steps = []
+        for step in range(3 * STEP_SPANS):
+            with recorder.span(Kind.READ):
+                steps.append(step)
+    file = read_span_file(recorder.path)
+    assert len(steps) == 3 * STEP_SPANS
+    assert len(file.spans) == 2 * STEP_SPANS
+    assert len(file.spans) + file.lost == len(steps)
+    assert (file.damaged, file.missing_nbytes, file.closed) == (0, 0, True)
+    assert "No space left" in recorder.failure
+    assert len(caplog.records) == 1
+
+
+def test_losses_are_in_the_file_before_it_is_closed(tmp_path, disk):
+    disk[0] = 4096
+    with Recorder(tmp_path, role="consumer") as recorder:
+        recorder.emit(Kind.READ, 1, 2)
+        recorder.emit(Kind.READ, 1, 2)
+        assert read_span_file(recorder.path).lost == 2
+
+
+def test_no_space_even_for_the_header_leaves_no_file(tmp_path, disk):
+    disk[0] = 0
+    with Recorder(tmp_path, role="consumer") as recorder:
+        recorder.emit(Kind.READ, 1, 2)
+    assert recorder.lost == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_text_without_space_is_said_to_be_unknown(tmp_path, disk):
+    with Recorder(tmp_path, role="consumer") as recorder:
+        for _ in range(15 * layout.SPANS_PER_CHUNK + 1):
+            recorder.emit(Kind.READ, 1, 2)
+        disk[0] = 0
+        label = recorder.string("too late")
+        recorder.emit(Kind.READ, 1, 2, label=label)
+    file = read_span_file(recorder.path)
+    assert file.strings[label] == "unknown"
+    assert (file.damaged, file.lost) == (1, 0)
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL])
+def test_without_fallocate_zeros_are_written(tmp_path, monkeypatch, code):
+    def refuse(descriptor, start, nbytes):
+        raise OSError(code, "no")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse, raising=False)
+    with Recorder(tmp_path, role="consumer") as recorder:
+        recorder.emit(Kind.READ, 1, 2)
+        assert recorder.path.stat().st_blocks * 512 >= 1 << 20
+    assert len(read_span_file(recorder.path).spans) == 1
+
+
+def test_systems_that_have_no_fallocate_record_as_well(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    with Recorder(tmp_path, role="consumer") as recorder:
+        recorder.emit(Kind.READ, 1, 2)
+    assert len(read_span_file(recorder.path).spans) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="st_blocks of a fallocated file")
+def test_space_is_reserved_before_it_is_written(tmp_path):
+    with Recorder(tmp_path, role="consumer") as recorder:
+        recorder.emit(Kind.READ, 1, 2)
+        assert recorder.path.stat().st_blocks * 512 >= 1 << 20

@@ -1,0 +1,149 @@
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from iobench.recording import Kind, Recorder, activate, read_span_file, stage
+
+pytestmark = [
+    pytest.mark.timeout(60),
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system"),
+    # Forking with threads alive is what these tests are about.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning"),
+]
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from iobench.recording import Kind, Recorder, activate, stage
+recorder = Recorder(Path(sys.argv[1]), role="worker", worker=1)
+activate(recorder)
+for index in range(1200):
+    recorder.position(index)
+    with stage("augment"):
+        pass
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def in_child(work):
+    """Run ``work`` in a forked child that leaves as torch's workers do; return its pid."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    return pid
+
+
+def test_a_killed_process_leaves_its_spans_and_their_names(tmp_path):
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    (path,) = tmp_path.iterdir()
+    file = read_span_file(path)
+    assert file.spans["batch"].tolist() == list(range(1200))
+    assert {file.strings[label] for label in file.spans["label"].tolist()} == {"augment"}
+    assert (file.closed, file.end, file.damaged, file.missing_nbytes) == (False, None, 0, 0)
+
+
+def test_a_normal_exit_closes_the_file(tmp_path):
+    script = KILLED.replace("os.kill(os.getpid(), signal.SIGKILL)", "")
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
+    (path,) = tmp_path.iterdir()
+    assert read_span_file(path).closed
+
+
+def test_a_fork_writes_to_a_file_of_its_own(tmp_path):
+    with Recorder(tmp_path, role="consumer") as recorder, activate(recorder):
+        label = recorder.string("before the fork")
+
+        def work():
+            with stage("after the fork"):
+                pass
+            recorder.emit(Kind.READ, 1, 2, label=label)
+
+        with stage("parent"):
+            pid = in_child(work)
+    parent = read_span_file(recorder.path)
+    (path,) = set(tmp_path.iterdir()) - {recorder.path}
+    child = read_span_file(path)
+    assert [parent.strings[span] for span in parent.spans["label"].tolist()] == ["parent"]
+    assert [child.strings[span] for span in child.spans["label"].tolist()] == [
+        "after the fork",
+        "before the fork",
+    ]
+    assert (child.pid, child.ppid, child.role, child.worker) == (pid, os.getpid(), "child", -1)
+
+
+def test_a_span_begun_before_the_fork_stays_out_of_the_parents_file(tmp_path):
+    with Recorder(tmp_path, role="consumer") as recorder:
+        recorder.emit(Kind.READ, 1, 2)
+        span = recorder.span(Kind.DECODE)
+        span.__enter__()
+        in_child(lambda: span.__exit__(None, None, None))
+    assert read_span_file(recorder.path).spans["kind"].tolist() == [Kind.READ]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_fork_that_records_nothing_makes_no_file(tmp_path):
+    with Recorder(tmp_path, role="consumer"):
+        in_child(lambda: None)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_fork_while_a_thread_holds_the_lock_does_not_hang(tmp_path):
+    held, release = threading.Event(), threading.Event()
+    with Recorder(tmp_path, role="consumer") as recorder:
+
+        def hold():
+            with recorder._lock:
+                held.set()
+                release.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        in_child(lambda: recorder.emit(Kind.READ, 1, 2))
+        release.set()
+        thread.join()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_child_may_name_itself(tmp_path):
+    with Recorder(tmp_path, role="consumer") as inherited, activate(inherited):
+
+        def work():
+            activate(Recorder(tmp_path, role="worker", worker=5))
+            with stage("read"):
+                pass
+
+        in_child(work)
+    (path,) = set(tmp_path.iterdir()) - {inherited.path}
+    assert (read_span_file(path).role, read_span_file(path).worker) == ("worker", 5)
+
+
+def record_as_worker(directory, worker):
+    recorder = Recorder(directory, role="worker", worker=worker)
+    with recorder.span(Kind.READ):
+        pass
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_worker_processes_leave_whole_files(tmp_path, method):
+    context = multiprocessing.get_context(method)
+    workers = [context.Process(target=record_as_worker, args=(tmp_path, w)) for w in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    files = [read_span_file(path) for path in tmp_path.iterdir()]
+    assert sorted(file.worker for file in files) == [0, 1]
+    assert [len(file.spans) for file in files] == [1, 1]

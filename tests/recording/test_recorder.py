@@ -1,0 +1,188 @@
+import logging
+import threading
+
+import numpy as np
+import pytest
+
+from iobench.recording import SPAN_DTYPE, Flag, Kind, Recorder, read_span_file
+from iobench.recording import span_file as layout
+from iobench.testing import FakeClock
+
+
+@pytest.fixture
+def clock():
+    return FakeClock(start_ns=1000, wall_offset_ns=1_000_000)
+
+
+@pytest.fixture
+def recorder(tmp_path, clock):
+    with Recorder(tmp_path, role="worker", worker=3, rank=2, clock=clock) as recorder:
+        yield recorder
+
+
+def test_a_span_is_64_bytes_in_the_order_documented():
+    assert SPAN_DTYPE.itemsize == layout.SPAN.size == layout.PREPARED_SPAN.size == 64
+    assert layout.POSITION.size == 16
+    assert layout.DESCRIPTION.size == 12
+    assert SPAN_DTYPE.names is not None
+    assert SPAN_DTYPE.names[-1] == "sequence"
+
+
+def test_the_header_leaves_room_for_what_follows():
+    assert layout.IDENTITY.size <= layout.IDENTITY_CRC_OFFSET
+    assert layout.END_OFFSET + layout.END.size <= layout.HEADER_NBYTES
+    assert layout.CHUNK_HEAD.size + layout.CHUNK_CRC.size == layout.RECORD_NBYTES
+
+
+def test_emit_writes_exactly_what_it_is_given(recorder):
+    label, detail = recorder.string("augment"), recorder.string("t2m")
+    recorder.emit(
+        Kind.PREPROCESS, 5, 9, nbytes=1 << 40, cpu_ns=3, batch=7, epoch=1, sample=99,
+        label=label, detail=detail, flags=Flag.SUMMED, pieces=4,
+    )  # fmt: skip
+    (span,) = read_span_file(recorder.path).spans
+    assert span.tolist() == (5, 9, 1 << 40, 3, 99, 7, 1, detail, label, 5, 1, 4, 1)
+
+
+def test_what_is_not_given_is_unknown(recorder):
+    recorder.emit(Kind.READ, 5, 9)
+    (span,) = read_span_file(recorder.path).spans
+    assert span.tolist() == (5, 9, -1, -1, -1, -1, -1, 0, 0, 2, 0, 1, 1)
+
+
+def test_pieces_saturate(recorder):
+    recorder.emit(Kind.READ, 5, 9, pieces=70_000)
+    assert read_span_file(recorder.path).spans["pieces"] == [65535]
+
+
+def test_a_light_span_has_exact_times_and_the_position(recorder, clock):
+    recorder.position(4, 1, 12)
+    with recorder.span(Kind.READ, "header", detail="a.grib") as span:
+        clock.advance(250)
+        span.nbytes = 77
+    file = read_span_file(recorder.path)
+    (written,) = file.spans
+    assert (written["start_ns"], written["end_ns"], written["nbytes"]) == (1000, 1250, 77)
+    assert (written["batch"], written["epoch"], written["sample"]) == (4, 1, 12)
+    assert written["cpu_ns"] == -1
+    assert file.strings[written["label"]] == "header"
+    assert file.strings[written["detail"]] == "a.grib"
+
+
+def test_a_full_span_has_its_cpu_time(recorder, clock):
+    with recorder.full_span(Kind.DECODE, nbytes=5):
+        clock.advance(100, cpu_ns=40)
+    (written,) = read_span_file(recorder.path).spans
+    assert (written["start_ns"], written["end_ns"], written["cpu_ns"]) == (1000, 1100, 40)
+
+
+def test_the_header_says_who_and_when(recorder, clock):
+    clock.advance(500)
+    recorder.close()
+    file = read_span_file(recorder.path)
+    assert (file.role, file.worker, file.rank) == ("worker", 3, 2)
+    assert (file.start.monotonic_ns, file.start.wall_ns) == (1000, 1_001_000)
+    assert file.end is not None
+    assert (file.end.monotonic_ns, file.end.wall_ns) == (1500, 1_001_500)
+
+
+def test_more_spans_than_a_step_holds_keep_their_order(recorder):
+    n = 20 * layout.SPANS_PER_CHUNK + 5
+    for index in range(n):
+        recorder.emit(Kind.READ, index, index + 1)
+    file = read_span_file(recorder.path)
+    assert np.array_equal(file.spans["start_ns"], np.arange(n))
+    assert np.array_equal(file.spans["sequence"], np.arange(1, n + 1))
+    assert (file.damaged, file.missing_nbytes, file.lost) == (0, 0, 0)
+
+
+def test_closing_cuts_the_file_to_its_chunks(recorder):
+    recorder.emit(Kind.READ, 1, 2)
+    recorder.close()
+    recorder.close()
+    assert recorder.directory.joinpath(recorder.path).stat().st_size == 4096 + 65536
+
+
+def test_spans_after_closing_are_lost_and_harm_nothing(recorder):
+    recorder.emit(Kind.READ, 1, 2)
+    with recorder.span(Kind.READ):
+        recorder.close()
+    recorder.emit(Kind.READ, 3, 4)
+    assert recorder.lost == 2
+    assert len(read_span_file(recorder.path).spans) == 1
+
+
+def test_a_value_that_does_not_fit_loses_its_span_only(recorder, caplog):
+    recorder.emit(Kind.READ, 1, 2)
+    recorder.emit(Kind.READ, 3, 4, batch=1 << 40)
+    recorder.emit(Kind.READ, 5, 6)
+    file = read_span_file(recorder.path)
+    assert file.spans["start_ns"].tolist() == [1, 5]
+    assert (file.lost, file.damaged) == (1, 0)
+    assert "does not fit" in caplog.text
+
+
+def test_a_position_that_does_not_fit_is_unknown(recorder):
+    recorder.position(1 << 40)
+    with recorder.span(Kind.READ):
+        pass
+    assert read_span_file(recorder.path).spans["batch"] == [-1]
+
+
+def test_threads_write_to_chunks_of_their_own(recorder):
+    def work(index):
+        recorder.position(index)
+        for _ in range(1500):
+            with recorder.span(Kind.READ):
+                pass
+
+    threads = [threading.Thread(target=work, args=(i,), name=f"reader-{i}") for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    file = read_span_file(recorder.path)
+    assert sorted(file.thread_names) == ["reader-0", "reader-1", "reader-2"]
+    for index, name in enumerate(file.thread_names):
+        assert file.spans["batch"][file.threads == index].tolist() == [int(name[-1])] * 1500
+
+
+def test_strings_go_over_more_than_one_chunk(recorder):
+    texts = [f"variable-{index}-" + "ü" * 100 for index in range(2000)]
+    numbers = [recorder.string(text) for text in texts]
+    assert [recorder.string(text) for text in texts] == numbers
+    strings = read_span_file(recorder.path).strings
+    assert [strings[number] for number in numbers] == texts
+
+
+def test_no_text_is_number_0(recorder):
+    assert recorder.string("") == 0
+    assert read_span_file(recorder.path).strings == {0: ""}
+
+
+def test_a_text_too_long_is_cut_between_characters(recorder):
+    number = recorder.string("ä" * 5000 + "x")
+    assert read_span_file(recorder.path).strings[number] == "ä" * 2048
+
+
+def test_undecodable_file_names_are_kept_readable(recorder):
+    number = recorder.string("bad\udcff")
+    assert read_span_file(recorder.path).strings[number] == "bad\\udcff"
+
+
+def test_recorders_of_one_process_have_files_of_their_own(recorder, tmp_path):
+    with Recorder(tmp_path, role="consumer") as other:
+        assert other.path != recorder.path
+
+
+def test_a_file_that_cannot_be_made_only_loses_spans(tmp_path, caplog):
+    (tmp_path / "file").write_text("in the way")
+    recorder = Recorder(tmp_path / "file", role="consumer")
+    with recorder.span(Kind.READ, "label"):
+        pass
+    recorder.emit(Kind.READ, 1, 2)
+    recorder.close()
+    assert recorder.lost == 2
+    assert recorder.path is None
+    assert "file" in recorder.failure
+    assert [entry.levelno for entry in caplog.records] == [logging.WARNING]
