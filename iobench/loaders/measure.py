@@ -47,7 +47,7 @@ class Run:
     process_io : ProcessIo or None
         Counts reads of the consumer itself, where it loads without workers.
     n_batches, steady_ns, n_rounds : int
-        How far it has come.
+        How far it has come; a round too short for a steady state counts whole.
     """
 
     name: str
@@ -109,6 +109,9 @@ def _one_round(run: Run, n_batches: int | None, progress: RunProgress | None) ->
             progress(run)
         asked_ns = now_ns()
     ended_ns = now_ns()
+    if delivered <= fill:
+        # Never steady: counted whole, or a run limited by time alone would never end.
+        run.steady_ns += ended_ns - round_ns
     recorder.emit(Kind.WAIT, asked_ns, ended_ns, -1, -1, -1, epoch, -1, recorder.string("shutdown"))
     recorder.emit(
         Kind.OTHER, round_ns, ended_ns, sample=run.n_rounds, label=recorder.string("round")

@@ -85,7 +85,7 @@ def handed_on_nbytes(value: Any) -> int:
         items = (value,)  # nothing else is iterated: it may be lazy, or usable once
     total = 0
     for item in items:
-        if isinstance(item, (np.ndarray, memoryview)):
+        if isinstance(item, (np.ndarray, np.generic, memoryview)):
             total += item.nbytes
         elif isinstance(item, (bytes, bytearray)):
             total += len(item)

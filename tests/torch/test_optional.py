@@ -13,7 +13,8 @@ CODE = {
         "import sys; sys.modules['torch'] = None\n"
         "from iobench.errors import MissingExtraError\n"
         "try:\n    import iobench.torch\n"
-        "except MissingExtraError as error:\n    assert \"pip install 'iobench[torch]'\" in str(error)\n"
+        "except MissingExtraError as error:\n"
+        "    assert \"pip install 'iobench[torch]'\" in str(error)\n"
         "else:\n    raise SystemExit('no error')"
     ),
 }

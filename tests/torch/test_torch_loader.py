@@ -228,13 +228,14 @@ def test_a_killed_worker_is_named_and_its_spans_stay(run, consumer):
 
 
 def test_a_worker_killed_while_the_consumer_computes_is_named(run, consumer):
-    with (
-        pytest.raises(WorkerError, match="worker-1"),
-        torch_loader(run, consumer, workers=2) as loader,
-    ):
-        for _ in loader.batches(planned(12)):
-            os.kill(loader.worker_pids()[1], signal.SIGKILL)
-            signal.sigtimedwait([], 5)  # torch's SIGCHLD handler ends it
+    def train():
+        with torch_loader(run, consumer, workers=2) as loader:
+            for _ in loader.batches(planned(12)):
+                os.kill(loader.worker_pids()[1], signal.SIGKILL)
+                signal.sigtimedwait([], 5)  # torch's SIGCHLD handler ends it
+
+    with pytest.raises(WorkerError, match="worker-1"):
+        train()
 
 
 def test_an_error_of_ours_keeps_its_type(run, consumer):

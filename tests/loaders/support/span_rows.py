@@ -47,7 +47,7 @@ def rows_of(run: RunDirectory) -> list[Row]:
                     text[int(span["detail"])],
                     Flag(int(span["flags"])),
                     int(span["pieces"]),
-                )  # fmt: skip
+                )
             )
     return sorted(rows, key=lambda row: row.start_ns)
 

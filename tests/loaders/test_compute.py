@@ -1,0 +1,71 @@
+"""The emulated compute stage, by a clock that is moved."""
+
+from __future__ import annotations
+
+import pytest
+from span_rows import rows_of
+
+from iobench.datasets import PublishedStep
+from iobench.errors import OptionError
+from iobench.loaders.compute import Compute, parse_compute
+from iobench.recording import Kind, Recorder
+from iobench.testing import FakeClock
+
+STEP = PublishedStep(5_000_000, 15_000_000, batch_size=2, source="D2.3", sample_nbytes=100)
+
+
+def parsed(text, published=STEP, batch_size=2, sample_nbytes=100):
+    return parse_compute(text, published, batch_size=batch_size, sample_nbytes=sample_nbytes)
+
+
+def test_a_step_takes_exactly_its_time(run):
+    clock = FakeClock(start_ns=1000)
+    with Recorder(run.spans_path, role="consumer", clock=clock) as recorder:
+        Compute(30, 50, "test").run(recorder, batch=4, epoch=1)
+    forward, backward = rows_of(run)
+    assert (forward.kind, forward.start_ns, forward.end_ns) == (Kind.FORWARD, 1000, 1030)
+    assert (backward.kind, backward.start_ns, backward.end_ns) == (Kind.BACKWARD, 1030, 1080)
+    assert (forward.batch, forward.epoch, backward.batch) == (4, 1, 4)
+
+
+def test_no_compute_records_nothing(run):
+    clock = FakeClock()
+    with Recorder(run.spans_path, role="consumer", clock=clock) as recorder:
+        Compute(0, 0, "none").run(recorder, batch=0, epoch=0)
+    assert rows_of(run) == []
+
+
+def test_published_is_taken_as_it_is():
+    assert parsed("published") == Compute(5_000_000, 15_000_000, "D2.3")
+
+
+def test_published_is_scaled_with_batch_and_bytes():
+    compute = parsed("published", batch_size=4, sample_nbytes=50)
+    assert (compute.forward_ns, compute.backward_ns) == (5_000_000, 15_000_000)
+    assert "sample" in compute.source
+    assert "batch 2 to 4" in compute.source
+
+
+def test_an_unknown_published_size_is_not_scaled():
+    step = PublishedStep(10, 20, batch_size=1, source="x")
+    assert parsed("published", step, batch_size=1).total_ns == 30
+
+
+def test_nothing_published_is_said():
+    compute = parsed("published", None)
+    assert compute.total_ns == 0
+    assert "--compute" in compute.source
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"), [("none", 0), ("25ms", 25_000_000), ("1.5ms", 1_500_000), ("10us", 10_000),
+                     ("2s", 2_000_000_000)],
+)  # fmt: skip
+def test_a_time_may_be_given(text, ns):
+    assert parsed(text).total_ns == ns
+
+
+@pytest.mark.parametrize("text", ["", "25", "ms", "-1ms", "25 ms", "fast", "1e3ms"])
+def test_anything_else_is_an_error(text):
+    with pytest.raises(OptionError, match="25ms"):
+        parsed(text)

@@ -1,0 +1,69 @@
+"""Steps of datasets and stores, and the bytes they hand on."""
+
+from __future__ import annotations
+
+import pickle
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+from tiny_pipeline import tiny_pipeline
+
+from iobench.loaders.pipeline import dataset_pipeline, handed_on_nbytes
+from iobench.recording import Kind
+
+
+class Source:
+    def __init__(self, fused=()):
+        self.fused = fused
+
+    def read(self, where):
+        return where
+
+    decode = preprocess = read
+
+
+class Index:
+    spec = None
+    where = (1, 2)
+
+
+def kinds(*fused):
+    return [(s.kind, s.label) for s in dataset_pipeline(Source(fused), Index()).steps]
+
+
+def test_a_dataset_has_three_steps():
+    assert kinds() == [(Kind.READ, ""), (Kind.DECODE, ""), (Kind.PREPROCESS, "")]
+
+
+def test_fused_steps_are_one():
+    assert kinds("read", "decode") == [(Kind.FUSED, "read+decode"), (Kind.PREPROCESS, "")]
+    assert kinds("decode", "preprocess") == [(Kind.READ, ""), (Kind.FUSED, "decode+preprocess")]
+
+
+@pytest.mark.parametrize(
+    ("value", "nbytes"),
+    [
+        ([b"abc", memoryview(bytes(5)), bytearray(2)], 10),
+        ({"x": np.zeros(3, "<f4")}, 12),
+        (MappingProxyType({"x": np.zeros(3, "<f4")}), 12),
+        (np.zeros((2, 2), "<f8"), 32),
+        ({"x": np.float32(1)}, 4),
+        (b"abcd", 4),
+        ([], 0),
+        ([b"a", "text"], -1),
+        (object(), -1),
+    ],
+)
+def test_bytes_are_counted_or_unknown(value, nbytes):
+    assert handed_on_nbytes(value) == nbytes
+
+
+def test_what_can_be_used_once_is_not_used_up():
+    stream = iter([b"a", b"b"])
+    assert handed_on_nbytes(stream) == -1
+    assert list(stream) == [b"a", b"b"]
+
+
+def test_a_pipeline_is_picklable():
+    assert len(pickle.loads(pickle.dumps(tiny_pipeline(5)))) == 5
