@@ -1,6 +1,7 @@
 """Recording: spans, their files, the run directory, and the only clock of the package."""
 
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock, now_ns, wait_until_ns
+from iobench.recording.costs import unit_costs
 from iobench.recording.kinds import (
     CONSUMER_KINDS,
     HANDOVER_KINDS,
@@ -15,7 +16,6 @@ from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import SPAN_DTYPE, Flag
 from iobench.recording.span_reader import Anchor, SpanFile, read_span_file
 from iobench.recording.stages import stage
-from iobench.recording.unit_costs import unit_costs
 
 __all__ = [
     "CONSUMER_KINDS",

@@ -212,9 +212,7 @@ def _read_chunk(chunk: NDArray[np.uint8], contents: _Contents) -> None:
         layout.CHUNK_HEAD.unpack_from(head) if sound else (0, 0, 0, 0, 0, b"")
     )
     if magic == layout.CHUNK_MAGIC and content == layout.SPANS:
-        contents.threads.setdefault(
-            lane, (thread_id, layout.plain_text(name))
-        )
+        contents.threads.setdefault(lane, (thread_id, layout.plain_text(name)))
         contents.lanes[lane].append((sequence, _sound_spans(body, sequence, contents)))
     elif magic == layout.CHUNK_MAGIC and content == layout.STRINGS:
         _read_strings(body.tobytes(), contents)

@@ -110,6 +110,7 @@ def gather(spool: Path, directory: Path) -> int:
     paths = sorted(spool.glob("*.spans"))
     for path in paths:
         try:
+            directory.mkdir(parents=True, exist_ok=True)
             _bring(path, directory / path.name)
         except OSError as error:
             raise StorageError(

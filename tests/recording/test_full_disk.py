@@ -1,5 +1,7 @@
 import errno
 import os
+import shutil
+import subprocess
 import sys
 
 import pytest
@@ -94,3 +96,58 @@ def test_space_is_reserved_before_it_is_written(tmp_path):
     with Recorder(tmp_path, role="consumer") as recorder:
         recorder.emit(Kind.READ, 1, 2)
         assert recorder.path.stat().st_blocks * 512 >= 1 << 20
+
+
+LOOP = """
+import sys
+from pathlib import Path
+from iobench.recording import Kind, Recorder
+recorder = Recorder(Path(sys.argv[1]), role="consumer")
+for step in range(50_000):
+    with recorder.span(Kind.READ):
+        pass
+recorder.close()
+print(recorder.lost, recorder.path)
+"""
+
+
+def loop_ended(command, directory):
+    """Run the loop; return its spans and losses, read while its file system is there."""
+    reading = (
+        "from iobench.recording import read_span_file; "
+        "file = read_span_file(recorder.path); "
+        "print(len(file.spans), file.lost, file.damaged, file.closed)"
+    )
+    ended = subprocess.run(
+        [*command, sys.executable, "-c", LOOP + reading, str(directory)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    n_spans, lost, damaged, closed = ended.stdout.splitlines()[1].split()
+    return int(n_spans), int(lost), int(damaged), closed
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files")
+def test_the_kernel_itself_may_refuse(tmp_path):
+    limit = "import os, resource as r, sys; r.setrlimit(r.RLIMIT_FSIZE, (2 << 20, 2 << 20)); "
+    command = [sys.executable, "-c", limit + "os.execv(sys.argv[1], sys.argv[1:])"]
+    n_spans, lost, damaged, closed = loop_ended(command, tmp_path)
+    assert (n_spans, lost) == (STEP_SPANS, 50_000 - STEP_SPANS)
+    assert (damaged, closed) == (0, "True")
+
+
+@pytest.mark.timeout(60)
+def test_a_small_file_system_fills_and_the_loop_goes_on(tmp_path):
+    mount = f'mount -t tmpfs -o size=2m none {tmp_path} && exec "$@"'
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
+    if shutil.which("unshare") is None:
+        pytest.skip("a small file system needs unshare(1)")
+    if subprocess.run([*command, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("a small file system needs user namespaces, which this system forbids")
+    n_spans, lost, damaged, closed = loop_ended(command, tmp_path)
+    assert n_spans + lost == 50_000
+    assert lost > 0
+    assert (damaged, closed) == (0, "True")

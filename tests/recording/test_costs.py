@@ -1,0 +1,38 @@
+import os
+import sys
+
+import pytest
+
+from iobench.recording import read_process_io, unit_costs
+from iobench.testing import FakeClock
+
+
+def test_costs_are_exact_under_a_fake_clock():
+    # Each light span reads the clock twice, and each round once before it.
+    costs = unit_costs(FakeClock(step_ns=10))
+    assert (costs["light_ns"], costs["full_ns"]) == (20, 20)
+
+
+def test_looking_at_the_io_is_unknown_where_nothing_counts_it(monkeypatch):
+    monkeypatch.setattr("iobench.recording.costs.read_process_io", lambda: None)
+    assert unit_costs(FakeClock())["io_ns"] is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/io is Linux's")
+def test_bytes_read_are_counted(tmp_path):
+    (tmp_path / "file").write_bytes(bytes(1 << 16))
+    before = read_process_io()
+    (tmp_path / "file").read_bytes()
+    after = read_process_io()
+    assert before is not None
+    assert after is not None
+    assert after[0] - before[0] >= 1 << 16
+    assert after[1] >= before[1]
+
+
+def test_no_count_is_unknown(monkeypatch):
+    def missing(path, flags):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(os, "open", missing)
+    assert read_process_io() is None

@@ -1,0 +1,196 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iobench.errors import ProfileError
+from iobench.recording import Kind, Recorder, read_span_file
+from iobench.recording import span_file as layout
+from iobench.testing import FakeClock
+
+N_SPANS = 1500
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The bytes of a sound file: a chunk of spans, one of strings, one more of spans."""
+    with Recorder(tmp_path_factory.mktemp("whole"), role="worker", clock=FakeClock()) as recorder:
+        for index in range(N_SPANS):
+            label = recorder.string(f"label {index % 7}")
+            recorder.emit(Kind.READ, index + 1, index + 2, label=label)
+    return recorder.path.read_bytes()
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(data):
+        path = tmp_path / "a.spans"
+        path.write_bytes(data)
+        return read_span_file(path)
+
+    return read
+
+
+def changed(data, offset, new):
+    return data[:offset] + new + data[offset + len(new) :]
+
+
+def span_chunk(data, index):
+    """Return where the chunk of spans number ``index`` starts."""
+    starts = range(layout.HEADER_NBYTES, len(data), layout.CHUNK_NBYTES)
+    heads = {start: layout.CHUNK_HEAD.unpack_from(data, start) for start in starts}
+    return [start for start, head in heads.items() if head[1] == layout.SPANS][index]
+
+
+def test_a_sound_file_is_read_whole(whole, read):
+    file = read(whole)
+    assert len(file.spans) == N_SPANS
+    assert (file.lost, file.damaged, file.missing_nbytes) == (0, 0, 0)
+    assert sorted(file.strings.values()) == sorted(["", *(f"label {n}" for n in range(7))])
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda data: b"", "is empty"),
+        (lambda data: b"GRIB" + data[4:], "is no span file"),
+        (lambda data: data[:100], "cut short"),
+        (lambda data: changed(data, 8, b"\x09"), "version 9"),
+        (lambda data: changed(data, 16, b"\xff\xff"), "header is damaged"),
+    ],
+)
+def test_what_is_no_span_file_is_named(whole, read, damage, said):
+    with pytest.raises(ProfileError, match=rf"a\.spans: .*{said}"):
+        read(damage(whole))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ProfileError, match=r"b\.spans: cannot be read"):
+        read_span_file(tmp_path / "b.spans")
+
+
+def test_a_torn_record_is_counted(whole, read):
+    last = span_chunk(whole, 1) + 64 * (N_SPANS - layout.SPANS_PER_CHUNK)
+    file = read(changed(whole, last + 60, bytes(4)))
+    assert (len(file.spans), file.damaged) == (N_SPANS - 1, 1)
+
+
+def test_a_record_zeroed_between_others_is_counted(whole, read):
+    file = read(changed(whole, span_chunk(whole, 0) + 640, bytes(64)))
+    assert (len(file.spans), file.damaged) == (N_SPANS - 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("offset", "new"), [(56, b"\xfe"), (8, bytes(8)), (60, b"\x07\0\0\1")], ids=str
+)
+def test_a_record_that_cannot_be_is_counted(whole, read, offset, new):
+    file = read(changed(whole, span_chunk(whole, 0) + 640 + offset, new))
+    assert (len(file.spans), file.damaged) == (N_SPANS - 1, 1)
+
+
+def test_a_chunk_with_a_damaged_head_is_counted(whole, read):
+    file = read(changed(whole, span_chunk(whole, 0) + 8, b"\x63"))
+    n_last = N_SPANS - layout.SPANS_PER_CHUNK
+    assert len(file.spans) == n_last
+    assert file.damaged >= layout.SPANS_PER_CHUNK
+
+
+def test_a_chunk_turned_to_zeros_is_missed(whole, read):
+    file = read(changed(whole, span_chunk(whole, 0), bytes(layout.CHUNK_NBYTES)))
+    assert len(file.spans) == N_SPANS - layout.SPANS_PER_CHUNK
+    assert file.damaged == layout.SPANS_PER_CHUNK
+
+
+def test_a_file_cut_short_says_by_how_much(whole, read):
+    file = read(whole[:-1000])
+    assert file.missing_nbytes == 1000
+    assert len(file.spans) == N_SPANS
+
+
+def test_a_damaged_text_is_unknown_and_counted(whole, read):
+    where = whole.index(b"label 3")
+    file = read(changed(whole, where, b"l4bel"))
+    assert "unknown" in file.strings.values()
+    assert file.damaged >= 1
+
+
+def accounted(file):
+    """Spans read, counted as damaged, or whose space is gone."""
+    return len(file.spans) + file.damaged + -(-file.missing_nbytes // layout.RECORD_NBYTES)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_damage_never_crashes_and_is_never_silent(whole, tmp_path_factory, data):
+    raw = bytearray(whole)
+    for _ in range(data.draw(st.integers(0, 3))):
+        offset = data.draw(st.integers(0, len(raw) - 1))
+        new = data.draw(st.one_of(st.binary(min_size=1, max_size=200), st.just(bytes(70_000))))
+        raw[offset : offset + len(new)] = new[: len(raw) - offset]
+    del raw[data.draw(st.integers(0, len(raw))) :]
+    path = tmp_path_factory.mktemp("fuzz") / "a.spans"
+    path.write_bytes(raw)
+    header_intact = raw[:536] == whole[:536]
+    try:
+        file = read_span_file(path)
+    except ProfileError as error:
+        refused = str(error)
+    else:
+        refused = ""
+    if refused:
+        assert refused.startswith(f"{path}: ")
+        assert not header_intact or len(raw) < layout.HEADER_NBYTES
+        return
+    assert len(file.threads) == len(file.spans)
+    assert np.all(file.spans["end_ns"] >= file.spans["start_ns"])
+    assert set(np.unique(file.spans["label"]).tolist()) <= set(file.strings)
+    if bytes(raw) == whole:
+        assert (len(file.spans), file.damaged, file.missing_nbytes) == (N_SPANS, 0, 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(offset=st.integers(0, N_SPANS - 2), n=st.integers(1, 40), fill=st.sampled_from([0, 7, 255]))
+def test_every_span_overwritten_before_the_last_is_counted(
+    whole, tmp_path_factory, offset, n, fill
+):
+    """Whole records replaced anywhere but at the very end add up with what was read."""
+    raw = bytearray(whole)
+    for index in range(offset, min(offset + n, N_SPANS - 1)):
+        chunk, place = divmod(index, layout.SPANS_PER_CHUNK)
+        start = span_chunk(whole, chunk) + layout.RECORD_NBYTES * (1 + place)
+        raw[start : start + layout.RECORD_NBYTES] = bytes([fill]) * layout.RECORD_NBYTES
+    path = tmp_path_factory.mktemp("overwritten") / "a.spans"
+    path.write_bytes(raw)
+    assert accounted(read_span_file(path)) == N_SPANS
+
+
+@settings(max_examples=60, deadline=None)
+@given(keep=st.integers(layout.HEADER_NBYTES, layout.HEADER_NBYTES + 3 * layout.CHUNK_NBYTES))
+def test_every_span_of_a_cut_file_is_accounted_for(whole, tmp_path_factory, keep):
+    path = tmp_path_factory.mktemp("cut") / "a.spans"
+    path.write_bytes(whole[:keep])
+    assert accounted(read_span_file(path)) >= N_SPANS
+
+
+VALUES = {
+    "start_ns": st.integers(0, 2**62),
+    "nbytes": st.integers(-1, 2**62),
+    "cpu_ns": st.integers(-1, 2**62),
+    "batch": st.integers(-1, 2**31 - 1),
+    "epoch": st.integers(-1, 2**31 - 1),
+    "sample": st.integers(-1, 2**62),
+    "flags": st.integers(0, 7),
+    "pieces": st.integers(0, 2**16 - 1),
+    "kind": st.sampled_from(list(Kind)),
+}
+
+
+@settings(max_examples=50, deadline=None)
+@given(values=st.fixed_dictionaries(VALUES), length_ns=st.integers(0, 2**40))
+def test_any_span_comes_back_as_it_was(tmp_path_factory, values, length_ns):
+    end_ns = values["start_ns"] + length_ns
+    with Recorder(tmp_path_factory.mktemp("any"), role="worker") as recorder:
+        recorder.emit(end_ns=end_ns, **values)
+    (span,) = read_span_file(recorder.path).spans
+    assert {name: int(span[name]) for name in values} == values
+    assert span["end_ns"] == end_ns
