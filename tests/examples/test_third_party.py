@@ -1,0 +1,120 @@
+"""A dataset and a format of somebody else, put on the path, work like those that come along.
+
+The code is what ``plugins/README.md`` and ``converters/README.md`` show.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.registry import dataset_names, find_dataset, format_names
+from iobench.testing import FolderLocator
+
+if TYPE_CHECKING:
+    from iobench.datasets import Dataset
+
+ROOT = Path(__file__).parents[2]
+THIRD_PARTY = Path(__file__).parent / "third_party"
+TITLE = "hourly observations of one weather station"
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(THIRD_PARTY))
+
+
+@pytest.fixture
+def stations() -> Dataset:
+    return find_dataset("stations", days="6")
+
+
+def run(folder: Path, *command: str) -> str:
+    """Return what Python prints, run in a folder of its own with the package installed."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(THIRD_PARTY),
+        "IOBENCH_STORE_DIR": str(folder / "stores"),
+    }
+    answer = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    return answer.stdout
+
+
+def iobench(folder: Path, *arguments: str) -> str:
+    """Return what the command prints."""
+    code = "import sys; from iobench.cli import main; sys.exit(main())"
+    return run(folder, "-c", code, *arguments)
+
+
+def test_both_are_found_by_name() -> None:
+    assert "stations" in dataset_names()
+    assert "bins" in format_names()
+
+
+def test_the_missing_file_is_named(stations: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match=r"2024-01-06\.csv: not in .*--data-dir"):
+        stations.files(FolderLocator(tmp_path))
+
+
+def test_a_file_cut_short_is_no_sample(stations: Dataset) -> None:
+    with pytest.raises(FileFormatError, match=r"shape \(2, 3\), expected"):
+        stations.decode([b"t2m,rh2m,wind\n1,2,3\n1,2,3\n"])
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(OptionError, match="days=none, expected a whole number"):
+        find_dataset("stations", days="none")
+    with pytest.raises(OptionError, match="unexpected keyword argument 'hours'"):
+        find_dataset("stations", hours="1")
+
+
+def test_iobench_lists_both(tmp_path: Path) -> None:
+    listed = json.loads(iobench(tmp_path, "list", "--json"))
+    assert {"name": "stations", "title": TITLE} in listed["datasets"]
+    assert "bins" in listed["formats"]
+
+
+@pytest.mark.timeout(120)
+def test_iobench_profiles_both(tmp_path: Path) -> None:
+    told = iobench(
+        tmp_path, "profile", "stations", "--format", "source,bins", "--option", "days=6",
+        "--batch-size", "2", "--batches", "4", "--workers", "1", "--compute", "1ms", "--json",
+    )  # fmt: skip
+    runs = json.loads(told)["runs"]
+    assert [(run["format"], run["batches"]) for run in runs] == [("source", 4), ("bins", 4)]
+    assert all(sum(run["exposed_ns"].values()) == run["wait_ns"] for run in runs)
+    assert all(run["stand_in"] for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("readme", "file"),
+    [
+        ("plugins/README.md", "third_party_stations.py"),
+        ("plugins/README.md", "third_party-0.1.dist-info/entry_points.txt"),
+        ("converters/README.md", "third_party_bins.py"),
+    ],
+)
+def test_the_readme_shows_this_code(readme: str, file: str) -> None:
+    assert f"\n{(THIRD_PARTY / file).read_text()}```\n" in (ROOT / readme).read_text()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("readme", ["plugins/README.md", "converters/README.md"])
+def test_the_tests_the_readme_shows_pass(readme: str, tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / readme).read_text(), re.DOTALL)
+    (shown,) = (block for block in blocks if "iobench.testing" in block)
+    (tmp_path / "test_shown.py").write_text(shown)
+    told = run(tmp_path, "-m", "pytest", "-q", "-W", "error", "test_shown.py")
+    assert re.search(r"\b[1-9]\d* passed in", told)

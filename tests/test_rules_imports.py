@@ -1,0 +1,218 @@
+"""Rules 1 and 2 of the design: imports go one way, and nothing heavy loads before it is used."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+OURS = {
+    "iobench": ROOT,
+    "iobench_maelstrom": ROOT / "plugins",
+    "iobench_converters": ROOT / "converters",
+}
+
+# What each room of the core may import at run time, besides itself and ``errors``. Names of types
+# that only annotations need (under ``if TYPE_CHECKING``) are free.
+ROOMS = {
+    "errors": set(),
+    "cpus": set(),
+    "samples": set(),
+    "recording": set(),
+    "registry": set(),
+    "profiles": {"recording"},
+    "analysis": {"profiles", "recording"},
+    "report": {"analysis", "profiles", "recording"},
+    "storage": {"recording"},
+    "stores": {"recording", "registry", "samples"},
+    "datasets": {"cpus", "recording", "samples", "stores"},
+    "loaders": {"cpus", "datasets", "recording", "samples", "storage", "stores"},
+    "torch": {"loaders", "recording", "samples", "storage"},
+    "testing": {"datasets", "recording", "registry", "samples", "stores"},
+    "profiling": {
+        "cpus", "datasets", "loaders", "recording", "registry", "samples", "storage", "stores",
+        "torch",
+    },
+    "cli": {"datasets", "profiles", "profiling", "recording", "registry", "report", "stores"},
+}  # fmt: skip
+AGAINST_THE_ARROW = {("iobench.profiles", "Profile.exposure", "iobench.analysis")}
+"""One-line conveniences: (module, method, what it imports)."""
+STDLIB_AND_NUMPY = {"recording", "profiles", "analysis", "samples", "errors", "registry", "cpus"}
+PUBLIC_TO_PLUGINS = {
+    "iobench", "iobench.datasets", "iobench.errors", "iobench.samples", "iobench.stores",
+    "iobench.testing",
+}  # fmt: skip
+HEAVY = {
+    "torch", "tensorflow", "xarray", "zarr", "dask", "pandas", "h5py", "netCDF4", "eccodes",
+    "gribapi", "cfgrib", "h5netcdf", "isal",
+}  # fmt: skip
+FRAMEWORK_ROOMS = {"torch"}
+"""Rooms loaded only when their framework is asked for, which may import it at the top."""
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One module that another one imports at run time."""
+
+    module: str
+    line: int
+    name: str
+    function: str
+
+    @property
+    def room(self) -> str:
+        return _room(self.module)
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.line} imports {self.name}"
+
+
+def _room(module: str) -> str:
+    package, _, rest = module.partition(".")
+    return package if package != "iobench" or not rest else rest.partition(".")[0]
+
+
+def _modules() -> Iterator[tuple[str, Path]]:
+    for package, folder in OURS.items():
+        for path in sorted((folder / package).rglob("*.py")):
+            name = ".".join(path.relative_to(folder).with_suffix("").parts)
+            yield name.removesuffix(".__init__"), path
+
+
+def _imports_of(module: str, node: ast.AST, function: str = "") -> Iterator[Import]:
+    """Yield the run-time imports below a node, with the method they are in."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield Import(module, child.lineno, alias.name, function)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, f"{module}:{child.lineno}: relative import"
+            yield Import(module, child.lineno, child.module or "", function)
+        scope = function
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            scope = f"{function}.{child.name}".strip(".")
+        yield from _imports_of(module, child, scope)
+
+
+IMPORTS = [
+    found
+    for module, path in _modules()
+    for found in _imports_of(module, ast.parse(path.read_text()))
+]
+AMONG_US = [found for found in IMPORTS if found.name.split(".")[0] in OURS]
+OUTSIDE = [
+    found
+    for found in IMPORTS
+    if found not in AMONG_US and found.name.split(".")[0] not in sys.stdlib_module_names
+]
+
+
+def test_every_room_is_in_the_table() -> None:
+    assert {_room(module) for module, _ in _modules()} == {*ROOMS, *OURS}
+
+
+def test_the_table_has_no_circle() -> None:
+    left = {room: set(arrows) for room, arrows in ROOMS.items()}
+    while free := [room for room, arrows in left.items() if not arrows]:
+        for room in free:
+            del left[room]
+        left = {room: arrows - set(free) for room, arrows in left.items()}
+    assert not left
+
+
+def test_imports_go_one_way() -> None:
+    core = [found for found in AMONG_US if found.room in ROOMS and found.room != _room(found.name)]
+    against = {
+        (found.module, found.function, found.name)
+        for found in core
+        if _room(found.name) not in {*ROOMS[found.room], "errors"}
+    }
+    assert against == AGAINST_THE_ARROW
+
+
+def test_core_imports_no_plugin_and_no_converter() -> None:
+    core = [found for found in AMONG_US if found.module.split(".")[0] == "iobench"]
+    assert [str(found) for found in core if found.name.split(".")[0] != "iobench"] == []
+
+
+@pytest.mark.parametrize("package", ["iobench_maelstrom", "iobench_converters"])
+def test_plugins_and_converters_import_public_names_only(package: str) -> None:
+    theirs = [found for found in AMONG_US if found.module.split(".")[0] == package]
+    assert theirs
+    allowed = {found for found in theirs if found.name.split(".")[0] == package}
+    assert [str(f) for f in theirs if f not in allowed and f.name not in PUBLIC_TO_PLUGINS] == []
+
+
+def test_recording_and_analysis_need_numpy_alone() -> None:
+    inner = [found for found in OUTSIDE if found.room in STDLIB_AND_NUMPY]
+    assert [str(found) for found in inner if found.name.split(".")[0] != "numpy"] == []
+
+
+def test_heavy_libraries_are_imported_where_they_are_used() -> None:
+    at_the_top = [found for found in OUTSIDE if not found.function]
+    heavy = [found for found in at_the_top if found.name.split(".")[0] in HEAVY]
+    assert [str(found) for found in heavy if found.room not in FRAMEWORK_ROOMS] == []
+
+
+def test_every_library_is_a_dependency_or_in_an_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    base = {_distribution(requirement) for requirement in project["dependencies"]}
+    extras = {
+        _distribution(requirement)
+        for name, requirements in project["optional-dependencies"].items()
+        for requirement in requirements
+        if name != "test"
+    }
+    called = {"tensorflow": "tensorflow-cpu"}
+    for found in OUTSIDE:
+        name = found.name.split(".")[0]
+        known = base if found.room in {"cli", "profiling", "report"} else base | extras
+        if found.room == "testing":
+            known = known | {"pytest"}  # the shipped suites are run by it
+        assert called.get(name, name).lower() in known, f"{found}: pyproject.toml does not list it"
+
+
+@pytest.mark.parametrize(
+    "code", ["import iobench", "from iobench.cli import main; main(['--help'])"]
+)
+def test_nothing_heavy_loads_with_iobench(code: str) -> None:
+    assert _loaded_by(code) & HEAVY == set()
+
+
+def test_importing_iobench_loads_no_terminal_library() -> None:
+    assert _loaded_by("import iobench") & {"rich", "typer", "click", "numpy"} == set()
+
+
+def test_every_public_name_resolves() -> None:
+    import iobench
+
+    assert iobench.__all__ == sorted(iobench.__all__)
+    assert all(getattr(iobench, name) is not None for name in iobench.__all__)
+    assert set(iobench.__all__) <= set(dir(iobench))
+    with pytest.raises(AttributeError, match="no attribute 'exposures'"):
+        _ = iobench.exposures
+
+
+def _distribution(requirement: str) -> str:
+    found = re.match(r"[\w.-]+", requirement)
+    assert found is not None
+    return found[0].lower()
+
+
+def _loaded_by(code: str) -> set[str]:
+    """Return the top-level modules a fresh interpreter holds after running ``code``."""
+    report = "import sys; print('LOADED', *{name.split('.')[0] for name in sys.modules})"
+    answer = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True
+    )
+    return set(answer.stdout.rpartition("LOADED")[2].split())

@@ -1,0 +1,115 @@
+"""Rules 3 and 7 of the design, and what no tracked file may hold."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("iobench", "plugins", "converters")
+SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+TOP_LEVEL = {
+    ".ci", ".github", ".gitignore", "LICENSE", "README.md", "converters", "iobench", "notebooks",
+    "plugins", "pyproject.toml", "tests",
+}  # fmt: skip
+EXTRAS = {
+    "grib", "netcdf", "zarr", "convert", "parquet", "html", "torch", "tensorflow", "dali",
+    "darshan", "climetlab", "track", "cluster", "cloud", "all", "test",
+}  # fmt: skip
+CLOCKS = {"now", "utcnow", "today", "monotonic", "perf_counter", "perf_counter_ns", "time_ns"}
+CPU_COUNTS = {"cpu_count", "process_cpu_count"}
+MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|work|mnt|Users|opt)/\w")
+INDEX_SETTING = re.compile(r"(?:--(?:extra-)?index-url|--find-links|PIP_\w*INDEX\w*)[ =]+\S")
+
+
+def _is_recording(path: Path) -> bool:
+    return path.is_relative_to(ROOT / "iobench" / "recording")
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in SOURCES if not _is_recording(path)], ids=lambda path: path.name
+)
+def test_the_clock_is_read_in_recording_only(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            assert {alias.name for alias in node.names}.isdisjoint({"time", "timeit"})
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module not in {"time", "timeit"}
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            assert node.func.attr not in CLOCKS, f"line {node.lineno}: {ast.unparse(node)}"
+
+
+def test_nothing_counts_the_cpus_of_the_machine() -> None:
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = getattr(node, "attr", getattr(node, "id", None))
+            assert name not in CPU_COUNTS, f"{path}:{getattr(node, 'lineno', 0)}"
+
+
+def test_no_folder_of_tests_is_a_package() -> None:
+    assert list((ROOT / "tests").rglob("__init__.py")) == []
+
+
+def test_test_data_is_small_and_says_where_it_is_from() -> None:
+    files = [path for path in (ROOT / "tests" / "data").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= 20 << 20
+    if files:
+        told = (ROOT / "tests" / "data" / "README.md").read_text()
+        assert [path.name for path in files if path.name not in told + "README.md"] == []
+
+
+def test_tests_read_nothing_outside_the_repository() -> None:
+    texts = {path: path.read_text() for path in (ROOT / "tests").rglob("*.py")}
+    assert [path for path, text in texts.items() if "shared/" + "real-data" in text] == []
+
+
+def test_extras_are_those_of_the_design() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(project["optional-dependencies"]) == EXTRAS
+    assert project["requires-python"] == ">=3.11"
+
+
+def test_the_base_sets_no_upper_bounds() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert [line for line in project["dependencies"] if re.search(r"[<=]=|<|~=|!=", line)] == []
+
+
+def test_no_module_is_named_like_one_of_the_standard_library() -> None:
+    names = {path.stem for path in SOURCES} | {path.parent.name for path in SOURCES}
+    assert names & set(sys.stdlib_module_names) == set()
+
+
+def test_every_import_package_says_that_it_is_typed() -> None:
+    for package in ("iobench", "plugins/iobench_maelstrom", "converters/iobench_converters"):
+        assert (ROOT / package / "py.typed").exists()
+
+
+@pytest.fixture(scope="module")
+def tracked() -> list[Path]:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout, so there is no list of tracked files")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [ROOT / name for name in listed.stdout.split("\0") if name]
+
+
+def test_the_top_level_holds_what_the_design_lists(tracked: list[Path]) -> None:
+    assert {path.relative_to(ROOT).parts[0] for path in tracked} <= TOP_LEVEL
+
+
+def test_tracked_files_name_no_machine_and_no_index(tracked: list[Path]) -> None:
+    for path in tracked:
+        try:
+            text = path.read_text()
+        except (UnicodeDecodeError, FileNotFoundError):
+            continue  # data, or deleted and not yet committed
+        for pattern in (MACHINE_PATH, INDEX_SETTING):
+            found = pattern.search(text)
+            assert found is None, f"{path}: {found and found[0]}"

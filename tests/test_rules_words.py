@@ -1,0 +1,130 @@
+"""Rule 5 of the design: a name means one thing, everywhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from iobench.cli.app import make_app
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("iobench", "plugins", "converters")
+SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+README = (ROOT / "README.md").read_text()
+
+NOT_OURS = {
+    "record", "iteration", "phase", "op", "event", "track", "node", "stall", "block", "fake",
+    "mock", "results",
+}  # fmt: skip
+"""The words of the column "not" of the design's table."""
+# Where a word is somebody else's and means what they mean by it.
+ELSEWHERE = {
+    "record": (  # of a TFRecord, NumPy, netCDF or span file; to record. Never a sample of ours.
+        "converters/iobench_converters/tfrecord.py",
+        "converters/iobench_converters/numpy_records.py",
+        "iobench/datasets/netcdf_classic.py",
+        "iobench/datasets/netcdf_storage.py",
+        "iobench/recording/",
+        "iobench/stores/tfrecord.py",
+        "iobench/torch/",
+    ),
+    "phase": ("iobench/analysis/", "iobench/report/"),  # start-up, fill, steady, drain: of a run
+    "fake": ("iobench/testing/clocks.py",),  # the fake clock
+}
+
+
+def _names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield every name a module gives to something, with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+
+
+def _words(name: str) -> set[str]:
+    """Return the words of a name: ``make_TFRecords`` holds make, tf, record and records."""
+    words = {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
+    return words | {word.removesuffix("s") for word in words}
+
+
+def _public_classes() -> Iterator[str]:
+    for path in SOURCES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield node.name
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_names_keep_to_our_words(path: Path) -> None:
+    place = path.relative_to(ROOT).as_posix()
+    allowed = {word for word, places in ELSEWHERE.items() if place.startswith(places)}
+    named = [(1, path.stem), *_names(ast.parse(path.read_text()))]
+    wrong = {f"{name} (line {line})" for line, name in named if _words(name) & NOT_OURS - allowed}
+    assert wrong == set()
+
+
+def test_a_class_name_stands_for_one_class() -> None:
+    assert [name for name, count in Counter(_public_classes()).items() if count > 1] == []
+
+
+def commands() -> list[typer.models.CommandInfo]:
+    return make_app().registered_commands
+
+
+@pytest.mark.parametrize("command", commands(), ids=lambda command: command.callback.__name__)
+def test_a_command_is_called_like_its_module_and_function(
+    command: typer.models.CommandInfo,
+) -> None:
+    assert command.callback is not None
+    name = command.name or command.callback.__name__
+    assert command.callback.__name__.rstrip("_") == name
+    assert command.callback.__module__ == f"iobench.cli.{name}_command"
+
+
+@pytest.mark.parametrize("command", commands(), ids=lambda command: command.callback.__name__)
+def test_a_command_says_what_it_does(command: typer.models.CommandInfo) -> None:
+    assert command.callback is not None
+    name = command.name or command.callback.__name__
+    help_line = (command.callback.__doc__ or "").strip().splitlines()[0]
+    assert help_line.endswith(".")
+    assert f"| `iobench {name}" in README, "README.md has no row for it in its table of commands"
+
+
+def test_every_option_has_a_help_text() -> None:
+    group = typer.main.get_command(make_app())
+    for name, command in group.commands.items():
+        bare = [p.name for p in command.params if not getattr(p, "help", None) and p.name != "help"]
+        assert bare == [], f"iobench {name}"
+
+
+def test_every_command_file_is_a_command() -> None:
+    files = {path.stem for path in (ROOT / "iobench" / "cli").glob("*_command.py")}
+    wanted = {command.callback.__module__.rpartition(".")[2] for command in commands()}
+    assert files == wanted
+
+
+def test_the_readme_names_no_command_that_is_not_there() -> None:
+    there = {command.name or command.callback.__name__ for command in commands()}
+    told = set(re.findall(r"^\| `iobench ([a-z]+)", README, re.MULTILINE))
+    assert told == there
+
+
+def test_the_readme_names_no_option_that_is_not_there() -> None:
+    group = typer.main.get_command(make_app())
+    there = {
+        option for command in group.commands.values() for p in command.params for option in p.opts
+    }
+    told = re.findall(r"iobench (?:profile|report|list|cache|synthesize)\b[^`\n]*", README)
+    options = {option for line in told for option in re.findall(r"(?<=\s)--[a-z-]+", line)}
+    assert options <= {*there, "--help"}
