@@ -24,6 +24,10 @@ from iobench.errors import StorageError
 __all__ = ["FileLocator", "climetlab_cache_folder", "climetlab_cached_files"]
 
 MIRROR_VARIABLE = "CLIMETLAB_MIRROR"
+MANIFEST = "stand-in.json"
+"""At the top of a finished stand-in."""
+JOURNAL = "stand-in.journal"
+"""At the top of an unfinished one."""
 
 
 class FileLocator:
@@ -49,7 +53,9 @@ class FileLocator:
     Attributes
     ----------
     stand_in : bool
-        Whether the files are a stand-in.
+        Whether files found are a stand-in's, also where the user's folder or mirror holds one.
+    tiny : bool
+        Whether that is a stand-in of the small sizes meant for tests.
     n_found : int
         Files found so far.
     """
@@ -67,6 +73,7 @@ class FileLocator:
         self.cache_dir = cache_dir
         self.progress = progress
         self.stand_in = stand_in is not None
+        self.tiny = False
         self.n_found = 0
         self._data_dir = data_dir
         self._stand_in_root = stand_in
@@ -79,10 +86,13 @@ class FileLocator:
         Raises
         ------
         StorageError
-            If a file is there but cannot be read, naming it and the reason.
+            If a file is there but cannot be read or belongs to an unfinished stand-in, naming it
+            and the reason.
         """
         found = [next(filter(_readable_file, self._candidates(url)), None) for url in urls]
         self.n_found += sum(path is not None for path in found)
+        for folder in {path.parent for path in found if path is not None}:
+            self._note_stand_in(folder)
         return found
 
     def searched(self) -> str:
@@ -93,6 +103,17 @@ class FileLocator:
             return f"--data-dir {self._data_dir} (as a CliMetLab mirror, a bucket or a flat folder)"
         mirror = self._mirror or "(not set)"
         return f"${MIRROR_VARIABLE} {mirror}, CliMetLab's cache {self._cache_folder}"
+
+    def _note_stand_in(self, folder: Path) -> None:
+        for top in (folder, *folder.parents):
+            if (top / JOURNAL).exists():
+                raise StorageError(
+                    f"{top}: holds an unfinished stand-in; finish it with iobench synthesize, or "
+                    "delete the folder"
+                )
+            if _readable_file(top / MANIFEST):
+                self.stand_in = True
+                self.tiny = self.tiny or _says_tiny(top / MANIFEST)
 
     @property
     def _mirror(self) -> str:
@@ -178,6 +199,15 @@ def climetlab_cached_files(folder: Path) -> dict[str, Path]:
         for path, args in entries
         if isinstance(args, dict) and "url" in args and not args.get("parts")
     }
+
+
+def _says_tiny(manifest: Path) -> bool:
+    try:
+        return bool(json.loads(manifest.read_bytes())["tiny"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(
+            f"{manifest}: is not iobench's list of a stand-in ({error}); delete its folder"
+        ) from error
 
 
 def _readable_file(path: Path) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iobench.datasets.contract import Progress, Synthesizer, no_progress
-from iobench.datasets.locate import FileLocator
+from iobench.datasets.locate import JOURNAL, MANIFEST, FileLocator
 from iobench.datasets.processes import Advance, run_jobs
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.stores import claim, crc32c_of_file, make_item, storage_errors, write_atomically
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset
 
 __all__ = [
-    "JOURNAL",
-    "MANIFEST",
     "PlannedFile",
     "ensure_stand_in",
     "locate_files",
@@ -35,8 +33,6 @@ __all__ = [
     "write_planned_files",
 ]
 
-MANIFEST = "stand-in.json"
-JOURNAL = "stand-in.journal"
 MANIFEST_VERSION = 1
 SPARE_NBYTES = 64 << 20
 """Left free on the disk beside what a stand-in takes: indexes, the normalisation, a run."""
@@ -254,9 +250,13 @@ def _write_file(job: tuple[Path, PlannedFile], advance: Advance) -> FinishedFile
     path = _temporary(root / file.name)
     with storage_errors(path, resumable=True):
         path.parent.mkdir(parents=True, exist_ok=True)
-        file.write(path, advance)
-        with path.open("rb+") as stream:
-            os.fsync(stream.fileno())
+        try:
+            file.write(path, advance)
+            with path.open("rb+") as stream:
+                os.fsync(stream.fileno())
+        except OSError:
+            path.unlink(missing_ok=True)  # gives a full disk its room back
+            raise
     return _finished_file(path, file.name)
 
 

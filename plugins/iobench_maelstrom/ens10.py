@@ -59,6 +59,8 @@ __all__ = ["Ens10", "ens10"]
 
 TARGETS = ("era5", "none")
 OPTIONS = ("date", "dtype", "target")
+SMALL_NBYTES = 64 << 20
+"""Less is written sooner by this process than by ones that must start first."""
 PUBLISHED = PublishedStep(
     forward_ns=5_250_000,
     backward_ns=15_870_000,
@@ -163,10 +165,8 @@ class Ens10:
             If a forecast lacks a variable or member, or the target a time.
         """
         forecasts = files[:-1] if self.has_target else files
-        watch = stopwatch()
         index = index_grib(forecasts, cache_dir=locator.cache_dir, progress=locator.progress)
         layout = find_messages(index)
-        setup = {"index": watch()}
         where = [index.extents(rows.tolist()) for rows in layout.rows]
         watch = stopwatch()
         self._statistics, computed = normalisation_folder(
@@ -177,8 +177,7 @@ class Ens10:
             n_points=layout.n_points,
             progress=locator.progress,
         )
-        if computed:
-            setup["normalisation"] = watch()
+        setup = {"normalisation": watch()} if computed else {}
         self._layout = layout.without_rows()
         self._mapped = None
         if self.has_target:
@@ -251,6 +250,8 @@ class Ens10:
     ) -> list[Path]:
         """Write the stand-in under ``root`` and return its files, the target first."""
         plan = self._plan(scale=scale, tiny=tiny, seed=seed)
+        if processes is None and plan.nbytes < SMALL_NBYTES:
+            processes = 1
         identity = stand_in_identity(
             self.name, seed=seed, version=STAND_IN_VERSION, scale=scale, tiny=tiny
         )

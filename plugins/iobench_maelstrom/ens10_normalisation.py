@@ -38,6 +38,8 @@ SPREAD = 0.1
 NORMALISATION_VERSION = 1
 SAMPLES_PER_JOB = 16
 """Fixed, so that the sums do not depend on how many processes share the work."""
+FEW_VALUES = 1 << 25
+"""Fewer are summed sooner by this process than by ones that must start first."""
 CHUNK = 1 << 14
 """Points handled at once: ten members of them fit a core's cache."""
 
@@ -191,6 +193,8 @@ def _channel_moments(
     waiting: dict[int, Moments] = {}
     due = dict.fromkeys(range(n_variables), 0)
     total = sum(len(sample) for sample in samples)
+    if processes is None and total * n_points < FEW_VALUES:
+        processes = 1
     for number, moments in run_jobs(
         _block_moments, jobs, processes=processes, progress=progress, total=total
     ):

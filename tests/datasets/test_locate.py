@@ -1,0 +1,175 @@
+"""Files are found by their URL in the user's folder, CliMetLab's mirror and cache, a stand-in."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+
+import pytest
+
+from iobench.datasets import FileLocator, Locator
+from iobench.datasets.locate import climetlab_cache_folder, climetlab_cached_files
+from iobench.errors import StorageError
+
+URL = "https://storage.example.eu/BUCKET/sub/output.sfc.20180101"
+
+
+def put(path, text="x"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def cache_of(home, entries):
+    """Make a CliMetLab cache in ``home`` as CliMetLab lays it out; entries are (path, args)."""
+    folder = home / "cache"
+    folder.mkdir(parents=True)
+    put(home / ".climetlab" / "settings.yaml", f"styles: []\ncache-directory: {folder}\n")
+    connection = sqlite3.connect(folder / "cache-2.db")
+    connection.execute(
+        "CREATE TABLE cache (path TEXT PRIMARY KEY, owner TEXT, args TEXT, size INT)"
+    )
+    rows = [(str(path), "url", json.dumps(args), 1) for path, args in entries]
+    connection.executemany("INSERT INTO cache VALUES (?, ?, ?, ?)", rows)
+    connection.commit()
+    connection.close()
+    return folder
+
+
+@pytest.fixture
+def locator(tmp_path):
+    """Return a locator that sees nothing of the machine the tests run on."""
+
+    def make(*, mirror=None, **places):
+        environment = {"CLIMETLAB_MIRROR": str(mirror)} if mirror else {}
+        home = places.pop("home", tmp_path / "home")
+        put(home / ".climetlab" / "settings.yaml", "") if not home.exists() else None
+        return FileLocator(cache_dir=tmp_path, environment=environment, home=home, **places)
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def own_temporary_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        "url/https/storage.example.eu/BUCKET/sub/output.sfc.20180101",
+        "BUCKET/sub/output.sfc.20180101",
+        "sub/output.sfc.20180101",
+        "output.sfc.20180101",
+    ],
+)
+def test_data_dir_in_any_layout(locator, tmp_path, inside):
+    path = put(tmp_path / "data" / inside)
+    assert locator(data_dir=tmp_path / "data").find([URL]) == [path]
+
+
+def test_with_a_data_dir_nothing_else_is_searched(locator, tmp_path):
+    put(tmp_path / "mirror" / "url/https/storage.example.eu/BUCKET/sub/output.sfc.20180101")
+    (tmp_path / "data").mkdir()
+    found = locator(data_dir=tmp_path / "data", mirror=tmp_path / "mirror")
+    assert found.find([URL]) == [None]
+    assert "--data-dir" in found.searched()
+    assert "CLIMETLAB" not in found.searched()
+
+
+def test_mirror_comes_before_the_cache(locator, tmp_path):
+    home = tmp_path / "user"
+    cached = put(home / "url-1234")
+    cache_of(home, [(cached, {"url": URL, "parts": None})])
+    assert locator(home=home).find([URL]) == [cached]
+    mirrored = put(tmp_path / "mirror/url/https/storage.example.eu/BUCKET/sub/output.sfc.20180101")
+    assert locator(home=home, mirror=tmp_path / "mirror").find([URL]) == [mirrored]
+
+
+def test_cache_finds_by_url_alone(locator, tmp_path):
+    home = tmp_path / "user"
+    whole, part = put(home / "url-1"), put(home / "url-2")
+    folder = cache_of(
+        home,
+        [
+            (whole, {"url": URL, "parts": None}),
+            (part, {"url": URL + "2", "parts": [[0, 10]]}),
+            (home / "gone", {"url": URL + "3", "parts": None}),
+            (part, {"query": 1}),
+        ][:3],
+    )
+    assert climetlab_cached_files(folder) == {URL: whole, URL + "3": home / "gone"}
+    found = locator(home=home)
+    assert found.find([URL, URL + "2", URL + "3"]) == [whole, None, None]
+    assert found.n_found == 1
+
+
+def test_cache_is_opened_read_only(locator, tmp_path):
+    home = tmp_path / "user"
+    folder = cache_of(home, [])
+    before = (folder / "cache-2.db").stat().st_mtime_ns
+    assert locator(home=home).find([URL]) == [None]
+    assert [path.name for path in folder.iterdir()] == ["cache-2.db"]
+    assert (folder / "cache-2.db").stat().st_mtime_ns == before
+
+
+def test_damaged_cache_is_said(locator, tmp_path):
+    home = tmp_path / "user"
+    folder = cache_of(home, [])
+    (folder / "cache-2.db").write_bytes(b"SQLite format 3\0" + bytes(100))
+    with pytest.raises(StorageError, match=r"cache-2.db: cannot be read .* --data-dir"):
+        locator(home=home).find([URL])
+
+
+@pytest.mark.parametrize(
+    "line", ["cache-directory: {}", "cache-directory: '{}'", 'cache-directory:  "{}"  ']
+)
+def test_cache_folder_from_the_settings(tmp_path, line):
+    put(tmp_path / ".climetlab/settings.yaml", "a: 1\n" + line.format("/some/where") + "\nb: 2\n")
+    assert str(climetlab_cache_folder(tmp_path)) == "/some/where"
+
+
+def test_default_cache_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("getpass.getuser", lambda: "jo")
+    assert climetlab_cache_folder(tmp_path) == tmp_path / "temporary" / "climetlab-jo"
+
+
+def test_stand_in_only_when_asked_for(locator, tmp_path):
+    path = put(tmp_path / "root/url/https/storage.example.eu/BUCKET/sub/output.sfc.20180101")
+    found = locator(stand_in=tmp_path / "root")
+    assert found.stand_in
+    assert found.find([URL]) == [path]
+    assert not locator().stand_in
+    assert locator().find([URL]) == [None]
+    assert str(tmp_path / "root") in found.searched()
+
+
+def test_nothing_found_says_where_it_was_looked_for(locator):
+    text = locator().searched()
+    assert "$CLIMETLAB_MIRROR (not set)" in text
+    assert "climetlab-" in text
+
+
+def test_folder_in_place_of_a_file_is_said(locator, tmp_path):
+    (tmp_path / "data" / "output.sfc.20180101").mkdir(parents=True)
+    with pytest.raises(StorageError, match="expected a file"):
+        locator(data_dir=tmp_path / "data").find([URL])
+
+
+def test_link_to_nowhere_is_said(locator, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "output.sfc.20180101").symlink_to(tmp_path / "gone")
+    with pytest.raises(StorageError, match="link to a file that is not there"):
+        locator(data_dir=tmp_path / "data").find([URL])
+
+
+def test_unreadable_file_is_said(locator, tmp_path, monkeypatch):
+    put(tmp_path / "data" / "output.sfc.20180101")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may read everything
+    with pytest.raises(StorageError, match="may not be read"):
+        locator(data_dir=tmp_path / "data").find([URL])
+
+
+def test_it_is_a_locator(locator):
+    assert isinstance(locator(), Locator)

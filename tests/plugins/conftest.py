@@ -1,0 +1,58 @@
+"""One tiny ENS-10 stand-in for all tests of the plugin; read-only."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from iobench.datasets import FileLocator, SampleIndex, ensure_stand_in
+from iobench_maelstrom.ens10 import Ens10, ens10
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class TinyEns10:
+    root: Path
+    dataset: Ens10
+    files: list[Path]
+    locator: FileLocator
+    index: SampleIndex
+
+    @property
+    def bucket(self) -> Path:
+        return self.files[0].parent
+
+    def sample(self, number: int) -> dict[str, np.ndarray]:
+        raw = self.dataset.read(self.index.where[number])
+        return dict(self.dataset.preprocess(self.dataset.decode(raw)))
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyEns10:
+    folder = tmp_path_factory.mktemp("ens10")
+    dataset = ens10()
+    root = ensure_stand_in(dataset, folder / "stand-in", tiny=True)
+    locator = FileLocator(stand_in=root, cache_dir=folder / "cache")
+    files = dataset.files(locator)
+    return TinyEns10(root, dataset, files, locator, dataset.samples(files, locator))
+
+
+@pytest.fixture(scope="session")
+def decoded(tiny: TinyEns10):
+    """What cfgrib makes of the two files: one xarray dataset each."""
+    import xarray
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # cfgrib's and xarray's own
+        return [
+            xarray.open_dataset(
+                file, engine="cfgrib", backend_kwargs={"indexpath": "", "squeeze": False}
+            ).load()
+            for file in tiny.files[:2]
+        ]

@@ -1,0 +1,332 @@
+"""A sample of ENS-10 is what the D2.3 U-Net read, made from its own messages only."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+
+from iobench.datasets import FileLocator, Synthesizer, index_grib
+from iobench.errors import FileFormatError, MissingFileError, OptionError, StorageError
+from iobench.recording import read_process_io
+from iobench_maelstrom.ens10 import ens10
+from iobench_maelstrom.ens10_normalisation import Moments, member_moments, normalisation_folder
+from iobench_maelstrom.ens10_schema import CHANNELS
+
+
+@pytest.fixture
+def copied(tiny, tmp_path):
+    """The stand-in's files as a user's own, in one flat folder."""
+    folder = tmp_path / "flat"
+    folder.mkdir()
+    for file in tiny.files:
+        shutil.copyfile(file, folder / file.name)
+    return folder
+
+
+def located(folder):
+    return FileLocator(data_dir=folder, cache_dir=folder / "cache")
+
+
+def sampled(folder, **options):
+    dataset = ens10(**options)
+    locator = located(folder)
+    return dataset, dataset.samples(dataset.files(locator), locator)
+
+
+def test_spec(tiny):
+    inputs, target = tiny.index.spec
+    assert inputs.shape == (22, 91, 180)
+    assert inputs.channels == CHANNELS
+    assert CHANNELS[:4] == ("sst_mean", "sst_std", "tcw_mean", "tcw_std")
+    assert (target.name, target.shape, target.role, target.units) == (
+        "t2m",
+        (91, 180),
+        "target",
+        "K",
+    )
+
+
+def test_every_sample_is_what_the_spec_says(tiny):
+    for number in range(len(tiny.index)):
+        tiny.index.spec.check(tiny.sample(number), where=f"sample {number}")
+
+
+def test_samples_are_in_order_of_time_and_split_by_year(tiny):
+    assert tiny.index.coordinate == ["2015-01-01", "2015-01-04", "2016-01-01", "2016-01-04"]
+    assert tiny.index.splits == {"train": [0, 1], "test": [2, 3]}
+
+
+def test_values_equal_a_computation_from_cfgribs_arrays(tiny, decoded):
+    channels = []
+    for name in decoded[0].data_vars:
+        fields = np.stack(
+            [
+                data[name].sel(time=start, step=np.timedelta64(48, "h")).values[:, 0]
+                for start in map(np.datetime64, tiny.index.coordinate)
+                for data in decoded
+                if start in data.time.values
+            ]
+        ).astype(np.float64)
+        channels += [fields.mean(axis=1), fields.std(axis=1)]
+    inputs = np.stack(channels, axis=1)
+    expected = (inputs - inputs.mean(axis=0)) / (inputs.std(axis=0) + 0.1)
+    for number in range(4):
+        np.testing.assert_allclose(
+            tiny.sample(number)["inputs"], expected[number], rtol=1e-4, atol=2e-4
+        )
+
+
+def test_member_moments_keep_the_digits_of_large_values():
+    random = np.random.default_rng(0)
+    fields = (1e5 + random.normal(0, 10, (10, 40000))).astype(np.float32)
+    mean, deviation = np.empty((2, 40000), dtype=np.float32)
+    member_moments(fields, mean, deviation)
+    exact = fields.astype(np.float64)
+    np.testing.assert_allclose(mean, exact.mean(axis=0), rtol=1e-7)
+    np.testing.assert_allclose(deviation, exact.std(axis=0), rtol=1e-4)
+
+
+def test_moments_merge_to_those_of_all():
+    values = np.random.default_rng(1).normal(1e5, 1, (7, 2, 5)).astype(np.float32)
+    parts = [Moments(0, np.zeros((2, 5)), np.zeros((2, 5))) for _ in range(2)]
+    for number, one in enumerate(values):
+        parts[number > 2].add(one)
+    parts[0].merge(parts[1])
+    exact = values.astype(np.float64)
+    np.testing.assert_allclose(parts[0].mean, exact.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(parts[0].squares / 7, exact.var(axis=0), rtol=1e-6)
+
+
+def test_normalisation_is_computed_once(tiny):
+    assert tiny.index.setup["normalisation"] > 0
+    again = ens10().samples(tiny.files, tiny.locator)
+    assert "normalisation" not in again.setup
+    assert again.provenance == tiny.index.provenance
+
+
+def statistics_of(tiny, beside, cache, processes=1):
+    messages = [extents[:-1] for extents in tiny.index.where]
+    found, computed = normalisation_folder(
+        beside, cache, messages,
+        n_members=3, n_points=91 * 180, processes=processes, progress=lambda done, total: None,
+    )  # fmt: skip
+    assert computed
+    return found
+
+
+@pytest.mark.timeout(60)
+def test_normalisation_does_not_depend_on_the_number_of_processes(tiny, tmp_path):
+    one = statistics_of(tiny, tmp_path / "1", tmp_path / "cache")
+    two = statistics_of(tiny, tmp_path / "2", tmp_path / "cache", processes=2)
+    assert one.checksum() == two.checksum()
+
+
+def test_normalisation_goes_to_the_cache_where_the_data_is_read_only(tiny, tmp_path):
+    (tmp_path / "file").touch()
+    found = statistics_of(tiny, tmp_path / "file" / "folder", tmp_path / "cache")
+    assert found.folder.parent == tmp_path / "cache"
+
+
+def test_nowhere_to_keep_the_normalisation_is_said(tiny, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="cannot be kept"):
+        statistics_of(tiny, tmp_path / "file" / "folder", tmp_path / "file" / "cache")
+
+
+def test_half_written_normalisation_is_computed_again(copied):
+    _, _index = sampled(copied)
+    [folder] = copied.glob(".iobench-ens10-normalisation-*")
+    (folder / "about.json").write_text("{")
+    assert "normalisation" in sampled(copied)[1].setup
+
+
+@pytest.mark.skipif(read_process_io() is None, reason="no /proc/self/io on this system")
+def test_read_touches_only_the_samples_bytes(tiny):
+    where = tiny.index.where[1]
+    tiny.dataset.read(where)  # opens the files
+    before = read_process_io()
+    idle = read_process_io()[0] - before[0]
+    raw = tiny.dataset.read(where)
+    touched = read_process_io()[0] - before[0] - 2 * idle
+    assert len(where) == 11 * 3 + 1
+    assert sum(length for _, _, length in where) == sum(map(len, raw)) == touched
+
+
+def test_dataset_is_small_in_a_pickle_and_works_after_it(tiny):
+    expected = tiny.sample(2)["inputs"]
+    pickled = pickle.dumps(tiny.dataset)
+    assert len(pickled) < 2000
+    other = pickle.loads(pickled)
+    raw = other.read(tiny.index.where[2])
+    np.testing.assert_array_equal(other.preprocess(other.decode(raw))["inputs"], expected)
+
+
+def test_provenance_is_json_without_times_hosts_or_folders(tiny):
+    text = json.dumps(tiny.index.provenance)
+    assert str(tiny.root) not in text
+    assert "(x - mean) / (std + 0.1)" in text
+
+
+def test_published_step_is_for_the_full_sample():
+    published = ens10().published
+    assert (published.forward_ns, published.backward_ns, published.batch_size) == (
+        5_250_000, 15_870_000, 1,
+    )  # fmt: skip
+    assert published.sample_nbytes == 23 * 361 * 720 * 4
+
+
+def test_it_is_a_synthesizer():
+    assert isinstance(ens10(), Synthesizer)
+
+
+# What bad input gets.
+
+
+def without_message(folder, name, **wanted):
+    """Cut a message out of a file."""
+    path = folder / name
+    index = index_grib([path], cache_dir=folder / "cache")
+    [(_, offset, length)] = index.extents(index.rows(**wanted).tolist())
+    data = path.read_bytes()
+    path.write_bytes(data[:offset] + data[offset + length :])
+
+
+def test_missing_message_names_file_date_variable_and_member(copied):
+    without_message(
+        copied, "output.sfc.20180104", dataDate=20160104, step=48, number=2, paramId=167
+    )
+    with pytest.raises(FileFormatError, match=r"20180104.*2016-01-04 lacks t2m of member 2"):
+        sampled(copied)
+
+
+def test_missing_message_of_another_step_does_not_matter(copied):
+    without_message(copied, "output.sfc.20180104", dataDate=20160104, step=0, number=2, paramId=34)
+    assert len(sampled(copied)[1]) == 4
+
+
+def test_the_same_forecast_twice_is_an_error(copied):
+    shutil.copyfile(copied / "output.sfc.20180101", copied / "output.sfc.20180104")
+    with pytest.raises(FileFormatError, match="twice"):
+        sampled(copied)
+
+
+def test_file_cut_short_is_an_error(copied):
+    path = copied / "output.sfc.20180104"
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(FileFormatError, match="20180104"):
+        sampled(copied)
+
+
+def test_other_grib_files_are_an_error(copied):
+    (copied / "output.sfc.20180104").unlink()
+    path = copied / "output.sfc.20180101"
+    index = index_grib([path], cache_dir=copied / "cache")
+    data = path.read_bytes()
+    rows = index.rows(step=0).tolist()
+    path.write_bytes(b"".join(data[o : o + n] for _, o, n in index.extents(rows)))
+    with pytest.raises(FileFormatError, match="no surface field of ENS-10 at step 48 h"):
+        sampled(copied)
+
+
+def test_missing_target_says_where_and_what_else_to_do(copied):
+    (copied / "ERA5_sfc_t2m.nc").unlink()
+    with pytest.raises(MissingFileError, match=rf"ERA5_sfc_t2m.nc.*{copied}.*target=none"):
+        sampled(copied)
+
+
+def test_without_target(copied):
+    (copied / "ERA5_sfc_t2m.nc").unlink()
+    dataset, index = sampled(copied, target="none")
+    assert index.spec.names == ("inputs",)
+    sample = dataset.preprocess(dataset.decode(dataset.read(index.where[0])))
+    assert list(sample) == ["inputs"]
+
+
+def rewrite_target(folder, *, times=None, **layout):
+    import netCDF4
+
+    path = folder / "ERA5_sfc_t2m.nc"
+    with netCDF4.Dataset(path) as old:
+        values = {name: old[name][:] for name in ("time", "latitude", "longitude", "t2m")}
+    with netCDF4.Dataset(path, "w") as new:
+        for name in ("time", "latitude", "longitude"):
+            new.createDimension(name, len(values[name]))
+            new.createVariable(name, "f8", (name,))[:] = values[name]
+        new["time"].units = "hours since 1900-01-01" if times is None else times
+        new.createVariable("t2m", "f4", ("time", "latitude", "longitude"), **layout)[:] = values[
+            "t2m"
+        ]
+
+
+def test_compressed_target_says_how_to_store_it(copied):
+    rewrite_target(copied, zlib=True)
+    with pytest.raises(FileFormatError, match=r"ERA5_sfc_t2m.nc: expected t2m .* contiguous"):
+        sampled(copied)
+
+
+def test_target_without_the_needed_times(copied):
+    rewrite_target(copied, times="hours since 1950-01-01", contiguous=True)
+    with pytest.raises(FileFormatError, match="expected the time 2015-01-03T00 once"):
+        sampled(copied)
+
+
+def test_target_that_is_no_netcdf(copied):
+    (copied / "ERA5_sfc_t2m.nc").write_bytes(b"CDF\x01" + bytes(100))
+    with pytest.raises(FileFormatError, match="NetCDF-4"):
+        sampled(copied)
+
+
+def test_target_in_days(copied):
+    import netCDF4
+
+    with netCDF4.Dataset(copied / "ERA5_sfc_t2m.nc", "a") as file:
+        file["time"][:] = file["time"][:] // 24
+        file["time"].units = "days since 1900-01-01 00:00:00"
+    assert len(sampled(copied)[1]) == 4
+
+
+def test_date_takes_only_these_files(copied):
+    _, index = sampled(copied, date="20050104")
+    assert index.coordinate == ["2015-01-04", "2016-01-04"]
+
+
+def test_date_whose_file_is_missing(copied):
+    with pytest.raises(MissingFileError, match=r"output.sfc.20180108 not found.*--data-dir"):
+        sampled(copied, date="0101,0108")
+
+
+def test_no_file_at_all(tmp_path):
+    with pytest.raises(MissingFileError, match=r"and 100 more not found in --data-dir"):
+        sampled(tmp_path)
+
+
+def test_date_the_stand_in_lacks_is_refused_before_writing(tmp_path):
+    with pytest.raises(OptionError, match="the stand-in holds only 0101 0104"):
+        ens10(date="0108").synthesize(tmp_path, scale=None, tiny=True, seed=0)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"date": "0102"}, r"date '0102': expected MMDD.*0101 0104 0108 .*1227 1231"),
+        ({"date": "2018-01-01"}, "expected MMDD"),
+        ({"date": ""}, "expected MMDD"),
+        ({"dtype": "pl"}, "later version"),
+        ({"dtype": "x"}, "expected sfc"),
+        ({"target": "none "}, "expected era5 or none"),
+        ({"dates": "0101"}, "knows date, dtype, target"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(OptionError, match=message):
+        ens10(**options)
+
+
+def test_steps_before_samples_say_what_to_call():
+    with pytest.raises(OptionError, match="call samples"):
+        ens10().decode([])

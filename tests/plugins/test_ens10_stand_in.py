@@ -1,0 +1,144 @@
+"""The stand-in has the layout of ENS-10's files, and its bytes follow from the seed alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from iobench.datasets import index_grib
+from iobench_maelstrom.ens10 import ens10
+from iobench_maelstrom.ens10_schema import ALL_DATES, SURFACE_VARIABLES
+from iobench_maelstrom.ens10_stand_in import StandInPlan
+
+NAMES = [variable.name for variable in SURFACE_VARIABLES]
+
+
+def test_cfgrib_decodes_names_dims_and_order(decoded):
+    assert list(decoded[0].data_vars) == NAMES
+    assert dict(decoded[0].sizes) == {
+        "number": 3, "time": 2, "step": 3, "surface": 1, "latitude": 91, "longitude": 180,
+    }  # fmt: skip
+    assert decoded[0]["t2m"].dims[:4] == ("number", "time", "step", "surface")
+    assert decoded[0].number.values.tolist() == [1, 2, 3]
+    assert (decoded[0].step.values / np.timedelta64(1, "h")).tolist() == [0, 24, 48]
+    assert [str(time)[:10] for time in decoded[1].time.values] == ["2015-01-04", "2016-01-04"]
+
+
+def test_cfgrib_sees_the_grid_and_the_ensemble(decoded):
+    data = decoded[0]
+    assert data.latitude.values[[0, -1]].tolist() == [90, -90]
+    assert data.longitude.values[[0, -1]].tolist() == [0, 358]
+    attributes = data["sst"].attrs
+    assert attributes["GRIB_paramId"] == 34
+    assert attributes["GRIB_totalNumber"] == 11
+    assert attributes["GRIB_dataType"] == "pf"
+    assert attributes["units"] == "K"
+    assert data.attrs["GRIB_edition"] == 1
+    assert data.attrs["GRIB_centre"] == "ecmf"
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_decoding_equals_cfgrib_value_by_value(tiny, decoded, number):
+    arrays = tiny.dataset.decode(tiny.dataset.read(tiny.index.where[number]))
+    start = np.datetime64(tiny.index.coordinate[number])
+    data = next(data for data in decoded if start in data.time.values)
+    for name in NAMES:
+        expected = data[name].sel(time=start, step=np.timedelta64(48, "h")).values[:, 0]
+        np.testing.assert_array_equal(arrays[name], expected)
+
+
+def test_messages_follow_year_step_member_parameter(tiny):
+    index = index_grib(tiny.files[:1], cache_dir=tiny.locator.cache_dir)
+    order = [
+        (date, step, member, variable.param_id)
+        for date in (20150101, 20160101)
+        for step in (0, 24, 48)
+        for member in (1, 2, 3)
+        for variable in SURFACE_VARIABLES
+    ]
+    columns = (index[key].tolist() for key in ("dataDate", "step", "number", "paramId"))
+    assert list(zip(*columns, strict=True)) == order
+    assert set(index["bitsPerValue"].tolist()) == {16}
+
+
+def test_values_lie_in_the_published_ranges(decoded):
+    for variable in SURFACE_VARIABLES:
+        values = decoded[0][variable.name].values
+        slack = 1e-4 * (variable.high - variable.low)
+        assert values.min() >= variable.low - slack
+        assert values.max() <= variable.high + slack
+        assert values.std() > 0.01 * (variable.high - variable.low)
+
+
+def test_members_differ(decoded):
+    for name in NAMES:
+        assert decoded[0][name].std("number").mean() > 0
+
+
+def test_fields_are_smooth(decoded):
+    field = decoded[0]["t2m"].values[0, 0, 0, 0]
+    assert np.abs(np.diff(field, axis=1)).mean() < 0.1 * field.std()
+
+
+def test_target_is_the_field_at_start_plus_48_hours(tiny):
+    import netCDF4
+
+    with netCDF4.Dataset(tiny.files[-1]) as file:
+        times = netCDF4.num2date(file["time"][:], file["time"].units)
+        assert [time.strftime("%Y%m%d%H") for time in times] == [
+            "2015010300", "2015010600", "2016010300", "2016010600",
+        ]  # fmt: skip
+        assert file["t2m"].dimensions == ("time", "latitude", "longitude")
+        assert file["t2m"].chunking() == "contiguous"
+        for number in range(4):
+            np.testing.assert_array_equal(tiny.sample(number)["t2m"], file["t2m"][number])
+
+
+def contents(root):
+    return {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.timeout(60)
+def test_bytes_do_not_depend_on_the_number_of_processes(tmp_path):
+    for processes in (1, 2):
+        root = tmp_path / str(processes)
+        root.mkdir()
+        ens10().synthesize(root, scale=None, tiny=True, seed=5, processes=processes)
+    one, two = contents(tmp_path / "1"), contents(tmp_path / "2")
+    journal = next(path for path in one if path.name == "stand-in.journal")
+    assert sorted(one.pop(journal).split(b"\n")) == sorted(two.pop(journal).split(b"\n"))
+    assert one == two
+    assert len(one) == 3
+
+
+def test_another_seed_gives_other_values(tiny, tmp_path):
+    [*_, path] = ens10().synthesize(tmp_path, scale=None, tiny=True, seed=1, processes=1)
+    assert path.read_bytes() != (tiny.bucket / path.name).read_bytes()
+
+
+def test_sizes_are_told_before_writing(tiny):
+    told = ens10().synthesis_nbytes(scale=None, tiny=True)
+    written = sum(file.stat().st_size for file in tiny.files)
+    assert written <= told < 1.01 * written
+
+
+def test_default_has_the_real_sample_and_24_of_them():
+    plan = StandInPlan.of_size(scale=None, tiny=False, seed=0)
+    assert (plan.n_samples, len(plan.dates), plan.steps) == (24, 12, (48,))
+    assert len(plan.dates) * plan.messages_per_file == 2640
+    assert plan.message_nbytes == 519948
+    assert 1.3e9 < plan.nbytes < 1.5e9
+
+
+def test_scale_1_is_the_whole_data_set():
+    plan = StandInPlan.of_size(scale=1.0, tiny=False, seed=0)
+    assert plan.dates == ALL_DATES
+    assert plan.n_samples == 2100
+    assert plan.messages_per_file == 6600
+
+
+@pytest.mark.parametrize("scale", [0.0001, 0.001, 0.01, 0.3])
+def test_scale_is_the_share_of_samples(scale):
+    plan = StandInPlan.of_size(scale=scale, tiny=False, seed=0)
+    assert abs(plan.n_samples - max(1, scale * 2100)) <= 10
+    assert plan.steps == (0, 24, 48)
