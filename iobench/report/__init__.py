@@ -1,0 +1,35 @@
+"""Reports: profiles on the terminal and as JSON. Nothing is measured or concluded here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TextIO
+
+from iobench.report.json_report import to_json
+from iobench.report.run_report import RunReport, make_reports
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iobench.profiles import Profile
+
+__all__ = ["RunReport", "make_reports", "render_terminal", "to_json"]
+
+
+def render_terminal(profiles: Sequence[Profile], *, file: TextIO | None = None) -> None:
+    """Print the report of profiles, compared where they are several.
+
+    Parameters
+    ----------
+    profiles : sequence of Profile
+        One, or one per format of the same samples.
+    file : text file, optional
+        By default stdout. Coloured if it is a terminal and ``NO_COLOR`` is not set.
+
+    Raises
+    ------
+    ProfileError
+        If a profile cannot be analysed.
+    """
+    from iobench.report.terminal import print_reports
+
+    print_reports(make_reports(profiles), file=file)

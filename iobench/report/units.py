@@ -16,6 +16,7 @@ __all__ = [
     "duration",
     "durations",
     "fraction",
+    "nanoseconds",
     "nbytes",
     "sample_rate",
     "seconds",
@@ -24,7 +25,9 @@ __all__ = [
 UNKNOWN: Final = "unknown"
 
 DURATIONS: Final = (("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
-BYTES: Final = (("B", 1), ("kB", 10**3), ("MB", 10**6), ("GB", 10**9), ("TB", 10**12), ("PB", 10**15))
+BYTES: Final = tuple(
+    (unit, 1000**power) for power, unit in enumerate(("B", "kB", "MB", "GB", "TB", "PB"))
+)
 COLUMN_UNIT_FROM: Final = 10
 """A column is shown in the largest unit of which its largest value has this many."""
 
@@ -55,6 +58,11 @@ def durations(values_ns: Sequence[int | None]) -> tuple[str, list[str]]:
 def seconds(ns: int) -> float:
     """Return nanoseconds as seconds, unrounded: what ``_s`` keys of JSON hold."""
     return ns / 1_000_000_000
+
+
+def nanoseconds(value_s: float) -> int:
+    """Return seconds, as publications print them, as the nearest nanosecond."""
+    return round(value_s * 1_000_000_000)
 
 
 def nbytes(value: float | None) -> str:
@@ -102,11 +110,8 @@ def _scaled(value: float, units: Sequence[tuple[str, int]], *, zero: str = "0") 
         return zero
     if value < 0:
         return f"-{_scaled(-value, units, zero=zero)}"
-    unit, size = units[0]
-    for unit, size in units:
-        # 999.6 is shown as 1000, so the next unit begins where rounding reaches it.
-        if value < 999.5 * size:
-            break
+    # 999.6 is shown as 1000, so the next unit begins where rounding reaches it.
+    unit, size = next((pair for pair in units if value < 999.5 * pair[1]), units[-1])
     if size == 1:
         return f"{value:.0f} {unit}" if value >= 1 else f"< 1 {unit}"
     return f"{_three_digits(value / size)} {unit}"

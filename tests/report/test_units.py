@@ -55,7 +55,13 @@ def test_fraction(value: float | None, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "unknown"), (0, "0"), (999, "999 B"), (22_871_520, "22.9 MB"), (1_400_000_000, "1.40 GB")],
+    [
+        (None, "unknown"),
+        (0, "0"),
+        (999, "999 B"),
+        (22_871_520, "22.9 MB"),
+        (1_400_000_000, "1.40 GB"),
+    ],
 )
 def test_bytes_are_decimal(value: int | None, text: str) -> None:
     assert units.nbytes(value) == text

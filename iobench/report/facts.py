@@ -1,0 +1,139 @@
+"""What ``run.json`` says of a run, typed; None where it says nothing, or in another type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self, TypeVar
+
+__all__ = ["PUBLISHED_FIGURES", "RunFacts"]
+
+T = TypeVar("T")
+PUBLISHED_FIGURES: Final = ("min", "mean", "median", "max", "stdev")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """The configuration of a run, as far as reports show it.
+
+    Parameters
+    ----------
+    dataset, format, framework : str or None
+        By name.
+    stand_in : bool or None
+        Whether the files were generated.
+    tiny : bool
+        Whether they are the small ones of the tests.
+    batch_size, n_samples, sample_nbytes : int or None
+        Of the run; samples it could draw from; one sample.
+    forward_ns, backward_ns : int or None
+        Emulated time of a training step; None where the training loop is the user's own.
+    compute_source : str or None
+        Where that time is from.
+    published_s : mapping of str to float, or None
+        The published exposed I/O of a step in seconds: `PUBLISHED_FIGURES`.
+    published_source : str or None
+    cache_asked : str or None
+        ``"as-is"``, ``"warm"`` or ``"cold"``.
+    resident_fraction_before : float or None
+        Share of the files in the page cache when the run began.
+    cold_known : bool or None
+        Whether the file system tells what came from the device.
+    setup_s : mapping of str to float
+        Seconds spent once before the run, by what for.
+    store : mapping or None
+        ``path, probe, reused, convert_s, nbytes`` of the store that was read.
+    machine : mapping
+    iobench_version, command, files_hint : str or None
+    """
+
+    dataset: str | None
+    format: str | None
+    framework: str | None
+    stand_in: bool | None
+    tiny: bool
+    batch_size: int | None
+    n_samples: int | None
+    sample_nbytes: int | None
+    forward_ns: int | None
+    backward_ns: int | None
+    compute_source: str | None
+    published_s: Mapping[str, float] | None
+    published_source: str | None
+    cache_asked: str | None
+    resident_fraction_before: float | None
+    cold_known: bool | None
+    setup_s: Mapping[str, float]
+    store: Mapping[str, Any] | None
+    machine: Mapping[str, Any]
+    iobench_version: str | None
+    command: str | None
+    files_hint: str | None
+
+    @property
+    def has_compute(self) -> bool:
+        """False only where the compute stage was set to nothing."""
+        return self.step_ns != 0
+
+    @property
+    def step_ns(self) -> int | None:
+        """Emulated time of a step; None where nothing was emulated."""
+        if self.forward_ns is None or self.backward_ns is None:
+            return None
+        return self.forward_ns + self.backward_ns
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Read the values of a ``run.json``."""
+        compute = _mapping(config.get("compute"))
+        published = _mapping(config.get("published"))
+        cache = _mapping(config.get("cache"))
+        stand_in = _typed(config.get("stand_in"), bool)
+        return cls(
+            dataset=_typed(config.get("dataset"), str),
+            format=_typed(config.get("format"), str),
+            framework=_typed(config.get("framework"), str),
+            stand_in=stand_in,
+            tiny=bool(stand_in) and config.get("tiny") is True,
+            batch_size=_typed(config.get("batch_size"), int),
+            n_samples=_typed(config.get("n_samples"), int),
+            sample_nbytes=_typed(config.get("sample_nbytes"), int),
+            forward_ns=_typed(compute.get("forward_ns"), int),
+            backward_ns=_typed(compute.get("backward_ns"), int),
+            compute_source=_typed(compute.get("source"), str),
+            published_s=_published(published.get("exposed_io_s")),
+            published_source=_typed(published.get("source"), str),
+            cache_asked=_typed(cache.get("asked"), str),
+            resident_fraction_before=_typed(cache.get("resident_fraction_before"), float),
+            cold_known=_typed(config.get("cold_known"), bool),
+            setup_s={
+                what: float(value)
+                for what, value in _mapping(config.get("setup")).items()
+                if isinstance(value, int | float)
+            },
+            store=_mapping(config.get("store")) or None,
+            machine=_mapping(config.get("machine")),
+            iobench_version=_typed(config.get("iobench_version"), str),
+            command=_typed(config.get("command"), str) or None,
+            files_hint=_typed(config.get("files_hint"), str) or None,
+        )
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _typed(value: object, kind: type[T]) -> T | None:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if isinstance(value, bool) and kind is not bool:
+        return None
+    return value if isinstance(value, kind) else None
+
+
+def _published(value: object) -> Mapping[str, float] | None:
+    if not isinstance(value, list | tuple) or len(value) != len(PUBLISHED_FIGURES):
+        return None
+    if not all(isinstance(figure, int | float) for figure in value):
+        return None
+    return dict(zip(PUBLISHED_FIGURES, map(float, value), strict=True))

@@ -1,0 +1,257 @@
+"""Reports for machines: plain values for strict JSON, unrounded; unknown is null, never 0."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.report import rates
+from iobench.report.facts import PUBLISHED_FIGURES
+from iobench.report.next_steps import next_steps
+from iobench.report.run_report import make_reports
+from iobench.report.sentences import verdict_sentence
+from iobench.report.units import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from iobench.analysis import (
+        Diagnosis,
+        Exposure,
+        LongWaits,
+        StageExposure,
+        WaitStatistics,
+        Window,
+    )
+    from iobench.profiles import Profile
+    from iobench.report.facts import RunFacts
+    from iobench.report.run_report import RunReport
+
+__all__ = ["JSON_VERSION", "reports_to_json", "to_json"]
+
+JSON_VERSION: Final = 1
+"""Raised when a key changes its meaning or goes; new keys do not raise it."""
+
+
+def to_json(profiles: Sequence[Profile]) -> dict[str, Any]:
+    """Return ``{"runs": [...]}``, one object per profile, for ``json.dumps(allow_nan=False)``.
+
+    ``_ns`` are integers; ``_s`` are the same integers over 10**9; fractions are from 0 to 1. What
+    is not known is null. Each run has
+
+    - ``schema_version``; ``run``: its directory.
+    - ``dataset``, ``format``, ``framework``, ``stand_in`` (generated files), ``tiny`` (the small
+      ones), ``workers``, ``prefetch``, ``batch_size``, ``n_samples`` (it could draw from),
+      ``sample_nbytes``.
+    - ``verdict``: the sentence; ``diagnosis``: the same as data, ``verdict`` one of ``"no batch"``,
+      ``"no compute"``, ``"hidden"``, ``"partly hidden"``, ``"I/O-bound"``; ``steady`` whether it
+      is about the steady state; ``top_stage``; ``wait_fraction``, ``top_fraction``,
+      ``unknown_fraction``, ``hidden_fraction``, ``start_fraction``.
+      ``next_steps``: ``[{reason, command}]``.
+    - of the whole run, and again of its steady state under ``steady`` (null if there is none):
+
+      - ``batches``, ``samples``, ``nbytes``: delivered. ``wall_s`` = ``wait_s`` + ``compute_s``;
+        ``wait_s``, ``wait_ns``: the training loop blocked for its next batch; ``compute_s``:
+        everything else. ``samples_per_s`` and ``bytes_per_s``: delivered over wall.
+      - ``wait_fraction``: exposed share; ``accelerator_utilisation``: compute over wall.
+      - ``exposed_ns``: wait by stage (``kind`` or ``kind:label``), sums to ``wait_ns`` exactly.
+      - ``stages``: a row for every stage: ``stage``, ``busy_s`` = ``hidden_s`` + ``exposed_s``,
+        ``nbytes`` handed on, ``n_spans``, ``cpu_s`` on a CPU, ``off_cpu_s`` the rest of busy,
+        ``busy_bytes_per_s``, ``wait_fraction``: its part of the wait.
+      - ``compute_stages``: ``[{stage, busy_s, n_spans}]`` of the training loop itself.
+      - ``wait_per_step``: ``n_steps``, ``min_s``, ``mean_s``, ``median_s``, ``max_s``, ``stdev_s``.
+      - ``cold_fraction``: bytes fetched from the device over bytes read.
+      - ``overhead_fraction``: time spent recording over the time of all processes.
+      - ``dataset`` to ``batch_size``, ``lost_spans``, ``missing_workers`` and ``verdict`` stand
+        in both, so that both are read by the same code.
+
+    - ``waits_ns``: the wait of each delivered batch, in order.
+    - ``phases``: ``{startup, fill, steady, drain: {wall_s, wait_s, n_deliveries}}``.
+    - ``long_waits``: few waits that hold much of the run, null if there are none: ``n_waits``,
+      ``n_steps``, ``wait_s``, ``typical_s``, ``excess_fraction``, ``period_steps``,
+      ``coincidences``: ``[{what, n_long, n_steps}]``.
+    - ``compute``: the emulated step: ``forward_s``, ``backward_s``, ``source``.
+    - ``published``: the published wait of a step: ``source``, ``exposed_io_s``: ``{min, mean,
+      median, max, stdev}``.
+    - ``cache``: ``asked``, ``resident_fraction_before``, ``cold_known`` (the file system tells).
+    - ``setup_s``: seconds before the run by what for, in no other figure. ``store``: what was
+      read: ``path``, ``probe``, ``reused``, ``convert_s``, ``nbytes``.
+    - ``lost_spans``: not written or not readable; ``missing_workers``: names of those that left
+      no spans; ``unclosed_processes``, ``damaged_processes``: names of those that were killed or
+      whose spans are partly unreadable; ``rounds``, ``unfinished_rounds``.
+    - ``machine``, ``iobench_version``, ``command``, ``files_hint``: as in ``run.json``.
+
+    Raises
+    ------
+    ProfileError
+        If a profile cannot be analysed.
+    """
+    return reports_to_json(make_reports(profiles))
+
+
+def reports_to_json(reports: Sequence[RunReport]) -> dict[str, Any]:
+    """Return what `to_json` does, for runs analysed already."""
+    return {"runs": [_run(report) for report in reports]}
+
+
+def _run(report: RunReport) -> dict[str, Any]:
+    facts, exposure = report.facts, report.exposure
+    shared = _shared(report)
+    return {
+        "schema_version": JSON_VERSION,
+        "run": report.run,
+        **shared,
+        "tiny": facts.tiny,
+        "prefetch": exposure.prefetch,
+        "n_samples": facts.n_samples,
+        "sample_nbytes": facts.sample_nbytes,
+        "diagnosis": _diagnosis(report.diagnosis),
+        "next_steps": [
+            {"reason": step.reason, "command": step.command} for step in next_steps([report])
+        ],
+        **_window(exposure.whole),
+        "steady": None if exposure.steady is None else {**shared, **_window(exposure.steady)},
+        "waits_ns": list(exposure.whole.waits_ns),
+        "phases": _phases(exposure),
+        "long_waits": _long_waits(exposure.long_waits),
+        **_circumstances(facts),
+        "rounds": exposure.n_rounds,
+        "unfinished_rounds": exposure.n_unfinished_rounds,
+        "unclosed_processes": list(report.unclosed),
+        "damaged_processes": list(report.damaged),
+    }
+
+
+def _shared(report: RunReport) -> dict[str, Any]:
+    facts, exposure = report.facts, report.exposure
+    return {
+        "dataset": facts.dataset,
+        "format": facts.format,
+        "framework": facts.framework,
+        "stand_in": facts.stand_in,
+        "workers": exposure.workers,
+        "batch_size": facts.batch_size,
+        "lost_spans": exposure.lost_spans,
+        "missing_workers": list(exposure.missing_workers),
+        "verdict": verdict_sentence(report.diagnosis),
+    }
+
+
+def _diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
+    return {
+        "verdict": diagnosis.verdict.value,
+        "steady": diagnosis.steady,
+        "top_stage": diagnosis.top_stage,
+        **{
+            f"{name}_fraction": getattr(diagnosis, f"{name}_fraction")
+            for name in ("wait", "top", "unknown", "hidden", "start")
+        },
+    }
+
+
+def _window(window: Window) -> dict[str, Any]:
+    return {
+        "batches": window.n_batches,
+        "samples": window.n_samples,
+        "nbytes": window.nbytes,
+        "wall_s": seconds(window.wall_ns),
+        "compute_s": seconds(window.compute_ns),
+        "wait_s": seconds(window.wait_ns),
+        "wait_ns": window.wait_ns,
+        "wait_fraction": window.wait_fraction,
+        "samples_per_s": rates.samples_per_s(window),
+        "bytes_per_s": rates.bytes_per_s(window),
+        "accelerator_utilisation": window.accelerator_utilisation,
+        "overhead_fraction": window.overhead_fraction,
+        "cold_fraction": window.cold_fraction,
+        "exposed_ns": window.exposed_ns,
+        "stages": [_stage(row, window.wait_ns) for row in window.stages],
+        "compute_stages": [
+            {"stage": row.stage, "busy_s": seconds(row.busy_ns), "n_spans": row.n_spans}
+            for row in window.compute_stages
+        ],
+        "wait_per_step": _wait(window.wait),
+    }
+
+
+def _stage(row: StageExposure, wait_ns: int) -> dict[str, Any]:
+    return {
+        "stage": row.stage,
+        "busy_s": seconds(row.busy_ns),
+        "hidden_s": seconds(row.hidden_ns),
+        "exposed_s": seconds(row.exposed_ns),
+        "nbytes": row.nbytes,
+        "n_spans": row.n_spans,
+        "cpu_s": _seconds(row.cpu_ns),
+        "off_cpu_s": _seconds(rates.off_cpu_ns(row)),
+        "busy_bytes_per_s": rates.busy_bytes_per_s(row),
+        "wait_fraction": row.exposed_ns / wait_ns if wait_ns else None,
+    }
+
+
+def _wait(wait: WaitStatistics | None) -> dict[str, Any] | None:
+    if wait is None:
+        return None
+    return {
+        "n_steps": wait.n_steps,
+        **{f"{name}_s": _seconds(getattr(wait, f"{name}_ns")) for name in PUBLISHED_FIGURES},
+    }
+
+
+def _phases(exposure: Exposure) -> dict[str, Any]:
+    return {
+        phase.phase: {
+            "wall_s": seconds(phase.wall_ns),
+            "wait_s": seconds(phase.wait_ns),
+            "n_deliveries": phase.n_deliveries,
+        }
+        for phase in exposure.phases
+    }
+
+
+def _long_waits(long: LongWaits | None) -> dict[str, Any] | None:
+    if long is None:
+        return None
+    return {
+        "n_waits": long.n_waits,
+        "n_steps": long.n_steps,
+        "wait_s": seconds(long.wait_ns),
+        "typical_s": seconds(long.typical_ns),
+        "excess_fraction": long.excess_fraction,
+        "period_steps": long.period_steps,
+        "coincidences": [
+            {"what": what.what, "n_long": what.n_long, "n_steps": what.n_steps}
+            for what in long.coincidences
+        ],
+    }
+
+
+def _circumstances(facts: RunFacts) -> dict[str, Any]:
+    return {
+        "compute": {
+            "forward_s": _seconds(facts.forward_ns),
+            "backward_s": _seconds(facts.backward_ns),
+            "source": facts.compute_source,
+        },
+        "published": None
+        if facts.published_s is None
+        else {"source": facts.published_source, "exposed_io_s": dict(facts.published_s)},
+        "cache": {
+            "asked": facts.cache_asked,
+            "resident_fraction_before": facts.resident_fraction_before,
+            "cold_known": facts.cold_known,
+        },
+        "setup_s": dict(facts.setup_s),
+        "store": _plain(facts.store),
+        "machine": _plain(facts.machine),
+        "iobench_version": facts.iobench_version,
+        "command": facts.command,
+        "files_hint": facts.files_hint,
+    }
+
+
+def _plain(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if values is None else dict(values)
+
+
+def _seconds(ns: int | None) -> float | None:
+    return None if ns is None else seconds(ns)

@@ -1,0 +1,188 @@
+"""The lines of a report around its tables: what ran, the headline, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from iobench.recording import Kind
+from iobench.report import rates, units
+
+if TYPE_CHECKING:
+    from iobench.analysis import Exposure, StageExposure, Window
+    from iobench.report.facts import RunFacts
+    from iobench.report.run_report import RunReport
+
+__all__ = [
+    "compute_line",
+    "fused_lines",
+    "headline",
+    "measurement_lines",
+    "setup_lines",
+    "stand_in_line",
+    "title_line",
+]
+
+
+def title_line(reports: Sequence[RunReport]) -> str:
+    """Return dataset, formats, framework, workers, batch size and batches."""
+    first = reports[0]
+    formats = _distinct(report.facts.format or units.UNKNOWN for report in reports)
+    workers = _distinct(_workers(report.exposure.workers) for report in reports)
+    sizes = _distinct(units.count(report.facts.batch_size) for report in reports)
+    batches = _distinct(units.count(report.exposure.whole.n_batches) for report in reports)
+    frameworks = _distinct(report.facts.framework or units.UNKNOWN for report in reports)
+    each = " each" if len(reports) > 1 else ""
+    return (
+        f"{first.facts.dataset or 'unnamed dataset'}, {', '.join(formats)}, "
+        f"loader {'/'.join(frameworks)}: {'/'.join(workers)}, batch size {'/'.join(sizes)}, "
+        f"{'/'.join(batches)} batches{each}"
+    )
+
+
+def _workers(workers: int) -> str:
+    if workers == 0:
+        return "no worker processes"
+    return f"{workers} worker{'s' if workers > 1 else ''}"
+
+
+def _distinct(texts: Iterator[str]) -> list[str]:
+    return list(dict.fromkeys(texts))
+
+
+def stand_in_line(facts: RunFacts) -> str | None:
+    """Return the banner of a run on generated files; None for one on real files."""
+    if not facts.stand_in:
+        return None
+    tiny = ", and TINY: samples much smaller than the real ones" if facts.tiny else ""
+    return f"STAND-IN: generated files, not the real dataset{tiny}."
+
+
+def compute_line(facts: RunFacts) -> str:
+    """Return what took the place of the training step, and where its time is from."""
+    if facts.step_ns is None:
+        return "Compute: the training loop's own."
+    if not facts.step_ns:
+        return f"Compute: none ({facts.compute_source or 'source unknown'})."
+    parts = ""
+    if facts.backward_ns and facts.forward_ns:
+        forward, backward = units.duration(facts.forward_ns), units.duration(facts.backward_ns)
+        parts = f" (forward {forward}, backward {backward})"
+    return (
+        f"Compute: {units.duration(facts.step_ns)} a step{parts}, emulated; "
+        f"from {facts.compute_source or 'an unknown source'}."
+    )
+
+
+def headline(exposure: Exposure) -> list[str]:
+    """Return the exposed share of the whole run and of its steady state, from sums, first."""
+    whole, steady = exposure.whole, exposure.steady
+    if not whole.n_batches:
+        return ["Exposed I/O: unknown, no batch was delivered."]
+    spent = f"{units.duration(whole.wait_ns)} of {units.duration(whole.wall_ns)}"
+    share = f"{units.fraction(whole.wait_fraction)} of the whole run ({spent})"
+    window, of = (whole, "whole run") if steady is None else (steady, "steady state")
+    rest = (
+        "too short to have a steady state"
+        if steady is None
+        else f"{units.fraction(steady.wait_fraction)} of its steady state"
+    )
+    return [f"Exposed I/O: {share}, {rest}.", f"{_step(window)}; {_throughput(window)} ({of})."]
+
+
+def _step(window: Window) -> str:
+    if window.wait is None:
+        return "Wait of a step: unknown"
+    mean, median = units.duration(window.wait.mean_ns), units.duration(window.wait.median_ns)
+    return f"A step waits {mean} in the mean, {median} in the median"
+
+
+def _throughput(window: Window) -> str:
+    utilisation = units.fraction(window.accelerator_utilisation)
+    return (
+        f"accelerator utilisation {utilisation}, "
+        f"{units.sample_rate(rates.samples_per_s(window))} samples/s, "
+        f"{units.byte_rate(rates.bytes_per_s(window))}"
+    )
+
+
+def fused_lines(window: Window) -> list[str]:
+    """Return, for stages that their source cannot split, their part on and off the CPU."""
+    return [_fused(row) for row in window.stages if row.kind == Kind.FUSED and row.busy_ns]
+
+
+def _fused(row: StageExposure) -> str:
+    if row.cpu_ns is None:
+        return f"{row.stage} is one step of this source, not split; its CPU part is unknown."
+    return (
+        f"{row.stage} is one step of this source, not split: {units.duration(row.cpu_ns)} on a "
+        f"CPU, {units.duration(rates.off_cpu_ns(row))} off it."
+    )
+
+
+def setup_lines(facts: RunFacts) -> list[str]:
+    """Return what was done before the run, which no other figure contains."""
+    lines = []
+    if facts.setup_s:
+        spent = ", ".join(
+            f"{what} {units.duration(units.nanoseconds(value))}"
+            for what, value in facts.setup_s.items()
+        )
+        lines.append(f"Set-up before the run, in no figure above: {spent}.")
+    if facts.store is not None:
+        lines.append(_store(facts))
+    return lines
+
+
+def _store(facts: RunFacts) -> str:
+    store = facts.store or {}
+    what = "Store, a probe of the dataset" if store.get("probe") else "Store"
+    nbytes, convert_s = store.get("nbytes"), store.get("convert_s")
+    size = units.nbytes(nbytes if isinstance(nbytes, int) else None)
+    if store.get("reused"):
+        made = "there already, reused"
+    elif isinstance(convert_s, int | float):
+        made = f"converted in {units.duration(units.nanoseconds(convert_s))}, in no figure above"
+    else:
+        made = "time of conversion unknown"
+    return f"{what}: {size}, {made}: {store.get('path', units.UNKNOWN)}"
+
+
+def measurement_lines(report: RunReport) -> list[str]:
+    """Return how far to trust the figures: cache, own overhead, what is missing or unknown."""
+    exposure = report.exposure
+    overhead = units.fraction(exposure.whole.overhead_fraction)
+    lines = [
+        _cache(report),
+        f"iobench's own overhead: {overhead} of the time of all processes. "
+        f"Lost spans: {units.count(exposure.lost_spans)}. "
+        f"Missing workers: {', '.join(exposure.missing_workers) or 'none'}.",
+    ]
+    if exposure.missing_workers or exposure.lost_spans:
+        lines.append("What a lost span or a missing worker would explain counts as unknown.")
+    if report.damaged:
+        lines.append(f"Span files with unreadable spans: {', '.join(report.damaged)}.")
+    if report.unclosed:
+        lines.append(f"Killed, or still at work: {', '.join(report.unclosed)}.")
+    if exposure.n_unfinished_rounds:
+        lines.append(
+            f"{units.count(exposure.n_unfinished_rounds)} of {units.count(exposure.n_rounds)} "
+            "rounds have no end: taken to end with their last span."
+        )
+    if not any(row.kind == Kind.H2D for row in exposure.whole.stages):
+        why = "the training loop's own" if report.facts.step_ns is None else "no accelerator"
+        lines.append(f"Host-to-device copies: not measured ({why}).")
+    return lines
+
+
+def _cache(report: RunReport) -> str:
+    facts, whole = report.facts, report.exposure.whole
+    asked = f"Page cache {facts.cache_asked}" if facts.cache_asked else "Page cache as it was"
+    before = units.fraction(facts.resident_fraction_before)
+    if whole.cold_fraction is not None:
+        cold = f"{units.fraction(whole.cold_fraction)} of the bytes read came from the device"
+    elif facts.cold_known is False:
+        cold = "what came from the device is unknown, this file system does not tell"
+    else:
+        cold = "what came from the device is unknown, it was not counted"
+    return f"{asked}: {before} of the files in it before; {cold}."

@@ -1,0 +1,96 @@
+"""What to try next, with the command that tries it; no promise of a gain, that takes a replay."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from iobench.analysis import Verdict
+from iobench.report.run_report import SOURCE
+
+if TYPE_CHECKING:
+    from iobench.report.run_report import RunReport
+
+__all__ = ["NextStep", "next_steps"]
+
+ONE_RUN_OPTIONS: Final = {"--out": 1, "--json": 0}
+"""Options not to repeat, with how many values they take: a run directory is written once."""
+STAND_IN_OPTIONS: Final = {"--tiny": 0, "--scale": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """What to try: the reason, and the command line, None where there is nothing to run."""
+
+    reason: str
+    command: str | None = None
+
+
+def next_steps(reports: Sequence[RunReport]) -> tuple[NextStep, ...]:
+    """Return what to try next, best first.
+
+    Of several runs the one that waits least is gone on from. Runs that ``iobench profile`` did
+    not make have no command to vary.
+    """
+    measured = [report for report in reports if report.wait_fraction is not None]
+    if not measured:
+        return ()
+    best = min(measured, key=lambda report: report.wait_fraction or 0.0)
+    steps = [*_about_waiting(best, reports), *_about_length(best)]
+    if best.facts.stand_in:
+        own = _varied(best, {"--data-dir": "DIR"}, without=STAND_IN_OPTIONS)
+        steps.extend([NextStep("the same on your own files, in DIR", own)] if own else [])
+    return tuple(steps)
+
+
+def _about_waiting(best: RunReport, reports: Sequence[RunReport]) -> list[NextStep]:
+    verdict = best.diagnosis.verdict
+    if verdict is Verdict.NO_COMPUTE:
+        step = _varied(best, {"--compute": "25ms"})
+        return [NextStep("a step time shows what compute can hide", step)] if step else []
+    if verdict is Verdict.HIDDEN:
+        which = f" of {best.facts.format}" if len(reports) > 1 and best.facts.format else ""
+        return [NextStep(f"nothing to gain from faster loading{which} at this step time")]
+    if best.facts.format == SOURCE and {report.facts.format for report in reports} == {SOURCE}:
+        stored = "numpy" if best.facts.framework == "torch" else "tfrecord"
+        step = _varied(best, {"--format": stored})
+        return (
+            [NextStep(f"the same samples, finished beforehand, as {stored}", step)] if step else []
+        )
+    cpus = best.facts.machine.get("cpus")
+    if not isinstance(cpus, int) or best.exposure.workers >= cpus:
+        return []
+    step = _varied(best, {"--workers": str(cpus)})
+    return [NextStep(f"a loading process on each of the {cpus} CPUs", step)] if step else []
+
+
+def _about_length(best: RunReport) -> list[NextStep]:
+    if best.diagnosis.steady:
+        return []
+    step = _varied(best, {"--batches": "200"}, without={"--duration": 1, "--epochs": 1})
+    return [NextStep("a longer run, to have a steady state", step)] if step else []
+
+
+def _varied(
+    report: RunReport, options: Mapping[str, str], *, without: Mapping[str, int] | None = None
+) -> str | None:
+    """Return the run's own command with options set; None if it was no ``iobench profile``.
+
+    ``without`` names options to leave out, each with how many values it takes.
+    """
+    words = shlex.split(report.facts.command or "")
+    if words[:2] != ["iobench", "profile"]:
+        return None
+    dropped = {**ONE_RUN_OPTIONS, **(without or {}), **dict.fromkeys(options, 1)}
+    kept, skip = [], 0
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if skip:
+            skip -= 1
+        elif name in dropped:
+            skip = 0 if equals else dropped[name]
+        else:
+            kept.append(word)
+    return shlex.join([*kept, *(word for pair in options.items() for word in pair)])

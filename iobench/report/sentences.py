@@ -1,0 +1,90 @@
+"""The sentences of a report: the verdict, and rare long waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iobench.analysis import Verdict
+from iobench.report import units
+
+if TYPE_CHECKING:
+    from iobench.analysis import Diagnosis, LongWaits
+
+__all__ = ["long_waits_sentence", "verdict_sentence"]
+
+WORTH_SAYING: Final = 0.05
+"""Share from which a verdict names start-up, or causes that were not recorded."""
+SPOKEN: Final = {
+    "handover": "the hand-over of batches",
+    "shutdown": "the end of the loader",
+    "starved_submit": "work that was not handed out yet",
+    "startup": "the start of the workers",
+    "submit_queue": "the queue to the workers",
+    "unknown": "causes that were not recorded",
+    "worker_gap": "time between the stages of the workers",
+}
+COINCIDENCES: Final = {
+    "round start": "the first batch of a round",
+    "epoch start": "the first batch of an epoch",
+    "worker start": "the first batch of a worker",
+    "fill": "the filling of the pipeline",
+    "file change": "a change of file",
+}
+
+
+def verdict_sentence(diagnosis: Diagnosis) -> str:
+    """Return what is concluded: one sentence, and one more where start-up weighs on the run."""
+    if diagnosis.verdict is Verdict.NO_BATCH:
+        return "No verdict: no batch was delivered."
+    when = "in steady state" if diagnosis.steady else "in a run too short to have a steady state"
+    waits = f"the training loop waits {units.fraction(diagnosis.wait_fraction)} of its time"
+    text = f"{_judgement(diagnosis)}: {when} {waits} for data{_blame(diagnosis)}."
+    if diagnosis.verdict is Verdict.NO_COMPUTE:
+        text = (
+            "No compute stage, so there is nothing to hide loading behind: "
+            f"{when} {waits} for data{_blame(diagnosis)}."
+        )
+    if diagnosis.start_fraction >= WORTH_SAYING:
+        text += (
+            " Waits outside the steady state (start-up, fill, end) are another "
+            f"{units.fraction(diagnosis.start_fraction)} of the run."
+        )
+    return text
+
+
+def _judgement(diagnosis: Diagnosis) -> str:
+    if diagnosis.verdict is Verdict.IO_BOUND:
+        return "I/O-bound"
+    return "Hidden" if diagnosis.verdict is Verdict.HIDDEN else "Partly hidden"
+
+
+def _blame(diagnosis: Diagnosis) -> str:
+    """Say which stage the wait falls on, and how much of it nobody knows."""
+    unknown = diagnosis.unknown_fraction or 0.0
+    if diagnosis.verdict is Verdict.HIDDEN or diagnosis.top_stage is None:
+        text = ""
+    else:
+        share, stage = units.fraction(diagnosis.top_fraction), diagnosis.top_stage
+        text = f", most of all for {SPOKEN.get(stage, stage)} ({share} of the wait)"
+    if unknown >= WORTH_SAYING and diagnosis.top_stage != "unknown":
+        text += f"; the cause of {units.fraction(unknown)} of the wait was not recorded"
+    return text
+
+
+def long_waits_sentence(long: LongWaits) -> str:
+    """Return how few long waits hold how much time, and what they fall together with."""
+    text = (
+        f"Rare long waits: {units.count(long.n_waits)} of {units.count(long.n_steps)} steps wait "
+        f"{units.duration(long.wait_ns)} in all, {units.duration(long.typical_ns)} each in the "
+        f"middle; waiting above the median is {units.fraction(long.excess_fraction)} of the run"
+    )
+    if long.period_steps is not None:
+        text += f"; one every {units.count(long.period_steps)} steps"
+    if long.coincidences:
+        with_what = (
+            f"{COINCIDENCES.get(what.what, what.what)} ({units.count(what.n_long)} of "
+            f"{units.count(long.n_waits)})"
+            for what in long.coincidences
+        )
+        text += f"; they fall together with {', '.join(with_what)}"
+    return f"{text}."

@@ -1,0 +1,160 @@
+"""Reports drawn on a terminal with rich: readable without colour, in ASCII, and through a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, TextIO
+
+from rich.box import Box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Column, Table
+from rich.text import Text
+
+from iobench.analysis import Verdict
+from iobench.report import lines, tables
+from iobench.report.next_steps import next_steps
+from iobench.report.sentences import long_waits_sentence, verdict_sentence
+
+if TYPE_CHECKING:
+    from iobench.report.run_report import RunReport
+    from iobench.report.tables import TextTable
+
+__all__ = ["print_reports"]
+
+NARROWEST: Final = 80
+WIDEST: Final = 110
+"""Between these the report follows the terminal: tables need the one, sentences the other."""
+COLOURS: Final = {
+    Verdict.HIDDEN: "bold green",
+    Verdict.PARTLY_HIDDEN: "bold yellow",
+    Verdict.IO_BOUND: "bold red",
+}
+# A line under the headings and one above the total; the other rows are only spaced.
+RULED: Final = Box(
+    "    \n    \n -- \n    \n -- \n    \n    \n    \n",
+    ascii=True,
+)
+
+
+def print_reports(reports: Sequence[RunReport], *, file: TextIO | None = None) -> None:
+    """Print what runs of the same samples measured, compared where they are several.
+
+    Parameters
+    ----------
+    reports : sequence of RunReport
+    file : text file, optional
+        By default stdout.
+    """
+    page = _Page(file)
+    _opening(page, reports)
+    if len(reports) > 1:
+        page.table(tables.comparison_table(reports))
+        for report in reports:
+            page.verdict(report, named=True)
+    for report in reports:
+        if len(reports) > 1:
+            page.heading(report.facts.format or report.run or "unnamed run")
+        _run(page, report, judged=len(reports) == 1)
+    _next(page, reports)
+
+
+def _opening(page: _Page, reports: Sequence[RunReport]) -> None:
+    page.text(lines.title_line(reports), "bold")
+    for stand_in in dict.fromkeys(lines.stand_in_line(report.facts) for report in reports):
+        if stand_in:
+            page.text(stand_in, "bold yellow")
+    for compute in dict.fromkeys(lines.compute_line(report.facts) for report in reports):
+        page.text(compute)
+    page.gap()
+
+
+def _run(page: _Page, report: RunReport, *, judged: bool) -> None:
+    exposure = report.exposure
+    for place, line in enumerate(lines.headline(exposure)):
+        page.text(line, "bold" if not place else "")
+    if judged:
+        page.verdict(report)
+    if exposure.long_waits is not None:
+        page.text(long_waits_sentence(exposure.long_waits), "yellow")
+    page.gap()
+    if exposure.steady is not None:
+        page.table(tables.stage_table(exposure.steady, "Stages in the steady state"))
+    page.table(tables.stage_table(exposure.whole, "Stages over the whole run"))
+    page.list(lines.fused_lines(exposure.whole))
+    page.table(tables.wait_table(report))
+    if report.facts.published_s is not None:
+        source = report.facts.published_source or "an unknown source"
+        page.list([f"Published: the exposed I/O of a step, from {source}."])
+    page.table(tables.phase_table(exposure))
+    page.list(lines.setup_lines(report.facts))
+    page.list(lines.measurement_lines(report))
+
+
+def _next(page: _Page, reports: Sequence[RunReport]) -> None:
+    steps = next_steps(reports)
+    if steps:
+        page.text("Next", "bold")
+    for step in steps:
+        page.text(f"  {step.reason}{':' if step.command else '.'}")
+        if step.command:
+            page.command(step.command)
+
+
+class _Page:
+    """A console whose lines are never broken inside a figure or a command."""
+
+    def __init__(self, file: TextIO | None) -> None:
+        console = Console(file=file, highlight=False, markup=False, emoji=False)
+        width = min(max(console.width, NARROWEST), WIDEST)
+        self._console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+
+    def text(self, text: str, style: str = "") -> None:
+        self._console.print(self._safe(text, style))
+
+    def heading(self, text: str) -> None:
+        self.text(f"== {text} ==", "bold")
+
+    def gap(self) -> None:
+        self._console.print()
+
+    def list(self, texts: Sequence[str]) -> None:
+        """Print lines that belong together, then a gap; nothing at all for none."""
+        for text in texts:
+            self._console.print(Padding(self._safe(text), (0, 0, 0, 2), expand=False))
+        if texts:
+            self.gap()
+
+    def command(self, text: str) -> None:
+        """Print a line to copy, however long."""
+        self._console.print(self._safe(f"    {text}", "cyan"), soft_wrap=True)
+
+    def verdict(self, report: RunReport, *, named: bool = False) -> None:
+        name = f"{report.facts.format}: " if named else ""
+        colour = COLOURS.get(report.diagnosis.verdict, "bold")
+        self.text(name + verdict_sentence(report.diagnosis), colour)
+        if named:
+            self.gap()
+
+    def table(self, table: TextTable) -> None:
+        self.text(table.title, "bold")
+        columns = [
+            Column(self._safe(heading, "dim"), justify="right", no_wrap=True)
+            for heading in table.columns[1:]
+        ]
+        first = Column(self._safe(table.columns[0], "dim"), overflow="fold")
+        drawn = Table(
+            first, *columns, box=RULED, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False
+        )
+        for row in table.rows:
+            drawn.add_row(*map(self._safe, row))
+        if table.total:
+            drawn.add_section()
+            drawn.add_row(*map(self._safe, table.total))
+        self._console.print(Padding(drawn, (0, 0, 0, 2), expand=False))
+        self.gap()
+
+    def _safe(self, text: str, style: str = "") -> Text:
+        """Return text that the file's encoding can hold; names may hold anything."""
+        encoding = self._console.encoding
+        return Text(text.encode(encoding, "backslashreplace").decode(encoding), style)
