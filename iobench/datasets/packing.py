@@ -55,14 +55,17 @@ def packing_of(stored: np.dtype[Any], attributes: Mapping[str, Any]) -> Packing:
         fills = [None if fill is None else np.asarray(fill).astype(packed) for fill in fills]
     values = [value for fill in fills if fill is not None for value in np.ravel(fill)]
     in_file = packed.newbyteorder(">") if stored.byteorder == ">" else packed
+    fill_values = tuple(
+        value for value in dict.fromkeys(values) if not isinstance(value, str) and value == value
+    )
+    decoded = _decoded_dtype(stored.newbyteorder("="), attributes)
+    if fill_values and decoded.kind in "iu":
+        # xarray fails here (an integer scale_factor beside a fill value); NaN needs a float.
+        decoded = np.dtype(np.float64)
     return Packing(
         stored=in_file.str,
-        dtype=_decoded_dtype(stored.newbyteorder("="), attributes).newbyteorder("<").str,
-        fill_values=tuple(
-            value
-            for value in dict.fromkeys(values)
-            if not isinstance(value, str) and value == value
-        ),
+        dtype=decoded.newbyteorder("<").str,
+        fill_values=fill_values,
         scale=attributes.get("scale_factor"),
         offset=attributes.get("add_offset"),
     )
@@ -96,7 +99,7 @@ def unpack(stored: NDArray[Any], packing: Packing) -> NDArray[Any]:
     """
     plain = not packing.fill_values and packing.scale is None and packing.offset is None
     if plain:
-        return np.ascontiguousarray(stored, dtype=packing.dtype)
+        return np.asarray(stored, dtype=packing.dtype, order="C")
     values = stored.astype(packing.dtype, order="C")
     if packing.fill_values:
         missing = values == packing.fill_values[0]

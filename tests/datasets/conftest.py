@@ -1,0 +1,66 @@
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from iobench.datasets import no_progress, user_files
+
+DATA = Path(__file__).parents[1] / "data"
+YR = "maelstrom-yr/air_temperature/5GB/"
+
+
+@dataclass
+class LocalFiles:
+    cache_dir: Path
+    stand_in: bool = False
+    progress: object = field(default=no_progress)
+
+    def find(self, urls):
+        return [None for _ in urls]
+
+    def searched(self):
+        return "nowhere"
+
+
+@pytest.fixture
+def real(tmp_path):
+    """Copy a file of tests/data to a folder of the test's own."""
+
+    def copy(name):
+        folder = tmp_path / "real"
+        folder.mkdir(exist_ok=True)
+        return Path(shutil.copy(DATA / name, folder))
+
+    return copy
+
+
+@pytest.fixture
+def yr_files(real):
+    return [real(f"{YR}20200301T03Z.nc"), real(f"{YR}20200302T09Z.nc")]
+
+
+@pytest.fixture
+def locator(tmp_path):
+    return LocalFiles(cache_dir=tmp_path / "cache")
+
+
+@pytest.fixture
+def open_user_files(locator):
+    """Make a dataset of files; return its index and a function that makes sample i."""
+
+    def open_files(*paths, **options):
+        dataset = user_files(paths, **options)
+        index = dataset.samples(dataset.files(locator), locator)
+
+        def sample(i):
+            raw = dataset.read(index.where[i])
+            decoded = raw if dataset.fused else dataset.decode(raw)
+            made = dataset.preprocess(decoded)
+            index.spec.check(made, where=str(i))
+            return made
+
+        return SimpleNamespace(dataset=dataset, index=index, sample=sample)
+
+    return open_files

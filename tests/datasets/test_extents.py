@@ -1,0 +1,71 @@
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iobench.datasets.extents import read_extents, reopen_files
+from iobench.errors import FileFormatError, MissingFileError
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    contents = {}
+    for n in range(2):
+        path = tmp_path_factory.mktemp("extents") / f"{n}.bin"
+        path.write_bytes(os.urandom(20_000))
+        contents[str(path)] = path.read_bytes()
+    return contents
+
+
+@given(wanted=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 15_000), st.integers(0, 5_000))))
+def test_any_extents_in_any_order(files, wanted):
+    paths = list(files)
+    extents = [(paths[n], offset, length) for n, offset, length in wanted]
+    expected = [files[path][offset : offset + length] for path, offset, length in extents]
+    assert [bytes(buffer) for buffer in read_extents(extents)] == expected
+
+
+def test_neighbours_are_read_at_once(files, monkeypatch):
+    path, reads = next(iter(files)), []
+    real = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda *args: reads.append(args) or real(*args))
+    read_extents([(path, 200, 100), (path, 0, 100), (path, 108, 92), (path, 15_000, 10)])
+    assert len(reads) == 2
+
+
+def test_short_reads_are_continued(files, monkeypatch):
+    path, content = next(iter(files.items()))
+    real = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, into, at: real(fd, [into[0][:777]], at))
+    assert bytes(read_extents([(path, 10, 5000)])[0]) == content[10:5010]
+
+
+def test_end_of_file_and_missing_file(files, tmp_path):
+    with pytest.raises(FileFormatError, match=r"ends 5 bytes before offset 20005"):
+        read_extents([(next(iter(files)), 19_000, 1005)])
+    with pytest.raises(MissingFileError, match="none"):
+        read_extents([(str(tmp_path / "none"), 0, 1)])
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_reads_what_its_parent_reads(files):
+    path, content = next(iter(files.items()))
+    read_extents([(path, 0, 10)])
+    child = os.fork()
+    if child == 0:
+        equal = bytes(read_extents([(path, 100, 50)])[0]) == content[100:150]
+        os._exit(0 if equal else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert bytes(read_extents([(path, 0, 10)])[0]) == content[:10]
+
+
+def test_replaced_files_are_seen_after_reopening(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    read_extents([(str(path), 0, 3)])
+    path.with_suffix(".new").write_bytes(b"new")
+    path.with_suffix(".new").replace(path)
+    reopen_files()
+    assert bytes(read_extents([(str(path), 0, 3)])[0]) == b"new"

@@ -1,0 +1,251 @@
+import json
+import pickle
+
+import eccodes
+import netCDF4
+import numpy as np
+import pytest
+import xarray
+
+from iobench.datasets import Dataset, user_files
+from iobench.errors import FileFormatError, MissingFileError, OptionError
+
+MEMBERS = "era5/era5-levels-members.grib"
+
+
+def cfgrib(path):
+    options = {"indexpath": ""}
+    return xarray.open_dataset(path, engine="cfgrib", backend_kwargs=options, decode_timedelta=True)
+
+
+def messages(path):
+    with path.open("rb") as file:
+        while (handle := eccodes.codes_grib_new_from_file(file)) is not None:
+            yield eccodes.codes_get_message(handle)
+            eccodes.codes_release(handle)
+
+
+@pytest.mark.parametrize(("sample_dim", "n"), [("time", 4), ("number", 10), ("isobaricInhPa", 2)])
+def test_grib_samples_are_cfgribs(real, open_user_files, sample_dim, n):
+    path = real(MEMBERS)
+    made = open_user_files(path, sample_dim=sample_dim)
+    assert len(made.index) == n
+    with cfgrib(path) as ds:
+        for i in range(n):
+            expected, sample = ds.isel({sample_dim: i}), made.sample(i)
+            for name in ("z", "t"):
+                np.testing.assert_array_equal(sample[name], expected[name].values, strict=True)
+                assert made.index.spec[name].dims == expected[name].dims
+    assert made.index.spec["t"].units == "K"
+
+
+def test_demo_era5_members_along_time(real, open_user_files):
+    made = open_user_files(real(MEMBERS), sample_dim="time")
+    assert made.index.coordinate[1] == "time=2017-01-01T12:00"
+    raw = made.dataset.read(made.index.where[0])
+    assert [len(buffer) for buffer in raw] == [14752] * 40
+    assert (made.dataset.fused, made.dataset.published, made.dataset.title) == ((), None, "")
+
+
+def test_grib2_single_field(real, open_user_files):
+    path = real("era5/regular_ll_msl.grib")
+    made = open_user_files(path, sample_dim="time")
+    with cfgrib(path) as ds:
+        np.testing.assert_array_equal(made.sample(0)["prmsl"], ds.prmsl.values)
+
+
+def test_level_stands_for_any_type_of_level(real, open_user_files):
+    made = open_user_files(real("era5/test4.grib"), sample_dim="level")
+    assert made.index.coordinate == ["level=850", "level=500"]
+
+
+def test_several_grib_files_make_one_cube(real, tmp_path, open_user_files):
+    whole = real(MEMBERS)
+    every = list(messages(whole))
+    parts = [tmp_path / "b.grib", tmp_path / "a.grib"]
+    for number, part in enumerate(parts):
+        part.write_bytes(b"".join(every[number::2]))
+    made = open_user_files(*parts, sample_dim="time")
+    expected = open_user_files(whole, sample_dim="time")
+    assert made.dataset.name == "2 files"
+    np.testing.assert_array_equal(made.sample(3)["z"], expected.sample(3)["z"])
+
+
+def test_a_missing_message_is_named(real, tmp_path, open_user_files):
+    path = tmp_path / "hole.grib"
+    path.write_bytes(b"".join(list(messages(real(MEMBERS)))[:-1]))
+    with pytest.raises(FileFormatError) as caught:
+        open_user_files(path, sample_dim="time")
+    said = str(caught.value)
+    assert "1 of 80 messages of t are missing" in said
+    assert "number=9, time=2017-01-02T12:00, step=0 h, isobaricInhPa=850" in said
+
+
+def test_holes_of_variables_not_asked_for_do_not_matter(real, tmp_path, open_user_files):
+    path = tmp_path / "hole.grib"
+    path.write_bytes(b"".join(list(messages(real(MEMBERS)))[:-1]))
+    made = open_user_files(path, sample_dim="time", variables=["z"])
+    assert (len(made.index), made.index.spec.names) == (4, ("z",))
+    assert made.index.provenance["skipped"] == {"t": "not asked for"}
+
+
+def test_doubled_messages_are_both_named(real, open_user_files):
+    path = real("era5/test4.grib")
+    with path.open("ab") as file:
+        file.write(next(messages(path)))
+    with pytest.raises(FileFormatError, match=r"at offset 0 and .* at offset 521712 are both t"):
+        open_user_files(path, sample_dim="level")
+
+
+def one_level_of_z(real, tmp_path):
+    """Return a file whose ``z`` has one of two levels, as a constant field would."""
+    path = tmp_path / "constant.grib"
+    path.write_bytes(b"".join(list(messages(real("era5/test4.grib")))[:3]))
+    return path
+
+
+def test_one_value_along_the_sample_dim_must_be_asked_for(real, tmp_path, open_user_files):
+    path = one_level_of_z(real, tmp_path)
+    with pytest.raises(FileFormatError, match=r"z lacks 1 of 2 values of level.*--variables"):
+        open_user_files(path, sample_dim="level")
+    made = open_user_files(path, sample_dim="level", variables=["t", "z"])
+    np.testing.assert_array_equal(made.sample(0)["z"], made.sample(1)["z"])
+
+
+def test_corrupted_grib_gives_one_error(real, open_user_files):
+    path = real("era5/era5-levels-corrupted.grib")
+    with pytest.raises(FileFormatError, match="damaged: its header says 1588 bytes"):
+        open_user_files(path, sample_dim="time")
+
+
+@pytest.mark.parametrize("given_order", [1, -1])
+def test_demo_yr_files_along_leadtime(yr_files, open_user_files, given_order):
+    made = open_user_files(*yr_files[::given_order], sample_dim="leadtime")
+    assert made.index.spec.names == ("predictors", "target_mean", "target_std")
+    assert len(made.index) == 10
+    for i in range(10):
+        # Equal lead times in both files do not order them: they stay as given.
+        path = yr_files[::given_order][i // 5]
+        assert made.index.coordinate[i] == f"{path.name} leadtime={i % 5 * 21600}"
+        with xarray.open_dataset(path) as ds:
+            for name, values in made.sample(i).items():
+                expected = ds[name].isel(leadtime=i % 5).values
+                np.testing.assert_array_equal(values, expected, strict=True)
+
+
+def test_constants_are_skipped_and_said_or_repeated_when_asked(yr_files, open_user_files):
+    skipped = open_user_files(*yr_files, sample_dim="leadtime").index.provenance["skipped"]
+    assert skipped["static_predictors"] == "lacks the dimension leadtime"
+    assert skipped["predictor"] == "not numeric"
+    names = ["predictors", "static_predictors"]
+    made = open_user_files(*yr_files, sample_dim="leadtime", variables=names)
+    with xarray.open_dataset(yr_files[1]) as ds:
+        found = made.sample(7)["static_predictors"]
+        np.testing.assert_array_equal(found, ds.static_predictors.values)
+
+
+def test_targets_have_their_role(yr_files, open_user_files):
+    made = open_user_files(*yr_files, sample_dim="leadtime", target_variables=["target_mean"])
+    assert [v.role for v in made.index.spec] == ["input", "target", "input"]
+
+
+def test_packed_classic_file(real, open_user_files):
+    path = real("era5/test4.nc")
+    made = open_user_files(path, sample_dim="level")
+    with xarray.open_dataset(path) as ds:
+        for i in range(2):
+            for name in ("t", "z"):
+                expected = ds[name].isel(level=i).values
+                np.testing.assert_array_equal(made.sample(i)[name], expected, strict=True)
+
+
+def write_times(path, times, *, units="hours since 2020-01-01", width=3, **storage):
+    with netCDF4.Dataset(path, "w") as ds:
+        ds.createDimension("time", len(times))
+        ds.createDimension("x", width)
+        ds.createVariable("time", "f8", ("time",))[:] = times
+        ds["time"].units = units
+        values = np.repeat(np.asarray(times, dtype="f4")[:, None], width, axis=1)
+        ds.createVariable("v", "f4", ("time", "x"), **storage)[:] = values
+    return path
+
+
+def first_values(made):
+    return [float(made.sample(i)["v"][0]) for i in range(len(made.index))]
+
+
+def test_files_follow_their_coordinate(tmp_path, open_user_files):
+    paths = [write_times(tmp_path / f"{n}.nc", [n, n + 1]) for n in (4, 0, 2)]
+    assert first_values(open_user_files(*paths, sample_dim="time")) == [0, 1, 2, 3, 4, 5]
+
+
+def test_other_units_do_not_order_files(tmp_path, open_user_files):
+    late = write_times(tmp_path / "a.nc", [5], units="days since 2020-01-01")
+    early = write_times(tmp_path / "b.nc", [1])
+    assert first_values(open_user_files(late, early, sample_dim="time")) == [5, 1]
+
+
+def test_files_of_another_schema(tmp_path, open_user_files):
+    paths = [write_times(tmp_path / "a.nc", [0]), write_times(tmp_path / "b.nc", [1], width=4)]
+    with pytest.raises(
+        FileFormatError, match=r"b\.nc: variable 'v' is <f4 \(time, x 4\), expected"
+    ):
+        open_user_files(*paths, sample_dim="time")
+
+
+def test_library_only_storage_is_declared_fused(tmp_path, open_user_files):
+    path = write_times(tmp_path / "a.nc", [0, 1, 2], compression="zstd")
+    made = open_user_files(path, sample_dim="time")
+    assert made.dataset.fused == ("read", "decode")
+    assert first_values(made) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("sample_dim", ["tme", None])
+@pytest.mark.parametrize(
+    ("name", "listed"),
+    [
+        (MEMBERS, "number (10), time (4), step (1), isobaricInhPa (2), level (2)"),
+        ("era5/test4.nc", "longitude (360), latitude (181), level (2), time (1)"),
+    ],
+)
+def test_unknown_sample_dim_lists_those_there_are(real, open_user_files, name, listed, sample_dim):
+    with pytest.raises(OptionError, match="--sample-dim") as caught:
+        open_user_files(real(name), sample_dim=sample_dim)
+    assert listed in str(caught.value)
+
+
+def test_unknown_variable_and_dimension_of_none(yr_files, open_user_files):
+    with pytest.raises(OptionError, match="no variable nothing; the files have altitude"):
+        open_user_files(*yr_files, sample_dim="leadtime", variables=["nothing"])
+
+
+def test_files_of_two_kinds(real, open_user_files):
+    paths = [real("era5/test4.grib"), real("era5/test4.nc")]
+    with pytest.raises(FileFormatError, match=r"test4\.grib is GRIB, .*test4\.nc is NetCDF"):
+        open_user_files(*paths, sample_dim="level")
+
+
+def test_kind_is_told_by_content_not_name(real, open_user_files):
+    path = real("era5/test4.grib")
+    path = path.rename(path.with_name("no-suffix"))
+    assert len(open_user_files(path, sample_dim="level").index) == 2
+
+
+def test_missing_and_foreign_files(tmp_path, open_user_files):
+    with pytest.raises(MissingFileError, match=r"one\.nc, .*two\.nc"):
+        open_user_files(tmp_path / "one.nc", tmp_path / "two.nc", sample_dim="time")
+    text = tmp_path / "notes.txt"
+    text.write_text("hello world")
+    with pytest.raises(FileFormatError, match=r"notes\.txt: is neither GRIB nor NetCDF"):
+        open_user_files(text, sample_dim="time")
+    with pytest.raises(OptionError, match="at least one"):
+        user_files([], sample_dim="time")
+
+
+@pytest.mark.parametrize("name", [MEMBERS, "era5/test4.nc"])
+def test_travels_in_a_pickle_with_json_ready_provenance(real, open_user_files, name):
+    made = open_user_files(real(name), sample_dim="level")
+    dataset: Dataset = pickle.loads(pickle.dumps(made.dataset))
+    where = pickle.loads(pickle.dumps(made.index.where))[1]
+    np.testing.assert_array_equal(dataset.decode(dataset.read(where))["t"], made.sample(1)["t"])
+    assert json.loads(json.dumps(made.index.provenance))["files"][0]["name"] in name
