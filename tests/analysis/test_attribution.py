@@ -1,0 +1,189 @@
+"""Single waits, written down by hand: what each is given to."""
+
+from schedules import CONSUMER, Sketch, exposed
+
+from iobench.recording import Flag, Kind
+
+WORKER = ("worker", 0)
+
+
+def one_worker(**config):
+    return Sketch({"workers": 1, "prefetch": 2, **config})
+
+
+def test_the_wait_is_spread_over_all_the_work_of_the_batch():
+    sketch = one_worker()
+    sketch.submit(0, 0, 0, 0)
+    sketch.add(WORKER, Kind.READ, 0, 60, batch=0)
+    sketch.add(WORKER, Kind.DECODE, 60, 100, batch=0)
+    sketch.wait(0, 50, 100, "worker-0")
+    assert exposed(sketch.profile()) == {"read": 30, "decode": 20}
+
+
+def test_a_chain_crosses_to_the_batch_before_where_there_was_no_slack():
+    sketch = one_worker()
+    for batch, kind in enumerate((Kind.READ, Kind.DECODE)):
+        sketch.submit(0, batch, 0, 100 * batch)
+        sketch.add(WORKER, kind, 100 * batch, 100 * batch + 100, batch=batch)
+    sketch.wait(0, 100, 100, "worker-0")
+    sketch.wait(1, 150, 200, "worker-0")
+    assert exposed(sketch.profile()) == {"read": 25, "decode": 25}
+
+
+def test_a_batch_submitted_to_an_idle_worker_answers_for_itself():
+    sketch = one_worker()
+    for batch, kind in enumerate((Kind.READ, Kind.DECODE)):
+        sketch.submit(0, batch, 101 * batch, 110 * batch)
+        sketch.add(WORKER, kind, 110 * batch, 110 * batch + 100, batch=batch)
+    sketch.wait(0, 100, 100, "worker-0")
+    sketch.wait(1, 105, 210, "worker-0")
+    assert exposed(sketch.profile()) == {"submit_queue": 5, "decode": 100}
+
+
+def test_a_chain_is_cut_at_a_batch_that_was_waited_for_itself():
+    sketch = one_worker()
+    for batch, kind in enumerate((Kind.READ, Kind.DECODE)):
+        sketch.submit(0, batch, 0, 100 * batch)
+        sketch.add(WORKER, kind, 100 * batch, 100 * batch + 100, batch=batch)
+    sketch.wait(0, 99, 100, "worker-0")
+    sketch.wait(1, 150, 200, "worker-0")
+    assert exposed(sketch.profile()) == {"read": 1, "decode": 50}
+
+
+def test_time_of_the_path_without_work_is_a_gap():
+    sketch = one_worker()
+    sketch.submit(0, 0, 0, 0)
+    sketch.add(WORKER, Kind.READ, 0, 40, batch=0)
+    sketch.add(WORKER, Kind.DECODE, 60, 100, batch=0)
+    sketch.wait(0, 0, 100, "worker-0")
+    assert exposed(sketch.profile()) == {"read": 40, "worker_gap": 20, "decode": 40}
+
+
+def test_before_the_first_batch_of_a_worker_is_startup():
+    sketch = one_worker()
+    sketch.submit(0, 0, 5, 70)
+    sketch.add(WORKER, Kind.READ, 70, 100, batch=0)
+    sketch.wait(0, 0, 100, "worker-0")
+    assert exposed(sketch.profile()) == {"startup": 70, "read": 30}
+
+
+def test_a_worker_that_was_ready_before_is_no_startup():
+    sketch = one_worker()
+    sketch.add(WORKER, Kind.STARTUP, -500, -100)
+    sketch.submit(0, 0, 5, 70)
+    sketch.add(WORKER, Kind.READ, 70, 100, batch=0)
+    sketch.wait(0, 0, 100, "worker-0")
+    assert exposed(sketch.profile()) == {"starved_submit": 5, "submit_queue": 65, "read": 30}
+
+
+def test_the_pick_up_goes_to_its_own_spans_and_the_rest_to_the_hand_over():
+    sketch = one_worker()
+    sketch.submit(0, 0, 0, 0)
+    sketch.add(WORKER, Kind.READ, 0, 100, batch=0)
+    sketch.add(CONSUMER, Kind.UNPICKLE, 90, 130, batch=0)
+    sketch.add(CONSUMER, Kind.SAMPLER, 140, 150, batch=0)
+    sketch.wait(0, 80, 160, "worker-0")
+    assert exposed(sketch.profile()) == {"read": 20, "unpickle": 30, "sampler": 10, "handover": 20}
+
+
+def test_work_that_goes_on_after_the_batch_was_taken_is_not_waited_for():
+    sketch = one_worker()
+    sketch.submit(0, 0, 0, 0)
+    sketch.add(WORKER, Kind.READ, 0, 100, batch=0)
+    sketch.wait(0, 40, 90, "worker-0")
+    assert exposed(sketch.profile()) == {"read": 50}
+
+
+def test_a_serial_loader_is_given_every_instant():
+    sketch = Sketch({"workers": 0})
+    sketch.add(CONSUMER, Kind.READ, 0, 60, batch=0)
+    sketch.add(CONSUMER, Kind.DECODE, 60, 90, batch=0)
+    sketch.wait(0, 0, 100, "consumer")
+    assert exposed(sketch.profile()) == {"read": 60, "decode": 30, "handover": 10}
+
+
+def test_the_last_call_is_shutdown():
+    sketch = one_worker()
+    sketch.shutdown(0, 30)
+    assert exposed(sketch.profile()) == {"shutdown": 30}
+
+
+def test_sampled_and_counting_records_take_no_time():
+    sketch = one_worker()
+    sketch.submit(0, 0, 0, 0)
+    sketch.add(WORKER, Kind.READ, 0, 70, batch=0, flags=Flag.SUMMED, pieces=4)
+    sketch.add(WORKER, Kind.DECODE, 70, 100, batch=0, flags=Flag.SUMMED, pieces=4)
+    sketch.add(WORKER, Kind.DECODE, 10, 20, batch=0, flags=Flag.DETAIL)
+    sketch.add(WORKER, Kind.READ, 0, 100, batch=0, flags=Flag.IO)
+    sketch.wait(0, 0, 100, "worker-0")
+    figures = sketch.profile().exposure().whole
+    assert figures.exposed_ns == {"read": 70, "decode": 30}
+    assert [row.n_spans for row in figures.stages] == [4, 4]
+
+
+def test_spans_of_a_user_inside_a_stage_take_their_time_from_it():
+    sketch = one_worker()
+    sketch.submit(0, 0, 0, 0)
+    sketch.add(WORKER, Kind.PREPROCESS, 20, 50, label="augment")
+    sketch.add(WORKER, Kind.READ, 0, 100, batch=0)
+    sketch.wait(0, 0, 100, "worker-0")
+    assert exposed(sketch.profile()) == {"read": 70, "preprocess:augment": 30}
+
+
+def feeding(serialise_ns, make_ns, n_batches=6):
+    """A worker of torch: batches made on one thread are serialised on another."""
+    sketch = one_worker()
+    made = sent = asked = 0
+    for batch in range(n_batches):
+        sketch.submit(0, batch, 0, made)
+        sketch.add(WORKER, Kind.READ, made, made + make_ns, batch=batch)
+        made += make_ns
+        start = max(made, sent)
+        sent = start + serialise_ns
+        sketch.add(WORKER, Kind.SERIALISE, start, sent, batch=batch, thread=1)
+        sketch.wait(batch, asked, sent, "worker-0")
+        asked = sent
+    return exposed(sketch.profile())
+
+
+def test_what_a_feeder_thread_does_meanwhile_delays_only_the_first_batch():
+    assert feeding(serialise_ns=4, make_ns=10) == {"read": 60, "serialise": 4}
+
+
+def test_a_feeder_thread_that_is_slower_than_its_worker_is_what_is_waited_for():
+    assert feeding(serialise_ns=10, make_ns=4) == {"read": 4, "serialise": 60}
+
+
+def test_a_batch_is_ready_when_it_is_pinned():
+    sketch = one_worker()
+    sketch.submit(0, 0, 0, 0)
+    sketch.add(WORKER, Kind.READ, 0, 50, batch=0)
+    sketch.add(CONSUMER, Kind.PIN, 60, 90, batch=0, thread=1)
+    sketch.wait(0, 0, 100, "worker-0")
+    assert exposed(sketch.profile()) == {"read": 50, "ipc_wait": 10, "pin": 30, "handover": 10}
+
+
+def test_one_thread_per_stage_blames_the_slowest():
+    # 10/4/4 ms a stage, step 5: 5/0/0 a step, though the others work 8 of 18 ms.
+    sketch = one_worker()
+    free, asked = [0, 0, 0], 0
+    for batch in range(50):
+        end = 0
+        for thread, (kind, duration) in enumerate(
+            ((Kind.READ, 10), (Kind.DECODE, 4), (Kind.PREPROCESS, 4))
+        ):
+            start = max(end, free[thread])
+            end = free[thread] = start + duration
+            sketch.add(WORKER, kind, start, end, batch=batch, thread=thread)
+        sketch.submit(0, batch, 0, 0)
+        delivered = max(asked, end)
+        sketch.wait(batch, asked, delivered, "worker-0")
+        asked = delivered + 5
+    assert exposed(sketch.profile(), steady=True) == {"read": 48 * 5}
+
+
+def test_a_batch_of_which_nothing_is_known_is_unknown_but_for_its_pick_up():
+    sketch = one_worker(expected_workers=["worker-0"])
+    sketch.add(CONSUMER, Kind.UNPICKLE, 80, 90, batch=0)
+    sketch.wait(0, 0, 100, "worker-0")
+    assert exposed(sketch.profile()) == {"unknown": 90, "unpickle": 10}
