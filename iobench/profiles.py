@@ -130,6 +130,8 @@ def open_profile(path: Path | str) -> Profile:
 def open_profiles(path: Path | str) -> tuple[Profile, ...]:
     """Read a run directory, or all run directories inside one that holds one per format.
 
+    They come in the order they were asked for.
+
     Raises
     ------
     ProfileError
@@ -145,7 +147,8 @@ def open_profiles(path: Path | str) -> tuple[Profile, ...]:
             f"{path}: {state}; expected run.json in it or in <format>/, as made by "
             "'iobench profile --out' or 'iobench run --out'"
         )
-    return tuple(open_profile(run) for run in runs)
+    profiles = [open_profile(run) for run in runs]
+    return tuple(sorted(profiles, key=lambda profile: profile.config.get("position", 0)))
 
 
 def make_profile(path: Path, config: Mapping[str, Any], files: Sequence[SpanFile]) -> Profile:

@@ -426,6 +426,7 @@ def _document(
         "dataset": source.dataset.name,
         "title": source.dataset.title,
         "format": one.format,
+        "position": config.formats.index(one.format),
         "framework": config.framework,
         "stand_in": source.stand_in,
         "tiny": config.tiny,
