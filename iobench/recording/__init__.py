@@ -1,5 +1,6 @@
 """Recording: spans, their files, the run directory, and the only clock of the package."""
 
+from iobench.recording.activation import activate, active_recorder
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock, now_ns, wait_until_ns
 from iobench.recording.costs import unit_costs
 from iobench.recording.kinds import (
@@ -11,7 +12,7 @@ from iobench.recording.kinds import (
     stage_name,
 )
 from iobench.recording.process_io import read_process_io
-from iobench.recording.recorder import Recorder, activate, active_recorder
+from iobench.recording.recorder import Recorder
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import SPAN_DTYPE, Flag
 from iobench.recording.span_reader import Anchor, SpanFile, read_span_file

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from iobench.errors import StorageError
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.kinds import Kind
 from iobench.recording.process_io import read_process_io
@@ -21,16 +22,28 @@ ROUNDS: Final = 25
 SPANS_PER_ROUND: Final = 100
 
 
-def unit_costs(clock: Clock = SYSTEM_CLOCK) -> dict[str, int | None]:
+def unit_costs(
+    clock: Clock = SYSTEM_CLOCK, *, directory: Path | None = None
+) -> dict[str, int | None]:
     """Return ``light_ns``, ``full_ns`` and ``io_ns``: what a span, or a look at the I/O, costs.
 
     Each is the median over 25 rounds of the mean of 100, through the context managers, in a
-    scratch recording of this thread; ``io_ns`` is None where the system keeps no such count.
+    scratch recording of this thread, in ``directory`` or the system's for temporary files;
+    ``io_ns`` is None where the system keeps no such count.
+
+    Raises
+    ------
+    StorageError
+        If there is nowhere to write a scratch recording.
     """
-    with (
-        tempfile.TemporaryDirectory(prefix="iobench-costs-") as scratch,
-        Recorder(Path(scratch), role="scratch", clock=clock) as recorder,
-    ):
+    try:
+        scratch = tempfile.TemporaryDirectory(prefix="iobench-costs-", dir=directory)
+    except OSError as error:
+        raise StorageError(
+            f"{directory or 'temporary files'}: no scratch directory can be made "
+            f"({error.strerror or error}); set TMPDIR to a writable directory"
+        ) from error
+    with scratch as path, Recorder(Path(path), role="scratch", clock=clock) as recorder:
 
         def light() -> None:
             for _ in range(SPANS_PER_ROUND):

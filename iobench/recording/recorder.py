@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import platform
 import struct
 import threading
 import weakref
@@ -18,73 +17,24 @@ from typing import TYPE_CHECKING, Final, Self
 
 from iobench.recording import span_file as layout
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
+from iobench.recording.hosts import boot_id, host_name
 from iobench.recording.kinds import Kind
-from iobench.recording.span_writer import SpanWriter
+from iobench.recording.lanes import NOWHERE, FullSpan, Lane, Span
+from iobench.recording.span_writer import SpanWriter, new_span_file
 
 if TYPE_CHECKING:
-    import mmap
     from types import TracebackType
 
-__all__ = ["FullSpan", "Recorder", "Span", "activate", "active_recorder", "boot_id", "host_name"]
+__all__ = ["Recorder"]
 
 logger = logging.getLogger(__name__)
 
 PIECES_LIMIT: Final = 0xFFFF
 SEQUENCE_LIMIT: Final = 0xFFFFFFFF - layout.SPANS_PER_CHUNK
 
-NOWHERE: Final = layout.POSITION.pack(-1, -1, -1)
-
 _pack_into: Final = layout.SPAN.pack_into
-_pack_prepared_into: Final = layout.PREPARED_SPAN.pack_into
 _open_recorders: Final[set[Recorder]] = set()
 _recorders: Final[weakref.WeakSet[Recorder]] = weakref.WeakSet()
-_active: Recorder | None = None
-
-
-def host_name() -> str:
-    """Return the name of this machine on the network, as span files are named after it."""
-    return platform.node() or "unknown"
-
-
-def boot_id() -> str:
-    """Return what tells one boot of this machine from another; ``""`` where nothing does."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except OSError:
-        return ""
-
-
-class _Lane:
-    """Where one thread writes next, and the sample, batch and epoch it works on."""
-
-    __slots__ = (
-        "__weakref__",
-        "bias",
-        "buffer",
-        "cpu_ns",
-        "end",
-        "now_ns",
-        "number",
-        "offset",
-        "position",
-        "recorder",
-    )
-
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
-        self.now_ns = recorder.clock.now_ns
-        self.cpu_ns = recorder.clock.cpu_ns
-        self.detach()
-
-    def detach(self) -> None:
-        """Write nowhere: the next span asks for a chunk."""
-        self.number = 0
-        self.buffer: mmap.mmap | bytearray = bytearray()
-        self.offset = 0
-        self.end = 0
-        # sequence = (offset + bias) / 64: one number less to keep per span.
-        self.bias = layout.RECORD_NBYTES
-        self.position = NOWHERE
 
 
 class Recorder:
@@ -162,7 +112,7 @@ class Recorder:
         self._descriptions: dict[tuple[int, str, str], bytes] = {}
         self._kind_descriptions: dict[int, bytes] = {}
         self._stages: dict[str, bytes] = {}
-        self._lanes: weakref.WeakSet[_Lane] = weakref.WeakSet()
+        self._lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
         self._closed = False
         self._forget_file()
         self._open()
@@ -184,28 +134,12 @@ class Recorder:
     def _open(self) -> None:
         """Make the file and write what strings there are; on failure only count from now on."""
         try:
-            self._writer = self._create()
+            self._writer = new_span_file(self.directory, self.spool, self._identity())
             self.path = self._writer.path
             for text, number in self._strings.items():
                 self._writer.string(number, text)
         except OSError as error:
             self._fail(error)
-
-    def _create(self) -> SpanWriter:
-        target = self.directory if self.spool is None else self.spool
-        target.mkdir(parents=True, exist_ok=True)
-        identity = self._identity()
-        stem = f"{_file_name(identity.host)}-{identity.pid}"
-        number = 0
-        while True:
-            name = f"{stem}-{number}.spans"
-            number += 1
-            if (self.directory / name).exists():
-                continue
-            try:
-                return SpanWriter(target / name, identity)
-            except FileExistsError:
-                continue
 
     def _identity(self) -> layout.Identity:
         return layout.Identity(
@@ -274,14 +208,14 @@ class Recorder:
 
     # -- lanes and strings ----------------------------------------------------------------
 
-    def _open_lane(self) -> _Lane:
-        lane = _Lane(self)
+    def _open_lane(self) -> Lane:
+        lane = Lane(self)
         with self._lock:
             self._lanes.add(lane)
         self._local.lane = lane
         return lane
 
-    def _refill(self, lane: _Lane) -> bool:
+    def _refill(self, lane: Lane) -> bool:
         """Give the thread a new chunk; False, with the span counted as lost, if there is none."""
         with self._lock:
             if self._writer is None and self.failure is None and not self._closed:
@@ -355,7 +289,7 @@ class Recorder:
         -1 is unknown, and so is a position too large for a record.
         """
         try:
-            lane: _Lane = self._local.lane
+            lane: Lane = self._local.lane
         except AttributeError:
             lane = self._open_lane()
         try:
@@ -384,7 +318,7 @@ class Recorder:
         record cannot hold makes the span a lost one; ``pieces`` saturates at 65535.
         """
         try:
-            lane: _Lane = self._local.lane
+            lane: Lane = self._local.lane
         except AttributeError:
             lane = self._open_lane()
         offset = lane.offset
@@ -415,7 +349,7 @@ class Recorder:
         except (TypeError, ValueError, struct.error) as error:
             self._refuse(lane, offset, error)
 
-    def _refuse(self, lane: _Lane, offset: int, error: Exception) -> None:
+    def _refuse(self, lane: Lane, offset: int, error: Exception) -> None:
         """Count a span that cannot be written: the file is closed, or a value does not fit."""
         if isinstance(error, struct.error) and not self._closed:
             logger.warning("span lost, a value does not fit its record: %s", error)
@@ -437,7 +371,7 @@ class Recorder:
         except KeyError:
             described = self._describe(kind, label, detail)
         try:
-            lane: _Lane = self._local.lane
+            lane: Lane = self._local.lane
         except AttributeError:
             lane = self._open_lane()
         return Span(lane, described, nbytes)
@@ -454,155 +388,10 @@ class Recorder:
         except KeyError:
             described = self._describe(kind, label, detail)
         try:
-            lane: _Lane = self._local.lane
+            lane: Lane = self._local.lane
         except AttributeError:
             lane = self._open_lane()
         return FullSpan(lane, described, nbytes)
-
-
-class Span:
-    """Times the body of a ``with`` statement; made by :meth:`Recorder.span`.
-
-    Attributes
-    ----------
-    nbytes : int
-        Bytes the stage handed on; -1 is unknown. May be set until the body ends.
-    """
-
-    __slots__ = ("_described", "_lane", "_start_ns", "nbytes")
-
-    def __init__(self, lane: _Lane, described: bytes, nbytes: int) -> None:
-        self._lane = lane
-        self._described = described
-        self.nbytes = nbytes
-
-    def __enter__(self) -> Self:
-        now_ns = self._lane.now_ns  # apart from its call, which Python 3.11 makes slower
-        self._start_ns = now_ns()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        lane = self._lane
-        now_ns = lane.now_ns
-        end_ns = now_ns()
-        # As in Recorder.emit, written out: calling it would cost a sixth of a span.
-        offset = lane.offset
-        if offset == lane.end:
-            if not lane.recorder._refill(lane):
-                return
-            offset = lane.offset
-        lane.offset = offset + 64
-        try:
-            _pack_prepared_into(
-                lane.buffer,
-                offset,
-                self._start_ns,
-                end_ns,
-                self.nbytes,
-                -1,
-                lane.position,
-                self._described,
-                (offset + lane.bias) >> 6,
-            )
-        except (TypeError, ValueError, struct.error) as failure:
-            lane.recorder._refuse(lane, offset, failure)
-
-
-class FullSpan(Span):
-    """A span that also carries its thread's CPU time; made by :meth:`Recorder.full_span`."""
-
-    __slots__ = ("_start_cpu_ns",)
-
-    def __enter__(self) -> Self:
-        lane = self._lane
-        now_ns = lane.now_ns
-        read_cpu_ns = lane.cpu_ns
-        self._start_ns = now_ns()
-        # Inside the wall times, so that the CPU time never exceeds them.
-        self._start_cpu_ns = read_cpu_ns()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        lane = self._lane
-        now_ns = lane.now_ns
-        read_cpu_ns = lane.cpu_ns
-        cpu_ns = read_cpu_ns() - self._start_cpu_ns
-        end_ns = now_ns()
-        offset = lane.offset
-        if offset == lane.end:
-            if not lane.recorder._refill(lane):
-                return
-            offset = lane.offset
-        lane.offset = offset + 64
-        try:
-            _pack_prepared_into(
-                lane.buffer,
-                offset,
-                self._start_ns,
-                end_ns,
-                self.nbytes,
-                cpu_ns,
-                lane.position,
-                self._described,
-                (offset + lane.bias) >> 6,
-            )
-        except (TypeError, ValueError, struct.error) as failure:
-            lane.recorder._refuse(lane, offset, failure)
-
-
-class _Activation:
-    """Puts back, at the end of a ``with`` statement, the recorder that was active before."""
-
-    __slots__ = ("_before", "_recorder")
-
-    def __init__(self, recorder: Recorder | None, before: Recorder | None) -> None:
-        self._recorder = recorder
-        self._before = before
-
-    def __enter__(self) -> Recorder | None:
-        return self._recorder
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        _set_active(self._before)
-
-
-def _set_active(recorder: Recorder | None) -> None:
-    global _active
-    _active = recorder
-
-
-def activate(recorder: Recorder | None) -> _Activation:
-    """Make a recorder the one that ``stage`` writes to, or none; takes effect at once.
-
-    As a context manager it puts the one before back at the end.
-    """
-    activation = _Activation(recorder, _active)
-    _set_active(recorder)
-    return activation
-
-
-def active_recorder() -> Recorder | None:
-    """Return the recorder that ``stage`` writes to in this process."""
-    return _active
-
-
-def _file_name(host: str) -> str:
-    return "".join(sign if sign.isalnum() or sign in "._" else "_" for sign in host)
 
 
 def _close_all() -> None:

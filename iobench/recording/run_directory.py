@@ -10,7 +10,8 @@ from typing import Any, Final
 from iobench.errors import ProfileError, StorageError
 from iobench.recording import spool as spools
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
-from iobench.recording.recorder import Recorder, host_name
+from iobench.recording.hosts import host_name
+from iobench.recording.recorder import Recorder
 
 __all__ = ["RunDirectory"]
 

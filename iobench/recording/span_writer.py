@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -14,7 +15,7 @@ from iobench.recording import span_file as layout
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["SpanWriter"]
+__all__ = ["SpanWriter", "new_span_file"]
 
 STEP_NBYTES: Final = 16 * layout.CHUNK_NBYTES
 # What a file system without fallocate answers; glibc writes the zeros itself, others do not.
@@ -39,6 +40,20 @@ def reserve(descriptor: int, start: int, nbytes: int) -> None:
     zeros = memoryview(bytes(nbytes))
     while zeros:
         zeros = zeros[os.write(descriptor, zeros) :]
+
+
+def new_span_file(directory: Path, spool: Path | None, identity: layout.Identity) -> SpanWriter:
+    """Make a span file in the spool, else in the directory, under a name neither has yet."""
+    target = directory if spool is None else spool
+    target.mkdir(parents=True, exist_ok=True)
+    host = "".join(sign if sign.isalnum() or sign in "._" else "_" for sign in identity.host)
+    number = 0
+    while True:
+        name = f"{host}-{identity.pid}-{number}.spans"
+        if not (directory / name).exists():
+            with contextlib.suppress(FileExistsError):
+                return SpanWriter(target / name, identity)
+        number += 1
 
 
 class SpanWriter:
@@ -165,12 +180,16 @@ class SpanWriter:
         self._step = self._strings = None
         self._header.close()
         try:
+            # In this order a kill in between never makes the file look cut short, or closed.
+            self._overwrite(layout.RESERVED_OFFSET, layout.RESERVED.pack(self.used))
             os.ftruncate(self._descriptor, self.used)
-            os.lseek(self._descriptor, layout.RESERVED_OFFSET, os.SEEK_SET)
-            end = layout.END.pack(monotonic_ns, wall_ns, 1)
-            os.write(self._descriptor, layout.RESERVED.pack(self.used) + end)
+            self._overwrite(layout.END_OFFSET, layout.END.pack(monotonic_ns, wall_ns, 1))
         finally:
             os.close(self._descriptor)
+
+    def _overwrite(self, offset: int, data: bytes) -> None:
+        os.lseek(self._descriptor, offset, os.SEEK_SET)
+        os.write(self._descriptor, data)
 
     def abandon(self) -> None:
         """Let go of a file that belongs to the parent process, without changing it."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import ProfileError, StorageError
-from iobench.recording.recorder import boot_id, host_name
+from iobench.recording.hosts import boot_id, host_name
 from iobench.recording.span_reader import read_head
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import inspect
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from iobench.errors import OptionError
-from iobench.recording import recorder as recorders
-from iobench.recording.recorder import Span, _Lane
+from iobench.recording import activation
+from iobench.recording.lanes import Lane, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,7 @@ class ActiveStage(Span):
 
     __slots__ = ("_name",)
 
-    def __init__(self, lane: _Lane, name: str, described: bytes, nbytes: int) -> None:
+    def __init__(self, lane: Lane, name: str, described: bytes, nbytes: int) -> None:
         self._lane = lane
         self._described = described
         self._name = name
@@ -99,14 +99,14 @@ def stage(name: str, nbytes: int | None = None) -> IdleStage | ActiveStage:
     OptionError
         If a generator or coroutine function is decorated: its call does none of its work.
     """
-    recorder = recorders._active
+    recorder = activation._active
     if recorder is not None:
         try:
             described = recorder._stages[name]
         except KeyError:
             described = recorder._describe_stage(name)
         try:
-            lane: _Lane = recorder._local.lane
+            lane: Lane = recorder._local.lane
         except AttributeError:
             lane = recorder._open_lane()
         return ActiveStage(lane, name, described, -1 if nbytes is None else nbytes)
@@ -133,7 +133,7 @@ def _decorated(function: Callable[P, R], name: str, nbytes: int | None) -> Calla
 
     @functools.wraps(function)
     def timed(*args: P.args, **kwargs: P.kwargs) -> R:
-        if recorders._active is None:
+        if activation._active is None:
             return function(*args, **kwargs)
         with stage(name, nbytes):
             return function(*args, **kwargs)

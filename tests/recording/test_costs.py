@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from iobench.errors import StorageError
 from iobench.recording import read_process_io, unit_costs
 from iobench.testing import FakeClock
 
@@ -11,6 +12,13 @@ def test_costs_are_exact_under_a_fake_clock():
     # Each light span reads the clock twice, and each round once before it.
     costs = unit_costs(FakeClock(step_ns=10))
     assert (costs["light_ns"], costs["full_ns"]) == (20, 20)
+
+
+def test_costs_are_measured_where_asked(tmp_path):
+    unit_costs(FakeClock(), directory=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(StorageError, match="missing: no scratch directory"):
+        unit_costs(directory=tmp_path / "missing")
 
 
 def test_looking_at_the_io_is_unknown_where_nothing_counts_it(monkeypatch):
