@@ -152,8 +152,11 @@ def child_main(requests: IO[bytes]) -> None:
         os.dup2(2, 1)
 
         def say(what: str, number: int, value: Any = None) -> None:
-            replies.write(pickle.dumps((what, number, value)))
-            replies.flush()
+            try:
+                replies.write(pickle.dumps((what, number, value)))
+                replies.flush()
+            except BrokenPipeError:
+                os._exit(1)  # the parent is gone: there is nobody left to work for or to tell
 
         function, share = pickle.load(requests)
         try:

@@ -23,6 +23,7 @@ from iobench.stores import claim, crc32c_of_file, make_item, storage_errors, wri
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset
+    from iobench.stores import Notice
 
 __all__ = [
     "PlannedFile",
@@ -108,6 +109,7 @@ def locate_files(
     scale: float | None = None,
     tiny: bool = False,
     progress: Progress = no_progress,
+    notice: Notice | None = None,
 ) -> tuple[list[Path], FileLocator]:
     """Return the dataset's files and the locator that found them, of a stand-in if need be.
 
@@ -140,7 +142,9 @@ def locate_files(
     root = stand_in_root(
         store_root, dataset.name, seed=seed, version=version, scale=scale, tiny=tiny
     )
-    ensure_stand_in(dataset, root, seed=seed, scale=scale, tiny=tiny, progress=progress)
+    ensure_stand_in(
+        dataset, root, seed=seed, scale=scale, tiny=tiny, progress=progress, notice=notice
+    )
     locator = FileLocator(stand_in=root, cache_dir=cache_dir, progress=progress)
     return dataset.files(locator), locator
 
@@ -153,6 +157,7 @@ def ensure_stand_in(
     scale: float | None = None,
     tiny: bool = False,
     progress: Progress = no_progress,
+    notice: Notice | None = None,
 ) -> Path:
     """Return ``root`` with the dataset's finished stand-in below it, written if need be.
 
@@ -166,14 +171,14 @@ def ensure_stand_in(
         As in `Synthesizer.synthesize`.
     progress : Progress
         Called with (bytes written, bytes to write).
+    notice : callable, optional
+        Called with a line that names who else is writing this stand-in, before waiting for them.
 
     Raises
     ------
     StorageError
         If the disk is too small (before anything is written) or refuses, or if a file of the same
         name that iobench did not write is in the way.
-    StoreClaimedError
-        If another process is writing this stand-in and does not finish.
     """
     if scale is not None and not 0 < scale <= 1:
         raise OptionError(f"scale {scale:g}: expected a share above 0 and up to 1")
@@ -183,7 +188,7 @@ def ensure_stand_in(
     if _finished(root, identity):
         return root
     make_item(root, kind="stand-in", title=f"stand-in of {dataset.name}")
-    with claim(root):
+    with claim(root, notice=notice):
         if _finished(root, identity):  # another process made it while this one waited
             return root
         _check_free_space(root, _missing_nbytes(dataset, root, identity), dataset.name)

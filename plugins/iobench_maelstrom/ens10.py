@@ -114,7 +114,7 @@ class Ens10:
     """
 
     name = "maelstrom-ens10"
-    title = "ENS-10 surface forecasts, 10 members, 0.5 degree, step 48 h (MAELSTROM A4)"
+    title = "ENS-10 ensemble forecasts, surface fields at step 48 h (MAELSTROM A4)"
     fused: tuple[str, ...] = ()
     published: PublishedStep | None = PUBLISHED
     synthesis_version = STAND_IN_VERSION
@@ -188,7 +188,7 @@ class Ens10:
             splits=_splits(layout.starts),
             coordinate=[f"{start[:4]}-{start[4:6]}-{start[6:]}" for start in layout.starts],
             setup=setup,
-            provenance=self._provenance(layout, index),
+            provenance={**self._provenance(layout, index), "stand_in": locator.stand_in},
         )
 
     def read(self, where: Sequence[FileExtent]) -> Raw:

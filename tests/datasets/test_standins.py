@@ -1,4 +1,4 @@
-"""A stand-in is whole or unfinished, is gone on with, and never overwrites what is not iobench's."""
+"""A stand-in is whole or unfinished, is gone on with, and overwrites nothing of the user's."""
 
 from __future__ import annotations
 
