@@ -177,7 +177,7 @@ def _rounds(
     marked = marked[np.argsort(marked["start_ns"], kind="stable")]
     starts, ends = marked["start_ns"].astype(np.int64), marked["end_ns"].astype(np.int64)
     place = np.searchsorted(starts, delivered, side="right") - 1
-    inside = (place >= 0) & (asked < ends[place]) if len(starts) else np.zeros(len(asked), bool)
+    inside = (place >= 0) & (asked <= ends[place]) if len(starts) else np.zeros(len(asked), bool)
     # Waits outside every marked round: one round for each stretch between marked ones.
     key = np.where(inside, 2 * place, 2 * place + 1)
     keys, first, number = np.unique(key, return_index=True, return_inverse=True)

@@ -181,7 +181,8 @@ class LongWaits:
     Parameters
     ----------
     n_waits : int
-        The fewest of the longest waits that hold 90 % of the time above the median wait.
+        The fewest of the longest waits that hold 90 % of the time above the median wait, and
+        those at least half as long.
     n_steps : int
         Of how many steps.
     wait_ns : int

@@ -25,7 +25,9 @@ Marks = NDArray[np.bool_]
 EXCESS_FRACTION: Final = 0.1
 """From this share of the run on, long waits are worth a sentence."""
 HELD_FRACTION: Final = 0.9
-"""The long waits are those that hold this share of the time above the median."""
+"""The long waits are the fewest that hold this share of the time above the median,"""
+ALIKE_FRACTION: Final = 0.5
+"""and all that are at least this long beside the shortest of them."""
 
 
 def wait_statistics(waits_ns: Sequence[int]) -> WaitStatistics | None:
@@ -65,12 +67,9 @@ def find_long_waits(
     if excess <= EXCESS_FRACTION * wall_ns:
         return None
     above = np.maximum(waits - median, 0)
-    order = np.argsort(-above, kind="stable")
-    held = np.cumsum(above[order])
-    n_long = int(np.searchsorted(held, HELD_FRACTION * held[-1])) + 1
-    long = np.sort(order[:n_long])
+    long = _long(above)
     return LongWaits(
-        n_waits=n_long,
+        n_waits=len(long),
         n_steps=len(steps),
         wait_ns=int(waits[long].sum()),
         typical_ns=round(statistics.median(waits[long].tolist())),
@@ -87,6 +86,14 @@ def find_long_waits(
             long,
         ),
     )
+
+
+def _long(above: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the fewest steps that hold 90 % of the time above the median, and those like them."""
+    descending = np.sort(above)[::-1]
+    held = np.cumsum(descending)
+    shortest = descending[np.searchsorted(held, HELD_FRACTION * held[-1])]
+    return np.flatnonzero(above >= ALIKE_FRACTION * shortest)
 
 
 def _period(long: NDArray[np.int64]) -> int | None:

@@ -142,7 +142,7 @@ def test_19_figures_follow_the_ready_instant_without_jumps(sketch, earlier):
     assert apart <= 4 * earlier + 2 * len(before | after)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(pools)
 def test_20_the_chain_of_batches_is_the_path_of_spans(sketch):
     expected, found = path_rule(sketch), exposed(sketch.profile())

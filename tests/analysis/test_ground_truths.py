@@ -11,8 +11,10 @@ def steady_per_step(workers, stages, step, n_batches=400):
     window = sketch.profile().exposure().steady
     rows = {row.stage: row for row in window.stages}
     return [
-        tuple(getattr(rows[stage], name) / window.n_batches / MS if stage in rows else 0.0
-              for stage in ("read", "decode", "collate"))
+        tuple(
+            getattr(rows[stage], name) / window.n_batches / MS if stage in rows else 0.0
+            for stage in ("read", "decode", "collate")
+        )
         for name in ("exposed_ns", "hidden_ns")
     ]
 

@@ -1,10 +1,9 @@
 """Nested and overlapping spans to pieces."""
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from schedules import Sketch
-
-import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
 from iobench.recording import Kind
@@ -102,7 +101,9 @@ def test_each_instant_belongs_to_the_covering_span_begun_last(drawn, data):
     assert int(pieces.first.sum()) == len(table)
     for lane in range(3):
         for instant in range(91):
-            covering = (table["start_ns"] <= instant) & (instant < table["end_ns"]) & (lanes == lane)
+            covering = (
+                (table["start_ns"] <= instant) & (instant < table["end_ns"]) & (lanes == lane)
+            )
             there = (pieces.start_ns <= instant) & (instant < pieces.end_ns) & (pieces.lane == lane)
             assert there.sum() == bool(covering.any())
             if covering.any():

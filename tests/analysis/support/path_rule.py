@@ -21,7 +21,9 @@ def path_rule(sketch: Sketch) -> dict[str, Fraction]:
     work = [span for span in sketch.spans if span["kind"] in WORK]
     work.sort(key=lambda span: (span["start_ns"], span["end_ns"]))
     submitted = {
-        span["batch"]: span["start_ns"] for span in sketch.spans if span["kind"] == Kind.SUBMIT_QUEUE
+        span["batch"]: span["start_ns"]
+        for span in sketch.spans
+        if span["kind"] == Kind.SUBMIT_QUEUE
     }
     waits = [span for span in sketch.spans if span["kind"] == Kind.WAIT and "batch" in span]
     exposed: dict[str, Fraction] = {}

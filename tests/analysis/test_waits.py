@@ -1,0 +1,87 @@
+"""Statistics of the wait per step, and the few long waits that a median hides."""
+
+import itertools
+
+import pytest
+from schedules import CONSUMER, Sketch
+
+from iobench.analysis import Coincidence, wait_statistics
+from iobench.recording import Kind
+
+
+def serial_run(waits, step_ns=100, epochs=None, files=None, rounds=None):
+    sketch = Sketch({"workers": 0, "prefetch": 1})
+    clock, starts = 0, []
+    for batch, wait in enumerate(waits):
+        starts.append(clock)
+        detail = files[batch] if files else ""
+        sketch.add(CONSUMER, Kind.READ, clock, clock + wait, batch=batch, detail=detail)
+        epoch = epochs[batch] if epochs else 0
+        sketch.wait(batch, clock, clock + wait, "consumer", epoch=epoch)
+        clock += wait + step_ns
+    edges = [starts[first] for first in rounds or [0]] + [clock]
+    for number, (start, end) in enumerate(itertools.pairwise(edges)):
+        sketch.round(start, end, number)
+    return sketch.profile().exposure()
+
+
+def test_statistics_of_nothing_and_of_one():
+    assert wait_statistics([]) is None
+    assert wait_statistics([5]).stdev_ns is None
+
+
+def test_statistics():
+    found = wait_statistics([1, 2, 3, 10])
+    assert (found.n_steps, found.min_ns, found.mean_ns, found.max_ns) == (4, 1, 4, 10)
+    assert (found.median_ns, found.stdev_ns) == (2, 4)
+
+
+def test_equal_waits_have_no_long_ones():
+    assert serial_run([50] * 20).long_waits is None
+
+
+def test_long_waits_too_short_to_matter_are_not_mentioned():
+    assert serial_run([10] * 99 + [200]).long_waits is None
+
+
+def test_long_waits_at_every_tenth_step():
+    waits = ([5000] + [10] * 9) * 10
+    found = serial_run(waits).long_waits
+    assert (found.n_waits, found.n_steps, found.period_steps) == (10, 100, 10)
+    assert (found.wait_ns, found.typical_ns) == (50_000, 5000)
+    assert found.excess_fraction == pytest.approx(49_900 / 60_900)
+
+
+def test_irregular_long_waits_have_no_period():
+    waits = [10] * 60
+    for step in (3, 7, 30, 33, 50):
+        waits[step] = 9000
+    assert serial_run(waits).long_waits.period_steps is None
+
+
+def test_long_waits_at_the_start_of_epochs():
+    waits = ([5000] + [10] * 9) * 3
+    found = serial_run(waits, epochs=[step // 10 for step in range(30)]).long_waits
+    assert found.coincidences[0] == Coincidence("epoch start", 2, 2)
+
+
+def test_long_waits_where_the_file_changes():
+    files = [f"file-{step // 10}" for step in range(40)]
+    waits = [5000 if step % 10 == 0 and step else 10 for step in range(40)]
+    assert serial_run(waits, files=files).long_waits.coincidences == (
+        Coincidence("file change", 3, 3),
+    )
+
+
+def test_files_that_change_at_every_step_explain_nothing():
+    files = [f"file-{step}" for step in range(40)]
+    waits = [5000 if step % 10 == 5 else 10 for step in range(40)]
+    named = [each.what for each in serial_run(waits, files=files).long_waits.coincidences]
+    assert "round start" not in named
+    assert serial_run(waits).long_waits.coincidences == ()
+
+
+def test_long_waits_at_the_start_of_rounds():
+    waits = ([5000] + [10] * 9) * 3
+    found = serial_run(waits, rounds=[0, 10, 20]).long_waits
+    assert Coincidence("round start", 3, 3) in found.coincidences

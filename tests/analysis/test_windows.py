@@ -1,0 +1,133 @@
+"""What is summed beside the times: samples, bytes, CPU time, cold reads, overhead."""
+
+from dataclasses import replace
+
+import pytest
+from schedules import CONSUMER, Sketch, pool
+
+from iobench.errors import ProfileError
+from iobench.profiles import Process
+from iobench.recording import Flag, Kind
+
+WORKER = ("worker", 0)
+
+
+def one_batch(**config):
+    sketch = Sketch({"workers": 1, **config})
+    sketch.submit(0, 0, 0, 0)
+    sketch.wait(0, 0, 100, "worker-0", nbytes=120)
+    return sketch
+
+
+def read_row(sketch):
+    rows = sketch.profile().exposure().whole.stages
+    return next(row for row in rows if row.stage == "read")
+
+
+def test_bytes_and_cpu_time_of_a_stage_are_unknown_where_one_span_does_not_tell():
+    sketch = one_batch()
+    sketch.add(WORKER, Kind.READ, 0, 40, batch=0, nbytes=7, cpu_ns=30)
+    assert (read_row(sketch).nbytes, read_row(sketch).cpu_ns) == (7, 30)
+    sketch.add(WORKER, Kind.READ, 40, 80, batch=0)
+    assert (read_row(sketch).nbytes, read_row(sketch).cpu_ns) == (None, None)
+    assert read_row(sketch).n_spans == 2
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [({"sample_nbytes": 40}, 3), ({"batch_size": 5}, 5), ({"sample_nbytes": 7}, None), ({}, None)],
+)
+def test_samples_are_counted_by_their_bytes_else_by_the_batch_size(config, expected):
+    assert one_batch(**config).profile().exposure().whole.n_samples == expected
+
+
+def with_counters(*counters, **config):
+    sketch = one_batch(**config)
+    for read, device in counters:
+        sketch.add(WORKER, Kind.READ, 0, 100, batch=0, nbytes=read, cpu_ns=device, flags=Flag.IO)
+    return sketch.profile().exposure().whole.cold_fraction
+
+
+def test_cold_is_what_came_from_the_device():
+    assert with_counters((100, 25), (100, 75)) == 0.5
+
+
+def test_cold_is_unknown_where_the_file_system_does_not_tell():
+    assert with_counters((100, 25), (100, -1)) is None
+    assert with_counters((100, 25), cold_known=False) is None
+    assert with_counters() is None
+    assert with_counters((0, 0)) is None
+
+
+def test_overhead_is_spans_times_their_cost_over_the_time_of_the_lanes():
+    costs = {"light_ns": 1, "full_ns": 4, "io_ns": 2}
+    sketch = one_batch(unit_costs=costs)
+    sketch.round(0, 200)
+    sketch.add(WORKER, Kind.READ, 0, 40, batch=0, cpu_ns=30)
+    sketch.add(WORKER, Kind.DECODE, 40, 80, batch=0, flags=Flag.SUMMED, pieces=10)
+    sketch.add(WORKER, Kind.READ, 80, 80, batch=0, flags=Flag.IO, cpu_ns=0)
+    # Light: the wait, the round, the submission and ten decodings; then one full and one counter.
+    assert sketch.profile().exposure().whole.overhead_fraction == (13 + 4 + 2) / (200 * 2)
+
+
+def test_overhead_is_unknown_without_the_costs():
+    assert one_batch().profile().exposure().whole.overhead_fraction is None
+    sketch = one_batch(unit_costs={"light_ns": None, "full_ns": 4, "io_ns": 2})
+    assert sketch.profile().exposure().whole.overhead_fraction is None
+
+
+def test_what_the_loop_computes_is_shown_apart():
+    sketch = one_batch()
+    sketch.round(0, 200)
+    sketch.add(CONSUMER, Kind.FORWARD, 100, 130)
+    sketch.add(CONSUMER, Kind.BACKWARD, 130, 190)
+    whole = sketch.profile().exposure().whole
+    assert [(row.stage, row.busy_ns) for row in whole.compute_stages] == [
+        ("backward", 60),
+        ("forward", 30),
+    ]
+    assert (whole.compute_ns, whole.accelerator_utilisation) == (100, 0.5)
+
+
+def test_phases_add_up_to_the_run():
+    figures = pool([[30, 20, 10]] * 20, workers=2, step_ns=15, drain_ns=7).profile().exposure()
+    assert [(each.phase, each.n_deliveries) for each in figures.phases] == [
+        ("startup", 1),
+        ("fill", 3),
+        ("steady", 16),
+        ("drain", 1),
+    ]
+    assert sum(each.wait_ns for each in figures.phases) == figures.whole.wait_ns
+    assert figures.phases[2].wall_ns == figures.steady.wall_ns
+
+
+def test_work_on_the_path_of_a_steady_delivery_counts_as_steady():
+    figures = pool([[30, 20, 10]] * 20, workers=1, step_ns=59).profile().exposure()
+    work = sum(row.busy_ns for row in figures.steady.stages)
+    assert work == 60 * figures.steady.n_batches
+
+
+def test_waits_that_overlap_are_refused():
+    sketch = one_batch()
+    sketch.wait(1, 50, 150)
+    with pytest.raises(ProfileError, match="overlap"):
+        sketch.profile().exposure()
+
+
+def test_two_training_loops_in_one_process_are_refused():
+    sketch = one_batch()
+    sketch.wait(1, 150, 170, thread=1)
+    with pytest.raises(ProfileError, match="2 threads"):
+        sketch.profile().exposure()
+
+
+def test_of_several_training_processes_one_is_to_be_named():
+    from iobench.analysis import exposure
+
+    profile = one_batch().profile()
+    other = Process("consumer", -1, 3, 9, "here", "boot", (), 0, True, 0, ())
+    both = replace(profile, processes=(*profile.processes, other))
+    with pytest.raises(ProfileError, match=r"\[0, 3\]"):
+        exposure(both)
+    assert exposure(both, rank=0).whole.n_batches == 1
+    assert exposure(both, rank=3).whole.n_batches == 0
