@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,12 +15,13 @@ from iobench.errors import FileFormatError, OptionError
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from iobench.datasets.contract import Arrays, Locator, Raw
+    from iobench.datasets.extents import FileExtent
     from iobench.datasets.grib import GribIndex
 
 __all__ = ["GribSamples"]
@@ -53,6 +53,14 @@ class _Plan:
     n_messages: int
     grid_shape: tuple[int, ...]
     shape: tuple[int, ...]
+
+
+class _RawMessages(list[memoryview]):
+    """A sample's messages, with where they are for messages to people."""
+
+    def __init__(self, extents: list[FileExtent]) -> None:
+        super().__init__(read_messages(extents))
+        self.extents = extents
 
 
 class GribSamples:
@@ -122,27 +130,32 @@ class GribSamples:
 
     def read(self, where: NDArray[np.int64]) -> Raw:
         """Return the sample's messages."""
-        return read_messages(
+        return _RawMessages(
             [(self._files[file], offset, length) for file, offset, length in where.tolist()]
         )
 
     def decode(self, raw: Raw) -> Arrays:
         """Return the arrays of the sample's messages."""
-        messages = iter(raw)
-        return {plan.name: self._stack(plan, messages) for plan in self._plans}
+        if not isinstance(raw, _RawMessages):
+            raise TypeError("decode takes what read returned")
+        messages = zip(raw, raw.extents, strict=True)
+        return {plan.name: _stack(plan, messages) for plan in self._plans}
 
-    def _stack(self, plan: _Plan, messages: Any) -> NDArray[np.float32]:
-        values = np.empty((plan.n_messages, math.prod(plan.grid_shape)), dtype=np.float32)
-        for row, message in zip(values, itertools.islice(messages, plan.n_messages), strict=True):
-            where = f"{self._files[0]}: a message of {plan.name!r}"
-            decoded = decode_message(message, where=where)
-            if decoded.shape != row.shape:
-                raise FileFormatError(
-                    f"{where} has {decoded.size} values, expected {row.size}; the file changed "
-                    "after it was indexed"
-                )
-            row[:] = decoded
-        return values.reshape(plan.shape)
+
+def _stack(plan: _Plan, messages: Iterator[tuple[memoryview, FileExtent]]) -> NDArray[np.float32]:
+    """Return the variable that the next messages hold."""
+    values = np.empty((plan.n_messages, math.prod(plan.grid_shape)), dtype=np.float32)
+    for row in values:
+        message, (file, offset, _) = next(messages)
+        where = f"{file}: the GRIB message at offset {offset}"
+        decoded = decode_message(message, where=where)
+        if decoded.shape != row.shape:
+            raise FileFormatError(
+                f"{where} has {decoded.size} values, expected {row.size}: the file has changed "
+                "since it was indexed"
+            )
+        row[:] = decoded
+    return values.reshape(plan.shape)
 
 
 def _fields(index: GribIndex, selection: Selection) -> list[_Field]:
@@ -269,6 +282,8 @@ def _dimensions(fields: Sequence[_Field]) -> dict[str, int]:
     levels = {name for name in found if name not in ("number", "time", "step")}
     if len(levels) == 1:
         found["level"] = found[next(iter(levels))]
+    if found["number"] == {-1}:
+        del found["number"]  # no message has one
     return {dim: len(values) for dim, values in found.items()}
 
 

@@ -211,7 +211,7 @@ def _undo_filters(
                 content = unshuffle(content, dtype.itemsize)
             else:
                 content = check_fletcher32(content)
-        except (zlib.error, ValueError) as error:
+        except (zlib.error, ValueError, EOFError) as error:
             raise _damaged_chunk(slab, where, str(error)) from error
     if len(content) != expected:
         raise _damaged_chunk(slab, where, f"it holds {len(content)} bytes, expected {expected}")
@@ -232,8 +232,15 @@ def _inflater() -> Callable[[memoryview | bytes, int], bytes]:
         from isal import isal_zlib
     except ImportError:
         return lambda content, expected: zlib.decompress(content, bufsize=max(expected, 1))
-    # isal_zlib.error is zlib's own.
-    return lambda content, expected: isal_zlib.decompress(content, bufsize=max(expected, 1))
+
+    def inflate(content: memoryview | bytes, expected: int) -> bytes:
+        try:
+            inflated: bytes = isal_zlib.decompress(content, bufsize=max(expected, 1))
+        except isal_zlib.error as error:
+            raise zlib.error(str(error)) from error
+        return inflated
+
+    return inflate
 
 
 def unshuffle(content: memoryview | bytes, itemsize: int) -> memoryview:

@@ -59,7 +59,8 @@ def save_sidecar(
     reason to refuse to read.
     """
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **{_DESCRIPTION: np.array(description), **columns})
+    named: dict[str, Any] = {_DESCRIPTION: np.array(description), **columns}
+    np.savez_compressed(buffer, **named)
     beside, cached = sidecar_paths(source, cache_dir)
     for path in (beside, cached):
         if path is cached:

@@ -112,6 +112,17 @@ def test_one_value_along_the_sample_dim_must_be_asked_for(real, tmp_path, open_u
     np.testing.assert_array_equal(made.sample(0)["z"], made.sample(1)["z"])
 
 
+def test_a_message_that_cannot_be_decoded_is_named(real, open_user_files):
+    path = real("era5/test4.grib")
+    made = open_user_files(path, sample_dim="level")
+    raw = made.dataset.read(made.index.where[0])
+    raw[1] = raw[1][:50]
+    with pytest.raises(
+        FileFormatError, match=r"test4\.grib: the GRIB message at offset 391284 cannot"
+    ):
+        made.dataset.decode(raw)
+
+
 def test_corrupted_grib_gives_one_error(real, open_user_files):
     path = real("era5/era5-levels-corrupted.grib")
     with pytest.raises(FileFormatError, match="damaged: its header says 1588 bytes"):

@@ -1,5 +1,7 @@
 import os
+import sys
 import zlib
+from types import SimpleNamespace
 
 import h5py
 import netCDF4
@@ -9,7 +11,7 @@ import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets import read_extents
+from iobench.datasets import netcdf_storage, read_extents
 from iobench.datasets.netcdf import decode_slab, inspect_netcdf, read_through_library, where_slab
 from iobench.datasets.netcdf_storage import Chunked, Contiguous, fletcher32, slab_extents
 from iobench.datasets.packing import packing_of, unpack
@@ -254,6 +256,40 @@ def test_cut_short(write, file_format, share):
     with pytest.raises(FileFormatError, match=r"file\.nc") as caught:
         read(path, "v")
     assert "\n" not in str(caught.value)
+
+
+class OtherInflateError(Exception):
+    pass
+
+
+@pytest.fixture
+def other_inflate(monkeypatch):
+    """Put a module in isal's place, whose errors are not zlib's either."""
+
+    def decompress(content, bufsize):
+        used.append(len(content))
+        try:
+            return zlib.decompress(content, bufsize=bufsize)
+        except zlib.error as error:
+            raise OtherInflateError(str(error)) from error
+
+    used = []
+    module = SimpleNamespace(
+        isal_zlib=SimpleNamespace(decompress=decompress, error=OtherInflateError)
+    )
+    monkeypatch.setitem(sys.modules, "isal", module)
+    netcdf_storage._inflater.cache_clear()
+    yield used
+    netcdf_storage._inflater.cache_clear()
+
+
+def test_isal_inflates_where_it_is_installed(write, other_inflate):
+    path = write(chunksizes=(7, 5, 6), zlib=True)
+    check_equals_xarray(path)
+    assert other_inflate
+    flip(path, int(inspect_netcdf(path).variables["v"].storage.offsets.flat[0]) + 20)
+    with pytest.raises(FileFormatError, match="is damaged"):
+        read(path, "v")
 
 
 def test_truncated_real_file_names_the_variable(real):
