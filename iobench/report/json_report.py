@@ -65,11 +65,12 @@ def to_json(profiles: Sequence[Profile]) -> dict[str, Any]:
         in both, so that both are read by the same code.
 
     - ``waits_ns``: the wait of each delivered batch, in order.
-    - ``phases``: ``{startup, fill, steady, drain: {wall_s, wait_s, n_deliveries}}``.
+    - ``phases``: ``{startup, fill, steady, drain: {wall_s, wait_s, wait_fraction,
+      n_deliveries}}``.
     - ``long_waits``: few waits that hold much of the run, null if there are none: ``n_waits``,
       ``n_steps``, ``wait_s``, ``typical_s``, ``excess_fraction``, ``period_steps``,
       ``coincidences``: ``[{what, n_long, n_steps}]``.
-    - ``compute``: the emulated step: ``forward_s``, ``backward_s``, ``source``.
+    - ``compute``: the emulated step: ``step_s`` = ``forward_s`` + ``backward_s``, ``source``.
     - ``published``: the published wait of a step: ``source``, ``exposed_io_s``: ``{min, mean,
       median, max, stdev}``.
     - ``cache``: ``asked``, ``resident_fraction_before``, ``cold_known`` (the file system tells).
@@ -202,6 +203,7 @@ def _phases(exposure: Exposure) -> dict[str, Any]:
         phase.phase: {
             "wall_s": seconds(phase.wall_ns),
             "wait_s": seconds(phase.wait_ns),
+            "wait_fraction": phase.wait_ns / phase.wall_ns if phase.wall_ns else None,
             "n_deliveries": phase.n_deliveries,
         }
         for phase in exposure.phases
@@ -228,6 +230,7 @@ def _long_waits(long: LongWaits | None) -> dict[str, Any] | None:
 def _circumstances(facts: RunFacts) -> dict[str, Any]:
     return {
         "compute": {
+            "step_s": _seconds(facts.step_ns),
             "forward_s": _seconds(facts.forward_ns),
             "backward_s": _seconds(facts.backward_ns),
             "source": facts.compute_source,

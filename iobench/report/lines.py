@@ -34,8 +34,8 @@ def title_line(reports: Sequence[RunReport]) -> str:
     frameworks = _distinct(report.facts.framework or units.UNKNOWN for report in reports)
     each = " each" if len(reports) > 1 else ""
     return (
-        f"{first.facts.dataset or 'unnamed dataset'}, {', '.join(formats)}, "
-        f"loader {'/'.join(frameworks)}: {'/'.join(workers)}, batch size {'/'.join(sizes)}, "
+        f"{first.facts.dataset or 'unnamed dataset'} as {', '.join(formats)}: "
+        f"loader {'/'.join(frameworks)}, {'/'.join(workers)}, batch size {'/'.join(sizes)}, "
         f"{'/'.join(batches)} batches{each}"
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -30,6 +32,11 @@ COLOURS: Final = {
     Verdict.PARTLY_HIDDEN: "bold yellow",
     Verdict.IO_BOUND: "bold red",
 }
+# The space of "21.1 ms", "88 %", "< 0.1 %", not to be broken at; held by a character of no text.
+QUANTITY: Final = re.compile(
+    r"(?<=\d) (?=(?:[num]?s|[kMGTP]?B(?:/s)?|%|samples/s)(?!\w))|(?<=[<>]) (?=\d)"
+)
+GLUE: Final = "\x1f"
 # A line under the headings and one above the total; the other rows are only spaced.
 RULED: Final = Box(
     "    \n    \n -- \n    \n -- \n    \n    \n    \n",
@@ -52,6 +59,7 @@ def print_reports(reports: Sequence[RunReport], *, file: TextIO | None = None) -
         page.table(tables.comparison_table(reports))
         for report in reports:
             page.verdict(report, named=True)
+        page.gap()
     for report in reports:
         if len(reports) > 1:
             page.heading(report.facts.format or report.run or "unnamed run")
@@ -96,7 +104,7 @@ def _next(page: _Page, reports: Sequence[RunReport]) -> None:
     if steps:
         page.text("Next", "bold")
     for step in steps:
-        page.text(f"  {step.reason}{':' if step.command else '.'}")
+        page.text(f"{step.reason}{':' if step.command else '.'}", indent=2)
         if step.command:
             page.command(step.command)
 
@@ -109,8 +117,17 @@ class _Page:
         width = min(max(console.width, NARROWEST), WIDEST)
         self._console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
 
-    def text(self, text: str, style: str = "") -> None:
-        self._console.print(self._safe(text, style))
+    def text(self, text: str, style: str = "", *, indent: int = 0) -> None:
+        """Print a sentence, wrapped between its words and never inside a quantity."""
+        kept = QUANTITY.sub(GLUE, text)
+        for line in textwrap.wrap(
+            kept,
+            self._console.width - indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ):
+            plain = " " * indent + line.replace(GLUE, " ")
+            self._console.print(self._safe(plain, style), soft_wrap=True)
 
     def heading(self, text: str) -> None:
         self.text(f"== {text} ==", "bold")
@@ -121,7 +138,7 @@ class _Page:
     def list(self, texts: Sequence[str]) -> None:
         """Print lines that belong together, then a gap; nothing at all for none."""
         for text in texts:
-            self._console.print(Padding(self._safe(text), (0, 0, 0, 2), expand=False))
+            self.text(text, indent=2)
         if texts:
             self.gap()
 
@@ -133,8 +150,6 @@ class _Page:
         name = f"{report.facts.format}: " if named else ""
         colour = COLOURS.get(report.diagnosis.verdict, "bold")
         self.text(name + verdict_sentence(report.diagnosis), colour)
-        if named:
-            self.gap()
 
     def table(self, table: TextTable) -> None:
         self.text(table.title, "bold")

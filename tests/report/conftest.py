@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from io import StringIO
 from typing import Any
@@ -193,3 +193,28 @@ def unknown() -> RunReport:
     exposure = replace(exposure, lost_spans=7, missing_workers=("worker-1",))
     facts = RunFacts.from_config({})
     return RunReport(None, facts, exposure, diagnose(exposure), ("worker-0",), ("consumer",))
+
+
+@pytest.fixture
+def long_waits() -> LongWaits:
+    """Nine long waits, one at every change of file."""
+    return LONG_WAITS
+
+
+@pytest.fixture
+def make() -> Callable[..., RunReport]:
+    """``make(exposure=None, **config)``: a report of a run configured otherwise."""
+    return make_report
+
+
+@pytest.fixture
+def show() -> Callable[..., str]:
+    """``show(*reports)``: what is printed of them where there is no terminal."""
+    return text_of
+
+
+@pytest.fixture(autouse=True)
+def _eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")

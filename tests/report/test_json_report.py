@@ -1,0 +1,136 @@
+"""JSON: every key of the contract, sums that hold, unknown as null, and all that is printed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from iobench.report import units
+from iobench.report.json_report import reports_to_json
+from iobench.report.run_report import RunReport
+
+Make = Callable[..., RunReport]
+
+CONTRACT: dict[str, type | tuple[type, ...]] = {
+    "dataset": str,
+    "format": str,
+    "framework": str,
+    "stand_in": bool,
+    "workers": int,
+    "batch_size": int,
+    "batches": int,
+    "wall_s": float,
+    "compute_s": float,
+    "wait_s": float,
+    "wait_ns": int,
+    "samples_per_s": float,
+    "bytes_per_s": float,
+    "accelerator_utilisation": float,
+    "overhead_fraction": float,
+    "lost_spans": int,
+    "missing_workers": list,
+    "verdict": str,
+    "exposed_ns": dict,
+    "stages": list,
+}
+
+
+def run_of(report: RunReport) -> dict[str, Any]:
+    text = json.dumps(reports_to_json([report]), allow_nan=False)
+    (run,) = json.loads(text)["runs"]
+    assert isinstance(run, dict)
+    return run
+
+
+@pytest.mark.parametrize("key", CONTRACT)
+def test_contract(bound: RunReport, key: str) -> None:
+    run = run_of(bound)
+    assert type(run[key]) is CONTRACT[key]
+    assert type(run["steady"][key]) is CONTRACT[key]
+
+
+def test_stage_rows(bound: RunReport) -> None:
+    for row in run_of(bound)["stages"]:
+        assert set(row) >= {"stage", "busy_s", "hidden_s", "exposed_s", "nbytes", "n_spans"}
+        assert row["hidden_s"] + row["exposed_s"] == pytest.approx(row["busy_s"])
+
+
+@pytest.mark.parametrize("part", ["whole", "steady"])
+def test_exposed_is_the_wait_exactly(bound: RunReport, part: str) -> None:
+    run = run_of(bound)
+    window = run if part == "whole" else run["steady"]
+    assert sum(window["exposed_ns"].values()) == window["wait_ns"]
+    assert window["wait_s"] == window["wait_ns"] / 10**9
+    assert window["wall_s"] == pytest.approx(window["wait_s"] + window["compute_s"])
+    assert [row["stage"] for row in window["stages"]] == list(window["exposed_ns"])
+    for row in window["stages"]:
+        assert row["exposed_s"] == window["exposed_ns"][row["stage"]] / 10**9
+
+
+def test_steady_is_read_like_the_run(bound: RunReport) -> None:
+    run = run_of(bound)
+    assert set(run["steady"]) <= set(run)
+    assert run["steady"]["batches"] == 200
+
+
+def test_unknown_is_null(unknown: RunReport) -> None:
+    run = run_of(unknown)
+    for key in ("dataset", "format", "framework", "stand_in", "batch_size", "steady", "published"):
+        assert run[key] is None
+    for key in ("samples_per_s", "bytes_per_s", "overhead_fraction", "cold_fraction", "store"):
+        assert run[key] is None
+    assert run["lost_spans"] == 7
+    assert run["missing_workers"] == ["worker-1"]
+
+
+def test_no_batch_is_strict_json_too(make: Make, unknown: RunReport) -> None:
+    from dataclasses import replace
+
+    whole = replace(unknown.exposure.whole, wall_ns=0, wait_ns=0, compute_ns=0, n_batches=0)
+    whole = replace(whole, stages=(), waits_ns=(), wait=None)
+    run = run_of(replace(unknown, exposure=replace(unknown.exposure, whole=whole)))
+    assert run["wait_per_step"] is None
+    assert run["accelerator_utilisation"] is None
+
+
+def test_published_row(bound: RunReport) -> None:
+    assert run_of(bound)["published"]["exposed_io_s"] == {
+        "min": 0.02158,
+        "mean": 0.10881,
+        "median": 0.10577,
+        "max": 6.02123,
+        "stdev": 0.22815,
+    }
+
+
+def test_run_json_of_other_types_is_unknown(make: Make) -> None:
+    run = run_of(make(dataset=3, stand_in="yes", batch_size=True, published=7, setup=None))
+    assert [run[key] for key in ("dataset", "stand_in", "batch_size", "published")] == [None] * 4
+    assert run["setup_s"] == {}
+
+
+def leaves(value: Any) -> list[float]:
+    if isinstance(value, dict):
+        return [leaf for item in value.values() for leaf in leaves(item)]
+    if isinstance(value, list):
+        return [leaf for item in value for leaf in leaves(item)]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return [value] if is_number else []
+
+
+def test_every_figure_printed_is_in_the_json(bound: RunReport, show: Callable[..., str]) -> None:
+    """A quantity with a unit in the report is some value of the JSON, shown in that unit."""
+    values = leaves(run_of(bound))
+    written = {units.fraction(value) for value in values if 0 <= value <= 1}
+    for value in values:
+        written |= {units.duration(round(value * 10**9)), units.nbytes(value)}
+        written |= {units.byte_rate(value), units.sample_rate(value)}
+    text = show(bound).replace("A100 40 GB", "")
+    printed = re.findall(r"(?:[<>] )?\d[\d,.]* (?:[num]?s|%|[kMGT]?B(?:/s)?)(?!\w)", text)
+    assert len(printed) > 40
+    # What all stages share is not a figure of the run.
+    assert set(printed) - written <= {"100 %"}

@@ -1,0 +1,178 @@
+"""The report on the terminal: its key statements word for word, and what it must never print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from io import BytesIO, StringIO, TextIOWrapper
+from typing import TYPE_CHECKING
+
+import pytest
+
+from iobench.report.terminal import print_reports
+
+if TYPE_CHECKING:
+    from iobench.analysis import LongWaits
+    from iobench.report.run_report import RunReport
+
+Show = Callable[..., str]
+Make = Callable[..., "RunReport"]
+
+
+def unwrapped(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_answer_is_in_the_first_ten_lines(bound: RunReport, show: Show) -> None:
+    lines = show(bound).splitlines()
+    assert lines[:2] == [
+        "maelstrom-ens10 as source: loader workers, 2 workers, batch size 1, 204 batches",
+        "STAND-IN: generated files, not the real dataset.",
+    ]
+    assert lines[5:10] == [
+        "Exposed I/O: 65 % of the whole run (8.12 s of 12.4 s), 64 % of its steady state.",
+        "A step waits 38.1 ms in the mean, 1.50 ms in the median; accelerator utilisation",
+        "36 %, 16.9 samples/s, 404 MB/s (steady state).",
+        "I/O-bound: in steady state the training loop waits 64 % of its time for data,",
+        "most of all for decode (72 % of the wait).",
+    ]
+
+
+def test_compute_says_its_figures_and_where_they_are_from(bound: RunReport, show: Show) -> None:
+    assert (
+        "Compute: 21.1 ms a step (forward 5.25 ms, backward 15.9 ms), emulated; from MAELSTROM "
+        "D2.3, table 4" in unwrapped(show(bound))
+    )
+
+
+def test_tiny_is_said(make: Make, show: Show) -> None:
+    assert "and TINY: samples much smaller than the real ones." in unwrapped(show(make(tiny=True)))
+
+
+def test_real_files_have_no_banner(make: Make, show: Show) -> None:
+    text = show(make(stand_in=False))
+    assert "STAND-IN" not in text
+    assert "--data-dir" not in text
+
+
+def test_stage_rows(bound: RunReport, show: Show) -> None:
+    text = show(bound)
+    assert "  decode      11.00    5.50     5.50     72 %  4.70 GB   427 MB/s    200\n" in text
+    assert "  collate      0.30    0.30    <0.01  < 0.1 %  4.70 GB  15.7 GB/s    200\n" in text
+    assert "  handover     0.02       0     0.02    0.3 %        -          -      0\n" in text
+    assert re.search(r"^  all +16\.52 +8\.90 +7\.62 +100 %", text, re.MULTILINE)
+
+
+def test_wait_stands_beside_the_published_one(bound: RunReport, show: Show) -> None:
+    text = show(bound)
+    assert "Wait per step, ms\n" in text
+    assert re.search(r"^  steady state +0\.02 +38\.10 +1\.50 +812\.00 +12\.00 +200$", text, re.M)
+    assert re.search(r"^  published +21\.58 +108\.81 +105\.77 +6,021\.23 +228\.15 *$", text, re.M)
+
+
+def test_start_up_and_set_up_are_apart(bound: RunReport, show: Show) -> None:
+    text = show(bound)
+    assert re.search(r"^  start-up: first batch +0\.52 +0\.50 +96 % +1$", text, re.MULTILINE)
+    assert "no figure above: index 412 ms, normalisation 3.10 s." in text
+
+
+def test_how_far_to_trust_it(bound: RunReport, show: Show) -> None:
+    text = unwrapped(show(bound))
+    assert "> 99.9 % of the files in it before; 3.1 % of the bytes read came from the" in text
+    assert "iobench's own overhead: 0.1 % of the time of all processes. Lost spans: 0." in text
+    assert "Missing workers: none. Host-to-device copies: not measured (no accelerator)." in text
+
+
+def test_next_commands(bound: RunReport, show: Show) -> None:
+    assert show(bound).endswith(
+        "Next\n"
+        "  the same samples, finished beforehand, as tfrecord:\n"
+        "    iobench profile maelstrom-ens10 --workers 2 --format tfrecord\n"
+        "  the same on your own files, in DIR:\n"
+        "    iobench profile maelstrom-ens10 --workers 2 --data-dir DIR\n"
+    )
+
+
+def test_next_of_a_hidden_run_promises_nothing(hidden: RunReport, show: Show) -> None:
+    text = show(hidden)
+    assert "Hidden: in steady state the training loop waits 2.2 % of its time" in text
+    assert "  nothing to gain from faster loading at this step time.\n" in text
+
+
+def test_unknown_is_never_zero(unknown: RunReport, show: Show) -> None:
+    text = unwrapped(show(unknown))
+    assert "unnamed dataset as unknown: loader unknown" in text
+    assert "unknown samples/s, unknown (whole run)" in text
+    assert "iobench's own overhead: unknown of the time" in text
+    assert "unknown of the files in it before; what came from the device is unknown" in text
+
+
+def test_what_is_missing_is_named(unknown: RunReport, show: Show) -> None:
+    text = unwrapped(show(unknown))
+    assert "Lost spans: 7. Missing workers: worker-1." in text
+    assert "Span files with unreadable spans: consumer." in text
+    assert "Killed, or still at work: worker-0." in text
+    assert "most of all for causes that were not recorded (100 % of the wait)" in text
+
+
+def test_formats_are_compared_once(bound: RunReport, hidden: RunReport, show: Show) -> None:
+    text = show(bound, hidden)
+    assert text.count("Formats compared (steady state, but for the column whole)") == 1
+    assert re.search(r"^  source +16\.9 +38\.10 +1\.50 +65 % +64 % +36 % +404 MB/s$", text, re.M)
+    assert re.search(r"^  tfrecord +46\.3 +0\.48 +1\.50 +12 % +2\.2 % +98 % ", text, re.M)
+    assert "Store, a probe of the dataset: 1.00 GB, converted in 12.0 s, in" in unwrapped(text)
+    assert text.index("tfrecord: Hidden") < text.index("== source ==")
+
+
+def test_rare_long_waits_are_said(make: Make, show: Show, long_waits: LongWaits) -> None:
+    report = make()
+    report = replace(report, exposure=replace(report.exposure, long_waits=long_waits))
+    assert (
+        "Rare long waits: 9 of 362 steps wait 160 s in all, 18.0 s each in the middle; waiting "
+        "above the median is 71 % of the run; one every 40 steps; they fall together with a "
+        "change of file (9 of 9), the first batch of an epoch (1 of 9)." in unwrapped(show(report))
+    )
+
+
+@pytest.mark.parametrize("columns", ["20", "80", "120", "300"])
+def test_no_line_is_too_long_and_no_figure_is_cut(
+    bound: RunReport, hidden: RunReport, show: Show, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    text = show(bound, hidden)
+    width = min(max(int(columns), 80), 110)
+    assert all(len(line) <= width for line in text.splitlines() if "iobench profile" not in line)
+    assert "404 MB/s" in text
+    assert not re.search(r"(\d|<|>)\n *(ms|us|s|%|[kMGT]?B)\b", text)
+    assert "…" not in text
+
+
+def test_no_colour_without_a_terminal(bound: RunReport, show: Show) -> None:
+    assert "\x1b" not in show(bound)
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("no_colour", [False, True])
+def test_a_terminal_has_colour_unless_not_wanted(
+    bound: RunReport, show: Show, monkeypatch: pytest.MonkeyPatch, no_colour: bool
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    if no_colour:
+        monkeypatch.setenv("NO_COLOR", "1")
+    terminal = Terminal()
+    print_reports([bound], file=terminal)
+    assert ("\x1b[1;31mI/O-bound" in terminal.getvalue()) != no_colour
+    assert re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()) == show(bound)
+
+
+def test_plain_ascii(make: Make) -> None:
+    raw = BytesIO()
+    file = TextIOWrapper(raw, encoding="ascii")
+    print_reports([make(dataset="Wetter-Gr\u00f6\u00dfen")], file=file)
+    file.flush()
+    assert raw.getvalue().startswith(b"Wetter-Gr\\xf6\\xdfen as source")
