@@ -26,7 +26,6 @@ from iobench.stores import (
     Writer,
     claim,
     make_item,
-    open_store,
     plan_conversion,
     read_manifest,
     storage_errors,
@@ -80,7 +79,7 @@ def convert(
         limit_s=limit_s,
     )
     if _is_finished(path, plan):
-        return open_store(path)
+        return fmt.open(path, read_manifest(path))
     is_part = limit_s is not None or len(plan.samples) < len(index)
     make_item(path, kind="probe" if is_part else "store", title=f"{plan.dataset} as {plan.format}")
     with claim(path, wait_s=wait_s, notice=notice) as held:
@@ -92,7 +91,7 @@ def convert(
                 notice=notice,
             )
         Journal(path).remove()
-    return open_store(path)
+    return fmt.open(path, read_manifest(path))
 
 
 def _is_finished(path: Path, plan: ConversionPlan) -> bool:
@@ -220,7 +219,7 @@ def made_samples(
     try:
         for number in samples:
             pending.append(pool.submit(make_sample, dataset, index, number))
-            if len(pending) >= max(1, workers):
+            if len(pending) > max(1, workers):
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()

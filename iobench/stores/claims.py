@@ -219,10 +219,11 @@ def _file_system_ns(path: Path) -> int:
     """Return what time the folder's file system has: that of a file just written there."""
     probe = path / f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
     with storage_errors(probe):
+        descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
         try:
-            probe.touch()
-            return probe.stat().st_mtime_ns
+            return os.fstat(descriptor).st_mtime_ns
         finally:
+            os.close(descriptor)
             probe.unlink(missing_ok=True)
 
 

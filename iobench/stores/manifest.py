@@ -199,9 +199,8 @@ def canonical_json(values: Any) -> str:
         If they hold something JSON cannot say, such as NaN or an array.
     """
     try:
-        return json.dumps(values, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + (
-            "\n"
-        )
+        # ASCII: file names that are not UTF-8 hold surrogates, which only escapes carry.
+        return json.dumps(values, sort_keys=True, indent=2, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         raise StoreError(f"a manifest must be plain JSON: {error}") from error
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from iobench.errors import StorageError, StoreClaimedError
-from iobench.stores.atomic import storage_errors, write_atomically
+from iobench.stores.atomic import TEMPORARY_SUFFIX, storage_errors, write_atomically
 from iobench.stores.claims import find_holder
 from iobench.stores.manifest import canonical_json
 
@@ -118,13 +118,19 @@ def make_item(path: Path, *, kind: ItemKind, title: str) -> Path:
         path.mkdir(parents=True, exist_ok=True)
         if mark.exists():
             return path
-        others = [entry.name for entry in path.iterdir() if not entry.name.startswith(".iobench-")]
+        others = [
+            entry.name for entry in path.iterdir() if not entry.name.endswith(TEMPORARY_SUFFIX)
+        ]
         if others and not mark.exists():  # another process may have marked it meanwhile
             raise StorageError(
                 f"{path} holds {sorted(others)[0]}, which iobench did not make; "
                 "choose an empty folder or another --store-dir"
             )
-    write_atomically(mark, canonical_json({"kind": kind, "title": title}).encode())
+    try:
+        write_atomically(mark, canonical_json({"kind": kind, "title": title}).encode())
+    except FileNotFoundError:
+        if not mark.exists():  # else another process marked it first, and tidied up
+            raise
     return path
 
 

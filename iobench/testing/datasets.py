@@ -1,0 +1,161 @@
+"""The contract of a dataset as tests: subclass `DatasetTests`, give dataset and files."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from iobench.datasets import Arrays, Dataset, Locator, Progress, Raw, SampleIndex, no_progress
+from iobench.testing.stores import random_sample
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from iobench.samples import Sample, SampleSpec
+
+__all__ = ["DatasetTests", "FolderLocator", "MadeUpDataset"]
+
+
+@dataclass
+class FolderLocator:
+    """A locator that finds files by the last part of their URL in one folder."""
+
+    cache_dir: Path
+    stand_in: bool = True
+    progress: Progress = no_progress
+
+    def find(self, urls: Sequence[str]) -> list[Path | None]:
+        """Return for each URL the file of its name, or None."""
+        found = [self.cache_dir / url.rsplit("/", 1)[-1] for url in urls]
+        return [file if file.exists() else None for file in found]
+
+    def searched(self) -> str:
+        """Return where ``find`` looks."""
+        return str(self.cache_dir)
+
+
+class MadeUpDataset:
+    """A dataset without files whose samples are random bits, for tests of what uses datasets.
+
+    Parameters
+    ----------
+    spec : SampleSpec
+        What each sample is.
+    """
+
+    name = "made-up"
+    title = "random bits"
+    fused: tuple[str, ...] = ()
+    published = None
+    thread_safe = True
+
+    def __init__(self, spec: SampleSpec) -> None:
+        self.spec = spec
+
+    def index(self, n_samples: int, **facts: Any) -> SampleIndex:
+        """Return the index of so many samples."""
+        return SampleIndex(self.spec, range(n_samples), provenance=facts)
+
+    def files(self, locator: Locator) -> list[Path]:
+        """Return no files."""
+        return []
+
+    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
+        """Return an index of ten samples."""
+        return self.index(10)
+
+    def read(self, where: int) -> list[bytes]:
+        """Return the sample's number as bytes."""
+        return [where.to_bytes(8, "little")]
+
+    def decode(self, raw: Raw) -> Arrays:
+        """Return the sample that belongs to the number."""
+        return random_sample(self.spec, int.from_bytes(raw[0], "little"))
+
+    def preprocess(self, arrays: Arrays) -> Sample:
+        """Return the arrays as they are."""
+        return arrays
+
+
+class DatasetTests:
+    """What every dataset keeps. A subclass overrides the fixtures ``dataset`` and ``files``."""
+
+    @pytest.fixture
+    def dataset(self) -> Dataset:
+        """Return the dataset under test; the subclass gives it."""
+        raise NotImplementedError("override the fixture 'dataset'")
+
+    @pytest.fixture
+    def files(self) -> list[Path]:
+        """Return existing files it reads; the subclass gives them."""
+        raise NotImplementedError("override the fixture 'files'")
+
+    @pytest.fixture
+    def locator(self, tmp_path: Path) -> Any:
+        """Return what it may ask for a place for its indexes."""
+        return FolderLocator(tmp_path)
+
+    @pytest.fixture
+    def index(self, dataset: Dataset, files: list[Path], locator: Any) -> SampleIndex:
+        """Return the samples of the files."""
+        return dataset.samples(files, locator)
+
+    def test_there_are_samples(self, index: SampleIndex) -> None:
+        """The files hold samples, and names, if any, are as many."""
+        assert len(index) > 0
+        assert len(index.coordinate) in (0, len(index))
+        assert all(0 <= n < len(index) for split in index.splits.values() for n in split)
+
+    def test_every_sample_is_as_the_spec_says(self, dataset: Dataset, index: SampleIndex) -> None:
+        """Names, shapes and dtypes of every sample are those of the spec."""
+        for number in range(len(index)):
+            index.spec.check(make(dataset, index, number), where=f"sample {number}")
+
+    def test_read_returns_bytes(self, dataset: Dataset, index: SampleIndex) -> None:
+        """What ``read`` returns, where it is a step of its own, are buffers."""
+        if dataset.fused[:1] == ("read",):
+            pytest.skip("this dataset cannot separate reading from decoding")
+        raw = dataset.read(index.where[0])
+        assert raw
+        assert sum(memoryview(data).nbytes for data in raw) > 0
+
+    def test_samples_are_deterministic(self, dataset: Dataset, index: SampleIndex) -> None:
+        """The same sample twice is the same, bit for bit."""
+        assert bits(make(dataset, index, 0)) == bits(make(dataset, index, 0))
+
+    def test_pickled_dataset_makes_the_same(self, dataset: Dataset, index: SampleIndex) -> None:
+        """A dataset travels to a worker with what it learned, and makes the same sample there."""
+        last = len(index) - 1
+        copy, copied_index = pickle.loads(pickle.dumps((dataset, index)))
+        assert bits(make(copy, copied_index, last)) == bits(make(dataset, index, last))
+
+    def test_pickle_is_small(self, dataset: Dataset, index: SampleIndex) -> None:
+        """Large arrays travel as paths: a pickle per worker must not cost a sample's memory."""
+        assert len(pickle.dumps((dataset, index))) < max(1 << 20, index.spec.nbytes)
+
+    def test_indexing_again_gives_the_same(
+        self, dataset: Dataset, files: list[Path], locator: Any, index: SampleIndex
+    ) -> None:
+        """An index read back from its cache equals the one that was built."""
+        again = dataset.samples(files, locator)
+        assert (again.spec, len(again)) == (index.spec, len(index))
+        assert again.provenance == index.provenance
+
+
+def make(dataset: Dataset, index: SampleIndex, number: int) -> Sample:
+    """Return a sample, through the steps the dataset does not fuse."""
+    value = index.where[number]
+    for name in ("read", "decode", "preprocess"):
+        if name not in tuple(dataset.fused)[1:]:
+            value = getattr(dataset, name)(value)
+    sample: Sample = value
+    return sample
+
+
+def bits(sample: Sample) -> dict[str, bytes]:
+    """Return a sample's arrays as bytes."""
+    return {name: array.tobytes() for name, array in sample.items()}

@@ -1,0 +1,293 @@
+"""The contract of a store format as tests: subclass `StoreTests`, set ``format``, run pytest."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pytest
+
+from iobench.errors import IobenchError, SampleError, StoreError
+from iobench.samples import Sample, SampleSpec, Variable
+from iobench.stores import (
+    CHECKSUMS_NAME,
+    MANIFEST_NAME,
+    Format,
+    Manifest,
+    Store,
+    crc32c,
+    read_checksums,
+    read_manifest,
+    verify_store,
+    write_checksums,
+    write_manifest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+__all__ = ["EVERY_DTYPE", "StoreTests", "flip_bit", "random_sample", "write_store"]
+
+DTYPES = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", "c8")
+EVERY_DTYPE = SampleSpec(
+    (
+        *(Variable(f"v_{np.dtype(dtype).name}", (3, 5), dtype, ("y", "x")) for dtype in DTYPES),
+        Variable("scalar", (), "f4", ()),
+        Variable("large", (3, 80, 80), "f4", ("c", "y", "x")),
+    )
+)
+"""One variable of each dtype, a scalar, and one that is too large for any small path."""
+
+ONE_LARGE = SampleSpec(
+    tuple(Variable(name, (160, 161), "f4", ("y", "x"), role="input") for name in ("x", "y/2"))
+)
+"""Variables of more than 64 KiB each; one name is no file name."""
+
+
+def random_sample(spec: SampleSpec, seed: int) -> dict[str, NDArray[Any]]:
+    """Return a sample of random bits: NaNs with payloads, -0.0, subnormals and all."""
+    random = np.random.default_rng(seed)
+    arrays: dict[str, NDArray[Any]] = {}
+    for variable in spec:
+        high = 2 if variable.dtype == "|b1" else 256
+        raw = random.integers(0, high, variable.nbytes, dtype=np.uint8)
+        arrays[variable.name] = raw.view(variable.dtype).reshape(variable.shape)
+    return arrays
+
+
+def write_store(
+    path: Path,
+    fmt: Format,
+    spec: SampleSpec,
+    samples: Sequence[Sample],
+    *,
+    shard_n_samples: int = 2,
+    options: Mapping[str, str] | None = None,
+) -> Store:
+    """Write a finished store of these samples and open it."""
+    path.mkdir(parents=True, exist_ok=True)
+    finished = []
+    for shard, at in enumerate(range(0, len(samples), shard_n_samples)):
+        writer = fmt.writer(path, spec, shard=shard, options=options or {})
+        for sample in samples[at : at + shard_n_samples]:
+            writer.append(sample)
+        finished.append(writer.close())
+    write_checksums(path, [crc for info in finished for crc in info.checksums])
+    manifest = Manifest(
+        format=fmt.name,
+        format_version=fmt.version,
+        spec=spec,
+        shards=tuple(info.shard for info in finished),
+        samples=tuple(range(len(samples))),
+        options=options or {},
+    )
+    write_manifest(path, manifest)
+    return fmt.open(path, read_manifest(path))
+
+
+class StoreTests:
+    """What every format keeps. A subclass sets ``format`` and may set ``options``.
+
+    Examples
+    --------
+    >>> class TestMine(StoreTests):  # doctest: +SKIP
+    ...     format = FORMAT
+    """
+
+    format: ClassVar[Format]
+    options: ClassVar[Mapping[str, str]] = {}
+    n_samples: ClassVar[int] = 5
+
+    @pytest.fixture(params=[EVERY_DTYPE, ONE_LARGE], ids=["every-dtype", "one-large"])
+    def spec(self, request: pytest.FixtureRequest) -> SampleSpec:
+        """Return what the samples are."""
+        spec: SampleSpec = request.param
+        return spec
+
+    @pytest.fixture
+    def samples(self, spec: SampleSpec) -> list[dict[str, NDArray[Any]]]:
+        """Return samples of random bits."""
+        return [random_sample(spec, seed) for seed in range(self.n_samples)]
+
+    @pytest.fixture
+    def store(
+        self, tmp_path: Path, spec: SampleSpec, samples: list[dict[str, NDArray[Any]]]
+    ) -> Store:
+        """Return a finished store of these samples in three shards."""
+        return write_store(
+            tmp_path / "store", self.format, spec, samples, options=dict(self.options)
+        )
+
+    def reopen(self, store: Store) -> Store:
+        """Open the store's folder anew."""
+        return self.format.open(store.path, read_manifest(store.path))
+
+    def test_round_trip_is_bit_for_bit(
+        self, store: Store, samples: list[dict[str, NDArray[Any]]]
+    ) -> None:
+        """What was written is read, down to the payload of a NaN."""
+        assert len(store) == len(samples)
+        for index, sample in enumerate(samples):
+            assert_same_bits(store[index], sample)
+            store.spec.check(store[index], where=f"sample {index}")
+
+    def test_many_at_once_are_the_same(self, store: Store) -> None:
+        """``__getitems__`` is ``__getitem__``, many times, in the order asked for."""
+        for found, index in zip(store.__getitems__([4, 0, 4]), [4, 0, 4], strict=True):
+            assert_same_bits(found, store[index])
+
+    def test_no_sample_beyond_the_last(self, store: Store) -> None:
+        """An index beyond the last is an IndexError, so that loops over a store end."""
+        with pytest.raises(IndexError):
+            store[len(store)]
+
+    def test_extents_lie_in_listed_files(self, store: Store) -> None:
+        """Every extent is inside a file the manifest lists, and none covers another."""
+        listed = {file.name: file.nbytes for shard in store.manifest.shards for file in shard.files}
+        ends: dict[str, int] = {}
+        for index in range(len(store)):
+            for extent in store.extents(index):
+                assert extent.file.parent == store.path
+                assert ends.get(extent.file.name, 0) <= extent.offset
+                ends[extent.file.name] = extent.offset + extent.length
+        assert all(end <= listed[name] for name, end in ends.items())
+
+    def test_checksums_are_those_of_the_extents(self, store: Store) -> None:
+        """``iobench.crc32c`` has one checksum per extent, sample-major."""
+        raw = [data for i in range(len(store)) for data in store.read(store.extents(i))]
+        checksums = read_checksums(store.path, len(raw))
+        assert checksums.tolist() == [crc32c(data) for data in raw]
+
+    def test_verify_passes_as_written(self, store: Store) -> None:
+        """A store as written verifies."""
+        assert verify_store(store) > 0
+
+    def test_manifest_lists_every_file(self, store: Store) -> None:
+        """Nothing lies about that the manifest does not know."""
+        listed = {file.name for shard in store.manifest.shards for file in shard.files}
+        assert listed | {MANIFEST_NAME, CHECKSUMS_NAME} == {p.name for p in store.path.iterdir()}
+
+    def test_same_samples_same_bytes(
+        self, store: Store, tmp_path: Path, samples: list[dict[str, NDArray[Any]]]
+    ) -> None:
+        """A store written twice is the same twice."""
+        again = write_store(
+            tmp_path / "again", self.format, store.spec, samples, options=dict(self.options)
+        )
+        for file in store.path.iterdir():
+            assert (again.path / file.name).read_bytes() == file.read_bytes()
+
+    def test_pickled_store_reads_the_same(self, store: Store) -> None:
+        """A store travels to a worker inside a pickle, before and after its first read."""
+        for _ in range(2):
+            assert_same_bits(pickle.loads(pickle.dumps(store))[3], store[3])
+
+    def test_closed_store_reopens(self, store: Store) -> None:
+        """Closing frees the files; the next read opens them again."""
+        before = store[1]
+        store.close()
+        assert_same_bits(store[1], before)
+
+    def test_threads_read_the_same(self, store: Store) -> None:
+        """Threads may share a store."""
+        expected = [store[index] for index in range(len(store))]
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda step: store[step % len(store)], range(40)))
+        for step, sample in enumerate(found):
+            assert_same_bits(sample, expected[step % len(store)])
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+    @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+    @pytest.mark.timeout(60)
+    def test_forked_child_reads_the_same(self, store: Store) -> None:
+        """A forked child uses the store of its parent without disturbing it."""
+        expected = crc32c(store.read(store.extents(2))[0])
+        child = os.fork()
+        if child == 0:
+            os._exit(int(crc32c(store.read(store.extents(2))[0]) != expected))
+        assert crc32c(store.read(store.extents(2))[0]) == expected
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    def test_every_truncated_file_is_named(self, store: Store) -> None:
+        """A file that is a byte short makes one error that names it."""
+        for shard in store.manifest.shards:
+            for file in shard.files:
+                whole = (store.path / file.name).read_bytes()
+                (store.path / file.name).write_bytes(whole[:-1])
+                with pytest.raises(StoreError, match=file.name):
+                    self.reopen(store)
+                (store.path / file.name).write_bytes(whole)
+
+    def test_every_missing_file_is_named(self, store: Store) -> None:
+        """A file that is gone makes one error that names it."""
+        for shard in store.manifest.shards:
+            for file in shard.files:
+                (store.path / file.name).rename(store.path / "elsewhere")
+                with pytest.raises(StoreError, match=file.name):
+                    self.reopen(store)
+                (store.path / "elsewhere").rename(store.path / file.name)
+
+    def test_file_cut_while_open_is_named(self, store: Store) -> None:
+        """A file that shrinks after the store was opened is no short sample."""
+        extent = store.extents(0)[-1]
+        os.truncate(extent.file, extent.offset + extent.length - 1)
+        with pytest.raises(StoreError, match=extent.file.name):
+            store.read([extent])
+
+    def test_one_flipped_bit_is_found(self, store: Store) -> None:
+        """One bit of one sample flipped: verification names file and sample."""
+        extent = store.extents(3)[0]
+        flip_bit(extent.file, extent.offset + extent.length // 2)
+        with pytest.raises(StoreError, match=rf"{extent.file.name}.*sample 3"):
+            verify_store(store)
+
+    def test_one_flipped_bit_outside_samples_is_found(self, store: Store) -> None:
+        """The first byte of a file belongs to no sample, and is checked as well."""
+        name = store.manifest.shards[1].files[0].name
+        flip_bit(store.path / name, 0)
+        with pytest.raises(StoreError, match=name):
+            verify_store(store)
+
+    def test_nothing_appears_before_close(self, tmp_path: Path, spec: SampleSpec) -> None:
+        """An unfinished shard has no name that a reader would take, an aborted one none at all."""
+        writer = self.format.writer(tmp_path, spec, shard=0, options=self.options)
+        writer.append(random_sample(spec, 0))
+        assert all(file.name.startswith(".") for file in tmp_path.iterdir())
+        writer.abort()
+        assert not list(tmp_path.iterdir())
+
+    def test_another_sample_is_refused(self, tmp_path: Path, spec: SampleSpec) -> None:
+        """A sample of another shape is refused, naming the array."""
+        writer = self.format.writer(tmp_path, spec, shard=0, options=self.options)
+        name = spec.names[0]
+        wrong = random_sample(spec, 0) | {name: np.zeros((2, 2), dtype=spec[name].dtype)}
+        with pytest.raises(SampleError, match=name):
+            writer.append(wrong)
+        writer.abort()
+
+    def test_unknown_option_is_refused(self, tmp_path: Path, spec: SampleSpec) -> None:
+        """No option is parsed and ignored."""
+        with pytest.raises(IobenchError, match="no-such-option"):
+            self.format.writer(tmp_path, spec, shard=0, options={"no-such-option": "1"})
+        assert not list(tmp_path.iterdir())
+
+
+def assert_same_bits(found: Sample, expected: Sample) -> None:
+    """Check that two samples are equal in names, order, dtypes, shapes and bits."""
+    assert list(found) == list(expected)
+    for name, array in expected.items():
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape), name
+        assert found[name].tobytes() == array.tobytes(), name
+
+
+def flip_bit(file: Path, offset: int) -> None:
+    """Flip one bit of a file."""
+    data = bytearray(file.read_bytes())
+    data[offset] ^= 1
+    file.write_bytes(data)

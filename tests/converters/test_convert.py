@@ -1,0 +1,377 @@
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+import signal
+import threading
+from dataclasses import replace
+
+import pytest
+
+from iobench.errors import OptionError, SampleError, StorageError, StoreError
+from iobench.samples import SampleSpec, Variable
+from iobench.stores import Holder, fingerprint, open_store, store_name, verify_store
+from iobench.stores.atomic import AtomicFile
+from iobench.stores.claims import CLAIM_NAME
+from iobench.testing import MadeUpDataset, flip_bit, random_sample
+from iobench_converters import numpy_records, tfrecord
+from iobench_converters.convert import convert, made_samples
+
+SPEC = SampleSpec(
+    (Variable("x", (3, 5), "f4", ("y", "x"), "K"), Variable("t", (), "i4", (), role="target"))
+)
+DATASET = MadeUpDataset(SPEC)
+FACTS = {"dates": ["1998-01-01"], "normalisation": {"epsilon": 0.1}}
+INDEX = DATASET.index(10, **FACTS)
+TWO_A_SHARD = 2 * SPEC.nbytes
+
+pytestmark = pytest.mark.timeout(90)
+
+
+@pytest.fixture(params=[tfrecord.FORMAT, numpy_records.FORMAT], ids=["tfrecord", "numpy"])
+def fmt(request):
+    return request.param
+
+
+def run(path, *, dataset=DATASET, fmt=tfrecord.FORMAT, index=INDEX, **more):
+    return convert(dataset, index, fmt, path, **{"shard_nbytes": TWO_A_SHARD, "workers": 2} | more)
+
+
+def content(path):
+    return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+class Counting(MadeUpDataset):
+    """Fails, or does something else, before the sample of one number is read."""
+
+    def __init__(self, number=-1, action=None):
+        super().__init__(SPEC)
+        self.number, self.action, self.reads = number, action, []
+
+    def read(self, where):
+        self.reads.append(where)
+        if where == self.number:
+            self.action()
+        return super().read(where)
+
+
+def fail(error):
+    def action():
+        raise error
+
+    return action
+
+
+def test_store_holds_the_dataset(tmp_path, fmt):
+    store = run(tmp_path / "store", fmt=fmt, samples=[7, 0, 3])
+    for position, number in enumerate([7, 0, 3]):
+        expected = random_sample(SPEC, number)
+        assert {k: v.tobytes() for k, v in store[position].items()} == {
+            k: v.tobytes() for k, v in expected.items()
+        }
+    manifest = store.manifest
+    assert (manifest.samples, manifest.dataset, len(manifest.shards)) == ((7, 0, 3), "made-up", 2)
+    assert manifest.normalisation == {"epsilon": 0.1}
+    assert manifest.provenance == {"dates": ["1998-01-01"]}
+    assert verify_store(store) > 0
+
+
+def test_two_runs_in_two_places_are_byte_identical(tmp_path, fmt):
+    run(tmp_path / "one", fmt=fmt, workers=1)
+    run(tmp_path / "two", fmt=fmt, workers=4)
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+
+
+def test_manifest_knows_no_time_host_or_process(tmp_path, fmt):
+    text = (run(tmp_path / "store", fmt=fmt).path / "iobench.json").read_text()
+    holder = Holder.here()
+    assert holder.host not in text
+    assert str(tmp_path) not in text
+    assert not [key for key in json.loads(text) if "time" in key or "pid" in key]
+
+
+def test_finished_store_is_opened_and_not_read_again(tmp_path, fmt):
+    run(tmp_path / "store", fmt=fmt)
+    again = Counting()
+    assert len(run(tmp_path / "store", fmt=fmt, dataset=again)) == 10
+    assert again.reads == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"samples": [1]},
+        {"options": {"encoding": "bytes"}},
+        {"index": DATASET.index(10, dates=["1999-01-01"])},
+        {"shard_nbytes": 1 << 20},
+        {"limit_s": 60.0},
+        {"fmt": numpy_records.FORMAT},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_another_plan_is_refused_and_has_another_name(tmp_path, change):
+    run(tmp_path / "store")
+    with pytest.raises(StoreError, match="made from something else"):
+        run(tmp_path / "store", **change)
+    other = {"fmt": tfrecord.FORMAT, "index": INDEX, "shard_nbytes": TWO_A_SHARD} | change
+    name = store_name(DATASET, other.pop("index"), other.pop("fmt"), **other)
+    assert name != store_name(DATASET, INDEX, tfrecord.FORMAT, shard_nbytes=TWO_A_SHARD)
+
+
+def test_unfinished_store_of_another_plan_is_refused(tmp_path):
+    with pytest.raises(RuntimeError):
+        run(tmp_path / "store", dataset=Counting(5, fail(RuntimeError())))
+    with pytest.raises(StoreError, match="unfinished store of something else"):
+        run(tmp_path / "store", samples=[1])
+
+
+def test_changed_source_is_another_store_and_a_touched_one_is_not(tmp_path):
+    file = tmp_path / "a.nc"
+    file.write_bytes(b"x" * 100)
+    before = fingerprint(file)
+    os.utime(file, ns=(0, 0))
+    assert fingerprint(file) == before
+    flip_bit(file, 99)
+    assert fingerprint(file) != before
+
+
+def test_limit_of_bytes_ends_at_a_sample(tmp_path):
+    store = run(tmp_path / "store", limit_nbytes=3 * SPEC.nbytes + 1)
+    assert store.manifest.samples == (0, 1, 2)
+
+
+@pytest.mark.parametrize("limits", [{"limit_s": 0.0}, {"limit_nbytes": 1}])
+def test_one_sample_is_always_taken(tmp_path, limits):
+    store = run(tmp_path / "store", **limits)
+    assert store.manifest.samples == (0,)
+    assert len(store) == 1
+
+
+def test_progress_counts_to_the_end(tmp_path):
+    seen = []
+    run(tmp_path / "store", progress=lambda *now: seen.append(now))
+    assert seen == [(done, 10) for done in range(1, 11)]
+
+
+@pytest.mark.parametrize("samples", [[], [10], [-1]])
+def test_sample_that_is_not_there_is_refused(tmp_path, samples):
+    with pytest.raises(OptionError, match="samples from 0 to 9"):
+        run(tmp_path / "store", samples=samples)
+
+
+def test_sample_of_another_shape_is_named(tmp_path):
+    class Wrong(MadeUpDataset):
+        def preprocess(self, arrays):
+            return {**arrays, "x": arrays["x"][:2]}
+
+    with pytest.raises(SampleError, match="made-up sample 0: array 'x'"):
+        run(tmp_path / "store", dataset=Wrong(SPEC))
+
+
+def test_fused_steps_are_called_once(tmp_path):
+    class Fused(MadeUpDataset):
+        fused = ("read", "decode")
+
+        def read(self, where):
+            return random_sample(SPEC, where)
+
+        def decode(self, raw):
+            raise AssertionError("reading did this already")
+
+    assert len(run(tmp_path / "store", dataset=Fused(SPEC))) == 10
+
+
+@pytest.mark.parametrize("error", [RuntimeError("bad"), KeyboardInterrupt()])
+def test_interrupted_store_is_never_opened_and_resumes(tmp_path, fmt, error):
+    with pytest.raises(type(error)):
+        run(tmp_path / "store", fmt=fmt, dataset=Counting(5, fail(error)))
+    with pytest.raises(StoreError, match="not a finished store"):
+        open_store(tmp_path / "store")
+    assert not list((tmp_path / "store").glob(".*.iobench-tmp"))
+    again, lines = Counting(), []
+    run(tmp_path / "store", fmt=fmt, dataset=again, notice=lines.append)
+    assert sorted(again.reads) == [4, 5, 6, 7, 8, 9]
+    assert "2 of 5 shards done" in lines[0]
+    run(tmp_path / "whole", fmt=fmt)
+    assert content(tmp_path / "store") == content(tmp_path / "whole")
+
+
+def test_finished_shard_that_changed_is_written_again(tmp_path, fmt):
+    with pytest.raises(RuntimeError):
+        run(tmp_path / "store", fmt=fmt, dataset=Counting(5, fail(RuntimeError())))
+    flip_bit(sorted((tmp_path / "store").glob("shard-00001*"))[-1], 20)
+    assert verify_store(run(tmp_path / "store", fmt=fmt)) > 0
+
+
+class FullDisk:
+    """A file that takes so many bytes and no more."""
+
+    def __init__(self, stream, room):
+        self._stream, self._room = stream, room
+
+    def write(self, data):
+        if len(data) > self._room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self._room -= len(data)
+        return self._stream.write(data)
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+
+def test_full_disk_leaves_a_resumable_store(tmp_path, fmt, monkeypatch):
+    opened = AtomicFile.__init__
+
+    def open_almost_full(self, path, **more):
+        opened(self, path, **more)
+        if "shard-00002" in path.name:
+            self._stream = FullDisk(self._stream, 10)
+
+    monkeypatch.setattr(AtomicFile, "__init__", open_almost_full)
+    with pytest.raises(StorageError, match=r"shard-00002.*disk is full.*same command") as caught:
+        run(tmp_path / "store", fmt=fmt)
+    assert caught.value.exit_code == 75
+    monkeypatch.undo()
+    run(tmp_path / "store", fmt=fmt)
+    run(tmp_path / "whole", fmt=fmt)
+    assert content(tmp_path / "store") == content(tmp_path / "whole")
+
+
+def test_too_little_room_is_told_before_the_start(tmp_path, monkeypatch):
+    dataset = Counting()
+    usage = type("Usage", (), {"free": 100})
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
+    with pytest.raises(StorageError, match="640 bytes are needed, 100 are free"):
+        run(tmp_path / "store", dataset=dataset)
+    assert dataset.reads == []
+
+
+def test_read_only_target_is_one_line(tmp_path, monkeypatch):
+    def refuse(*args, **more):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+    with pytest.raises(StorageError, match="Read-only file system; make it writable"):
+        run(tmp_path / "store")
+
+
+def run_until_sync(path, fmt, moment):
+    """Convert, and be killed at the given fsync."""
+    sync, count = os.fsync, 0
+
+    def killed(descriptor):
+        nonlocal count
+        count += 1
+        if count == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+        sync(descriptor)
+
+    os.fsync = killed
+    run(path, fmt=fmt)
+
+
+def start(target, *args):
+    process = multiprocessing.get_context("fork").Process(target=target, args=args)
+    process.start()
+    return process
+
+
+@pytest.mark.parametrize("moment", [1, 2, 3, 4, 5, 9, 14, 19, 24, 29, 30, 31, 32, 33])
+def test_killed_at_any_moment_the_same_call_ends_the_same(tmp_path, fmt, moment):
+    process = start(run_until_sync, tmp_path / "store", fmt, moment)
+    process.join()
+    assert process.exitcode in (-signal.SIGKILL, 0)
+    if process.exitcode and not (tmp_path / "store" / "iobench.json").exists():
+        with pytest.raises(StoreError, match="not a finished store"):
+            open_store(tmp_path / "store")
+    run(tmp_path / "store", fmt=fmt)
+    run(tmp_path / "whole", fmt=fmt)
+    assert content(tmp_path / "store") == content(tmp_path / "whole")
+
+
+class Logging(MadeUpDataset):
+    """Notes each read in a file shared by processes."""
+
+    def __init__(self, log):
+        super().__init__(SPEC)
+        self.log = log
+
+    def read(self, where):
+        with self.log.open("a") as stream:
+            stream.write(f"{where}\n")
+        return super().read(where)
+
+
+def run_logged(path, log, barrier):
+    barrier.wait()
+    run(path, dataset=Logging(log))
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_of_processes_at_once_exactly_one_writes_and_all_succeed(tmp_path, stale):
+    path = tmp_path / "store"
+    if stale:
+        run_dead = start(run_until_sync, path, tfrecord.FORMAT, 4)
+        run_dead.join()
+        assert (path / CLAIM_NAME).exists()
+    barrier = multiprocessing.get_context("fork").Barrier(3)
+    processes = [start(run_logged, path, tmp_path / "log", barrier) for _ in range(3)]
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    reads = (tmp_path / "log").read_text().split()
+    assert len(reads) == len(set(reads))
+    assert verify_store(open_store(path)) > 0
+
+
+def test_samples_come_in_order_with_a_bounded_number_ahead():
+    started, release = [], threading.Event()
+
+    class Slow(MadeUpDataset):
+        def read(self, where):
+            started.append(where)
+            if where == 1:
+                release.wait(20)  # all others overtake it
+            return super().read(where)
+
+    made = made_samples(Slow(SPEC), INDEX, range(10), workers=3)
+    first = next(made)
+    assert first["x"].tobytes() == random_sample(SPEC, 0)["x"].tobytes()
+    assert len(started) <= 4
+    release.set()
+    for number, sample in enumerate(made, start=1):
+        assert sample["x"].tobytes() == random_sample(SPEC, number)["x"].tobytes()
+
+
+def test_dataset_that_does_not_say_it_may_is_not_used_by_two_threads(tmp_path):
+    class Alone(MadeUpDataset):
+        thread_safe = False
+
+        def read(self, where):
+            self.threads.add(threading.get_ident())
+            return super().read(where)
+
+    dataset = Alone(SPEC)
+    dataset.threads = set()
+    run(tmp_path / "store", dataset=dataset, workers=4)
+    assert len(dataset.threads) == 1
+
+
+def test_probe_is_marked_as_one(tmp_path):
+    run(tmp_path / "whole")
+    run(tmp_path / "probe", samples=[0, 5])
+    kinds = [
+        json.loads((tmp_path / name / ".iobench-item.json").read_text())["kind"]
+        for name in ("whole", "probe")
+    ]
+    assert kinds == ["store", "probe"]
+
+
+def test_store_of_a_later_version_is_refused(tmp_path):
+    run(tmp_path / "store")
+    later = replace(tfrecord.FORMAT, version=2)
+    run(tmp_path / "later", fmt=later)
+    with pytest.raises(StoreError, match="layout version 2 of tfrecord"):
+        open_store(tmp_path / "later")

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iobench.errors import StoreError
+from iobench.samples import SampleSpec, Variable
+from iobench.stores import read_manifest
+from iobench.testing import EVERY_DTYPE, StoreTests, random_sample, write_store
+from iobench_converters.numpy_records import FORMAT, _header, is_one_record, record_dtype
+
+LARGE = SampleSpec(
+    (Variable("x", (128, 128), "f4", ("y", "x")), Variable("t", (256, 256), "f2", ("y", "x")))
+)
+
+
+class TestNumpyStore(StoreTests):
+    format = FORMAT
+
+
+def test_small_variables_share_one_memory_mappable_file(tmp_path):
+    samples = [random_sample(EVERY_DTYPE, seed) for seed in range(3)]
+    write_store(tmp_path, FORMAT, EVERY_DTYPE, samples, shard_n_samples=3)
+    mapped = np.load(tmp_path / "shard-00000.npy", mmap_mode="r")
+    assert is_one_record(EVERY_DTYPE)
+    assert (mapped.shape, mapped.dtype) == ((3,), record_dtype(EVERY_DTYPE))
+    assert mapped.offset % 64 == 0
+    for row, sample in zip(mapped, samples, strict=True):
+        assert all(row[name].tobytes() == array.tobytes() for name, array in sample.items())
+
+
+def test_large_variables_have_a_memory_mappable_file_each(tmp_path):
+    samples = [random_sample(LARGE, seed) for seed in range(3)]
+    write_store(tmp_path, FORMAT, LARGE, samples, shard_n_samples=3)
+    for variable in LARGE:
+        mapped = np.load(tmp_path / f"shard-00000.{variable.name}.npy", mmap_mode="r")
+        assert mapped.offset % 64 == 0
+        assert mapped.shape == (3, *variable.shape)
+        for row, sample in zip(mapped, samples, strict=True):
+            assert row.tobytes() == sample[variable.name].tobytes()
+
+
+def test_variable_of_64_kib_has_a_file_of_its_own():
+    at_limit = SampleSpec((Variable("x", (1 << 14,), "f4", ("x",)),))
+    below = SampleSpec((Variable("x", ((1 << 14) - 1,), "f4", ("x",)),))
+    assert (is_one_record(at_limit), is_one_record(below)) == (False, True)
+
+
+def test_names_that_are_no_file_names_stay_inside_the_folder(tmp_path):
+    shape, dims = (1 << 14,), ("x",)
+    spec = SampleSpec(tuple(Variable(name, shape, "f4", dims) for name in ("../a", "T", "t", "u")))
+    store = write_store(tmp_path, FORMAT, spec, [random_sample(spec, 0)])
+    names = [file.name for file in store.manifest.shards[0].files]
+    assert [name.removeprefix("shard-00000") for name in names] == [
+        ".variable-0.npy",
+        ".variable-1.npy",
+        ".variable-2.npy",
+        ".u.npy",
+    ]
+
+
+@given(st.integers(0, 10**19), st.integers(0, 10**19))
+def test_header_has_one_length_for_any_number_of_samples(few, many):
+    dtype = record_dtype(EVERY_DTYPE)
+    assert len(_header(dtype, few)) == len(_header(dtype, many))
+    assert len(_header(dtype, few)) % 64 == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from(["f4", "f8", "i2", "u8", "?"]), min_size=1, max_size=4), st.data())
+def test_any_spec_round_trips(tmp_path_factory, dtypes, data):
+    shapes = [tuple(data.draw(st.lists(st.integers(1, 3), max_size=3))) for _ in dtypes]
+    spec = SampleSpec(
+        tuple(
+            Variable(f"v{number}", shape, dtype, tuple(f"d{axis}" for axis in range(len(shape))))
+            for number, (dtype, shape) in enumerate(zip(dtypes, shapes, strict=True))
+        )
+    )
+    sample = random_sample(spec, len(dtypes))
+    store = write_store(tmp_path_factory.mktemp("store"), FORMAT, spec, [sample])
+    assert {k: v.tobytes() for k, v in store[0].items()} == {
+        k: v.tobytes() for k, v in sample.items()
+    }
+
+
+def replace_first_file(store, content):
+    """Put other bytes of the same length where the first shard's file is."""
+    file = store.path / store.manifest.shards[0].files[0].name
+    nbytes = file.stat().st_size
+    file.write_bytes(content.ljust(nbytes, b"\0")[:nbytes])
+
+
+class Harmful:
+    def __reduce__(self):
+        return (pytest.fail, ("a pickle was executed",))
+
+
+@pytest.mark.parametrize("magic", [b"", b"\x93NUMPY\x01\x00\x76\x00"])
+def test_pickle_is_never_executed(tmp_path, magic):
+    store = write_store(tmp_path, FORMAT, LARGE, [random_sample(LARGE, 0)])
+    replace_first_file(store, magic + pickle.dumps(Harmful()))
+    with pytest.raises(StoreError, match=r"x\.npy"):
+        FORMAT.open(tmp_path, read_manifest(tmp_path))
+
+
+def test_object_array_is_refused(tmp_path):
+    store = write_store(tmp_path, FORMAT, LARGE, [random_sample(LARGE, 0)])
+    replace_first_file(store, _header(np.dtype("O"), 1) + pickle.dumps(Harmful()))
+    with pytest.raises(StoreError, match="holds object"):
+        FORMAT.open(tmp_path, read_manifest(tmp_path))
+
+
+def test_absurd_header_length_is_refused(tmp_path):
+    store = write_store(tmp_path, FORMAT, LARGE, [random_sample(LARGE, 0)])
+    replace_first_file(store, b"\x93NUMPY\x03\x00\xff\xff\xff\xff")
+    with pytest.raises(StoreError, match="header is damaged"):
+        FORMAT.open(tmp_path, read_manifest(tmp_path))

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iobench.errors import OptionError, SampleError, StoreError
+from iobench.samples import SampleSpec, Variable
+from iobench.stores import FRAME_NBYTES, FeatureKind, parse_example, read_manifest, scan_frames
+from iobench.testing import EVERY_DTYPE, StoreTests, flip_bit, random_sample, write_store
+from iobench_converters.tfrecord import FORMAT
+
+SPEC = SampleSpec(
+    (
+        Variable("fields", (3, 11, 7), "f4", ("channel", "y", "x"), "K"),
+        Variable("t2m", (), "f4", ()),
+        Variable("month", (2,), "i8", ("end",)),
+        Variable("seconds", (4,), "f8", ("step",)),
+    )
+)
+
+READ_WITH_TENSORFLOW = """
+import sys
+import numpy as np
+import tensorflow as tf
+
+features = {
+    "fields": tf.io.FixedLenFeature((3, 11, 7), tf.float32),
+    "t2m": tf.io.FixedLenFeature((), tf.float32),
+    "month": tf.io.FixedLenFeature((2,), tf.int64),
+    "seconds": tf.io.FixedLenFeature((), tf.string),
+}
+found = {name: [] for name in features}
+for record in tf.data.TFRecordDataset(sys.argv[2:]):
+    parsed = tf.io.parse_single_example(record, features)
+    parsed["seconds"] = tf.io.decode_raw(parsed["seconds"], tf.float64)
+    for name, value in parsed.items():
+        found[name].append(value.numpy())
+np.savez(sys.argv[1], **found)
+"""
+
+
+class TestTFRecordStore(StoreTests):
+    format = FORMAT
+
+
+class TestTFRecordStoreOfBytes(StoreTests):
+    format = FORMAT
+    options = MappingProxyType({"encoding": "bytes"})
+
+
+def tensorflow_reads(tmp_path, files):
+    """Read TFRecords by TensorFlow in a process of its own, which checks their CRCs too."""
+    command = [sys.executable, "-c", READ_WITH_TENSORFLOW, str(tmp_path / "out.npz"), *files]
+    environ = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
+    return subprocess.run(command, capture_output=True, text=True, env=environ, timeout=110)
+
+
+@pytest.fixture
+def written(tmp_path):
+    if find_spec("tensorflow") is None:
+        pytest.skip("needs pip install 'iobench[tensorflow]'")
+    samples = [random_sample(SPEC, seed) for seed in range(5)]
+    store = write_store(tmp_path / "store", FORMAT, SPEC, samples)
+    return samples, [str(file) for file in sorted(store.path.glob("*.tfrecord"))]
+
+
+@pytest.mark.timeout(120)
+def test_tensorflow_reads_equal_values(tmp_path, written):
+    samples, files = written
+    done = tensorflow_reads(tmp_path, files)
+    assert done.returncode == 0, done.stderr
+    found = np.load(tmp_path / "out.npz")
+    for variable in SPEC:
+        expected = np.stack([sample[variable.name] for sample in samples])
+        assert found[variable.name].tobytes() == expected.tobytes(), variable.name
+
+
+@pytest.mark.timeout(120)
+def test_tensorflow_finds_the_flipped_bit(tmp_path, written):
+    _, files = written
+    flip_bit(Path(files[1]), 200)
+    done = tensorflow_reads(tmp_path, files)
+    assert done.returncode != 0
+    assert "DataLossError" in done.stderr
+
+
+def test_floats_are_float_lists_and_other_numbers_lose_nothing(tmp_path):
+    store = write_store(tmp_path, FORMAT, EVERY_DTYPE, [random_sample(EVERY_DTYPE, 0)])
+    features = parse_example(store.read(store.extents(0))[0])
+    kinds = {name.removeprefix("v_"): feature.kind for name, feature in features.items()}
+    assert kinds["float32"] is kinds["scalar"] is FeatureKind.FLOAT
+    assert kinds["int8"] is kinds["uint32"] is kinds["bool"] is FeatureKind.INT64
+    assert kinds["float64"] is kinds["float16"] is kinds["uint64"] is FeatureKind.BYTES
+
+
+def test_index_is_what_tfrecord2idx_writes(tmp_path):
+    samples = [random_sample(SPEC, seed) for seed in range(3)]
+    write_store(tmp_path, FORMAT, SPEC, samples, shard_n_samples=3)
+    lines = (tmp_path / "shard-00000.idx").read_text().splitlines()
+    frames = [tuple(map(int, line.split())) for line in lines]
+    scanned = list(scan_frames(tmp_path / "shard-00000.tfrecord"))
+    assert frames == [(offset - 12, nbytes + FRAME_NBYTES) for offset, nbytes in scanned]
+
+
+@pytest.mark.parametrize(
+    "index",
+    ["0 100\n", "0 -5\n", "a b\n", "0 99999999999999999999999\n", "", "12 4\n0 9\n", "0\n"],
+)
+def test_index_that_does_not_fit_is_refused(tmp_path, index):
+    store = write_store(tmp_path, FORMAT, SPEC, [random_sample(SPEC, 0), random_sample(SPEC, 1)])
+    file = tmp_path / store.manifest.shards[0].files[1].name
+    file.write_bytes(index.encode().ljust(file.stat().st_size)[: file.stat().st_size])
+    with pytest.raises(StoreError, match=r"shard-00000\.idx"):
+        FORMAT.open(tmp_path, read_manifest(tmp_path))
+
+
+def test_sample_beyond_what_an_example_can_hold_is_refused(tmp_path):
+    spec = SampleSpec((Variable("x", (1 << 29,), "f4", ("x",)),))
+    with pytest.raises(SampleError, match="--format numpy"):
+        FORMAT.writer(tmp_path, spec, shard=0, options={})
+
+
+def test_unknown_encoding_is_refused(tmp_path):
+    with pytest.raises(OptionError, match=r"encoding=float\|bytes"):
+        FORMAT.writer(tmp_path, SPEC, shard=0, options={"encoding": "zip"})
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_damaged_record_is_a_store_error_or_a_whole_sample(tmp_path_factory, data):
+    store = _one_record(tmp_path_factory)
+    record = bytearray(store.read(store.extents(0))[0])
+    for _ in range(data.draw(st.integers(1, 3))):
+        record[data.draw(st.integers(0, len(record) - 1))] = data.draw(st.integers(0, 255))
+    record = record[: data.draw(st.integers(0, len(record)))]
+    try:
+        store.spec.check(store.decode([memoryview(record)]), where="damaged")
+    except StoreError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+
+
+_RECORDS = {}
+
+
+def _one_record(tmp_path_factory):
+    if not _RECORDS:
+        path = tmp_path_factory.mktemp("record")
+        _RECORDS[0] = write_store(path, FORMAT, SPEC, [random_sample(SPEC, 0)])
+    return _RECORDS[0]

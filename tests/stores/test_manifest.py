@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iobench.errors import StoreError
+from iobench.samples import SampleSpec, Variable
+from iobench.stores import (
+    MANIFEST_NAME,
+    Manifest,
+    Shard,
+    ShardFile,
+    canonical_json,
+    read_manifest,
+    write_manifest,
+)
+from iobench.stores.manifest import count_runs
+
+SPEC = SampleSpec((Variable("x", (2,), "f4", ("x",), "K", "target", ("a", "b")),))
+MANIFEST = Manifest(
+    format="tfrecord",
+    format_version=1,
+    spec=SPEC,
+    shards=(Shard(2, (ShardFile("a", 100, 7), ShardFile("b", 10, 8))), Shard(1, ())),
+    samples=(4, 5, 2),
+    dataset="d",
+    plan="p",
+    options={"encoding": "float"},
+    provenance={"dates": ("1998-01-01", "Größe"), "n": 3, "file": "latin1-\udcfc.nc"},
+    normalisation={"epsilon": 0.1},
+)
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+
+
+def changed(**changes):
+    """The values of a manifest, some of them another."""
+    return MANIFEST.to_dict() | changes
+
+
+def write(path, values):
+    (path / MANIFEST_NAME).write_text(json.dumps(values))
+
+
+def test_written_manifest_is_read_equal(tmp_path):
+    write_manifest(tmp_path, MANIFEST)
+    assert read_manifest(tmp_path) == MANIFEST
+    assert [file.name for file in tmp_path.iterdir()] == [MANIFEST_NAME]
+
+
+@given(st.dictionaries(st.text(), JSON))
+def test_any_facts_round_trip(facts):
+    manifest = Manifest("f", 1, SPEC, (), (), provenance=facts)
+    assert Manifest.from_dict(json.loads(canonical_json(manifest.to_dict()))) == manifest
+
+
+@given(st.lists(st.integers(0, 20)))
+def test_runs_say_the_same_numbers(numbers):
+    expanded = [first + k for first, count in count_runs(numbers) for k in range(count)]
+    assert expanded == numbers
+
+
+def test_missing_manifest_is_an_unfinished_store(tmp_path):
+    with pytest.raises(StoreError, match="not a finished store"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("fact", [float("nan"), object(), {1, 2}])
+def test_what_json_cannot_say_is_refused(fact):
+    with pytest.raises(StoreError, match="plain JSON"):
+        Manifest("f", 1, SPEC, (), (), provenance={"fact": fact})
+
+
+@pytest.mark.parametrize("name", ["../a", "/etc/passwd", "a/b", "..", ".", "", "a\\b", "a\0b", 7])
+def test_file_outside_the_folder_is_refused(tmp_path, name):
+    shard = {"n_samples": 3, "files": [{"name": name, "nbytes": 100, "crc32c": 7}]}
+    write(tmp_path, changed(shards=[shard]))
+    with pytest.raises(StoreError, match=MANIFEST_NAME):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"manifest_version": 2},
+        {"n_samples": 4},
+        {"n_samples": -1},
+        {"n_samples": True},
+        {"samples": [[0, 10**15]]},
+        {"samples": [[0, 2], [-1, 1]]},
+        {"samples": "abc"},
+        {"shards": [{"n_samples": 10**15, "files": []}], "n_samples": 10**15},
+        {"shards": [{"n_samples": 3, "files": [{"name": "a", "nbytes": 1.5, "crc32c": 0}]}]},
+        {"shards": [{"n_samples": 3, "files": [{"name": "a", "nbytes": 9, "crc32c": 1 << 32}]}]},
+        {"shards": 3 * [{"n_samples": 1, "files": [{"name": "a", "nbytes": 9, "crc32c": 0}]}]},
+        {"variables": []},
+        {"variables": [{"name": "x"}]},
+        {"variables": [SPEC["x"].to_dict() | {"dtype": "O"}]},
+        {"variables": [SPEC["x"].to_dict() | {"dtype": "no dtype"}]},
+        {"variables": [SPEC["x"].to_dict() | {"shape": [-2]}]},
+        {"variables": [SPEC["x"].to_dict() | {"shape": [1 << 62, 1 << 62], "dims": ["a", "b"]}]},
+        {"options": {"encoding": 1}},
+        {"provenance": 5},
+        {"format": None},
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path, changes):
+    write(tmp_path, changed(**changes))
+    with pytest.raises(StoreError, match="not a manifest of a store"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "null", "[" * 100_000, "\ud800"])
+def test_what_is_no_manifest_at_all_is_refused(tmp_path, text):
+    (tmp_path / MANIFEST_NAME).write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(StoreError, match="not a manifest of a store"):
+        read_manifest(tmp_path)

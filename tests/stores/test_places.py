@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from iobench.errors import StorageError, StoreClaimedError
+from iobench.stores import choose_place, claim, list_items, list_places, make_item, remove_item
+
+
+@pytest.fixture
+def environ(tmp_path):
+    return {"HOME": str(tmp_path / "home")}
+
+
+@pytest.fixture
+def data(tmp_path):
+    (tmp_path / "data").mkdir()
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def no_write_to(monkeypatch):
+    """Make folders unwritable for a test that may run as root."""
+    refused = []
+    allowed = os.access
+    monkeypatch.setattr("os.access", lambda path, mode: path not in refused and allowed(path, mode))
+    return refused.append
+
+
+def test_order_of_places(tmp_path, data, environ, no_write_to):
+    everything = environ | {
+        "IOBENCH_STORE_DIR": str(tmp_path / "named"),
+        "SCRATCH": str(tmp_path / "scratch"),
+        "TMPDIR": str(tmp_path / "tmp"),
+    }
+    found = [choose_place(data, store_dir=tmp_path / "asked", environ=everything).path]
+    found.append(choose_place(data, environ=everything).path)
+    del everything["IOBENCH_STORE_DIR"]
+    for _ in range(4):
+        found.append(choose_place(data, environ=everything).path)
+        no_write_to(found[-1])
+    assert [str(path.relative_to(tmp_path)) for path in found] == [
+        "asked",
+        "named",
+        "data/.iobench",
+        "scratch/iobench",
+        "tmp/iobench",
+        "home/.cache/iobench",
+    ]
+
+
+def test_home_on_another_file_system_is_never_silent(data, environ):
+    place = choose_place(None, environ=environ)
+    assert "home directory" in place.notice
+    assert not choose_place(data, environ=environ).notice
+
+
+def test_place_asked_for_is_used_or_refused(tmp_path, data, environ, no_write_to):
+    no_write_to(tmp_path / "asked")
+    with pytest.raises(StorageError, match=r"asked \(--store-dir\): not writable"):
+        choose_place(data, store_dir=tmp_path / "asked", environ=environ)
+
+
+def test_no_room_says_what_was_tried(data, environ):
+    with pytest.raises(StorageError, match=r"beside the data\): only \d+ bytes free.*user's cache"):
+        choose_place(data, nbytes=1 << 70, environ=environ)
+
+
+def test_places_used_before_are_listed(data, environ):
+    place = choose_place(data, environ=environ)
+    assert list_places(environ=environ) == [data.parent / "home/.cache/iobench", place.path]
+    choose_place(data, environ=environ)
+    assert len(list_places(environ=environ)) == 2
+
+
+def test_items_are_listed_with_their_size(tmp_path):
+    for kind, name in (("stand-in", "b"), ("probe", "a")):
+        item = make_item(tmp_path / "deep" / name, kind=kind, title=f"my {kind}")
+        (item / "content").write_bytes(b"12345")
+    (tmp_path / "mine").mkdir()
+    items = list_items([tmp_path, tmp_path / "deep"])
+    assert [(item.path.name, item.kind, item.title) for item in items] == [
+        ("a", "probe", "my probe"),
+        ("b", "stand-in", "my stand-in"),
+    ]
+    assert all(item.nbytes > 5 for item in items)
+
+
+def test_removed_item_is_gone_and_nothing_else(tmp_path):
+    item = make_item(tmp_path / "a", kind="store", title="a")
+    (item / "folder").mkdir()
+    (item / "folder" / "file").touch()
+    (tmp_path / "mine").touch()
+    (item / "link").symlink_to(tmp_path / "mine")
+    for found in list_items([tmp_path]):
+        remove_item(found)
+    assert [file.name for file in tmp_path.iterdir()] == ["mine"]
+
+
+def test_folder_with_other_content_is_never_marked(tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(StorageError, match=r"thesis\.tex, which iobench did not make"):
+        make_item(tmp_path, kind="store", title="a")
+    assert list_items([tmp_path]) == []
+
+
+def test_folder_without_a_mark_is_never_removed(tmp_path):
+    make_item(tmp_path / "a", kind="store", title="a")
+    (item,) = list_items([tmp_path])
+    (item.path / ".iobench-item.json").unlink()
+    with pytest.raises(StorageError, match="not made by iobench"):
+        remove_item(item)
+
+
+def test_link_to_an_item_is_neither_listed_nor_removed(tmp_path):
+    make_item(tmp_path / "elsewhere" / "a", kind="store", title="a")
+    (tmp_path / "place").mkdir()
+    (tmp_path / "place" / "a").symlink_to(tmp_path / "elsewhere" / "a")
+    assert list_items([tmp_path / "place"]) == []
+
+
+def test_item_being_written_is_not_removed(tmp_path):
+    make_item(tmp_path / "a", kind="store", title="a")
+    (item,) = list_items([tmp_path])
+    with claim(item.path), pytest.raises(StoreClaimedError, match=str(os.getpid())):
+        remove_item(item)

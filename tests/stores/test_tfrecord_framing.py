@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iobench.errors import StoreError
+from iobench.stores import crc32c, frame_footer, frame_header, scan_frames
+from iobench.stores.tfrecord import masked, parse_frame_header
+
+
+def write_frames(path, records):
+    frames = (frame_header(len(data)) + data + frame_footer(crc32c(data)) for data in records)
+    path.write_bytes(b"".join(frames))
+    return path
+
+
+def test_mask_of_a_known_checksum():
+    # CRC-32C of "123456789" is E3069283 (RFC 3720, B.4); rotated and shifted by hand.
+    assert crc32c(b"123456789") == 0xE3069283
+    assert masked(0xE3069283) == ((0x2507C60D) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+@given(records=st.lists(st.binary(max_size=50), max_size=5))
+def test_scan_finds_every_record(tmp_path_factory, records):
+    file = write_frames(tmp_path_factory.mktemp("frames") / "a.tfrecord", records)
+    content = file.read_bytes()
+    assert [content[at : at + nbytes] for at, nbytes in scan_frames(file)] == records
+
+
+@pytest.mark.parametrize("cut", [1, 4, 10, 15, 17])
+def test_truncated_file_is_named(tmp_path, cut):
+    file = write_frames(tmp_path / "a.tfrecord", [b"one", b"three"])
+    file.write_bytes(file.read_bytes()[:-cut])
+    with pytest.raises(StoreError, match=r"a\.tfrecord at byte 19"):
+        list(scan_frames(file))
+
+
+def test_absurd_length_with_a_right_checksum_is_refused(tmp_path):
+    file = tmp_path / "a.tfrecord"
+    file.write_bytes(frame_header(2**63) + b"x" * 100)
+    with pytest.raises(StoreError, match="9223372036854775808 bytes is announced"):
+        list(scan_frames(file))
+
+
+def test_absurd_length_with_a_wrong_checksum_is_refused():
+    header = struct.pack("<QI", 2**60, 0)
+    with pytest.raises(StoreError, match="checksum of the record's length"):
+        parse_frame_header(header, 1000, where="here")
