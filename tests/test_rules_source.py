@@ -24,7 +24,7 @@ EXTRAS = {
 }  # fmt: skip
 CLOCKS = {"now", "utcnow", "today", "monotonic", "perf_counter", "perf_counter_ns", "time_ns"}
 CPU_COUNTS = {"cpu_count", "process_cpu_count"}
-MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|work|mnt|Users|opt)/\w")
+MACHINE_PATH = re.compile(r"(?<![\w.])/(?:root|work|tmp/dev)/\w")
 INDEX_SETTING = re.compile(r"(?:--(?:extra-)?index-url|--find-links|PIP_\w*INDEX\w*)[ =]+\S")
 
 
