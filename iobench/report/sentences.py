@@ -14,6 +14,8 @@ __all__ = ["long_waits_sentence", "verdict_sentence"]
 
 WORTH_SAYING: Final = 0.05
 """Share from which a verdict names start-up, or causes that were not recorded."""
+RARE_FRACTION: Final = 0.2
+"""Up to this share of the steps long waits are called rare; more are called uneven waits."""
 SPOKEN: Final = {
     "handover": "the hand-over of batches",
     "shutdown": "the end of the loader",
@@ -73,8 +75,9 @@ def _blame(diagnosis: Diagnosis) -> str:
 
 def long_waits_sentence(long: LongWaits) -> str:
     """Return how few long waits hold how much time, and what they fall together with."""
+    rare = long.n_waits <= RARE_FRACTION * long.n_steps
     text = (
-        f"Rare long waits: {units.count(long.n_waits)} of {units.count(long.n_steps)} steps wait "
+        f"{'Rare long' if rare else 'Uneven'} waits: {units.count(long.n_waits)} of {units.count(long.n_steps)} steps wait "
         f"{units.duration(long.wait_ns)} in all, {units.duration(long.typical_ns)} each in the "
         f"middle; waiting above the median is {units.fraction(long.excess_fraction)} of the run"
     )

@@ -93,7 +93,8 @@ def _run(page: _Page, report: RunReport, *, judged: bool) -> None:
     page.table(tables.wait_table(report))
     if report.facts.published_s is not None:
         source = report.facts.published_source or "an unknown source"
-        page.list([f"Published: the exposed I/O of a step, from {source}."])
+        real = ", with samples of the real size" if report.facts.tiny else ""
+        page.list([f"Published: the exposed I/O of a step{real}, from {source}."])
     page.table(tables.phase_table(exposure))
     page.list(lines.setup_lines(report.facts))
     page.list(lines.measurement_lines(report))

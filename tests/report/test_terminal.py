@@ -135,6 +135,15 @@ def test_rare_long_waits_are_said(make: Make, show: Show, long_waits: LongWaits)
     )
 
 
+def test_common_long_waits_are_not_called_rare(
+    make: Make, show: Show, long_waits: LongWaits
+) -> None:
+    report = make()
+    common = replace(long_waits, n_waits=27, n_steps=60, period_steps=None, coincidences=())
+    report = replace(report, exposure=replace(report.exposure, long_waits=common))
+    assert "Uneven waits: 27 of 60 steps wait 160 s in all," in show(report)
+
+
 @pytest.mark.parametrize("columns", ["20", "80", "120", "300"])
 def test_no_line_is_too_long_and_no_figure_is_cut(
     bound: RunReport, hidden: RunReport, show: Show, monkeypatch: pytest.MonkeyPatch, columns: str
