@@ -49,6 +49,11 @@ class UserFiles:
         self._selection = selection
         self._source: GribSamples | NetcdfSamples = GribSamples(selection)
 
+    @property
+    def thread_safe(self) -> bool:
+        """Whether threads may make samples at once: ecCodes can, the HDF5 library cannot."""
+        return not self.fused
+
     def files(self, locator: Locator) -> list[Path]:
         """Return the files; raise MissingFileError listing all that are missing."""
         missing = [str(path) for path in self._paths if not path.exists()]
