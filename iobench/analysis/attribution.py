@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from iobench.analysis.deliveries import SERIAL
 from iobench.analysis.ledger import Ledger, apportion
 from iobench.analysis.partition import Pieces, leaf_pieces, overlap_ns
-from iobench.analysis.paths import Blocks, Path, Stretch, Walker, make_blocks
+from iobench.analysis.paths import Turns, Path, Stretch, Walker, make_turns
 from iobench.analysis.stages import StageTable, find_lanes
 from iobench.recording import WORKER_KINDS, Kind
 
@@ -165,7 +165,7 @@ class _Own:
 
 
 class _Pool:
-    """The loading threads: blocks, their stages, and the paths of the batches waited for."""
+    """The loading threads: turns, their stages, and the paths of the batches waited for."""
 
     def __init__(
         self,
@@ -177,38 +177,38 @@ class _Pool:
         lossy: NDArray[np.bool_],
     ) -> None:
         self.pieces: Pieces = leaf_pieces(lanes.pool, lanes.pool_lane)
-        self.blocks: Blocks = make_blocks(self.pieces)
+        self.turns: Turns = make_turns(self.pieces)
         self.spans, self.stages, self.ledger = lanes.pool, stages, ledger
         self.stage = stage[self.pieces.span]
-        self.process = lanes.lane_process[self.blocks.lane]
+        self.process = lanes.lane_process[self.turns.lane]
         self.consumer = deliveries.process
         self.lossy = lossy
         self.submitted = _earliest(lanes.submissions["batch"], lanes.submissions["start_ns"])
         self.started = _earliest(lanes.startups["process"], -lanes.startups["end_ns"])
-        self.walker = Walker(self.blocks, self.submitted)
+        self.walker = Walker(self.turns, self.submitted)
         self.first_batch = self._first_batches()
         delivery_of = {
             batch: delivery
             for delivery, batch in enumerate(deliveries.batch.tolist())
             if batch >= 0
         }
-        # Each block's delivery: that of its own batch, and in the end that of its path.
-        own = [delivery_of.get(batch, NOBODY) for batch in self.blocks.batch.tolist()]
+        # Each turn's delivery: that of its own batch, and in the end that of its path.
+        own = [delivery_of.get(batch, NOBODY) for batch in self.turns.batch.tolist()]
         self.delivery = np.array(own, dtype=np.int64)
         self.owner = self.delivery.copy()
-        # Work of each block by stage, and its time without work.
-        n_pieces = np.diff(self.blocks.piece)
-        self.block_of_piece = np.repeat(np.arange(len(self.blocks)), n_pieces)
-        self.work_ns = np.zeros((len(self.blocks), len(stages)), dtype=np.int64)
-        np.add.at(self.work_ns, (self.block_of_piece, self.stage), self.pieces.duration_ns)
+        # Work of each turn by stage, and its time without work.
+        n_pieces = np.diff(self.turns.piece)
+        self.turn_of_piece = np.repeat(np.arange(len(self.turns)), n_pieces)
+        self.work_ns = np.zeros((len(self.turns), len(stages)), dtype=np.int64)
+        np.add.at(self.work_ns, (self.turn_of_piece, self.stage), self.pieces.duration_ns)
         np.add.at(ledger.busy_ns, self.delivery, self.work_ns)
 
     def _first_batches(self) -> dict[int, int]:
         """Return each process's first batch."""
         first: dict[int, int] = {}
-        for block in np.argsort(self.blocks.start_ns, kind="stable").tolist():
-            if self.blocks.batch[block] >= 0:
-                first.setdefault(int(self.process[block]), int(self.blocks.batch[block]))
+        for turn in np.argsort(self.turns.start_ns, kind="stable").tolist():
+            if self.turns.batch[turn] >= 0:
+                first.setdefault(int(self.process[turn]), int(self.turns.batch[turn]))
         return first
 
     def charge(self, delivery: int, asked_ns: int, path: Path) -> None:
@@ -221,10 +221,10 @@ class _Pool:
             work = self._work(stretch)
             weights += work
             weights[self._idle(stretch)] += stretch.high_ns - stretch.low_ns - work.sum()
-            if stretch.block >= 0:
+            if stretch.turn >= 0:
                 self.ledger.busy_ns[delivery] += work
-                self.ledger.busy_ns[self.delivery[stretch.block]] -= work
-                self.owner[stretch.block] = delivery
+                self.ledger.busy_ns[self.delivery[stretch.turn]] -= work
+                self.owner[stretch.turn] = delivery
         for stretch in path.after_cut:
             work = self._work(stretch)
             weights -= work
@@ -232,15 +232,15 @@ class _Pool:
         exposed += apportion(path.ready_ns - start, np.maximum(weights, 0).tolist())
 
     def _work(self, stretch: Stretch) -> Integers:
-        """Return the time of a stretch by stage, 0 between blocks."""
-        block = stretch.block
-        if block < 0:
+        """Return the time of a stretch by stage, 0 between turns."""
+        turn = stretch.turn
+        if turn < 0:
             return np.zeros(len(self.stages), dtype=np.int64)
         low, high = stretch.low_ns, stretch.high_ns
-        if low == self.blocks.start_ns[block] and high == self.blocks.end_ns[block]:
-            whole: Integers = self.work_ns[block]
+        if low == self.turns.start_ns[turn] and high == self.turns.end_ns[turn]:
+            whole: Integers = self.work_ns[turn]
             return whole
-        part = slice(self.blocks.piece[block], self.blocks.piece[block + 1])
+        part = slice(self.turns.piece[turn], self.turns.piece[turn + 1])
         work = np.zeros(len(self.stages), dtype=np.int64)
         starts, ends = self.pieces.start_ns[part], self.pieces.end_ns[part]
         np.add.at(work, self.stage[part], overlap_ns(starts, ends, low, high))
@@ -248,21 +248,21 @@ class _Pool:
 
     def _idle(self, stretch: Stretch) -> int:
         """Return the stage of a stretch's time without work."""
-        if stretch.block < 0 and self.process[stretch.late] == self.consumer:
+        if stretch.turn < 0 and self.process[stretch.late] == self.consumer:
             return self.stages[Kind.IPC_WAIT]
-        process = self.process[stretch.late if stretch.block < 0 else stretch.block]
+        process = self.process[stretch.late if stretch.turn < 0 else stretch.turn]
         return self.stages[Kind.UNKNOWN if self.lossy[process] else Kind.WORKER_GAP]
 
-    def _charge_before(self, exposed: Integers, low_ns: int, high_ns: int, block: int) -> None:
+    def _charge_before(self, exposed: Integers, low_ns: int, high_ns: int, turn: int) -> None:
         """Give the wait before the path: to start-up, to not being submitted, to the queue."""
         if high_ns <= low_ns:
             return
-        process, batch = int(self.process[block]), int(self.blocks.batch[block])
+        process, batch = int(self.process[turn]), int(self.turns.batch[turn])
         ready = low_ns
-        if block >= 0 and (batch < 0 or self.first_batch.get(process) == batch):
+        if turn >= 0 and (batch < 0 or self.first_batch.get(process) == batch):
             ready = min(max(-self.started.get(process, -high_ns), low_ns), high_ns)
         exposed[self.stages[Kind.STARTUP]] += ready - low_ns
-        submitted = self.submitted.get(batch) if block >= 0 else None
+        submitted = self.submitted.get(batch) if turn >= 0 else None
         if submitted is None:
             exposed[self.stages[Kind.UNKNOWN]] += high_ns - ready
             return
@@ -271,8 +271,8 @@ class _Pool:
         exposed[self.stages[Kind.SUBMIT_QUEUE]] += high_ns - queued
 
     def count(self) -> None:
-        """Count the spans, each for the delivery that its block ended up with."""
-        self.ledger.count(self.spans, self.pieces, self.stage, self.owner[self.block_of_piece])
+        """Count the spans, each for the delivery that its turn ended up with."""
+        self.ledger.count(self.spans, self.pieces, self.stage, self.owner[self.turn_of_piece])
 
 
 def _earliest(keys: NDArray[Any], values: NDArray[Any]) -> dict[int, int]:

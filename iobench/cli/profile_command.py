@@ -86,7 +86,7 @@ def profile(
 ) -> None:
     """Measure every stage of loading, in the workers, and which of it the training waits for."""
     from iobench.cli.report_command import print_report
-    from iobench.cli.screen import Screen
+    from iobench.cli.screen import TerminalScreen
     from iobench.profiling import RunConfig
     from iobench.profiling import profile as run_profile
 
@@ -114,7 +114,7 @@ def profile(
         detail=detail,
         command=("iobench", *sys.argv[1:]),
     )
-    screen = Screen()
+    screen = TerminalScreen()
     run = run_profile(config, screen)
     print_report(run, json=json)
     screen.note(f"kept in {run}; the same report again: iobench report {run}")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from iobench.datasets import Progress
 
-__all__ = ["Screen"]
+__all__ = ["TerminalScreen"]
 
 
-class Screen:
+class TerminalScreen:
     """Notes and progress bars on stderr; bars only when it is a terminal."""
 
     def __init__(self, *, quiet: bool = False) -> None:

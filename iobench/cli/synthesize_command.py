@@ -27,7 +27,7 @@ def synthesize(
 ) -> None:
     """Write files with exactly the layout of a dataset that cannot be downloaded."""
     from iobench.cli.profile_command import _options
-    from iobench.cli.screen import Screen
+    from iobench.cli.screen import TerminalScreen
     from iobench.datasets import Synthesizer, ensure_stand_in
     from iobench.errors import OptionError
     from iobench.registry import find_dataset
@@ -37,7 +37,7 @@ def synthesize(
     if not isinstance(dataset, Synthesizer):
         raise OptionError(f"{name}: writes no stand-in; datasets that do say so in 'iobench list'")
     make_item(folder, kind="stand-in", title=f"stand-in of {name}")
-    with Screen().progress(f"writing a stand-in of {name}") as move:
+    with TerminalScreen().progress(f"writing a stand-in of {name}") as move:
         root = ensure_stand_in(
             dataset, folder, seed=seed, scale=scale, tiny=tiny, progress=move
         )

@@ -43,7 +43,7 @@ FEW_VALUES = 1 << 25
 CHUNK = 1 << 14
 """Points handled at once: ten members of them fit a core's cache."""
 
-Block = tuple[int, Sequence[Sequence[FileExtent]]]
+Part = tuple[int, Sequence[Sequence[FileExtent]]]
 
 
 def member_moments(
@@ -196,7 +196,7 @@ def _channel_moments(
     if processes is None and total * n_points < FEW_VALUES:
         processes = 1
     for number, moments in run_jobs(
-        _block_moments, jobs, processes=processes, progress=progress, total=total
+        _part_moments, jobs, processes=processes, progress=progress, total=total
     ):
         waiting[number] = moments
         variable = number % n_variables
@@ -209,7 +209,7 @@ def _channel_moments(
     return iter([merged[variable] for variable in range(n_variables)])
 
 
-def _block_moments(job: Block, advance: Advance) -> Moments:
+def _part_moments(job: Part, advance: Advance) -> Moments:
     """Return the moments of one variable over some samples."""
     n_points, samples = job
     moments = Moments(0, np.zeros((2, n_points)), np.zeros((2, n_points)))
