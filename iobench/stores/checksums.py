@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from crc32c import crc32c as _crc32c
 
 from iobench.errors import StoreError
 from iobench.stores.atomic import storage_errors, write_atomically
@@ -23,9 +24,8 @@ PIECE_NBYTES = 1 << 22
 
 def crc32c(data: Any, value: int = 0) -> int:
     """Return the CRC-32C of any contiguous buffer, going on from ``value``; copies nothing."""
-    from crc32c import crc32c as compute
-
-    return int(compute(data, value))
+    checksum: int = _crc32c(data, value)
+    return checksum
 
 
 def crc32c_of_file(path: Path) -> int:

@@ -26,6 +26,7 @@ __all__ = ["MAX_EXAMPLE_NBYTES", "Feature", "FeatureKind", "encode_example", "pa
 MAX_EXAMPLE_NBYTES = (1 << 31) - 1
 """What protocol buffers allow a message, and TensorFlow refuses beyond."""
 
+LARGE_NBYTES = 1 << 16
 VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 _UNPACKED_FLOAT = np.dtype([("tag", "u1"), ("value", "<f4")])
 _UNPACKED_FLOAT_TAG = 1 << 3 | FIXED32
@@ -83,7 +84,7 @@ def encode_example(features: Sequence[tuple[str, FeatureKind, NDArray[Any]]]) ->
         # The three lists keep their values in field 1: packed numbers and strings look alike.
         feature = _delimited(kind, _delimited(1, [data]))
         entries.append(_delimited(1, [*_delimited(1, [name.encode()]), *_delimited(2, feature)]))
-    return _delimited(1, [piece for entry in entries for piece in entry])
+    return _merged(_delimited(1, [piece for entry in entries for piece in entry]))
 
 
 def parse_example(data: memoryview) -> dict[str, Feature]:
@@ -199,6 +200,19 @@ def _joined(pieces: list[NDArray[Any]], dtype: str) -> NDArray[Any]:
 
 def _contiguous_bytes(array: NDArray[Any]) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _merged(pieces: list[Any]) -> list[Any]:
+    """Join neighbouring small pieces: a checksum and a write each would cost more than a copy."""
+    merged: list[Any] = []
+    small: list[Any] = []
+    for piece in pieces:
+        if len(piece) < LARGE_NBYTES:
+            small.append(piece)
+            continue
+        merged += [b"".join(small), piece]
+        small = []
+    return [*merged, b"".join(small)] if small else merged
 
 
 def _delimited(number: int, pieces: list[Any]) -> list[Any]:

@@ -44,10 +44,9 @@ class ShardFileWriter:
         for piece in pieces:
             if len(piece) >= SMALL_NBYTES:
                 self._flush()
-                self._file.write(piece)
+                self._put(piece)
             else:
                 self._small += piece
-            self._crc32c = crc32c(piece, self._crc32c)
             self.nbytes += len(piece)
         if len(self._small) >= BUFFER_NBYTES:
             self._flush()
@@ -72,5 +71,9 @@ class ShardFileWriter:
 
     def _flush(self) -> None:
         if self._small:
-            self._file.write(self._small)
+            self._put(self._small)
             self._small = bytearray()
+
+    def _put(self, data: Any) -> None:
+        self._file.write(data)
+        self._crc32c = crc32c(data, self._crc32c)
