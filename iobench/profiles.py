@@ -46,7 +46,7 @@ class Process:
     closed : bool
         Whether it ended its file itself; False for a process that was killed or is alive.
     damaged : int
-        Records of its file that cannot be read.
+        Records of its file that cannot be read; a file cut short counts as one at least.
     threads : tuple of str
         Names of its threads.
     """
@@ -219,6 +219,6 @@ def _process(file: SpanFile) -> Process:
         anchors=(file.start,) if file.end is None else (file.start, file.end),
         lost=file.lost,
         closed=file.closed,
-        damaged=file.damaged,
+        damaged=file.damaged + (file.missing_nbytes > 0),
         threads=file.thread_names,
     )

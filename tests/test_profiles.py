@@ -96,6 +96,13 @@ def test_spans_of_another_boot_are_refused(tmp_path, monkeypatch):
         open_profile(tmp_path / "run")
 
 
+def test_a_file_cut_short_is_counted(tmp_path):
+    run = record(tmp_path / "run")
+    file = next(file for file in run.span_files() if b"worker" in file.read_bytes()[:200])
+    file.write_bytes(file.read_bytes()[:-65536])
+    assert open_profile(tmp_path / "run").lost_spans >= 1
+
+
 def test_a_file_that_is_no_span_file_is_named(tmp_path):
     run = record(tmp_path / "run")
     (run.spans_path / "stray.spans").write_bytes(b"no spans")

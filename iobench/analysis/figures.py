@@ -194,7 +194,8 @@ class LongWaits:
     period_steps : int or None
         Steps from one to the next where that is regular, else None.
     coincidences : tuple of Coincidence
-        What they fall together with more often than other steps do; most telling first.
+        What marks a fifth of their time or more, and other steps clearly less often; what
+        explains most of their time first.
     """
 
     n_waits: int

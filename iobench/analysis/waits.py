@@ -28,6 +28,10 @@ HELD_FRACTION: Final = 0.9
 """The long waits are the fewest that hold this share of the time above the median,"""
 ALIKE_FRACTION: Final = 0.5
 """and all that are at least this long beside the shortest of them."""
+EXPLAINED_FRACTION: Final = 0.2
+"""Something coincides with long waits if it marks this share of their time,"""
+LIFT: Final = 1.5
+"""and marks them this much more often than steps in general."""
 
 
 def wait_statistics(waits_ns: Sequence[int]) -> WaitStatistics | None:
@@ -84,6 +88,7 @@ def find_long_waits(
                 "file change": _file_changes(profile, deliveries)[steps],
             },
             long,
+            above,
         ),
     )
 
@@ -106,15 +111,18 @@ def _period(long: NDArray[np.int64]) -> int | None:
     return period if 3 * int(regular.sum()) >= 2 * len(distances) else None
 
 
-def _coincidences(marks: dict[str, Marks], long: NDArray[np.int64]) -> tuple[Coincidence, ...]:
-    """Return what marks long waits more often than steps in general, most telling first."""
-    found = [
-        Coincidence(what, int(marked[long].sum()), int(marked.sum()))
-        for what, marked in marks.items()
-    ]
-    n_steps = len(next(iter(marks.values())))
-    telling = [each for each in found if each.n_long * n_steps > each.n_steps * len(long)]
-    return tuple(sorted(telling, key=lambda each: (-each.n_long, each.n_steps, each.what)))
+def _coincidences(
+    marks: dict[str, Marks], long: NDArray[np.int64], above: NDArray[np.float64]
+) -> tuple[Coincidence, ...]:
+    """Return what marks a good part of the long waits, and other steps clearly less often."""
+    found = []
+    for what, marked in marks.items():
+        n_long, n_steps = int(marked[long].sum()), int(marked.sum())
+        share = above[long][marked[long]].sum() / above[long].sum()
+        lift = n_long * len(marked) / (n_steps * len(long)) if n_steps else 0.0
+        if share >= EXPLAINED_FRACTION and lift >= LIFT:
+            found.append((-float(share), n_steps, Coincidence(what, n_long, n_steps)))
+    return tuple(each for _, _, each in sorted(found, key=lambda row: (*row[:2], row[2].what)))
 
 
 def _changes(values: NDArray[np.int64]) -> Marks:

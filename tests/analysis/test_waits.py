@@ -81,6 +81,12 @@ def test_files_that_change_at_every_step_explain_nothing():
     assert serial_run(waits).long_waits.coincidences == ()
 
 
+def test_what_marks_every_other_step_as_well_explains_nothing():
+    waits = [5000 if step % 7 == 0 else 10 for step in range(70)]
+    found = serial_run(waits, epochs=[step // 2 for step in range(70)]).long_waits
+    assert found.coincidences == ()
+
+
 def test_long_waits_at_the_start_of_rounds():
     waits = ([5000] + [10] * 9) * 3
     found = serial_run(waits, rounds=[0, 10, 20]).long_waits
