@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REQUIRED = {
+    "dataset", "format", "framework", "stand_in", "workers", "batch_size", "batches", "wall_s",
+    "compute_s", "wait_s", "wait_ns", "samples_per_s", "bytes_per_s",
+    "accelerator_utilisation", "overhead_fraction", "lost_spans", "missing_workers", "verdict",
+    "exposed_ns", "stages", "steady",
+}  # fmt: skip
+
+
+@pytest.fixture
+def tiny(iobench, store_dir: Path, tmp_path: Path):
+    """Profile the tiny stand-in and return the JSON of its runs."""
+
+    def run(*arguments: str) -> list[dict[str, Any]]:
+        done = iobench(
+            "profile", "maelstrom-ens10", "--tiny", "--store-dir", store_dir,
+            "--out", tmp_path / "run", "--json", "--batches", "12", *arguments,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["runs"]
+
+    return run
+
+
+@pytest.mark.timeout(110)
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_the_source_run_accounts_for_every_nanosecond(tiny, workers: str) -> None:
+    (run,) = tiny("--workers", workers, "--compute", "2ms")
+    assert set(run) >= REQUIRED
+    assert run["stand_in"] is True
+    assert run["batches"] == 12
+    assert sum(run["exposed_ns"].values()) == run["wait_ns"]
+    assert {"read", "decode", "preprocess", "collate"} <= {row["stage"] for row in run["stages"]}
+    assert run["lost_spans"] == 0
+    assert run["missing_workers"] == []
+    if workers == "0":
+        assert all(row["hidden_s"] == 0 for row in run["stages"])
+
+
+@pytest.mark.timeout(110)
+def test_formats_take_turns_over_the_same_samples(tiny, tmp_path: Path) -> None:
+    runs = tiny("--format", "source,tfrecord,numpy", "--workers", "1", "--batches", "30")
+    assert [run["format"] for run in runs] == ["source", "tfrecord", "numpy"]
+    for run in runs:
+        steady = run["steady"]
+        assert run["batches"] == 30
+        assert sum(steady["exposed_ns"].values()) == steady["wait_ns"]
+        document = json.loads((tmp_path / "run" / run["format"] / "run.json").read_text())
+        assert document["n_samples"] == 4
+
+
+@pytest.mark.timeout(110)
+def test_a_probe_is_reused(tiny, tmp_path: Path, iobench, store_dir: Path) -> None:
+    tiny("--format", "numpy")
+    done = iobench(
+        "profile", "maelstrom-ens10", "--tiny", "--store-dir", store_dir,
+        "--out", tmp_path / "again", "--batches", "12", "--format", "numpy",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "again/run.json").read_text())["store"]["reused"] is True
+
+
+@pytest.mark.timeout(110)
+def test_a_cold_run_says_how_cold_it_was(tiny, tmp_path: Path) -> None:
+    (run,) = tiny("--cache", "cold", "--workers", "1")
+    cache = json.loads((tmp_path / "run/run.json").read_text())["cache"]
+    assert cache["asked"] == "cold"
+    assert cache["resident_fraction_before"] is None or cache["resident_fraction_before"] < 0.05
+    assert run["cold_fraction"] is None or 0 <= run["cold_fraction"] <= 1.5
+
+
+@pytest.mark.timeout(110)
+def test_the_report_of_a_run_is_printed_again(iobench, tiny, tmp_path: Path) -> None:
+    (run,) = tiny()
+    again = iobench("report", tmp_path / "run", "--json")
+    assert json.loads(again.stdout)["runs"] == [run]
+    text = iobench("report", tmp_path / "run").stdout
+    assert "stand-in" in text.lower()
+    assert "tiny" in text
+    assert "\x1b[" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["maelstrom-ens1"], "did you mean maelstrom-ens10"),
+        (["maelstrom-ens10", "--format", "numpi"], "did you mean numpy"),
+        (["maelstrom-ens10", "--framework", "pytorch"], "did you mean torch"),
+        (["maelstrom-ens10", "--cache", "hot"], "as-is"),
+        (["maelstrom-ens10", "--compute", "soon"], "25ms"),
+        (["maelstrom-ens10", "--detail", "some"], "auto, sample or batch"),
+        (["maelstrom-ens10", "--option", "date"], "NAME=VALUE"),
+        (["maelstrom-ens10", "--option", "date=1332"], "1332"),
+        (["maelstrom-ens10", "--sample-dim", "time"], "--sample-dim"),
+        (["maelstrom-ens10", "--batches", "0"], "--batches 0"),
+        (["./nowhere.grib", "--sample-dim", "time"], "nowhere.grib"),
+        (["maelstrom-ens10", "--data-dir", "/nonexistent"], "/nonexistent"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_1(iobench, store_dir, arguments, words) -> None:
+    done = iobench("profile", *arguments, "--store-dir", store_dir)
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert done.stderr.startswith("iobench: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_usage_errors_exit_2(iobench) -> None:
+    assert iobench("profile").returncode == 2
+    assert iobench("profile", "x", "--workers", "many").returncode == 2
+    assert iobench("nonsense").returncode == 2
+
+
+def test_an_existing_out_is_not_written_into(iobench, tmp_path: Path, store_dir: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    done = iobench(
+        "profile", "maelstrom-ens10", "--tiny", "--store-dir", store_dir, "--out", "mine"
+    )
+    assert done.returncode == 1
+    assert "name a new folder" in done.stderr
+
+
+@pytest.mark.timeout(110)
+def test_ctrl_c_ends_everything_and_the_report_still_works(
+    iobench, tmp_path: Path, store_dir: Path
+) -> None:
+    out = tmp_path / "run"
+    command = [
+        "profile", "maelstrom-ens10", "--tiny", "--store-dir", str(store_dir),
+        "--out", str(out), "--duration", "90", "--workers", "1",
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        [*iobench_command(), *command], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    wait_for(lambda: len(list(out.glob("spans/*.spans"))) == 2)
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 75
+    assert "interrupted" in stderr
+    assert iobench("report", out).returncode == 0
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+@pytest.mark.timeout(110)
+def test_a_killed_run_leaves_a_report(iobench, tmp_path: Path, store_dir: Path) -> None:
+    out = tmp_path / "run"
+    command = [
+        "profile", "maelstrom-ens10", "--tiny", "--store-dir", str(store_dir),
+        "--out", str(out), "--duration", "90", "--workers", "1",
+    ]  # fmt: skip
+    process = subprocess.Popen([*iobench_command(), *command], start_new_session=True)
+    wait_for(lambda: len(list(out.glob("spans/*.spans"))) == 2)
+    process.send_signal(signal.SIGKILL)
+    process.wait(30)
+    (run,) = json.loads(iobench("report", out, "--json").stdout)["runs"]
+    assert sum(run["exposed_ns"].values()) == run["wait_ns"]
+
+
+def iobench_command() -> list[str]:
+    import sys
+
+    return [sys.executable, "-c", "import sys; from iobench.cli import main; sys.exit(main())"]
+
+
+def wait_for(condition, limit_s: float = 60.0) -> None:
+    """Poll a condition that another process brings about; fail after the limit."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "the other process did not get there"
+        time.sleep(0.05)

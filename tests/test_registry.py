@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+
+from iobench.errors import OptionError, UnknownNameError
+from iobench.registry import (
+    dataset_names,
+    find_converter,
+    find_dataset,
+    find_format,
+    format_names,
+    unknown_name,
+)
+
+
+def test_first_party_names_come_through_entry_points() -> None:
+    assert "maelstrom-ens10" in dataset_names()
+    assert {"numpy", "tfrecord"} <= set(format_names())
+    assert callable(find_converter())
+
+
+def test_a_misspelt_dataset_gets_the_nearest_name() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean maelstrom-ens10"):
+        find_dataset("maelstrom-ens11")
+
+
+def test_a_misspelt_format_gets_the_nearest_name() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean tfrecord"):
+        find_format("tfrecords")
+
+
+def test_a_name_near_nothing_gets_all_of_them() -> None:
+    assert "there is source, " in str(unknown_name("format", "xyz", ["source", "numpy"]))
+
+
+def test_an_option_the_dataset_does_not_know_is_named() -> None:
+    with pytest.raises(OptionError, match="levels"):
+        find_dataset("maelstrom-ens10", levels="500")
