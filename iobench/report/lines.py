@@ -63,7 +63,8 @@ def compute_line(facts: RunFacts) -> str:
     if facts.step_ns is None:
         return "Compute: the training loop's own."
     if not facts.step_ns:
-        return f"Compute: none ({facts.compute_source or 'source unknown'})."
+        why = facts.compute_source
+        return "Compute: none." if why in (None, "none") else f"Compute: none ({why})."
     parts = ""
     if facts.backward_ns and facts.forward_ns:
         forward, backward = units.duration(facts.forward_ns), units.duration(facts.backward_ns)

@@ -77,7 +77,8 @@ def long_waits_sentence(long: LongWaits) -> str:
     """Return how few long waits hold how much time, and what they fall together with."""
     rare = long.n_waits <= RARE_FRACTION * long.n_steps
     text = (
-        f"{'Rare long' if rare else 'Uneven'} waits: {units.count(long.n_waits)} of {units.count(long.n_steps)} steps wait "
+        f"{'Rare long waits' if rare else 'Uneven waits'}: {units.count(long.n_waits)} of "
+        f"{units.count(long.n_steps)} steps wait "
         f"{units.duration(long.wait_ns)} in all, {units.duration(long.typical_ns)} each in the "
         f"middle; waiting above the median is {units.fraction(long.excess_fraction)} of the run"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from iobench.recording import WORKER_KINDS, Kind
 from iobench.report import rates, units
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["TextTable", "comparison_table", "phase_table", "stage_table", "wait_table"]
 
 Row = tuple[str, ...]
-NOT_APPLICABLE = "-"
-CARRIES_BYTES = WORKER_KINDS | {Kind.SERIALISE, Kind.PIN, Kind.H2D, Kind.UNPICKLE}
+NOT_APPLICABLE: Final = "-"
+WAIT_UNIT: Final = "ms"
+"""Waits per step reach from microseconds to minutes; published ones are tenths of a second."""
+CARRIES_BYTES: Final = WORKER_KINDS | {Kind.SERIALISE, Kind.PIN, Kind.H2D, Kind.UNPICKLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,8 @@ def comparison_table(reports: Sequence[RunReport]) -> TextTable:
             value
             for wait in statistics
             for value in ((wait.mean_ns, wait.median_ns) if wait else (None, None))
-        ]
+        ],
+        unit=WAIT_UNIT,
     )
     rows = [
         (
@@ -154,7 +157,7 @@ def wait_table(report: RunReport) -> TextTable:
     if published_s is not None:
         names.append("published")
         values.extend(units.nanoseconds(published_s[figure]) for figure in PUBLISHED_FIGURES)
-    unit, texts = units.durations(values)
+    unit, texts = units.durations(values, unit=WAIT_UNIT)
     width = len(PUBLISHED_FIGURES)
     return TextTable(
         title=f"Wait per step, {unit}",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["print_reports"]
 
+INDENT: Final = 2
 NARROWEST: Final = 80
 WIDEST: Final = 110
 """Between these the report follows the terminal: tables need the one, sentences the other."""
@@ -105,7 +106,7 @@ def _next(page: _Page, reports: Sequence[RunReport]) -> None:
     if steps:
         page.text("Next", "bold")
     for step in steps:
-        page.text(f"{step.reason}{':' if step.command else '.'}", indent=2)
+        page.text(f"{step.reason}{':' if step.command else '.'}", indent=INDENT)
         if step.command:
             page.command(step.command)
 
@@ -139,7 +140,7 @@ class _Page:
     def list(self, texts: Sequence[str]) -> None:
         """Print lines that belong together, then a gap; nothing at all for none."""
         for text in texts:
-            self.text(text, indent=2)
+            self.text(text, indent=INDENT)
         if texts:
             self.gap()
 
@@ -153,22 +154,29 @@ class _Page:
         self.text(name + verdict_sentence(report.diagnosis), colour)
 
     def table(self, table: TextTable) -> None:
+        """Draw a table, with its columns closer together where it would not fit otherwise."""
         self.text(table.title, "bold")
+        drawn = self._drawn(table, gap=1)
+        if self._console.measure(drawn).maximum + INDENT > self._console.width:
+            drawn = self._drawn(table, gap=0)
+        self._console.print(Padding(drawn, (0, 0, 0, INDENT), expand=False))
+        self.gap()
+
+    def _drawn(self, table: TextTable, *, gap: int) -> Table:
         columns = [
             Column(self._safe(heading, "dim"), justify="right", no_wrap=True)
             for heading in table.columns[1:]
         ]
         first = Column(self._safe(table.columns[0], "dim"), overflow="fold")
         drawn = Table(
-            first, *columns, box=RULED, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False
+            first, *columns, box=RULED, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False
         )
         for row in table.rows:
             drawn.add_row(*map(self._safe, row))
         if table.total:
             drawn.add_section()
             drawn.add_row(*map(self._safe, table.total))
-        self._console.print(Padding(drawn, (0, 0, 0, 2), expand=False))
-        self.gap()
+        return drawn
 
     def _safe(self, text: str, style: str = "") -> Text:
         """Return text that the file's encoding can hold; names may hold anything."""

@@ -28,8 +28,6 @@ DURATIONS: Final = (("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000
 BYTES: Final = tuple(
     (unit, 1000**power) for power, unit in enumerate(("B", "kB", "MB", "GB", "TB", "PB"))
 )
-COLUMN_UNIT_FROM: Final = 10
-"""A column is shown in the largest unit of which its largest value has this many."""
 
 
 def duration(ns: float | None) -> str:
@@ -43,15 +41,17 @@ def duration(ns: float | None) -> str:
     return UNKNOWN if ns is None else _scaled(ns, DURATIONS)
 
 
-def durations(values_ns: Sequence[int | None]) -> tuple[str, list[str]]:
+def durations(values_ns: Sequence[int | None], *, unit: str | None = None) -> tuple[str, list[str]]:
     """Return one unit for a column of times, and each time in it with the same decimals.
 
-    A time too short for the decimals is ``"<0.01"``, not zero.
+    The unit is the one given, else that of the largest time. Times have three decimals, or two
+    where the largest is 100 or more; one too short for them is ``"<0.01"``, not zero.
     """
     largest = max((abs(value) for value in values_ns if value is not None), default=0)
-    fitting = [pair for pair in DURATIONS if largest >= COLUMN_UNIT_FROM * pair[1]]
-    unit, size = fitting[-1] if fitting else DURATIONS[0]
-    decimals = 0 if size == 1 else 2
+    fitting = [name for name, size in DURATIONS if largest >= size]
+    unit = unit or (fitting or ["ns"])[-1]
+    size = dict(DURATIONS)[unit]
+    decimals = 0 if size == 1 else 3 if largest < 100 * size else 2
     return unit, [_in_column(value, size, decimals) for value in values_ns]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from iobench.recording import Kind
 from iobench.report.terminal import print_reports
 
 if TYPE_CHECKING:
@@ -58,10 +59,10 @@ def test_real_files_have_no_banner(make: Make, show: Show) -> None:
 
 def test_stage_rows(bound: RunReport, show: Show) -> None:
     text = show(bound)
-    assert "  decode      11.00    5.50     5.50     72 %  4.70 GB   427 MB/s    200\n" in text
-    assert "  collate      0.30    0.30    <0.01  < 0.1 %  4.70 GB  15.7 GB/s    200\n" in text
-    assert "  handover     0.02       0     0.02    0.3 %        -          -      0\n" in text
-    assert re.search(r"^  all +16\.52 +8\.90 +7\.62 +100 %", text, re.MULTILINE)
+    assert "  decode      11.000   5.500    5.500     72 %  4.70 GB   427 MB/s    200\n" in text
+    assert "  collate      0.300   0.299    0.001  < 0.1 %  4.70 GB  15.7 GB/s    200\n" in text
+    assert "  handover     0.020       0    0.020    0.3 %        -          -      0\n" in text
+    assert re.search(r"^  all +16\.520 +8\.899 +7\.621 +100 %", text, re.MULTILINE)
 
 
 def test_wait_stands_beside_the_published_one(bound: RunReport, show: Show) -> None:
@@ -73,7 +74,7 @@ def test_wait_stands_beside_the_published_one(bound: RunReport, show: Show) -> N
 
 def test_start_up_and_set_up_are_apart(bound: RunReport, show: Show) -> None:
     text = show(bound)
-    assert re.search(r"^  start-up: first batch +0\.52 +0\.50 +96 % +1$", text, re.MULTILINE)
+    assert re.search(r"^  start-up: first batch +0\.521 +0\.500 +96 % +1$", text, re.MULTILINE)
     assert "no figure above: index 412 ms, normalisation 3.10 s." in text
 
 
@@ -119,8 +120,8 @@ def test_what_is_missing_is_named(unknown: RunReport, show: Show) -> None:
 def test_formats_are_compared_once(bound: RunReport, hidden: RunReport, show: Show) -> None:
     text = show(bound, hidden)
     assert text.count("Formats compared (steady state, but for the column whole)") == 1
-    assert re.search(r"^  source +16\.9 +38\.10 +1\.50 +65 % +64 % +36 % +404 MB/s$", text, re.M)
-    assert re.search(r"^  tfrecord +46\.3 +0\.48 +1\.50 +12 % +2\.2 % +98 % ", text, re.M)
+    assert re.search(r"^  source +16\.9 +38\.105 +1\.500 +65 % +64 % +36 % +404 MB/s$", text, re.M)
+    assert re.search(r"^  tfrecord +46\.3 +0\.480 +1\.500 +12 % +2\.2 % +98 % ", text, re.M)
     assert "Store, a probe of the dataset: 1.00 GB, converted in 12.0 s, in" in unwrapped(text)
     assert text.index("tfrecord: Hidden") < text.index("== source ==")
 
@@ -185,3 +186,37 @@ def test_plain_ascii(make: Make) -> None:
     print_reports([make(dataset="Wetter-Gr\u00f6\u00dfen")], file=file)
     file.flush()
     assert raw.getvalue().startswith(b"Wetter-Gr\\xf6\\xdfen as source")
+
+
+def test_large_figures_and_long_names_keep_their_columns(make: Make, show: Show) -> None:
+    report = make()
+    decode = replace(
+        report.exposure.whole.stages[0],
+        stage="fused:read+decode",
+        kind=Kind.FUSED,
+        label="read+decode",
+        busy_ns=1_234_567 * 10**6,
+        hidden_ns=1_229_067 * 10**6,
+    )
+    named = replace(report.exposure.whole.stages[2], stage="preprocess:" + "augment-" * 5)
+    whole = replace(
+        report.exposure.whole, stages=(decode, *report.exposure.whole.stages[1:], named)
+    )
+    text = show(replace(report, exposure=replace(report.exposure, whole=whole)))
+    assert re.search(r"^  fused:read\+d\S+ +1,234\.57 +1,229\.07 +5\.50 +68 % ", text, re.MULTILINE)
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert (
+        "fused:read+decode is one step of this source, not split: 10.9 s on a CPU, 1,224 s off it."
+        in unwrapped(text)
+    )
+
+
+def test_a_fused_stage_without_cpu_time_says_so(make: Make, show: Show) -> None:
+    report = make()
+    rows = report.exposure.whole.stages
+    fused = replace(rows[0], stage="fused:read+decode", kind=Kind.FUSED, cpu_ns=None)
+    whole = replace(report.exposure.whole, stages=(fused, *rows[1:]))
+    text = unwrapped(show(replace(report, exposure=replace(report.exposure, whole=whole))))
+    assert (
+        "fused:read+decode is one step of this source, not split; its CPU part is unknown." in text
+    )

@@ -76,14 +76,20 @@ def test_rates() -> None:
 
 
 def test_a_column_has_one_unit() -> None:
-    assert units.durations([0, 40_000, 21_120_000, 6_021_230_000, None]) == (
+    assert units.durations([0, 40_000, 999_000_000, None]) == (
         "ms",
-        ["0", "0.04", "21.12", "6,021.23", "unknown"],
+        ["0", "0.04", "999.00", "unknown"],
     )
+    assert units.durations([1_234_567, 6_021_230_000]) == ("s", ["0.001", "6.021"])
+
+
+def test_a_column_may_ask_for_its_unit() -> None:
+    assert units.durations([430_000, 28_649_890_000], unit="ms") == ("ms", ["0.43", "28,649.89"])
+    assert units.durations([None], unit="ms") == ("ms", ["unknown"])
 
 
 def test_a_column_hides_nothing() -> None:
-    assert units.durations([20_000_000_000, 1]) == ("s", ["20.00", "<0.01"])
+    assert units.durations([20_000_000_000, 1]) == ("s", ["20.000", "<0.001"])
 
 
 @given(times_ns)
