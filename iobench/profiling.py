@@ -134,6 +134,7 @@ class RunConfig:
         if self.cache not in CACHES:
             raise unknown_name("--cache", self.cache, CACHES)
         Detail.parse(self.detail)
+        parse_compute(self.compute, None, batch_size=1, sample_nbytes=1)
         for name in self.formats:
             if name != SOURCE:
                 find_format(name)
@@ -160,6 +161,7 @@ class _Source:
     index: SampleIndex
     place: Path
     stand_in: bool
+    tiny: bool
     setup_s: dict[str, float]
 
 
@@ -230,6 +232,7 @@ def _open_source(config: RunConfig, screen: Screen) -> _Source:
             scale=config.scale,
             tiny=config.tiny,
             progress=move,
+            notice=screen.note,
         )
     setup_s = {}
     if locator.stand_in:
@@ -240,7 +243,15 @@ def _open_source(config: RunConfig, screen: Screen) -> _Source:
         locator.progress = move
         index = dataset.samples(files, locator)
     setup_s["index"] = _seconds_since(started_ns) - sum(index.setup.values())
-    return _Source(dataset, files, index, place.path, locator.stand_in, setup_s | dict(index.setup))
+    return _Source(
+        dataset=dataset,
+        files=files,
+        index=index,
+        place=place.path,
+        stand_in=locator.stand_in,
+        tiny=locator.tiny,
+        setup_s=setup_s | dict(index.setup),
+    )
 
 
 def _is_path(target: str) -> bool:
@@ -429,7 +440,7 @@ def _document(
         "position": config.formats.index(one.format),
         "framework": config.framework,
         "stand_in": source.stand_in,
-        "tiny": config.tiny,
+        "tiny": source.tiny,
         "workers": workers,
         "prefetch": PREFETCH if workers else 0,
         "batch_size": batch_size,

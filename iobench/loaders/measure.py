@@ -14,7 +14,7 @@ from iobench.recording import Kind, activate
 
 if TYPE_CHECKING:
     from iobench.loaders.compute import Compute
-    from iobench.loaders.contract import Loader
+    from iobench.loaders.contract import Batch, Loader
     from iobench.loaders.plan import BatchPlan
     from iobench.recording import Recorder
     from iobench.storage import ProcessIo
@@ -88,13 +88,21 @@ def _one_round(run: Run, n_batches: int | None, progress: RunProgress | None) ->
     fill = max(1, run.loader.workers * run.loader.prefetch)
     round_ns = asked_ns = now_ns()
     batches = run.loader.batches(run.plan.take(n_batches))
+    release = recorder.string("release")
     epoch = delivered = 0
-    while (batch := next(batches, None)) is not None:
+    batch: Batch | None = None
+    while (following := next(batches, None)) is not None:
+        # As in any loop the last batch is let go only now; giving back fresh memory takes time.
+        release_ns = now_ns()
+        batch = following
         delivered_ns = now_ns()
         number, epoch = batch.planned.batch, batch.planned.epoch
         nbytes = sum(array.nbytes for array in batch.arrays.values())
         maker = makers[batch.worker] if batch.worker >= 0 else consumer
         recorder.emit(Kind.WAIT, asked_ns, delivered_ns, nbytes, -1, number, epoch, -1, 0, maker)
+        recorder.emit(
+            Kind.HANDOVER, release_ns, delivered_ns, -1, -1, number, epoch, -1, release
+        )
         if run.process_io is not None:
             run.process_io.emit(recorder, number, epoch)
         compute.run(recorder, number, epoch)

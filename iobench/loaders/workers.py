@@ -166,29 +166,29 @@ class WorkerLoader:
     def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
         queue: deque[PlannedBatch] = deque()
         held: int | None = None
-        exhausted = False
         try:
-            while True:
-                if held is not None:
-                    self._free.append(held)
-                    held = None
-                while not exhausted and len(queue) < self.workers * self.prefetch and self._free:
-                    planned = next(plan, None)
-                    if planned is None:
-                        exhausted = True
-                        break
-                    self._submit(planned, self._free.pop())
-                    queue.append(planned)
-                if not queue:
-                    return
+            self._submit_ahead(plan, queue)
+            while queue:
                 planned = queue[0]
                 held, worker = self._wait_for(planned.batch)
                 queue.popleft()
+                # Before it is handed out: the workers go on while the consumer computes.
+                self._submit_ahead(plan, queue)
                 yield Batch(planned, self._slots.arrays(held), worker)
+                self._free.append(held)
+                held = None
         finally:
             if held is not None:
                 self._free.append(held)
             self._drain(queue)
+
+    def _submit_ahead(self, plan: Iterator[PlannedBatch], queue: deque[PlannedBatch]) -> None:
+        while len(queue) < self.workers * self.prefetch:
+            planned = next(plan, None)
+            if planned is None:
+                return
+            self._submit(planned, self._free.pop())
+            queue.append(planned)
 
     def _submit(self, planned: PlannedBatch, slot: int) -> None:
         worker = min(self._pool, key=lambda worker: len(worker.outstanding))
