@@ -40,12 +40,12 @@ def verdict_sentence(diagnosis: Diagnosis) -> str:
         return "No verdict: no batch was delivered."
     when = "in steady state" if diagnosis.steady else "in a run too short to have a steady state"
     waits = f"the training loop waits {units.fraction(diagnosis.wait_fraction)} of its time"
-    text = f"{_judgement(diagnosis)}: {when} {waits} for data{_blame(diagnosis)}."
     if diagnosis.verdict is Verdict.NO_COMPUTE:
-        text = (
+        return (
             "No compute stage, so there is nothing to hide loading behind: "
             f"{when} {waits} for data{_blame(diagnosis)}."
         )
+    text = f"{_judgement(diagnosis)}: {when} {waits} for data{_blame(diagnosis)}."
     if diagnosis.start_fraction >= WORTH_SAYING:
         text += (
             " Waits outside the steady state (start-up, fill, end) are another "

@@ -220,3 +220,9 @@ def test_a_fused_stage_without_cpu_time_says_so(make: Make, show: Show) -> None:
     assert (
         "fused:read+decode is one step of this source, not split; its CPU part is unknown." in text
     )
+
+
+def test_without_compute_there_is_nothing_to_hide_behind(make: Make, show: Show) -> None:
+    text = unwrapped(show(make(compute={"forward_ns": 0, "backward_ns": 0, "source": "none"})))
+    assert "Compute: none. Exposed I/O: 65 %" in text
+    assert "No compute stage, so there is nothing to hide loading behind: in steady state" in text
