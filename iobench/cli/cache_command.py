@@ -26,7 +26,7 @@ def cache(
 ) -> None:
     """List the stand-ins, probes, stores and indexes that iobench made, or remove them."""
     from iobench.errors import MissingFileError
-    from iobench.report.units import format_nbytes
+    from iobench.report.units import nbytes
     from iobench.stores import list_items, list_places, remove_item
 
     items = list_items(list_places(data_dirs=data_dir or [], store_dir=store_dir))
@@ -48,7 +48,7 @@ def cache(
         typer.echo(json_text.dumps({"items": rows}, indent=1))
         return
     for item in items:
-        typer.echo(f"{format_nbytes(item.nbytes):>10}  {item.kind:9} {item.title}")
+        typer.echo(f"{nbytes(item.nbytes):>10}  {item.kind:9} {item.title}")
         typer.echo(f"{'':12}{item.path}")
-    total = format_nbytes(sum(item.nbytes for item in items))
+    total = nbytes(sum(item.nbytes for item in items))
     typer.echo(f"{len(items)} items, {total}" if items else "nothing: iobench has made no files")

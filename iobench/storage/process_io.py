@@ -41,9 +41,7 @@ class ProcessIo:
         delta = self.delta()
         if delta is not None:
             now = recorder.clock.now_ns()
-            recorder.emit(
-                Kind.READ, now, now, delta[0], delta[1], batch, epoch, -1, 0, 0, Flag.IO
-            )
+            recorder.emit(Kind.READ, now, now, delta[0], delta[1], batch, epoch, -1, 0, 0, Flag.IO)
 
 
 def counts_device_reads(files: Sequence[Path]) -> bool:
@@ -52,8 +50,10 @@ def counts_device_reads(files: Sequence[Path]) -> bool:
     Network, parallel and memory file systems may not count there: unknown, not zero.
     """
     mounts = _mounts(Path("/proc/self/mountinfo"))
-    return bool(files) and bool(mounts) and all(
-        _file_system(file.resolve(), mounts) in COUNTING_FILE_SYSTEMS for file in files
+    return (
+        bool(files)
+        and bool(mounts)
+        and all(_file_system(file.resolve(), mounts) in COUNTING_FILE_SYSTEMS for file in files)
     )
 
 

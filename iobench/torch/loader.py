@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from numpy.typing import NDArray
+
     from iobench.loaders.contract import PlannedBatch
     from iobench.loaders.pipeline import Pipeline
     from iobench.recording import Recorder
@@ -152,8 +154,10 @@ class TorchLoader:
             if tagged.failure is not None:
                 self.close()
                 raise tagged.failure
-            arrays = {name: tensor.numpy() for name, tensor in tagged.tensors.items()}
-            yield Batch(drawn.popleft(), arrays, tagged.worker)
+            # As in a plain loop only the consumer holds a batch, so that freeing it is not waiting.
+            ready = [Batch(drawn.popleft(), _arrays(tagged), tagged.worker)]
+            del tagged
+            yield ready.pop()
 
     @contextlib.contextmanager
     def _naming_dead_workers(self) -> Iterator[None]:
@@ -224,6 +228,10 @@ class TorchLoader:
         self.close()
         if named is not None:
             raise named from error
+
+
+def _arrays(tagged: TaggedBatch) -> dict[str, NDArray[Any]]:
+    return {name: tensor.numpy() for name, tensor in tagged.tensors.items()}
 
 
 class _PlanSampler:
