@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from iobench.analysis.deliveries import SERIAL
 from iobench.analysis.ledger import Ledger, apportion
 from iobench.analysis.partition import Pieces, leaf_pieces, overlap_ns
-from iobench.analysis.paths import Turns, Path, Stretch, Walker, make_turns
+from iobench.analysis.paths import Path, Stretch, Turns, Walker, make_turns
 from iobench.analysis.stages import StageTable, find_lanes
 from iobench.recording import WORKER_KINDS, Kind
 

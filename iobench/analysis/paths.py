@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from iobench.analysis.partition import Pieces
 
-__all__ = ["Turns", "Path", "Stretch", "Walker", "make_turns"]
+__all__ = ["Path", "Stretch", "Turns", "Walker", "make_turns"]
 
 Integers = NDArray[np.int64]
 
@@ -127,9 +127,7 @@ class Walker:
 
         Work that goes on after the batch was taken is no part of it.
         """
-        turns = [
-            turn for turn in self._of_batch.get(batch, ()) if self._start[turn] < delivered_ns
-        ]
+        turns = [turn for turn in self._of_batch.get(batch, ()) if self._start[turn] < delivered_ns]
         if not turns:
             return None
         return turns[-1], min(self._end[turns[-1]], delivered_ns)

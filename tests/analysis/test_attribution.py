@@ -40,6 +40,16 @@ def test_a_batch_submitted_to_an_idle_worker_answers_for_itself():
     assert exposed(sketch.profile()) == {"submit_queue": 5, "decode": 100}
 
 
+def test_a_batch_submitted_at_the_instant_its_worker_ended_the_last_one_had_no_slack():
+    sketch = one_worker()
+    for batch, kind in enumerate((Kind.READ, Kind.DECODE)):
+        sketch.submit(0, batch, 100 * batch, 100 * batch)
+        sketch.add(WORKER, kind, 100 * batch, 100 * batch + 100, batch=batch)
+    sketch.wait(0, 100, 100, "worker-0")
+    sketch.wait(1, 150, 200, "worker-0")
+    assert exposed(sketch.profile()) == {"read": 25, "decode": 25}
+
+
 def test_a_chain_is_cut_at_a_batch_that_was_waited_for_itself():
     sketch = one_worker()
     for batch, kind in enumerate((Kind.READ, Kind.DECODE)):
