@@ -12,6 +12,9 @@ def faults(runs: list[dict[str, Any]]) -> list[str]:
     found = [] if runs else ["the report has no runs"]
     for run in runs:
         for name, part in (("whole run", run), ("steady state", run["steady"])):
+            if part is None:
+                found.append(f"there is no {name}")
+                continue
             exposed_ns = sum(part["exposed_ns"].values())
             if exposed_ns != part["wait_ns"]:
                 found.append(f"{name}: {exposed_ns} ns exposed, {part['wait_ns']} ns waited")
