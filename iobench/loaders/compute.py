@@ -71,7 +71,7 @@ def parse_compute(
         source = published.source
         if published.sample_nbytes and sample_nbytes != published.sample_nbytes:
             scale *= sample_nbytes / published.sample_nbytes
-            source += f", scaled with the bytes of a sample to {sample_nbytes} B"
+            source += ", scaled with the bytes of a sample"
         if batch_size != published.batch_size:
             source += f", scaled from batch {published.batch_size} to {batch_size}"
         return Compute(
