@@ -78,7 +78,9 @@ def convert(
         limit_nbytes=limit_nbytes,
         limit_s=limit_s,
     )
-    if _is_finished(path, plan):
+    path = path.absolute()
+    journal = Journal(path)
+    if _is_finished(path, plan) and not journal.exists():
         return fmt.open(path, read_manifest(path))
     is_part = limit_s is not None or len(plan.samples) < len(index)
     make_item(path, kind="probe" if is_part else "store", title=f"{plan.dataset} as {plan.format}")
@@ -90,7 +92,7 @@ def convert(
                 progress=progress or no_progress,
                 notice=notice,
             )
-        Journal(path).remove()
+        journal.remove()
     return fmt.open(path, read_manifest(path))
 
 

@@ -40,6 +40,10 @@ class Journal:
         self._store = path
         self._path = path / JOURNAL_NAME
 
+    def exists(self) -> bool:
+        """Whether a conversion has begun and not tidied up."""
+        return self._path.exists()
+
     def resume(self, plan: ConversionPlan) -> list[ShardInfo]:
         """Begin, or go on: return the shards that are there and whole, in order.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from iobench.stores.atomic import storage_errors
 from iobench.stores.contract import Extent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -140,20 +140,15 @@ class ExtentReader:
         return file
 
 
-class missing_is_damage:  # lower case: read as a with statement, like suppress
+@contextmanager
+def missing_is_damage(path: Path) -> Iterator[None]:
     """Turn a missing file of a store into a StoreError that names it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if isinstance(error, FileNotFoundError):
-            raise StoreError(
-                f"{self._path} is missing, its store's manifest lists it; convert the store again"
-            ) from error
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise StoreError(
+            f"{path} is missing, its store's manifest lists it; convert the store again"
+        ) from error
 
 
 class ExtentStore:

@@ -29,6 +29,7 @@ def open_store(path: Path) -> Store:
     UnknownNameError
         If no installed format has the name its manifest says.
     """
+    path = path.absolute()
     manifest = read_manifest(path)
     fmt = find_format(manifest.format)
     if manifest.format_version != fmt.version:

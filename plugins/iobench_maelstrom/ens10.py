@@ -116,6 +116,7 @@ class Ens10:
     name = "maelstrom-ens10"
     title = "ENS-10 ensemble forecasts, surface fields at step 48 h (MAELSTROM A4)"
     fused: tuple[str, ...] = ()
+    thread_safe = True  # ecCodes is built with threads; a conversion decodes on all cores
     published: PublishedStep | None = PUBLISHED
     synthesis_version = STAND_IN_VERSION
 

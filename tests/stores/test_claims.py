@@ -33,6 +33,8 @@ def dead_holder():
     return replace(Holder.here(), pid=int(ended.stdout), token="dead")
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+
 ELSEWHERE = replace(Holder.here(), host="elsewhere", pid=7, token="other")
 
 
