@@ -118,8 +118,11 @@ class ExtentReader:
         file = self._open(extent.file)
         done = 0
         while done < extent.length:
-            with storage_errors(extent.file):
+            try:
                 count = os.preadv(file.descriptor, [view[done:]], extent.offset + done)
+            except OSError:
+                with storage_errors(extent.file):  # not around it: that costs as much as the read
+                    raise
             if count == 0:
                 raise StoreError(
                     f"{extent.file}: the file ends at byte {extent.offset + done}, expected "
