@@ -6,7 +6,6 @@ The code is what ``plugins/README.md`` and ``converters/README.md`` show.
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -20,7 +19,11 @@ from iobench.registry import dataset_names, find_dataset, format_names
 from iobench.testing import FolderLocator
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from iobench.datasets import Dataset
+
+    RunIobench = Callable[..., subprocess.CompletedProcess[str]]
 
 ROOT = Path(__file__).parents[2]
 THIRD_PARTY = Path(__file__).parent / "third_party"
@@ -28,34 +31,16 @@ TITLE = "hourly observations of one weather station"
 
 
 @pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def installed(monkeypatch: pytest.MonkeyPatch, store_dir: Path) -> None:
+    """Put the package on the path of this process and of those it starts."""
     monkeypatch.syspath_prepend(str(THIRD_PARTY))
+    monkeypatch.setenv("PYTHONPATH", str(THIRD_PARTY))
+    monkeypatch.setenv("IOBENCH_STORE_DIR", str(store_dir))
 
 
 @pytest.fixture
 def stations() -> Dataset:
     return find_dataset("stations", days="6")
-
-
-def run(folder: Path, *command: str) -> str:
-    """Return what Python prints, run in a folder of its own with the package installed."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(THIRD_PARTY),
-        "IOBENCH_STORE_DIR": str(folder / "stores"),
-    }
-    answer = subprocess.run(
-        [sys.executable, *command],
-        cwd=folder, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    return answer.stdout
-
-
-def iobench(folder: Path, *arguments: str) -> str:
-    """Return what the command prints."""
-    code = "import sys; from iobench.cli import main; sys.exit(main())"
-    return run(folder, "-c", code, *arguments)
 
 
 def test_both_are_found_by_name() -> None:
@@ -80,19 +65,20 @@ def test_options_are_checked() -> None:
         find_dataset("stations", hours="1")
 
 
-def test_iobench_lists_both(tmp_path: Path) -> None:
-    listed = json.loads(iobench(tmp_path, "list", "--json"))
+def test_iobench_lists_both(iobench: RunIobench) -> None:
+    listed = json.loads(iobench("list", "--json").stdout)
     assert {"name": "stations", "title": TITLE} in listed["datasets"]
     assert "bins" in listed["formats"]
 
 
 @pytest.mark.timeout(120)
-def test_iobench_profiles_both(tmp_path: Path) -> None:
+def test_iobench_profiles_both(iobench: RunIobench) -> None:
     told = iobench(
-        tmp_path, "profile", "stations", "--format", "source,bins", "--option", "days=6",
+        "profile", "stations", "--format", "source,bins", "--option", "days=6",
         "--batch-size", "2", "--batches", "4", "--workers", "1", "--compute", "1ms", "--json",
     )  # fmt: skip
-    runs = json.loads(told)["runs"]
+    assert told.returncode == 0, told.stderr
+    runs = json.loads(told.stdout)["runs"]
     assert [(run["format"], run["batches"]) for run in runs] == [("source", 4), ("bins", 4)]
     assert all(sum(run["exposed_ns"].values()) == run["wait_ns"] for run in runs)
     assert all(run["stand_in"] for run in runs)
@@ -116,5 +102,7 @@ def test_the_tests_the_readme_shows_pass(readme: str, tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / readme).read_text(), re.DOTALL)
     (shown,) = (block for block in blocks if "iobench.testing" in block)
     (tmp_path / "test_shown.py").write_text(shown)
-    told = run(tmp_path, "-m", "pytest", "-q", "-W", "error", "test_shown.py")
-    assert re.search(r"\b[1-9]\d* passed in", told)
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "test_shown.py"]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stdout
+    assert re.search(r"\b[1-9]\d* passed in", told.stdout)

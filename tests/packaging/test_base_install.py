@@ -13,6 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 THIRD_PARTY = ROOT / "tests" / "examples" / "third_party"
+ENVIRONMENT = dict(os.environ)
+"""With the user's own home, where pip has its settings; tests get another one."""
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -25,7 +27,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wanted = [str(ROOT), *(["numpy==1.26.4"] if sys.version_info < (3, 13) else [])]
     answer = subprocess.run(
         [folder / "bin" / "pip", "install", "--quiet", *wanted],
-        capture_output=True, text=True, check=False, cwd=folder,
+        capture_output=True, text=True, check=False, cwd=folder, env=ENVIRONMENT,
     )  # fmt: skip
     if "(from versions: none)" in answer.stderr and not os.environ.get("IOBENCH_INDEX_REQUIRED"):
         pytest.skip("no package index can be reached")

@@ -16,6 +16,8 @@ UNREACHABLE = re.compile(
     r"error sending request|network was disabled"  # uv
     r"|\(from versions: none\)|NewConnectionError"  # pip
 )
+ENVIRONMENT = dict(os.environ)
+"""With the user's own home, where pip and uv have their settings; tests get another one."""
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -59,4 +61,6 @@ def test_base_resolves_beside_numpy_1_26(tmp_path: Path) -> None:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd="/", env=ENVIRONMENT
+    )
