@@ -55,6 +55,8 @@ CACHES: Final = ("as-is", "warm", "cold")
 DEFAULT_BATCHES: Final = 200
 DEFAULT_STEADY_S: Final = 60.0
 PROBE_NBYTES: Final = 2 << 30
+PROBE_SHARD_NBYTES: Final = 256 << 20
+"""What an interrupted probe loses at the most."""
 PROBE_S: Final = 60.0
 PREFETCH: Final = 2
 
@@ -308,8 +310,10 @@ def _prepare_store(
 ) -> _Prepared:
     fmt = find_format(name)
     arguments: dict[str, Any] = {
-        "samples": sorted(samples[: max(1, PROBE_NBYTES // source.index.spec.nbytes)]),
+        "samples": samples,  # in an order of which every beginning is spread over the files
         "files": source.files,
+        "shard_nbytes": PROBE_SHARD_NBYTES,
+        "limit_nbytes": PROBE_NBYTES,
         "limit_s": PROBE_S,
     }
     path = source.place / "stores" / store_name(source.dataset, source.index, fmt, **arguments)
