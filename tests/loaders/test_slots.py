@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -71,11 +71,11 @@ def _fill(slots):
 
 
 def test_arrays_outlive_them_and_then_everything_is_given_back():
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     slots = Slots(SPEC, 3, 2)
     array = slots.arrays(0)["field"]
     slots.close()
     slots.close()
     array[...] = 1
     del array
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -10,7 +10,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from span_rows import rows_by_kind, rows_of
+from span_rows import live_rows, rows_by_kind, rows_of
 from tiny_pipeline import COSTS, SchemaError, breaking_pipeline, killed_pipeline, tiny_pipeline
 
 from iobench.errors import FileFormatError, OptionError, WorkerError
@@ -177,7 +177,7 @@ def test_a_batch_that_arrives_out_of_turn_is_in_the_way_of_the_one_waited_for(
 
 def _open_after_serialise(gate, run):
     """Open the gate once the quick batch has been unpickled by the consumer."""
-    while not rows_by_kind(run).get(Kind.HEAD_OF_LINE):
+    while not any(row.kind is Kind.HEAD_OF_LINE for row in live_rows(run)):
         os.sched_yield()
     with gate.open("wb"):
         pass

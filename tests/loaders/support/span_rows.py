@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from iobench.errors import ProfileError
 from iobench.recording import Flag, Kind, RunDirectory, read_span_file
 
 
@@ -59,3 +60,11 @@ def rows_by_kind(run: RunDirectory, **wanted: object) -> dict[Kind, list[Row]]:
         if not row.flags & Flag.IO and all(getattr(row, k) == v for k, v in wanted.items()):
             by_kind.setdefault(row.kind, []).append(row)
     return by_kind
+
+
+def live_rows(run: RunDirectory) -> list[Row]:
+    """Return what can be read of a run that still goes on; files being made are left out."""
+    try:
+        return [row for row in rows_of(run) if not row.flags & Flag.DETAIL]
+    except (AssertionError, ProfileError):
+        return []

@@ -1,0 +1,339 @@
+"""Worker processes: order, equality with the serial loader, and every way they can end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import select
+import signal
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from doomed_consumer import consume
+from span_rows import live_rows, rows_by_kind, rows_of
+from tiny_pipeline import (
+    COSTS,
+    SchemaError,
+    breaking_pipeline,
+    killed_pipeline,
+    tiny_pipeline,
+)
+
+from iobench.errors import FileFormatError, IobenchError, OptionError, WorkerError
+from iobench.loaders.contract import PlannedBatch
+from iobench.loaders.pipeline import Pipeline, Step
+from iobench.loaders.plan import plan_batches
+from iobench.loaders.serial import SerialLoader
+from iobench.loaders.stages import Detail
+from iobench.loaders.workers import WorkerLoader
+from iobench.recording import Flag, Kind, read_span_file
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def planned(n_batches, first=0):
+    return list(islice(plan_batches(12, 3, shuffle=False), first, first + n_batches))
+
+
+def workers_of(run, *, workers=2, pipeline=None, **options):
+    return WorkerLoader(
+        pipeline or tiny_pipeline(), 3, workers=workers, run_directory=run.path,
+        detail=Detail.SAMPLE, unit_costs=COSTS, **options,
+    )  # fmt: skip
+
+
+def taken(batches):
+    return [
+        (batch.planned, {name: array.copy() for name, array in batch.arrays.items()})
+        for batch in batches
+    ]
+
+
+def numbers(batches):
+    return [batch.planned.batch for batch in batches]
+
+
+def descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def wait_for_the_end_of(pids):
+    for pid in pids:
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        ended = select.select([descriptor], [], [], 30)[0]
+        os.close(descriptor)
+        assert ended, f"process {pid} goes on"
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("prefetch", [1, 3])
+def test_batches_equal_those_of_the_serial_loader(run, consumer, workers, prefetch):
+    with SerialLoader(tiny_pipeline(), 3, recorder=consumer, unit_costs=COSTS) as serial:
+        expected = taken(serial.batches(planned(11)))
+    with workers_of(run, workers=workers, prefetch=prefetch) as loader:
+        ours = taken(loader.batches(planned(11)))
+    assert [plan for plan, _ in ours] == planned(11)
+    for (_, left), (_, right) in zip(ours, expected, strict=True):
+        for name in right:
+            np.testing.assert_array_equal(left[name], right[name], strict=True)
+
+
+def test_an_empty_plan_yields_nothing(run):
+    with workers_of(run) as loader:
+        assert list(loader.batches([])) == []
+
+
+def test_every_stage_of_every_batch_is_recorded_by_its_worker(run):
+    with workers_of(run) as loader:
+        made_by = {batch.planned.batch: batch.worker for batch in loader.batches(planned(8))}
+    rows = [row for row in rows_of(run) if row.batch >= 0]
+    assert all(row.worker == made_by[row.batch] for row in rows)
+    by_kind = rows_by_kind(run)
+    assert sorted(row.batch for row in by_kind[Kind.SUBMIT_QUEUE]) == list(range(8))
+    for kind in (Kind.READ, Kind.DECODE, Kind.PREPROCESS, Kind.COLLATE):
+        assert sorted(row.batch for row in by_kind[kind]) == sorted([*range(8)] * 3)
+    assert sorted(row.worker for row in by_kind[Kind.STARTUP]) == [0, 1]
+    assert sorted(row.batch for row in rows if row.flags & Flag.IO) == list(range(8))
+
+
+def test_a_batch_is_valid_until_the_next_is_asked_for(run):
+    # One worker, one ahead: two slots, so that each is filled again after one more batch.
+    with workers_of(run, workers=1, prefetch=1) as loader:
+        for batch in loader.batches(planned(12)):
+            following = (Kind.COLLATE, batch.planned.batch + 1)
+            while following[1] < 12 and following not in {
+                (row.kind, row.batch) for row in live_rows(run)
+            }:
+                os.sched_yield()  # until the next one is being written
+            assert batch.arrays["field"][:, 0, 0].tolist() == list(batch.planned.samples)
+
+
+def test_a_plan_is_drawn_no_further_ahead_than_prefetch_allows(run):
+    drawn = []
+    plan = (drawn.append(batch) or batch for batch in planned(12))
+    with workers_of(run, prefetch=2) as loader:
+        for number, _ in enumerate(loader.batches(plan)):
+            assert len(drawn) <= number + 1 + 4
+
+
+def test_two_rounds_go_to_the_same_workers(run):
+    with workers_of(run) as loader:
+        first = numbers(loader.batches(planned(5)))
+        pids = loader.worker_pids()
+        second = numbers(loader.batches(planned(5, first=5)))
+        assert loader.worker_pids() == pids
+    assert first + second == list(range(10))
+
+
+@pytest.mark.parametrize("n_taken", [1, 3])
+def test_a_round_left_early_does_not_disturb_the_next(run, n_taken):
+    with workers_of(run) as loader:
+        for _ in islice(loader.batches(planned(8)), n_taken):
+            pass
+        assert numbers(loader.batches(planned(9, first=8))) == list(range(8, 17))
+
+
+def test_a_round_that_is_still_held_does_not_disturb_the_next(run):
+    with workers_of(run) as loader:
+        held = loader.batches(planned(8))
+        next(held)
+        assert numbers(loader.batches(planned(9, first=8))) == list(range(8, 17))
+        assert next(held, None) is None
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_workers_may_be_spawned(run, method):
+    with workers_of(run, workers=1, start_method=method) as loader:
+        assert numbers(loader.batches(planned(3))) == [0, 1, 2]
+
+
+def test_workers_of_a_fork_server_stay_while_there_is_nothing_to_do(run):
+    # Their parent is the server, not the consumer.
+    with workers_of(run, workers=1, start_method="forkserver") as loader:
+        assert numbers(loader.batches(planned(2))) == [0, 1]
+        (pid,) = loader.worker_pids()
+        descriptor = os.pidfd_open(pid)
+        assert select.select([descriptor], [], [], 2.5)[0] == []
+        os.close(descriptor)
+        assert numbers(loader.batches(planned(2, first=2))) == [2, 3]
+
+
+def test_a_pipeline_that_cannot_be_sent_leaves_no_half_a_pool(run):
+    pipeline = Pipeline(tiny_pipeline().spec, [0], (Step(Kind.READ, "", lambda where: where),))
+    with workers_of(run, pipeline=pipeline, start_method="spawn") as loader:
+        with pytest.raises((AttributeError, IobenchError, TypeError)):
+            loader.batches(planned(1))
+        with pytest.raises(WorkerError, match="closed"):
+            loader.batches(planned(1))
+    assert multiprocessing.active_children() == []
+
+
+def test_a_killed_worker_is_named_and_its_spans_stay(run):
+    with (
+        workers_of(run, pipeline=killed_pipeline(9)) as loader,
+        pytest.raises(WorkerError, match=r"worker-\d \(pid \d+\) was killed by SIGKILL") as caught,
+    ):
+        numbers(loader.batches(planned(12)))
+    assert "\n" not in str(caught.value)
+    files = [read_span_file(path) for path in run.span_files()]
+    assert any(not file.closed for file in files)
+    assert sum(row.kind is Kind.READ for row in rows_of(run)) >= 3
+
+
+def test_a_worker_killed_between_rounds_is_named(run):
+    with workers_of(run) as loader:
+        numbers(loader.batches(planned(2)))
+        pid = loader.worker_pids()[1]
+        os.kill(pid, signal.SIGKILL)
+        wait_for_the_end_of([pid])
+        with pytest.raises(WorkerError, match="worker-1"):
+            numbers(loader.batches(planned(4)))
+
+
+def test_a_worker_that_exits_is_named(run):
+    pipeline = tiny_pipeline(first=Step(Kind.READ, "", leave))
+    with (
+        workers_of(run, pipeline=pipeline) as loader,
+        pytest.raises(WorkerError, match=r"exited \(3\)"),
+    ):
+        numbers(loader.batches(planned(2)))
+
+
+def leave(where):
+    os._exit(3)
+
+
+def test_an_error_of_ours_keeps_its_type(run):
+    pipeline = breaking_pipeline(4, error=FileFormatError("a.grib: cut short"))
+    with (
+        workers_of(run, pipeline=pipeline) as loader,
+        pytest.raises(FileFormatError, match=r"^a\.grib: cut short$"),
+    ):
+        numbers(loader.batches(planned(4)))
+
+
+def test_a_plugins_own_error_arrives_as_the_one_it_derives_from(run):
+    pipeline = breaking_pipeline(4, error=SchemaError("a.grib: other schema"))
+    with (
+        workers_of(run, pipeline=pipeline) as loader,
+        pytest.raises(FileFormatError, match="other schema"),
+    ):
+        numbers(loader.batches(planned(4)))
+
+
+def test_any_other_error_names_worker_sample_and_reason(run):
+    pipeline = breaking_pipeline(4, error=ZeroDivisionError("twice\nover"))
+    with (
+        workers_of(run, workers=1, pipeline=pipeline) as loader,
+        pytest.raises(WorkerError) as caught,
+    ):
+        numbers(loader.batches(planned(4)))
+    assert str(caught.value) == ("worker-0: sample 4 could not be made: ZeroDivisionError: twice")
+
+
+def test_a_long_reason_does_not_fill_the_pipe(run):
+    pipeline = breaking_pipeline(0, error=ValueError("x" * 300_000))
+    with (
+        workers_of(run, workers=1, pipeline=pipeline) as loader,
+        pytest.raises(WorkerError, match="sample 0"),
+    ):
+        numbers(loader.batches(planned(4)))
+
+
+def test_what_came_before_a_failure_is_delivered_first(run):
+    pipeline = breaking_pipeline(9, error=ValueError("x"))
+    got = []
+    with workers_of(run, pipeline=pipeline) as loader, pytest.raises(WorkerError):
+        got.extend(batch.planned.batch for batch in loader.batches(planned(4)))
+    assert got == [0, 1, 2]
+
+
+def test_a_batch_that_failed_while_an_earlier_one_was_waited_for(run, tmp_path):
+    # Nothing comes after the failure, so nobody but the failure itself can end the wait.
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    pipeline = breaking_pipeline(11, error=ValueError("x"), gate=gate)
+    plan = [PlannedBatch(0, 0, (0,)), PlannedBatch(1, 0, (11,))]
+    opener = multiprocessing.get_context("fork").Process(
+        target=_open_after_failure, args=(gate, run), daemon=True
+    )
+    opener.start()
+    with workers_of(run, pipeline=pipeline) as loader:
+        batches = loader.batches(plan)
+        assert next(batches).planned.batch == 0
+        with pytest.raises(WorkerError, match="sample 11"):
+            next(batches)
+    opener.join()
+
+
+def _open_after_failure(gate, run):
+    """Open the gate once the failed batch's counter is written: its worker is done with it."""
+    while not any(row.batch == 1 and row.flags & Flag.IO for row in live_rows(run)):
+        os.sched_yield()
+    with gate.open("wb"):
+        pass
+
+
+def test_an_early_end_with_a_worker_in_the_middle_of_a_batch_is_quick(run, tmp_path):
+    # The last worker waits for ever; the first is idle and must hear of the end all the same.
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    pipeline = breaking_pipeline(0, gate=gate)
+    loader = workers_of(run, pipeline=pipeline, prefetch=1)
+    batches = loader.batches([PlannedBatch(0, 0, (0,)), PlannedBatch(1, 0, (1,))])
+    assert next(batches).planned.batch == 0
+    loader.close()
+    files = [read_span_file(path) for path in run.span_files()]
+    assert {file.worker: file.closed for file in files} == {0: True, 1: False}
+    batches.close()
+
+
+def test_close_is_idempotent_and_final(run):
+    loader = workers_of(run)
+    numbers(loader.batches(planned(2)))
+    loader.close()
+    loader.close()
+    with pytest.raises(WorkerError, match="closed"):
+        loader.batches(planned(1))
+
+
+def test_a_loader_never_used_can_be_closed(run):
+    workers_of(run).close()
+
+
+@pytest.mark.parametrize("pipeline", [tiny_pipeline(), breaking_pipeline(4, error=ValueError())])
+def test_no_process_and_no_descriptor_is_left(run, pipeline):
+    before = descriptors()
+    with workers_of(run, pipeline=pipeline) as loader:
+        try:
+            numbers(loader.batches(planned(6)))
+        except WorkerError:
+            pass
+    assert multiprocessing.active_children() == []
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_workers_end_when_the_consumer_is_killed(run, method):
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    doomed = multiprocessing.get_context("spawn").Process(
+        target=consume, args=(run.path, method, writer)
+    )
+    doomed.start()
+    writer.close()
+    pids = reader.recv()
+    doomed.kill()
+    doomed.join()
+    assert len(pids) == 2
+    wait_for_the_end_of(pids)
+
+
+def test_options_are_checked(run):
+    for options in ({"workers": 0}, {"prefetch": 0}):
+        with pytest.raises(OptionError, match="1 or more"):
+            workers_of(run, **options)
