@@ -5,11 +5,12 @@ from __future__ import annotations
 import pickle
 
 import pytest
-import torch
 from span_rows import rows_by_kind
 
 from iobench.recording import Kind, activate
-from iobench.torch.tagged import Arrivals, Tag, TaggedBatch, TaggedIndices
+
+torch = pytest.importorskip("torch")
+from iobench.torch.tagged import Arrivals, Tag, TaggedBatch, TaggedIndices  # noqa: E402
 
 TAG = Tag(batch=7, epoch=2, submitted_ns=5)
 

@@ -18,7 +18,9 @@ from iobench.loaders.plan import plan_batches
 from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
 from iobench.recording import Flag, Kind
-from iobench.torch import TorchLoader
+
+pytest.importorskip("torch")
+from iobench.torch import TorchLoader  # noqa: E402
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -1,0 +1,53 @@
+"""Evicting, warming and asking the page cache."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from iobench.errors import OptionError, StorageError
+from iobench.storage import evict, resident_fraction, warm_up
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux page cache")
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "data"
+    path.write_bytes(bytes(1 << 20))
+    return path
+
+
+@linux
+def test_a_file_just_read_is_resident(file):
+    warm_up([file])
+    assert resident_fraction([file]) == 1.0
+
+
+@linux
+def test_eviction_leaves_no_more_than_was_there(file):
+    before = resident_fraction([file])
+    evict([file])
+    after = resident_fraction([file])
+    assert 0.0 <= after <= before
+    assert file.read_bytes() == bytes(1 << 20)
+
+
+def test_of_nothing_nothing_is_known(tmp_path):
+    (tmp_path / "empty").write_bytes(b"")
+    assert resident_fraction([]) is None
+    assert resident_fraction([tmp_path / "empty"]) is None
+
+
+@pytest.mark.parametrize("function", [evict, warm_up, resident_fraction])
+def test_a_missing_file_is_named(tmp_path, function):
+    with pytest.raises(StorageError, match="gone"):
+        function([tmp_path / "gone"])
+
+
+def test_a_system_that_cannot_evict_says_so(monkeypatch, file):
+    monkeypatch.delattr(os, "posix_fadvise", raising=False)
+    with pytest.raises(OptionError, match="--cache cold"):
+        evict([file])

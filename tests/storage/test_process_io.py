@@ -1,0 +1,63 @@
+"""Bytes read by this process, and whether device reads are counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from iobench.recording import Flag, Kind, RunDirectory, read_span_file
+from iobench.storage import ProcessIo, process_io
+from iobench.storage.process_io import _file_system, _mounts
+
+MOUNTS = r"""22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 22 0:25 / /scratch rw - lustre mds@tcp:/scratch rw
+31 30 8:2 / /scratch/my\040disk rw shared:9 - xfs /dev/sdb rw
+"""
+
+
+@pytest.fixture
+def mounts(tmp_path):
+    (tmp_path / "mountinfo").write_text(MOUNTS)
+    return _mounts(tmp_path / "mountinfo")
+
+
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [("/home/a", "ext4"), ("/scratch/a", "lustre"), ("/scratch/my disk/a", "xfs"),
+     ("/scratchy/a", "ext4")],
+)  # fmt: skip
+def test_the_nearest_mount_counts(mounts, file, kind):
+    assert _file_system(Path(file), mounts) == kind
+
+
+def test_without_mounts_nothing_is_known(tmp_path):
+    assert _mounts(tmp_path / "missing") == []
+
+
+def test_the_difference_is_reported(monkeypatch, tmp_path):
+    counts = iter([(100, 10), (350, 10), (360, 70)])
+    monkeypatch.setattr(process_io, "read_process_io", lambda: next(counts))
+    run = RunDirectory.create(tmp_path / "run", {})
+    counter = ProcessIo()
+    with run.recorder(role="worker", worker=0) as recorder:
+        counter.emit(recorder, 4, 1)
+        counter.emit(recorder, 5, 1)
+    spans = read_span_file(run.span_files()[0]).spans
+    assert [tuple(span)[2:4] for span in spans] == [(250, 0), (10, 60)]
+    assert {int(span["flags"]) for span in spans} == {Flag.IO}
+    assert {int(span["kind"]) for span in spans} == {Kind.READ}
+
+
+def test_where_the_system_does_not_tell_nothing_is_recorded(monkeypatch):
+    monkeypatch.setattr(process_io, "read_process_io", lambda: None)
+    assert ProcessIo().delta() is None
+
+
+def test_reading_a_file_is_counted(tmp_path):
+    (tmp_path / "data").write_bytes(bytes(100_000))
+    counter = ProcessIo()
+    if counter.delta() is None:
+        pytest.skip("this system has no /proc/self/io")
+    (tmp_path / "data").read_bytes()
+    assert counter.delta()[0] >= 100_000
