@@ -20,7 +20,7 @@ from iobench.loaders.stages import Detail
 from iobench.recording import Flag, Kind
 
 pytest.importorskip("torch")
-from iobench.torch import TorchLoader  # noqa: E402
+from iobench.torch import TorchLoader
 
 pytestmark = pytest.mark.timeout(60)
 
