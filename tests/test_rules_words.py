@@ -120,6 +120,12 @@ def test_the_readme_names_no_command_that_is_not_there() -> None:
     assert told == there
 
 
+def test_the_readme_names_every_option_of_profile() -> None:
+    command = typer.main.get_command(make_app()).commands["profile"]
+    options = {option for p in command.params for option in p.opts if option.startswith("--")}
+    assert {option for option in options if option not in README} == set()
+
+
 def test_the_readme_names_no_option_that_is_not_there() -> None:
     group = typer.main.get_command(make_app())
     there = {
