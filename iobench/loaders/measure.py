@@ -74,7 +74,8 @@ def measure(runs: Sequence[Run], *, progress: RunProgress | None = None) -> None
     going = list(runs)
     while going:
         for run in going:
-            _one_round(run, per_round, progress)
+            with activate(run.recorder):
+                _one_round(run, per_round, progress)
         going = [run for run in going if not run.plan.finished]
 
 
@@ -82,7 +83,6 @@ def _one_round(run: Run, n_batches: int | None, progress: RunProgress | None) ->
     recorder, compute = run.recorder, run.compute
     run.plan.start_round()
     now_ns = recorder.clock.now_ns
-    activate(recorder)
     consumer = recorder.string("consumer")
     makers = [recorder.string(f"worker-{number}") for number in range(run.loader.workers)]
     fill = max(1, run.loader.workers * run.loader.prefetch)

@@ -13,7 +13,7 @@ from iobench.loaders.compute import Compute
 from iobench.loaders.contract import Batch
 from iobench.loaders.measure import ROUND_BATCHES, Run, measure
 from iobench.loaders.plan import BatchPlan, plan_batches
-from iobench.recording import Kind, Recorder, RunDirectory
+from iobench.recording import Kind, Recorder, RunDirectory, active_recorder
 from iobench.testing import FakeClock
 
 LOAD_NS, STEP_NS = 70, 30
@@ -112,3 +112,9 @@ def test_what_was_recorded_before_an_error_stays(bench):
     with pytest.raises(WorkerError):
         measure([run])
     assert [row.batch for row in rows_by_kind(directory)[Kind.WAIT]] == [0, 1]
+
+
+def test_nothing_is_recorded_once_it_has_ended(bench):
+    run, _ = bench(limit=2)
+    measure([run])
+    assert active_recorder() is None
