@@ -35,7 +35,8 @@ def profile(
         typer.Option(help="Batches to run. [default: 200, or 60 s of steady state]"),
     ] = None,
     duration: Annotated[
-        float | None, typer.Option(help="Seconds of steady state to run, instead of batches.")
+        float | None,
+        typer.Option(help="Seconds of steady state to run at most."),
     ] = None,
     epochs: Annotated[
         int | None, typer.Option(help="Passes over the samples, instead of batches.")

@@ -16,16 +16,14 @@ __all__ = ["TerminalScreen"]
 class TerminalScreen:
     """Notes and progress bars on stderr; bars only when it is a terminal."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    def __init__(self) -> None:
         from rich.console import Console
 
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self._quiet = quiet
 
     def note(self, text: str) -> None:
         """Say one line."""
-        if not self._quiet:
-            self._console.print(text, markup=False)
+        self._console.print(text, markup=False)
 
     @contextmanager
     def progress(self, title: str) -> Iterator[Progress]:
@@ -34,6 +32,11 @@ class TerminalScreen:
         No thread redraws it: a thread would take time from what is measured, and is not wanted
         beside a fork.
         """
+        from iobench.datasets import no_progress
+
+        if not sys.stderr.isatty():
+            yield no_progress
+            return
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
@@ -43,9 +46,6 @@ class TerminalScreen:
             TimeRemainingColumn,
         )
 
-        if not sys.stderr.isatty() or self._quiet:
-            yield _no_bar
-            return
         bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -66,7 +66,3 @@ class TerminalScreen:
                     bar.refresh()
 
             yield move
-
-
-def _no_bar(done: int, total: int) -> None:
-    pass

@@ -17,9 +17,7 @@ def synthesize(
         float | None,
         typer.Option(help="Share of the real samples. [default: what a profile uses]"),
     ] = None,
-    tiny: Annotated[
-        bool, typer.Option("--tiny", help="The small sizes that tests use.")
-    ] = False,
+    tiny: Annotated[bool, typer.Option("--tiny", help="The small sizes that tests use.")] = False,
     seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 0,
     option: Annotated[
         list[str] | None, typer.Option(help="An option of the dataset, NAME=VALUE; repeatable.")
@@ -31,14 +29,15 @@ def synthesize(
     from iobench.datasets import Synthesizer, ensure_stand_in
     from iobench.errors import OptionError
     from iobench.registry import find_dataset
-    from iobench.stores import make_item
+    from iobench.stores import remember_place
 
     dataset = find_dataset(name, **_options(option or []))
     if not isinstance(dataset, Synthesizer):
         raise OptionError(f"{name}: writes no stand-in; datasets that do say so in 'iobench list'")
-    make_item(folder, kind="stand-in", title=f"stand-in of {name}")
-    with TerminalScreen().progress(f"writing a stand-in of {name}") as move:
+    screen = TerminalScreen()
+    with screen.progress(f"writing a stand-in of {name}") as move:
         root = ensure_stand_in(
-            dataset, folder, seed=seed, scale=scale, tiny=tiny, progress=move
+            dataset, folder, seed=seed, scale=scale, tiny=tiny, progress=move, notice=screen.note
         )
+    remember_place(root)
     typer.echo(f"{root}: use it with iobench profile {name} --data-dir {root}")

@@ -17,6 +17,7 @@ from iobench.datasets.files import user_files
 from iobench.datasets.grib import GribIndex, decode_message, index_grib, read_messages
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.processes import Advance, run_jobs, stopwatch
+from iobench.datasets.sidecars import index_folders, make_index_folder
 from iobench.datasets.standins import (
     PlannedFile,
     ensure_stand_in,
@@ -43,8 +44,10 @@ __all__ = [
     "Where",
     "decode_message",
     "ensure_stand_in",
+    "index_folders",
     "index_grib",
     "locate_files",
+    "make_index_folder",
     "no_progress",
     "read_extents",
     "read_messages",

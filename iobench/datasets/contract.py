@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
-from iobench.samples import Sample, SampleSpec
+if TYPE_CHECKING:
+    from iobench.samples import Sample, SampleSpec
 
 __all__ = [
     "Arrays",
@@ -128,6 +129,9 @@ class Dataset(Protocol):
         first of them does the work of all and the others are not called. Empty: all separate.
     published : PublishedStep or None
         The published step time, if any.
+    thread_safe : bool, optional
+        True: threads may call the three steps at once, and a conversion uses all cores. Without
+        it they are called by one thread at a time.
     """
 
     name: str

@@ -52,10 +52,12 @@ def open_for_reading(path: str | Path) -> _OpenFile:
     except FileNotFoundError as error:
         raise MissingFileError(f"{path}: no such file") from error
     except OSError as error:
-        raise StorageError(f"{path}: cannot be opened: {error.strerror}") from error
+        raise StorageError(
+            f"{path}: cannot be opened: {error.strerror}; give yourself read permission"
+        ) from error
     opened = _OpenFile(fd)
     if Path(path).is_dir():
-        raise StorageError(f"{path}: is a folder, expected a file")
+        raise StorageError(f"{path}: is a folder, expected a file; name the files in it")
     return opened
 
 

@@ -58,7 +58,9 @@ class UserFiles:
         """Return the files; raise MissingFileError listing all that are missing."""
         missing = [str(path) for path in self._paths if not path.exists()]
         if missing:
-            raise MissingFileError(f"no such file: {', '.join(missing)}; looked for it as given")
+            raise MissingFileError(
+                f"{', '.join(missing)}: no such file, seen from {Path.cwd()}; check the spelling"
+            )
         return list(self._paths)
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
@@ -150,7 +152,9 @@ def _kind(path: Path) -> str:
     if magic == HDF5_MAGIC or magic[:4] in CLASSIC_MAGIC:
         return "NetCDF"
     found = f"it begins with {magic!r}" if magic else "it is empty"
-    raise FileFormatError(f"{path}: is neither GRIB nor NetCDF: {found}")
+    raise FileFormatError(
+        f"{path}: is neither GRIB nor NetCDF: {found}; leave it out, or fetch it again"
+    )
 
 
 def _facts(path: Path) -> dict[str, Any]:

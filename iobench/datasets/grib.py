@@ -128,9 +128,9 @@ def index_grib(
     files : sequence of Path
         GRIB1 or GRIB2 files, one field per message.
     cache_dir : Path
-        Where an index goes whose file lies in a folder that cannot be written; else it is the
-        hidden file ``.<name>.iobench-index.npz`` beside the data. It holds as long as the file's
-        size and modification time do.
+        Where an index goes whose file lies in a folder that cannot be written; else it lies in
+        the hidden folder ``.iobench/indexes`` beside the data. It holds as long as the file's size
+        and modification time do.
     progress : callable
         Called with bytes done and in all.
 

@@ -20,7 +20,7 @@ from iobench.datasets.netcdf_storage import (
     slab_array,
 )
 from iobench.datasets.packing import Packing, packing_of, unpack
-from iobench.errors import FileFormatError, MissingExtraError, StorageError
+from iobench.errors import FileFormatError, IobenchError, MissingExtraError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -141,7 +141,7 @@ def read_through_library(
         stored = opened.variables[variable.name][selection]
     except (OSError, RuntimeError) as error:
         raise FileFormatError(
-            f"{file.path}: variable {variable.name!r} cannot be read: {error}"
+            f"{file.path}: variable {variable.name!r} cannot be read: {error}; fetch the file again"
         ) from error
     return unpack(np.asarray(stored).view(_as_packed(stored, variable)), variable.packing)
 
@@ -161,7 +161,9 @@ def _opened_by_library(pid: int, path: str) -> Any:
     try:
         opened = netCDF4.Dataset(path)
     except OSError as error:
-        raise FileFormatError(f"{path}: cannot be opened as NetCDF: {error}") from error
+        raise FileFormatError(
+            f"{path}: cannot be opened as NetCDF: {error}; fetch the file again"
+        ) from error
     opened.set_auto_maskandscale(False)
     return opened
 
@@ -215,11 +217,13 @@ def _inspect_hdf5(path: Path) -> NetcdfFile:
     try:
         with h5py.File(path, "r") as raw, h5netcdf.File(raw, "r", phony_dims="sort") as file:
             return _hdf5_file(path, file, raw, h5py)
+    except IobenchError:
+        raise
     except (OSError, RuntimeError, KeyError, ValueError) as error:
-        if isinstance(error, (FileFormatError, StorageError)):
-            raise
         reason = " ".join(str(error).split())
-        raise FileFormatError(f"{path}: cannot be read as NetCDF: {reason}") from error
+        raise FileFormatError(
+            f"{path}: cannot be read as NetCDF: {reason}; fetch the file again"
+        ) from error
 
 
 def _hdf5_file(path: Path, file: Any, raw: Any, h5py: ModuleType) -> NetcdfFile:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.netcdf_storage import Chunked, Contiguous, Storage
-from iobench.errors import FileFormatError
+from iobench.errors import FileFormatError, IobenchError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,9 +135,15 @@ def read_classic_header(path: Path) -> tuple[dict[str, int], list[ClassicVariabl
             return _parsed(path, _Header(content), size)
         except _EndOfBuffer:
             continue
+        except IobenchError:
+            raise
         except (ValueError, IndexError) as error:
-            raise FileFormatError(f"{path}: its NetCDF header is damaged: {error}") from error
-    raise FileFormatError(f"{path}: is cut short: ends within its NetCDF header")
+            raise FileFormatError(
+                f"{path}: its NetCDF header is damaged: {error}; fetch the file again"
+            ) from error
+    raise FileFormatError(
+        f"{path}: is cut short: ends within its NetCDF header; fetch the file again"
+    )
 
 
 def _parsed(path: Path, header: _Header, size: int) -> tuple[dict[str, int], list[ClassicVariable]]:

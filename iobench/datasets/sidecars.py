@@ -1,4 +1,4 @@
-"""Indexes kept in hidden files beside the data, or in a cache folder where that is read-only."""
+"""Indexes kept in a hidden folder beside the data, or in a cache folder where that is read-only."""
 
 from __future__ import annotations
 
@@ -9,27 +9,41 @@ import os
 import zipfile
 import zlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from iobench.stores import BESIDE_NAME, make_item, write_atomically
 
-__all__ = ["load_sidecar", "save_sidecar", "sidecar_paths"]
+__all__ = ["index_folders", "load_sidecar", "make_index_folder", "save_sidecar", "sidecar_paths"]
 
 Columns = Mapping[str, NDArray[Any]]
 _DESCRIPTION = "_description"
 
 
+def index_folders(data_dir: Path, cache_dir: Path) -> tuple[Path, Path]:
+    """Return where what was learnt about files in ``data_dir`` may be kept, the best first."""
+    return data_dir / BESIDE_NAME / "indexes", cache_dir
+
+
+def make_index_folder(folder: Path) -> None:
+    """Make one of the `index_folders` and mark it, so that ``iobench cache`` lists it.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be made or written.
+    """
+    make_item(folder, kind="index", title=f"indexes of the files in {folder.parent.parent}")
+
+
 def sidecar_paths(source: Path, cache_dir: Path) -> tuple[Path, Path]:
     """Return where the index of ``source`` may be: beside it, and in ``cache_dir``."""
+    beside, cached = index_folders(source.parent, cache_dir)
     digest = hashlib.blake2b(os.fsencode(source.resolve()), digest_size=16).hexdigest()
-    return (
-        source.with_name(f".{source.name}.iobench-index.npz"),
-        cache_dir / f"{digest}.iobench-index.npz",
-    )
+    return beside / f"{source.name}.npz", cached / f"{digest}.npz"
 
 
 def load_sidecar(
@@ -61,30 +75,14 @@ def save_sidecar(
     buffer = io.BytesIO()
     named: dict[str, Any] = {_DESCRIPTION: np.array(description), **columns}
     np.savez_compressed(buffer, **named)
-    beside, cached = sidecar_paths(source, cache_dir)
-    for path in (beside, cached):
-        if path is cached:
-            try:
-                cache_dir.mkdir(parents=True, exist_ok=True)
-            except OSError:
-                continue
-        if _replace(path, buffer.getbuffer()):
-            return path
+    for path in sidecar_paths(source, cache_dir):
+        try:
+            make_index_folder(path.parent)
+            write_atomically(path, buffer.getvalue())
+        except OSError:  # a StorageError, or the folder was removed meanwhile
+            continue
+        return path
     return None
-
-
-def _replace(path: Path, content: memoryview) -> bool:
-    """Write ``content`` to ``path`` in one step; return whether the folder took it."""
-    if not os.access(path.parent, os.W_OK):
-        return False
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        unfinished.write_bytes(content)
-        unfinished.replace(path)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
-        return False
-    return True
 
 
 def describe(source: Path, stat: os.stat_result, *, reader: str) -> str:

@@ -36,12 +36,14 @@ from iobench.stores.manifest import (
 )
 from iobench.stores.opening import open_store, verify_store
 from iobench.stores.places import (
+    BESIDE_NAME,
     Item,
     Place,
     choose_place,
     list_items,
     list_places,
     make_item,
+    remember_place,
     remove_item,
 )
 from iobench.stores.plan import (
@@ -61,6 +63,7 @@ from iobench.stores.tfrecord import (
 )
 
 __all__ = [
+    "BESIDE_NAME",
     "CHECKSUMS_NAME",
     "FRAME_NBYTES",
     "HEADER_NBYTES",
@@ -110,6 +113,7 @@ __all__ = [
     "probe_samples",
     "read_checksums",
     "read_manifest",
+    "remember_place",
     "remove_item",
     "scan_frames",
     "storage_errors",

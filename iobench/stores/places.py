@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = [
+    "BESIDE_NAME",
     "Item",
     "ItemKind",
     "Place",
@@ -30,6 +31,7 @@ __all__ = [
     "list_items",
     "list_places",
     "make_item",
+    "remember_place",
     "remove_item",
 ]
 
@@ -97,7 +99,7 @@ def choose_place(
     for path, why, asked in _candidates(data_dir, store_dir, environ):
         reason = _unusable(path, nbytes)
         if not reason:
-            _remember(path, environ)
+            remember_place(path, environ)
             return Place(path, why, _home_notice(path, data_dir, environ, asked=asked))
         tried.append(f"{path} ({why}): {reason}")
         if asked:
@@ -233,8 +235,10 @@ def _home_notice(
     return f"writing to {path}, in your home directory; --store-dir chooses another place"
 
 
-def _remember(path: Path, environ: Mapping[str, str]) -> None:
+def remember_place(path: Path, environ: Mapping[str, str] | None = None) -> None:
     """Note the place for `list_places`; without a cache directory it is not remembered."""
+    path = path.absolute()
+    environ = os.environ if environ is None else environ
     file = _cache_dir(environ) / PLACES_NAME
     with suppress(OSError):
         if file.exists() and str(path) in file.read_text().splitlines():

@@ -1,7 +1,7 @@
 """Mean and deviation over all samples, per channel and grid point: computed once and kept.
 
-They lie in a hidden folder beside the data, or in the cache folder, as two ``.npy`` files that
-every loading process maps; ``about.json`` says what they were computed from.
+They lie beside the index, as two ``.npy`` files that every loading process maps; ``about.json``
+says what they were computed from.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from iobench.datasets import (
     FileExtent,
     Progress,
     decode_message,
+    index_folders,
+    make_index_folder,
     read_messages,
     run_jobs,
 )
@@ -149,8 +151,9 @@ def normalisation_folder(
         If neither folder takes them.
     """
     about = _about(samples, n_members)
-    name = f".iobench-ens10-normalisation-{about['key'][:16]}"
-    for parent in (beside, cache_dir):
+    name = f"ens10-normalisation-{about['key'][:16]}"
+    places = index_folders(beside, cache_dir)
+    for parent in places:
         if _holds(parent / name, about):
             return Statistics(parent / name), False
     parts = list(_channel_moments(samples, n_members, n_points, processes, progress))
@@ -158,11 +161,12 @@ def normalisation_folder(
     deviation = np.concatenate([np.sqrt(part.squares / part.count) for part in parts])
     divisor = (deviation + SPREAD).astype(np.float32)
     refusals = []
-    for parent in (beside, cache_dir):
+    for parent in places:
         try:
+            make_index_folder(parent)
             return Statistics(_save(parent / name, mean, divisor, about)), True
         except OSError as error:
-            refusals.append(f"{parent} ({error.strerror})")
+            refusals.append(f"{parent} ({error.strerror or error})")
     raise StorageError(
         f"the normalisation of {len(samples)} samples cannot be kept in {' nor in '.join(refusals)}"
         "; make one of them writable or give --store-dir"
@@ -259,7 +263,6 @@ def _save(
     folder: Path, mean: NDArray[np.float32], divisor: NDArray[np.float32], about: dict[str, Any]
 ) -> Path:
     """Write the folder under a temporary name and rename it; another process's is as good."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=".iobench-unfinished-", dir=folder.parent))
     try:
         for name, array in (("mean", mean), ("divisor", divisor)):

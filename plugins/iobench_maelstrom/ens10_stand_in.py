@@ -310,5 +310,7 @@ def _eccodes() -> ModuleType:
     try:
         import eccodes
     except ImportError as error:
-        raise MissingExtraError("GRIB files need ecCodes: pip install 'iobench[grib]'") from error
+        raise MissingExtraError(
+            "maelstrom-ens10 needs ecCodes and NetCDF: pip install 'iobench[grib,netcdf]'"
+        ) from error
     return eccodes  # type: ignore[no-any-return]

@@ -167,4 +167,6 @@ def _times(path: Path, axis: Any) -> NDArray[np.datetime64]:
 
 
 def _missing_extra() -> MissingExtraError:
-    return MissingExtraError("the ERA5 target needs NetCDF: pip install 'iobench[netcdf]'")
+    return MissingExtraError(
+        "maelstrom-ens10 needs NetCDF for its target: pip install 'iobench[grib,netcdf]'"
+    )

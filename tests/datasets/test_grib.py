@@ -1,6 +1,5 @@
 import os
 import pickle
-from pathlib import Path
 
 import eccodes
 import numpy as np
@@ -9,10 +8,11 @@ import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets import decode_message, grib, index_grib, read_messages
+from iobench.datasets import decode_message, grib, index_grib, read_messages, sidecars
 from iobench.datasets.grib_messages import grib_messages
 from iobench.datasets.sidecars import sidecar_paths
 from iobench.errors import FileFormatError, MissingFileError, StorageError
+from iobench.stores import list_items
 
 MEMBERS = "era5/era5-levels-members.grib"
 
@@ -232,17 +232,24 @@ def test_index_of_a_changed_file_is_built_again(written, index):
 def test_damaged_index_is_built_again(real, index, damage):
     path = real(MEMBERS)
     index(path)
-    sidecar = path.with_name(f".{path.name}.iobench-index.npz")
+    sidecar = path.with_name(".iobench") / "indexes" / f"{path.name}.npz"
     content = sidecar.read_bytes()
     sidecar.write_bytes(content[: len(content) // 2] if damage == "half" else damage)
     assert len(index(path)) == 160
     assert sidecar.stat().st_size == len(content)
 
 
+def test_an_index_is_marked_as_iobenchs(real, index):
+    path = real(MEMBERS)
+    index(path)
+    [item] = list_items([path.parent])
+    assert (item.kind, item.path) == ("index", path.parent / ".iobench" / "indexes")
+
+
 def test_folder_that_cannot_be_written(real, tmp_path, monkeypatch):
     path = real(MEMBERS)
+    path.with_name(".iobench").touch()  # in the way, as a read-only file system is
     beside, cached = sidecar_paths(path, tmp_path / "cache")
-    monkeypatch.setattr(os, "access", lambda folder, mode: Path(folder) != path.parent)
     index_grib([path], cache_dir=tmp_path / "cache")
     assert (beside.exists(), cached.exists()) == (False, True)
     seen = scans(monkeypatch)
@@ -251,14 +258,13 @@ def test_folder_that_cannot_be_written(real, tmp_path, monkeypatch):
 
 
 def test_full_disk_leaves_nothing_half_written(real, tmp_path, monkeypatch):
-    def refuse(self, content):
-        self.open("wb").close()
-        raise OSError(28, "No space left on device")
+    def refuse(path, content):
+        raise StorageError(f"{path}: the disk is full")
 
     path = real(MEMBERS)
-    monkeypatch.setattr(Path, "write_bytes", refuse)
+    monkeypatch.setattr(sidecars, "write_atomically", refuse)
     assert len(index_grib([path], cache_dir=tmp_path / "cache")) == 160
-    assert list(path.parent.iterdir()) == [path]
+    assert not list(tmp_path.rglob("*.npz"))
 
 
 def test_progress_counts_bytes_to_the_end(real, tmp_path):

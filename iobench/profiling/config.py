@@ -1,0 +1,126 @@
+"""What ``iobench profile`` is asked to do, checked, and where it says how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from iobench.cpus import available_cpus
+from iobench.errors import OptionError
+from iobench.loaders.compute import parse_compute
+from iobench.loaders.stages import Detail
+from iobench.registry import SOURCE, find_format, unknown_name
+
+if TYPE_CHECKING:
+    from iobench.datasets import Progress
+
+__all__ = ["RunConfig", "Screen"]
+
+FRAMEWORKS: Final = ("workers", "torch")
+CACHES: Final = ("as-is", "warm", "cold")
+DEFAULT_BATCHES: Final = 200
+DEFAULT_STEADY_S: Final = 60.0
+
+
+class Screen(Protocol):
+    """Where notes and progress go."""
+
+    def note(self, text: str) -> None:
+        """Say one line."""
+        ...
+
+    def progress(self, title: str) -> AbstractContextManager[Progress]:
+        """Return a context that yields a function of (done, total)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """What to profile and how; field for field the options of ``iobench profile``.
+
+    Parameters
+    ----------
+    targets : tuple of str
+        The name of a dataset, or paths of the user's own files.
+    formats : tuple of str
+        ``source`` for the original files, else store formats; several are interleaved.
+    framework : str
+        ``workers`` for our worker processes, ``torch`` for torch's DataLoader.
+    workers : int or None
+        Loading processes; None for one per usable CPU.
+    batch_size : int or None
+        Samples a batch; None for the published one, else 1.
+    batches, duration_s, epochs : int, float, int or None
+        What ends the run, of batches (or epochs) and duration whichever comes first; all None
+        for 200 batches or 60 s of steady state.
+    compute : str
+        ``published``, ``none`` or a time such as ``25ms``.
+    cache : str
+        ``as-is``, ``warm`` or ``cold``.
+    data_dir, store_dir, out, spool : Path or None
+        Where the dataset's files, the stores, the run and unfinished span files lie.
+    options : mapping of str to str
+        The dataset's own.
+    sample_dim, variables : str, tuple of str
+        For the user's own files.
+    tiny, scale, seed : bool, float or None, int
+        Of the stand-in; ``seed`` also of the order of samples.
+    detail : str
+        ``auto``, ``sample`` or ``batch``.
+    """
+
+    targets: tuple[str, ...]
+    formats: tuple[str, ...] = (SOURCE,)
+    framework: str = "workers"
+    workers: int | None = None
+    batch_size: int | None = None
+    batches: int | None = None
+    duration_s: float | None = None
+    epochs: int | None = None
+    compute: str = "published"
+    cache: str = "as-is"
+    data_dir: Path | None = None
+    store_dir: Path | None = None
+    out: Path | None = None
+    spool: Path | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    sample_dim: str | None = None
+    variables: tuple[str, ...] = ()
+    tiny: bool = False
+    scale: float | None = None
+    seed: int = 0
+    detail: str = "auto"
+    command: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.framework not in FRAMEWORKS:
+            raise unknown_name("framework", self.framework, FRAMEWORKS)
+        if self.cache not in CACHES:
+            raise unknown_name("--cache", self.cache, CACHES)
+        Detail.parse(self.detail)
+        parse_compute(self.compute, None, batch_size=1, sample_nbytes=1)
+        for name in self.formats:
+            if name != SOURCE:
+                find_format(name)
+        if len(set(self.formats)) != len(self.formats) or not self.formats:
+            raise OptionError(f"--format {','.join(self.formats)}: expected distinct names")
+        for option, value in (
+            ("--batches", self.batches),
+            ("--duration", self.duration_s),
+            ("--epochs", self.epochs),
+            ("--batch-size", self.batch_size),
+        ):
+            if value is not None and value <= 0:
+                raise OptionError(f"{option} {value}: expected more than 0")
+        if self.batches is not None and self.epochs is not None:
+            raise OptionError("--batches and --epochs both say how long to run: give one of them")
+        if self.workers is not None and self.workers < 0:
+            raise OptionError(f"--workers {self.workers}: expected 0 or more")
+
+    @property
+    def n_workers(self) -> int:
+        """Loading processes: as asked for, else one per usable CPU."""
+        return available_cpus() if self.workers is None else self.workers

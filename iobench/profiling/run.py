@@ -1,0 +1,250 @@
+"""What ``iobench profile`` does, without the command line: find, prepare, measure, keep.
+
+The result is a run directory (one inside per format when several are compared); everything a
+report says is computed from it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import platform
+import re
+import shlex
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import psutil
+
+from iobench.cpus import available_cpus
+from iobench.errors import OptionError, StorageError
+from iobench.loaders.compute import Compute, parse_compute
+from iobench.loaders.measure import Run, RunProgress, measure
+from iobench.loaders.plan import BatchPlan, plan_batches
+from iobench.loaders.serial import SerialLoader
+from iobench.loaders.stages import Detail
+from iobench.loaders.workers import WorkerLoader
+from iobench.profiling.config import DEFAULT_BATCHES, DEFAULT_STEADY_S, RunConfig, Screen
+from iobench.profiling.formats import Prepared, prepare
+from iobench.profiling.source import Source, open_source
+from iobench.recording import RunDirectory, unit_costs
+from iobench.storage import ProcessIo, counts_device_reads, evict, resident_fraction, warm_up
+
+if TYPE_CHECKING:
+    from iobench.datasets import Dataset, Progress
+    from iobench.loaders.contract import Loader
+    from iobench.recording import Recorder
+
+__all__ = ["profile"]
+
+PREFETCH: Final = 2
+
+
+def profile(config: RunConfig, screen: Screen) -> Path:
+    """Measure what the config says and return the run directory.
+
+    Raises
+    ------
+    IobenchError
+        One line saying what is missing or wrong. What had been recorded by then is kept in the
+        run directory.
+    """
+    if config.framework == "torch":
+        importlib.import_module("iobench.torch")  # before anything is made: it may be missing
+    source = open_source(config, screen)
+    batch_size = config.batch_size or _published_batch_size(source.dataset)
+    compute = parse_compute(
+        config.compute,
+        source.dataset.published,
+        batch_size=batch_size,
+        sample_nbytes=source.index.spec.nbytes,
+    )
+    pipelines = prepare(config, source, batch_size, screen)
+    costs = unit_costs()
+    out = _new_run_path(config, source.dataset.name)
+    with ExitStack() as stack:
+        runs = []
+        for one in pipelines:
+            path = out if len(pipelines) == 1 else out / one.format
+            if config.cache == "cold":
+                evict(one.files)
+            elif config.cache == "warm":
+                warm_up(one.files)
+            document = _document(config, source, one, compute, batch_size, costs)
+            directory = RunDirectory.create(path, document, spool=config.spool)
+            stack.callback(directory.gather)
+            runs.append(_make_run(config, one, directory, compute, batch_size, costs, stack))
+        with screen.progress("measuring") as move:
+            measure(runs, progress=_run_progress(runs, config, move))
+    return out
+
+
+def _published_batch_size(dataset: Dataset) -> int:
+    return dataset.published.batch_size if dataset.published else 1
+
+
+def _make_run(
+    config: RunConfig,
+    one: Prepared,
+    directory: RunDirectory,
+    compute: Compute,
+    batch_size: int,
+    costs: Mapping[str, int | None],
+    stack: ExitStack,
+) -> Run:
+    """Start nothing yet: workers start with the first round."""
+    recorder = directory.recorder(role="consumer")
+    stack.callback(recorder.close)
+    loader = _make_loader(config, one, directory, recorder, batch_size, costs)
+    stack.callback(loader.close)
+    limit, limit_s = config.batches, config.duration_s
+    if config.epochs is not None:
+        limit = -(-config.epochs * len(one.pipeline) // batch_size)
+    elif limit is None and limit_s is None:
+        limit, limit_s = DEFAULT_BATCHES, DEFAULT_STEADY_S
+    plan = BatchPlan(
+        plan_batches(len(one.pipeline), batch_size, seed=config.seed),
+        limit=limit,
+        before_epoch=(lambda: evict(one.files)) if config.cache == "cold" else None,
+    )
+    return Run(
+        name=one.format,
+        loader=loader,
+        plan=plan,
+        recorder=recorder,
+        compute=compute,
+        steady_limit_ns=None if limit_s is None else round(limit_s * 1e9),
+        process_io=ProcessIo() if loader.workers == 0 else None,
+    )
+
+
+def _make_loader(
+    config: RunConfig,
+    one: Prepared,
+    directory: RunDirectory,
+    recorder: Recorder,
+    batch_size: int,
+    costs: Mapping[str, int | None],
+) -> Loader:
+    workers = config.n_workers
+    detail = Detail.parse(config.detail)
+    if config.framework == "torch":
+        from iobench.torch import TorchLoader
+
+        return TorchLoader(
+            one.pipeline,
+            batch_size,
+            workers=workers,
+            prefetch=PREFETCH,
+            run_directory=directory.path,
+            recorder=recorder,
+            detail=detail,
+            unit_costs=costs,
+        )
+    if workers == 0:
+        return SerialLoader(
+            one.pipeline, batch_size, recorder=recorder, detail=detail, unit_costs=costs
+        )
+    return WorkerLoader(
+        one.pipeline,
+        batch_size,
+        workers=workers,
+        prefetch=PREFETCH,
+        run_directory=directory.path,
+        detail=detail,
+        unit_costs=costs,
+    )
+
+
+def _document(
+    config: RunConfig,
+    source: Source,
+    one: Prepared,
+    compute: Compute,
+    batch_size: int,
+    costs: Mapping[str, int | None],
+) -> dict[str, Any]:
+    """Return what ``run.json`` says of the run: all a report needs besides the spans."""
+    workers = config.n_workers
+    published = source.dataset.published
+    return {
+        "dataset": source.dataset.name,
+        "title": source.dataset.title,
+        "format": one.format,
+        "position": config.formats.index(one.format),
+        "framework": config.framework,
+        "stand_in": source.stand_in,
+        "tiny": source.tiny,
+        "workers": workers,
+        "prefetch": PREFETCH if workers else 0,
+        "batch_size": batch_size,
+        "n_samples": len(one.pipeline),
+        "sample_nbytes": one.pipeline.spec.nbytes,
+        "compute": asdict(compute),
+        "published": None
+        if published is None
+        else {"exposed_io_s": published.exposed_io_s, "source": published.source},
+        "expected_workers": [f"worker-{number}" for number in range(workers)],
+        "cache": {
+            "asked": config.cache,
+            "resident_fraction_before": resident_fraction(one.files),
+        },
+        "cold_known": counts_device_reads(one.files),
+        "setup": {what: round(seconds, 6) for what, seconds in source.setup_s.items()},
+        "unit_costs": dict(costs),
+        "store": one.store,
+        "machine": _machine(),
+        "iobench_version": version("iobench"),
+        "command": shlex.join(config.command),
+        "files_hint": str(source.files[0].parent) if source.files else "",
+        "n_files": len(one.files),
+        "options": dict(config.options),
+        "seed": config.seed,
+    }
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "host": socket.gethostname(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "cpus": available_cpus(),
+        "memory_nbytes": psutil.virtual_memory().total,
+    }
+
+
+def _new_run_path(config: RunConfig, dataset: str) -> Path:
+    """Return ``--out``, else the first free ``iobench-runs/NAME-N`` below the working folder."""
+    if config.out is not None:
+        if config.out.exists() and (not config.out.is_dir() or any(config.out.iterdir())):
+            raise OptionError(f"--out {config.out}: is there already; name a new folder")
+        return config.out
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", dataset).strip("-.") or "run"
+    parent = Path("iobench-runs")
+    for number in itertools.count(1):
+        path = parent / f"{name}-{number}"
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise StorageError(
+                f"{path}: cannot be made ({error.strerror}); name a writable folder with --out"
+            ) from error
+        break
+    return path
+
+
+def _run_progress(runs: Sequence[Run], config: RunConfig, move: Progress) -> RunProgress:
+    expected = (config.batches or DEFAULT_BATCHES) * len(runs)
+
+    def progress(_: Run) -> None:
+        done = sum(run.n_batches for run in runs)
+        move(done, max(expected, done))
+
+    return progress

@@ -1,0 +1,119 @@
+"""From the targets of a profile to files that exist and samples that can be loaded."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from iobench.datasets import locate_files, stopwatch, user_files
+from iobench.errors import MissingFileError, OptionError
+from iobench.registry import dataset_names, find_dataset
+from iobench.stores import BESIDE_NAME, choose_place, remember_place
+
+if TYPE_CHECKING:
+    from iobench.datasets import Dataset, SampleIndex
+    from iobench.profiling.config import RunConfig, Screen
+
+__all__ = ["Source", "open_source"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The dataset, its files and samples, ready to be loaded."""
+
+    dataset: Dataset
+    files: list[Path]
+    index: SampleIndex
+    place: Path
+    stand_in: bool
+    tiny: bool
+    setup_s: dict[str, float]
+
+
+def open_source(config: RunConfig, screen: Screen) -> Source:
+    """Find the files, or make a stand-in, and index their samples.
+
+    Raises
+    ------
+    IobenchError
+        If the dataset, a file or an option is not what it should be; nothing is made before the
+        user's own folders are known to exist.
+    """
+    names_files = len(config.targets) > 1 or _is_path(config.targets[0])
+    dataset = _user_dataset(config) if names_files else _named_dataset(config)
+    data_dir = Path(config.targets[0]).parent if names_files else config.data_dir
+    if data_dir is not None and not data_dir.is_dir():
+        raise MissingFileError(
+            f"{config.targets[0]}: no such file"
+            if names_files
+            else f"--data-dir {data_dir}: no such folder; name the one that holds the files"
+        )
+    place = choose_place(data_dir, store_dir=config.store_dir)
+    if place.notice:
+        screen.note(place.notice)
+    watch = stopwatch()
+    with screen.progress(f"files of {dataset.name}") as move:
+        files, locator = locate_files(
+            dataset,
+            store_root=place.path,
+            cache_dir=place.path / "indexes",
+            data_dir=None if names_files else config.data_dir,
+            seed=config.seed,
+            scale=config.scale,
+            tiny=config.tiny,
+            progress=move,
+            notice=screen.note,
+        )
+    setup_s = {}
+    if locator.stand_in and files[0].is_relative_to(place.path):
+        setup_s["stand-in"] = watch()
+        screen.note(f"no files of {dataset.name} at hand: running on a stand-in in {place.path}")
+    elif locator.stand_in:
+        screen.note(f"the files of {dataset.name} in {files[0].parent} are a stand-in's")
+    watch = stopwatch()
+    with screen.progress(f"indexing {dataset.name}") as move:
+        locator.progress = move
+        index = dataset.samples(files, locator)
+    setup_s["index"] = watch() - sum(index.setup.values())
+    if not locator.stand_in:
+        for beside in {file.parent / BESIDE_NAME for file in files}:
+            if beside.is_dir():
+                remember_place(beside)  # so that ``iobench cache`` finds the indexes in it
+    return Source(
+        dataset=dataset,
+        files=files,
+        index=index,
+        place=place.path,
+        stand_in=locator.stand_in,
+        tiny=locator.tiny,
+        setup_s=setup_s | dict(index.setup),
+    )
+
+
+def _is_path(target: str) -> bool:
+    return target not in dataset_names() and (
+        Path(target).exists() or os.sep in target or Path(target).suffix != ""
+    )
+
+
+def _named_dataset(config: RunConfig) -> Dataset:
+    if config.sample_dim or config.variables:
+        raise OptionError(
+            f"--sample-dim and --variables are for files of your own; {config.targets[0]} says "
+            "itself what a sample is (its options are given as --option NAME=VALUE)"
+        )
+    return find_dataset(config.targets[0], **config.options)
+
+
+def _user_dataset(config: RunConfig) -> Dataset:
+    if config.options or config.tiny or config.scale is not None or config.data_dir:
+        raise OptionError(
+            "--option, --tiny, --scale and --data-dir are for named datasets, not for files"
+        )
+    return user_files(
+        [Path(target) for target in config.targets],
+        sample_dim=config.sample_dim,
+        variables=config.variables or None,
+    )

@@ -1,0 +1,177 @@
+"""Files of the user's own, and what cannot be used, through the command line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from iobench.cli import main
+
+DATA = Path(__file__).parents[1] / "data"
+MEMBERS = "era5/era5-levels-members.grib"
+YR = [f"maelstrom-yr/air_temperature/5GB/{day}.nc" for day in ("20200301T03Z", "20200302T09Z")]
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Copy files of tests/data into the folder the command runs in; return their names."""
+    monkeypatch.chdir(tmp_path)
+
+    def copy(*names: str) -> list[str]:
+        return [Path(shutil.copy(DATA / name, tmp_path)).name for name in names]
+
+    return copy
+
+
+@pytest.fixture
+def runs(capsys: pytest.CaptureFixture[str]):
+    """Profile in this process; return the JSON of its runs."""
+
+    def run(*arguments: str) -> list[dict]:
+        quick = ("--workers", "0", "--batches", "6", "--compute", "none", "--out", "run", "--json")
+        assert main(["profile", *arguments, *quick]) == 0
+        return json.loads(capsys.readouterr().out)["runs"]
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    """Profile what cannot be used; return the one line that is said."""
+
+    def run(*arguments: str) -> str:
+        before = set(tmp_path.iterdir())
+        assert main(["profile", *arguments, "--workers", "0"]) == 1
+        said = capsys.readouterr()
+        assert said.out == ""
+        [line] = said.err.splitlines()
+        assert {path.name for path in set(tmp_path.iterdir()) - before} <= {".iobench"}
+        return line
+
+    return run
+
+
+def test_grib_members_in_every_format(own, runs) -> None:
+    done = runs(*own(MEMBERS), "--sample-dim", "time", "--format", "source,numpy,tfrecord")
+    assert [run["format"] for run in done] == ["source", "numpy", "tfrecord"]
+    for run in done:
+        assert run["batches"] == 6
+        assert run["dataset"] == "era5-levels-members.grib"
+        assert run["stand_in"] is False
+        assert sum(run["exposed_ns"].values()) == run["wait_ns"]
+
+
+def test_two_netcdf_files_in_every_format(own, runs, tmp_path: Path) -> None:
+    done = runs(*own(*YR), "--sample-dim", "leadtime", "--format", "source,numpy,tfrecord")
+    assert len(done) == 3
+    document = json.loads((tmp_path / "run/numpy/run.json").read_text())
+    assert (document["n_samples"], document["dataset"]) == (6, "2 files")
+
+
+def test_only_the_variables_asked_for(own, runs, tmp_path: Path) -> None:
+    runs(*own(MEMBERS), "--sample-dim", "time", "--variables", "t")
+    document = json.loads((tmp_path / "run/run.json").read_text())
+    assert document["sample_nbytes"] == 10 * 2 * 61 * 120 * 4
+
+
+def test_all_that_was_made_beside_own_files_is_listed_and_removed(
+    own, runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = own(MEMBERS)
+    runs(*names, "--sample-dim", "time", "--format", "numpy")
+    assert main(["cache", "--json"]) == 0
+    items = json.loads(capsys.readouterr().out)["items"]
+    own_items = [item for item in items if Path(item["path"]).is_relative_to(tmp_path)]
+    assert sorted(item["kind"] for item in own_items) == ["index", "probe"]
+    removals = [f"--remove={item['path']}" for item in own_items]
+    assert main(["cache", *removals]) == 0
+    left = {path.name for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {*names, *(path.name for path in (tmp_path / "run").rglob("*"))} - {"spans"}
+
+
+def test_an_index_goes_to_the_store_dir_where_the_data_is_read_only(
+    own, runs, tmp_path: Path
+) -> None:
+    names = own(MEMBERS)
+    (tmp_path / ".iobench").touch()  # in the way, as a read-only file system is
+    runs(*names, "--sample-dim", "time", "--store-dir", "stores")
+    assert len(list((tmp_path / "stores/indexes").glob("*.npz"))) == 1
+
+
+def cut(name: str, nbytes: int) -> str:
+    whole = Path(name)
+    Path("cut").write_bytes(whole.read_bytes()[:nbytes])
+    return "cut"
+
+
+@pytest.mark.parametrize(
+    ("name", "nbytes", "sample_dim"),
+    [(MEMBERS, 1_000_000, "time"), ("era5/test4.nc", 300_000, "level"), (YR[0], 20_000, "x")],
+)
+def test_a_file_cut_short_is_named(own, refused, name: str, nbytes: int, sample_dim: str) -> None:
+    [copied] = own(name)
+    line = refused(cut(copied, nbytes), "--sample-dim", sample_dim)
+    assert line.startswith("iobench: cut: ") or line.startswith("iobench: ./cut: ")
+    assert line.count("cut: ") == 1
+    assert "cut short" in line or "truncated" in line
+    assert line.endswith("fetch the file again")
+
+
+def test_a_corrupted_file_is_one_error(own, refused) -> None:
+    line = refused(*own("era5/era5-levels-corrupted.grib"), "--sample-dim", "time")
+    assert "era5-levels-corrupted.grib: the GRIB message at offset 0 is damaged" in line
+    assert line.endswith("fetch the file again")
+
+
+def test_what_is_no_data_file(own, refused, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello world")
+    (tmp_path / "folder").mkdir()
+    [good] = own(MEMBERS)
+    dim = ("--sample-dim", "time")
+    assert "notes.txt: is neither GRIB nor NetCDF" in refused("notes.txt", *dim)
+    assert "folder: is a folder, expected a file; name the files in it" in refused("folder", *dim)
+    assert "gone.grib: no such file, seen from" in refused(good, "gone.grib", *dim)
+
+
+def test_an_unreadable_file(own, refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    [name] = own(MEMBERS)
+    opened = os.open
+
+    def refuse(path, *rest, **more):
+        if Path(path).name == name:
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *rest, **more)
+
+    monkeypatch.setattr(os, "open", refuse)
+    line = refused(name, "--sample-dim", "time")
+    assert (
+        line
+        == f"iobench: {name}: cannot be opened: Permission denied; give yourself read permission"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("typo/era5.grib", "--sample-dim", "time"), ("maelstrom-ens10", "--data-dir", "typo")],
+)
+def test_nothing_is_made_where_a_path_is_mistyped(own, refused, tmp_path: Path, arguments) -> None:
+    assert "typo" in refused(*arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--data-dir", "."), ("--tiny",), ("--option", "date=0101"), ("--scale", "0.5")],
+)
+def test_options_of_named_datasets_are_refused_for_own_files(own, refused, arguments) -> None:
+    assert "not for files" in refused(*own(MEMBERS), "--sample-dim", "time", *arguments)
+
+
+def test_two_ways_to_say_how_long_are_refused(own, refused) -> None:
+    line = refused(*own(MEMBERS), "--sample-dim", "time", "--epochs", "2", "--batches", "3")
+    assert "give one of them" in line

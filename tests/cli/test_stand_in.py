@@ -1,0 +1,129 @@
+"""The stand-in through the command line: interrupted, made by two at once, laid out by the user."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from iobench.cli import main
+from iobench_maelstrom import ens10_stand_in
+
+COMMAND = [sys.executable, "-c", "import sys; from iobench.cli import main; sys.exit(main())"]
+QUICK = ["--batches", "4", "--workers", "0", "--compute", "none", "--json"]
+NO_NETWORK = """\
+import socket
+
+def refuse(*arguments, **more):
+    raise AssertionError("the network was tried")
+
+socket.getaddrinfo = socket.create_connection = socket.socket.connect = refuse
+"""
+
+
+def test_ctrl_c_leaves_it_unfinished_and_the_next_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write = ens10_stand_in._write_forecasts
+
+    def interrupted(plan, date, path, advance):
+        write(plan, date, path, advance)
+        if date == plan.dates[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    command = ["profile", "maelstrom-ens10", "--tiny", "--store-dir", str(tmp_path), *QUICK]
+    with monkeypatch.context() as patched:
+        patched.setattr(ens10_stand_in, "_write_forecasts", interrupted)
+        assert main([*command, "--out", str(tmp_path / "a")]) == 75
+    assert capsys.readouterr().err.splitlines()[-1].startswith("iobench: interrupted")
+    [root] = (tmp_path / "stand-ins").iterdir()
+    assert not (root / "stand-in.json").exists()
+    [first] = root.rglob("output.sfc.20180101")
+    written = first.stat().st_mtime_ns
+    assert main([*command, "--out", str(tmp_path / "b")]) == 0
+    assert (root / "stand-in.json").exists()
+    assert first.stat().st_mtime_ns == written
+
+
+@pytest.mark.timeout(110)
+def test_two_runs_at_once_share_one_stand_in_and_one_store(tmp_path: Path) -> None:
+    command = [
+        *COMMAND, "profile", "maelstrom-ens10", "--tiny", "--format", "numpy",
+        "--store-dir", str(tmp_path / "stores"), *QUICK,
+    ]  # fmt: skip
+    both = [
+        subprocess.Popen(
+            [*command, "--out", str(tmp_path / name)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for name in ("a", "b")
+    ]  # fmt: skip
+    said = [run.communicate(timeout=100) for run in both]
+    assert [run.returncode for run in both] == [0, 0], said
+    stores = {json.loads((tmp_path / n / "run.json").read_text())["store"]["path"] for n in "ab"}
+    assert len(stores) == 1
+    assert len(list((tmp_path / "stores/stand-ins").iterdir())) == 1
+    assert not list((tmp_path / "stores").rglob("*claim*"))
+
+
+@pytest.fixture(scope="module")
+def mirror(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mirror")
+    assert main(["synthesize", "maelstrom-ens10", str(folder), "--tiny"]) == 0
+    return folder
+
+
+def test_synthesized_files_lie_in_the_layout_of_the_mirror(mirror: Path) -> None:
+    host = mirror / "url/https/storage.ecmwf.europeanweather.cloud/MAELSTROM_AP4"
+    files = {str(path.relative_to(host)) for path in host.rglob("*") if path.is_file()}
+    assert files == {"output.sfc.20180101", "output.sfc.20180104", "era5/ERA5_sfc_t2m.nc"}
+
+
+@pytest.mark.timeout(110)
+def test_the_climetlab_mirror_is_found_and_no_network_is_tried(
+    iobench, mirror: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NO_NETWORK)
+    environment = os.environ | {"CLIMETLAB_MIRROR": str(mirror), "PYTHONPATH": str(tmp_path)}
+    done = iobench("profile", "maelstrom-ens10", "--out", "run", *QUICK, env=environment)
+    assert done.returncode == 0, done.stderr
+    [run] = json.loads(done.stdout)["runs"]
+    assert run["stand_in"] is True
+    assert f"in {mirror}" in done.stderr
+    assert f"{mirror}/url" in json.loads((tmp_path / "run/run.json").read_text())["files_hint"]
+
+
+def test_a_flat_folder_of_real_files_is_no_stand_in(
+    mirror: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    for path in (mirror / "url").rglob("*"):
+        if path.name.startswith(("output.sfc", "ERA5")):
+            shutil.copy(path, flat)
+    command = ["profile", "maelstrom-ens10", "--data-dir", str(flat), *QUICK]
+    assert main([*command, "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["runs"][0]["stand_in"] is False
+    assert "stand-in" not in said.err
+    assert {path.name for path in (flat / ".iobench/indexes").glob("*.npz")} == {
+        "output.sfc.20180101.npz", "output.sfc.20180104.npz",
+    }  # fmt: skip
+
+
+@pytest.mark.timeout(110)
+def test_a_home_directory_is_not_filled_silently(iobench, tmp_path: Path) -> None:
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("TMPDIR", "XDG_CACHE_HOME", "SCRATCH")
+    } | {"HOME": str(tmp_path / "home")}
+    done = iobench("profile", "maelstrom-ens10", "--tiny", *QUICK, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert f"writing to {tmp_path}/home/.cache/iobench, in your home directory" in done.stderr
