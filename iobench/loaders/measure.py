@@ -100,9 +100,7 @@ def _one_round(run: Run, n_batches: int | None, progress: RunProgress | None) ->
         nbytes = sum(array.nbytes for array in batch.arrays.values())
         maker = makers[batch.worker] if batch.worker >= 0 else consumer
         recorder.emit(Kind.WAIT, asked_ns, delivered_ns, nbytes, -1, number, epoch, -1, 0, maker)
-        recorder.emit(
-            Kind.HANDOVER, release_ns, delivered_ns, -1, -1, number, epoch, -1, release
-        )
+        recorder.emit(Kind.HANDOVER, release_ns, delivered_ns, -1, -1, number, epoch, -1, release)
         if run.process_io is not None:
             run.process_io.emit(recorder, number, epoch)
         compute.run(recorder, number, epoch)
