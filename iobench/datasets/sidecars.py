@@ -36,7 +36,7 @@ def make_index_folder(folder: Path) -> None:
     StorageError
         If it cannot be made or written.
     """
-    make_item(folder, kind="index", title=f"indexes of the files in {folder.parent.parent}")
+    make_item(folder, kind="index", title="indexes of source files")
 
 
 def sidecar_paths(source: Path, cache_dir: Path) -> tuple[Path, Path]:

@@ -104,7 +104,9 @@ def choose_place(
         tried.append(f"{path} ({why}): {reason}")
         if asked:
             break
-    raise StorageError(f"no room for {nbytes} bytes: {'; '.join(tried)}; name one by --store-dir")
+    raise StorageError(
+        f"no folder for what iobench makes: {'; '.join(tried)}; name a writable one by --store-dir"
+    )
 
 
 def make_item(path: Path, *, kind: ItemKind, title: str) -> Path:

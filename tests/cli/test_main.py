@@ -4,10 +4,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
+from typing import TYPE_CHECKING
 
 from iobench.cli import main
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

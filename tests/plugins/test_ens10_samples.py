@@ -41,7 +41,9 @@ def test_spec(tiny):
     inputs, target = tiny.index.spec
     assert inputs.shape == (22, 91, 180)
     assert inputs.channels == CHANNELS
-    assert CHANNELS[:4] == ("sst_mean", "sst_std", "tcw_mean", "tcw_std")
+    names = ["sst", "tcw", "tcwv", "cp", "msl", "tcc", "u10", "v10", "t2m", "tp", "skt"]
+    assert list(CHANNELS) == [f"{name}_{moment}" for name in names for moment in ("mean", "std")]
+    assert {variable.dtype for variable in tiny.index.spec} == {"<f4"}
     assert (target.name, target.shape, target.role, target.units) == (
         "t2m",
         (91, 180),

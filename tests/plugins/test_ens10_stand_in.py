@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import eccodes
 import numpy as np
 import pytest
 
 from iobench.datasets import index_grib
 from iobench_maelstrom.ens10 import ens10
-from iobench_maelstrom.ens10_schema import ALL_DATES, SURFACE_VARIABLES
-from iobench_maelstrom.ens10_stand_in import StandInPlan
+from iobench_maelstrom.ens10_schema import ALL_DATES, GRID, SURFACE_VARIABLES
+from iobench_maelstrom.ens10_stand_in import StandInPlan, planned_files
 
 NAMES = [variable.name for variable in SURFACE_VARIABLES]
 
@@ -128,6 +129,48 @@ def test_default_has_the_real_sample_and_24_of_them():
     assert len(plan.dates) * plan.messages_per_file == 2640
     assert plan.message_nbytes == 519948
     assert 1.3e9 < plan.nbytes < 1.5e9
+
+
+def test_default_files_have_the_published_names_in_the_mirror():
+    plan = StandInPlan.of_size(scale=None, tiny=False, seed=0)
+    bucket = "url/https/storage.ecmwf.europeanweather.cloud/MAELSTROM_AP4"
+    assert [file.name for file in planned_files(plan)] == [
+        f"{bucket}/era5/ERA5_sfc_t2m.nc",
+        *(f"{bucket}/output.sfc.2018{date}" for date in plan.dates),
+    ]
+    assert sum(file.nbytes for file in planned_files(plan)) == plan.nbytes
+
+
+@pytest.fixture(scope="module")
+def real_size(tmp_path_factory):
+    """One member of one forecast on the real grid, as the profile's stand-in has it."""
+    path = tmp_path_factory.mktemp("real") / "output"
+    plan = StandInPlan(0, ("0101",), (2016,), (48,), 1, GRID)
+    planned_files(plan)[1].write(path, lambda nbytes: None)
+    assert path.stat().st_size == 11 * plan.message_nbytes
+    return path
+
+
+def test_messages_have_the_real_headers(real_size):
+    expected = {
+        "edition": 1, "centre": 98, "class": "od", "type": "pf", "stream": "enfo",
+        "localDefinitionNumber": 1, "perturbationNumber": 1, "numberOfForecastsInEnsemble": 11,
+        "dataDate": 20160101, "dataTime": 0, "step": 48, "levtype": "sfc", "level": 0,
+        "packingType": "grid_simple", "bitsPerValue": 16, "gridType": "regular_ll",
+        "Ni": 720, "Nj": 361, "iDirectionIncrementInDegrees": 0.5,
+        "latitudeOfFirstGridPointInDegrees": 90.0, "latitudeOfLastGridPointInDegrees": -90.0,
+        "longitudeOfFirstGridPointInDegrees": 0.0, "longitudeOfLastGridPointInDegrees": 359.5,
+    }  # fmt: skip
+    with real_size.open("rb") as file:
+        handle = eccodes.codes_grib_new_from_file(file)
+    found = {key: eccodes.codes_get(handle, key, type(value)) for key, value in expected.items()}
+    eccodes.codes_release(handle)
+    assert found == expected
+
+
+def test_parameters_follow_the_published_order(real_size, tmp_path):
+    index = index_grib([real_size], cache_dir=tmp_path)
+    assert index["paramId"].tolist() == [34, 136, 137, 143, 151, 164, 165, 166, 167, 228, 235]
 
 
 def test_scale_1_is_the_whole_data_set():
