@@ -43,7 +43,7 @@ class Slots:
     Raises
     ------
     StorageError
-        If they would take more than the memory that is free now.
+        If they would take more than the memory that is free now, or the system refuses it.
     """
 
     def __init__(self, spec: SampleSpec, batch_size: int, n_slots: int) -> None:
@@ -58,8 +58,17 @@ class Slots:
                 f"{n_slots} batches of {self._slot_nbytes} bytes need {total} bytes of memory, "
                 f"{free} are free: take a smaller --batch-size or fewer --workers"
             )
-        self._fd = _unnamed_file(total)
-        self._map()
+        self._fd = -1
+        try:
+            self._fd = _unnamed_file()
+            os.ftruncate(self._fd, total)
+            self._map()
+        except OSError as error:
+            self.close()
+            raise StorageError(
+                f"{n_slots} batches of {self._slot_nbytes} bytes: {error.strerror}; take a smaller "
+                "--batch-size or fewer --workers, or raise the limit (ulimit -v, ulimit -n)"
+            ) from error
 
     def _map(self) -> None:
         # Held by its arrays alone: it goes, and its descriptor with it, when the last one dies.
@@ -122,11 +131,10 @@ def _aligned(nbytes: int, alignment: int) -> int:
     return -(-nbytes // alignment) * alignment
 
 
-def _unnamed_file(nbytes: int) -> int:
+def _unnamed_file() -> int:
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("iobench-slots", os.MFD_CLOEXEC)
     else:
         fd, path = tempfile.mkstemp(prefix="iobench-slots-")
         Path(path).unlink()
-    os.ftruncate(fd, nbytes)
     return fd

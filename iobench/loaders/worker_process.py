@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import pickle
 import signal
 import struct
+import sys
 import traceback
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from iobench.errors import IobenchError, WorkerError
 from iobench.loaders.stages import Detail, StageTimer
@@ -41,13 +43,14 @@ MESSAGE: Final = struct.Struct("<iiii")
 small is atomic (POSIX, PIPE_BUF), so no lock is needed that a killed worker could keep."""
 READY, DONE, FAILED = 0, 1, 2
 REASON_LIMIT: Final = 500
-PARENT_CHECK_S: Final = 2.0
-"""How often an idle worker looks whether the consumer is still alive."""
+PR_SET_PDEATHSIG: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One batch to make: which samples, into which slot, and when it was submitted."""
+class Task(NamedTuple):
+    """One batch to make: which samples, into which slot, and when it was submitted.
+
+    Sent as a plain tuple: pickling anything else takes longer than all the rest of a hand-over.
+    """
 
     batch: int
     epoch: int
@@ -58,7 +61,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Everything a loading process is started with."""
+    """Everything a loading process is started with.
+
+    ``parent_pid`` is the consumer if its main thread is what starts the process, else -1.
+    ``check_s`` is how often an idle worker looks whether the consumer is still alive.
+    """
 
     worker: int
     pipeline: Pipeline
@@ -67,12 +74,15 @@ class Assignment:
     detail: Detail
     unit_costs: Mapping[str, int | None]
     started_ns: int
+    parent_pid: int
+    check_s: float
 
 
 def run_worker(assignment: Assignment, tasks: Connection, errors: Connection, done_fd: int) -> None:
     """Make batches until the consumer closes the task pipe or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the consumer decides what Ctrl-C means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _end_with_parent(assignment.parent_pid)
     parent_pid = os.getppid()
     recorder = RunDirectory.open(assignment.run_directory).recorder(
         role="worker", worker=assignment.worker
@@ -85,7 +95,7 @@ def run_worker(assignment: Assignment, tasks: Connection, errors: Connection, do
     now_ns = recorder.clock.now_ns
     recorder.emit(Kind.STARTUP, assignment.started_ns, now_ns())
     os.write(done_fd, MESSAGE.pack(assignment.worker, -1, -1, READY))
-    while (task := _next_task(tasks, parent_pid)) is not None:
+    while (task := _next_task(tasks, parent_pid, assignment.check_s)) is not None:
         dequeued_ns = now_ns()
         recorder.emit(
             Kind.SUBMIT_QUEUE, task.submitted_ns, dequeued_ns, batch=task.batch, epoch=task.epoch
@@ -100,17 +110,30 @@ def run_worker(assignment: Assignment, tasks: Connection, errors: Connection, do
     recorder.close()
 
 
-def _next_task(tasks: Connection, parent_pid: int) -> Task | None:
+def _end_with_parent(parent_pid: int) -> None:
+    """Let the kernel end this process with its parent, even in the middle of a system call.
+
+    Linux alone can. It means the thread that started the process, hence not for any but the main
+    one; and a fork server outlives the consumer.
+    """
+    if parent_pid < 0 or not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:  # it died before the call
+        os._exit(1)
+
+
+def _next_task(tasks: Connection, parent_pid: int, check_s: float) -> Task | None:
     consumer = multiprocessing.parent_process()
     try:
-        while not tasks.poll(PARENT_CHECK_S):
+        while not tasks.poll(check_s):
             # The parent is the consumer, or a fork server that ends with it.
             if os.getppid() != parent_pid or (consumer is not None and not consumer.is_alive()):
                 return None
-        task: Task | None = pickle.loads(tasks.recv_bytes())
-    except (EOFError, ConnectionResetError):
+        values: tuple[Any, ...] | None = pickle.loads(tasks.recv_bytes())
+    except (EOFError, OSError):  # the consumer died, perhaps in the middle of a message
         return None
-    return task
+    return None if values is None else Task(*values)
 
 
 def _make(task: Task, timer: StageTimer, assignment: Assignment) -> IobenchError | None:

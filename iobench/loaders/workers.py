@@ -12,6 +12,7 @@ import os
 import pickle
 import select
 import signal
+import threading
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["WorkerLoader"]
 
 JOIN_S: Final = 5.0
-CHECK_MS: Final = 2000
-"""How often the consumer looks whether its workers are alive while nothing arrives."""
 
 
 class _Worker:
@@ -58,12 +57,16 @@ class _Worker:
 
     def submit(self, task: Task) -> None:
         self.outstanding[task.batch] = task
-        self.tasks.send_bytes(pickle.dumps(task))
+        self.tasks.send_bytes(pickle.dumps(tuple(task)))
 
     def end(self) -> None:
-        """Tell the process to end. Closing the pipe alone would not: a fork holds its own end."""
-        with contextlib.suppress(OSError):
-            self.tasks.send_bytes(pickle.dumps(None))
+        """Tell the process to end; one in the middle of a batch has nobody left to make it for."""
+        if self.outstanding:
+            self.process.terminate()
+        else:
+            # Closing the pipe alone would not do: a fork holds its own end.
+            with contextlib.suppress(OSError):
+                self.tasks.send_bytes(pickle.dumps(None))
         self.tasks.close()
 
     @property
@@ -96,6 +99,8 @@ class WorkerLoader:
     start_method : str or None
         As in `multiprocessing`; None takes fork where there is one, since nothing else has been
         loaded into a profile's process that could break on it.
+    check_s : float
+        How often either side looks whether the other is alive while nothing arrives.
 
     Raises
     ------
@@ -118,6 +123,7 @@ class WorkerLoader:
         detail: Detail = Detail.AUTO,
         unit_costs: Mapping[str, int | None],
         start_method: str | None = None,
+        check_s: float = 2.0,
     ) -> None:
         if workers < 1 or prefetch < 1:
             raise OptionError(f"workers {workers}, prefetch {prefetch}: expected 1 or more of each")
@@ -127,6 +133,7 @@ class WorkerLoader:
         self._run_directory = run_directory
         self._detail = detail
         self._unit_costs = dict(unit_costs)
+        self._check_s = check_s
         methods = multiprocessing.get_all_start_methods()
         method = start_method or ("fork" if "fork" in methods else None)
         self._context: BaseContext = multiprocessing.get_context(method)
@@ -137,6 +144,7 @@ class WorkerLoader:
         self._done_read = self._done_write = -1
         self._ready: dict[int, tuple[int, int]] = {}
         self._failed: dict[int, int] = {}
+        self._in_flight: deque[PlannedBatch] = deque()
         self._round: Generator[Batch] | None = None
         self._closed = False
 
@@ -154,41 +162,40 @@ class WorkerLoader:
         IobenchError
             Whatever a step raised of it.
         """
-        if self._closed:
-            raise WorkerError("the loader is closed: make a new one")
+        self._check_open()
         if self._round is not None:
             self._round.close()  # its slots are needed; it may have been left early
         if not self._pool:
             self._start()
+        self._drop_in_flight()
         self._round = self._deliver(iter(plan))
         return self._round
 
     def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
-        queue: deque[PlannedBatch] = deque()
-        held: int | None = None
-        try:
-            self._submit_ahead(plan, queue)
-            while queue:
-                planned = queue[0]
-                held, worker = self._wait_for(planned.batch)
-                queue.popleft()
+        self._submit_ahead(plan)
+        while self._in_flight:
+            planned = self._in_flight[0]
+            slot, worker = self._wait_for(planned.batch)
+            self._in_flight.popleft()
+            try:
                 # Before it is handed out: the workers go on while the consumer computes.
-                self._submit_ahead(plan, queue)
-                yield Batch(planned, self._slots.arrays(held), worker)
-                self._free.append(held)
-                held = None
-        finally:
-            if held is not None:
-                self._free.append(held)
-            self._drain(queue)
+                self._submit_ahead(plan)
+                yield Batch(planned, self._slots.arrays(slot), worker)
+            finally:
+                self._free.append(slot)
+            self._check_open()
 
-    def _submit_ahead(self, plan: Iterator[PlannedBatch], queue: deque[PlannedBatch]) -> None:
-        while len(queue) < self.workers * self.prefetch:
+    def _check_open(self) -> None:
+        if self._closed:
+            raise WorkerError("the loader is closed: make a new one")
+
+    def _submit_ahead(self, plan: Iterator[PlannedBatch]) -> None:
+        while len(self._in_flight) < self.workers * self.prefetch:
             planned = next(plan, None)
             if planned is None:
                 return
             self._submit(planned, self._free.pop())
-            queue.append(planned)
+            self._in_flight.append(planned)
 
     def _submit(self, planned: PlannedBatch, slot: int) -> None:
         worker = min(self._pool, key=lambda worker: len(worker.outstanding))
@@ -208,23 +215,17 @@ class WorkerLoader:
             self._receive()
         return self._ready.pop(batch)
 
-    def _drain(self, queue: deque[PlannedBatch]) -> None:
-        """Wait out what is still in flight after an early end, so that all slots are free again."""
-        if self._closed:
-            return
-        while queue:
-            batch = queue.popleft().batch
-            try:
-                slot, _ = self._wait_for(batch)
-            except IobenchError:
-                self.close()
-                return
+    def _drop_in_flight(self) -> None:
+        """Wait out what a round that ended early left, so that all slots are free again."""
+        while self._in_flight:
+            slot, _ = self._wait_for(self._in_flight[0].batch)
+            self._in_flight.popleft()
             self._free.append(slot)
 
     def _receive(self) -> None:
         """Take messages from the shared pipe; raise if a worker died with a batch unfinished."""
         # With a timeout: a process of its own that a dead worker left keeps its sentinel quiet.
-        for fd, _ in self._poll.poll(CHECK_MS):
+        for fd, _ in self._poll.poll(self._check_s * 1000):
             if fd == self._done_read:
                 data = os.read(self._done_read, MESSAGE.size * 64)
                 for number, batch, slot, status in MESSAGE.iter_unpack(data):
@@ -244,7 +245,7 @@ class WorkerLoader:
     def _failure(self, number: int) -> IobenchError:
         try:
             error: IobenchError = pickle.loads(self._pool[number].errors.recv_bytes())
-        except EOFError:
+        except (EOFError, OSError):  # it died before or while it said why
             self._pool[number].process.join(JOIN_S)
             self._raise_if_dead()
             raise
@@ -290,6 +291,8 @@ class WorkerLoader:
             self._detail,
             self._unit_costs,
             now_ns(),
+            parent_pid=os.getpid() if self._is_parent() else -1,
+            check_s=self._check_s,
         )
         done = _InheritedFd(self._done_write)
         process = self._context.Process(  # type: ignore[attr-defined]
@@ -303,16 +306,17 @@ class WorkerLoader:
         error_writer.close()
         return _Worker(process, task_writer, error_reader)
 
+    def _is_parent(self) -> bool:
+        is_main = threading.current_thread() is threading.main_thread()
+        return is_main and self._context.get_start_method() != "forkserver"
+
     def close(self) -> None:
         """End the workers, killing those that do not end in time, and free the slots."""
         if self._closed:
             return
         self._closed = True
-        # One in the middle of a batch has nobody left to make it for.
         for worker in self._pool:
             worker.end()
-            if worker.outstanding:
-                worker.process.terminate()
         for worker in self._pool:
             worker.process.join(JOIN_S)
             if worker.process.exitcode is None:

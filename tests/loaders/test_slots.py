@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
+import os
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +56,18 @@ def test_more_than_the_free_memory_is_refused(monkeypatch):
     with pytest.raises(StorageError, match="--batch-size"):
         Slots(spec, 2, 3)
     Slots(spec, 2, 2).close()
+
+
+@pytest.mark.parametrize("refused", ["ftruncate", "memfd_create"])
+def test_memory_the_system_refuses_is_one_error_and_nothing_is_left(monkeypatch, refused):
+    def refuse(*_):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    monkeypatch.setattr(os, refused, refuse)
+    with pytest.raises(StorageError, match="Cannot allocate memory; take a smaller --batch-size"):
+        Slots(SPEC, 3, 2)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 @pytest.mark.timeout(60)

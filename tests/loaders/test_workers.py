@@ -7,12 +7,13 @@ import multiprocessing
 import os
 import select
 import signal
+import sys
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
-from doomed_consumer import consume
+from doomed_consumer import consume, consume_in_vain
 from span_rows import live_rows, rows_by_kind, rows_of
 from tiny_pipeline import (
     COSTS,
@@ -155,11 +156,11 @@ def test_workers_may_be_spawned(run, method):
 
 def test_workers_of_a_fork_server_stay_while_there_is_nothing_to_do(run):
     # Their parent is the server, not the consumer.
-    with workers_of(run, workers=1, start_method="forkserver") as loader:
+    with workers_of(run, workers=1, start_method="forkserver", check_s=0.02) as loader:
         assert numbers(loader.batches(planned(2))) == [0, 1]
         (pid,) = loader.worker_pids()
         descriptor = os.pidfd_open(pid)
-        assert select.select([descriptor], [], [], 2.5)[0] == []
+        assert select.select([descriptor], [], [], 0.2)[0] == []  # ten looks for its parent
         os.close(descriptor)
         assert numbers(loader.batches(planned(2, first=2))) == [2, 3]
 
@@ -194,6 +195,36 @@ def test_a_worker_killed_between_rounds_is_named(run):
         wait_for_the_end_of([pid])
         with pytest.raises(WorkerError, match="worker-1"):
             numbers(loader.batches(planned(4)))
+
+
+@pytest.mark.parametrize("n_taken", range(6))
+def test_a_worker_killed_after_any_batch_ends_the_round(run, n_taken):
+    with workers_of(run) as loader:
+        batches = loader.batches(planned(40))
+        assert numbers(islice(batches, n_taken)) == list(range(n_taken))
+        os.kill(loader.worker_pids()[0], signal.SIGKILL)
+        with pytest.raises(WorkerError, match="worker-0"):
+            numbers(batches)
+    assert multiprocessing.active_children() == []
+
+
+def test_interrupting_a_worker_alone_changes_nothing(run):
+    # Ctrl-C reaches all processes of a terminal; the consumer decides what it means.
+    with workers_of(run) as loader:
+        batches = loader.batches(planned(8))
+        first = numbers(islice(batches, 2))
+        for pid in loader.worker_pids():
+            os.kill(pid, signal.SIGINT)
+        assert first + numbers(batches) == list(range(8))
+
+
+def test_a_round_goes_no_further_after_close(run):
+    with workers_of(run) as loader:
+        batches = loader.batches(planned(8))
+        next(batches)
+        loader.close()
+        with pytest.raises(WorkerError, match="closed"):
+            next(batches)
 
 
 def test_a_worker_that_exits_is_named(run):
@@ -331,6 +362,34 @@ def test_workers_end_when_the_consumer_is_killed(run, method):
     doomed.join()
     assert len(pids) == 2
     wait_for_the_end_of(pids)
+
+
+def ends_while_waiting(run, gate, method, number):
+    """End a consumer by this signal while its workers stick in a system call."""
+    os.mkfifo(gate)
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    doomed = multiprocessing.get_context("spawn").Process(
+        target=consume_in_vain, args=(run.path, method, writer, gate)
+    )
+    doomed.start()
+    writer.close()
+    pids = reader.recv()
+    while len({row.worker for row in live_rows(run) if row.kind is Kind.SUBMIT_QUEUE}) < 2:
+        os.sched_yield()  # until both are at it
+    os.kill(doomed.pid, number)
+    wait_for_the_end_of([doomed.pid, *pids])
+    doomed.join()
+    return doomed.exitcode
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of a parent's end")
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_in_a_system_call_end_when_the_consumer_is_killed(run, tmp_path, method):
+    assert ends_while_waiting(run, tmp_path / "gate", method, signal.SIGKILL) == -signal.SIGKILL
+
+
+def test_an_interrupt_while_waiting_ends_consumer_and_workers(run, tmp_path):
+    assert ends_while_waiting(run, tmp_path / "gate", "fork", signal.SIGINT) == 0
 
 
 def test_options_are_checked(run):

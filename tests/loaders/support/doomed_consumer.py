@@ -1,23 +1,37 @@
-"""A consumer that is killed in the middle of a round; its own process, so spawned from here."""
+"""A consumer that is ended in the middle of a round; its own process, so spawned from here."""
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from itertools import islice
 
-from tiny_pipeline import COSTS, tiny_pipeline
+from tiny_pipeline import COSTS, breaking_pipeline, tiny_pipeline
 
 from iobench.loaders.plan import plan_batches
 from iobench.loaders.workers import WorkerLoader
 
 
-def consume(run_directory, method, writer):
-    """Take one batch, tell the workers' pids, and wait for the end."""
-    loader = WorkerLoader(
-        tiny_pipeline(), 3, workers=2, run_directory=run_directory, unit_costs=COSTS,
-        start_method=method,
+def _loader(run_directory, method, pipeline):
+    return WorkerLoader(
+        pipeline, 3, workers=2, run_directory=run_directory, unit_costs=COSTS,
+        start_method=method, check_s=0.2,
     )  # fmt: skip
+
+
+def consume(run_directory, method, writer):
+    """Take one batch, tell the workers' pids, and wait for the end with idle workers."""
+    loader = _loader(run_directory, method, tiny_pipeline())
     batches = loader.batches(islice(plan_batches(12, 3), 12))
     next(batches)
     writer.send(loader.worker_pids())
     signal.pause()
+
+
+def consume_in_vain(run_directory, method, writer, gate):
+    """Tell the workers' pids and wait for batches that never come: workers stick in ``open``."""
+    pipeline = breaking_pipeline(-1, gate=gate)
+    with contextlib.suppress(KeyboardInterrupt), _loader(run_directory, method, pipeline) as loader:
+        batches = loader.batches(islice(plan_batches(12, 3), 12))
+        writer.send(loader.worker_pids())
+        next(batches)
