@@ -45,6 +45,8 @@ class Attribution:
     compute_stage, compute_ns, compute_delivery : ndarray of int64
         Pieces of what the training loop did itself: stage, length, and in whose share of the
         wall time it began (-1 outside rounds).
+    ready_ns : ndarray of int64, shape (n_deliveries,)
+        When the loading processes had the batch ready, -1 where they did not or nobody knows.
     worker_start : ndarray of bool, shape (n_deliveries,)
         Whether the batch was the first of its process.
     """
@@ -54,6 +56,7 @@ class Attribution:
     compute_stage: Integers
     compute_ns: Integers
     compute_delivery: Integers
+    ready_ns: Integers
     worker_start: NDArray[np.bool_]
 
 
@@ -80,8 +83,9 @@ def attribute(profile: Profile, deliveries: Deliveries, *, rank: int, workers: i
     lossy = np.array([bool(process.lost or process.damaged) for process in profile.processes], bool)
     pool = _Pool(lanes, pool_stage, stages, deliveries, ledger, lossy)
     own = _Own(lanes.own, own_stage, stages, deliveries, ledger)
+    ready_ns = np.full(len(deliveries), -1, dtype=np.int64)
     for delivery in range(len(deliveries)):
-        _charge(delivery, deliveries, stages, pool, own, workers)
+        ready_ns[delivery] = _charge(delivery, deliveries, stages, pool, own, workers)
     pool.count()
     ledger.settle(stages)
     compute = leaf_pieces(lanes.compute, np.zeros(len(lanes.compute), dtype=np.int64))
@@ -91,6 +95,7 @@ def attribute(profile: Profile, deliveries: Deliveries, *, rank: int, workers: i
         compute_stage=compute_stage[compute.span],
         compute_ns=compute.duration_ns,
         compute_delivery=deliveries.at(compute.start_ns),
+        ready_ns=ready_ns,
         worker_start=np.isin(deliveries.batch, list(pool.first_batch.values())),
     )
 
@@ -102,13 +107,16 @@ def _charge(
     pool: _Pool,
     own: _Own,
     workers: int,
-) -> None:
-    """Give one wait to stages (4.1: split at the instant the batch was ready)."""
+) -> int:
+    """Give one wait to stages (4.1: split at the instant the batch was ready, which is returned).
+
+    That is -1 where the loading processes did not make the batch, or nothing of it is known.
+    """
     batch = int(deliveries.batch[delivery])
     asked, delivered = int(deliveries.asked_ns[delivery]), int(deliveries.delivered_ns[delivery])
     if batch < 0:
         own.ledger.exposed_ns[delivery, stages[Kind.SHUTDOWN]] += delivered - asked
-        return
+        return -1
     own.work(delivery)
     made_by = deliveries.made_by[delivery]
     ready = None if made_by == SERIAL else pool.walker.ready(batch, delivered)
@@ -116,9 +124,10 @@ def _charge(
         if ready[1] > asked:
             pool.charge(delivery, asked, pool.walker.walk(*ready))
         own.charge(delivery, max(asked, ready[1]), stages[Kind.HANDOVER])
-        return
+        return ready[1]
     serial = made_by == SERIAL or not workers or batch in own.batches
     own.charge(delivery, asked, stages[Kind.HANDOVER if serial else Kind.UNKNOWN])
+    return -1
 
 
 class _Own:

@@ -193,9 +193,12 @@ class LongWaits:
         (mean - median) x steps, as a share of the run's wall time; above 0.1.
     period_steps : int or None
         Steps from one to the next where that is regular, else None.
+    in_step : bool
+        Whether the loading processes finish their batches together: about one step in as many as
+        there are processes waits for them all, and those after it find theirs ready.
     coincidences : tuple of Coincidence
         What marks a fifth of their time or more, and other steps clearly less often; what
-        explains most of their time first.
+        explains most of their time first. None where workers in step explain them.
     """
 
     n_waits: int
@@ -204,6 +207,7 @@ class LongWaits:
     typical_ns: int
     excess_fraction: float
     period_steps: int | None
+    in_step: bool
     coincidences: tuple[Coincidence, ...]
 
 

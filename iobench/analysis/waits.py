@@ -28,6 +28,8 @@ HELD_FRACTION: Final = 0.9
 """The long waits are the fewest that hold this share of the time above the median,"""
 ALIKE_FRACTION: Final = 0.5
 """and all that are at least this long beside the shortest of them."""
+REGULAR_FRACTION: Final = 2 / 3
+"""What most long waits do, at least this share of them, is said of them."""
 EXPLAINED_FRACTION: Final = 0.2
 """Something coincides with long waits if it marks this share of their time,"""
 LIFT: Final = 1.5
@@ -49,7 +51,12 @@ def wait_statistics(waits_ns: Sequence[int]) -> WaitStatistics | None:
 
 
 def find_long_waits(
-    profile: Profile, deliveries: Deliveries, *, worker_start: Marks
+    profile: Profile,
+    deliveries: Deliveries,
+    *,
+    workers: int,
+    ready_ns: NDArray[np.int64],
+    worker_start: Marks,
 ) -> LongWaits | None:
     """Return the few waits that hold much of the run, None unless (mean - median) x steps > 10 %.
 
@@ -58,6 +65,10 @@ def find_long_waits(
     profile : Profile
         For the files behind each batch.
     deliveries : Deliveries
+    workers : int
+        Loading processes.
+    ready_ns : ndarray of int64, shape (n_deliveries,)
+        When each batch was ready, -1 where unknown.
     worker_start : ndarray of bool, shape (n_deliveries,)
         Whether the batch was the first of its process.
     """
@@ -72,6 +83,7 @@ def find_long_waits(
         return None
     above = np.maximum(waits - median, 0)
     long = _long(above)
+    in_step = _in_step(deliveries.asked_ns[steps], ready_ns[steps], long, workers)
     return LongWaits(
         n_waits=len(long),
         n_steps=len(steps),
@@ -79,7 +91,11 @@ def find_long_waits(
         typical_ns=round(statistics.median(waits[long].tolist())),
         excess_fraction=float(excess / wall_ns),
         period_steps=_period(long),
-        coincidences=_coincidences(
+        in_step=in_step,
+        # Workers in step explain their waits; whatever keeps the same beat would seem to as well.
+        coincidences=()
+        if in_step
+        else _coincidences(
             {
                 "round start": np.diff(deliveries.round, prepend=-1)[steps] > 0,
                 "epoch start": _changes(deliveries.epoch[steps]),
@@ -107,8 +123,26 @@ def _period(long: NDArray[np.int64]) -> int | None:
     if len(distances) < 2:
         return None
     period = int(statistics.median_low(distances.tolist()))
-    regular = np.abs(distances - period) <= max(1, period // 10)
-    return period if 3 * int(regular.sum()) >= 2 * len(distances) else None
+    regular = np.abs(distances - period) <= period // 10
+    return period if period > 1 and regular.mean() >= REGULAR_FRACTION else None
+
+
+def _in_step(
+    asked_ns: NDArray[np.int64],
+    ready_ns: NDArray[np.int64],
+    long: NDArray[np.int64],
+    workers: int,
+) -> bool:
+    """Tell whether one step in ``workers`` is long, mostly for the batch after it as well."""
+    followed = long[long + 1 < len(ready_ns)]
+    if workers < 2 or not len(followed):
+        return False
+    expected = len(ready_ns) / workers
+    made_meanwhile = ready_ns[followed + 1] > asked_ns[followed]
+    made_meanwhile &= np.isin(followed + 1, long, invert=True)
+    return bool(
+        abs(len(long) - expected) <= expected / 2 and made_meanwhile.mean() >= REGULAR_FRACTION
+    )
 
 
 def _coincidences(

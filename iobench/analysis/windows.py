@@ -83,7 +83,13 @@ def exposure(profile: Profile, *, rank: int | None = None) -> Exposure:
         whole=_window(run, np.ones(len(deliveries), dtype=bool)),
         steady=_window(run, steady) if steady.any() else None,
         phases=_phases(deliveries),
-        long_waits=find_long_waits(profile, deliveries, worker_start=attribution.worker_start),
+        long_waits=find_long_waits(
+            profile,
+            deliveries,
+            workers=workers,
+            ready_ns=attribution.ready_ns,
+            worker_start=attribution.worker_start,
+        ),
         n_rounds=len(np.unique(deliveries.round)),
         n_unfinished_rounds=deliveries.n_unfinished_rounds,
         workers=workers,
@@ -219,7 +225,8 @@ def _cold_fraction(run: _Run, chosen: Marks) -> float | None:
     known = run.profile.config.get("cold_known", True) and (read >= 0).all() and (device >= 0).all()
     if not known or not read.sum():
         return None
-    return float(device.sum() / read.sum())
+    # The device is read in whole pages, so that it may give a little more than was asked for.
+    return float(min(device.sum() / read.sum(), 1.0))
 
 
 def _written_ns(profile: Profile, deliveries: Deliveries) -> NDArray[np.float64] | None:

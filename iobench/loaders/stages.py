@@ -130,7 +130,6 @@ class StageTimer:
         sample: int,
         position: int,
         place: Callable[[int, Sample], int],
-        flags: int = 0,
     ) -> None:
         recorder = self._recorder
         now_ns, emit = recorder.clock.now_ns, recorder.emit
@@ -144,13 +143,14 @@ class StageTimer:
             spent = cpu_ns() - cpu if self._with_cpu else -1
             emit(
                 step.kind, start, end, handed_on_nbytes(value), spent,
-                batch, epoch, sample, label, 0, flags,
+                batch, epoch, sample, label,
             )  # fmt: skip
         cpu, start = cpu_ns(), now_ns()
         nbytes = place(position, value)
+        value = None  # giving its memory back takes time, and belongs to this stage
         end = now_ns()
         spent = cpu_ns() - cpu if self._with_cpu else -1
-        emit(Kind.COLLATE, start, end, nbytes, spent, batch, epoch, sample, 0, 0, flags)
+        emit(Kind.COLLATE, start, end, nbytes, spent, batch, epoch, sample)
 
     def _make_summed(
         self,
@@ -174,6 +174,7 @@ class StageTimer:
                 boundaries.append(now_ns())
                 nbytes[number] = _add_known(nbytes[number], handed_on_nbytes(value))
             placed = place(position, value)
+            value = None
             boundaries.append(now_ns())
             nbytes[-1] = _add_known(nbytes[-1], placed)
             for number in range(n_stages):

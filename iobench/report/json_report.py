@@ -69,6 +69,7 @@ def to_json(profiles: Sequence[Profile]) -> dict[str, Any]:
       n_deliveries}}``.
     - ``long_waits``: few waits that hold much of the run, null if there are none: ``n_waits``,
       ``n_steps``, ``wait_s``, ``typical_s``, ``excess_fraction``, ``period_steps``,
+      ``in_step`` (the workers finish together, one step waits for all),
       ``coincidences``: ``[{what, n_long, n_steps}]``.
     - ``compute``: the emulated step: ``step_s`` = ``forward_s`` + ``backward_s``, ``source``.
     - ``published``: the published wait of a step: ``source``, ``exposed_io_s``: ``{min, mean,
@@ -220,6 +221,7 @@ def _long_waits(long: LongWaits | None) -> dict[str, Any] | None:
         "typical_s": seconds(long.typical_ns),
         "excess_fraction": long.excess_fraction,
         "period_steps": long.period_steps,
+        "in_step": long.in_step,
         "coincidences": [
             {"what": what.what, "n_long": what.n_long, "n_steps": what.n_steps}
             for what in long.coincidences

@@ -75,15 +75,24 @@ def _blame(diagnosis: Diagnosis) -> str:
 
 def long_waits_sentence(long: LongWaits) -> str:
     """Return how few long waits hold how much time, and what they fall together with."""
-    rare = long.n_waits <= RARE_FRACTION * long.n_steps
+    if long.in_step:
+        name = "Workers in step"
+    else:
+        rare = long.n_waits <= RARE_FRACTION * long.n_steps
+        name = "Rare long waits" if rare else "Uneven waits"
     text = (
-        f"{'Rare long waits' if rare else 'Uneven waits'}: {units.count(long.n_waits)} of "
+        f"{name}: {units.count(long.n_waits)} of "
         f"{units.count(long.n_steps)} steps wait "
         f"{units.duration(long.wait_ns)} in all, {units.duration(long.typical_ns)} each in the "
         f"middle; waiting above the median is {units.fraction(long.excess_fraction)} of the run"
     )
     if long.period_steps is not None:
         text += f"; one every {units.count(long.period_steps)} steps"
+    if long.in_step:
+        text += (
+            "; the workers finish their batches together, so that one step waits for all and "
+            "those after it hardly wait: go by the mean, not the median"
+        )
     if long.coincidences:
         with_what = (
             f"{COINCIDENCES.get(what.what, what.what)} ({units.count(what.n_long)} of "

@@ -80,13 +80,23 @@ def _opening(page: _Page, reports: Sequence[RunReport]) -> None:
 
 def _run(page: _Page, report: RunReport, *, judged: bool) -> None:
     exposure = report.exposure
-    for place, line in enumerate(lines.headline(exposure)):
-        page.text(line, "bold" if not place else "")
+    first, *rest = lines.headline(exposure)
+    page.text(first, "bold")
     if judged:
         page.verdict(report)
+    for line in rest:
+        page.text(line)
     if exposure.long_waits is not None:
         page.text(long_waits_sentence(exposure.long_waits), "yellow")
     page.gap()
+    if exposure.whole.n_batches:
+        _tables(page, report)
+    page.list(lines.setup_lines(report.facts))
+    page.list(lines.measurement_lines(report))
+
+
+def _tables(page: _Page, report: RunReport) -> None:
+    exposure = report.exposure
     if exposure.steady is not None:
         page.table(tables.stage_table(exposure.steady, "Stages in the steady state"))
     page.table(tables.stage_table(exposure.whole, "Stages over the whole run"))
@@ -97,8 +107,6 @@ def _run(page: _Page, report: RunReport, *, judged: bool) -> None:
         real = ", with samples of the real size" if report.facts.tiny else ""
         page.list([f"Published: the exposed I/O of a step{real}, from {source}."])
     page.table(tables.phase_table(exposure))
-    page.list(lines.setup_lines(report.facts))
-    page.list(lines.measurement_lines(report))
 
 
 def _next(page: _Page, reports: Sequence[RunReport]) -> None:

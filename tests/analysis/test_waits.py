@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from schedules import CONSUMER, Sketch
+from schedules import CONSUMER, Sketch, pool
 
 from iobench.analysis import Coincidence, wait_statistics
 from iobench.recording import Kind
@@ -57,6 +57,24 @@ def test_irregular_long_waits_have_no_period():
     for step in (3, 7, 30, 33, 50):
         waits[step] = 9000
     assert serial_run(waits).long_waits.period_steps is None
+
+
+def test_waits_at_every_other_step_on_average_have_no_period():
+    waits = [10] * 60
+    for step in (1, 4, 5, 8, 10, 13, 14, 17, 18, 19):
+        waits[step] = 9000
+    assert serial_run(waits).long_waits.period_steps is None
+
+
+def test_equal_workers_wait_in_step():
+    found = pool([[100, 20, 0]] * 60, workers=3, step_ns=10).profile().exposure().long_waits
+    assert (found.period_steps, found.in_step) == (3, True)
+
+
+def test_one_slow_worker_is_not_called_in_step():
+    durations = [[100, 0, 0] if batch % 2 else [10, 0, 0] for batch in range(61)]
+    found = pool(durations, workers=2, step_ns=20).profile().exposure().long_waits
+    assert (found.period_steps, found.in_step) == (2, False)
 
 
 def test_long_waits_at_the_start_of_epochs():

@@ -52,6 +52,10 @@ def test_cold_is_what_came_from_the_device():
     assert with_counters((100, 25), (100, 75)) == 0.5
 
 
+def test_cold_is_never_more_than_all_though_the_device_is_read_in_pages():
+    assert with_counters((100, 4096)) == 1.0
+
+
 def test_cold_is_unknown_where_the_file_system_does_not_tell():
     assert with_counters((100, 25), (100, -1)) is None
     assert with_counters((100, 25), cold_known=False) is None

@@ -154,6 +154,7 @@ LONG_WAITS = LongWaits(
     typical_ns=18_000 * MS,
     excess_fraction=0.71,
     period_steps=40,
+    in_step=False,
     coincidences=(Coincidence("file change", 9, 9), Coincidence("epoch start", 1, 1)),
 )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from iobench.analysis import diagnose
 from iobench.recording import Kind
 from iobench.report.terminal import print_reports
 
@@ -33,10 +34,10 @@ def test_the_answer_is_in_the_first_ten_lines(bound: RunReport, show: Show) -> N
     ]
     assert lines[5:10] == [
         "Exposed I/O: 65 % of the whole run (8.12 s of 12.4 s), 64 % of its steady state.",
-        "A step waits 38.1 ms in the mean, 1.50 ms in the median; accelerator utilisation",
-        "36 %, 16.9 samples/s, 404 MB/s (steady state).",
         "I/O-bound: in steady state the training loop waits 64 % of its time for data,",
         "most of all for decode (72 % of the wait).",
+        "A step waits 38.1 ms in the mean, 1.50 ms in the median; accelerator utilisation",
+        "36 %, 16.9 samples/s, 404 MB/s (steady state).",
     ]
 
 
@@ -109,6 +110,17 @@ def test_unknown_is_never_zero(unknown: RunReport, show: Show) -> None:
     assert "unknown of the files in it before; what came from the device is unknown" in text
 
 
+def test_without_a_batch_there_are_no_tables_of_zeros(make: Make, show: Show) -> None:
+    report = make()
+    whole = replace(report.exposure.whole, wall_ns=0, wait_ns=0, n_batches=0, stages=(), wait=None)
+    empty = replace(report.exposure, whole=whole, steady=None)
+    text = show(replace(report, exposure=empty, diagnosis=diagnose(empty)))
+    assert "Exposed I/O: unknown, no batch was delivered." in text
+    assert "Stages" not in text
+    assert "Wait per step" not in text
+    assert "Missing workers: none." in text
+
+
 def test_what_is_missing_is_named(unknown: RunReport, show: Show) -> None:
     text = unwrapped(show(unknown))
     assert "Lost spans: 7. Missing workers: worker-1." in text
@@ -143,6 +155,20 @@ def test_common_long_waits_are_not_called_rare(
     common = replace(long_waits, n_waits=27, n_steps=60, period_steps=None, coincidences=())
     report = replace(report, exposure=replace(report.exposure, long_waits=common))
     assert "Uneven waits: 27 of 60 steps wait 160 s in all," in show(report)
+
+
+def test_workers_in_step_explain_uneven_waits(
+    make: Make, show: Show, long_waits: LongWaits
+) -> None:
+    report = make()
+    even = replace(long_waits, n_waits=96, n_steps=200, period_steps=2, coincidences=())
+    in_step = replace(report.exposure, long_waits=replace(even, in_step=True))
+    assert (
+        "Workers in step: 96 of 200 steps wait 160 s in all, 18.0 s each in the middle; waiting "
+        "above the median is 71 % of the run; one every 2 steps; the workers finish their batches "
+        "together, so that one step waits for all and those after it hardly wait: go by the mean, "
+        "not the median." in unwrapped(show(replace(report, exposure=in_step)))
+    )
 
 
 @pytest.mark.parametrize("columns", ["20", "80", "120", "300"])
