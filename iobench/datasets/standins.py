@@ -176,12 +176,18 @@ def ensure_stand_in(
 
     Raises
     ------
+    OptionError
+        If scale or seed are out of range, or both ``scale`` and ``tiny`` are given.
     StorageError
         If the disk is too small (before anything is written) or refuses, or if a file of the same
         name that iobench did not write is in the way.
     """
     if scale is not None and not 0 < scale <= 1:
-        raise OptionError(f"scale {scale:g}: expected a share above 0 and up to 1")
+        raise OptionError(f"--scale {scale:g}: expected a share above 0 and up to 1")
+    if tiny and scale is not None:
+        raise OptionError(f"--tiny and --scale {scale:g} are two sizes: give one of them")
+    if seed < 0:
+        raise OptionError(f"--seed {seed}: expected 0 or more")
     identity = stand_in_identity(
         dataset.name, seed=seed, version=dataset.synthesis_version, scale=scale, tiny=tiny
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -106,15 +107,19 @@ class RunConfig:
             if name != SOURCE:
                 find_format(name)
         if len(set(self.formats)) != len(self.formats) or not self.formats:
-            raise OptionError(f"--format {','.join(self.formats)}: expected distinct names")
+            raise OptionError(
+                f"--format {','.join(self.formats)!r}: expected distinct names of formats"
+            )
         for option, value in (
             ("--batches", self.batches),
             ("--duration", self.duration_s),
             ("--epochs", self.epochs),
             ("--batch-size", self.batch_size),
         ):
-            if value is not None and value <= 0:
+            if value is not None and not 0 < value < math.inf:
                 raise OptionError(f"{option} {value}: expected more than 0")
+        if self.seed < 0:
+            raise OptionError(f"--seed {self.seed}: expected 0 or more")
         if self.batches is not None and self.epochs is not None:
             raise OptionError("--batches and --epochs both say how long to run: give one of them")
         if self.workers is not None and self.workers < 0:

@@ -43,13 +43,7 @@ def open_source(config: RunConfig, screen: Screen) -> Source:
     """
     names_files = len(config.targets) > 1 or _is_path(config.targets[0])
     dataset = _user_dataset(config) if names_files else _named_dataset(config)
-    data_dir = Path(config.targets[0]).parent if names_files else config.data_dir
-    if data_dir is not None and not data_dir.is_dir():
-        raise MissingFileError(
-            f"{config.targets[0]}: no such file"
-            if names_files
-            else f"--data-dir {data_dir}: no such folder; name the one that holds the files"
-        )
+    data_dir = _data_dir(config, names_files=names_files)
     place = choose_place(data_dir, store_dir=config.store_dir)
     if place.notice:
         screen.note(place.notice)
@@ -78,9 +72,7 @@ def open_source(config: RunConfig, screen: Screen) -> Source:
         index = dataset.samples(files, locator)
     setup_s["index"] = watch() - sum(index.setup.values())
     if not locator.stand_in:
-        for beside in {file.parent / BESIDE_NAME for file in files}:
-            if beside.is_dir():
-                remember_place(beside)  # so that ``iobench cache`` finds the indexes in it
+        _remember_indexes(files)
     return Source(
         dataset=dataset,
         files=files,
@@ -90,6 +82,29 @@ def open_source(config: RunConfig, screen: Screen) -> Source:
         tiny=locator.tiny,
         setup_s=setup_s | dict(index.setup),
     )
+
+
+def _remember_indexes(files: list[Path]) -> None:
+    """Let ``iobench cache`` find what was kept beside the files."""
+    for beside in {file.parent / BESIDE_NAME for file in files}:
+        if beside.is_dir():
+            remember_place(beside)
+
+
+def _data_dir(config: RunConfig, *, names_files: bool) -> Path | None:
+    """Return the folder of the user's own data, if any; it exists."""
+    if names_files:
+        missing = [target for target in config.targets if not Path(target).exists()]
+        if missing:
+            raise MissingFileError(
+                f"{', '.join(missing)}: no such file, seen from {Path.cwd()}; check the spelling"
+            )
+        return Path(config.targets[0]).parent
+    if config.data_dir is not None and not config.data_dir.is_dir():
+        raise MissingFileError(
+            f"--data-dir {config.data_dir}: no such folder; name the one that holds the files"
+        )
+    return config.data_dir
 
 
 def _is_path(target: str) -> bool:

@@ -191,6 +191,11 @@ def remove_item(item: Item) -> None:
                 entry.unlink()
         mark.unlink()
         item.path.rmdir()
+    for parent in item.path.parents:  # beside the data nothing is left, not even empty folders
+        if BESIDE_NAME not in parent.parts:
+            break
+        with suppress(OSError):
+            parent.rmdir()
 
 
 def _candidates(

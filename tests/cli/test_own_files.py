@@ -90,6 +90,7 @@ def test_all_that_was_made_beside_own_files_is_listed_and_removed(
     assert sorted(item["kind"] for item in own_items) == ["index", "probe"]
     removals = [f"--remove={item['path']}" for item in own_items]
     assert main(["cache", *removals]) == 0
+    assert not (tmp_path / ".iobench").exists()
     left = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     assert left == {*names, *(path.name for path in (tmp_path / "run").rglob("*"))} - {"spans"}
 

@@ -193,6 +193,14 @@ def test_scale_out_of_range(root, scale):
         ensure_stand_in(Letters(), root, scale=scale)
 
 
+def test_two_sizes_or_a_negative_seed(root):
+    with pytest.raises(OptionError, match="give one of them"):
+        ensure_stand_in(Letters(), root, scale=0.5, tiny=True)
+    with pytest.raises(OptionError, match="--seed -1"):
+        ensure_stand_in(Letters(), root, seed=-1)
+    assert not root.exists()
+
+
 def test_roots_differ_by_what_makes_stand_ins_differ(tmp_path):
     sizes = [(None, False), (None, True), (0.5, False), (0.25, False)]
     roots = {
