@@ -77,7 +77,8 @@ def parse_compute(
         return Compute(
             round(published.forward_ns * scale), round(published.backward_ns * scale), source
         )
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s)", text)
+    # No more digits than a clock can wait for.
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)(us|ms|s)", text)
     if match is None:
         raise OptionError(f"--compute {text}: expected published, none or a time such as 25ms")
     return Compute(round(float(match[1]) * UNITS_NS[match[2]]), 0, f"--compute {text}")

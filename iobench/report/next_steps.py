@@ -67,7 +67,8 @@ def _about_waiting(best: RunReport, reports: Sequence[RunReport]) -> list[NextSt
 
 
 def _about_length(best: RunReport) -> list[NextStep]:
-    if best.diagnosis.steady:
+    # Rounds end where epochs do on a cold cache: however many there are, each has to fill again.
+    if best.diagnosis.steady or best.exposure.n_rounds > 1:
         return []
     step = _varied(best, {"--batches": "200"}, without={"--duration": 1, "--epochs": 1})
     return [NextStep("a longer run, to have a steady state", step)] if step else []

@@ -65,7 +65,7 @@ def test_a_time_may_be_given(text, ns):
     assert parsed(text).total_ns == ns
 
 
-@pytest.mark.parametrize("text", ["", "25", "ms", "-1ms", "25 ms", "fast", "1e3ms"])
+@pytest.mark.parametrize("text", ["", "25", "ms", "-1ms", "25 ms", "fast", "1e3ms", "9999999s"])
 def test_anything_else_is_an_error(text):
     with pytest.raises(OptionError, match="25ms"):
         parsed(text)

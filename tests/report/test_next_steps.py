@@ -47,6 +47,8 @@ def test_a_short_run_is_to_be_longer(make: Make) -> None:
     diagnosis = replace(report.diagnosis, steady=False)
     report = replace(report, exposure=exposure, diagnosis=diagnosis)
     assert commands(report)[-1] == "iobench profile x --format numpy --batches 200"
+    rounds = replace(report, exposure=replace(exposure, n_rounds=9))
+    assert "iobench profile x --format numpy --batches 200" not in commands(rounds)
 
 
 def test_own_files_are_not_tiny(make: Make, hidden: RunReport) -> None:
