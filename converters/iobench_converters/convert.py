@@ -11,7 +11,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from iobench.datasets import Dataset, Progress, SampleIndex, no_progress
+from iobench.datasets import Dataset, Progress, SampleIndex, make_sample, no_progress
 from iobench.errors import StorageError, StoreError
 from iobench.stores import (
     MANIFEST_NAME,
@@ -220,20 +220,10 @@ def made_samples(
     pool = ThreadPoolExecutor(max_workers=max(1, workers), thread_name_prefix="iobench-convert")
     try:
         for number in samples:
-            pending.append(pool.submit(make_sample, dataset, index, number))
+            pending.append(pool.submit(make_sample, dataset, index.where[number]))
             if len(pending) > max(1, workers):
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def make_sample(dataset: Dataset, index: SampleIndex, number: int) -> Sample:
-    """Return one sample of a dataset, through the steps it does not fuse."""
-    value = index.where[number]
-    for name in ("read", "decode", "preprocess"):
-        if name not in tuple(dataset.fused)[1:]:
-            value = getattr(dataset, name)(value)
-    sample: Sample = value
-    return sample

@@ -10,7 +10,9 @@ from iobench.datasets.contract import (
     SampleIndex,
     Synthesizer,
     Where,
+    make_sample,
     no_progress,
+    sample_steps,
 )
 from iobench.datasets.extents import FileExtent, read_extents
 from iobench.datasets.files import user_files
@@ -48,10 +50,12 @@ __all__ = [
     "index_grib",
     "locate_files",
     "make_index_folder",
+    "make_sample",
     "no_progress",
     "read_extents",
     "read_messages",
     "run_jobs",
+    "sample_steps",
     "stand_in_identity",
     "stand_in_root",
     "stopwatch",

@@ -26,7 +26,9 @@ __all__ = [
     "SampleIndex",
     "Synthesizer",
     "Where",
+    "make_sample",
     "no_progress",
+    "sample_steps",
 ]
 
 Where = Any
@@ -158,6 +160,22 @@ class Dataset(Protocol):
     def preprocess(self, arrays: Arrays) -> Sample:
         """Return the sample, as the spec says."""
         ...
+
+
+def sample_steps(dataset: Dataset) -> list[tuple[str, Callable[[Any], Any]]]:
+    """Return what makes a sample, in order, each with its name; fused ones as ``read+decode``."""
+    fused = tuple(dataset.fused)
+    names = [name for name in ("read", "decode", "preprocess") if name not in fused[1:]]
+    return [("+".join(fused) if name in fused else name, getattr(dataset, name)) for name in names]
+
+
+def make_sample(dataset: Dataset, where: Where) -> Sample:
+    """Return one sample of a dataset, through all its steps."""
+    value = where
+    for _, step in sample_steps(dataset):
+        value = step(value)
+    sample: Sample = value
+    return sample
 
 
 @runtime_checkable

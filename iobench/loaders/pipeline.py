@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.datasets import sample_steps
 from iobench.recording import Kind
 
 if TYPE_CHECKING:
@@ -51,18 +52,12 @@ def dataset_pipeline(
 
     ``samples`` picks some of them, in that order; by default all.
     """
-    steps: list[Step] = []
-    fused = tuple(dataset.fused)
-    for name in ("read", "decode", "preprocess"):
-        if name in fused[1:]:
-            continue
-        run = getattr(dataset, name)
-        if fused and name == fused[0]:
-            steps.append(Step(Kind.FUSED, "+".join(fused), run))
-        else:
-            steps.append(Step(STEP_KINDS[name], "", run))
+    steps = tuple(
+        Step(STEP_KINDS[name], "", run) if name in STEP_KINDS else Step(Kind.FUSED, name, run)
+        for name, run in sample_steps(dataset)
+    )
     where = index.where if samples is None else [index.where[sample] for sample in samples]
-    return Pipeline(index.spec, where, tuple(steps))
+    return Pipeline(index.spec, where, steps)
 
 
 def store_pipeline(store: Store) -> Pipeline:

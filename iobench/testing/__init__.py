@@ -1,8 +1,15 @@
 """What authors of datasets and formats test theirs with: contract suites and a clock by hand."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from iobench.testing.clocks import FakeClock
-from iobench.testing.datasets import DatasetTests, FolderLocator, MadeUpDataset
-from iobench.testing.stores import EVERY_DTYPE, StoreTests, flip_bit, random_sample, write_store
+
+if TYPE_CHECKING:
+    from iobench.testing.datasets import DatasetTests, FolderLocator, MadeUpDataset
+    from iobench.testing.stores import EVERY_DTYPE, StoreTests, flip_bit, random_sample, write_store
 
 __all__ = [
     "EVERY_DTYPE",
@@ -15,3 +22,12 @@ __all__ = [
     "random_sample",
     "write_store",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs pytest only when it is asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    in_datasets = name in {"DatasetTests", "FolderLocator", "MadeUpDataset"}
+    module = import_module(f"{__name__}.{'datasets' if in_datasets else 'stores'}")
+    return getattr(module, name)

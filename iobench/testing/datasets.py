@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from iobench.datasets import Arrays, Dataset, Locator, Progress, Raw, SampleIndex, no_progress
+from iobench.datasets import (
+    Arrays,
+    Dataset,
+    Locator,
+    Progress,
+    Raw,
+    SampleIndex,
+    make_sample,
+    no_progress,
+)
 from iobench.testing.stores import random_sample
 
 if TYPE_CHECKING:
@@ -113,7 +122,7 @@ class DatasetTests:
     def test_every_sample_is_as_the_spec_says(self, dataset: Dataset, index: SampleIndex) -> None:
         """Names, shapes and dtypes of every sample are those of the spec."""
         for number in range(len(index)):
-            index.spec.check(make(dataset, index, number), where=f"sample {number}")
+            index.spec.check(make_sample(dataset, index.where[number]), where=f"sample {number}")
 
     def test_read_returns_bytes(self, dataset: Dataset, index: SampleIndex) -> None:
         """What ``read`` returns, where it is a step of its own, are buffers."""
@@ -125,13 +134,17 @@ class DatasetTests:
 
     def test_samples_are_deterministic(self, dataset: Dataset, index: SampleIndex) -> None:
         """The same sample twice is the same, bit for bit."""
-        assert bits(make(dataset, index, 0)) == bits(make(dataset, index, 0))
+        assert bits(make_sample(dataset, index.where[0])) == bits(
+            make_sample(dataset, index.where[0])
+        )
 
     def test_pickled_dataset_makes_the_same(self, dataset: Dataset, index: SampleIndex) -> None:
         """A dataset travels to a worker with what it learned, and makes the same sample there."""
         last = len(index) - 1
         copy, copied_index = pickle.loads(pickle.dumps((dataset, index)))
-        assert bits(make(copy, copied_index, last)) == bits(make(dataset, index, last))
+        assert bits(make_sample(copy, copied_index.where[last])) == bits(
+            make_sample(dataset, index.where[last])
+        )
 
     def test_pickle_is_small(self, dataset: Dataset, index: SampleIndex) -> None:
         """Large arrays travel as paths: a pickle per worker must not cost a sample's memory."""
@@ -144,16 +157,6 @@ class DatasetTests:
         again = dataset.samples(files, locator)
         assert (again.spec, len(again)) == (index.spec, len(index))
         assert again.provenance == index.provenance
-
-
-def make(dataset: Dataset, index: SampleIndex, number: int) -> Sample:
-    """Return a sample, through the steps the dataset does not fuse."""
-    value = index.where[number]
-    for name in ("read", "decode", "preprocess"):
-        if name not in tuple(dataset.fused)[1:]:
-            value = getattr(dataset, name)(value)
-    sample: Sample = value
-    return sample
 
 
 def bits(sample: Sample) -> dict[str, bytes]:

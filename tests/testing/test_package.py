@@ -1,0 +1,25 @@
+"""The package for authors' tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import iobench.testing
+
+
+@pytest.mark.parametrize("name", iobench.testing.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(iobench.testing, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        iobench.testing.Nonsense  # noqa: B018
+
+
+def test_the_clock_needs_no_pytest():
+    code = "import sys; sys.modules['pytest'] = None; from iobench.testing import FakeClock"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
