@@ -54,8 +54,8 @@ class Place:
     why : str
         How it was chosen, in words.
     notice : str
-        What the user should be told before it fills, else ``""``: that it is a home directory on
-        another file system than the data.
+        What the user should be told before it fills, else ``""``: that it is in their home
+        directory, and not because the data is.
     """
 
     path: Path
@@ -237,7 +237,7 @@ def _home_notice(
     home = Path(environ.get("HOME") or Path.home())
     if asked or not path.resolve().is_relative_to(home.resolve()):
         return ""
-    if data_dir is not None and data_dir.stat().st_dev == path.stat().st_dev:
+    if data_dir is not None and path == data_dir.absolute() / BESIDE_NAME:
         return ""
     return f"writing to {path}, in your home directory; --store-dir chooses another place"
 

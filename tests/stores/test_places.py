@@ -50,10 +50,14 @@ def test_order_of_places(tmp_path, data, environ, no_write_to):
     ]
 
 
-def test_home_on_another_file_system_is_never_silent(data, environ):
-    place = choose_place(None, environ=environ)
-    assert "home directory" in place.notice
+def test_home_is_never_filled_silently(data, environ):
+    assert "home directory" in choose_place(None, environ=environ).notice
     assert not choose_place(data, environ=environ).notice
+
+
+def test_home_is_named_where_the_data_on_the_same_disk_is_read_only(data, environ, no_write_to):
+    no_write_to(data / ".iobench")
+    assert "home directory" in choose_place(data, environ=environ).notice
 
 
 def test_place_asked_for_is_used_or_refused(tmp_path, data, environ, no_write_to):
