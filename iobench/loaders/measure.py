@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["ROUND_BATCHES", "Run", "RunProgress", "measure"]
 
 ROUND_BATCHES: Final = 25
-"""Batches a run gets before the next run's turn, when several are interleaved."""
+"""Batches a run gets before the next run's turn, when several are interleaved; more where so many
+workers are at work that filling them takes half of it: a round has to reach its steady state."""
 RunProgress = Callable[["Run"], None]
 
 
@@ -70,13 +71,18 @@ def measure(runs: Sequence[Run], *, progress: RunProgress | None = None) -> None
     IobenchError
         Whatever a loader raises; what was recorded until then stays.
     """
-    per_round = ROUND_BATCHES if len(runs) > 1 else None
     going = list(runs)
     while going:
         for run in going:
+            n_batches = max(ROUND_BATCHES, 2 * _fill(run)) if len(runs) > 1 else None
             with activate(run.recorder):
-                _one_round(run, per_round, progress)
+                _one_round(run, n_batches, progress)
         going = [run for run in going if not run.plan.finished]
+
+
+def _fill(run: Run) -> int:
+    """Return the batches of a round before its steady state, as `analysis` counts them."""
+    return max(1, run.loader.workers * run.loader.prefetch)
 
 
 def _one_round(run: Run, n_batches: int | None, progress: RunProgress | None) -> None:
@@ -85,7 +91,7 @@ def _one_round(run: Run, n_batches: int | None, progress: RunProgress | None) ->
     now_ns = recorder.clock.now_ns
     consumer = recorder.string("consumer")
     makers = [recorder.string(f"worker-{number}") for number in range(run.loader.workers)]
-    fill = max(1, run.loader.workers * run.loader.prefetch)
+    fill = _fill(run)
     round_ns = asked_ns = now_ns()
     batches = run.loader.batches(run.plan.take(n_batches))
     release = recorder.string("release")

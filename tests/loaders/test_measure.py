@@ -94,6 +94,12 @@ def test_several_runs_take_turns(bench):
     assert [row.sample for row in rows_by_kind(of_a)[Kind.OTHER]] == [0, 1, 2]
 
 
+def test_rounds_of_many_workers_are_long_enough_to_be_steady(bench):
+    (a, _), (b, _) = bench("a", limit=90, workers=20, prefetch=2), bench("b", limit=1)
+    measure([a, b])
+    assert bench.order == ["a"] * 80 + ["b"] + ["a"] * 10
+
+
 def test_a_time_limit_counts_the_steady_state_alone(bench):
     run, _ = bench(steady_limit_ns=10 * (LOAD_NS + STEP_NS), workers=2, prefetch=2)
     measure([run])
