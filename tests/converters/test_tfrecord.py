@@ -16,7 +16,8 @@ from iobench.errors import OptionError, SampleError, StoreError
 from iobench.samples import SampleSpec, Variable
 from iobench.stores import FRAME_NBYTES, FeatureKind, parse_example, read_manifest, scan_frames
 from iobench.testing import EVERY_DTYPE, StoreTests, flip_bit, random_sample, write_store
-from iobench_converters.tfrecord import FORMAT
+from iobench_converters import tfrecord
+from iobench_converters.tfrecord import FORMAT, ExampleDecoder
 
 SPEC = SampleSpec(
     (
@@ -151,8 +152,45 @@ def test_damaged_record_is_a_store_error_or_a_whole_sample(tmp_path_factory, dat
 _RECORDS = {}
 
 
-def _one_record(tmp_path_factory):
-    if not _RECORDS:
+def _one_record(tmp_path_factory, spec=SPEC):
+    if spec not in _RECORDS:
         path = tmp_path_factory.mktemp("record")
-        _RECORDS[0] = write_store(path, FORMAT, SPEC, [random_sample(SPEC, 0)])
-    return _RECORDS[0]
+        _RECORDS[spec] = write_store(path, FORMAT, spec, [random_sample(spec, 0)])
+    return _RECORDS[spec]
+
+
+FIXED = SampleSpec(tuple(variable for variable in SPEC if variable.name != "month"))
+
+
+def outcome(decode, record):
+    """The bits of the sample a decoder makes of a record, or what it says is wrong."""
+    try:
+        return {name: array.tobytes() for name, array in decode([memoryview(record)]).items()}
+    except StoreError as error:
+        return str(error)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_a_record_read_by_the_layout_of_another_is_as_if_parsed(tmp_path_factory, data):
+    store = _one_record(tmp_path_factory, FIXED)
+    record = bytearray(store.read(store.extents(0))[0])
+    warm = ExampleDecoder(FIXED)
+    warm([memoryview(bytes(record))])
+    damage = st.one_of(st.integers(0, len(record) - 1), st.integers(0, 30))
+    for _ in range(data.draw(st.integers(0, 2))):
+        record[data.draw(damage)] = data.draw(st.integers(0, 255))
+    assert outcome(warm, record) == outcome(ExampleDecoder(FIXED), record)
+
+
+@pytest.mark.parametrize(("spec", "parses"), [(FIXED, 1), (SPEC, 3)], ids=["fixed", "varints"])
+def test_records_of_one_layout_are_parsed_once(tmp_path, monkeypatch, spec, parses):
+    parsed = []
+    monkeypatch.setattr(tfrecord, "parse_example", lambda r: parsed.append(r) or parse_example(r))
+    samples = [random_sample(spec, seed) for seed in range(3)]
+    store = write_store(tmp_path, FORMAT, spec, samples)
+    for number, sample in enumerate(samples):
+        assert {k: v.tobytes() for k, v in store[number].items()} == {
+            k: v.tobytes() for k, v in sample.items()
+        }
+    assert len(parsed) == parses
