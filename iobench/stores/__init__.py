@@ -2,9 +2,7 @@
 
 from iobench.stores.atomic import (
     TEMPORARY_SUFFIX,
-    AtomicFile,
     storage_errors,
-    sync_directory,
     write_atomically,
 )
 from iobench.stores.budget import Budget
@@ -15,7 +13,7 @@ from iobench.stores.checksums import (
     read_checksums,
     write_checksums,
 )
-from iobench.stores.claims import Claim, Holder, claim, find_holder
+from iobench.stores.claims import Claim, claim
 from iobench.stores.contract import Converter, Extent, Format, Notice, ShardInfo, Store, Writer
 from iobench.stores.example import (
     MAX_EXAMPLE_NBYTES,
@@ -24,7 +22,7 @@ from iobench.stores.example import (
     encode_example,
     parse_example,
 )
-from iobench.stores.extents import ExtentReader, ExtentStore, ExtentTable, open_file_size
+from iobench.stores.extents import ExtentStore, ExtentTable, open_file_size
 from iobench.stores.manifest import (
     MANIFEST_NAME,
     Manifest,
@@ -37,8 +35,6 @@ from iobench.stores.manifest import (
 from iobench.stores.opening import open_store, verify_store
 from iobench.stores.places import (
     BESIDE_NAME,
-    Item,
-    Place,
     choose_place,
     list_items,
     list_places,
@@ -59,7 +55,6 @@ from iobench.stores.tfrecord import (
     HEADER_NBYTES,
     frame_footer,
     frame_header,
-    scan_frames,
 )
 
 __all__ = [
@@ -70,23 +65,18 @@ __all__ = [
     "MANIFEST_NAME",
     "MAX_EXAMPLE_NBYTES",
     "TEMPORARY_SUFFIX",
-    "AtomicFile",
     "Budget",
     "Claim",
     "ConversionPlan",
     "Converter",
     "Extent",
-    "ExtentReader",
     "ExtentStore",
     "ExtentTable",
     "Feature",
     "FeatureKind",
     "Format",
-    "Holder",
-    "Item",
     "Manifest",
     "Notice",
-    "Place",
     "Shard",
     "ShardFile",
     "ShardFileWriter",
@@ -99,7 +89,6 @@ __all__ = [
     "crc32c",
     "crc32c_of_file",
     "encode_example",
-    "find_holder",
     "fingerprint",
     "frame_footer",
     "frame_header",
@@ -115,10 +104,8 @@ __all__ = [
     "read_manifest",
     "remember_place",
     "remove_item",
-    "scan_frames",
     "storage_errors",
     "store_name",
-    "sync_directory",
     "verify_store",
     "write_atomically",
     "write_checksums",

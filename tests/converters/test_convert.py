@@ -12,9 +12,9 @@ import pytest
 
 from iobench.errors import OptionError, SampleError, StorageError, StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import Holder, fingerprint, open_store, store_name, verify_store
+from iobench.stores import fingerprint, open_store, store_name, verify_store
 from iobench.stores.atomic import AtomicFile
-from iobench.stores.claims import CLAIM_NAME
+from iobench.stores.claims import CLAIM_NAME, Holder
 from iobench.testing import MadeUpDataset, flip_bit, random_sample
 from iobench_converters import numpy_records, tfrecord
 from iobench_converters.convert import convert, made_samples

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from iobench.errors import OptionError, SampleError, StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import FRAME_NBYTES, FeatureKind, parse_example, read_manifest, scan_frames
+from iobench.stores import FRAME_NBYTES, FeatureKind, parse_example, read_manifest
+from iobench.stores.tfrecord import scan_frames
 from iobench.testing import EVERY_DTYPE, StoreTests, flip_bit, random_sample, write_store
 from iobench_converters import tfrecord
 from iobench_converters.tfrecord import FORMAT, ExampleDecoder

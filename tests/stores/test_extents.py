@@ -6,8 +6,8 @@ import pickle
 import pytest
 
 from iobench.errors import StoreError
-from iobench.stores import Extent, ExtentReader
-from iobench.stores.extents import MAX_OPEN_FILES
+from iobench.stores import Extent
+from iobench.stores.extents import MAX_OPEN_FILES, ExtentReader
 
 
 def n_descriptors():
