@@ -47,6 +47,8 @@ class Run:
         Stop after this much steady state; None for no limit.
     process_io : ProcessIo or None
         Counts reads of the consumer itself, where it loads without workers.
+    after_round : callable or None
+        Called between rounds, outside the time measured: brings spooled spans home.
     n_batches, steady_ns, n_rounds : int
         How far it has come; a round too short for a steady state counts whole.
     """
@@ -58,6 +60,7 @@ class Run:
     compute: Compute
     steady_limit_ns: int | None = None
     process_io: ProcessIo | None = None
+    after_round: Callable[[], object] | None = None
     n_batches: int = 0
     steady_ns: int = 0
     n_rounds: int = 0
@@ -77,6 +80,8 @@ def measure(runs: Sequence[Run], *, progress: RunProgress | None = None) -> None
             n_batches = max(ROUND_BATCHES, 2 * _fill(run)) if len(runs) > 1 else None
             with activate(run.recorder):
                 _one_round(run, n_batches, progress)
+            if run.after_round is not None:
+                run.after_round()
         going = [run for run in going if not run.plan.finished]
 
 

@@ -120,6 +120,7 @@ def _make_run(
         compute=compute,
         steady_limit_ns=None if limit_s is None else round(limit_s * 1e9),
         process_io=ProcessIo() if loader.workers == 0 else None,
+        after_round=directory.gather,
     )
 
 
