@@ -9,6 +9,7 @@ import pickle
 import signal
 import struct
 import sys
+import threading
 import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -34,6 +35,8 @@ __all__ = [
     "READY",
     "Assignment",
     "Task",
+    "end_with_parent",
+    "ending_parent",
     "portable_error",
     "run_worker",
 ]
@@ -63,7 +66,7 @@ class Task(NamedTuple):
 class Assignment:
     """Everything a loading process is started with.
 
-    ``parent_pid`` is the consumer if its main thread is what starts the process, else -1.
+    ``parent_pid`` is what `ending_parent` says.
     ``check_s`` is how often an idle worker looks whether the consumer is still alive.
     """
 
@@ -82,7 +85,7 @@ def run_worker(assignment: Assignment, tasks: Connection, errors: Connection, do
     """Make batches until the consumer closes the task pipe or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the consumer decides what Ctrl-C means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _end_with_parent(assignment.parent_pid)
+    end_with_parent(assignment.parent_pid)
     parent_pid = os.getppid()
     recorder = RunDirectory.open(assignment.run_directory).recorder(
         role="worker", worker=assignment.worker
@@ -110,11 +113,21 @@ def run_worker(assignment: Assignment, tasks: Connection, errors: Connection, do
     recorder.close()
 
 
-def _end_with_parent(parent_pid: int) -> None:
+def ending_parent(start_method: str | None) -> int:
+    """Return this process's id if those it starts now may end with it, -1 if they must not.
+
+    The kernel means the thread that starts them, which only the main one outlives; and a fork
+    server, not this process, is the parent of what it starts.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    method = start_method or multiprocessing.get_start_method()
+    return os.getpid() if is_main and method in ("fork", "spawn") else -1
+
+
+def end_with_parent(parent_pid: int) -> None:
     """Let the kernel end this process with its parent, even in the middle of a system call.
 
-    Linux alone can. It means the thread that started the process, hence not for any but the main
-    one; and a fork server outlives the consumer.
+    Linux alone can; -1 does nothing. See `ending_parent`.
     """
     if parent_pid < 0 or not sys.platform.startswith("linux"):
         return
@@ -155,7 +168,7 @@ def portable_error(error: Exception, sample: int, worker: int) -> IobenchError:
     for ours in type(error).__mro__:
         if issubclass(ours, IobenchError) and ours.__module__ == IobenchError.__module__:
             return ours(str(error))
-    reason = str(error).splitlines()[0][:REASON_LIMIT] if str(error) else ""
+    reason = str(error).partition("\n")[0][:REASON_LIMIT]
     portable = WorkerError(
         f"worker-{worker}: sample {sample} could not be made: {type(error).__name__}: {reason}"
     )

@@ -12,7 +12,6 @@ import os
 import pickle
 import select
 import signal
-import threading
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
@@ -27,6 +26,7 @@ from iobench.loaders.worker_process import (
     READY,
     Assignment,
     Task,
+    ending_parent,
     run_worker,
 )
 from iobench.recording import now_ns
@@ -291,7 +291,7 @@ class WorkerLoader:
             self._detail,
             self._unit_costs,
             now_ns(),
-            parent_pid=os.getpid() if self._is_parent() else -1,
+            parent_pid=ending_parent(self._context.get_start_method()),
             check_s=self._check_s,
         )
         done = _InheritedFd(self._done_write)
@@ -305,10 +305,6 @@ class WorkerLoader:
         task_reader.close()
         error_writer.close()
         return _Worker(process, task_writer, error_reader)
-
-    def _is_parent(self) -> bool:
-        is_main = threading.current_thread() is threading.main_thread()
-        return is_main and self._context.get_start_method() != "forkserver"
 
     def close(self) -> None:
         """End the workers, killing those that do not end in time, and free the slots."""

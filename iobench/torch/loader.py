@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from iobench.errors import OptionError, WorkerError
 from iobench.loaders.contract import Batch
 from iobench.loaders.stages import Detail
+from iobench.loaders.worker_process import ending_parent
 from iobench.recording import Kind
 from iobench.torch.samples import PipelineSamples, WorkerStart, collate
 from iobench.torch.tagged import Arrivals, Tag, TaggedIndices
@@ -92,6 +93,7 @@ class TorchLoader:
             )
         self.workers = workers
         self.prefetch = prefetch if workers else 0
+        self._start_method = start_method
         self._arrivals = Arrivals(recorder)
         self._sampler = _PlanSampler(recorder)
         self._start = WorkerStart(run_directory)
@@ -141,6 +143,7 @@ class TorchLoader:
         self._arrivals.wait_for(None)
         with self._naming_dead_workers():
             if self._iterator is None:
+                self._start.parent_pid = ending_parent(self._start_method)
                 self._start.started_ns = self._arrivals.recorder.clock.now_ns()
             self._iterator = iter(self._loader)
         drawn = self._sampler.drawn
@@ -187,8 +190,8 @@ class TorchLoader:
         self.close()
         return WorkerError(
             f"{', '.join(dead)} with batches {unfinished} not delivered: its spans are kept; look "
-            "for the out-of-memory killer if this was SIGKILL, or run with --workers 0 to see the "
-            "failure itself"
+            "for the out-of-memory killer if this was SIGKILL, at /dev/shm if SIGBUS, or run with "
+            "--workers 0 to see the failure itself"
         )
 
     def _processes(self) -> list[BaseProcess]:

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate, get_worker_info
 
+from iobench.errors import WorkerError
 from iobench.loaders.stages import StageTimer
-from iobench.loaders.worker_process import portable_error
+from iobench.loaders.worker_process import end_with_parent, portable_error
 from iobench.recording import Kind, RunDirectory, activate, now_ns
 from iobench.storage import ProcessIo
 from iobench.torch.tagged import TaggedBatch
@@ -122,13 +123,26 @@ def collate(made: MadeSamples) -> TaggedBatch:
     clock = owner.recorder.clock
     if made.failure is None:
         cpu_ns, start_ns = clock.cpu_ns(), clock.now_ns()
-        batch.tensors = default_collate(made.samples)
+        try:
+            batch.tensors = default_collate(made.samples)
+        except RuntimeError as error:
+            if owner.worker < 0:
+                raise
+            batch.failure = _not_stacked(error, owner.worker, tag.batch)
         end_ns, spent_ns = clock.now_ns(), clock.cpu_ns() - cpu_ns
         owner.recorder.emit(
             Kind.COLLATE, start_ns, end_ns, batch.nbytes, spent_ns, tag.batch, tag.epoch
         )
     owner.finish(tag)
     return batch
+
+
+def _not_stacked(error: RuntimeError, worker: int, batch: int) -> WorkerError:
+    reason = str(error).partition("\n")[0]
+    return WorkerError(
+        f"worker-{worker}: batch {batch} could not be stacked: {reason}; if /dev/shm is full, take "
+        "a smaller --batch-size, fewer --workers, or --framework workers, which does not use it"
+    )
 
 
 def tensors_of(sample: Sample, spec: SampleSpec, number: int) -> dict[str, torch.Tensor]:
@@ -163,15 +177,18 @@ class _Writable:
 class WorkerStart:
     """What each of torch's workers runs first: opens its own span file.
 
-    ``started_ns`` is when the consumer began to start the workers.
+    ``started_ns`` is when the consumer began to start the workers, ``parent_pid`` what
+    `ending_parent` said then.
     """
 
     def __init__(self, run_directory: Path) -> None:
         self.run_directory = run_directory
         self.started_ns = 0
+        self.parent_pid = -1
 
     def __call__(self, worker: int) -> None:
         """Open the worker's span file and let its dataset record there."""
+        end_with_parent(self.parent_pid)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the consumer decides what Ctrl-C means
         recorder = RunDirectory.open(self.run_directory).recorder(role="worker", worker=worker)
         activate(recorder)

@@ -6,10 +6,13 @@ import itertools
 import multiprocessing
 import os
 import signal
+import sys
 from collections import Counter
 
 import numpy as np
+import psutil
 import pytest
+from doomed_consumer import consume_torch_in_vain
 from span_rows import live_rows, rows_by_kind, rows_of
 from tiny_pipeline import COSTS, SchemaError, breaking_pipeline, killed_pipeline, tiny_pipeline
 
@@ -275,6 +278,35 @@ def test_without_workers_an_error_passes_as_it_is(run, consumer):
         pytest.raises(ZeroDivisionError),
     ):
         taken(loader.batches(planned(4)))
+
+
+def test_full_shared_memory_is_one_line(run, consumer, monkeypatch):
+    def full(samples):
+        raise RuntimeError("unable to allocate shared memory(shm): No space left on device\nx")
+
+    monkeypatch.setattr("iobench.torch.samples.default_collate", full)
+    with (
+        torch_loader(run, consumer, workers=1, start_method="fork") as loader,
+        pytest.raises(WorkerError, match=r"^worker-0: batch 0 .*No space left.*/dev/shm") as caught,
+    ):
+        taken(loader.batches(planned(4)))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of a parent's end")
+def test_workers_in_a_system_call_end_when_the_consumer_is_killed(run, tmp_path):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    doomed = multiprocessing.get_context("spawn").Process(
+        target=consume_torch_in_vain, args=(run.path, gate)
+    )
+    doomed.start()
+    while len({row.worker for row in live_rows(run) if row.kind is Kind.SUBMIT_QUEUE}) < 2:
+        os.sched_yield()  # until both are at it
+    workers = psutil.Process(doomed.pid).children()
+    doomed.kill()
+    doomed.join()
+    assert psutil.wait_procs(workers, timeout=30)[1] == []
 
 
 def test_nothing_is_left_behind(run, consumer):

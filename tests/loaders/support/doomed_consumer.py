@@ -10,6 +10,7 @@ from tiny_pipeline import COSTS, breaking_pipeline, tiny_pipeline
 
 from iobench.loaders.plan import plan_batches
 from iobench.loaders.workers import WorkerLoader
+from iobench.recording import RunDirectory
 
 
 def _loader(run_directory, method, pipeline):
@@ -35,3 +36,17 @@ def consume_in_vain(run_directory, method, writer, gate):
         batches = loader.batches(islice(plan_batches(12, 3), 12))
         writer.send(loader.worker_pids())
         next(batches)
+
+
+def consume_torch_in_vain(run_directory, gate):
+    """The same through torch, whose workers start at the first batch."""
+    from iobench.torch import TorchLoader
+
+    with (
+        RunDirectory.open(run_directory).recorder(role="consumer") as recorder,
+        TorchLoader(
+            breaking_pipeline(-1, gate=gate), 3, workers=2, run_directory=run_directory,
+            recorder=recorder, unit_costs=COSTS, start_method="fork",
+        ) as loader,
+    ):  # fmt: skip
+        next(loader.batches(islice(plan_batches(12, 3), 12)))
