@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from iobench.errors import OptionError, SampleError, StorageError, StoreError
+from iobench.errors import OptionError, SampleError, StorageError, StoreClaimedError, StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import fingerprint, open_store, store_name, verify_store
+from iobench.stores import claim, fingerprint, open_store, store_name, verify_store
 from iobench.stores.atomic import AtomicFile
 from iobench.stores.claims import CLAIM_NAME, Holder
 from iobench.testing import MadeUpDataset, flip_bit, random_sample
@@ -329,6 +329,15 @@ def test_of_processes_at_once_exactly_one_writes_and_all_succeed(tmp_path, stale
     reads = (tmp_path / "log").read_text().split()
     assert len(reads) == len(set(reads))
     assert verify_store(open_store(path)) > 0
+
+
+def test_store_that_is_being_written_names_who_writes_it(tmp_path):
+    path = tmp_path / "store"
+    with pytest.raises(RuntimeError):
+        run(path, dataset=Counting(5, fail(RuntimeError())))
+    with claim(path), pytest.raises(StoreClaimedError, match=f"written by process {os.getpid()} "):
+        run(path, wait_s=0)
+    assert len(run(path, wait_s=0)) == 10
 
 
 def test_samples_come_in_order_with_a_bounded_number_ahead():
