@@ -1,5 +1,6 @@
 """Profiles to figures: pure functions of recorded spans, numpy and the standard library only."""
 
+from iobench.analysis.conversion import FullConversion, predict_full_conversion
 from iobench.analysis.diagnosis import Diagnosis, Verdict, diagnose
 from iobench.analysis.figures import (
     Coincidence,
@@ -19,6 +20,7 @@ __all__ = [
     "ComputeStage",
     "Diagnosis",
     "Exposure",
+    "FullConversion",
     "LongWaits",
     "Phase",
     "StageExposure",
@@ -27,5 +29,6 @@ __all__ = [
     "Window",
     "diagnose",
     "exposure",
+    "predict_full_conversion",
     "wait_statistics",
 ]

@@ -11,7 +11,7 @@ from iobench.datasets import stopwatch
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
 from iobench.profiling.config import DEFAULT_BATCHES
 from iobench.registry import SOURCE, find_converter, find_format
-from iobench.stores import MANIFEST_NAME, probe_samples, store_name
+from iobench.stores import probe_samples, store_name
 
 if TYPE_CHECKING:
     from iobench.profiling.config import RunConfig, Screen
@@ -68,26 +68,33 @@ def _prepare_store(
         "limit_s": PROBE_S,
     }
     path = source.place / "stores" / store_name(source.dataset, source.index, fmt, **arguments)
-    reused = (path / MANIFEST_NAME).exists()
+    wrote = False
     watch = stopwatch()
     with screen.progress(f"converting a probe to {name}") as move:
+
+        def advance(done: int, total: int) -> None:
+            nonlocal wrote
+            wrote = True  # not set where the store is there, or another process makes it
+            move(done, total)
+
         store = find_converter()(
             source.dataset,
             source.index,
             fmt,
             path,
             workers=available_cpus(),
-            progress=move,
+            progress=advance,
             notice=screen.note,
             **arguments,
         )
     facts = {
         "path": str(path),
         "probe": len(store) < len(source.index),
-        "reused": reused,
-        "convert_s": None if reused else watch(),
+        "reused": not wrote,
+        "convert_s": watch() if wrote else None,
         "nbytes": store.manifest.nbytes,
         "n_samples": len(store),
+        "n_samples_all": len(source.index),
     }
     files = [path / file.name for shard in store.manifest.shards for file in shard.files]
     return Prepared(name, store_pipeline(store), store.manifest.samples, files, facts)

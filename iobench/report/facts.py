@@ -42,7 +42,8 @@ class RunFacts:
     setup_s : mapping of str to float
         Seconds spent once before the run, by what for.
     store : mapping or None
-        ``path, probe, reused, convert_s, nbytes`` of the store that was read.
+        ``path, probe, reused, convert_s, nbytes, n_samples, n_samples_all`` of the store that
+        was read; the last is the number of samples of the whole dataset.
     machine : mapping
     iobench_version, command, files_hint : str or None
     """
@@ -81,6 +82,26 @@ class RunFacts:
         if self.forward_ns is None or self.backward_ns is None:
             return None
         return self.forward_ns + self.backward_ns
+
+    @property
+    def convert_s(self) -> float | None:
+        """Seconds the conversion of the store took; None where it was there already."""
+        return _typed((self.store or {}).get("convert_s"), float)
+
+    @property
+    def store_nbytes(self) -> int | None:
+        """Size of the store."""
+        return _typed((self.store or {}).get("nbytes"), int)
+
+    @property
+    def store_n_samples(self) -> int | None:
+        """Samples in the store; None for a run on the original files, or an empty store."""
+        return _typed((self.store or {}).get("n_samples"), int) or None
+
+    @property
+    def n_samples_all(self) -> int | None:
+        """Samples of the dataset the store was made from."""
+        return _typed((self.store or {}).get("n_samples_all"), int)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from iobench.analysis import (
         Diagnosis,
         Exposure,
+        FullConversion,
         LongWaits,
         StageExposure,
         WaitStatistics,
@@ -76,7 +77,10 @@ def to_json(profiles: Sequence[Profile]) -> dict[str, Any]:
       median, max, stdev}``.
     - ``cache``: ``asked``, ``resident_fraction_before``, ``cold_known`` (the file system tells).
     - ``setup_s``: seconds before the run by what for, in no other figure. ``store``: what was
-      read: ``path``, ``probe``, ``reused``, ``convert_s``, ``nbytes``.
+      read: ``path``, ``probe``, ``reused``, ``convert_s``, ``nbytes``, ``n_samples``,
+      ``n_samples_all``. ``full_conversion``: of all samples, in proportion: ``n_samples``,
+      ``nbytes``, ``convert_s``, ``saved_s`` (by an epoch, against the original files of the same
+      run), ``payback_epochs``; null for a run on the original files.
     - ``lost_spans``: not written or not readable; ``missing_workers``: names of those that left
       no spans; ``unclosed_processes``, ``damaged_processes``: names of those that were killed or
       whose spans are partly unreadable; ``rounds``, ``unfinished_rounds``.
@@ -116,6 +120,7 @@ def _run(report: RunReport) -> dict[str, Any]:
         "phases": _phases(exposure),
         "long_waits": _long_waits(exposure.long_waits),
         **_circumstances(facts),
+        "full_conversion": _full_conversion(report.conversion),
         "rounds": exposure.n_rounds,
         "unfinished_rounds": exposure.n_unfinished_rounds,
         "unclosed_processes": list(report.unclosed),
@@ -251,6 +256,18 @@ def _circumstances(facts: RunFacts) -> dict[str, Any]:
         "iobench_version": facts.iobench_version,
         "command": facts.command,
         "files_hint": facts.files_hint,
+    }
+
+
+def _full_conversion(full: FullConversion | None) -> dict[str, Any] | None:
+    if full is None:
+        return None
+    return {
+        "n_samples": full.n_samples,
+        "nbytes": full.nbytes,
+        "convert_s": full.convert_s,
+        "saved_s": full.saved_s,
+        "payback_epochs": full.payback_epochs,
     }
 
 

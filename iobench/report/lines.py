@@ -9,7 +9,7 @@ from iobench.recording import Kind
 from iobench.report import rates, units
 
 if TYPE_CHECKING:
-    from iobench.analysis import Exposure, StageExposure, Window
+    from iobench.analysis import Exposure, FullConversion, StageExposure, Window
     from iobench.report.facts import RunFacts
     from iobench.report.run_report import RunReport
 
@@ -121,8 +121,9 @@ def _fused(row: StageExposure) -> str:
     )
 
 
-def setup_lines(facts: RunFacts) -> list[str]:
+def setup_lines(report: RunReport) -> list[str]:
     """Return what was done before the run, which no other figure contains."""
+    facts = report.facts
     lines = []
     if facts.setup_s:
         spent = ", ".join(
@@ -132,21 +133,42 @@ def setup_lines(facts: RunFacts) -> list[str]:
         lines.append(f"Set-up before the run, in no figure above: {spent}.")
     if facts.store is not None:
         lines.append(_store(facts))
+    if report.conversion is not None:
+        lines.append(_conversion(report.conversion, facts))
     return lines
 
 
 def _store(facts: RunFacts) -> str:
     store = facts.store or {}
     what = "Store, a probe of the dataset" if store.get("probe") else "Store"
-    nbytes, convert_s = store.get("nbytes"), store.get("convert_s")
-    size = units.nbytes(nbytes if isinstance(nbytes, int) else None)
+    size = units.nbytes(facts.store_nbytes)
     if store.get("reused"):
         made = "there already, reused"
-    elif isinstance(convert_s, int | float):
-        made = f"converted in {units.duration(units.nanoseconds(convert_s))}, in no figure above"
+    elif facts.convert_s is not None:
+        spent = units.duration(units.nanoseconds(facts.convert_s))
+        made = f"converted in {spent}, in no figure above"
     else:
         made = "time of conversion unknown"
     return f"{what}: {size}, {made}: {store.get('path', units.UNKNOWN)}"
+
+
+def _conversion(full: FullConversion, facts: RunFacts) -> str:
+    """Return what converting all of it takes, and after how many epochs that has paid."""
+    what = f"All {units.count(full.n_samples)} samples at hand"
+    size = f"{what} as {facts.format or units.UNKNOWN}: {units.nbytes(full.nbytes)}"
+    if full.convert_s is None:
+        takes = "time to convert unknown, as the store was there already"
+    else:
+        takes = f"{units.duration(units.nanoseconds(full.convert_s))} to convert at this rate"
+    if full.saved_s is None:
+        return f"{size}, {takes}; when that pays is unknown without --format source beside it."
+    if full.saved_s <= 0:
+        return f"{size}, {takes}; an epoch is no shorter than with the original files."
+    saved = units.duration(units.nanoseconds(full.saved_s))
+    pays = ""
+    if full.payback_epochs is not None:
+        pays = f": paid for after {units.epochs(full.payback_epochs)} epochs"
+    return f"{size}, {takes}; an epoch over them is {saved} shorter than with source{pays}."
 
 
 def measurement_lines(report: RunReport) -> list[str]:

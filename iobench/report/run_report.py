@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis import Diagnosis, diagnose, exposure
+from iobench.analysis import Diagnosis, diagnose, exposure, predict_full_conversion
 from iobench.report.facts import RunFacts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis import Exposure, Window
+    from iobench.analysis import Exposure, FullConversion, Window
     from iobench.profiles import Profile
 
 __all__ = ["SOURCE", "RunReport", "make_reports"]
@@ -34,6 +34,8 @@ class RunReport:
         Processes that did not end their span file themselves: killed, or still at work.
     damaged : tuple of str
         Processes whose span file holds spans that cannot be read.
+    conversion : FullConversion or None
+        What converting the whole dataset would take; None for a run on the original files.
     """
 
     run: str | None
@@ -42,6 +44,7 @@ class RunReport:
     diagnosis: Diagnosis
     unclosed: tuple[str, ...] = ()
     damaged: tuple[str, ...] = ()
+    conversion: FullConversion | None = None
 
     @property
     def judged(self) -> Window:
@@ -62,8 +65,23 @@ def make_reports(profiles: Sequence[Profile]) -> tuple[RunReport, ...]:
     ProfileError
         If one cannot be analysed.
     """
-    reports = [_report(profile) for profile in profiles]
-    return tuple(sorted(reports, key=lambda report: report.facts.format != SOURCE))
+    reports = sorted(map(_report, profiles), key=lambda report: report.facts.format != SOURCE)
+    source = reports[0] if reports and reports[0].facts.format == SOURCE else None
+    return tuple(replace(report, conversion=_conversion(report, source)) for report in reports)
+
+
+def _conversion(report: RunReport, source: RunReport | None) -> FullConversion | None:
+    facts = report.facts
+    if facts.store_n_samples is None or facts.n_samples_all is None or facts.store_nbytes is None:
+        return None
+    return predict_full_conversion(
+        n_samples=facts.n_samples_all,
+        probe_n_samples=facts.store_n_samples,
+        probe_nbytes=facts.store_nbytes,
+        probe_convert_s=facts.convert_s,
+        source=None if source is None else source.exposure.steady,
+        store=report.judged,
+    )
 
 
 def _report(profile: Profile) -> RunReport:

@@ -91,7 +91,7 @@ def _run(page: _Page, report: RunReport, *, judged: bool) -> None:
     page.gap()
     if exposure.whole.n_batches:
         _tables(page, report)
-    page.list(lines.setup_lines(report.facts))
+    page.list(lines.setup_lines(report))
     page.list(lines.measurement_lines(report))
 
 

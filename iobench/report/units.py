@@ -15,6 +15,7 @@ __all__ = [
     "count",
     "duration",
     "durations",
+    "epochs",
     "fraction",
     "nanoseconds",
     "nbytes",
@@ -103,6 +104,11 @@ def fraction(value: float | None) -> str:
 def count(value: int | None) -> str:
     """Return a number of things, with a comma at thousands."""
     return UNKNOWN if value is None else f"{value:,}"
+
+
+def epochs(value: float) -> str:
+    """Return a number of epochs in two digits, never more exact than its parts."""
+    return "< 0.1" if 0 < value < 0.1 else f"{float(f'{value:.1e}'):,.6g}"
 
 
 def _scaled(value: float, units: Sequence[tuple[str, int]], *, zero: str = "0") -> str:

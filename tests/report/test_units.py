@@ -131,3 +131,10 @@ def test_numbers_are_short_enough_for_a_column(value: int) -> None:
 @given(times_ns)
 def test_seconds_give_the_nanoseconds_back(ns: int) -> None:
     assert round(units.seconds(ns) * 10**9) == ns
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.004, "< 0.1"), (0.4, "0.4"), (2.345, "2.3"), (12345.0, "12,000")]
+)
+def test_epochs_have_two_digits(value: float, text: str) -> None:
+    assert units.epochs(value) == text
