@@ -18,6 +18,7 @@ RARE_FRACTION: Final = 0.2
 """Up to this share of the steps long waits are called rare; more are called uneven waits."""
 SPOKEN: Final = {
     "handover": "the hand-over of batches",
+    "handover:release": "freeing the memory of the batch before (handover:release)",
     "shutdown": "the end of the loader",
     "starved_submit": "work that was not handed out yet",
     "startup": "the start of the workers",
