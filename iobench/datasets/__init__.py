@@ -18,6 +18,22 @@ from iobench.datasets.extents import FileExtent, read_extents
 from iobench.datasets.files import user_files
 from iobench.datasets.grib import GribIndex, decode_message, index_grib, read_messages
 from iobench.datasets.locate import FileLocator
+from iobench.datasets.netcdf import (
+    NetcdfFile,
+    NetcdfVariable,
+    decode_slab,
+    inspect_netcdf,
+    read_through_library,
+    where_slab,
+)
+from iobench.datasets.netcdf_storage import (
+    Chunked,
+    Contiguous,
+    Slab,
+    slab_array,
+    slab_extents,
+)
+from iobench.datasets.packing import Packing, unpack
 from iobench.datasets.processes import Advance, run_jobs, stopwatch
 from iobench.datasets.sidecars import index_folders, make_index_folder
 from iobench.datasets.standins import (
@@ -32,33 +48,46 @@ from iobench.datasets.standins import (
 __all__ = [
     "Advance",
     "Arrays",
+    "Chunked",
+    "Contiguous",
     "Dataset",
     "FileExtent",
     "FileLocator",
     "GribIndex",
     "Locator",
+    "NetcdfFile",
+    "NetcdfVariable",
+    "Packing",
     "PlannedFile",
     "Progress",
     "PublishedStep",
     "Raw",
     "SampleIndex",
+    "Slab",
     "Synthesizer",
     "Where",
     "decode_message",
+    "decode_slab",
     "ensure_stand_in",
     "index_folders",
     "index_grib",
+    "inspect_netcdf",
     "locate_files",
     "make_index_folder",
     "make_sample",
     "no_progress",
     "read_extents",
     "read_messages",
+    "read_through_library",
     "run_jobs",
     "sample_steps",
+    "slab_array",
+    "slab_extents",
     "stand_in_identity",
     "stand_in_root",
     "stopwatch",
+    "unpack",
     "user_files",
+    "where_slab",
     "write_planned_files",
 ]
