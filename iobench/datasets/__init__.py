@@ -26,6 +26,13 @@ from iobench.datasets.netcdf import (
     read_through_library,
     where_slab,
 )
+from iobench.datasets.netcdf_boxes import (
+    Box,
+    box_extents,
+    box_through_library,
+    decode_box,
+    make_box,
+)
 from iobench.datasets.netcdf_storage import (
     Chunked,
     Contiguous,
@@ -48,6 +55,7 @@ from iobench.datasets.standins import (
 __all__ = [
     "Advance",
     "Arrays",
+    "Box",
     "Chunked",
     "Contiguous",
     "Dataset",
@@ -66,6 +74,9 @@ __all__ = [
     "Slab",
     "Synthesizer",
     "Where",
+    "box_extents",
+    "box_through_library",
+    "decode_box",
     "decode_message",
     "decode_slab",
     "ensure_stand_in",
@@ -73,6 +84,7 @@ __all__ = [
     "index_grib",
     "inspect_netcdf",
     "locate_files",
+    "make_box",
     "make_index_folder",
     "make_sample",
     "no_progress",
