@@ -41,7 +41,8 @@ class Variable:
     role : {"input", "target"}
         Whether the model reads it or is trained towards it.
     channels : tuple of str
-        Names along the first axis where it stacks several quantities, else empty.
+        Names along the axis ``"channel"``, or the first where none has that name, if it stacks
+        several quantities; else empty.
 
     Raises
     ------
@@ -63,7 +64,8 @@ class Variable:
                 f"variable {self.name!r}: {len(self.shape)} axes need {len(self.shape)} dimension "
                 f"names, got {self.dims}"
             )
-        if self.channels and (not self.shape or len(self.channels) != self.shape[0]):
+        axis = self.dims.index("channel") if "channel" in self.dims else 0
+        if self.channels and (not self.shape or len(self.channels) != self.shape[axis]):
             raise SampleError(
                 f"variable {self.name!r}: {len(self.channels)} channel names do not fit "
                 f"shape {self.shape}"

@@ -54,6 +54,13 @@ def test_a_variable_that_contradicts_itself_is_refused(values: dict, words: str)
         Variable(**({"name": "x", "shape": (2, 2), "dtype": "f4", "dims": ("a", "b")} | values))
 
 
+def test_channels_may_be_the_last_axis() -> None:
+    last = Variable("x", (4, 2), "f4", ("y", "channel"), channels=("a", "b"))
+    assert Variable.from_dict(last.to_dict()) == last
+    with pytest.raises(SampleError, match="channel names"):
+        Variable("x", (2, 4), "f4", ("y", "channel"), channels=("a", "b"))
+
+
 @pytest.mark.parametrize("found", [(), (T2M, T2M)])
 def test_a_spec_needs_distinct_variables(found: tuple[Variable, ...]) -> None:
     with pytest.raises(SampleError, match="distinct names"):
