@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,15 @@ from iobench.errors import StorageError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["SPREAD", "Moments", "Statistics", "member_moments", "normalisation_folder"]
+__all__ = [
+    "SPREAD",
+    "Moments",
+    "Statistics",
+    "describe_samples",
+    "keep_statistics",
+    "member_moments",
+    "normalisation_folder",
+]
 
 SPREAD = 0.1
 """Added to every deviation, as upstream: (x - mean) / (std + 0.1), whatever the units."""
@@ -151,12 +159,42 @@ def normalisation_folder(
         If neither folder takes them.
     """
     about = _about(samples, n_members)
-    name = f"ens10-normalisation-{about['key'][:16]}"
-    places = index_folders(beside, cache_dir)
+    return keep_statistics(
+        index_folders(beside, cache_dir),
+        f"ens10-normalisation-{about['key'][:16]}",
+        about,
+        lambda: list(_channel_moments(samples, n_members, n_points, processes, progress)),
+    )
+
+
+def keep_statistics(
+    places: Sequence[Path],
+    name: str,
+    about: dict[str, Any],
+    compute: Callable[[], Sequence[Moments]],
+) -> tuple[Statistics, bool]:
+    """Return the statistics kept under ``name``, and whether they had to be computed.
+
+    Parameters
+    ----------
+    places : sequence of Path
+        Folders that may hold them, the best first.
+    name : str
+        Of their folder.
+    about : dict
+        What they depend on: others under that name are not taken.
+    compute : callable
+        Returns the moments of each pair of channels, in order.
+
+    Raises
+    ------
+    StorageError
+        If no folder takes them.
+    """
     for parent in places:
         if _holds(parent / name, about):
             return Statistics(parent / name), False
-    parts = list(_channel_moments(samples, n_members, n_points, processes, progress))
+    parts = compute()
     mean = np.concatenate([part.mean for part in parts]).astype(np.float32)
     deviation = np.concatenate([np.sqrt(part.squares / part.count) for part in parts])
     divisor = (deviation + SPREAD).astype(np.float32)
@@ -168,8 +206,8 @@ def normalisation_folder(
         except OSError as error:
             refusals.append(f"{parent} ({error.strerror or error})")
     raise StorageError(
-        f"the normalisation of {len(samples)} samples cannot be kept in {' nor in '.join(refusals)}"
-        "; make one of them writable or give --store-dir"
+        f"the normalisation of {about['n_samples']} samples cannot be kept in "
+        f"{' nor in '.join(refusals)}; make one of them writable or give --store-dir"
     )
 
 
@@ -231,17 +269,31 @@ def _part_moments(job: Part, advance: Advance) -> Moments:
 def _about(samples: Sequence[Sequence[FileExtent]], n_members: int) -> dict[str, Any]:
     """Return what the statistics depend on: the messages, and their files' sizes and times."""
     files = sorted({extent[0] for sample in samples for extent in sample})
-    states = [(Path(file).name, *_state(file)) for file in files]
-    messages = hashlib.sha256(
-        repr([[(files.index(f), o, n) for f, o, n in sample] for sample in samples]).encode()
-    )
+    messages = [[(files.index(f), o, n) for f, o, n in sample] for sample in samples]
+    return describe_samples(files, messages, n_members=n_members)
+
+
+def describe_samples(
+    files: Sequence[str], samples: Sequence[Any], *, n_members: int
+) -> dict[str, Any]:
+    """Return what statistics over ``samples`` depend on, JSON-ready, with a ``key`` for all of it.
+
+    Parameters
+    ----------
+    files : sequence of str
+        The files they were computed from; their sizes and times count.
+    samples : sequence
+        Where each sample is, by the files' numbers; its ``repr`` counts.
+    n_members : int
+        Members of each variable.
+    """
     about: dict[str, Any] = {
         "version": NORMALISATION_VERSION,
         "spread": SPREAD,
         "n_samples": len(samples),
         "n_members": n_members,
-        "files": [list(state) for state in states],
-        "messages": messages.hexdigest(),
+        "files": [[Path(file).name, *_state(file)] for file in files],
+        "messages": hashlib.sha256(repr(samples).encode()).hexdigest(),
     }
     about["key"] = hashlib.sha256(json.dumps(about).encode()).hexdigest()
     return about

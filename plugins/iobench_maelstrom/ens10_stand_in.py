@@ -34,7 +34,7 @@ from iobench_maelstrom.ens10_schema import (
 )
 from iobench_maelstrom.ens10_target import valid_time, write_target
 
-__all__ = ["STAND_IN_VERSION", "StandInPlan", "planned_files"]
+__all__ = ["STAND_IN_VERSION", "StandInPlan", "planned_files", "smooth_mode", "spread"]
 
 STAND_IN_VERSION = 1
 """Counts up when the same seed gives other bytes."""
@@ -210,7 +210,7 @@ class _FieldMaker:
     def __init__(self, seed: int, grid: Grid) -> None:
         self.seed = seed
         self.shape = grid.shape
-        self.modes = [_mode(self._random(0, number), grid) for number in range(N_MODES)]
+        self.modes = [smooth_mode(self._random(0, number), grid) for number in range(N_MODES)]
         self.sine = np.sin(np.radians(np.linspace(90.0, -90.0, grid.n_latitudes)))
         self.climates = [
             _zonal(variable.name, self.sine)[:, None].astype(np.float32)
@@ -268,7 +268,7 @@ def _maker(seed: int, grid: Grid) -> _FieldMaker:
     return _FieldMaker(seed, grid)
 
 
-def _mode(random: np.random.Generator, grid: Grid) -> Field:
+def smooth_mode(random: np.random.Generator, grid: Grid) -> Field:
     """Return a smooth pattern, twice around the globe so that a shift is a slice.
 
     White noise on a domain twice as high (the poles do not meet), filtered to amplitudes falling

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from iobench.datasets import FileExtent
 
-__all__ = ["Target", "open_target", "valid_time", "write_target"]
+__all__ = ["Target", "decode_times", "open_target", "valid_time", "write_target"]
 
 VARIABLE = "t2m"
 EPOCH = np.datetime64("1900-01-01T00", "h")
@@ -152,16 +152,26 @@ def _described(path: Path, file: Any) -> Target:
 
 
 def _times(path: Path, axis: Any) -> NDArray[np.datetime64]:
-    """Return the time axis decoded by its CF units, to the hour."""
     units = axis.attrs.get("units", "")
     text = units.decode() if isinstance(units, bytes) else str(units)
-    found = re.match(r"(second|minute|hour|day)s? since (\d{4}-\d\d?-\d\d?)[T ]?(\d\d?)?", text)
+    return decode_times(path, axis[:], text)
+
+
+def decode_times(path: Path, values: NDArray[Any], units: str) -> NDArray[np.datetime64]:
+    """Return a time axis decoded by its CF units, to the hour.
+
+    Raises
+    ------
+    FileFormatError
+        If the units are not of a known form.
+    """
+    found = re.match(r"(second|minute|hour|day)s? since (\d{4}-\d\d?-\d\d?)[T ]?(\d\d?)?", units)
     if not found:
-        raise FileFormatError(f"{path}: time has units {text!r}, expected 'hours since DATE'")
+        raise FileFormatError(f"{path}: time has units {units!r}, expected 'hours since DATE'")
     year, month, day = (int(part) for part in found[2].split("-"))
     since = np.datetime64(f"{year:04}-{month:02}-{day:02}T{int(found[3] or 0):02}", "s")
     seconds = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}[found[1]]
-    offsets = np.round(axis[:].astype(np.float64) * seconds).astype("timedelta64[s]")
+    offsets = np.round(values.astype(np.float64) * seconds).astype("timedelta64[s]")
     times: NDArray[np.datetime64] = (since + offsets).astype("datetime64[h]")
     return times
 
