@@ -1,0 +1,61 @@
+"""The real plugin, run on our stand-in without a network, gives the arrays our reader decodes."""
+
+from __future__ import annotations
+
+import socket
+
+import numpy as np
+import pytest
+
+from iobench_maelstrom.ens10 import ens10
+from iobench_maelstrom.ens10_schema import ALL_DATES
+
+pytest.importorskip(
+    "climetlab_maelstrom_ens10", reason="the real plugin climetlab-maelstrom-ens10 is not installed"
+)
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    def refuse(*arguments):
+        raise AssertionError(f"tried to connect to {arguments[1:]}")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.fixture
+def real(tiny, tmp_path, no_network):
+    """Return what the real plugin makes of a date's file of the stand-in."""
+    import climetlab
+    from climetlab.mirrors.directory_mirror import DirectoryMirror
+
+    def load(date):
+        with (
+            climetlab.settings.temporary("cache-directory", str(tmp_path / "cache")),
+            DirectoryMirror(path=str(tiny.root)),
+        ):
+            return climetlab.load_dataset("maelstrom-ens10", date=date, dtype="sfc").to_xarray()
+
+    return load
+
+
+@pytest.mark.filterwarnings("ignore:Deprecated decorator @normalize_arg:UserWarning")
+@pytest.mark.parametrize("date", ["0101", "20000104"])
+def test_the_real_plugin_gives_equal_arrays(tiny, real, date):
+    dataset = ens10(date=date, target="none")
+    index = dataset.samples(dataset.files(tiny.locator), tiny.locator)
+    fields = real(date).load()
+    assert [str(time)[:10] for time in fields.time.values] == index.coordinate
+    for number, where in enumerate(index.where):
+        ours = dataset.decode(dataset.read(where))
+        assert list(ours) == list(fields.data_vars)
+        for name, array in ours.items():
+            theirs = fields[name].isel(time=number).sel(step=np.timedelta64(48, "h"))
+            np.testing.assert_array_equal(array, theirs.values.squeeze(), err_msg=name)
+
+
+@pytest.mark.filterwarnings("ignore:Deprecated decorator @normalize_arg:UserWarning")
+def test_the_dates_are_the_real_plugins():
+    from climetlab_maelstrom_ens10.ens10 import Ens10
+
+    assert list(ALL_DATES) == Ens10.all_datelist
