@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from iobench.cli.cache_command import cache
+from iobench.cli.doctor_command import doctor
 from iobench.cli.list_command import list_
 from iobench.cli.profile_command import profile
 from iobench.cli.report_command import report
@@ -27,6 +28,7 @@ def make_app() -> typer.Typer:
     app.command("list")(list_)
     app.command()(synthesize)
     app.command()(cache)
+    app.command()(doctor)
     app.callback()(_version)
     return app
 
