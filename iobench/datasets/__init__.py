@@ -42,7 +42,12 @@ from iobench.datasets.netcdf_storage import (
 )
 from iobench.datasets.packing import Packing, unpack
 from iobench.datasets.processes import Advance, run_jobs, stopwatch
-from iobench.datasets.sidecars import index_folders, make_index_folder
+from iobench.datasets.sidecars import (
+    index_folders,
+    load_sidecar,
+    make_index_folder,
+    save_sidecar,
+)
 from iobench.datasets.standins import (
     PlannedFile,
     ensure_stand_in,
@@ -83,6 +88,7 @@ __all__ = [
     "index_folders",
     "index_grib",
     "inspect_netcdf",
+    "load_sidecar",
     "locate_files",
     "make_box",
     "make_index_folder",
@@ -93,6 +99,7 @@ __all__ = [
     "read_through_library",
     "run_jobs",
     "sample_steps",
+    "save_sidecar",
     "slab_array",
     "slab_extents",
     "stand_in_identity",
