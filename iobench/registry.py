@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SOURCE",
+    "dataset_factory",
     "dataset_names",
     "find_converter",
     "find_dataset",
@@ -42,6 +43,18 @@ def format_names() -> list[str]:
     return sorted(entry_points(group="iobench.formats").names)
 
 
+def dataset_factory(name: str) -> Callable[..., Dataset]:
+    """Return what makes the dataset of that name from the user's options.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is none; the message lists the nearest names.
+    """
+    factory: Callable[..., Dataset] = _load("iobench.datasets", name, "dataset", dataset_names())
+    return factory
+
+
 def find_dataset(name: str, **options: str) -> Dataset:
     """Return the dataset of that name, made with the user's options.
 
@@ -52,7 +65,7 @@ def find_dataset(name: str, **options: str) -> Dataset:
     OptionError
         If the dataset does not know an option or its value.
     """
-    factory: Callable[..., Dataset] = _load("iobench.datasets", name, "dataset", dataset_names())
+    factory = dataset_factory(name)
     try:
         return factory(**options)
     except TypeError as error:

@@ -6,6 +6,7 @@ import typer
 
 from iobench.cli.cache_command import cache
 from iobench.cli.doctor_command import doctor
+from iobench.cli.info_command import info
 from iobench.cli.list_command import list_
 from iobench.cli.profile_command import profile
 from iobench.cli.report_command import report
@@ -26,6 +27,7 @@ def make_app() -> typer.Typer:
     app.command()(profile)
     app.command()(report)
     app.command("list")(list_)
+    app.command()(info)
     app.command()(synthesize)
     app.command()(cache)
     app.command()(doctor)

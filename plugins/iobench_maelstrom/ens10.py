@@ -41,11 +41,13 @@ from iobench_maelstrom.ens10_normalisation import (
 from iobench_maelstrom.ens10_schema import (
     ALL_DATES,
     CHANNELS,
+    CITATION,
     FIRST_TEST_YEAR,
     GRID,
     LEAD_HOURS,
     SURFACE_VARIABLES,
     TARGET_URL,
+    TERMS,
     parse_dates,
     surface_url,
 )
@@ -315,6 +317,8 @@ class Ens10:
                 "over": "samples, per channel and grid point, ddof 0",
                 "sha256": statistics.checksum() if statistics else "",
             },
+            "terms_of_use": TERMS,
+            "citation": CITATION,
         }
 
 

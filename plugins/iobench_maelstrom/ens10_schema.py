@@ -11,12 +11,14 @@ __all__ = [
     "ALL_DATES",
     "ALL_YEARS",
     "CHANNELS",
+    "CITATION",
     "GRID",
     "LEAD_HOURS",
     "MEMBERS",
     "STEPS",
     "SURFACE_VARIABLES",
     "TARGET_URL",
+    "TERMS",
     "Grid",
     "SurfaceVariable",
     "parse_dates",
@@ -26,6 +28,10 @@ __all__ = [
 BUCKET_URL = "https://storage.ecmwf.europeanweather.cloud/MAELSTROM_AP4"
 TARGET_URL = f"{BUCKET_URL}/era5/ERA5_sfc_t2m.nc"
 """No location is published for the target: beside the forecasts, in a folder of its own."""
+TERMS = "https://github.com/spcl/climetlab-maelstrom-ens10/blob/main/ENS10_LICENCE.txt"
+"""Of use, as the plugin prints them; they hold for ens5mini, too."""
+CITATION = "https://arxiv.org/abs/2005.08748"
+"""What the plugin's documentation points to; it asks for no other."""
 LEAD_HOURS = 48
 """The step the D2.3 U-Net read; its target is the field at the forecast's start plus this."""
 STEPS = (0, 24, 48)

@@ -47,6 +47,7 @@ from iobench_maelstrom.ens10_normalisation import (
     keep_statistics,
     member_moments,
 )
+from iobench_maelstrom.ens10_schema import CITATION, TERMS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,7 +59,6 @@ FORECASTS_PER_JOB = 16
 """Fixed, so that the sums do not depend on how many processes share the work."""
 SMALL_NBYTES = 64 << 20
 """Less is read or written sooner by this process than by ones that must start first."""
-TERMS = "https://github.com/spcl/climetlab-maelstrom-ens10/blob/main/ENS10_LICENCE.txt"
 
 
 def ens5mini(**options: str) -> Ens5mini:
@@ -239,6 +239,7 @@ class Ens5mini:
                 "sha256": statistics.checksum() if statistics else "",
             },
             "terms_of_use": TERMS,
+            "citation": CITATION,
         }
 
 

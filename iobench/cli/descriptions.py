@@ -1,0 +1,202 @@
+"""What there is to say about a dataset, a store and a run, as JSON-ready values."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iobench.datasets import FileLocator, Synthesizer, ensure_stand_in, stand_in_root
+from iobench.errors import MissingFileError, ProfileError
+from iobench.registry import dataset_factory, find_dataset
+
+if TYPE_CHECKING:
+    from iobench.datasets import Dataset
+    from iobench.profiling import Screen
+    from iobench.samples import SampleSpec
+
+__all__ = ["describe_dataset", "describe_run", "describe_store"]
+
+SAMPLE_FROM = {
+    "files": "the files at hand",
+    "stand-in": "the stand-in that profiles use: sizes as the real ones",
+    "tiny stand-in": "a tiny stand-in made for this answer: real samples may be larger",
+}
+
+
+def describe_dataset(
+    name: str,
+    *,
+    options: Mapping[str, str],
+    data_dir: Path | None,
+    store_dir: Path | None,
+    screen: Screen,
+) -> dict[str, Any]:
+    """Return what a dataset is, told from its files, or from a stand-in where none are at hand.
+
+    Nothing is left behind: where no stand-in exists yet, a tiny one is made and removed.
+
+    Raises
+    ------
+    IobenchError
+        If name, options or files are not what they should be.
+    """
+    dataset = find_dataset(name, **options)
+    with _located(dataset, data_dir, store_dir, screen) as (files, locator, told_from):
+        with screen.progress(f"indexing {name}") as move:
+            locator.progress = move
+            index = dataset.samples(files, locator)
+        published = dataset.published
+        provenance = dict(index.provenance)
+        return {
+            "kind": "dataset",
+            "name": name,
+            "title": dataset.title,
+            "options": describe_options(dataset_factory(name)),
+            "told_from": SAMPLE_FROM[told_from],
+            "stand_in": locator.stand_in,
+            "files": {
+                "n_files": len(files),
+                "nbytes": sum(file.stat().st_size for file in files),
+                "names": [file.name for file in files],
+            },
+            "n_samples": len(index),
+            "splits": {split: len(numbers) for split, numbers in index.splits.items()},
+            "coordinate": [*index.coordinate[:1], *index.coordinate[1:][-1:]],
+            "sample": _sample(index.spec),
+            "normalisation": provenance.get("normalisation"),
+            "fused": list(dataset.fused),
+            "published": None if published is None else asdict(published),
+            "terms_of_use": provenance.get("terms_of_use") or _attribute(dataset, "terms_of_use"),
+            "citation": provenance.get("citation") or _attribute(dataset, "citation"),
+        }
+
+
+def describe_store(path: Path) -> dict[str, Any]:
+    """Return what a store holds, checked against its files' sizes."""
+    from iobench.stores import open_store
+
+    store = open_store(path)
+    manifest = store.manifest
+    try:
+        return {
+            "kind": "store",
+            "path": str(store.path),
+            "format": manifest.format,
+            "format_version": manifest.format_version,
+            "dataset": manifest.dataset,
+            "codec": store.codec,
+            "n_samples": manifest.n_samples,
+            "nbytes": manifest.nbytes,
+            "shards": [
+                {
+                    "n_samples": shard.n_samples,
+                    "nbytes": sum(file.nbytes for file in shard.files),
+                    "files": [file.name for file in shard.files],
+                }
+                for shard in manifest.shards
+            ],
+            "sample": _sample(manifest.spec),
+            "options": dict(manifest.options),
+            "normalisation": dict(manifest.normalisation) or None,
+            "provenance": dict(manifest.provenance),
+        }
+    finally:
+        store.close()
+
+
+def describe_run(path: Path) -> dict[str, Any]:
+    """Return what ``run.json`` says, of each format of a run.
+
+    Raises
+    ------
+    ProfileError
+        If one cannot be read.
+    """
+    from iobench.recording import RunDirectory
+
+    folders = run_folders(path)
+    if not folders:
+        raise ProfileError(f"{path}: holds no run.json; name the directory --out made")
+    runs = [RunDirectory.open(folder) for folder in folders]
+    runs.sort(key=lambda run: int(run.config.get("position", 0)))
+    return {
+        "kind": "run",
+        "path": str(path.absolute()),
+        "runs": [
+            {**run.config, "path": str(run.path), "n_span_files": len(run.span_files())}
+            for run in runs
+        ],
+    }
+
+
+def run_folders(path: Path) -> list[Path]:
+    """Return the folders of a run that hold a ``run.json``: itself, or one for each format."""
+    if (path / "run.json").is_file():
+        return [path]
+    return sorted(file.parent for file in path.glob("*/run.json"))
+
+
+def describe_options(factory: Any) -> list[dict[str, str]]:
+    """Return a factory's options as its docstring's section ``Parameters`` tells them."""
+    text = inspect.getdoc(factory) or ""
+    section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", text, re.DOTALL | re.M)
+    options: list[dict[str, str]] = []
+    for line in section[1].splitlines() if section else []:
+        head = re.match(r"(\w+) : (.*)$", line)
+        if head:
+            options.append({"name": head[1], "values": head[2], "text": ""})
+        elif options and line.strip():
+            options[-1]["text"] = f"{options[-1]['text']} {line.strip()}".strip().replace("``", "")
+    return options
+
+
+@contextmanager
+def _located(
+    dataset: Dataset, data_dir: Path | None, store_dir: Path | None, screen: Screen
+) -> Iterator[tuple[Sequence[Path], FileLocator, str]]:
+    """Yield the files, what found them, and whether they are real, a stand-in or a tiny one."""
+    from iobench.stores import choose_place
+
+    if data_dir is not None and not data_dir.is_dir():
+        raise MissingFileError(f"--data-dir {data_dir}: no such folder; name the files' one")
+    place = choose_place(data_dir, store_dir=store_dir).path
+    real = FileLocator(data_dir=data_dir, cache_dir=place / "indexes")
+    try:
+        yield dataset.files(real), real, "files"
+        return
+    except MissingFileError:
+        if data_dir is not None or real.n_found or not isinstance(dataset, Synthesizer):
+            raise
+    root = stand_in_root(
+        place,
+        dataset.name,
+        seed=0,
+        version=dataset.synthesis_version,
+        scale=None,
+        tiny=False,
+    )
+    if (root / "stand-in.json").exists():
+        locator = FileLocator(stand_in=root, cache_dir=place / "indexes")
+        yield dataset.files(locator), locator, "stand-in"
+        return
+    with tempfile.TemporaryDirectory(prefix="iobench-info-") as folder:
+        with screen.progress(f"tiny stand-in of {dataset.name}") as move:
+            root = ensure_stand_in(dataset, Path(folder, "files"), tiny=True, progress=move)
+        locator = FileLocator(stand_in=root, cache_dir=Path(folder, "indexes"))
+        yield dataset.files(locator), locator, "tiny stand-in"
+
+
+def _sample(spec: SampleSpec) -> dict[str, Any]:
+    variables = [{**variable.to_dict(), "nbytes": variable.nbytes} for variable in spec]
+    return {"nbytes": spec.nbytes, "variables": variables}
+
+
+def _attribute(dataset: Dataset, name: str) -> str | None:
+    value = getattr(dataset, name, None)
+    return value if isinstance(value, str) else None

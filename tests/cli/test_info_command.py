@@ -1,0 +1,143 @@
+"""``iobench info`` says what a dataset, a store and a run are, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from iobench.cli import main
+from iobench.cli.descriptions import describe_options
+from iobench.cli.info_command import _few, _plain
+from iobench.datasets import ensure_stand_in
+from iobench_maelstrom.ens5mini import ens5mini
+
+
+@pytest.fixture
+def told(capsys, tmp_path, monkeypatch):
+    """Run ``iobench info`` in an empty folder; return its JSON, or its text."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments, json_too=True):
+        assert main(["info", *map(str, arguments), *(["--json"] if json_too else [])]) == 0
+        out = capsys.readouterr().out
+        return json.loads(out) if json_too else out
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def run_and_store(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("info")
+    arguments = ["--format", "source,numpy", "--workers", "0", "--batches", "4", "--json"]
+    places = ["--store-dir", str(folder / "stores"), "--out", str(folder / "run"), "--tiny"]
+    assert main(["profile", "maelstrom-ens5mini", *arguments, *places, "--compute", "none"]) == 0
+    [manifest] = (folder / "stores").rglob("iobench.json")
+    return folder / "run", manifest.parent
+
+
+def test_a_dataset_without_files_is_told_from_a_tiny_stand_in_that_is_removed(told, tmp_path):
+    answer = told("maelstrom-ens5mini", "--store-dir", tmp_path / "stores")
+    assert answer["stand_in"]
+    assert "tiny" in answer["told_from"]
+    assert answer["n_samples"] == 8
+    assert answer["sample"]["variables"][0]["dims"] == ["channel", "latitude", "longitude"]
+    assert len(answer["sample"]["variables"][0]["channels"]) == 154
+    assert [option["name"] for option in answer["options"]] == ["date", "dtype"]
+    assert answer["normalisation"]["formula"] == "(x - mean) / (std + 0.1)"
+    assert answer["published"] is None
+    assert answer["terms_of_use"].endswith("ENS10_LICENCE.txt")
+    assert list((tmp_path / "stores").rglob("*.nc")) == []
+
+
+def test_a_dataset_with_files_is_told_from_them(told, tmp_path):
+    root = ensure_stand_in(ens5mini(), tmp_path / "own", tiny=True)
+    answer = told("maelstrom-ens5mini", "--data-dir", root, "--option", "date=07")
+    assert answer["told_from"] == "the files at hand"
+    assert answer["files"]["names"] == ["ens5mini.07.nc"]
+    assert answer["coordinate"] == ["1998-07-02", "1999-07-05"]
+
+
+def test_a_dataset_in_words(told):
+    text = told("maelstrom-ens10", json_too=False)
+    assert "21.1 ms for a batch of 1 (forward 5.25 ms, backward 15.9 ms)" in text
+    assert "input inputs (channel 22, latitude 91, longitude 180) <f4, 1" in text
+    assert "target t2m (latitude 91, longitude 180) <f4, K" in text
+    assert "4; train 2, test 2; 2015-01-01 to 2016-01-04" in text
+
+
+def test_a_store(told, run_and_store):
+    _, store = run_and_store
+    answer = told(store)
+    assert (answer["kind"], answer["format"]) == ("store", "numpy")
+    assert answer["dataset"] == "maelstrom-ens5mini"
+    assert sum(shard["n_samples"] for shard in answer["shards"]) == answer["n_samples"]
+    assert sum(shard["nbytes"] for shard in answer["shards"]) == answer["nbytes"]
+    text = told(store, json_too=False)
+    assert f"{store}: numpy store of maelstrom-ens5mini" in text
+    assert "shard-00000" in text
+
+
+def test_a_run(told, run_and_store):
+    run, _ = run_and_store
+    answer = told(run)
+    assert [one["format"] for one in answer["runs"]] == ["source", "numpy"]
+    assert all(one["n_span_files"] > 0 for one in answer["runs"])
+    assert "as source" in told(run, json_too=False)
+    assert [one["format"] for one in told(run / "numpy")["runs"]] == ["numpy"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["maelstrom-ens5minni"], "unknown dataset 'maelstrom-ens5minni': did you mean"),
+        (["."], "is neither a store (it has no iobench.json) nor a run (no run.json)"),
+        ([".", "--data-dir", "."], "are for datasets"),
+        (["maelstrom-ens5mini", "--option", "date=13"], "expected MM, MMDD or YYYYMMDD"),
+        (["maelstrom-ens5mini", "--data-dir", "nowhere"], "nowhere: no such folder"),
+        (["maelstrom-ens5mini", "--data-dir", "."], "ens5mini.01.nc"),
+    ],
+)
+def test_what_cannot_be_told_is_said_in_one_line(capsys, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(["info", *arguments]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_a_damaged_run_is_said(capsys, tmp_path: Path):
+    (tmp_path / "run.json").write_text("{")
+    assert main(["info", str(tmp_path)]) == 1
+    assert "run.json: is not JSON" in capsys.readouterr().err
+
+
+def test_options_are_told_from_the_docstring():
+    def factory(**options):
+        """Return it.
+
+        Parameters
+        ----------
+        size : {"5GB", "5TB"}
+            Which of two,
+            or ``none``.
+        date : str, optional
+            When.
+
+        Raises
+        ------
+        OptionError
+            Else.
+        """
+
+    assert describe_options(factory) == [
+        {"name": "size", "values": '{"5GB", "5TB"}', "text": "Which of two, or none."},
+        {"name": "date", "values": "str, optional", "text": "When."},
+    ]
+    assert describe_options(lambda: None) == []
+
+
+def test_long_lists_are_shortened_and_say_how_long_they_are():
+    assert _few(["a", "b"]) == "a, b"
+    assert _few([str(n) for n in range(10)], 4) == "0, 1, 2, ... 9 (10 in all)"
+    assert _plain({"a": [True, None], "b": []}) == "a yes, none, b none"
