@@ -186,6 +186,8 @@ class Synthesizer(Protocol):
     ----------
     synthesis_version : int
         Counts up when the same seed gives other bytes: older stand-ins are not reused.
+    stand_in_name : str, optional
+        Instead of ``name`` what stand-ins are told apart by, where their files depend on options.
     """
 
     name: str

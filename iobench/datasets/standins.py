@@ -140,13 +140,18 @@ def locate_files(
         raise OptionError(f"{dataset.name}: has no stand-in; leave --tiny and --scale away")
     version = dataset.synthesis_version
     root = stand_in_root(
-        store_root, dataset.name, seed=seed, version=version, scale=scale, tiny=tiny
+        store_root, _stand_in_name(dataset), seed=seed, version=version, scale=scale, tiny=tiny
     )
     ensure_stand_in(
         dataset, root, seed=seed, scale=scale, tiny=tiny, progress=progress, notice=notice
     )
     locator = FileLocator(stand_in=root, cache_dir=cache_dir, progress=progress)
     return dataset.files(locator), locator
+
+
+def _stand_in_name(dataset: Synthesizer) -> str:
+    name: str = getattr(dataset, "stand_in_name", dataset.name)
+    return name
 
 
 def ensure_stand_in(
@@ -189,7 +194,11 @@ def ensure_stand_in(
     if seed < 0:
         raise OptionError(f"--seed {seed}: expected 0 or more")
     identity = stand_in_identity(
-        dataset.name, seed=seed, version=dataset.synthesis_version, scale=scale, tiny=tiny
+        _stand_in_name(dataset),
+        seed=seed,
+        version=dataset.synthesis_version,
+        scale=scale,
+        tiny=tiny,
     )
     if _finished(root, identity):
         return root

@@ -212,6 +212,34 @@ def test_roots_differ_by_what_makes_stand_ins_differ(tmp_path):
     assert len(roots) == 16
 
 
+class LettersOf(Letters):
+    """Letters whose files depend on an option."""
+
+    def __init__(self, option):
+        super().__init__()
+        self.stand_in_name = f"letters-{option}"
+
+    def synthesize(self, root, *, scale, tiny, seed, progress=no_progress):
+        identity = stand_in_identity(
+            self.stand_in_name, seed=seed, version=1, scale=scale, tiny=tiny
+        )
+        planned = [
+            PlannedFile(f"url/https/example.eu/B/{number}", 2, functools.partial(write_text, "aa"))
+            for number in (0, 1)
+        ]
+        return write_planned_files(root, planned, identity=identity, processes=1)
+
+
+def test_options_that_change_the_files_have_a_stand_in_of_their_own(tmp_path):
+    roots = set()
+    for option in ("a", "b"):
+        files, _ = locate_files(
+            LettersOf(option), store_root=tmp_path, cache_dir=tmp_path, tiny=True
+        )
+        roots.add(files[0].relative_to(tmp_path).parts[1])
+    assert roots == {"letters-a-v1-tiny-seed0", "letters-b-v1-tiny-seed0"}
+
+
 def test_stand_in_in_the_users_folder_is_known_as_one(root, tmp_path):
     ensure_stand_in(Letters(), root, tiny=True)
     locator = FileLocator(data_dir=root, cache_dir=tmp_path)
