@@ -1,0 +1,146 @@
+"""The real plugin, run on our stand-in without a network, gives the arrays our reader decodes."""
+
+from __future__ import annotations
+
+import socket
+
+import numpy as np
+import pytest
+
+from iobench.datasets import FileLocator, ensure_stand_in
+from iobench_maelstrom.downscaling import downscaling, downscaling_tier1, downscaling_tier2
+from iobench_maelstrom.downscaling_schema import TIERS
+
+pytest.importorskip(
+    "climetlab_maelstrom_downscaling",
+    reason="the real plugin climetlab-maelstrom-downscaling is not installed",
+)
+pytestmark = [
+    pytest.mark.usefixtures("no_network"),
+    # xarray's own, on defaults of open_mfdataset that will change
+    pytest.mark.filterwarnings("ignore:In a future version of xarray:FutureWarning"),
+]
+FACTORIES = {1: downscaling_tier1, 2: downscaling_tier2}
+VALIDATION = ("2020-05", "2020-07", "2020-08")
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    def refuse(*arguments):
+        raise AssertionError(f"tried to connect to {arguments[1:]}")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("downscaling-upstream")
+    return {
+        number: ensure_stand_in(factory(), folder / str(number), tiny=True)
+        for number, factory in FACTORIES.items()
+    }
+
+
+def through_the_plugin(name, mirror, cache, **options):
+    import climetlab
+    from climetlab.mirrors.directory_mirror import DirectoryMirror
+
+    with (
+        climetlab.settings.temporary("cache-directory", str(cache)),
+        climetlab.settings.temporary("check-out-of-date-urls", False),
+        DirectoryMirror(path=str(mirror)),
+    ):
+        return climetlab.load_dataset(name, **options).to_xarray().load()
+
+
+def assert_equal(dataset, locator, real):
+    """Compare every variable of every time step; the plugin repeats static ones over time."""
+    index = dataset.samples(dataset.files(locator), locator)
+    assert [str(time)[:13] for time in real.time.values] == index.coordinate
+    for number, where in enumerate(index.where):
+        ours = dataset.decode(dataset.read(where))
+        for name, array in ours.items():
+            theirs = real[name]
+            theirs = theirs[number] if "time" in theirs.dims else theirs
+            assert array.dtype == theirs.dtype
+            np.testing.assert_array_equal(array, theirs.values)
+    return set(ours)
+
+
+@pytest.mark.parametrize("n_months", [1, 3])
+@pytest.mark.parametrize("number", [1, 2])
+def test_months_give_equal_arrays(roots, tmp_path, number, n_months):
+    months = {1: ("2019-04", "2020-04", "2020-05"), 2: ("2016-01", "2017-01", "2018-01")}
+    dates = [f"{month}-01" for month in months[number][:n_months]]
+    name = f"maelstrom-downscaling-tier{number}"
+    real = through_the_plugin(name, roots[number], tmp_path / "cache", months=dates)
+    locator = FileLocator(stand_in=roots[number], cache_dir=tmp_path)
+    names = assert_equal(FACTORIES[number](months=",".join(dates)), locator, real)
+    assert names == set(real.data_vars) - {"t137_in"}
+
+
+def test_the_first_variant_gives_equal_arrays(roots, tmp_path):
+    dates = ["2016-01-01", "2017-01-01"]
+    real = through_the_plugin(
+        "maelstrom-downscaling-tier2", roots[2], tmp_path / "cache", months=dates
+    )
+    dataset = downscaling_tier2(variant="published", months=",".join(dates))
+    locator = FileLocator(stand_in=roots[2], cache_dir=tmp_path)
+    names = assert_equal(dataset, locator, real)
+    assert names == set(real.data_vars) - {"lsm_in", "fr_land_tar"}
+
+
+def short_mirror(root, mirror, number, urls):
+    """Lay out a mirror of files with a few time steps each, one for each URL."""
+    import xarray
+
+    source = (
+        root
+        / "url"
+        / TIERS[number].month_url({1: "2020-05", 2: "2018-01"}[number]).replace("://", "/")
+    )
+    with xarray.open_dataset(source) as data:
+        few = data.isel(time=slice(4)).load()
+    for url, month in urls.items():
+        path = mirror / "url" / url.replace("://", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        start = np.datetime64(month, "ns") - few.time[0].values
+        few.assign_coords(time=few.time + start).to_netcdf(path)
+
+
+@pytest.mark.parametrize(
+    ("number", "split"), [(1, "validation"), (1, "testing"), (2, "validation"), (2, "testing")]
+)
+def test_splits_give_equal_arrays(roots, tmp_path, number, split):
+    tier = TIERS[number]
+    urls = {tier.month_url(month): month for month in tier.splits[split]}
+    mirror = tmp_path / "mirror"
+    short_mirror(roots[number], mirror, number, urls)
+    real = through_the_plugin(tier.name, mirror, tmp_path / "cache", dataset=split)
+    locator = FileLocator(data_dir=mirror, cache_dir=tmp_path)
+    assert_equal(downscaling(tier=str(number), dataset=split), locator, real)
+
+
+def test_augmented_files_give_equal_arrays(roots, tmp_path):
+    url = TIERS[1].augmented["testing_aug"][0]
+    mirror = tmp_path / "mirror"
+    short_mirror(roots[1], mirror, 1, {url: "2020-04"})
+    real = through_the_plugin(TIERS[1].name, mirror, tmp_path / "cache", dataset="testing_aug")
+    locator = FileLocator(data_dir=mirror, cache_dir=tmp_path)
+    assert_equal(downscaling_tier1(dataset="testing_aug"), locator, real)
+
+
+def test_splits_and_months_are_the_plugins():
+    from climetlab_maelstrom_downscaling import downscaling_tier1 as one
+    from climetlab_maelstrom_downscaling import downscaling_tier2 as two
+
+    for number, module in ((1, one), (2, two)):
+        real = module.Downscaling.dataset_types
+        ours = TIERS[number]
+        assert set(real) == {*ours.splits, *ours.augmented}
+        for name, months in ours.splits.items():
+            assert tuple(f"{date:%Y-%m}" for date in real[name]) == months
+        for name, (url, _) in ours.augmented.items():
+            assert url == module.PATTERN.replace("{url}", module.URL).rpartition("/")[0] + (
+                "/" + real[name]
+            )
