@@ -11,6 +11,7 @@ import pytest
 
 from iobench.datasets import FileLocator, SampleIndex, ensure_stand_in
 from iobench_maelstrom.ens10 import Ens10, ens10
+from iobench_maelstrom.yr import yr
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,3 +57,29 @@ def decoded(tiny: TinyEns10):
             ).load()
             for file in tiny.files[:2]
         ]
+
+
+@dataclass(frozen=True)
+class TinyYr:
+    root: Path
+    files: list[Path]
+    locator: FileLocator
+
+
+def _tiny_yr(folder: Path, size: str) -> TinyYr:
+    dataset = yr(size=size)
+    root = ensure_stand_in(dataset, folder / "stand-in", tiny=True)
+    locator = FileLocator(stand_in=root, cache_dir=folder / "cache")
+    return TinyYr(root, dataset.files(locator), locator)
+
+
+@pytest.fixture(scope="session")
+def yr_5gb(tmp_path_factory: pytest.TempPathFactory) -> TinyYr:
+    """The tiny stand-in of A1's 5GB files; read-only."""
+    return _tiny_yr(tmp_path_factory.mktemp("yr-5gb"), "5GB")
+
+
+@pytest.fixture(scope="session")
+def yr_5tb(tmp_path_factory: pytest.TempPathFactory) -> TinyYr:
+    """The tiny stand-in of A1's 5TB files; read-only."""
+    return _tiny_yr(tmp_path_factory.mktemp("yr-5tb"), "5TB")

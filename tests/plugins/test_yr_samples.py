@@ -1,0 +1,334 @@
+"""A sample of A1 is a patch as its training makes it, read from its own rows only."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iobench.datasets import FileLocator, make_sample
+from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench_maelstrom.yr import yr
+from iobench_maelstrom.yr_patches import PatchGrid
+from iobench_maelstrom.yr_schema import ALL_DATES, CHANNELS, PREDICTORS, STATIC_PREDICTORS
+
+REAL = Path(__file__).parents[1] / "data" / "maelstrom-yr"
+REAL_FILES = sorted((REAL / "air_temperature" / "5GB").glob("*.nc"))
+
+
+def indexed(files, folder, **options):
+    dataset = yr(**options)
+    return dataset, dataset.samples(files, FileLocator(data_dir=folder, cache_dir=folder))
+
+
+def training_samples(file, patch, *, crop=None, predict_diff=False):
+    """What the training code makes of a file, by its description: whole fields, then patches."""
+    data = xarray.open_dataset(file, decode_times=False)
+    (y0, y1), (x0, x1) = crop or ((0, data.sizes["y"]), (0, data.sizes["x"]))
+    data = data.isel(y=slice(y0, y1), x=slice(x0, x1))
+    n_y, n_x = y1 - y0, x1 - x0
+    seconds = data.leadtime.values
+    features = [seconds[:, None, None], np.arange(n_x)[None, None], np.arange(n_y)[None, :, None]]
+    statistics = [(each.mean, each.std) for each in (*PREDICTORS, *STATIC_PREDICTORS)]
+    statistics += [(values.mean(), values.std()) for values in features]
+    static = np.broadcast_to(data.static_predictors.values, (len(seconds), n_y, n_x, 6))
+    features = [np.broadcast_to(values, (len(seconds), n_y, n_x))[..., None] for values in features]
+    inputs = np.concatenate([data.predictors.values, static, *features], axis=-1)
+    targets = data.target_mean.values[..., None]
+    if predict_diff:
+        targets = targets - inputs[..., 2:3]
+    mean, std = np.array(statistics).T
+    inputs = (inputs - mean) / std
+    for lead in range(len(seconds)):
+        for y in range(0, n_y - patch + 1, patch):
+            for x in range(0, n_x - patch + 1, patch):
+                inside = (slice(lead, lead + 1), slice(y, y + patch), slice(x, x + patch))
+                yield inputs[inside], targets[inside]
+
+
+@pytest.mark.parametrize(
+    ("options", "crop"),
+    [
+        ({}, None),
+        ({"patch": "100", "predict_diff": "true"}, None),
+        ({"patch": "90", "y_range": "50,450", "x_range": "15,300"}, ((50, 450), (15, 300))),
+    ],
+)
+def test_samples_equal_those_of_training(yr_5tb, tmp_path, options, crop):
+    dataset, index = indexed(yr_5tb.files[1:2], tmp_path, **options)
+    expected = list(
+        training_samples(
+            yr_5tb.files[1],
+            int(options.get("patch", 256)),
+            crop=crop,
+            predict_diff="predict_diff" in options,
+        )
+    )
+    assert len(index) == len(expected)
+    for where, (inputs, targets) in zip(index.where, expected, strict=True):
+        sample = make_sample(dataset, where)
+        np.testing.assert_allclose(sample["predictors"], inputs, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(sample["targets"], targets, rtol=1e-6, atol=1e-6)
+
+
+def test_real_files_equal_what_netcdf4_reads(tmp_path):
+    dataset, index = indexed(REAL_FILES, tmp_path, size="5GB", probabilistic_target="true")
+    assert len(REAL_FILES) == 2
+    assert len(index) == 10
+    for number, where in enumerate(index.where):
+        arrays = dataset.decode(dataset.read(where))
+        with netCDF4.Dataset(REAL_FILES[number // 5]) as file:
+            file.set_auto_mask(False)
+            for name in ("predictors", "target_mean", "target_std"):
+                np.testing.assert_array_equal(arrays[name], file[name][number % 5])
+            np.testing.assert_array_equal(arrays["static_predictors"], file["static_predictors"])
+            assert arrays["leadtime"] == file["leadtime"][number % 5]
+
+
+def test_spec(yr_5tb, tmp_path):
+    _, index = indexed(yr_5tb.files, tmp_path, probabilistic_target="true")
+    predictors, targets = index.spec
+    assert predictors.shape == (1, 256, 256, 17)
+    assert predictors.channels == CHANNELS
+    assert CHANNELS[-3:] == ("leadtime", "x", "y")
+    assert (targets.shape, targets.role, targets.units) == ((1, 256, 256, 2), "target", "celsius")
+    assert targets.channels == ("mean", "std")
+
+
+def test_published_sample_is_the_one_of_training():
+    dataset = yr()
+    assert dataset.published.sample_nbytes == 4 * 256 * 256 * 18
+    assert dataset.published.forward_ns + dataset.published.backward_ns == 117_010_000
+    assert dataset.published.batch_size == 32
+
+
+def test_raw_values_without_normalisation(tmp_path):
+    dataset, index = indexed(REAL_FILES, tmp_path, size="5GB", normalize="false")
+    arrays = dataset.decode(dataset.read(index.where[7]))
+    sample = dataset.preprocess(arrays)
+    np.testing.assert_array_equal(sample["predictors"][0, ..., :8], arrays["predictors"])
+    np.testing.assert_array_equal(sample["predictors"][0, :, 2, -1], range(6))
+    np.testing.assert_array_equal(sample["predictors"][0, 3, :, -2], range(4))
+    assert index.spec["predictors"].units == ""
+
+
+def test_reads_only_the_rows_of_the_patch(yr_5tb, tmp_path):
+    dataset, index = indexed(yr_5tb.files, tmp_path)
+    nbytes = sum(len(part) for part in dataset.read(index.where[5]))
+    rows = 256 * 256 * 4 * 8
+    static = (255 * 384 + 256) * 4 * 6  # rows of 6 KiB with 3 KiB between them
+    target = (255 * 384 + 256) * 4
+    assert rows <= nbytes <= rows + static + target
+    assert nbytes < 0.08 * yr_5tb.files[0].stat().st_size
+
+
+def test_coordinates_and_splits(yr_5tb, tmp_path):
+    _, index = indexed(yr_5tb.files, tmp_path)
+    assert index.coordinate[13] == "20200902T09Z +0h y=256 x=0"
+    assert list(index.splits["train"]) == list(range(24))
+    assert list(index.splits["test"]) == list(range(24, 48))
+    assert index.where[-1] == index.where[47]
+    assert index.where[46:] == [index.where[46], index.where[47]]
+    with pytest.raises(IndexError):
+        index.where[48]
+
+
+def test_upstreams_test_files_include_those_of_validation(tmp_path):
+    renamed = tmp_path / "a.nc"
+    shutil.copyfile(REAL_FILES[0], renamed)
+    with netCDF4.Dataset(renamed, "a") as file:
+        file["time"][...] = np.datetime64("2021-03-15T15", "s").astype(int)
+    _, index = indexed([REAL_FILES[1], renamed], tmp_path, size="5GB")
+    splits = {name: list(numbers) for name, numbers in index.splits.items()}
+    later = list(range(5, 10))
+    assert splits == {"train": list(range(5)), "validation": later, "test": later}
+
+
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 30), st.integers(1, 30), st.data())
+def test_patches_lie_side_by_side(n_files, n_leads, n_y, n_x, data):
+    patch = data.draw(st.integers(1, min(n_y, n_x)))
+    grid = PatchGrid.of(n_files, (n_leads, n_y, n_x), patch=patch, y_range=None, x_range=None)
+    found = [grid.patch(number) for number in range(len(grid))]
+    assert len(set(found)) == len(found) == n_files * n_leads * (n_y // patch) * (n_x // patch)
+    for each in found:
+        assert (each.y % patch, each.x % patch) == (0, 0)
+        assert each.y + patch <= n_y
+        assert each.x + patch <= n_x
+    assert found == sorted(found, key=dataclasses.astuple)
+
+
+@pytest.mark.parametrize(
+    "layout", [{"chunksizes": (2, 4, 3, 8), "zlib": True}, {"compression": "zstd"}]
+)
+def test_other_storage_gives_the_same(tmp_path, layout):
+    changed = tmp_path / "changed.nc"
+    with netCDF4.Dataset(REAL_FILES[0]) as old, netCDF4.Dataset(changed, "w") as new:
+        for dim in old.dimensions.values():
+            new.createDimension(dim.name, dim.size)
+        for name, variable in old.variables.items():
+            how = layout if name == "predictors" else {}
+            dtype = variable.dtype
+            copied = new.createVariable(name, dtype, variable.dimensions, **how)
+            copied.setncatts({key: variable.getncattr(key) for key in variable.ncattrs()})
+            copied[...] = variable[...]
+    samples = []
+    for file in (REAL_FILES[0], changed):
+        dataset, index = indexed([file], tmp_path, size="5GB", patch="2")
+        samples.append([make_sample(dataset, where) for where in index.where])
+    assert dataset.fused == (("read", "decode") if "compression" in layout else ())
+    assert dataset.thread_safe == (not dataset.fused)
+    for expected, found in zip(*samples, strict=True):
+        np.testing.assert_array_equal(found["predictors"], expected["predictors"])
+        np.testing.assert_array_equal(found["targets"], expected["targets"])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"size": "5MB"}, "size '5MB': expected 5GB or 5TB"),
+        ({"parameter": "rain"}, "expected air_temperature"),
+        ({"dates": "2020-05-22"}, "2020-03-01 to 2022-02-28 except 2020-05-22, 2020-05-26"),
+        ({"dates": "to"}, "dates 'to'"),
+        ({"patch": "0"}, "expected a whole number from 1, or whole"),
+        ({"normalize": "maybe"}, "expected true or false"),
+        ({"x_range": "1,2"}, "both or none"),
+        ({"x_range": "1", "y_range": "1,2"}, "expected start,stop"),
+        ({"months": "1"}, "maelstrom-yr knows dates, normalize"),
+        ({"location": "here/"}, "--data-dir"),
+    ],
+)
+def test_wrong_options_name_the_valid_ones(options, words):
+    with pytest.raises(OptionError, match=words):
+        yr(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"patch": "5"}, "expected 1 to 4, or whole"),
+        ({"x_range": "0,5", "y_range": "0,4"}, "x_range 0,5: expected a range inside 0,4"),
+    ],
+)
+def test_patches_that_do_not_fit(tmp_path, options, words):
+    with pytest.raises(OptionError, match=words):
+        indexed(REAL_FILES, tmp_path, size="5GB", **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2020-03-02", ("20200302",)),
+        ("20200303, 2020-03-01", ("20200301", "20200303")),
+        ("2020-05-21/to/2020-05-24", ("20200521", "20200523", "20200524")),
+    ],
+)
+def test_dates_as_upstream_takes_them(text, expected):
+    assert yr(dates=text).options.dates == expected
+
+
+def test_there_are_724_dates():
+    assert (len(ALL_DATES), ALL_DATES[0], ALL_DATES[-1]) == (724, "20200301", "20220228")
+
+
+def test_dates_asked_for_are_all_needed(tmp_path):
+    locator = FileLocator(data_dir=REAL, cache_dir=tmp_path)
+    assert yr(size="5GB").files(locator) == REAL_FILES
+    expected = "https://.*/maelstrom-ap1/air_temperature/5GB/20200303T15Z.nc not found in"
+    with pytest.raises(MissingFileError, match=expected):
+        yr(size="5GB", dates="20200301,20200303").files(locator)
+    with pytest.raises(MissingFileError, match=r"5TB/20200305T03Z\.nc and 719 more"):
+        yr(size="5TB").files(FileLocator(data_dir=tmp_path, cache_dir=tmp_path))
+
+
+def rewritten(source, target, change):
+    """A copy of a file with ``change(name, dims, dtype)`` for each variable; None leaves it out."""
+    with netCDF4.Dataset(source) as old, netCDF4.Dataset(target, "w") as new:
+        for dim in old.dimensions.values():
+            new.createDimension(dim.name, dim.size)
+        for name, variable in old.variables.items():
+            made = change(name, variable.dimensions, variable.dtype)
+            if made is None:
+                continue
+            copied = new.createVariable(*made)
+            if "units" in variable.ncattrs():
+                copied.units = variable.units
+            if made[2] == variable.dimensions:
+                copied[...] = variable[...]
+    return target
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"target_std": None}, "'target_std' is missing"),
+        ({"predictors": ("leadtime", "x", "y", "predictor")}, "is <f4 .leadtime, x, y, predictor"),
+        ({"target_mean": "f8"}, "'target_mean' is <f8 .*expected <f4 .leadtime, y, x."),
+    ],
+)
+def test_another_schema_names_what_differs(tmp_path, changes, words):
+    def change(name, dims, dtype):
+        made = changes.get(name, dtype)
+        if made is None:
+            return None
+        return (name, dtype, made) if isinstance(made, tuple) else (name, made, dims)
+
+    file = rewritten(REAL_FILES[0], tmp_path / "other.nc", change)
+    with pytest.raises(FileFormatError, match=words) as caught:
+        indexed([file], tmp_path, size="5GB")
+    assert str(file) in str(caught.value)
+
+
+def test_other_channels_are_another_schema(tmp_path):
+    file = tmp_path / "other.nc"
+    shutil.copyfile(REAL_FILES[0], file)
+    with netCDF4.Dataset(file, "a") as opened:
+        opened["predictor"][3] = "dew_point_2m"
+    with pytest.raises(FileFormatError, match="predictor 3 is 'dew_point_2m', expected 'bias_yes"):
+        indexed([file], tmp_path, size="5GB")
+
+
+def test_another_number_of_predictors_is_another_schema(tmp_path):
+    file = tmp_path / "old.nc"
+    with netCDF4.Dataset(file, "w") as opened:
+        opened.createDimension("predictor", 49)
+    with pytest.raises(FileFormatError, match="dimension 'predictor' is 49, expected 8"):
+        indexed([file], tmp_path)
+
+
+def test_files_of_two_sizes_do_not_mix(yr_5tb, tmp_path):
+    with pytest.raises(FileFormatError, match=r"'predictors' is \(5, 6, 4, 8\), expected \(6, 512"):
+        indexed([yr_5tb.files[0], REAL_FILES[0]], tmp_path)
+
+
+@pytest.mark.parametrize("length", [0, 100, 20000, 25000])
+def test_a_file_cut_short_is_named(tmp_path, length):
+    file = tmp_path / "short.nc"
+    file.write_bytes(REAL_FILES[0].read_bytes()[:length])
+    with pytest.raises(FileFormatError, match=str(file)):
+        indexed([file], tmp_path, size="5GB")
+
+
+def test_a_file_cut_short_after_it_was_indexed(tmp_path):
+    file = tmp_path / "short.nc"
+    shutil.copyfile(REAL_FILES[0], file)
+    dataset, index = indexed([file], tmp_path, size="5GB")
+    with file.open("rb+") as stream:
+        stream.truncate(20000)
+    with pytest.raises(FileFormatError, match="cut short or has changed"):
+        dataset.read(index.where[-1])
+
+
+def test_provenance_says_terms_and_options(tmp_path):
+    _, index = indexed(REAL_FILES, tmp_path, size="5GB", predict_diff="true")
+    provenance = index.provenance
+    assert provenance["options"]["predict_diff"] is True
+    assert provenance["starts"] == ["20200301T03Z", "20200302T09Z"]
+    assert "github.com/metno/maelstrom_yr/LICENSE" in provenance["terms_of_use"]
+    assert "Nipen" in provenance["citation"]

@@ -1,0 +1,158 @@
+"""The stand-in of A1 has the real files' schema, deterministic bytes and plausible values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+
+from iobench.errors import OptionError
+from iobench_maelstrom.yr import yr
+from iobench_maelstrom.yr_schema import PREDICTORS, STATIC_PREDICTORS
+from iobench_maelstrom.yr_stand_in import StandInPlan, planned_files
+
+REAL = Path(__file__).parents[1] / "data/maelstrom-yr/air_temperature/5GB/20200301T03Z.nc"
+
+
+def plan_of(size, *, scale=None, tiny=False, seed=0):
+    return StandInPlan.of_size("air_temperature", size, scale=scale, tiny=tiny, seed=seed)
+
+
+def described(path):
+    """Everything of a file but its numbers and the lengths of what is cropped."""
+    with netCDF4.Dataset(path) as file, h5py.File(path) as raw:
+        found = {}
+        for name, variable in file.variables.items():
+            attributes = {key: np.array(variable.getncattr(key)) for key in variable.ncattrs()}
+            layout = raw[name].id.get_create_plist().get_layout()
+            found[name] = (
+                str(variable.dtype),
+                variable.dimensions,
+                {key: (value.dtype.kind, value.tolist()) for key, value in attributes.items()},
+                layout == h5py.h5d.CONTIGUOUS,
+            )
+        return set(file.dimensions), found
+
+
+@pytest.mark.parametrize("size", ["5gb", "5tb"])
+def test_schema_is_the_real_files(request, size):
+    made = request.getfixturevalue(f"yr_{size}").files[0]
+    dims, variables = described(made)
+    real_dims, real_variables = described(REAL)
+    assert dims == real_dims
+    assert variables == real_variables
+
+
+def test_names_and_units_are_the_real_ones(yr_5gb):
+    with netCDF4.Dataset(REAL) as real, netCDF4.Dataset(yr_5gb.files[0]) as made:
+        for name in ("predictor", "predictor_units", "static_predictor", "static_predictor_units"):
+            assert made[name][:].tolist() == real[name][:].tolist()
+
+
+def test_coordinates_are_those_of_the_real_crop(yr_5gb):
+    with netCDF4.Dataset(REAL) as real, netCDF4.Dataset(yr_5gb.files[0]) as made:
+        assert made["time"][...] == real["time"][...]
+        np.testing.assert_array_equal(made["leadtime"][:5], real["leadtime"][:])
+        for name in ("x", "y"):
+            length = real.dimensions[name].size
+            np.testing.assert_allclose(made[name][:length], real[name][:], atol=0.2)
+        for name in ("latitude", "longitude"):
+            np.testing.assert_allclose(made[name][:6, :4], real[name][:], atol=1e-4)
+
+
+def test_sizes_of_the_real_set():
+    whole = {size: plan_of(size, scale=1.0) for size in ("5GB", "5TB")}
+    assert {len(plan.dates) for plan in whole.values()} == {724}
+    # Sizes as published, and four fields of coordinates and terrain that they leave out.
+    published = {"5GB": (6.95e6, 128 * 128), "5TB": (9.94e9, 2321 * 1796)}
+    for size, (nbytes, points) in published.items():
+        expected = nbytes + 4 * 4 * points
+        assert whole[size].file_nbytes == pytest.approx(expected, rel=0.01)
+    assert (whole["5TB"].n_leadtimes, whole["5TB"].n_y, whole["5TB"].n_x) == (59, 2321, 1796)
+
+
+def test_default_is_at_most_a_gigabyte_on_the_real_grid():
+    plan = plan_of("5TB")
+    assert (plan.n_y, plan.n_x, plan.n_leadtimes, len(plan.dates)) == (2321, 1796, 2, 2)
+    assert plan.nbytes < 1.01e9
+    assert 200e6 < plan_of("5GB").nbytes < 300e6
+
+
+@pytest.mark.parametrize("scale", [1e-5, 0.001, 0.01, 0.5])
+@pytest.mark.parametrize(("size", "n_leadtimes"), [("5GB", 10), ("5TB", 59)])
+def test_scale_is_the_share_of_samples(size, n_leadtimes, scale):
+    plan = plan_of(size, scale=scale)
+    fields = len(plan.dates) * plan.n_leadtimes
+    assert abs(fields - max(1, scale * 724 * n_leadtimes)) <= n_leadtimes / 2
+
+
+def test_sizes_are_told_before_writing(yr_5gb, yr_5tb):
+    for size, made in (("5GB", yr_5gb), ("5TB", yr_5tb)):
+        told = yr(size=size).synthesis_nbytes(scale=None, tiny=True)
+        written = sum(file.stat().st_size for file in made.files)
+        assert written <= told < 1.01 * written
+
+
+def test_tiny_sizes_are_those_of_the_specification(yr_5gb, yr_5tb):
+    assert (len(yr_5gb.files), len(yr_5tb.files)) == (8, 4)
+    assert yr_5gb.files[0].name == "20200301T03Z.nc"
+    with netCDF4.Dataset(yr_5tb.files[0]) as file:
+        assert file["target_mean"].shape == (6, 512, 384)
+
+
+def test_names_in_the_mirror():
+    first = planned_files(plan_of("5TB"))[0]
+    bucket = "url/https/object-store.os-api.cci1.ecmwf.int/maelstrom-ap1"
+    assert first.name == f"{bucket}/air_temperature/5TB/20200301T03Z.nc"
+
+
+def written(path, seed):
+    planned = planned_files(StandInPlan(seed, "air_temperature", "5GB", ("20200301",), 2, 40, 30))
+    planned[0].write(path, lambda nbytes: None)
+    return path.read_bytes()
+
+
+def test_same_seed_same_bytes(tmp_path):
+    first, again, other = (written(tmp_path / f"{n}.nc", seed) for n, seed in enumerate((3, 3, 4)))
+    assert first == again
+    assert first != other
+
+
+def test_the_two_sizes_have_stand_ins_of_their_own():
+    assert yr(size="5GB").stand_in_name != yr(size="5TB").stand_in_name
+
+
+def test_dates_that_a_stand_in_does_not_hold(tmp_path):
+    with pytest.raises(OptionError, match="the stand-in holds only 20200301"):
+        yr(size="5GB", dates="2020-03-02").synthesize(tmp_path, scale=None, tiny=True, seed=0)
+
+
+def test_values_have_about_the_published_moments(yr_5gb):
+    dynamic, static = [], []
+    for path in yr_5gb.files:
+        with netCDF4.Dataset(path) as file:
+            dynamic.append(file["predictors"][:])
+            static.append(file["static_predictors"][:])
+    for values, expected in ((dynamic, PREDICTORS), (static, STATIC_PREDICTORS)):
+        stacked = np.ma.getdata(np.stack(values)).reshape(-1, len(expected))
+        assert np.isfinite(stacked).all()
+        for column, each in zip(stacked.T, expected, strict=True):
+            assert abs(column.mean() - each.mean) < each.std
+            assert 0.2 * each.std < column.std() < 4 * each.std
+
+
+def test_fields_are_smooth_and_in_range(yr_5gb):
+    with netCDF4.Dataset(yr_5gb.files[0]) as file:
+        predictors = np.ma.getdata(file["predictors"][:])
+        static = np.ma.getdata(file["static_predictors"][:])
+        assert file["target_std"][:].min() > 0
+    wind = predictors[..., 6]
+    assert np.abs(np.diff(wind, axis=2)).mean() < 0.2 * wind.std()
+    assert (predictors[..., 0] < predictors[..., 2]).all()
+    assert (predictors[..., 2] < predictors[..., 1]).all()
+    assert predictors[..., 4:6].min() == 0
+    assert predictors[..., 4].max() == 1
+    assert (static[..., 3].min(), static[..., 3].max(), static[..., 0].min()) == (0, 1, 0)
