@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from iobench.datasets import Advance, NetcdfFile, NetcdfVariable, Raw
 
 __all__ = [
-    "Box",
+    "VariableBox",
     "BoxBytes",
     "box_of",
     "check_variable",
@@ -58,7 +58,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Box:
+class VariableBox:
     """A part of a variable: ``pick`` takes it out of what ``slab`` holds."""
 
     slab: Slab
@@ -74,7 +74,7 @@ class BoxBytes(list[memoryview]):
 
     def __init__(
         self,
-        parts: list[tuple[str, Box, int]],
+        parts: list[tuple[str, VariableBox, int]],
         content: list[memoryview],
         seconds: int | None,
     ) -> None:
@@ -83,7 +83,7 @@ class BoxBytes(list[memoryview]):
         self.seconds = seconds
 
 
-def box_of(file: NetcdfFile, variable: NetcdfVariable, ranges: Ranges) -> Box:
+def box_of(file: NetcdfFile, variable: NetcdfVariable, ranges: Ranges) -> VariableBox:
     """Return a part of a variable; all of a dimension where ``ranges`` ends before it.
 
     Raises
@@ -102,7 +102,7 @@ def box_of(file: NetcdfFile, variable: NetcdfVariable, ranges: Ranges) -> Box:
         raise FileFormatError(f"{file.path}: variable {variable.name!r} has no known extents")
     stored = variable.packing.stored
     slab = Slab(str(file.path), variable.name, shape, stored, variable.fill, storage, -1, -1)
-    return Box(slab, pick, variable.packing)
+    return VariableBox(slab, pick, variable.packing)
 
 
 def _stretch(
@@ -140,7 +140,7 @@ def _chunks(storage: Chunked, ranges: Ranges) -> tuple[Chunked, tuple[int, ...],
     return part, shape, tuple(pick)
 
 
-def read_boxes(boxes: Sequence[tuple[str, Box]], *, seconds: int | None = None) -> BoxBytes:
+def read_boxes(boxes: Sequence[tuple[str, VariableBox]], *, seconds: int | None = None) -> BoxBytes:
     """Return the bytes of named boxes, neighbours read at once."""
     parts, extents = [], []
     for name, box in boxes:

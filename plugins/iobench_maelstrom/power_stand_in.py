@@ -288,10 +288,10 @@ def _maker(plan: PowerPlan, *key: str) -> Callable[[int, int], Field]:
     modes = _modes(plan)
     random = plan.random("weights", *key)
     period = random.uniform(18, 200, N_MODES)
-    phase = random.uniform(0, 2 * np.pi, N_MODES)
+    shift = random.uniform(0, 2 * np.pi, N_MODES)
 
     def make(hour: int, level: int) -> Field:
-        angle = 2 * np.pi * hour / period + phase + 0.07 * level
+        angle = 2 * np.pi * hour / period + shift + 0.07 * level
         weights = np.cos(angle) * np.sqrt(2 / N_MODES)
         weights[-1] += 0.8
         pattern = np.zeros(modes.shape[1:], dtype=np.float32)
@@ -343,8 +343,8 @@ def _turbine_series(
     random = plan.random("turbine", turbine.number)
     hours = np.arange(n_steps) / 6
     periods = random.uniform(8, 400, 12)
-    phases = random.uniform(0, 2 * np.pi, 12)
-    waves = np.cos(2 * np.pi * hours[:, None] / periods + phases).sum(axis=1)
+    shifts = random.uniform(0, 2 * np.pi, 12)
+    waves = np.cos(2 * np.pi * hours[:, None] / periods + shifts).sum(axis=1)
     wind = np.abs(7.0 + 1.4 * waves + random.normal(0, 0.5, n_steps))
     share = np.clip((wind - 3.0) / 9.0, 0, 1) ** 3
     regulation = np.where(random.random(n_steps) < 0.01, 60.0, 100.0)

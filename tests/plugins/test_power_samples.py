@@ -1,0 +1,459 @@
+"""Samples of application A6 equal what xarray and numpy make of the same files."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+import warnings
+
+import numpy as np
+import pytest
+import xarray
+
+from iobench.datasets import FileLocator, ensure_stand_in, make_sample
+from iobench.errors import FileFormatError, MissingFileError, OptionError, UnknownNameError
+from iobench.recording import read_process_io
+from iobench_maelstrom.power import (
+    constants_a_b,
+    power,
+    power_production,
+    weather_model_level,
+    weather_pressure_level,
+    weather_surface_level,
+)
+from iobench_maelstrom.power_features import FEATURES, wind_direction, year_part
+
+WEATHER = {
+    "ml": weather_model_level,
+    "pl": weather_pressure_level,
+    "sfc": weather_surface_level,
+}
+
+
+@pytest.fixture(scope="session")
+def stand_ins(store_dir):
+    """All files of A6, tiny, in one flat folder; read-only."""
+    folder = store_dir / "flat-a6"
+    folder.mkdir(exist_ok=True)
+    for dataset in (power(), weather_pressure_level()):
+        root = ensure_stand_in(dataset, store_dir / f"tiny-{dataset.name}", tiny=True)
+        for file in root.rglob("*.nc"):
+            (folder / file.name).unlink(missing_ok=True)
+            (folder / file.name).symlink_to(file)
+    return folder
+
+
+@pytest.fixture
+def copied(stand_ins, tmp_path):
+    """The files of one day, two turbines and the constants, to be changed."""
+    for file in stand_ins.glob("*.nc"):
+        if "20190102" not in file.name and not file.name.endswith(("_3.nc", "_4.nc")):
+            shutil.copyfile(file, tmp_path / file.name)
+    return tmp_path
+
+
+def sampled(folder, dataset):
+    locator = FileLocator(data_dir=folder, cache_dir=folder)
+    return dataset, dataset.samples(dataset.files(locator), locator)
+
+
+def decoded(dataset, index, number):
+    return dataset.decode(dataset.read(index.where[number]))
+
+
+def opened(path, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # xarray's own on the coordinate time
+        return xarray.open_dataset(path, engine="netcdf4", **options)
+
+
+def rewrite(path, **encoding):
+    """Write a file anew as NetCDF-4, with a layout of the caller's for all its fields."""
+    with opened(path, mask_and_scale=False, decode_times=False) as data:
+        data = data.load()
+    fields = [name for name in data.data_vars if data[name].ndim > 2]
+    for name in fields:
+        data[name].encoding.clear()
+    data.to_netcdf(path, engine="netcdf4", encoding=dict.fromkeys(fields, encoding))
+
+
+@pytest.mark.parametrize("prefix", WEATHER)
+@pytest.mark.parametrize("number", [0, 11, 12, 47])
+def test_fields_equal_xarrays(stand_ins, prefix, number):
+    dataset, index = sampled(stand_ins, WEATHER[prefix]())
+    day, hour = divmod(number, 24)
+    run, step = divmod(hour, 12)
+    with opened(stand_ins / f"{prefix}_2019010{day + 1}_{12 * run:02d}.nc") as data:
+        expected = data.isel(time=step).load()
+    arrays = decoded(dataset, index, number)
+    assert set(arrays) == set(expected.data_vars)
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(values, expected[name].values, strict=True)
+    assert index.coordinate[number] == str(expected.time.values)[:16]
+
+
+def test_samples_are_the_first_12_hours_of_each_run(stand_ins):
+    _, index = sampled(stand_ins, weather_surface_level())
+    first = np.datetime64("2019-01-01T00:00")
+    assert index.coordinate == [str(first + np.timedelta64(n, "h")) for n in range(48)]
+
+
+def test_fields_have_the_units_and_dims_of_the_file(stand_ins):
+    _, index = sampled(stand_ins, weather_model_level())
+    assert index.spec.names == ("t", "q", "u", "v")
+    assert index.spec["q"].units == "kg kg**-1"
+    assert index.spec["t"].dims == ("level", "latitude", "longitude")
+    assert {variable.dtype for variable in index.spec} == {"<f4"}
+    assert index.provenance["levels"] == list(range(128, 138))
+
+
+def test_clustering_stacks_five_variables_on_five_levels(stand_ins):
+    dataset, index = sampled(stand_ins, weather_pressure_level(sample="clustering"))
+    fields = make_sample(dataset, index.where[30])["fields"]
+    with opened(stand_ins / "pl_20190102_00.nc") as data:
+        chosen = data.isel(time=6)[["z", "r", "t", "u", "v"]]
+        chosen = chosen.sel(level=[300, 500, 700, 850, 950]).to_dataarray().values
+    np.testing.assert_array_equal(fields, chosen.reshape(25, 60, 80).astype("f4"))
+    assert index.spec["fields"].channels[:6] == ("z300", "z500", "z700", "z850", "z950", "r300")
+
+
+def test_production_steps_equal_xarrays(stand_ins):
+    dataset, index = sampled(stand_ins, power_production(wind_turbine_id="2"))
+    with opened(stand_ins / "wind_turbine_2.nc") as data:
+        expected = data.load()
+    assert len(index) == 30 * 144
+    for number in (0, 77, len(index) - 1):
+        for name, values in decoded(dataset, index, number).items():
+            step = expected[name].isel(time=[number])
+            np.testing.assert_array_equal(values, step.values, strict=True)
+        assert index.coordinate[number] == str(expected.time.values[number])[:16]
+
+
+def test_constants_equal_xarrays(stand_ins):
+    dataset, index = sampled(stand_ins, constants_a_b())
+    with opened(stand_ins / "ECMWF_AB137.nc") as data:
+        for name, values in decoded(dataset, index, 0).items():
+            np.testing.assert_array_equal(values, data[name].values, strict=True)
+    assert index.spec.names == ("hyai", "hybi", "hyam", "hybm")
+
+
+def expected_features(folder, turbine, level):
+    """Return features and production of every hour, computed with xarray and pandas."""
+    production = opened(folder / f"wind_turbine_{turbine}.nc").load()
+    hours = [
+        {
+            prefix: opened(folder / f"{prefix}_2019010{day}_{run}.nc").isel(time=slice(12))
+            for prefix in ("ml", "sfc")
+        }
+        for day in (1, 2)
+        for run in ("00", "12")
+    ]
+    place = {dim: float(production[dim][0]) for dim in ("latitude", "longitude")}
+    ml, sfc = (
+        xarray.concat([run[prefix] for run in hours], "time").sel(place, method="nearest").load()
+        for prefix in ("ml", "sfc")
+    )
+    ml = ml.sel(level=level)
+    constants = opened(folder / "ECMWF_AB137.nc")
+    a, b = (constants[name].values[0, level - 1 : level + 1].mean() for name in ("hyai", "hybi"))
+    density = (a + b * sfc.sp) / ((287.05 * (1 - ml.q) + 461.523 * ml.q) * ml.t)
+    columns = [
+        density,
+        (ml.u**2 + ml.v**2) ** 0.5,
+        90 - np.degrees(np.arctan(ml.v / ml.u)),
+        ml.time.dt.hour / 24,
+        (ml.time.dt.dayofyear - 1) / 365,
+    ]
+    series = production.production.to_series().droplevel([1, 2, 3]).resample("1h").mean()
+    produced = series.reindex(ml.time.to_index()).clip(lower=0)
+    return np.stack([column.values for column in columns], axis=1), produced.values
+
+
+@pytest.mark.parametrize(("turbine", "level"), [(1, 133), (4, 128)])
+def test_features_equal_a_computation_with_xarray(stand_ins, turbine, level):
+    options = {"wind_turbine_id": str(turbine), "model_level": str(level)}
+    dataset, index = sampled(stand_ins, power(**options))
+    features, produced = expected_features(stand_ins, turbine, level)
+    assert len(index) == 48
+    for number, where in enumerate(index.where):
+        sample = make_sample(dataset, where)
+        np.testing.assert_allclose(sample["features"], features[number], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(sample["production"], produced[number], rtol=1e-6)
+
+
+def test_features_are_named_and_physical(stand_ins):
+    dataset, index = sampled(stand_ins, power())
+    variable, target = index.spec
+    assert variable.channels == FEATURES
+    assert (target.name, target.role, target.units) == ("production", "target", "kW")
+    density = make_sample(dataset, index.where[0])["features"][0]
+    assert 1.0 < density < 1.4
+
+
+@pytest.mark.parametrize(
+    ("u", "v", "angle"),
+    [(1, 0, 90), (0, 2, 0), (0, -2, 180), (-1, 0, 90), (1, 1, 45), (-1, 1, 135)],
+)
+def test_wind_direction_is_the_notebooks(u, v, angle):
+    assert wind_direction(u, v) == pytest.approx(angle)
+
+
+def test_part_of_the_year():
+    days = np.array(["2020-01-01", "2020-12-31", "2019-07-02"], "datetime64[D]").astype(int)
+    assert [year_part(day) for day in days.tolist()] == pytest.approx([0, 1, 182 / 365])
+
+
+@pytest.mark.skipif(read_process_io() is None, reason="no /proc/self/io on this system")
+def test_features_read_a_few_bytes_of_each_file(stand_ins):
+    dataset, index = sampled(stand_ins, power())
+    where = index.where[5]
+    dataset.read(where)  # opens the files
+    before = read_process_io()
+    idle = read_process_io()[0] - before[0]
+    raw = dataset.read(where)
+    touched = read_process_io()[0] - before[0] - 2 * idle
+    assert sum(map(len, raw)) == touched == 4 * 2 + 2 + 6 * 8
+
+
+def set_production(path, start, stop, value):
+    import netCDF4
+
+    with netCDF4.Dataset(path, "a") as file:
+        file["production"][start:stop] = value
+
+
+def test_hours_without_production_are_left_out_and_counted(copied):
+    set_production(copied / "wind_turbine_1.nc", 18, 24, np.nan)
+    _, index = sampled(copied, power())
+    assert len(index) == 23
+    assert "2019-01-01T03:00" not in index.coordinate
+    assert index.provenance["hours_without_production"] == 1
+
+
+def test_negative_production_is_none(copied):
+    set_production(copied / "wind_turbine_1.nc", 18, 24, -3.0)
+    dataset, index = sampled(copied, power())
+    assert make_sample(dataset, index.where[3])["production"] == 0
+
+
+def test_no_hour_with_production_is_an_error(copied):
+    set_production(copied / "wind_turbine_1.nc", 0, 30 * 144, np.nan)
+    with pytest.raises(FileFormatError, match=r"wind_turbine_1.nc.*no hour of the weather"):
+        sampled(copied, power())
+
+
+def bits(sample):
+    return {name: values.tobytes() for name, values in sample.items()}
+
+
+LAYOUTS = {
+    "contiguous": {"contiguous": True},
+    "deflated chunks": {"zlib": True, "shuffle": True, "chunksizes": (7, 3, 33, 41)},
+    "only the library can": {"compression": "zstd"},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_other_storage_gives_the_same_samples(copied, layout):
+    before = sampled(copied, weather_model_level()), sampled(copied, power())
+    wanted = {
+        n: [make_sample(dataset, index.where[n]) for dataset, index in before] for n in (0, 8, 23)
+    }
+    copies = copied / "new"
+    copies.mkdir()
+    for path in copied.glob("*.nc"):
+        shutil.copyfile(path, copies / path.name)
+        if path.name.startswith("ml"):
+            rewrite(copies / path.name, **LAYOUTS[layout])
+    fields, points = sampled(copies, weather_model_level()), sampled(copies, power())
+    is_fused = layout == "only the library can"
+    assert fields[0].fused == points[0].fused == (("read", "decode") if is_fused else ())
+    assert points[0].thread_safe is not is_fused
+    for n, (field, point) in wanted.items():
+        for (dataset, index), expected in ((fields, field), (points, point)):
+            assert bits(make_sample(dataset, index.where[n])) == bits(expected)
+
+
+def test_production_in_chunks(copied):
+    dataset, index = sampled(copied, power())
+    expected = make_sample(dataset, index.where[10])["production"]
+    path = copied / "wind_turbine_1.nc"
+    rewrite(path.rename(copied / "old.nc"), chunksizes=(61, 1, 1, 1), zlib=True)
+    (copied / "old.nc").rename(path)
+    dataset, index = sampled(copied, power())
+    assert make_sample(dataset, index.where[10])["production"] == expected
+
+
+def test_dataset_is_small_in_a_pickle(stand_ins):
+    dataset, index = sampled(stand_ins, power())
+    assert len(pickle.dumps(dataset)) < 20_000
+    assert index.where[0][:2] == (0, 0)
+
+
+def test_provenance_is_json_without_folders(stand_ins):
+    _, index = sampled(stand_ins, power(date="2019-01-02"))
+    text = json.dumps(index.provenance)
+    assert str(stand_ins) not in text
+    assert index.provenance["options"] == {
+        "wind_turbine_id": 1, "date": ["2019-01-02"], "model_level": 133,
+    }  # fmt: skip
+    assert len(index) == 24
+
+
+# What bad input gets.
+
+
+def test_a_day_at_hand_only_in_part_is_an_error(copied):
+    (copied / "ml_20190101_12.nc").unlink()
+    with pytest.raises(MissingFileError, match=r"https://.*/maelstrom-ap6/ml_20190101_12.nc not"):
+        sampled(copied, weather_model_level())
+
+
+def test_missing_days_are_listed_by_url(copied):
+    url = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap6/sfc_20190102_00.nc"
+    with pytest.raises(MissingFileError, match=url):
+        sampled(copied, power(date="2019-01-01,2019-01-02"))
+
+
+def test_nothing_at_hand(tmp_path):
+    with pytest.raises(MissingFileError, match=r"ml_20170101_00.nc, .* and 2917 more not found"):
+        sampled(tmp_path, weather_model_level())
+    with pytest.raises(MissingFileError, match=r"production_data/wind_turbine_4.nc not found"):
+        sampled(tmp_path, power_production(wind_turbine_id="4"))
+
+
+def test_missing_constants_are_named(copied):
+    (copied / "ECMWF_AB137.nc").unlink()
+    with pytest.raises(MissingFileError, match=r"maelstrom-ap6/ECMWF_AB137.nc not found"):
+        sampled(copied, power())
+
+
+def changed(path, change):
+    with opened(path, mask_and_scale=False, decode_times=False) as data:
+        data = data.load()
+    change(data).to_netcdf(path, engine="netcdf4", format="NETCDF3_64BIT")
+
+
+def test_missing_variable_is_named(copied):
+    changed(copied / "ml_20190101_00.nc", lambda data: data.drop_vars("q"))
+    with pytest.raises(FileFormatError, match=r"ml_20190101_00.nc: variable 'q' is missing"):
+        sampled(copied, weather_model_level())
+
+
+def test_other_dimensions_are_named(copied):
+    changed(copied / "sfc_20190101_12.nc", lambda data: data.rename(latitude="lat"))
+    with pytest.raises(FileFormatError, match=r"_12.nc: variable 'sp' is \(time, lat, longitude\)"):
+        sampled(copied, weather_surface_level())
+
+
+def test_other_grid_is_named(copied):
+    changed(copied / "ml_20190101_12.nc", lambda data: data.isel(latitude=slice(50)))
+    with pytest.raises(FileFormatError, match=r"_12.nc: dimension 'latitude' is 50, expected 60"):
+        sampled(copied, weather_model_level())
+
+
+def test_too_few_steps_are_named(copied):
+    changed(copied / "ml_20190101_12.nc", lambda data: data.isel(time=slice(11)))
+    with pytest.raises(FileFormatError, match=r"_12.nc: dimension 'time' is 11, expected at least"):
+        sampled(copied, weather_model_level())
+
+
+def test_the_same_run_twice_is_an_error(copied):
+    shutil.copyfile(copied / "pl_20190101_00.nc", copied / "pl_20190101_12.nc")
+    with pytest.raises(FileFormatError, match=r"pl_20190101_12.nc: its times .* do not follow"):
+        sampled(copied, weather_pressure_level())
+
+
+def test_surface_of_other_hours_is_an_error(copied):
+    changed(
+        copied / "sfc_20190101_12.nc",
+        lambda data: data.assign_coords(time=("time", data.time.values + 1, data.time.attrs)),
+    )
+    with pytest.raises(FileFormatError, match=r"sfc_20190101_12.nc: variable 'time' begins"):
+        sampled(copied, power())
+
+
+def test_level_that_the_files_lack(copied):
+    for hour in ("00", "12"):
+        changed(copied / f"ml_20190101_{hour}.nc", lambda data: data.isel(level=slice(3, None)))
+    with pytest.raises(FileFormatError, match=r"variable 'level' is 131, .*expected 128 among"):
+        sampled(copied, power(model_level="128"))
+
+
+def test_clustering_needs_its_levels(copied):
+    for hour in ("00", "12"):
+        changed(copied / f"pl_20190101_{hour}.nc", lambda data: data.isel(level=slice(1, None)))
+    with pytest.raises(FileFormatError, match=r"needs also 300; take --option sample=fields"):
+        sampled(copied, weather_pressure_level(sample="clustering"))
+
+
+def test_time_in_unknown_units(copied):
+    def change(data):
+        data.time.attrs["units"] = "fortnights since 1900-01-01"
+        return data
+
+    changed(copied / "sfc_20190101_00.nc", change)
+    with pytest.raises(FileFormatError, match=r"variable 'time' has units 'fortnights since"):
+        sampled(copied, weather_surface_level())
+
+
+@pytest.mark.parametrize("name", ["ml_20190101_12.nc", "wind_turbine_1.nc"])
+def test_file_cut_short_is_an_error(copied, name):
+    path = copied / name
+    path.write_bytes(path.read_bytes()[:-5000])
+    with pytest.raises(FileFormatError, match=rf"{name}: "):
+        sampled(copied, power())
+
+
+def test_file_cut_short_after_indexing_is_an_error(copied):
+    dataset, index = sampled(copied, weather_surface_level())
+    path = copied / "sfc_20190101_12.nc"
+    path.write_bytes(path.read_bytes()[:100_000])
+    with pytest.raises(FileFormatError, match=r"sfc_20190101_12.nc: ends"):
+        make_sample(dataset, index.where[23])
+
+
+def test_production_of_two_points_is_an_error(copied):
+    path = copied / "wind_turbine_1.nc"
+    with opened(path) as data:
+        both = xarray.concat([data.load(), data.load()], "level")
+    both.to_netcdf(path)
+    with pytest.raises(FileFormatError, match=r"dimension 'level' is 2, expected 1"):
+        sampled(copied, power_production(wind_turbine_id="1"))
+
+
+def test_constants_of_another_model_are_an_error(copied):
+    path = copied / "ECMWF_AB137.nc"
+    with opened(path) as data:
+        fewer = data.isel(dim0_0=slice(92)).load()
+    fewer.to_netcdf(path)
+    with pytest.raises(FileFormatError, match=r"variable 'hyai' has shape \(1, 92\), expected"):
+        sampled(copied, constants_a_b())
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "error", "message"),
+    [
+        (weather_model_level, {"date": "20190101"}, OptionError, "expected YYYY-MM-DD"),
+        (weather_model_level, {"date": "2021-01-01"}, OptionError, "2017-01-01 to 2020-12-31"),
+        (weather_model_level, {"date": ""}, OptionError, "expected YYYY-MM-DD"),
+        (weather_model_level, {"dates": "x"}, UnknownNameError, "'dates': .* knows date"),
+        (weather_model_level, {"sample": "fields"}, UnknownNameError, "knows date"),
+        (weather_pressure_level, {"sample": "x"}, OptionError, "expected fields or clustering"),
+        (power_production, {}, OptionError, "wind_turbine_id=N, N one of 1, 2, 3, 4"),
+        (power_production, {"wind_turbine_id": "5"}, OptionError, "expected one of 1, 2, 3, 4"),
+        (power_production, {"wind_turbine_id": "0"}, OptionError, "expected one of 1, 2, 3, 4"),
+        (power, {"model_level": "127"}, OptionError, "expected one of 128, .* 137"),
+        (power, {"level": "133"}, UnknownNameError, "knows wind_turbine_id, date, model_level"),
+        (constants_a_b, {"date": "2019-01-01"}, UnknownNameError, "knows no options"),
+    ],
+)  # fmt: skip
+def test_wrong_options(make, options, error, message):
+    with pytest.raises(error, match=message):
+        make(**options)
+
+
+def test_read_before_samples_says_what_to_call():
+    with pytest.raises(OptionError, match=r"call samples\(\) before read"):
+        power().read((0, 0, 0, 6, 0))

@@ -1,0 +1,213 @@
+"""The stand-ins of application A6 have its files' layout, and their bytes follow from the seed."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+
+from iobench.datasets import FileLocator, ensure_stand_in
+from iobench.errors import OptionError
+from iobench_maelstrom.power import (
+    constants_a_b,
+    power,
+    power_production,
+    weather_model_level,
+    weather_pressure_level,
+    weather_surface_level,
+)
+from iobench_maelstrom.power_schema import ALL_DAYS, LEVEL_TYPES
+from iobench_maelstrom.power_stand_in import PowerPlan, weather_files
+
+BUCKET = "url/https/object-store.os-api.cci1.ecmwf.int/maelstrom-ap6"
+PRODUCTION = {"wind_turbine_id": "1"}
+MAKERS = {
+    "ml": weather_model_level,
+    "pl": weather_pressure_level,
+    "sfc": weather_surface_level,
+    "production": lambda: power_production(**PRODUCTION),
+    "constants": constants_a_b,
+}
+
+
+@pytest.fixture(scope="session")
+def root_of(store_dir):
+    """The tiny stand-in of a dataset, shared with the other tests."""
+
+    def made(dataset):
+        return ensure_stand_in(dataset, store_dir / f"tiny-{dataset.name}", tiny=True)
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def stored():
+    """A file's variables as they are stored."""
+    import netCDF4
+
+    def opened(path):
+        file = netCDF4.Dataset(path)
+        file.set_auto_maskandscale(False)
+        return file
+
+    return opened
+
+
+def test_power_holds_all_that_it_needs_in_the_mirror(root_of):
+    root = root_of(power())
+    names = {path.relative_to(root / BUCKET).as_posix() for path in root.rglob("*.nc")}
+    weather = {
+        f"{p}_2019010{d}_{h}.nc" for p in ("ml", "sfc") for d in (1, 2) for h in ("00", "12")
+    }
+    turbines = {f"production_data/wind_turbine_{n}.nc" for n in (1, 2, 3, 4)}
+    assert names == weather | turbines | {"ECMWF_AB137.nc"}
+
+
+@pytest.mark.parametrize("kind", ["model", "pressure", "surface"])
+def test_weather_is_laid_out_as_grib_to_netcdf_writes(root_of, stored, kind):
+    level_type = LEVEL_TYPES[kind]
+    dataset = MAKERS[level_type.prefix]()
+    with stored(root_of(dataset) / BUCKET / f"{level_type.prefix}_20190102_12.nc") as file:
+        assert (file.data_model, file.Conventions) == ("NETCDF3_64BIT_OFFSET", "CF-1.6")
+        since = datetime.datetime(2019, 1, 2, 12) - datetime.datetime(1900, 1, 1)
+        first = since // datetime.timedelta(hours=1)
+        assert file["time"][:].tolist() == list(range(first, first + 49))
+        assert file["time"].units == "hours since 1900-01-01 00:00:00.0"
+        assert set(file.variables) - set(file.dimensions) == {v.name for v in level_type.variables}
+        for variable in level_type.variables:
+            packed = file[variable.name]
+            assert (packed.dtype, packed.dimensions) == (np.dtype("i2"), level_type.dims)
+            assert packed.units == variable.units
+            assert packed.missing_value == packed._FillValue == -32767
+            assert not (packed[:] == -32767).any()
+
+
+def test_each_file_is_packed_by_itself(root_of, stored):
+    folder = root_of(weather_model_level()) / BUCKET
+    packings = set()
+    for path in folder.glob("*.nc"):
+        with stored(path) as file:
+            packings.add((file["t"].scale_factor, file["t"].add_offset))
+    assert len(packings) == 4
+
+
+@pytest.mark.parametrize("kind", ["model", "pressure", "surface"])
+def test_fields_are_smooth_and_within_range(root_of, kind):
+    level_type = LEVEL_TYPES[kind]
+    dataset = MAKERS[level_type.prefix]()
+    locator = FileLocator(stand_in=root_of(dataset), cache_dir=root_of(dataset))
+    index = dataset.samples(dataset.files(locator), locator)
+    arrays = dataset.decode(dataset.read(index.where[7]))
+    for variable in level_type.variables:
+        values = arrays[variable.name]
+        slack = 0.02 * (variable.high - variable.low)
+        assert values.min() >= variable.low - slack
+        assert values.max() <= variable.high + slack
+        assert np.abs(np.diff(values, axis=-1)).mean() < 0.2 * values[..., :, :].std()
+
+
+def test_weather_goes_on_from_run_to_run(root_of):
+    dataset = weather_surface_level()
+    locator = FileLocator(stand_in=root_of(dataset), cache_dir=root_of(dataset))
+    index = dataset.samples(dataset.files(locator), locator)
+    sp = [dataset.decode(dataset.read(where))["sp"] for where in index.where]
+    changes = [np.abs(after - before).mean() for before, after in itertools.pairwise(sp)]
+    assert max(changes) < 3 * np.median(changes)
+
+
+def test_production_has_one_point_and_six_values_an_hour(root_of, stored):
+    path = root_of(power_production(**PRODUCTION)) / BUCKET / "production_data/wind_turbine_1.nc"
+    with stored(path) as file:
+        dims = {name: len(dim) for name, dim in file.dimensions.items()}
+        assert dims == {"time": 4320, "level": 1, "latitude": 1, "longitude": 1}
+        assert set(np.diff(file["time"][:]).tolist()) == {10}
+        assert file["production"].chunking() == "contiguous"
+        assert file.__dict__ == {
+            "wind plant": "stand-in 1", "power rating": "850 kW", "hub height": "74 m",
+        }  # fmt: skip
+        production = file["production"][:]
+        assert np.nanmax(production) <= 850
+        assert -5 <= np.nanmin(production) < 0
+        assert 0 < np.isnan(production).mean() < 0.02
+
+
+def test_constants_give_growing_pressures_up_to_the_surface(root_of, stored):
+    with stored(root_of(constants_a_b()) / BUCKET / "ECMWF_AB137.nc") as file:
+        a, b = file["hyai"][0], file["hybi"][0]
+    assert (a[0], b[0], a[-1], b[-1]) == (0, 0, 0, 1)
+    assert (np.diff(a + b * 1e5) > 0).all()
+
+
+@pytest.mark.timeout(60)
+def test_bytes_do_not_depend_on_the_number_of_processes(tmp_path):
+    contents = []
+    for processes in (1, 2):
+        root = tmp_path / str(processes)
+        root.mkdir()
+        paths = weather_surface_level().synthesize(
+            root, scale=None, tiny=True, seed=5, processes=processes
+        )
+        contents.append([path.read_bytes() for path in paths])
+    assert contents[0] == contents[1]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_same_seed_gives_the_same_bytes(root_of, tmp_path, name):
+    dataset = MAKERS[name]()
+    paths = dataset.synthesize(tmp_path, scale=None, tiny=True, seed=0)
+    for path in paths:
+        assert path.read_bytes() == (root_of(dataset) / path.relative_to(tmp_path)).read_bytes()
+
+
+def test_another_seed_gives_other_values(root_of, tmp_path):
+    dataset = weather_surface_level()
+    [path, *_] = dataset.synthesize(tmp_path, scale=None, tiny=True, seed=1)
+    assert path.read_bytes() != (root_of(dataset) / path.relative_to(tmp_path)).read_bytes()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_sizes_are_told_before_writing(root_of, name):
+    dataset = MAKERS[name]()
+    told = dataset.synthesis_nbytes(scale=None, tiny=True)
+    written = sum(path.stat().st_size for path in root_of(dataset).rglob("*.nc"))
+    assert written <= told < written + (10 + 4) * 20_480
+
+
+def test_default_has_one_day_of_the_real_sample():
+    plan = PowerPlan.of_size(scale=None, tiny=False, seed=0)
+    assert plan.days == (datetime.date(2019, 1, 1),)
+    files = weather_files(plan, LEVEL_TYPES["model"])
+    assert [file.name for file in files] == [
+        f"{BUCKET}/ml_20190101_00.nc", f"{BUCKET}/ml_20190101_12.nc",
+    ]  # fmt: skip
+    assert files[0].nbytes == pytest.approx(49 * 10 * 351 * 551 * 4 * 2, rel=1e-3)
+
+
+def test_scale_is_the_share_of_days():
+    assert PowerPlan.of_size(scale=1.0, tiny=False, seed=0).days == ALL_DAYS
+    assert len(PowerPlan.of_size(scale=0.01, tiny=False, seed=0).days) == 15
+    assert weather_model_level().synthesis_nbytes(scale=1.0, tiny=False) > 2e12
+
+
+def test_date_the_stand_in_lacks_is_refused_before_writing(tmp_path):
+    with pytest.raises(OptionError, match="the stand-in holds only 2019-01-01 2019-01-02;"):
+        power(date="2018-05-05").synthesize(tmp_path, scale=None, tiny=True, seed=0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_xarray_decodes_times_and_packing(root_of):
+    import xarray
+
+    path = root_of(weather_model_level()) / BUCKET / "ml_20190101_00.nc"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # xarray's own on the coordinate time
+        with xarray.open_dataset(path, engine="netcdf4") as data:
+            assert dict(data.sizes) == {
+                "longitude": 80, "latitude": 60, "level": 10, "time": 49,
+            }  # fmt: skip
+            assert str(data.time.values[1])[:16] == "2019-01-01T01:00"
+            assert data.t.dtype.kind == "f"
+            assert data.level.values.tolist() == list(range(128, 138))
