@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from iobench.datasets import Advance, NetcdfFile, NetcdfVariable, Raw
 
 __all__ = [
-    "VariableBox",
     "BoxBytes",
+    "VariableBox",
     "box_of",
     "check_variable",
     "decode_boxes",
