@@ -80,8 +80,10 @@ def downscaling_tier2(**options: str) -> Downscaling:
 
     Parameters
     ----------
-    months, dataset : str, optional
-        As of tier 1; there are no augmented files.
+    months : str, optional
+        Months as upstream, ``YYYY-MM-DD`` (or ``YYYY-MM``), separated by commas; all required.
+    dataset : str, optional
+        ``training``, ``validation`` or ``testing``. By default all months whose files are at hand.
     variant : {"benchmark_t2m", "published"}, optional
         16 channels, with the land masks and without ``t137_in``; or the 15 of the files' first
         version, without the masks. By default the first whose variables the files have.
@@ -101,8 +103,12 @@ def downscaling(**options: str) -> Downscaling:
     ----------
     tier : {"1", "2"}, optional
         By default 2, which the published timing is of.
-    **options : str
+    months : str, optional
         As of the tier.
+    dataset : str, optional
+        As of the tier.
+    variant : str, optional
+        As of tier 2.
 
     Raises
     ------
@@ -222,13 +228,9 @@ class Downscaling:
         """Return ``inputs`` and ``targets``, z-scored, float32, shape (channel, row, column)."""
         monthly, normalisation = self._prepared()
         channels = monthly.channels
-        scaled: dict[str, NDArray[Any]] = {}
-        for name in channels.names:
-            scale = normalisation.scales[name]
-            scaled[name] = (arrays[name] - scale.mean) / scale.divisor
         return {
-            "inputs": _stacked(scaled, channels.inputs),
-            "targets": _stacked(scaled, channels.targets),
+            "inputs": _scored(arrays, normalisation, channels.inputs),
+            "targets": _scored(arrays, normalisation, channels.targets),
         }
 
     def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
@@ -349,5 +351,15 @@ class Downscaling:
         }
 
 
-def _stacked(scaled: Mapping[str, NDArray[Any]], names: Sequence[str]) -> NDArray[np.float32]:
-    return np.stack([scaled[name] for name in names], dtype=np.float32, casting="same_kind")
+def _scored(
+    arrays: Arrays, normalisation: Normalisation, names: Sequence[str]
+) -> NDArray[np.float32]:
+    """Return variables z-scored, shape (channel, row, column); computed in float64."""
+    shape = arrays[names[0]].shape
+    scored = np.empty((len(names), *shape), dtype=np.float32)
+    field = np.empty(shape)
+    for channel, name in enumerate(names):
+        scale = normalisation.scales[name]
+        np.subtract(arrays[name], scale.mean, out=field)
+        scored[channel] = np.divide(field, scale.divisor, out=field)
+    return scored
