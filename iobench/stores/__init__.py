@@ -55,6 +55,7 @@ from iobench.stores.tfrecord import (
     HEADER_NBYTES,
     frame_footer,
     frame_header,
+    scan_frames,
 )
 
 __all__ = [
@@ -104,6 +105,7 @@ __all__ = [
     "read_manifest",
     "remember_place",
     "remove_item",
+    "scan_frames",
     "storage_errors",
     "store_name",
     "verify_store",

@@ -1,0 +1,159 @@
+"""TFRecord files of columns: where each example is, checked and parsed without TensorFlow.
+
+Published examples have one size, so a file is indexed by its ends; the checksums of length and
+data of every example are verified when it is read.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from iobench.errors import FileFormatError, StoreError
+from iobench.stores import (
+    FRAME_NBYTES,
+    HEADER_NBYTES,
+    FeatureKind,
+    crc32c,
+    frame_footer,
+    frame_header,
+    parse_example,
+    scan_frames,
+)
+from iobench_maelstrom.radiation_grouping import GROUPS
+from iobench_maelstrom.radiation_schema import N_HALF_LEVELS, N_LEVELS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["FEATURES", "INPUT_FIELDS", "OUTPUT_FIELDS", "Frames", "decode_example", "index_frames"]
+
+INPUT_FIELDS = ("sca_inputs", "col_inputs", "hl_inputs", "inter_inputs", "pressure_hl")
+OUTPUT_FIELDS = ("sw", "lw", "hr_sw", "hr_lw")
+FEATURES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
+    **{name: GROUPS[name] for name in INPUT_FIELDS},
+    "sw": (("half_level", "channel"), (N_HALF_LEVELS, 2)),
+    "lw": (("half_level", "channel"), (N_HALF_LEVELS, 2)),
+    "hr_sw": (("level", "channel"), (N_LEVELS, 1)),
+    "hr_lw": (("level", "channel"), (N_LEVELS, 1)),
+}
+"""Dimensions and shape of each feature."""
+FETCH = "fetch the file again"
+
+
+@dataclass(frozen=True, slots=True)
+class _FileFrames:
+    """Where the frames of one file begin and end: its ``offsets`` and, last, its size."""
+
+    path: str
+    offsets: range | NDArray[np.int64]
+
+    @property
+    def count(self) -> int:
+        return len(self.offsets) - 1
+
+
+class Frames(Sequence[tuple[str, int, int]]):
+    """(path, offset, length) of every example with its frame, file after file."""
+
+    def __init__(self, files: Sequence[_FileFrames]) -> None:
+        self._files = tuple(files)
+        self.starts = [0, *itertools.accumulate(file.count for file in files)]
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[str, int, int]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[str, int, int]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[str, int, int] | list[tuple[str, int, int]]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number = range(len(self))[index]
+        place = bisect.bisect_right(self.starts, number) - 1
+        file, inside = self._files[place], number - self.starts[place]
+        offset = int(file.offsets[inside])
+        return file.path, offset, int(file.offsets[inside + 1]) - offset
+
+
+def index_frames(path: Path) -> _FileFrames:
+    """Return where the frames of a TFRecord file are.
+
+    Where all have the size of the first, that is seen from the size of the file and the header
+    of the last frame; else every header is read.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is empty, cut short, or no TFRecord file: names the offset.
+    """
+    size = path.stat().st_size
+    try:
+        first = next(scan_frames(path), None)
+        if first is None:
+            raise FileFormatError(f"{path}: is empty, expected a TFRecord file; {FETCH}")
+        stride = first[1] + FRAME_NBYTES
+        if size % stride == 0 and _header_at(path, size - stride) == frame_header(first[1]):
+            return _FileFrames(str(path), range(0, size + stride, stride))
+        ends = [offset - HEADER_NBYTES for offset, _ in scan_frames(path)]
+    except StoreError as error:
+        reason = str(error).removesuffix("; convert the store again")
+        raise FileFormatError(f"{reason}; {FETCH}") from error
+    return _FileFrames(str(path), np.array([*ends, size], dtype=np.int64))
+
+
+def _header_at(path: Path, offset: int) -> bytes:
+    with path.open("rb", buffering=0) as stream:
+        stream.seek(offset)
+        return stream.read(HEADER_NBYTES)
+
+
+def decode_example(
+    frame: memoryview, names: Sequence[str], *, where: str
+) -> Mapping[str, NDArray[Any]]:
+    """Return the features of a framed example as float32 arrays, views of the frame.
+
+    Parameters
+    ----------
+    frame : memoryview
+        The example with its header and footer.
+    names : sequence of str
+        The features wanted.
+    where : str
+        File and offset, for messages.
+
+    Raises
+    ------
+    FileFormatError
+        If a checksum is wrong, or a feature is missing or of another size.
+    """
+    data = frame[HEADER_NBYTES:-4]
+    if frame[:HEADER_NBYTES] != frame_header(len(data)):
+        raise FileFormatError(f"{where}: length or checksum of the length is wrong; {FETCH}")
+    if frame[-4:] != frame_footer(crc32c(data)):
+        raise FileFormatError(f"{where}: checksum of the example's data is wrong; {FETCH}")
+    try:
+        features = parse_example(data)
+    except StoreError as error:
+        raise FileFormatError(f"{where}: {error}; {FETCH}") from error
+    arrays = {}
+    for name in names:
+        feature, shape = features.get(name), FEATURES[name][1]
+        if feature is None or feature.kind is not FeatureKind.FLOAT:
+            raise FileFormatError(
+                f"{where}: has no list of floats {name!r}; it has {', '.join(sorted(features))}"
+            )
+        values = feature.floats()
+        if values.size != np.prod(shape):
+            raise FileFormatError(
+                f"{where}: feature {name!r} has {values.size} values, expected {shape}"
+            )
+        arrays[name] = values.reshape(shape)
+    return arrays

@@ -1,0 +1,411 @@
+"""Columns of the NetCDF pairs are what xarray and numpy make of them; wrong input is named."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray
+
+from iobench.datasets import FileLocator, SampleIndex, ensure_stand_in, make_sample
+from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.testing import DatasetTests
+from iobench_maelstrom.radiation import Radiation, radiation
+from iobench_maelstrom.radiation_schema import (
+    DATES,
+    FLUXES,
+    INPUTS,
+    POSITIONS,
+    SUBSETS,
+    files_of,
+)
+from iobench_maelstrom.radiation_stand_in import PairPlan, planned_pairs
+
+N_COLUMNS = 128
+TWO = {"patch": "0,10"}
+
+
+@dataclass(frozen=True)
+class Tiny:
+    root: Path
+    cache: Path
+
+    @property
+    def locator(self) -> FileLocator:
+        return FileLocator(stand_in=self.root, cache_dir=self.cache)
+
+    def open(self, **options: str) -> tuple[Radiation, SampleIndex]:
+        dataset = radiation(**options)
+        return dataset, dataset.samples(dataset.files(self.locator), self.locator)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    folder = tmp_path_factory.mktemp("radiation")
+    return Tiny(ensure_stand_in(radiation(), folder / "stand-in", tiny=True), folder / "cache")
+
+
+@pytest.fixture
+def pair(tiny, tmp_path):
+    """A copy of one pair of files, to be spoiled: a function that indexes it, and the files."""
+    dataset = radiation(patch="0")
+    files = [Path(shutil.copy(file, tmp_path)) for file in dataset.files(tiny.locator)]
+    return (lambda: dataset.samples(files, tiny.locator)), *files
+
+
+class TestRadiation(DatasetTests):
+    @pytest.fixture
+    def dataset(self):
+        return radiation(patch="0,10")
+
+    @pytest.fixture
+    def files(self, tiny, dataset):
+        return dataset.files(tiny.locator)
+
+
+def sources(tiny, patch):
+    dataset = radiation(patch=str(patch))
+    return [xarray.load_dataset(file) for file in dataset.files(tiny.locator)]
+
+
+@pytest.mark.parametrize(("number", "patch"), [(0, 0), (127, 0), (128, 10), (255, 10)])
+def test_groups_hold_the_variables_in_order(tiny, number, patch):
+    dataset, index = tiny.open(**TWO)
+    sample = make_sample(dataset, index.where[number])
+    inputs, _ = sources(tiny, patch)
+    column = inputs.isel(column=number % N_COLUMNS)
+    scalars = [np.atleast_1d(column[name]) for name in (
+        "skin_temperature", "cos_solar_zenith_angle", "sw_albedo", "sw_albedo_direct",
+        "lw_emissivity", "solar_irradiance",
+    )]  # fmt: skip
+    np.testing.assert_array_equal(sample["sca_inputs"], np.concatenate(scalars))
+    levels = []
+    for name, variable in INPUTS.items():
+        if variable.dims == ("level",):
+            levels.append(column[name].values[:, None])
+        elif name == "aerosol_mmr":
+            levels.append(column[name].transpose("level", "aerosol_type").values)
+    np.testing.assert_array_equal(sample["col_inputs"], np.concatenate(levels, axis=1))
+    np.testing.assert_array_equal(sample["hl_inputs"][:, 0], column["temperature_hl"])
+    np.testing.assert_array_equal(sample["hl_inputs"][:, 1], column["pressure_hl"])
+    np.testing.assert_array_equal(sample["pressure_hl"][:, 0], column["pressure_hl"])
+    np.testing.assert_array_equal(sample["inter_inputs"][:, 0], column["overlap_param"])
+
+
+def test_fluxes_and_heating_rates(tiny):
+    dataset, index = tiny.open(**TWO)
+    sample = make_sample(dataset, index.where[130])
+    column = sources(tiny, 10)[1].isel(column=2).astype("f8")
+    for band in ("sw", "lw"):
+        net = column[f"flux_dn_{band}"].values - column[f"flux_up_{band}"].values
+        expected = -9.80665 / 1004 * 86400 * np.diff(net) / np.diff(column["pressure_hl"])
+        np.testing.assert_allclose(sample[f"hr_{band}"], expected, rtol=1e-3, atol=1e-2)
+        np.testing.assert_array_equal(sample[f"flux_up_{band}"], column[f"flux_up_{band}"])
+
+
+def test_spec_names_shapes_channels_and_units(tiny):
+    _, index = tiny.open(**TWO)
+    spec = index.spec
+    assert {v.name: v.shape for v in spec if v.role == "input"} == {
+        "sca_inputs": (17,), "col_inputs": (137, 27), "hl_inputs": (138, 2),
+        "pressure_hl": (138, 1), "inter_inputs": (136, 1),
+    }  # fmt: skip
+    assert [v.name for v in spec if v.role == "target"] == [*FLUXES, "hr_sw", "hr_lw"]
+    assert spec["col_inputs"].channels[10:13] == (
+        "cloud_fraction",
+        "aerosol_mmr_0",
+        "aerosol_mmr_1",
+    )
+    assert (spec["hr_sw"].units, spec["flux_dn_sw"].units) == ("K d-1", "W m-2")
+
+
+def test_raw_inputs_are_the_variables_with_their_positions(tiny):
+    dataset, index = tiny.open(**TWO, raw_inputs="true")
+    sample = make_sample(dataset, index.where[200])
+    inputs, _ = sources(tiny, 10)
+    column = inputs.isel(column=200 - N_COLUMNS)
+    for name in (*INPUTS, *POSITIONS):
+        np.testing.assert_array_equal(sample[name], column[name].values)
+    assert sum(v.nbytes for v in index.spec if v.role == "input") == 4 * 4130
+
+
+def test_gathered_and_minimal_fluxes(tiny):
+    gathered, index = tiny.open(**TWO, gather_fluxes="true")
+    sample = make_sample(gathered, index.where[3])
+    minimal = {}
+    for net in ("false", "true"):
+        dataset, index = tiny.open(**TWO, minimal_outputs="true", topnetflux=net)
+        minimal[net] = make_sample(dataset, index.where[3])["fluxes_lw"]
+        assert index.spec["fluxes_lw"].shape == (3,)
+    down, up = sample["lw"].T
+    np.testing.assert_array_equal(minimal["false"], [up[0], down[-1], up[-1]])
+    np.testing.assert_array_equal(minimal["true"], [down[0] - up[0], down[-1], up[-1]])
+
+
+def test_heating_rates_in_other_units_and_none(tiny):
+    per_day, per_second = (tiny.open(**TWO, hr_units=units) for units in ("K d-1", "K s-1"))
+    rates = [make_sample(d, i.where[9])["hr_lw"] for d, i in (per_day, per_second)]
+    np.testing.assert_allclose(rates[0], 86400 * rates[1], rtol=1e-6)
+    _, index = tiny.open(**TWO, heating_rate="false")
+    assert not {"hr_sw", "hr_lw"} & set(index.spec.names)
+
+
+def test_all_outputs_take_what_else_has_columns(pair, tiny):
+    _, inputs, outputs = pair
+    with netCDF4.Dataset(outputs, "a") as file:
+        clear = file.createVariable("flux_dn_sw_clear", "f4", ("column", "half_level"))
+        clear[:] = 7
+    dataset = radiation(patch="0", all_outputs="true")
+    index = dataset.samples([inputs, outputs], tiny.locator)
+    sample = make_sample(dataset, index.where[5])
+    index.spec.check(sample, where="sample 5")
+    assert (sample["flux_dn_sw_clear"] == 7).all()
+
+
+def test_one_pair_alone_is_read_like_several(tiny):
+    """Upstream's merger is passed by then, and its irradiance stays a scalar."""
+    one, index_one = tiny.open(patch="10")
+    two, index_two = tiny.open(**TWO)
+    assert index_one.spec == index_two.spec
+    expected = make_sample(two, index_two.where[N_COLUMNS])
+    for name, array in make_sample(one, index_one.where[0]).items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
+def test_samples_are_in_order_of_patch_and_named(tiny):
+    _, index = tiny.open(subset="tier-1")
+    assert len(index) == 8 * N_COLUMNS
+    assert index.where[2 * N_COLUMNS + 1] == index.where[-6 * N_COLUMNS + 1] == (2, 1)
+    assert index.coordinate[2 * N_COLUMNS + 1] == "20200101 step 0 patch 4 column 1"
+    assert index.splits == {"train": range(8 * N_COLUMNS)}
+    with pytest.raises(IndexError):
+        _ = index.where[len(index)]
+
+
+def test_dates_of_2019_validate_and_test(tiny):
+    dataset = radiation(date="20190131,20190531,20190829,20200131", patch="0")
+    files = radiation(patch="0").files(tiny.locator)
+    index = dataset.samples([files[0]] * 4 + [files[1]] * 4, tiny.locator)
+    assert index.splits["test"] == range(128, 256)
+    assert list(index.splits["validation"]) == [*range(128), *range(256, 384)]
+    assert index.splits["train"] == range(384, 512)
+
+
+def test_pickle_of_a_large_set_is_small(tiny):
+    _, index = tiny.open(subset="tier-1")
+    assert len(pickle.dumps((index.where, index.coordinate))) < 1000
+
+
+def rewritten(file, target, *, aerosols=("column", "level", "aerosol_type"), **create):
+    """Copy a file with other storage or another order of the aerosols' dimensions."""
+    with netCDF4.Dataset(file) as old, netCDF4.Dataset(target, "w") as new:
+        for name, dimension in old.dimensions.items():
+            new.createDimension(name, len(dimension))
+        for name, variable in old.variables.items():
+            dims = aerosols if name == "aerosol_mmr" else variable.dimensions
+            options = create if dims else {}
+            copy = new.createVariable(name, "f4", dims, **options)
+            order = [variable.dimensions.index(dim) for dim in dims]
+            copy[...] = np.transpose(variable[...], order)
+
+
+@pytest.mark.parametrize(
+    "create",
+    [
+        {"contiguous": True},
+        {"zlib": True, "chunksizes": None},
+        {"zlib": True, "shuffle": True, "fletcher32": True},
+        {"contiguous": True, "fill_value": 9e36},
+    ],
+    ids=["plain", "deflate", "fletcher32", "fill value"],
+)
+def test_other_storage_and_order_of_aerosols_give_the_same(pair, tmp_path, tiny, create):
+    _, *files = pair
+    dataset = radiation(patch="0")
+    expected = make_sample(dataset, dataset.samples(files, tiny.locator).where[77])
+    rewritten(files[0], tmp_path / "copy.nc", **create)
+    index = dataset.samples([tmp_path / "copy.nc", files[1]], tiny.locator)
+    assert dataset.fused == ()
+    for name, array in make_sample(dataset, index.where[77]).items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
+def test_what_only_the_library_reads_is_declared_fused(pair, tmp_path, tiny):
+    _, *files = pair
+    dataset = radiation(patch="0")
+    expected = make_sample(dataset, dataset.samples(files, tiny.locator).where[77])
+    rewritten(files[0], tmp_path / "copy.nc", compression="bzip2")
+    index = dataset.samples([tmp_path / "copy.nc", files[1]], tiny.locator)
+    assert (dataset.fused, dataset.thread_safe) == (("read", "decode"), False)
+    for name, array in make_sample(dataset, index.where[77]).items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dates": "20200101"}, "knows dataset, date, timestep"),
+        ({"dataset": "ecrad"}, "tripleclouds, mcica, 3dcorrection, spartacus"),
+        ({"date": "20200102"}, "20200101, 20200131"),
+        ({"timestep": "1"}, "0, 125, 250"),
+        ({"patch": "0,16"}, "patch '16'"),
+        ({"subset": "tier-2"}, "tier-1, 2020"),
+        ({"subset": "tier-1", "patch": "0"}, "leave patch away"),
+        ({"raw_inputs": "perhaps"}, "expected true or false"),
+        ({"hr_units": "K"}, "K s-1, K d-1"),
+        ({"hr_units": "K s-1", "heating_rate": "false"}, "leave heating_rate=false away"),
+        ({"topnetflux": "true"}, "add minimal_outputs=true"),
+        ({"minimal_outputs": "true", "heating_rate": "false"}, "needs heating rates"),
+        ({"minimal_outputs": "true", "gather_fluxes": "true"}, "give one of them"),
+    ],
+)
+def test_wrong_options_are_told_the_valid_ones(options, message):
+    with pytest.raises(OptionError, match=message):
+        radiation(**options)
+
+
+def test_subsets_are_upstreams():
+    assert [len(files_of(*SUBSETS[name])) for name in ("tier-1", "2020")] == [8, 6032]
+    assert len(radiation(subset="2020").pairs) == 6032
+    assert len(DATES) == 17
+    names = {Path(pair.output_url("tripleclouds")).name for pair in radiation().pairs}
+    assert "triplecloud_outputs_2020010100_0c14.nc" in names
+
+
+def test_missing_files_are_listed_by_url(tiny):
+    with pytest.raises(MissingFileError, match=r"maelstrom-ap3/rad4NN_inputs_2020010100_0c1\.nc"):
+        radiation(patch="0,1").files(tiny.locator)
+
+
+def test_missing_dimension_is_named(pair):
+    samples, inputs, _ = pair
+    with netCDF4.Dataset(inputs, "a") as file:
+        file.renameDimension("column", "col")
+    with pytest.raises(FileFormatError, match=r"rad4NN.*lacks the dimension 'column'"):
+        samples()
+
+
+def test_missing_variable_is_named(pair):
+    samples, _, outputs = pair
+    with netCDF4.Dataset(outputs, "a") as file:
+        file.renameVariable("flux_up_lw", "flux_up_longwave")
+    with pytest.raises(FileFormatError, match=r"triplecloud.*lacks the variable 'flux_up_lw'"):
+        samples()
+
+
+def test_another_number_of_levels_is_named(pair, tmp_path, tiny):
+    _, inputs, outputs = pair
+    xarray.load_dataset(inputs).isel(level=slice(60)).to_netcdf(tmp_path / "short.nc")
+    with pytest.raises(FileFormatError, match=r"'q' is \(column 128, level 60\), expected"):
+        radiation(patch="0").samples([tmp_path / "short.nc", outputs], tiny.locator)
+
+
+def test_another_dtype_is_named(pair, tmp_path, tiny):
+    _, inputs, outputs = pair
+    data = xarray.load_dataset(inputs)
+    data.assign(q_ice=data["q_ice"].astype("f8")).to_netcdf(tmp_path / "double.nc")
+    with pytest.raises(FileFormatError, match=r"'q_ice' is .*expected float32"):
+        radiation(patch="0").samples([tmp_path / "double.nc", outputs], tiny.locator)
+
+
+def test_pairs_of_unequal_length_are_named(pair, tmp_path, tiny):
+    _, inputs, outputs = pair
+    xarray.load_dataset(outputs).isel(column=slice(100)).to_netcdf(tmp_path / "short.nc")
+    with pytest.raises(FileFormatError, match=r"short\.nc: .* 'column' is 100, expected 128"):
+        radiation(patch="0").samples([inputs, tmp_path / "short.nc"], tiny.locator)
+
+
+def test_files_that_differ_among_themselves_are_named(tiny, pair, tmp_path):
+    _, inputs, outputs = pair
+    rewritten(inputs, tmp_path / "turned.nc", contiguous=True)
+    files = [inputs, tmp_path / "turned.nc", outputs, outputs]
+    with pytest.raises(FileFormatError, match=r"turned\.nc: variable 'aerosol_mmr'.*differs from"):
+        radiation(patch="0,2").samples(files, tiny.locator)
+
+
+def test_truncated_file_is_named(pair):
+    samples, inputs, _ = pair
+    with inputs.open("rb+") as stream:
+        stream.truncate(inputs.stat().st_size // 2)
+    with pytest.raises(FileFormatError, match=r"rad4NN_inputs_2020010100_0c0\.nc"):
+        samples()
+
+
+def test_file_cut_short_after_indexing_is_named(pair, tiny):
+    _, inputs, outputs = pair
+    dataset = radiation(patch="0")
+    index = dataset.samples([inputs, outputs], tiny.locator)
+    with inputs.open("rb+") as stream:
+        stream.truncate(inputs.stat().st_size // 2)
+    with pytest.raises(FileFormatError, match=r"ends .* bytes before offset"):
+        make_sample(dataset, index.where[127])
+
+
+def test_stand_in_has_the_published_layout(tiny):
+    inputs, outputs = (netCDF4.Dataset(f) for f in radiation(patch="0").files(tiny.locator))
+    with inputs, outputs:
+        assert inputs["aerosol_mmr"].dimensions == ("column", "aerosol_type", "level")
+        assert inputs["solar_irradiance"].dimensions == ()
+        assert set(inputs.variables) == {*INPUTS, *POSITIONS}
+        assert set(outputs.variables) == {*FLUXES, "pressure_hl"}
+        assert inputs["q"].chunking() == "contiguous"
+        assert {v.dtype.str for v in inputs.variables.values()} == {"<f4"}
+        pressure = outputs["pressure_hl"][:]
+        assert (np.diff(pressure, axis=1) > 0).all()
+        np.testing.assert_array_equal(pressure, inputs["pressure_hl"][:])
+
+
+def test_stand_in_stays_in_the_published_ranges_and_is_smooth(tiny):
+    inputs, _ = sources(tiny, 4)
+    for name, variable in INPUTS.items():
+        assert float(inputs[name].max()) <= 1.00001 * variable.high
+        assert float(inputs[name].min()) >= 0
+    temperature = inputs["temperature_hl"].values
+    for axis in (0, 1):
+        assert np.abs(np.diff(temperature, axis=axis)).mean() < 0.1 * temperature.std()
+    assert (inputs["hcfc22_vmr"] == 0).all()
+
+
+def contents(root):
+    return {path.name: path.read_bytes() for path in root.rglob("*.nc")}
+
+
+@pytest.mark.timeout(60)
+def test_bytes_follow_from_the_seed_alone(tiny, tmp_path):
+    again, other = tmp_path / "again", tmp_path / "other"
+    for root, seed, processes in ((again, 0, 2), (other, 1, 1)):
+        root.mkdir()
+        radiation().synthesize(root, scale=None, tiny=True, seed=seed, processes=processes)
+    assert contents(again) == contents(tiny.root)
+    assert contents(other).keys() == contents(again).keys()
+    assert all(contents(other)[name] != content for name, content in contents(again).items())
+
+
+def test_sizes_are_told_before_writing(tiny):
+    told = radiation().synthesis_nbytes(scale=None, tiny=True)
+    written = sum(len(content) for content in contents(tiny.root).values())
+    assert written <= told < 1.05 * written
+
+
+def test_default_and_scaled_sizes():
+    default = PairPlan.of_size(scale=None, tiny=False, seed=0)
+    assert (len(default.pairs), default.n_columns) == (8, 4096)
+    assert 0.5e9 < default.nbytes < 1e9
+    whole = PairPlan.of_size(scale=1.0, tiny=False, seed=0)
+    assert (len(whole.pairs), whole.n_columns) == (6032, 16960)
+    assert whole.pairs[:8] == radiation().pairs
+    assert len(planned_pairs(whole)) == 2 * 6032
+    small = PairPlan.of_size(scale=0.0001, tiny=False, seed=0)
+    assert abs(len(small.pairs) * small.n_columns / (6032 * 16960) - 0.0001) < 1e-6
+
+
+def test_stand_in_is_refused_for_what_it_does_not_hold():
+    with pytest.raises(OptionError, match="holds only tripleclouds"):
+        radiation(dataset="mcica").synthesis_nbytes(scale=None, tiny=True)
+    with pytest.raises(OptionError, match=r"rad4NN_inputs_2020010100_0c1\.nc is not at hand"):
+        radiation(patch="1").synthesis_nbytes(scale=None, tiny=True)

@@ -1,0 +1,327 @@
+"""TFRecords of columns are parsed without TensorFlow; damage is named by file and offset."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from iobench.datasets import FileLocator, SampleIndex, ensure_stand_in, make_sample
+from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.stores import FeatureKind, crc32c, encode_example, frame_footer, frame_header
+from iobench.testing import DatasetTests
+from iobench_maelstrom.radiation_examples import FEATURES, Frames, index_frames
+from iobench_maelstrom.radiation_examples_stand_in import EXAMPLE_NBYTES, ExamplesPlan
+from iobench_maelstrom.radiation_subsets import SUBSETS
+from iobench_maelstrom.radiation_tf import RadiationTf, radiation_tf
+
+N_COLUMNS = 256
+
+
+@dataclass(frozen=True)
+class Tiny:
+    root: Path
+    cache: Path
+
+    @property
+    def locator(self) -> FileLocator:
+        return FileLocator(stand_in=self.root, cache_dir=self.cache)
+
+    def open(self, **options: str) -> tuple[RadiationTf, SampleIndex]:
+        dataset = radiation_tf(**options)
+        return dataset, dataset.samples(dataset.files(self.locator), self.locator)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    folder = tmp_path_factory.mktemp("radiation-tf")
+    return Tiny(ensure_stand_in(radiation_tf(), folder / "stand-in", tiny=True), folder / "cache")
+
+
+@pytest.fixture
+def file(tiny, tmp_path):
+    """A copy of the file of tier-1, to be spoiled."""
+    return Path(shutil.copy(radiation_tf().files(tiny.locator)[0], tmp_path))
+
+
+class TestRadiationTf(DatasetTests):
+    @pytest.fixture
+    def dataset(self):
+        return radiation_tf(subset="tier-1-val")
+
+    @pytest.fixture
+    def files(self, tiny, dataset):
+        return dataset.files(tiny.locator)
+
+
+def spoil(file, offset):
+    content = bytearray(file.read_bytes())
+    content[offset] ^= 4
+    file.write_bytes(content)
+
+
+def write_examples(path, examples):
+    with path.open("wb") as stream:
+        for features in examples:
+            data = b"".join(
+                encode_example([(name, FeatureKind.FLOAT, v) for name, v in features.items()])
+            )
+            stream.write(frame_header(len(data)) + data + frame_footer(crc32c(data)))
+
+
+def example(seed=0, **more):
+    random = np.random.default_rng(seed)
+    features = {
+        name: random.standard_normal(shape, dtype="f4") for name, (_, shape) in FEATURES.items()
+    }
+    return {name: values for name, values in (features | more).items() if values is not None}
+
+
+@pytest.fixture
+def written(tmp_path, tiny):
+    """Write examples and open them: a function."""
+
+    def write(*examples, **options):
+        path = tmp_path / "written.tfrecord"
+        write_examples(path, examples)
+        dataset = radiation_tf(**options)
+        return dataset, dataset.samples([path], tiny.locator)
+
+    return write
+
+
+def test_features_are_those_that_were_written(written):
+    examples = [example(seed) for seed in range(3)]
+    dataset, index = written(*examples, hr_units="K s-1")
+    for where, features in zip(index.where, examples, strict=True):
+        sample = make_sample(dataset, where)
+        for name, values in features.items():
+            np.testing.assert_array_equal(sample[name], values)
+
+
+def test_an_example_has_the_published_size(tiny):
+    assert {len(tiny.open(subset=f"tier-1{end}")[1]) for end in ("", "-val", "-test")} == {256}
+    assert {file.stat().st_size for file in tiny.root.rglob("*.tfrecord")} == {256 * 20_576}
+    _, index = tiny.open()
+    assert index.spec.nbytes == 4 * 5092
+    assert index.where[255][1:] == (255 * 20_576, 20_576)
+
+
+def test_fluxes_and_rates_as_asked_for(written):
+    features = example()
+    down, up = features["sw"].T
+    dataset, index = written(features, netflux="true")
+    np.testing.assert_array_equal(make_sample(dataset, index.where[0])["sw"], down - up)
+    for top, net in ((up[0], "false"), (down[0] - up[0], "true")):
+        dataset, index = written(features, minimal_outputs="true", topnetflux=net)
+        sample = make_sample(dataset, index.where[0])
+        np.testing.assert_array_equal(sample["sw"], [top, down[-1], up[-1]])
+        index.spec.check(sample, where="sample 0")
+    np.testing.assert_array_equal(sample["hr_lw"], features["hr_lw"] * np.float32(86400))
+
+
+def test_heating_rates_of_mcica_are_mended(written):
+    features = example()
+    dataset, index = written(features, dataset="mcica", hr_units="K s-1")
+    rate = make_sample(dataset, index.where[0])["hr_sw"]
+    np.testing.assert_allclose(rate, features["hr_sw"] * 9.80665 / 1004, rtol=1e-6)
+
+
+def test_only_the_fields_asked_for(tiny):
+    dataset, index = tiny.open(input_fields="hl_inputs,sca_inputs", output_fields="sw,hr_sw")
+    assert index.spec.names == ("sca_inputs", "hl_inputs", "sw", "hr_sw")
+    index.spec.check(make_sample(dataset, index.where[7]), where="sample 7")
+
+
+def test_normalised_inputs(tiny):
+    import xarray
+
+    plain, index = tiny.open()
+    sample = make_sample(plain, index.where[4])
+    norm, _ = tiny.open(norm="true")
+    found = make_sample(norm, index.where[4])
+    bucket = next(tiny.root.rglob("maelstrom-ap3"))
+    for name in ("sca_inputs", "col_inputs", "inter_inputs"):
+        norms = xarray.load_dataset(bucket / f"{name}.nc")
+        mean, std = norms[f"{name}_mean"].values, norms[f"{name}_std"].values
+        np.testing.assert_array_equal(found[name], (sample[name] - mean) / std)
+    solar, _ = tiny.open(norm="true", nonormsolar="true")
+    scalars = make_sample(solar, index.where[4])["sca_inputs"]
+    np.testing.assert_array_equal(scalars[1:-1][1:], found["sca_inputs"][2:-1])
+    np.testing.assert_array_equal(scalars[[1, -1]], sample["sca_inputs"][[1, -1]])
+
+
+def test_splits_follow_the_time_steps(tiny):
+    _, index = tiny.open(timestep="0,2019013100,2019053100")
+    assert index.splits == {
+        "train": range(256), "validation": range(256, 512), "test": range(512, 768),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "n_files"),
+    [("tier-1", 1), ("tier-2", 319), ("tier-2-val", 6), ("tier-3", 44), ("2020", 1508),
+     ("2019013100", 116)],
+)  # fmt: skip
+def test_subsets_have_the_published_numbers_of_files(name, n_files):
+    assert len(radiation_tf(subset=name).example_files) == n_files
+
+
+def test_names_follow_the_scheme():
+    urls = [radiation_tf(dataset=name).example_files[0].name for name in (
+        "tripleclouds", "3dcorrection", "mcica", "spartacus",
+    )]  # fmt: skip
+    assert urls == [
+        "records/triplecloud0.0.tfrecord", "records/3dcorrection0.0.tfrecord",
+        "TFR/TripCloud0.0.tfrecord", "TFR/spartacus0.0.tfrecord",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"path": "x"}, "knows dataset, subset, timestep"),
+        ({"subset": "tier-4"}, "tier-1, tier-1-val"),
+        ({"subset": "tier-1", "filenum": "1"}, "leave filenum away"),
+        ({"timestep": "1"}, "0, 125, 250"),
+        ({"filenum": "52"}, "filenum '52'"),
+        ({"timestep": "2019013100", "filenum": "116"}, "filenum '116'"),
+        ({"output_fields": "sw,flux"}, "sw, lw, hr_sw, hr_lw"),
+        ({"minimal_outputs": "true", "netflux": "true"}, "give one of them"),
+        ({"netflux": "true", "output_fields": "hr_sw"}, "ask for one of these"),
+        ({"topnetflux": "true"}, "add minimal_outputs=true"),
+        ({"nonormsolar": "true"}, "add norm=true"),
+        ({"hr_units": "K s-1", "output_fields": "sw"}, "ask for one of these"),
+    ],
+)
+def test_wrong_options_are_told_the_valid_ones(options, message):
+    with pytest.raises(OptionError, match=message):
+        radiation_tf(**options)
+
+
+def test_files_of_2019_have_higher_numbers():
+    assert radiation_tf(timestep="2019013100", filenum="115").example_files[0].number == 115
+    assert set(SUBSETS) >= {"tier-1", "tier-1-val", "tier-1-test"}
+
+
+def test_missing_files_are_listed_by_url(tiny):
+    with pytest.raises(MissingFileError, match=r"maelstrom-ap3/records/triplecloud0\.1\.tfrecord"):
+        radiation_tf(filenum="0,1").files(tiny.locator)
+
+
+@pytest.mark.parametrize("cut", [1, 15, 17, EXAMPLE_NBYTES - 5])
+def test_truncated_file_is_named_with_its_offset(file, cut):
+    with file.open("rb+") as stream:
+        stream.truncate(20 * EXAMPLE_NBYTES - cut)
+    at = 19 * EXAMPLE_NBYTES
+    with pytest.raises(FileFormatError, match=rf"triplecloud0\.0\.tfrecord at byte {at}: .*again"):
+        index_frames(file)
+
+
+def test_empty_and_foreign_files_are_named(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(FileFormatError, match="is empty"):
+        index_frames(file)
+    file.write_bytes(b"no TFRecord file, and long enough")
+    with pytest.raises(FileFormatError, match=r"at byte 0: checksum of the .* length is wrong"):
+        index_frames(file)
+
+
+@pytest.mark.parametrize("byte", [0, 9, 12, 200, EXAMPLE_NBYTES // 2, EXAMPLE_NBYTES - 1])
+def test_one_flipped_bit_is_named_when_the_example_is_read(file, tiny, byte):
+    at = 7 * EXAMPLE_NBYTES
+    dataset = radiation_tf()
+    spoil(file, at + byte)
+    index = dataset.samples([file], tiny.locator)
+    with pytest.raises(FileFormatError, match=rf"triplecloud0\.0\.tfrecord at byte {at}: .*wrong"):
+        make_sample(dataset, index.where[7])
+    make_sample(dataset, index.where[6])
+    make_sample(dataset, index.where[8])
+
+
+@pytest.mark.parametrize("byte", [0, 9])
+def test_a_spoilt_last_header_is_named_when_indexing(file, byte):
+    spoil(file, 255 * EXAMPLE_NBYTES + byte)
+    with pytest.raises(FileFormatError, match=f"at byte {255 * EXAMPLE_NBYTES}: "):
+        index_frames(file)
+
+
+def test_examples_of_several_sizes_are_all_found(written):
+    longer = example(1, more=np.zeros(3, dtype="f4"))
+    dataset, index = written(longer, example(2), example(3))
+    assert len(index) == 3
+    for number, seed in enumerate((1, 2, 3)):
+        sample = make_sample(dataset, index.where[number])
+        np.testing.assert_array_equal(sample["col_inputs"], example(seed)["col_inputs"])
+
+
+def test_features_in_another_order_are_found(written):
+    turned = dict(reversed(example(1).items()))
+    dataset, index = written(example(2), turned, example(3))
+    for number, seed in enumerate((2, 1, 3)):
+        sample = make_sample(dataset, index.where[number])
+        np.testing.assert_array_equal(sample["sca_inputs"], example(seed)["sca_inputs"])
+
+
+def test_missing_and_misshapen_features_are_named(written):
+    dataset, index = written(example(hr_sw=None))
+    with pytest.raises(FileFormatError, match="at byte 0: has no list of floats 'hr_sw'"):
+        make_sample(dataset, index.where[0])
+    dataset, index = written(example(sw=np.zeros((10, 2), dtype="f4")))
+    with pytest.raises(FileFormatError, match=r"'sw' has 20 values, expected \(138, 2\)"):
+        make_sample(dataset, index.where[0])
+
+
+def test_a_deviation_of_zero_is_named(tiny, tmp_path):
+    import netCDF4
+
+    dataset = radiation_tf(norm="true", input_fields="sca_inputs")
+    example_file, norms = dataset.files(tiny.locator)
+    copy = Path(shutil.copy(norms, tmp_path))
+    with netCDF4.Dataset(copy, "a") as opened:
+        opened["sca_inputs_std"][3] = 0
+    with pytest.raises(FileFormatError, match=r"'sca_inputs_std' is not above 0 at \[3\]"):
+        dataset.samples([example_file, copy], tiny.locator)
+
+
+def test_where_is_small_and_counts_over_files(tiny):
+    files = [index_frames(file) for file in sorted(tiny.root.rglob("*.tfrecord"))]
+    frames = Frames(files)
+    assert len(frames) == 3 * N_COLUMNS
+    assert frames[N_COLUMNS][0].endswith("triplecloud2019013100.0.tfrecord")
+    assert frames[-1] == frames[N_COLUMNS * 3 - 1]
+    assert frames[1:3] == [frames[1], frames[2]]
+
+
+@pytest.mark.timeout(60)
+def test_bytes_follow_from_the_seed_alone(tiny, tmp_path):
+    def contents(root):
+        return {path.name: path.read_bytes() for path in root.rglob("*.tfrecord")}
+
+    again, other = tmp_path / "again", tmp_path / "other"
+    for root, seed, processes in ((again, 0, 2), (other, 1, 1)):
+        root.mkdir()
+        radiation_tf().synthesize(root, scale=None, tiny=True, seed=seed, processes=processes)
+    assert contents(again) == contents(tiny.root)
+    assert all(contents(other)[name] != content for name, content in contents(again).items())
+
+
+def test_default_and_scaled_sizes(tiny):
+    default = ExamplesPlan.of_size(scale=None, tiny=False, seed=0)
+    assert (len(default.files), default.n_columns) == (3, 12_288)
+    whole = ExamplesPlan.of_size(scale=1.0, tiny=False, seed=0)
+    assert (len(whole.files), whole.n_columns) == (1508, 67_840)
+    small = ExamplesPlan.of_size(scale=0.001, tiny=False, seed=0)
+    assert abs(len(small.files) * small.n_columns / (1508 * 67_840) - 0.001) < 1e-6
+    told = radiation_tf().synthesis_nbytes(scale=None, tiny=True)
+    written = sum(file.stat().st_size for file in tiny.root.rglob("url/**/*.*") if file.is_file())
+    assert written <= told < 1.05 * written
+
+
+def test_stand_in_is_refused_for_what_it_does_not_hold():
+    with pytest.raises(OptionError, match=r"TFR/TripCloud0\.0\.tfrecord is not at hand"):
+        radiation_tf(dataset="mcica").synthesis_nbytes(scale=None, tiny=True)
