@@ -34,6 +34,30 @@ def test_neighbours_are_read_at_once(files, monkeypatch):
     assert len(reads) == 2
 
 
+def test_scattered_stretches_are_announced_before_the_first_is_read(files, monkeypatch):
+    (path, other), done = files, []
+    advise, read = os.posix_fadvise, os.preadv
+    monkeypatch.setattr(os, "posix_fadvise", lambda *args: done.append(args[1:]) or advise(*args))
+    monkeypatch.setattr(os, "preadv", lambda *args: done.append("read") or read(*args))
+    read_extents([(path, 0, 100), (path, 15_000, 10), (path, 50, 100), (other, 5, 7)])
+    announced = {(start, length, os.POSIX_FADV_WILLNEED) for start, length in [(0, 150), (5, 7)]}
+    assert set(done[:3]) == announced | {(15_000, 10, os.POSIX_FADV_WILLNEED)}
+    assert done[3:] == ["read"] * 3
+    done.clear()
+    read_extents([(path, 0, 100)])
+    assert done == ["read"]
+
+
+def test_refused_advice_is_no_error(files, monkeypatch):
+    def refuse(*arguments):
+        raise OSError("not here")
+
+    monkeypatch.setattr(os, "posix_fadvise", refuse)
+    path, content = next(iter(files.items()))
+    found = read_extents([(path, 0, 10), (path, 10_000, 10)])
+    assert [bytes(buffer) for buffer in found] == [content[:10], content[10_000:10_010]]
+
+
 def test_short_reads_are_continued(files, monkeypatch):
     path, content = next(iter(files.items()))
     real = os.preadv
