@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iobench.datasets import FileLocator, Synthesizer, ensure_stand_in, stand_in_root
+from iobench.datasets import FileLocator, FilePattern, Synthesizer, ensure_stand_in, stand_in_root
 from iobench.errors import MissingFileError, ProfileError
 from iobench.registry import dataset_factory, find_dataset
 
@@ -34,6 +34,7 @@ def describe_dataset(
     *,
     options: Mapping[str, str],
     data_dir: Path | None,
+    files: str | None,
     store_dir: Path | None,
     screen: Screen,
 ) -> dict[str, Any]:
@@ -47,10 +48,11 @@ def describe_dataset(
         If name, options or files are not what they should be.
     """
     dataset = find_dataset(name, **options)
-    with _located(dataset, data_dir, store_dir, screen) as (files, locator, told_from):
+    pattern = FilePattern(files) if files is not None else None
+    with _located(dataset, data_dir, pattern, store_dir, screen) as (paths, locator, told_from):
         with screen.progress(f"indexing {name}") as move:
             locator.progress = move
-            index = dataset.samples(files, locator)
+            index = dataset.samples(paths, locator)
         published = dataset.published
         provenance = dict(index.provenance)
         return {
@@ -61,9 +63,9 @@ def describe_dataset(
             "told_from": SAMPLE_FROM[told_from],
             "stand_in": locator.stand_in,
             "files": {
-                "n_files": len(files),
-                "nbytes": sum(file.stat().st_size for file in files),
-                "names": [file.name for file in files],
+                "n_files": len(paths),
+                "nbytes": sum(path.stat().st_size for path in paths),
+                "names": [path.name for path in paths],
             },
             "n_samples": len(index),
             "splits": {split: len(numbers) for split, numbers in index.splits.items()},
@@ -158,33 +160,37 @@ def describe_options(factory: Any) -> list[dict[str, str]]:
 
 @contextmanager
 def _located(
-    dataset: Dataset, data_dir: Path | None, store_dir: Path | None, screen: Screen
+    dataset: Dataset,
+    data_dir: Path | None,
+    pattern: FilePattern | None,
+    store_dir: Path | None,
+    screen: Screen,
 ) -> Iterator[tuple[Sequence[Path], FileLocator, str]]:
     """Yield the files, what found them, and whether they are real, a stand-in or a tiny one."""
-    from iobench.stores import choose_place
+    from iobench.stores import choose_place, list_places
 
     if data_dir is not None and not data_dir.is_dir():
         raise MissingFileError(f"--data-dir {data_dir}: no such folder; name the files' one")
-    place = choose_place(data_dir, store_dir=store_dir).path
-    real = FileLocator(data_dir=data_dir, cache_dir=place / "indexes")
+    beside = data_dir or (pattern.folder if pattern else None)
+    real = FileLocator(data_dir=data_dir, pattern=pattern, cache_dir=Path(tempfile.gettempdir()))
     try:
-        yield dataset.files(real), real, "files"
-        return
+        paths = dataset.files(real)
     except MissingFileError:
-        if data_dir is not None or real.n_found or not isinstance(dataset, Synthesizer):
+        if beside is not None or real.n_found or not isinstance(dataset, Synthesizer):
             raise
-    root = stand_in_root(
-        place,
-        dataset.name,
-        seed=0,
-        version=dataset.synthesis_version,
-        scale=None,
-        tiny=False,
-    )
-    if (root / "stand-in.json").exists():
-        locator = FileLocator(stand_in=root, cache_dir=place / "indexes")
-        yield dataset.files(locator), locator, "stand-in"
+    else:
+        real.cache_dir = choose_place(beside, store_dir=store_dir).path / "indexes"
+        yield paths, real, "files"
         return
+    name = getattr(dataset, "stand_in_name", dataset.name)
+    for place in list_places(store_dir=store_dir):
+        root = stand_in_root(
+            place, name, seed=0, version=dataset.synthesis_version, scale=None, tiny=False
+        )
+        if (root / "stand-in.json").exists():
+            locator = FileLocator(stand_in=root, cache_dir=place / "indexes")
+            yield dataset.files(locator), locator, "stand-in"
+            return
     with tempfile.TemporaryDirectory(prefix="iobench-info-") as folder:
         with screen.progress(f"tiny stand-in of {dataset.name}") as move:
             root = ensure_stand_in(dataset, Path(folder, "files"), tiny=True, progress=move)

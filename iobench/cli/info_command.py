@@ -24,6 +24,10 @@ def info(
         Path | None,
         typer.Option(help="The dataset's files: a CliMetLab mirror, or a flat folder."),
     ] = None,
+    files: Annotated[
+        str | None,
+        typer.Option(metavar="GLOB", help="Your own layout of the dataset, as for profile."),
+    ] = None,
     option: Annotated[
         list[str] | None, typer.Option(help="An option of the dataset, NAME=VALUE; repeatable.")
     ] = None,
@@ -51,12 +55,14 @@ def info(
             target,
             options=_options(option or []),
             data_dir=data_dir,
+            files=files,
             store_dir=store_dir,
             screen=TerminalScreen(),
         )
-    elif data_dir or option or store_dir:
+    elif data_dir or option or store_dir or files:
         raise OptionError(
-            f"--data-dir, --option and --store-dir are for datasets; {target} is the name of none"
+            f"--data-dir, --files, --option and --store-dir are for datasets; {target} is the name "
+            "of none"
         )
     elif (path / MANIFEST_NAME).exists():
         facts = describe_store(path)

@@ -52,6 +52,13 @@ def profile(
         Path | None,
         typer.Option(help="The dataset's files: a CliMetLab mirror, or a flat folder."),
     ] = None,
+    files: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GLOB",
+            help="Your own layout of the dataset: paths with {year}, {month}, {day}; quoted.",
+        ),
+    ] = None,
     option: Annotated[
         list[str] | None, typer.Option(help="An option of the dataset, NAME=VALUE; repeatable.")
     ] = None,
@@ -103,6 +110,7 @@ def profile(
         compute=compute,
         cache=cache,
         data_dir=data_dir,
+        files=files,
         store_dir=store_dir,
         out=out,
         spool=spool,

@@ -17,7 +17,7 @@ from iobench.datasets.contract import (
 from iobench.datasets.extents import FileExtent, read_extents
 from iobench.datasets.files import user_files
 from iobench.datasets.grib import GribIndex, decode_message, index_grib, read_messages
-from iobench.datasets.locate import FileLocator
+from iobench.datasets.locate import FileLocator, own_files
 from iobench.datasets.netcdf import (
     NetcdfFile,
     NetcdfVariable,
@@ -41,6 +41,7 @@ from iobench.datasets.netcdf_storage import (
     slab_extents,
 )
 from iobench.datasets.packing import Packing, unpack
+from iobench.datasets.patterns import DatedFile, FilePattern
 from iobench.datasets.processes import Advance, run_jobs, stopwatch
 from iobench.datasets.sidecars import (
     index_folders,
@@ -64,8 +65,10 @@ __all__ = [
     "Chunked",
     "Contiguous",
     "Dataset",
+    "DatedFile",
     "FileExtent",
     "FileLocator",
+    "FilePattern",
     "GribIndex",
     "Locator",
     "NetcdfFile",
@@ -94,6 +97,7 @@ __all__ = [
     "make_index_folder",
     "make_sample",
     "no_progress",
+    "own_files",
     "read_extents",
     "read_messages",
     "read_through_library",

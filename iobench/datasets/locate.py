@@ -1,7 +1,7 @@
 """Finds a dataset's files on this machine by the URL they are published under.
 
-Looked in, in order: the folder the user gives, else CliMetLab's mirror and cache (without
-importing climetlab), else a stand-in. The network is never tried.
+Looked in, in order: the folder and the pattern of paths the user gives, else CliMetLab's mirror and
+cache (without importing climetlab), else a stand-in. The network is never tried.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from iobench.datasets.contract import Progress, no_progress
+from iobench.datasets.contract import Locator, Progress, no_progress
 from iobench.errors import StorageError
 
-__all__ = ["FileLocator", "climetlab_cache_folder", "climetlab_cached_files"]
+if TYPE_CHECKING:
+    from iobench.datasets.patterns import DatedFile, FilePattern
+
+__all__ = ["FileLocator", "climetlab_cache_folder", "climetlab_cached_files", "own_files"]
 
 MIRROR_VARIABLE = "CLIMETLAB_MIRROR"
 MANIFEST = "stand-in.json"
@@ -39,6 +43,8 @@ class FileLocator:
         The user's folder; if given, nothing else is searched. Either laid out like a CliMetLab
         mirror (``url/https/host/path``), or the copy of a bucket or of its parent, or all files
         flat.
+    pattern : FilePattern, optional
+        The user's own layout; if given, nothing but it and ``data_dir`` is searched.
     stand_in : Path, optional
         Root of a finished stand-in, in the mirror layout; if given, nothing else is searched.
     cache_dir : Path
@@ -65,6 +71,7 @@ class FileLocator:
         *,
         cache_dir: Path,
         data_dir: Path | None = None,
+        pattern: FilePattern | None = None,
         stand_in: Path | None = None,
         progress: Progress = no_progress,
         environment: Mapping[str, str] | None = None,
@@ -76,6 +83,7 @@ class FileLocator:
         self.tiny = False
         self.n_found = 0
         self._data_dir = data_dir
+        self._pattern = pattern
         self._stand_in_root = stand_in
         self._environment = os.environ if environment is None else environment
         self._home = home
@@ -90,17 +98,41 @@ class FileLocator:
             and the reason.
         """
         found = [next(filter(_readable_file, self._candidates(url)), None) for url in urls]
-        self.n_found += sum(path is not None for path in found)
-        for folder in {path.parent for path in found if path is not None}:
-            self._note_stand_in(folder)
+        self._note_found([path for path in found if path is not None])
         return found
+
+    def own_files(self) -> tuple[DatedFile, ...] | None:
+        """Return the files of the user's pattern with their dates, None if none was given.
+
+        Raises
+        ------
+        MissingFileError
+            If no file matches it.
+        """
+        if self._pattern is None:
+            return None
+        files = tuple(file for file in self._pattern.files if _readable_file(file.path))
+        self._note_found([file.path for file in files])
+        return files
+
+    def _note_found(self, paths: Sequence[Path]) -> None:
+        self.n_found += len(paths)
+        for folder in {path.parent for path in paths}:
+            self._note_stand_in(folder)
 
     def searched(self) -> str:
         """Return where ``find`` looks, in words, for error messages."""
         if self._stand_in_root is not None:
             return f"the stand-in {self._stand_in_root}"
+        told = []
         if self._data_dir is not None:
-            return f"--data-dir {self._data_dir} (as a CliMetLab mirror, a bucket or a flat folder)"
+            told.append(
+                f"--data-dir {self._data_dir} (as a CliMetLab mirror, a bucket or a flat folder)"
+            )
+        if self._pattern is not None:
+            told.append(f"--files {self._pattern.text}")
+        if told:
+            return " and ".join(told)
         mirror = self._mirror or "(not set)"
         return f"${MIRROR_VARIABLE} {mirror}, CliMetLab's cache {self._cache_folder}"
 
@@ -133,16 +165,27 @@ class FileLocator:
         in_mirror = Path("url", parts.scheme, parts.netloc, path)
         if self._stand_in_root is not None:
             yield self._stand_in_root / in_mirror
-        elif self._data_dir is not None:
+        elif self._data_dir is not None or self._pattern is not None:
             in_bucket = path.partition("/")[2]
             for inside in (in_mirror, path, in_bucket, Path(path).name):
-                if inside:
+                if inside and self._data_dir is not None:
                     yield self._data_dir / inside
+            own = self._pattern.find(url) if self._pattern is not None else None
+            if own is not None:
+                yield own
         else:
             if self._mirror:
                 yield Path(self._mirror, in_mirror)
             if url in self._cached:
                 yield self._cached[url]
+
+
+def own_files(locator: Locator) -> tuple[DatedFile, ...] | None:
+    """Return the files of the user's pattern, where the locator was given one, else None.
+
+    For datasets one of whose published files may be several of the user's.
+    """
+    return locator.own_files() if isinstance(locator, FileLocator) else None
 
 
 def climetlab_cache_folder(home: Path | None = None) -> Path:

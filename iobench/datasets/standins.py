@@ -23,6 +23,7 @@ from iobench.stores import claim, crc32c_of_file, make_item, storage_errors, wri
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset
+    from iobench.datasets.patterns import FilePattern
     from iobench.stores import Notice
 
 __all__ = [
@@ -105,6 +106,7 @@ def locate_files(
     store_root: Path,
     cache_dir: Path,
     data_dir: Path | None = None,
+    pattern: FilePattern | None = None,
     seed: int = 0,
     scale: float | None = None,
     tiny: bool = False,
@@ -121,20 +123,23 @@ def locate_files(
     MissingFileError
         If some of the real files are at hand but not all that are needed.
     OptionError
-        If ``data_dir`` is given together with ``scale`` or ``tiny``.
+        If ``data_dir`` or ``pattern`` is given together with ``scale`` or ``tiny``.
     """
     wants_stand_in = tiny or scale is not None
-    if data_dir is not None and wants_stand_in:
+    own = f"--files {pattern.text}" if pattern else f"--data-dir {data_dir}" if data_dir else ""
+    if own and wants_stand_in:
         raise OptionError(
-            f"--data-dir {data_dir}: holds files of your own, --tiny and --scale ask for a "
-            "stand-in; give one of them"
+            f"{own}: holds files of your own, --tiny and --scale ask for a stand-in; give one of "
+            "them"
         )
     if not wants_stand_in:
-        real = FileLocator(data_dir=data_dir, cache_dir=cache_dir, progress=progress)
+        real = FileLocator(
+            data_dir=data_dir, pattern=pattern, cache_dir=cache_dir, progress=progress
+        )
         try:
             return dataset.files(real), real
         except MissingFileError:
-            if data_dir is not None or real.n_found or not isinstance(dataset, Synthesizer):
+            if own or real.n_found or not isinstance(dataset, Synthesizer):
                 raise
     if not isinstance(dataset, Synthesizer):
         raise OptionError(f"{dataset.name}: has no stand-in; leave --tiny and --scale away")

@@ -63,6 +63,8 @@ class RunConfig:
         ``as-is``, ``warm`` or ``cold``.
     data_dir, store_dir, out, spool : Path or None
         Where the dataset's files, the stores, the run and unfinished span files lie.
+    files : str or None
+        Pattern of the paths of the user's own layout of a named dataset.
     options : mapping of str to str
         The dataset's own.
     sample_dim, variables : str, tuple of str
@@ -84,6 +86,7 @@ class RunConfig:
     compute: str = "published"
     cache: str = "as-is"
     data_dir: Path | None = None
+    files: str | None = None
     store_dir: Path | None = None
     out: Path | None = None
     spool: Path | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iobench.datasets import locate_files, stopwatch, user_files
+from iobench.datasets import FilePattern, locate_files, stopwatch, user_files
 from iobench.errors import MissingFileError, OptionError
 from iobench.registry import dataset_names, find_dataset
 from iobench.stores import BESIDE_NAME, choose_place, remember_place
@@ -44,7 +44,9 @@ def open_source(config: RunConfig, screen: Screen) -> Source:
     names_files = len(config.targets) > 1 or _is_path(config.targets[0])
     dataset = _user_dataset(config) if names_files else _named_dataset(config)
     data_dir = _data_dir(config, names_files=names_files)
-    place = choose_place(data_dir, store_dir=config.store_dir)
+    pattern = FilePattern(config.files) if config.files is not None else None
+    beside = data_dir or (pattern.folder if pattern else None)
+    place = choose_place(beside, store_dir=config.store_dir)
     if place.notice:
         screen.note(place.notice)
     watch = stopwatch()
@@ -54,6 +56,7 @@ def open_source(config: RunConfig, screen: Screen) -> Source:
             store_root=place.path,
             cache_dir=place.path / "indexes",
             data_dir=None if names_files else config.data_dir,
+            pattern=pattern,
             seed=config.seed,
             scale=config.scale,
             tiny=config.tiny,
@@ -123,9 +126,11 @@ def _named_dataset(config: RunConfig) -> Dataset:
 
 
 def _user_dataset(config: RunConfig) -> Dataset:
-    if config.options or config.tiny or config.scale is not None or config.data_dir:
+    named = config.options or config.data_dir or config.files is not None
+    if named or config.tiny or config.scale is not None:
         raise OptionError(
-            "--option, --tiny, --scale and --data-dir are for named datasets, not for files"
+            "--option, --tiny, --scale, --data-dir and --files are for named datasets, not for "
+            "files"
         )
     return user_files(
         [Path(target) for target in config.targets],

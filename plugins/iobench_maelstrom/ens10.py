@@ -14,6 +14,7 @@ import numpy as np
 
 from iobench.datasets import (
     Arrays,
+    DatedFile,
     FileExtent,
     GribIndex,
     Locator,
@@ -24,6 +25,7 @@ from iobench.datasets import (
     decode_message,
     index_grib,
     no_progress,
+    own_files,
     read_messages,
     stand_in_identity,
     stopwatch,
@@ -141,13 +143,8 @@ class Ens10:
         MissingFileError
             Naming what is missing, where it was looked for and how to get it.
         """
-        dates = self.dates or ALL_DATES
-        urls = [surface_url(date) for date in dates]
-        found = locator.find(urls)
-        missing = [url for url, path in zip(urls, found, strict=True) if path is None]
-        if missing and (self.dates or len(missing) == len(urls)):
-            raise self._missing_forecasts(missing, locator)
-        paths = [path for path in found if path is not None]
+        own = own_files(locator)
+        paths = self._published_files(locator) if own is None else self._own_files(own, locator)
         if not self.has_target:
             return paths
         target = locator.find([TARGET_URL])[0]
@@ -158,6 +155,29 @@ class Ens10:
                 f"{LEAD_HOURS} h (Climate Data Store): put it there, or --option target=none"
             )
         return [*paths, target]
+
+    def _published_files(self, locator: Locator) -> list[Path]:
+        urls = [surface_url(date) for date in self.dates or ALL_DATES]
+        found = locator.find(urls)
+        missing = [url for url, path in zip(urls, found, strict=True) if path is None]
+        if missing and (self.dates or len(missing) == len(urls)):
+            raise self._missing_forecasts(missing, locator)
+        return [path for path in found if path is not None]
+
+    def _own_files(self, own: Sequence[DatedFile], locator: Locator) -> list[Path]:
+        """Return the files of a user's layout, e.g. one per start date after ``grib_copy``."""
+        if not self.dates:
+            return [file.path for file in own]
+        if not all(file.month and file.day for file in own):
+            raise OptionError(
+                f"option date: {locator.searched()} does not say which date a file is of; write "
+                "{month} and {day} for the digits of it"
+            )
+        told = {file.month + file.day for file in own}
+        missing = [surface_url(date) for date in self.dates if date not in told]
+        if missing:
+            raise self._missing_forecasts(missing, locator)
+        return [file.path for file in own if file.month + file.day in self.dates]
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per start date and year, in order of time.

@@ -10,8 +10,13 @@ import pytest
 from iobench.cli import main
 from iobench.cli.descriptions import describe_options
 from iobench.cli.info_command import _few, _plain
-from iobench.datasets import ensure_stand_in
+from iobench.datasets import ensure_stand_in, stand_in_root
 from iobench_maelstrom.ens5mini import ens5mini
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -32,7 +37,10 @@ def run_and_store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("info")
     arguments = ["--format", "source,numpy", "--workers", "0", "--batches", "4", "--json"]
     places = ["--store-dir", str(folder / "stores"), "--out", str(folder / "run"), "--tiny"]
-    assert main(["profile", "maelstrom-ens5mini", *arguments, *places, "--compute", "none"]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        code = main(["profile", "maelstrom-ens5mini", *arguments, *places, "--compute", "none"])
+    assert code == 0
     [manifest] = (folder / "stores").rglob("iobench.json")
     return folder / "run", manifest.parent
 
@@ -48,7 +56,17 @@ def test_a_dataset_without_files_is_told_from_a_tiny_stand_in_that_is_removed(to
     assert answer["normalisation"]["formula"] == "(x - mean) / (std + 0.1)"
     assert answer["published"] is None
     assert answer["terms_of_use"].endswith("ENS10_LICENCE.txt")
-    assert list((tmp_path / "stores").rglob("*.nc")) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dataset_whose_stand_in_is_there_is_told_from_it(told, tmp_path, monkeypatch):
+    monkeypatch.setattr("iobench_maelstrom.ens5mini_stand_in.DEFAULT_YEARS", (1998,))
+    dataset = ens5mini()
+    root = stand_in_root(tmp_path, dataset.name, seed=0, version=1, scale=None, tiny=False)
+    ensure_stand_in(dataset, root)
+    answer = told("maelstrom-ens5mini", "--store-dir", tmp_path)
+    assert answer["told_from"].startswith("the stand-in that profiles use")
+    assert answer["sample"]["variables"][0]["shape"] == [154, 40, 80]
 
 
 def test_a_dataset_with_files_is_told_from_them(told, tmp_path):

@@ -1,0 +1,132 @@
+"""A user's own layout: which files match, which date each is of, which published file each is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from iobench.datasets import DatedFile, FileLocator, FilePattern, own_files
+from iobench.errors import MissingFileError, OptionError
+from iobench.testing import FolderLocator
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    """An empty folder to be in, and a function that puts files there."""
+    monkeypatch.chdir(tmp_path)
+
+    def put(*names):
+        for name in names:
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_text(name)
+
+    return put
+
+
+def dates(pattern):
+    return [(file.year, file.month, file.day) for file in FilePattern(pattern).files]
+
+
+def test_dates_are_told_by_the_placeholders(tree):
+    tree("ens/out.19980101.grib", "ens/out.19990104.grib", "ens/out.1999.grib", "ens/x.grib")
+    assert dates("ens/out.{year}{month}{day}.grib") == [("1998", "01", "01"), ("1999", "01", "04")]
+
+
+def test_folders_may_be_dates_and_be_told_twice(tree):
+    tree("1998/01/out.199801.nc", "1998/02/out.199801.nc", "1999/12/out.199912.nc")
+    assert dates("{year}/{month}/out.{year}{month}.nc") == [("1998", "01", ""), ("1999", "12", "")]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("*.nc", ["a.nc"]),
+        ("**/*.nc", ["a.nc", "b/a.nc", "b/c/d.nc"]),
+        ("b/?.nc", ["b/a.nc"]),
+        ("b/[!x].nc", ["b/a.nc"]),
+        ("b/c/d.nc", ["b/c/d.nc"]),
+    ],
+)
+def test_globs_are_as_in_a_shell(tree, pattern, found):
+    tree("a.nc", "b/a.nc", "b/c/d.nc", "b/x.nc")
+    names = [str(file.path) for file in FilePattern(pattern).files]
+    assert [name for name in names if "x" not in name] == found
+
+
+def test_other_characters_mean_themselves(tree):
+    tree("a+b (1).nc", "aab (1).nc")
+    assert FilePattern("a+b (1).nc").files == (DatedFile(Path("a+b (1).nc")),)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "folder"),
+    [
+        ("ens/out.{year}.grib", "ens"),
+        ("/data/{year}/x.nc", "/data"),
+        ("*.nc", "."),
+        ("a/b.nc", "a/b.nc"),
+        ("/*.nc", "/"),
+    ],
+)
+def test_the_folder_above_all_files(pattern, folder):
+    assert FilePattern(pattern).folder == Path(folder)
+
+
+@pytest.mark.parametrize("pattern", ["out.{hour}.nc", "", "{}.nc"])
+def test_an_unknown_placeholder_lists_the_known_ones(pattern):
+    with pytest.raises(OptionError, match=r"expected \{year\}, \{month\}, \{day\}"):
+        FilePattern(pattern)
+
+
+def test_no_match_is_said():
+    with pytest.raises(MissingFileError, match=r"--files /nowhere/\*: no file matches"):
+        _ = FilePattern("/nowhere/*").files
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://h/b/2020/20200301T03Z.nc", "yr/2020-03-01.nc"),
+        ("https://h/b/ml_20200302_00.nc", "yr/2020-03-02.nc"),
+        ("https://h/b/20200303T15Z.nc", None),
+        ("https://h/b/other.nc", None),
+    ],
+)
+def test_a_published_file_is_found_by_its_date(tree, url, name):
+    tree("yr/2020-03-01.nc", "yr/2020-03-02.nc")
+    found = FilePattern("yr/{year}-{month}-{day}.nc").find(url)
+    assert found == (None if name is None else Path(name))
+
+
+def test_a_published_file_is_found_by_its_name_before_its_date(tree):
+    tree("b/20200301T03Z.nc", "c/20200301.nc")
+    assert FilePattern("**/{year}{month}{day}*.nc").find("https://h/20200301T03Z.nc") == Path(
+        "b/20200301T03Z.nc"
+    )
+
+
+def test_two_files_for_one_published_one_are_an_error(tree):
+    tree("b/2020-05.nc", "c/2020-05.nc")
+    with pytest.raises(OptionError, match=r"2 files stand for down_2020-05\.nc"):
+        FilePattern("*/{year}-{month}.nc").find("https://h/down_2020-05.nc")
+
+
+def test_the_locator_looks_in_the_folder_first_and_nowhere_else(tree, tmp_path):
+    tree("data/down_2020-05.nc", "own/2020-05.nc", "own/2020-06.nc")
+    locator = FileLocator(
+        cache_dir=tmp_path, data_dir=Path("data"), pattern=FilePattern("own/{year}-{month}.nc")
+    )
+    urls = [f"https://h/b/down_2020-0{month}.nc" for month in (5, 6, 7)]
+    assert locator.find(urls) == [Path("data/down_2020-05.nc"), Path("own/2020-06.nc"), None]
+    assert "--data-dir data" in locator.searched()
+    assert "--files own/{year}-{month}.nc" in locator.searched()
+    assert locator.n_found == 2
+
+
+def test_own_files_are_there_for_datasets_that_ask(tree, tmp_path):
+    tree("own/2020-05.nc")
+    locator = FileLocator(cache_dir=tmp_path, pattern=FilePattern("own/{year}-{month}.nc"))
+    assert own_files(locator) == (DatedFile(Path("own/2020-05.nc"), "2020", "05"),)
+    assert own_files(FileLocator(cache_dir=tmp_path)) is None
+    assert own_files(FolderLocator(tmp_path)) is None

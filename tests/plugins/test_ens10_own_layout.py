@@ -1,0 +1,104 @@
+"""ENS-10 after ``grib_copy``: one file per start date, found with ``--files``, same samples."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from iobench.cli import main
+from iobench.datasets import FileLocator, FilePattern, index_grib, read_messages
+from iobench.errors import MissingFileError, OptionError
+from iobench_maelstrom.ens10 import ens10
+
+
+@pytest.fixture
+def split(tiny, tmp_path):
+    """The stand-in's messages at step 48, as upstream splits them; the target in ``era5/``."""
+    index = index_grib(tiny.files[:2], cache_dir=tmp_path / "indexes")
+    folder = tmp_path / "own" / "ensemble"
+    folder.mkdir(parents=True)
+    rows = index.rows(step=48)
+    for date in sorted(set(index["dataDate"][rows].tolist())):
+        chosen = [row for row in rows.tolist() if index["dataDate"][row] == date]
+        messages = read_messages(index.extents(chosen))
+        (folder / f"output.sfc.{date}.grib").write_bytes(b"".join(messages))
+    (tmp_path / "own" / "era5").mkdir()
+    shutil.copyfile(tiny.files[-1], tmp_path / "own" / "era5" / tiny.files[-1].name)
+    return tmp_path / "own"
+
+
+def located(own, pattern="ensemble/output.sfc.{year}{month}{day}.grib"):
+    return FileLocator(cache_dir=own, data_dir=own, pattern=FilePattern(f"{own}/{pattern}"))
+
+
+def test_samples_are_the_same(tiny, split):
+    dataset = ens10()
+    files = dataset.files(located(split))
+    assert len(files) == 5
+    index = dataset.samples(files, located(split))
+    assert (index.coordinate, index.splits) == (tiny.index.coordinate, tiny.index.splits)
+    for number, where in enumerate(index.where):
+        ours = dataset.preprocess(dataset.decode(dataset.read(where)))
+        np.testing.assert_array_equal(ours["inputs"], tiny.sample(number)["inputs"])
+        np.testing.assert_array_equal(ours["t2m"], tiny.sample(number)["t2m"])
+
+
+def test_dates_choose_among_them(split):
+    files = ens10(date="0104", target="none").files(located(split))
+    assert [file.name for file in files] == ["output.sfc.20150104.grib", "output.sfc.20160104.grib"]
+
+
+def test_dates_that_are_missing_are_listed_by_url(split):
+    with pytest.raises(MissingFileError, match=r"output\.sfc\.20180108 not found in .*--files"):
+        ens10(date="0104,0108").files(located(split))
+
+
+def test_dates_need_a_pattern_that_tells_them(split):
+    with pytest.raises(OptionError, match="does not say which date"):
+        ens10(date="0104").files(located(split, "ensemble/*.grib"))
+    assert len(ens10(target="none").files(located(split, "ensemble/*.grib"))) == 4
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def profiled(split, capsys, *more):
+    pattern = f"{split}/ensemble/output.sfc.{{year}}{{month}}{{day}}.grib"
+    arguments = ["--workers", "0", "--batches", "4", "--compute", "none", "--json"]
+    code = main(["profile", "maelstrom-ens10", "--files", pattern, *more, *arguments])
+    return code, capsys.readouterr()
+
+
+def test_through_the_command_line(split, tmp_path, capsys):
+    out = ["--data-dir", str(split), "--out", str(tmp_path / "run")]
+    code, said = profiled(split, capsys, *out, "--store-dir", str(tmp_path / "stores"))
+    assert code == 0
+    assert json.loads(said.out)
+    config = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (config["n_files"], config["stand_in"]) == (5, False)
+
+
+@pytest.mark.parametrize("more", [["--tiny"], ["--scale", "0.1"]])
+def test_own_files_and_a_stand_in_are_not_asked_for_at_once(split, capsys, more):
+    code, said = profiled(split, capsys, *more, "--store-dir", str(split))
+    assert code == 1
+    assert "holds files of your own" in said.err
+
+
+def test_files_of_no_dataset_take_no_pattern(capsys, split):
+    [file, *_] = (split / "ensemble").glob("*.grib")
+    assert main(["profile", str(file), "--sample-dim", "number", "--files", "x"]) == 1
+    assert "--files are for named datasets" in capsys.readouterr().err
+
+
+def test_info_tells_from_them(split, capsys):
+    pattern = f"{split}/ensemble/*.grib"
+    arguments = ["--files", pattern, "--option", "target=none", "--json"]
+    assert main(["info", "maelstrom-ens10", *arguments]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["files"]["n_files"], answer["stand_in"]) == (4, False)
