@@ -80,7 +80,7 @@ def parse_options(options: Mapping[str, str]) -> YrOptions:
         raise OptionError("x_range and y_range: give both or none")
     size = _one_of(options, "size", tuple(SIZES), default="5TB")
     patch = options.get("patch", str(TRAINING_PATCH) if size == "5TB" else "whole")
-    if patch != "whole" and (not patch.isdecimal() or int(patch) < 1):
+    if patch != "whole" and not (_is_number(patch) and int(patch) > 0):
         raise OptionError(f"patch {patch!r}: expected a whole number from 1, or whole")
     return YrOptions(
         size=size,
@@ -109,10 +109,14 @@ def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     return value == "true"
 
 
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= 9
+
+
 def _range(options: Mapping[str, str], name: str) -> tuple[int, int] | None:
     if name not in options:
         return None
     parts = [part.strip() for part in options[name].strip("[]").split(",")]
-    if len(parts) != 2 or not all(part.isdecimal() for part in parts):
+    if len(parts) != 2 or not all(map(_is_number, parts)):
         raise OptionError(f"{name} {options[name]!r}: expected start,stop, e.g. 215,1751")
     return int(parts[0]), int(parts[1])

@@ -151,6 +151,8 @@ def parse_dates(text: str) -> tuple[str, ...]:
         part = parts.pop(0)
         if part == "to" and dates and parts:
             last = _known_date(parts.pop(0))
+            if last < dates[-1]:
+                raise OptionError(f"dates {text!r}: {last} is before {dates[-1]}; swap them")
             dates += [date for date in ALL_DATES if dates[-1] < date <= last]
         else:
             dates.append(_known_date(part))

@@ -196,6 +196,8 @@ def test_other_storage_gives_the_same(tmp_path, layout):
         ({"parameter": "rain"}, "expected air_temperature"),
         ({"dates": "2020-05-22"}, "2020-03-01 to 2022-02-28 except 2020-05-22, 2020-05-26"),
         ({"dates": "to"}, "dates 'to'"),
+        ({"dates": "2020-03-02/to/2020-03-01"}, "20200301 is before 20200302; swap them"),
+        ({"patch": "9" * 5000}, "expected a whole number from 1, or whole"),
         ({"patch": "0"}, "expected a whole number from 1, or whole"),
         ({"normalize": "maybe"}, "expected true or false"),
         ({"x_range": "1,2"}, "both or none"),
