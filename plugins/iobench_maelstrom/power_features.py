@@ -238,7 +238,7 @@ class PowerFeatures:
                 raise FileFormatError(
                     f"{surface.path}: variable {dim!r} differs from that of {model.path}"
                 )
-            nearest = int(np.argmin(np.abs(axis - float(read_whole(turbine, dim)[0]))))
+            nearest = _nearest(axis, float(read_whole(turbine, dim)[0]), dim, turbine)
             point.append((nearest, nearest + 1))
         self._point = tuple(point)
 
@@ -256,7 +256,7 @@ class PowerFeatures:
             "grid_point": [start for start, _ in self._point],
             "hours_without_production": len(model.hours) - n_samples,
             "production": "mean of the hour's ten-minute values, negatives 0",
-            "normalisation": "none",
+            "normalisation": {},
             "terms_of_use": TERMS,
             "citation": CITATION,
             "files": [{"name": file.name, "nbytes": file.stat().st_size} for file in files],
@@ -277,6 +277,18 @@ def year_part(day: int) -> float:
     date = np.datetime64(day, "D")
     first = date.astype("datetime64[Y]").astype("datetime64[D]")
     return float((date - first).astype(int)) / DAYS_PER_YEAR
+
+
+def _nearest(axis: NDArray[np.float64], place: float, dim: str, turbine: NetcdfFile) -> int:
+    """Return which value of a coordinate of the grid is nearest to the turbine's."""
+    distances = np.abs(axis - place)
+    nearest = int(np.argmin(distances))
+    if not distances[nearest] <= np.abs(np.diff(axis)).max(initial=0.0):
+        raise FileFormatError(
+            f"{turbine.path}: variable {dim!r} is {place:g}, outside of the weather's grid from "
+            f"{axis[0]:g} to {axis[-1]:g}"
+        )
+    return nearest
 
 
 def _planned(plan: PowerPlan) -> list[PlannedFile]:

@@ -124,7 +124,7 @@ class SmallFile:
         return {
             "dataset": self.name,
             "options": options,
-            "normalisation": "none",
+            "normalisation": {},
             "terms_of_use": TERMS,
             "citation": CITATION,
             "files": [{"name": file.path.name, "nbytes": file.path.stat().st_size}],

@@ -191,7 +191,7 @@ class WeatherFields:
             },
             "hours_per_run": HOURS_PER_RUN,
             "levels": list(levels),
-            "normalisation": "none",
+            "normalisation": {},
             "terms_of_use": TERMS,
             "citation": CITATION,
             "files": [{"name": f.path.name, "nbytes": f.path.stat().st_size} for f in runs.files],

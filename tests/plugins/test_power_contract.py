@@ -40,3 +40,6 @@ class TestPower(DatasetTests):
     def test_terms_and_citation_are_told(self, index):
         assert "LICENSE" in index.provenance["terms_of_use"]
         assert "eq. 2.11" in index.provenance["citation"]
+
+    def test_nothing_is_normalised(self, index):
+        assert index.provenance["normalisation"] == {}

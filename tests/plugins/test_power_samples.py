@@ -301,6 +301,17 @@ def test_provenance_is_json_without_folders(stand_ins):
     assert len(index) == 24
 
 
+@pytest.mark.timeout(100)
+def test_it_is_profiled_from_its_files_and_from_stores(iobench, tmp_path):
+    done = iobench(
+        "profile", "maelstrom-power", "--tiny", "--format", "source,tfrecord,numpy",
+        "--compute", "none", "--batches", 3, "--batch-size", 8, "--workers", 1,
+        "--store-dir", tmp_path, "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "run").rglob("run.json"))) == 3
+
+
 # What bad input gets.
 
 
@@ -379,6 +390,15 @@ def test_level_that_the_files_lack(copied):
         changed(copied / f"ml_20190101_{hour}.nc", lambda data: data.isel(level=slice(3, None)))
     with pytest.raises(FileFormatError, match=r"variable 'level' is 131, .*expected 128 among"):
         sampled(copied, power(model_level="128"))
+
+
+def test_turbine_outside_of_the_grid_is_an_error(copied):
+    import netCDF4
+
+    with netCDF4.Dataset(copied / "wind_turbine_2.nc", "a") as file:
+        file["longitude"][:] = 6.5
+    with pytest.raises(FileFormatError, match=r"'longitude' is 6.5, outside .* from 7 to 14.9"):
+        sampled(copied, power(wind_turbine_id="2"))
 
 
 def test_clustering_needs_its_levels(copied):
