@@ -199,8 +199,8 @@ def _weather(plan: MonthsPlan, month: str, number: int, hours: NDArray[Any]) -> 
     for kind in (shared, number):
         random = np.random.default_rng([plan.seed, STAND_IN_VERSION, plan.tier, kind, *year_month])
         for mode in random.choice(N_MODES, size=N_WEATHER, replace=False):
-            days, phase, weight = random.uniform(3, 9), random.uniform(0, 2 * np.pi), 0.045
-            course = weight * np.cos(2 * np.pi * hours / (24 * days) + phase)
+            days, start, weight = random.uniform(3, 9), random.uniform(0, 2 * np.pi), 0.045
+            course = weight * np.cos(2 * np.pi * hours / (24 * days) + start)
             values += course[:, None, None] * _pattern(plan, int(mode))
     return values
 

@@ -281,6 +281,27 @@ def test_the_normalisation_is_computed_once(tier1):
     assert dataset.samples(files, locator).setup == {}
 
 
+def test_a_replaced_file_is_normalised_anew(tier1, tmp_path):
+    checksums = []
+    for factor in (1.0, 1.1):
+        path = tmp_path / "downscaling_tier1_2019-04.nc"
+        short_copy(tier1[1][0], path, lambda data, f=factor: data * f)
+        index = user_index(tmp_path, downscaling_tier1())
+        checksums.append(index.provenance["normalisation"]["sha256"])
+        assert index.setup
+    assert checksums[0] != checksums[1]
+
+
+def test_a_constant_variable_becomes_0(tier1, tmp_path):
+    flat = short_copy(
+        tier1[1][0],
+        tmp_path / "downscaling_tier1_2019-04.nc",
+        lambda data: data.assign(z_in=data.z_in * 0 + 7),
+    )
+    index = user_index(flat.parent, dataset := downscaling_tier1())
+    assert (make_sample(dataset, index.where[0])["inputs"][1] == 0).all()
+
+
 def test_the_alias_says_its_tier(roots):
     assert downscaling().name == "maelstrom-downscaling-tier2"
     assert "took tier 2" in downscaling().title
@@ -404,10 +425,19 @@ def test_fields_are_smooth(tier2):
     assert np.abs(np.diff(field, axis=1)).mean() < 0.2 * field.std()
 
 
-def test_the_same_seed_gives_the_same_bytes(roots, tmp_path):
-    again = ensure_stand_in(downscaling_tier2(), tmp_path / "again", tiny=True)
-    name = TIERS[2].month_url("2017-01").replace("://", "/")
-    assert (again / "url" / name).read_bytes() == (roots[2] / "url" / name).read_bytes()
+def test_bytes_depend_on_the_seed_but_not_on_the_processes(roots, tmp_path):
+    def written(folder, seed, processes):
+        (tmp_path / folder).mkdir()
+        files = downscaling_tier1().synthesize(
+            tmp_path / folder, scale=None, tiny=True, seed=seed, processes=processes
+        )
+        return [file.read_bytes() for file in files]
+
+    url = TIERS[1].month_url("2020-04").replace("://", "/")
+    alone = written("alone", 0, 1)
+    assert (roots[1] / "url" / url).read_bytes() == alone[1]
+    assert written("together", 0, 2) == alone
+    assert written("other", 1, 2)[1] != alone[1]
 
 
 def test_sizes_are_as_foretold(tier):
