@@ -117,10 +117,10 @@ def _announce(stretches: Sequence[FileExtent]) -> None:
     """Tell the kernel what will be read next, where that is scattered."""
     if len(stretches) < 2 or not hasattr(os, "posix_fadvise"):
         return
-    for path, start, length in stretches:
-        if 0 < length < ADVISED_NBYTES:
-            # Advice only: where a file system refuses it, reading says what is wrong.
-            with suppress(OSError):
+    # Advice only: where a file system refuses it, reading says what is wrong.
+    with suppress(OSError):
+        for path, start, length in stretches:
+            if 0 < length < ADVISED_NBYTES:
                 os.posix_fadvise(_cached(path).fd, start, length, os.POSIX_FADV_WILLNEED)
 
 
