@@ -42,10 +42,13 @@ def roots(tmp_path_factory):
 
 
 def through_the_plugin(name, mirror, cache, **options):
+    """Load through the plugin, in one thread: it opens files in several, netCDF4 fails at times."""
     import climetlab
+    import dask
     from climetlab.mirrors.directory_mirror import DirectoryMirror
 
     with (
+        dask.config.set(scheduler="synchronous"),
         climetlab.settings.temporary("cache-directory", str(cache)),
         climetlab.settings.temporary("check-out-of-date-urls", False),
         DirectoryMirror(path=str(mirror)),
