@@ -46,7 +46,7 @@ from iobench_maelstrom.yr_schema import (
     TERMS_OF_USE,
     file_url,
 )
-from iobench_maelstrom.yr_stand_in import STAND_IN_VERSION, StandInPlan, planned_files
+from iobench_maelstrom.yr_stand_in import STAND_IN_VERSION, YrPlan, planned_files
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -293,8 +293,8 @@ class Yr:
             "x": np.arange(first_x, first_x + grid.shape[1], dtype=np.float32),
         }
 
-    def _plan(self, *, scale: float | None, tiny: bool, seed: int) -> StandInPlan:
-        plan = StandInPlan.of_size(
+    def _plan(self, *, scale: float | None, tiny: bool, seed: int) -> YrPlan:
+        plan = YrPlan.of_size(
             self.options.parameter, self.options.size, scale=scale, tiny=tiny, seed=seed
         )
         missing = [date for date in self.options.dates if date not in plan.dates]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from iobench_maelstrom.yr_schema import PREDICTORS, STATIC_PREDICTORS
 
-__all__ = ["FieldMaker"]
+__all__ = ["NordicWeather"]
 
 Field = NDArray[np.float32]
 
@@ -23,7 +23,7 @@ STD = {each.name: each.std for each in (*PREDICTORS, *STATIC_PREDICTORS)}
 TARGET_MEAN, TARGET_STD = 5.517, (0.485, 0.378)
 
 
-class FieldMaker:
+class NordicWeather:
     """Makes fields as sums of a few smooth patterns, each shifted along its rows.
 
     Parameters

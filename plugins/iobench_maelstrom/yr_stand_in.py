@@ -17,7 +17,7 @@ import numpy as np
 
 from iobench.datasets import PlannedFile
 from iobench.errors import MissingExtraError
-from iobench_maelstrom.yr_fields import FieldMaker
+from iobench_maelstrom.yr_fields import NordicWeather
 from iobench_maelstrom.yr_schema import (
     ALL_DATES,
     PREDICTORS,
@@ -31,7 +31,7 @@ from iobench_maelstrom.yr_schema import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["STAND_IN_VERSION", "StandInPlan", "planned_files"]
+__all__ = ["STAND_IN_VERSION", "YrPlan", "planned_files"]
 
 STAND_IN_VERSION = 1
 """Counts up when the same seed gives other bytes."""
@@ -56,7 +56,7 @@ TINY_5TB = (6, 512, 384)
 
 
 @dataclass(frozen=True, slots=True)
-class StandInPlan:
+class YrPlan:
     """What a stand-in holds."""
 
     seed: int
@@ -70,7 +70,7 @@ class StandInPlan:
     @classmethod
     def of_size(
         cls, parameter: str, size: str, *, scale: float | None, tiny: bool, seed: int
-    ) -> StandInPlan:
+    ) -> YrPlan:
         """Return the plan of a size: tiny, the profile's default, or a share of all samples."""
         real = SIZES[size]
         n_leadtimes, n_y, n_x = real.n_leadtimes, real.n_y, real.n_x
@@ -107,7 +107,7 @@ def spread(count: int) -> tuple[str, ...]:
     return tuple(ALL_DATES[number * len(ALL_DATES) // count] for number in range(count))
 
 
-def planned_files(plan: StandInPlan) -> list[PlannedFile]:
+def planned_files(plan: YrPlan) -> list[PlannedFile]:
     """Return the files of a stand-in, by date."""
     return [
         PlannedFile(
@@ -119,7 +119,7 @@ def planned_files(plan: StandInPlan) -> list[PlannedFile]:
     ]
 
 
-def _write_file(plan: StandInPlan, date: str, path: Path, advance: Callable[[int], None]) -> None:
+def _write_file(plan: YrPlan, date: str, path: Path, advance: Callable[[int], None]) -> None:
     try:
         import netCDF4
     except ImportError as error:
@@ -144,7 +144,7 @@ def _write_file(plan: StandInPlan, date: str, path: Path, advance: Callable[[int
         _write_fields(file, plan, date, advance)
 
 
-def _write_fields(file: Any, plan: StandInPlan, date: str, advance: Callable[[int], None]) -> None:
+def _write_fields(file: Any, plan: YrPlan, date: str, advance: Callable[[int], None]) -> None:
     maker = _maker(plan.seed, plan.n_y, plan.n_x)
     static = maker.static(date)
     names = [each.name for each in STATIC_PREDICTORS]
@@ -177,7 +177,7 @@ def _write_fields(file: Any, plan: StandInPlan, date: str, advance: Callable[[in
         advance(plan.file_nbytes // plan.n_leadtimes)
 
 
-def _write_coordinates(file: Any, plan: StandInPlan, date: str) -> None:
+def _write_coordinates(file: Any, plan: YrPlan, date: str) -> None:
     size = SIZES[plan.size]
     x = (FIRST_X + SPACING_M * (size.x_offset + np.arange(plan.n_x))).astype(np.float32)
     y = (FIRST_Y + SPACING_M * (size.y_offset + np.arange(plan.n_y))).astype(np.float32)
@@ -247,5 +247,5 @@ def _geographic(
 
 
 @functools.lru_cache(maxsize=2)
-def _maker(seed: int, n_y: int, n_x: int) -> FieldMaker:
-    return FieldMaker(seed, STAND_IN_VERSION, n_y, n_x)
+def _maker(seed: int, n_y: int, n_x: int) -> NordicWeather:
+    return NordicWeather(seed, STAND_IN_VERSION, n_y, n_x)

@@ -12,13 +12,13 @@ import pytest
 from iobench.errors import OptionError
 from iobench_maelstrom.yr import yr
 from iobench_maelstrom.yr_schema import PREDICTORS, STATIC_PREDICTORS
-from iobench_maelstrom.yr_stand_in import StandInPlan, planned_files
+from iobench_maelstrom.yr_stand_in import YrPlan, planned_files
 
 REAL = Path(__file__).parents[1] / "data/maelstrom-yr/air_temperature/5GB/20200301T03Z.nc"
 
 
 def plan_of(size, *, scale=None, tiny=False, seed=0):
-    return StandInPlan.of_size("air_temperature", size, scale=scale, tiny=tiny, seed=seed)
+    return YrPlan.of_size("air_temperature", size, scale=scale, tiny=tiny, seed=seed)
 
 
 def described(path):
@@ -110,7 +110,7 @@ def test_names_in_the_mirror():
 
 
 def written(path, seed):
-    planned = planned_files(StandInPlan(seed, "air_temperature", "5GB", ("20200301",), 2, 40, 30))
+    planned = planned_files(YrPlan(seed, "air_temperature", "5GB", ("20200301",), 2, 40, 30))
     planned[0].write(path, lambda nbytes: None)
     return path.read_bytes()
 
