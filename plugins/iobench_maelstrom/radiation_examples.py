@@ -32,7 +32,7 @@ from iobench_maelstrom.radiation_schema import N_HALF_LEVELS, N_LEVELS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["FEATURES", "INPUT_FIELDS", "OUTPUT_FIELDS", "Frames", "decode_example", "index_frames"]
+__all__ = ["FEATURES", "INPUT_FIELDS", "OUTPUT_FIELDS", "ExampleDecoder", "Frames", "index_frames"]
 
 INPUT_FIELDS = ("sca_inputs", "col_inputs", "hl_inputs", "inter_inputs", "pressure_hl")
 OUTPUT_FIELDS = ("sw", "lw", "hr_sw", "hr_lw")
@@ -115,45 +115,119 @@ def _header_at(path: Path, offset: int) -> bytes:
         return stream.read(HEADER_NBYTES)
 
 
-def decode_example(
-    frame: memoryview, names: Sequence[str], *, where: str
-) -> Mapping[str, NDArray[Any]]:
-    """Return the features of a framed example as float32 arrays, views of the frame.
+class ExampleDecoder:
+    """Takes the features out of framed examples; picklable.
+
+    Published examples differ in their floats alone: where these lie is kept from one example to
+    the next, and holds for each whose other bytes are the same.
 
     Parameters
     ----------
-    frame : memoryview
-        The example with its header and footer.
     names : sequence of str
         The features wanted.
-    where : str
-        File and offset, for messages.
-
-    Raises
-    ------
-    FileFormatError
-        If a checksum is wrong, or a feature is missing or of another size.
     """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+        self._layout: _Layout | None = None
+
+    def decode(self, frame: memoryview, *, where: str) -> Mapping[str, NDArray[Any]]:
+        """Return the features as float32 arrays, views of the frame.
+
+        Parameters
+        ----------
+        frame : memoryview
+            The example with its header and footer.
+        where : str
+            File and offset, for messages.
+
+        Raises
+        ------
+        FileFormatError
+            If a checksum is wrong, or a feature is missing or of another size.
+        """
+        data = _checked(frame, where)
+        layout = self._layout
+        if layout is not None and layout.holds_for(data):
+            return {
+                name: np.frombuffer(data, "<f4", count, offset).reshape(shape)
+                for name, (offset, count, shape) in layout.places.items()
+            }
+        lists = _float_lists(data, where)
+        arrays = {name: _shaped(lists, name, where) for name in self._names}
+        self._layout = _layout_of(data, lists, arrays)
+        return arrays
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where features are in examples that share all other bytes, the ``gaps``."""
+
+    nbytes: int
+    gaps: tuple[tuple[int, int, bytes], ...]
+    places: Mapping[str, tuple[int, int, tuple[int, ...]]]
+
+    def holds_for(self, data: memoryview) -> bool:
+        return len(data) == self.nbytes and all(
+            data[start:stop] == content for start, stop, content in self.gaps
+        )
+
+
+def _layout_of(
+    data: memoryview, lists: Mapping[str, NDArray[Any]], arrays: Mapping[str, NDArray[Any]]
+) -> _Layout | None:
+    """Return where ``arrays`` lie in ``data`` among all lists; None if one is no view of it."""
+    start = _address(np.frombuffer(data, dtype=np.uint8))
+    places = {
+        name: (_address(array) - start, array.size, array.shape) for name, array in arrays.items()
+    }
+    offsets = ((_address(values) - start, values.nbytes) for values in lists.values())
+    spans = sorted((offset, offset + nbytes) for offset, nbytes in offsets)
+    ends = [0, *(stop for _, stop in spans)]
+    begins = [*(offset for offset, _ in spans), len(data)]
+    gaps = list(zip(ends, begins, strict=True))
+    if any(stop < first for first, stop in gaps):
+        return None
+    return _Layout(
+        len(data), tuple((first, stop, bytes(data[first:stop])) for first, stop in gaps), places
+    )
+
+
+def _address(array: NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _checked(frame: memoryview, where: str) -> memoryview:
+    """Return the data of a frame whose checksums are right."""
     data = frame[HEADER_NBYTES:-4]
     if frame[:HEADER_NBYTES] != frame_header(len(data)):
         raise FileFormatError(f"{where}: length or checksum of the length is wrong; {FETCH}")
     if frame[-4:] != frame_footer(crc32c(data)):
         raise FileFormatError(f"{where}: checksum of the example's data is wrong; {FETCH}")
+    return data
+
+
+def _float_lists(data: memoryview, where: str) -> dict[str, NDArray[Any]]:
     try:
-        features = parse_example(data)
+        return {
+            name: feature.floats()
+            for name, feature in parse_example(data).items()
+            if feature.kind is FeatureKind.FLOAT
+        }
     except StoreError as error:
         raise FileFormatError(f"{where}: {error}; {FETCH}") from error
-    arrays = {}
-    for name in names:
-        feature, shape = features.get(name), FEATURES[name][1]
-        if feature is None or feature.kind is not FeatureKind.FLOAT:
-            raise FileFormatError(
-                f"{where}: has no list of floats {name!r}; it has {', '.join(sorted(features))}"
-            )
-        values = feature.floats()
-        if values.size != np.prod(shape):
-            raise FileFormatError(
-                f"{where}: feature {name!r} has {values.size} values, expected {shape}"
-            )
-        arrays[name] = values.reshape(shape)
-    return arrays
+
+
+def _shaped(lists: Mapping[str, NDArray[Any]], name: str, where: str) -> NDArray[Any]:
+    shape = FEATURES[name][1]
+    if name not in lists:
+        raise FileFormatError(
+            f"{where}: has no list of floats {name!r}; it has {', '.join(sorted(lists))}"
+        )
+    values = lists[name]
+    if values.size != np.prod(shape):
+        raise FileFormatError(
+            f"{where}: feature {name!r} has {values.size} values, expected {shape}"
+        )
+    return values.reshape(shape)

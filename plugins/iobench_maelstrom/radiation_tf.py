@@ -31,8 +31,8 @@ from iobench_maelstrom.radiation_examples import (
     FEATURES,
     INPUT_FIELDS,
     OUTPUT_FIELDS,
+    ExampleDecoder,
     Frames,
-    decode_example,
     index_frames,
 )
 from iobench_maelstrom.radiation_examples_stand_in import (
@@ -206,6 +206,7 @@ class RadiationTf:
         self.solver = solver
         self.view = view
         self._norms: Norms | None = None
+        self._decoder = ExampleDecoder(view.fields)
 
     def files(self, locator: Locator) -> list[Path]:
         """Return the TFRecord files and then, if asked for, those of the normalisation.
@@ -255,7 +256,7 @@ class RadiationTf:
     def decode(self, raw: Raw) -> Arrays:
         """Return the features asked for, float32; checksums are verified here."""
         place = f"{raw.path} at byte {raw.offset}" if isinstance(raw, _RawExample) else "an example"
-        return decode_example(raw[0], self.view.fields, where=place)
+        return self._decoder.decode(raw[0], where=place)
 
     def preprocess(self, arrays: Arrays) -> Sample:
         """Return normalised inputs, fluxes as asked for, and heating rates in their units."""

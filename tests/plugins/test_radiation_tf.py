@@ -136,6 +136,15 @@ def test_only_the_fields_asked_for(tiny):
     index.spec.check(make_sample(dataset, index.where[7]), where="sample 7")
 
 
+def test_few_fields_of_many_examples_are_those_of_each(written):
+    examples = [example(seed) for seed in range(5)]
+    dataset, index = written(*examples, input_fields="hl_inputs", output_fields="lw")
+    for where, features in zip(index.where, examples, strict=True):
+        sample = make_sample(dataset, where)
+        np.testing.assert_array_equal(sample["hl_inputs"], features["hl_inputs"])
+        np.testing.assert_array_equal(sample["lw"], features["lw"])
+
+
 def test_normalised_inputs(tiny):
     import xarray
 
