@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import netCDF4
@@ -17,7 +18,14 @@ from iobench.datasets import FileLocator, make_sample
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench_maelstrom.yr import yr
 from iobench_maelstrom.yr_patches import PatchGrid
-from iobench_maelstrom.yr_schema import ALL_DATES, CHANNELS, PREDICTORS, STATIC_PREDICTORS
+from iobench_maelstrom.yr_schema import (
+    ALL_DATES,
+    CHANNELS,
+    PREDICTORS,
+    STATIC_PREDICTORS,
+    VALIDATION_DATES,
+    split_of,
+)
 
 REAL = Path(__file__).parents[1] / "data" / "maelstrom-yr"
 REAL_FILES = sorted((REAL / "air_temperature" / "5GB").glob("*.nc"))
@@ -237,6 +245,15 @@ def test_dates_as_upstream_takes_them(text, expected):
 
 def test_there_are_724_dates():
     assert (len(ALL_DATES), ALL_DATES[0], ALL_DATES[-1]) == (724, "20200301", "20220228")
+
+
+def test_validation_has_two_dates_a_month_of_the_second_year():
+    months = Counter(date[:6] for date in VALIDATION_DATES)
+    assert set(VALIDATION_DATES) < set(ALL_DATES)
+    assert len(months) == 12
+    assert months.pop("202201") == 1  # the other, 15 January, was never published
+    assert set(months.values()) == {2}
+    assert all("validation" in split_of(date) for date in VALIDATION_DATES)
 
 
 def test_dates_asked_for_are_all_needed(tmp_path):
