@@ -1,11 +1,13 @@
 """Application A4: ENS-10 ensemble post-processing; a sample is what the D2.3 U-Net read.
 
 22 channels, the mean and deviation over ten members of eleven surface variables 48 hours ahead,
-normalised, and the 2 m temperature that ERA5 then had.
+normalised, and the 2 m temperature that ERA5 then had; or 14, of seven variables at one pressure
+level, and ERA5's geopotential or temperature there.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,21 +49,21 @@ from iobench_maelstrom.ens10_schema import (
     FIRST_TEST_YEAR,
     GRID,
     LEAD_HOURS,
-    SURFACE_VARIABLES,
-    TARGET_URL,
+    SURFACE_TASK,
     TERMS,
+    Task,
+    forecast_url,
     parse_dates,
-    surface_url,
 )
 from iobench_maelstrom.ens10_stand_in import STAND_IN_VERSION, StandInPlan, planned_files
-from iobench_maelstrom.ens10_target import open_target
+from iobench_maelstrom.ens10_target import open_target, or_without
+from iobench_maelstrom.ens10_tasks import TASKS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["Ens10", "ens10"]
 
-TARGETS = ("era5", "none")
 OPTIONS = ("date", "dtype", "target")
 SMALL_NBYTES = 64 << 20
 """Less is written sooner by this process than by ones that must start first."""
@@ -73,6 +75,12 @@ PUBLISHED = PublishedStep(
     exposed_io_s=(0.02158, 0.10881, 0.10577, 6.02123, 0.22815),
     sample_nbytes=(len(CHANNELS) + 1) * GRID.n_points * 4,
 )
+PUBLISHED_PL = dataclasses.replace(
+    PUBLISHED,
+    source=f"{PUBLISHED.source}; 22 channels, of which 14 take 98 % of the operations",
+    exposed_io_s=None,
+    sample_nbytes=(14 + 1) * GRID.n_points * 4,
+)
 
 
 def ens10(**options: str) -> Ens10:
@@ -83,10 +91,11 @@ def ens10(**options: str) -> Ens10:
     date : str, optional
         Start dates as upstream, ``MMDD`` or ``YYYYMMDD`` (the year is ignored), separated by
         commas. By default all whose files are at hand.
-    dtype : {"sfc"}, optional
-        Surface fields.
-    target : {"era5", "none"}, optional
-        Whether samples have the target.
+    dtype : {"sfc", "pl"}, optional
+        Surface fields, or those at a pressure level.
+    target : {"era5", "none"} or {"z500", "t850"}, optional
+        For sfc whether samples have the target, ERA5's t2m; for pl which target they have, which
+        says the level, too. The first of each is the default.
 
     Raises
     ------
@@ -96,18 +105,19 @@ def ens10(**options: str) -> Ens10:
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
         raise OptionError(f"option {unknown[0]!r}: maelstrom-ens10 knows {', '.join(OPTIONS)}")
-    if options.get("dtype", "sfc") != "sfc":
-        later = " (pressure levels, pl, come with a later version)"
-        raise OptionError(f"dtype {options['dtype']!r}: expected sfc{later}")
-    target = options.get("target", "era5")
-    if target not in TARGETS:
-        raise OptionError(f"target {target!r}: expected {' or '.join(TARGETS)}")
+    dtype = options.get("dtype", "sfc")
+    if dtype not in TASKS:
+        raise OptionError(f"dtype {dtype!r}: expected {' or '.join(TASKS)}")
+    targets = TASKS[dtype]
+    target = options.get("target", next(iter(targets)))
+    if target not in targets:
+        raise OptionError(f"target {target!r}: of dtype {dtype}, expected {' or '.join(targets)}")
     dates = parse_dates(options["date"]) if "date" in options else ()
-    return Ens10(dates=dates, has_target=target == "era5")
+    return Ens10(dates=dates, has_target=target != "none", task=targets[target])
 
 
 class Ens10:
-    """ENS-10's surface fields as the D2.3 U-Net read them; a `Dataset` and a `Synthesizer`.
+    """ENS-10's fields as the D2.3 U-Net read them; a `Dataset` and a `Synthesizer`.
 
     Parameters
     ----------
@@ -115,16 +125,27 @@ class Ens10:
         Start dates (``MMDD``) whose files are all required; empty for those at hand.
     has_target : bool
         Whether samples have the ERA5 target.
+    task : Task
+        Which fields, which target.
     """
 
     name = "maelstrom-ens10"
-    title = "ENS-10 ensemble forecasts, surface fields at step 48 h (MAELSTROM A4)"
     fused: tuple[str, ...] = ()
     thread_safe = True  # ecCodes is built with threads; a conversion decodes on all cores
-    published: PublishedStep | None = PUBLISHED
     synthesis_version = STAND_IN_VERSION
 
-    def __init__(self, *, dates: tuple[str, ...] = (), has_target: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        dates: tuple[str, ...] = (),
+        has_target: bool = True,
+        task: Task = SURFACE_TASK,
+    ) -> None:
+        self.task = task
+        fields = f"fields at {task.level} hPa" if task.level else "surface fields"
+        self.title = f"ENS-10 ensemble forecasts, {fields} at step 48 h (MAELSTROM A4)"
+        self.published: PublishedStep | None = PUBLISHED if task is SURFACE_TASK else PUBLISHED_PL
+        self.stand_in_name = self.name if task.dtype == "sfc" else f"{self.name}-{task.dtype}"
         self.dates = dates
         self.has_target = has_target
         self._layout: Layout | None = None
@@ -147,17 +168,19 @@ class Ens10:
         paths = self._published_files(locator) if own is None else self._own_files(own, locator)
         if not self.has_target:
             return paths
-        target = locator.find([TARGET_URL])[0]
+        url = self.task.target_url
+        target = locator.find([url])[0]
         if target is None:
             raise MissingFileError(
-                f"maelstrom-ens10: the target era5/{TARGET_URL.rpartition('/')[2]} was not found "
-                f"in {locator.searched()}; it holds ERA5's t2m on the forecasts' grid at start + "
-                f"{LEAD_HOURS} h (Climate Data Store): put it there, or --option target=none"
+                f"maelstrom-ens10: the target era5/{url.rpartition('/')[2]} was not found in "
+                f"{locator.searched()}; it holds ERA5's {self.task.target} on the forecasts' grid "
+                f"at start + {LEAD_HOURS} h (Climate Data Store): put it there"
+                f"{or_without(self.task.target_variable)}"
             )
         return [*paths, target]
 
     def _published_files(self, locator: Locator) -> list[Path]:
-        urls = [surface_url(date) for date in self.dates or ALL_DATES]
+        urls = [forecast_url(date, self.task.dtype) for date in self.dates or ALL_DATES]
         found = locator.find(urls)
         missing = [url for url, path in zip(urls, found, strict=True) if path is None]
         if missing and (self.dates or len(missing) == len(urls)):
@@ -174,7 +197,8 @@ class Ens10:
                 "{month} and {day} for the digits of it"
             )
         told = {file.month + file.day for file in own}
-        missing = [surface_url(date) for date in self.dates if date not in told]
+        dtype = self.task.dtype
+        missing = [forecast_url(date, dtype) for date in self.dates if date not in told]
         if missing:
             raise self._missing_forecasts(missing, locator)
         return [file.path for file in own if file.month + file.day in self.dates]
@@ -189,7 +213,7 @@ class Ens10:
         """
         forecasts = files[:-1] if self.has_target else files
         index = index_grib(forecasts, cache_dir=locator.cache_dir, progress=locator.progress)
-        layout = find_messages(index)
+        layout = find_messages(index, self.task)
         where = [index.extents(rows.tolist()) for rows in layout.rows]
         watch = stopwatch()
         self._statistics, computed = normalisation_folder(
@@ -226,7 +250,7 @@ class Ens10:
         layout = self._prepared()
         arrays: dict[str, NDArray[Any]] = {}
         messages = iter(raw)
-        for variable in SURFACE_VARIABLES:
+        for variable in self.task.variables:
             fields = np.empty((layout.n_members, layout.n_points), dtype=np.float32)
             for member in range(layout.n_members):
                 where = f"{variable.name} of member {layout.members[member]}"
@@ -238,23 +262,24 @@ class Ens10:
         return arrays
 
     def preprocess(self, arrays: Arrays) -> Sample:
-        """Return ``inputs``, normalised mean and deviation by channel, and the target ``t2m``."""
+        """Return ``inputs``, normalised mean and deviation by channel, and the target."""
         layout = self._prepared()
         if self._mapped is None:
             if self._statistics is None:
                 raise OptionError("maelstrom-ens10: call samples() before preprocess()")
             self._mapped = self._statistics.load()
         mean, divisor = self._mapped
-        inputs = np.empty((len(CHANNELS), layout.n_points), dtype=np.float32)
-        for number, variable in enumerate(SURFACE_VARIABLES):
+        n_channels = len(self.task.channels)
+        inputs = np.empty((n_channels, layout.n_points), dtype=np.float32)
+        for number, variable in enumerate(self.task.variables):
             fields = arrays[variable.name].reshape(layout.n_members, layout.n_points)
             member_moments(fields, inputs[2 * number], inputs[2 * number + 1])
             pair = slice(2 * number, 2 * number + 2)
             inputs[pair] -= mean[pair]
             inputs[pair] /= divisor[pair]
-        sample = {"inputs": inputs.reshape(len(CHANNELS), *layout.shape)}
+        sample = {"inputs": inputs.reshape(n_channels, *layout.shape)}
         if self.has_target:
-            sample["t2m"] = arrays["target"]
+            sample[self.task.target] = arrays["target"]
         return sample
 
     def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
@@ -276,14 +301,14 @@ class Ens10:
         if processes is None and plan.nbytes < SMALL_NBYTES:
             processes = 1
         identity = stand_in_identity(
-            self.name, seed=seed, version=STAND_IN_VERSION, scale=scale, tiny=tiny
+            self.stand_in_name, seed=seed, version=STAND_IN_VERSION, scale=scale, tiny=tiny
         )
         return write_planned_files(
             root, planned_files(plan), identity=identity, processes=processes, progress=progress
         )
 
     def _plan(self, *, scale: float | None, tiny: bool, seed: int) -> StandInPlan:
-        plan = StandInPlan.of_size(scale=scale, tiny=tiny, seed=seed)
+        plan = StandInPlan.of_size(scale=scale, tiny=tiny, seed=seed, dtype=self.task.dtype)
         missing = [date for date in self.dates if date not in plan.dates]
         if missing:
             raise OptionError(
@@ -301,7 +326,7 @@ class Ens10:
         )
 
     def _add_target(self, where: list[list[FileExtent]], layout: Layout, path: Path) -> None:
-        target = open_target(path)
+        target = open_target(path, self.task.target_variable)
         if target.shape != layout.shape:
             raise FileFormatError(
                 f"{path}: fields of {target.shape}, expected the forecasts' grid {layout.shape}"
@@ -317,21 +342,22 @@ class Ens10:
 
     def _spec(self, layout: Layout) -> SampleSpec:
         grid = ("latitude", "longitude")
-        shape = (len(CHANNELS), *layout.shape)
-        inputs = Variable("inputs", shape, "<f4", ("channel", *grid), "1", channels=CHANNELS)
-        target = Variable("t2m", layout.shape, "<f4", grid, "K", role="target")
+        task = self.task
+        shape = (len(task.channels), *layout.shape)
+        inputs = Variable("inputs", shape, "<f4", ("channel", *grid), "1", channels=task.channels)
+        target = Variable(task.target, layout.shape, "<f4", grid, task.target_units, role="target")
         return SampleSpec((inputs, target) if self.has_target else (inputs,))
 
     def _provenance(self, layout: Layout, index: GribIndex) -> Mapping[str, Any]:
         statistics = self._statistics
         return {
             "dataset": self.name,
-            "dtype": "sfc",
+            "dtype": self.task.dtype,
             "step_hours": LEAD_HOURS,
             "members": list(layout.members),
             "starts": list(layout.starts),
             "files": [{"name": file.name, "nbytes": file.stat().st_size} for file in index.files],
-            "target": "ERA5 t2m at start + 48 h" if self.has_target else "none",
+            "target": f"ERA5 {self.task.target} at start + 48 h" if self.has_target else "none",
             "normalisation": {
                 "formula": f"(x - mean) / (std + {SPREAD})",
                 "over": "samples, per channel and grid point, ddof 0",

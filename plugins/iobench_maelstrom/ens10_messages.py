@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iobench.errors import FileFormatError
-from iobench_maelstrom.ens10_schema import LEAD_HOURS, SURFACE_VARIABLES
+from iobench_maelstrom.ens10_schema import LEAD_HOURS, SURFACE_TASK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets import GribIndex
+    from iobench_maelstrom.ens10_schema import Task
 
 __all__ = ["Layout", "find_messages"]
 
-PARAMETERS = [variable.param_id for variable in SURFACE_VARIABLES]
 NORTH_TO_SOUTH = 0
 """GRIB's scanning mode of rows from north to south, each from west to east."""
 
@@ -60,7 +60,7 @@ class Layout:
         return dataclasses.replace(self, rows=())
 
 
-def find_messages(index: GribIndex) -> Layout:
+def find_messages(index: GribIndex, task: Task = SURFACE_TASK) -> Layout:
     """Return the messages of each sample.
 
     Raises
@@ -68,21 +68,30 @@ def find_messages(index: GribIndex) -> Layout:
     FileFormatError
         If a forecast lacks a variable or member or has one twice, or grids differ.
     """
-    rows = index.rows(paramId=PARAMETERS, typeOfLevel="surface", step=LEAD_HOURS, dataTime=0)
+    parameters = [variable.param_id for variable in task.variables]
+    level = {"typeOfLevel": "isobaricInhPa", "level": task.level}
+    rows = index.rows(
+        paramId=parameters,
+        step=LEAD_HOURS,
+        dataTime=0,
+        **(level if task.level else {"typeOfLevel": "surface"}),
+    )
     if not rows.size:
+        kind = f"field at {task.level} hPa" if task.level else "surface field"
         raise FileFormatError(
-            f"{index.files[0]}: no surface field of ENS-10 at step {LEAD_HOURS} h among "
-            f"{len(index)} messages in {len(index.files)} file(s); expected files output.sfc.2018*"
+            f"{index.files[0]}: no {kind} of ENS-10 at step {LEAD_HOURS} h among "
+            f"{len(index)} messages in {len(index.files)} file(s); expected files "
+            f"output.{task.dtype}.2018*"
         )
     shape = _common_grid(index, rows)
     starts, start_of = np.unique(index["dataDate"], return_inverse=True)
     members, member_of = np.unique(index["number"][rows], return_inverse=True)
-    order = np.argsort(PARAMETERS)
-    variable_of = order[np.searchsorted(np.sort(PARAMETERS), index["paramId"][rows])]
+    order = np.argsort(parameters)
+    variable_of = order[np.searchsorted(np.sort(parameters), index["paramId"][rows])]
     slots = (start_of[rows], variable_of, member_of)
-    table = np.full((len(starts), len(PARAMETERS), len(members)), -1, dtype=np.int64)
+    table = np.full((len(starts), len(parameters), len(members)), -1, dtype=np.int64)
     table[slots] = rows
-    _check_complete(index, table, starts, members)
+    _check_complete(index, task, table, starts, members)
     repeated = rows[table[slots] != rows]
     if repeated.size:
         raise FileFormatError(
@@ -117,6 +126,7 @@ def _common_grid(index: GribIndex, rows: NDArray[np.int64]) -> tuple[int, int]:
 
 def _check_complete(
     index: GribIndex,
+    task: Task,
     table: NDArray[np.int64],
     starts: NDArray[np.int64],
     members: NDArray[np.int64],
@@ -129,6 +139,6 @@ def _check_complete(
     day = str(starts[start])
     raise FileFormatError(
         f"{file}: the forecast of {day[:4]}-{day[4:6]}-{day[6:]} lacks "
-        f"{SURFACE_VARIABLES[variable].name} of member {members[member]} at step {LEAD_HOURS} h "
+        f"{task.variables[variable].name} of member {members[member]} at step {LEAD_HOURS} h "
         f"({len(missing)} message(s) missing in all); fetch the file again"
     )

@@ -1,4 +1,4 @@
-"""What ENS-10's surface files hold: variables, dates, years, grid, and where they are published."""
+"""What ENS-10's files hold: variables, dates, years, grid, and where they are published."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ __all__ = [
     "LEAD_HOURS",
     "MEMBERS",
     "STEPS",
+    "SURFACE_TASK",
     "SURFACE_VARIABLES",
     "TARGET_URL",
     "TERMS",
+    "FieldVariable",
     "Grid",
-    "SurfaceVariable",
+    "Task",
+    "forecast_url",
     "parse_dates",
-    "surface_url",
 ]
 
 BUCKET_URL = "https://storage.ecmwf.europeanweather.cloud/MAELSTROM_AP4"
@@ -41,33 +43,72 @@ FIRST_TEST_YEAR = 2016
 
 
 @dataclass(frozen=True, slots=True)
-class SurfaceVariable:
-    """One surface field: cfgrib's name, ECMWF's parameter number, units, range of values."""
+class FieldVariable:
+    """One field: cfgrib's name, ECMWF's parameter number, units, range of values, level in hPa.
+
+    At a pressure level the name has it, too: ``z500``. At the surface the level is 0.
+    """
 
     name: str
     param_id: int
     units: str
     low: float
     high: float
+    level: int = 0
 
 
 # In the order cfgrib decodes them. Ranges: normalisation table of spcl/ens10.
 SURFACE_VARIABLES = (
-    SurfaceVariable("sst", 34, "K", 260.0, 305.0),
-    SurfaceVariable("tcw", 136, "kg m**-2", 0.0, 60.0),
-    SurfaceVariable("tcwv", 137, "kg m**-2", 0.0, 60.0),
-    SurfaceVariable("cp", 143, "m", 0.0, 0.04),
-    SurfaceVariable("msl", 151, "Pa", 97000.0, 110000.0),
-    SurfaceVariable("tcc", 164, "(0 - 1)", 0.0, 1.0),
-    SurfaceVariable("u10", 165, "m s**-1", -13.0, 11.0),
-    SurfaceVariable("v10", 166, "m s**-1", -10.0, 15.0),
-    SurfaceVariable("t2m", 167, "K", 218.0, 304.0),
-    SurfaceVariable("tp", 228, "m", 0.0, 0.07),
-    SurfaceVariable("skt", 235, "K", 210.0, 310.0),
+    FieldVariable("sst", 34, "K", 260.0, 305.0),
+    FieldVariable("tcw", 136, "kg m**-2", 0.0, 60.0),
+    FieldVariable("tcwv", 137, "kg m**-2", 0.0, 60.0),
+    FieldVariable("cp", 143, "m", 0.0, 0.04),
+    FieldVariable("msl", 151, "Pa", 97000.0, 110000.0),
+    FieldVariable("tcc", 164, "(0 - 1)", 0.0, 1.0),
+    FieldVariable("u10", 165, "m s**-1", -13.0, 11.0),
+    FieldVariable("v10", 166, "m s**-1", -10.0, 15.0),
+    FieldVariable("t2m", 167, "K", 218.0, 304.0),
+    FieldVariable("tp", 228, "m", 0.0, 0.07),
+    FieldVariable("skt", 235, "K", 210.0, 310.0),
 )
-CHANNELS = tuple(
-    f"{variable.name}_{moment}" for variable in SURFACE_VARIABLES for moment in ("mean", "std")
-)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One of the D2.3 U-Net's tasks: what it read, and what it was to say.
+
+    Parameters
+    ----------
+    dtype : str
+        ``sfc`` or ``pl``, as upstream.
+    variables : tuple of FieldVariable
+        What a sample is made of, all at one level.
+    target, target_units : str
+        Name of the target in a sample, and its units.
+    target_variable, target_url : str
+        Its name in ERA5's file, and where that is.
+    """
+
+    dtype: str
+    variables: tuple[FieldVariable, ...]
+    target: str
+    target_units: str
+    target_variable: str
+    target_url: str
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """Mean and deviation of each variable."""
+        return tuple(f"{v.name}_{moment}" for v in self.variables for moment in ("mean", "std"))
+
+    @property
+    def level(self) -> int:
+        """In hPa; 0 at the surface."""
+        return self.variables[0].level
+
+
+SURFACE_TASK = Task("sfc", SURFACE_VARIABLES, "t2m", "K", "t2m", TARGET_URL)
+CHANNELS = SURFACE_TASK.channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +143,9 @@ ALL_DATES = _mondays_and_thursdays()
 """The 105 start dates (``MMDD``): Mondays and Thursdays of 2018, after which files are named."""
 
 
-def surface_url(date: str) -> str:
-    """Return where the surface file of a start date (``MMDD``) is published."""
-    return f"{BUCKET_URL}/output.sfc.2018{date}"
+def forecast_url(date: str, dtype: str) -> str:
+    """Return where the file of a start date (``MMDD``) is published, of ``sfc`` or ``pl``."""
+    return f"{BUCKET_URL}/output.{dtype}.2018{date}"
 
 
 def parse_dates(text: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Writes a stand-in of ENS-10: GRIB1 surface files and the ERA5 target, of smooth random fields.
+"""Writes a stand-in of ENS-10: GRIB1 files and ERA5's targets, of smooth random fields.
 
 Every value follows from (seed, start date, year, step, member, variable) alone, so that the bytes
 do not depend on how many processes write or which dates are asked for. Sea temperature has values
@@ -7,6 +7,7 @@ over land too: the stand-in has no coast lines.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,12 +28,13 @@ from iobench_maelstrom.ens10_schema import (
     MEMBERS,
     STEPS,
     SURFACE_VARIABLES,
-    TARGET_URL,
+    FieldVariable,
     Grid,
-    SurfaceVariable,
-    surface_url,
+    Task,
+    forecast_url,
 )
 from iobench_maelstrom.ens10_target import valid_time, write_target
+from iobench_maelstrom.ens10_tasks import PRESSURE_FIELDS, TASK_LEVELS, TASKS
 
 __all__ = ["STAND_IN_VERSION", "StandInPlan", "planned_files", "smooth_mode", "spread"]
 
@@ -48,6 +50,10 @@ N_MODES = 12
 RAIN = ("cp", "tp")
 PATCHY = (*RAIN, "tcc")
 N_DEFAULT_DATES = 12
+N_DEFAULT_PRESSURE_DATES = 4
+"""Fewer, for a date's file is larger by 14 to 11."""
+FIRST_PRESSURE_NUMBER = 1000
+"""Fields at pressure levels are numbered from here, so that no other dtype changes their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +66,31 @@ class StandInPlan:
     steps: tuple[int, ...]
     n_members: int
     grid: Grid
+    dtype: str = "sfc"
+    fields: tuple[FieldVariable, ...] = SURFACE_VARIABLES
 
     @classmethod
-    def of_size(cls, *, scale: float | None, tiny: bool, seed: int) -> StandInPlan:
-        """Return the plan of a size: tiny, the profile's default, or a share of all samples."""
+    def of_size(
+        cls, *, scale: float | None, tiny: bool, seed: int, dtype: str = "sfc"
+    ) -> StandInPlan:
+        """Return the plan of a size: tiny, the profile's default, or a share of all samples.
+
+        The default has step 48 h alone, and of the levels those upstream's ``grib_copy`` leaves.
+        """
+        plan = cls._of_surface(scale=scale, tiny=tiny, seed=seed)
+        if dtype == "sfc":
+            return plan
+        if tiny:
+            grid = Grid(46, 90, 4.0)
+            return dataclasses.replace(plan, dtype=dtype, fields=PRESSURE_FIELDS, grid=grid)
+        if scale is not None:
+            return dataclasses.replace(plan, dtype=dtype, fields=PRESSURE_FIELDS)
+        fields = tuple(field for field in PRESSURE_FIELDS if field.level in TASK_LEVELS)
+        dates = spread(N_DEFAULT_PRESSURE_DATES)
+        return dataclasses.replace(plan, dtype=dtype, fields=fields, dates=dates)
+
+    @classmethod
+    def _of_surface(cls, *, scale: float | None, tiny: bool, seed: int) -> StandInPlan:
         if tiny:
             return cls(seed, ALL_DATES[:2], DEFAULT_YEARS, STEPS, 3, Grid(91, 180, 2.0))
         if scale is None:
@@ -73,6 +100,11 @@ class StandInPlan:
         years = tuple(ALL_YEARS)[:n_samples]
         dates = spread(max(1, round(n_samples / len(years))))
         return cls(seed, dates, years, STEPS, MEMBERS, GRID)
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks whose targets are written."""
+        return list(dict.fromkeys(TASKS[self.dtype].values()))
 
     @property
     def n_samples(self) -> int:
@@ -87,18 +119,19 @@ class StandInPlan:
     @property
     def messages_per_file(self) -> int:
         """Messages in one date's file."""
-        per_step = self.n_members * len(SURFACE_VARIABLES)
+        per_step = self.n_members * len(self.fields)
         return len(self.years) * len(self.steps) * per_step
 
     @property
     def target_nbytes(self) -> int:
-        """Bytes of the target file, about."""
+        """Bytes of one target's file, about."""
         return self.n_samples * 4 * self.grid.n_points + (32 << 10)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all files, about."""
-        return len(self.dates) * self.messages_per_file * self.message_nbytes + self.target_nbytes
+        forecasts = len(self.dates) * self.messages_per_file * self.message_nbytes
+        return forecasts + len(self.tasks) * self.target_nbytes
 
 
 def spread(count: int) -> tuple[str, ...]:
@@ -107,13 +140,19 @@ def spread(count: int) -> tuple[str, ...]:
 
 
 def planned_files(plan: StandInPlan) -> list[PlannedFile]:
-    """Return the files of a stand-in, the target first since it is the odd one out."""
-    target = functools.partial(_write_target_file, plan)
-    files = [PlannedFile(_in_mirror(TARGET_URL), plan.target_nbytes, target)]
+    """Return the files of a stand-in, the targets first since they are the odd ones out."""
+    files = [
+        PlannedFile(
+            _in_mirror(task.target_url),
+            plan.target_nbytes,
+            functools.partial(_write_target_file, plan, task),
+        )
+        for task in plan.tasks
+    ]
     size = plan.messages_per_file * plan.message_nbytes
     for date in plan.dates:
         write = functools.partial(_write_forecasts, plan, date)
-        files.append(PlannedFile(_in_mirror(surface_url(date)), size, write))
+        files.append(PlannedFile(_in_mirror(forecast_url(date, plan.dtype)), size, write))
     return files
 
 
@@ -126,7 +165,7 @@ def _write_forecasts(
 ) -> None:
     """Write one date's file in the order year, step, member, level, parameter."""
     codes = _eccodes()
-    handles = [_new_handle(codes, plan, variable) for variable in SURFACE_VARIABLES]
+    handles = [_new_handle(codes, plan, variable) for variable in plan.fields]
     try:
         with path.open("wb") as stream:
             for year, step in ((year, step) for year in plan.years for step in plan.steps):
@@ -147,17 +186,21 @@ def _write_forecasts(
             codes.codes_release(handle)
 
 
-def _write_target_file(plan: StandInPlan, path: Path, advance: Callable[[int], None]) -> None:
+def _write_target_file(
+    plan: StandInPlan, task: Task, path: Path, advance: Callable[[int], None]
+) -> None:
     """Write the analysis at each forecast's valid time, in order of time."""
     starts = sorted(f"{year}{date}" for year in plan.years for date in plan.dates)
     times = [valid_time(start) for start in starts]
-    fields = (_analysis(plan, start[4:], int(start[:4])) for start in starts)
-    write_target(path, times, fields, plan.grid)
+    fields = (_analysis(plan, task, start[4:], int(start[:4])) for start in starts)
+    write_target(
+        path, times, fields, plan.grid, variable=task.target_variable, units=task.target_units
+    )
     advance(plan.target_nbytes)
 
 
-def _new_handle(codes: ModuleType, plan: StandInPlan, variable: SurfaceVariable) -> Any:
-    handle = codes.codes_grib_new_from_samples("regular_ll_sfc_grib1")
+def _new_handle(codes: ModuleType, plan: StandInPlan, variable: FieldVariable) -> Any:
+    handle = codes.codes_grib_new_from_samples(f"regular_ll_{plan.dtype}_grib1")
     grid = plan.grid
     keys: dict[str, int | float | str] = {
         "centre": 98,
@@ -175,7 +218,7 @@ def _new_handle(codes: ModuleType, plan: StandInPlan, variable: SurfaceVariable)
         "iDirectionIncrementInDegrees": grid.spacing,
         "jDirectionIncrementInDegrees": grid.spacing,
         "dataTime": 0,
-        "level": 0,
+        "level": variable.level,
         "paramId": variable.param_id,
         "bitsPerValue": 16,
     }
@@ -188,8 +231,8 @@ def _ensemble(
     plan: StandInPlan, date: str, year: int, step: int
 ) -> Iterator[tuple[int, list[NDArray[np.float64]]]]:
     """Yield each member with its fields, one per variable."""
-    maker = _maker(plan.seed, plan.grid)
-    bases = [maker.base(number, date, year, step) for number in range(len(SURFACE_VARIABLES))]
+    maker = _maker(plan.seed, plan.grid, plan.fields)
+    bases = [maker.base(number, date, year, step) for number in range(len(plan.fields))]
     for member in range(1, plan.n_members + 1):
         yield (
             member,
@@ -197,9 +240,9 @@ def _ensemble(
         )
 
 
-def _analysis(plan: StandInPlan, date: str, year: int) -> NDArray[np.float64]:
-    number = next(n for n, variable in enumerate(SURFACE_VARIABLES) if variable.name == "t2m")
-    maker = _maker(plan.seed, plan.grid)
+def _analysis(plan: StandInPlan, task: Task, date: str, year: int) -> NDArray[np.float64]:
+    number = next(n for n, variable in enumerate(plan.fields) if variable.name == task.target)
+    maker = _maker(plan.seed, plan.grid, plan.fields)
     base = maker.base(number, date, year, LEAD_HOURS)
     return maker.member(base, number, date, year, LEAD_HOURS, 0)
 
@@ -207,23 +250,25 @@ def _analysis(plan: StandInPlan, date: str, year: int) -> NDArray[np.float64]:
 class _FieldMaker:
     """Makes fields as sums of a few smooth patterns, each shifted along its latitudes."""
 
-    def __init__(self, seed: int, grid: Grid) -> None:
+    def __init__(self, seed: int, grid: Grid, fields: tuple[FieldVariable, ...]) -> None:
         self.seed = seed
+        self.fields = fields
+        self.keys = [_key(variable, number) for number, variable in enumerate(fields)]
         self.shape = grid.shape
         self.modes = [smooth_mode(self._random(0, number), grid) for number in range(N_MODES)]
         self.sine = np.sin(np.radians(np.linspace(90.0, -90.0, grid.n_latitudes)))
         self.climates = [
             _zonal(variable.name, self.sine)[:, None].astype(np.float32)
-            + 0.12 * self._patterns(3, 1, number)
-            for number, variable in enumerate(SURFACE_VARIABLES)
+            + 0.12 * self._patterns(3, 1, key)
+            for key, variable in zip(self.keys, fields, strict=True)
         ]
 
     def base(self, number: int, date: str, year: int, step: int) -> Field:
         """Return what all members of a forecast share, as a fraction of the range of values."""
         season = np.cos(2 * np.pi * (_day_of_year(date) - 15) / 365)
         tilt = (-0.06 * season * self.sine).astype(np.float32)[:, None]
-        weather = self._patterns(4, 2, number, int(date), year)
-        drift = self._patterns(2, 3, number, int(date), year, step)
+        weather = self._patterns(4, 2, self.keys[number], int(date), year)
+        drift = self._patterns(2, 3, self.keys[number], int(date), year, step)
         field: Field = (
             self.climates[number] + tilt + np.float32(0.13) * weather + np.float32(0.05) * drift
         )
@@ -233,8 +278,8 @@ class _FieldMaker:
         self, base: Field, number: int, date: str, year: int, step: int, member: int
     ) -> NDArray[np.float64]:
         """Return one member's field in the variable's units."""
-        variable = SURFACE_VARIABLES[number]
-        field = self._patterns(2, 4, number, int(date), year, step, member)
+        variable = self.fields[number]
+        field = self._patterns(2, 4, self.keys[number], int(date), year, step, member)
         uncertain = 5 if variable.name in PATCHY else 1
         field *= np.float32(uncertain * (0.005 + 0.0002 * step))
         field += base
@@ -264,8 +309,13 @@ class _FieldMaker:
 
 
 @functools.lru_cache(maxsize=2)
-def _maker(seed: int, grid: Grid) -> _FieldMaker:
-    return _FieldMaker(seed, grid)
+def _maker(seed: int, grid: Grid, fields: tuple[FieldVariable, ...]) -> _FieldMaker:
+    return _FieldMaker(seed, grid, fields)
+
+
+def _key(variable: FieldVariable, number: int) -> int:
+    """Return what a field's values follow from: its number, whatever else is written."""
+    return FIRST_PRESSURE_NUMBER + PRESSURE_FIELDS.index(variable) if variable.level else number
 
 
 def smooth_mode(random: np.random.Generator, grid: Grid) -> Field:
@@ -289,9 +339,9 @@ def smooth_mode(random: np.random.Generator, grid: Grid) -> Field:
 def _zonal(name: str, sine: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return a variable's mean by latitude, as a fraction of its range of values."""
     profile: NDArray[np.float64] = 0.5 - 0.1 * np.cos(5 * np.arcsin(sine))  # winds
-    if name in ("sst", "t2m", "skt"):
+    if name in ("sst", "t2m", "skt") or (name[0] in "tz" and name[1:].isdigit()):
         profile = 0.93 - 0.75 * sine**2
-    elif name in ("tcw", "tcwv"):
+    elif name in ("tcw", "tcwv") or name[0] == "q":
         profile = 0.75 - 0.65 * np.abs(sine)
     elif name in RAIN:
         profile = 0.2 + 0.25 * np.exp(-((sine / 0.2) ** 2))

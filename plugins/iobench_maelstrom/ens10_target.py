@@ -1,4 +1,4 @@
-"""The ERA5 target: 2 m temperature at each forecast's valid time, in one contiguous variable."""
+"""The ERA5 target: one field at each forecast's valid time, in one contiguous variable."""
 
 from __future__ import annotations
 
@@ -18,14 +18,10 @@ if TYPE_CHECKING:
 
     from iobench.datasets import FileExtent
 
-__all__ = ["Target", "decode_times", "open_target", "valid_time", "write_target"]
+__all__ = ["Target", "decode_times", "open_target", "or_without", "valid_time", "write_target"]
 
-VARIABLE = "t2m"
+LONG_NAMES = {"t2m": "2 metre temperature", "z": "Geopotential", "t": "Temperature"}
 EPOCH = np.datetime64("1900-01-01T00", "h")
-HOW_TO_STORE = (
-    "store it as contiguous float32 (xarray: encoding={'t2m': {'dtype': 'float32', "
-    "'contiguous': True}}), or go without: --option target=none"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +33,7 @@ class Target:
     offset: int
     dtype: str
     shape: tuple[int, int]
+    variable: str = "t2m"
 
     @property
     def field_nbytes(self) -> int:
@@ -56,10 +53,15 @@ class Target:
         if found.size != 1:
             raise FileFormatError(
                 f"{self.path}: expected the time {time} once (forecast of {start} + "
-                f"{LEAD_HOURS} h), found it {found.size} times; fetch it for all forecasts, or go "
-                "without: --option target=none"
+                f"{LEAD_HOURS} h), found it {found.size} times; fetch it for all forecasts"
+                f"{or_without(self.variable)}"
             )
         return str(self.path), self.offset + int(found[0]) * self.field_nbytes, self.field_nbytes
+
+
+def or_without(variable: str) -> str:
+    """Return the way round a missing target, for messages, where there is one."""
+    return ", or go without: --option target=none" if variable == "t2m" else ""
 
 
 def valid_time(start: str) -> np.datetime64:
@@ -73,8 +75,11 @@ def write_target(
     times: Sequence[np.datetime64],
     fields: Iterable[NDArray[Any]],
     grid: Grid,
+    *,
+    variable: str = "t2m",
+    units: str = "K",
 ) -> None:
-    """Write a NetCDF-4 file with ``t2m (time, latitude, longitude)``, contiguous float32."""
+    """Write a NetCDF-4 file with one variable (time, latitude, longitude), contiguous float32."""
     try:
         import netCDF4
     except ImportError as error:
@@ -85,7 +90,7 @@ def write_target(
             "latitude": (90.0 - grid.spacing * np.arange(grid.n_latitudes), "f4"),
             "longitude": (grid.spacing * np.arange(grid.n_longitudes), "f4"),
         }
-        units = {
+        axis_units = {
             "time": "hours since 1900-01-01 00:00:00",
             "latitude": "degrees_north",
             "longitude": "degrees_east",
@@ -93,22 +98,22 @@ def write_target(
         for name, (values, dtype) in axes.items():
             file.createDimension(name, len(values))
             axis = file.createVariable(name, dtype, (name,), contiguous=True)
-            axis.units = units[name]
+            axis.units = axis_units[name]
             axis[:] = values
         file["time"].calendar = "gregorian"
-        variable = file.createVariable(VARIABLE, "f4", tuple(axes), contiguous=True)
-        variable.setncatts({"units": "K", "long_name": "2 metre temperature"})
+        stored = file.createVariable(variable, "f4", tuple(axes), contiguous=True)
+        stored.setncatts({"units": units, "long_name": LONG_NAMES[variable]})
         for number, field in enumerate(fields):
-            variable[number] = field
+            stored[number] = field
 
 
-def open_target(path: Path) -> Target:
+def open_target(path: Path, name: str = "t2m") -> Target:
     """Return where the fields of an ERA5 target file are.
 
     Raises
     ------
     FileFormatError
-        If the file is not NetCDF-4, or ``t2m`` is not a contiguous float (time, lat, lon).
+        If the file is not NetCDF-4, or the variable is not a contiguous float (time, lat, lon).
     """
     try:
         import h5py
@@ -116,7 +121,7 @@ def open_target(path: Path) -> Target:
         raise _missing_extra() from error
     try:
         with h5py.File(path, "r") as file:
-            return _described(path, file)
+            return _described(path, file, name)
     except OSError as error:
         raise FileFormatError(
             f"{path}: cannot be read as NetCDF-4 ({error}); fetch it again, or convert it: "
@@ -124,11 +129,11 @@ def open_target(path: Path) -> Target:
         ) from error
 
 
-def _described(path: Path, file: Any) -> Target:
-    missing = {VARIABLE, "time", "latitude"} - set(file)
+def _described(path: Path, file: Any, name: str) -> Target:
+    missing = {name, "time", "latitude"} - set(file)
     if missing:
         raise FileFormatError(f"{path}: has no variable {', '.join(sorted(missing))}")
-    variable, latitudes = file[VARIABLE], file["latitude"][:]
+    variable, latitudes = file[name], file["latitude"][:]
     offset = variable.id.get_offset()
     n_times = len(file["time"])
     if (
@@ -140,15 +145,17 @@ def _described(path: Path, file: Any) -> Target:
     ):
         layout = "packed" if variable.dtype.kind != "f" else f"chunks {variable.chunks}"
         raise FileFormatError(
-            f"{path}: expected {VARIABLE} (time, latitude, longitude) in one piece, found "
-            f"{variable.dtype} {variable.shape}, {layout}; {HOW_TO_STORE}"
+            f"{path}: expected {name} (time, latitude, longitude) in one piece, found "
+            f"{variable.dtype} {variable.shape}, {layout}; store it as contiguous float32 (xarray: "
+            f"encoding={{{name!r}: {{'dtype': 'float32', 'contiguous': True}}}}){or_without(name)}"
         )
     if latitudes[0] < latitudes[-1]:
         raise FileFormatError(
             f"{path}: latitudes go from south to north, the forecasts' from north to south; "
             "turn them (cdo invertlat)"
         )
-    return Target(path, _times(path, file["time"]), offset, variable.dtype.str, variable.shape[1:])
+    times, shape = _times(path, file["time"]), variable.shape[1:]
+    return Target(path, times, offset, variable.dtype.str, shape, name)
 
 
 def _times(path: Path, axis: Any) -> NDArray[np.datetime64]:

@@ -45,6 +45,13 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyEns10:
 
 
 @pytest.fixture(scope="session")
+def pressure_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny stand-in of ENS-10's pressure levels; read-only."""
+    folder = tmp_path_factory.mktemp("ens10-pl")
+    return ensure_stand_in(ens10(dtype="pl"), folder / "stand-in", tiny=True)
+
+
+@pytest.fixture(scope="session")
 def decoded(tiny: TinyEns10):
     """What cfgrib makes of the two files: one xarray dataset each."""
     import xarray

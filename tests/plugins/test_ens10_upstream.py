@@ -7,6 +7,8 @@ import socket
 import numpy as np
 import pytest
 
+from iobench.datasets import FileLocator
+from iobench_maelstrom.ens5mini_schema import LEVELS
 from iobench_maelstrom.ens10 import ens10
 from iobench_maelstrom.ens10_schema import ALL_DATES
 
@@ -24,17 +26,17 @@ def no_network(monkeypatch):
 
 
 @pytest.fixture
-def real(tiny, tmp_path, no_network):
-    """Return what the real plugin makes of a date's file of the stand-in."""
+def real(tmp_path, no_network):
+    """Return what the real plugin makes of a date's file of a stand-in."""
     import climetlab
     from climetlab.mirrors.directory_mirror import DirectoryMirror
 
-    def load(date):
+    def load(root, date, dtype):
         with (
             climetlab.settings.temporary("cache-directory", str(tmp_path / "cache")),
-            DirectoryMirror(path=str(tiny.root)),
+            DirectoryMirror(path=str(root)),
         ):
-            return climetlab.load_dataset("maelstrom-ens10", date=date, dtype="sfc").to_xarray()
+            return climetlab.load_dataset("maelstrom-ens10", date=date, dtype=dtype).to_xarray()
 
     return load
 
@@ -44,7 +46,7 @@ def real(tiny, tmp_path, no_network):
 def test_the_real_plugin_gives_equal_arrays(tiny, real, date):
     dataset = ens10(date=date, target="none")
     index = dataset.samples(dataset.files(tiny.locator), tiny.locator)
-    fields = real(date).load()
+    fields = real(tiny.root, date, "sfc").load()
     assert [str(time)[:10] for time in fields.time.values] == index.coordinate
     for number, where in enumerate(index.where):
         ours = dataset.decode(dataset.read(where))
@@ -52,6 +54,29 @@ def test_the_real_plugin_gives_equal_arrays(tiny, real, date):
         for name, array in ours.items():
             theirs = fields[name].isel(time=number).sel(step=np.timedelta64(48, "h"))
             np.testing.assert_array_equal(array, theirs.values.squeeze(), err_msg=name)
+
+
+@pytest.mark.filterwarnings("ignore:Deprecated decorator @normalize_arg:UserWarning")
+@pytest.mark.parametrize("target", ["z500", "t850"])
+def test_the_real_plugin_gives_equal_arrays_at_pressure_levels(
+    pressure_root, tmp_path, real, target
+):
+    dataset = ens10(date="0104", dtype="pl", target=target)
+    locator = FileLocator(stand_in=pressure_root, cache_dir=tmp_path)
+    index = dataset.samples(dataset.files(locator), locator)
+    fields = real(pressure_root, "0104", "pl").load()
+    assert fields.isobaricInhPa.values.tolist() == list(LEVELS)
+    assert [str(time)[:10] for time in fields.time.values] == index.coordinate
+    for number, where in enumerate(index.where):
+        ours = dataset.decode(dataset.read(where))
+        names = [name.removesuffix(target[1:]) for name in ours if name != "target"]
+        assert names == list(fields.data_vars)
+        at_level = fields.isel(time=number).sel(
+            step=np.timedelta64(48, "h"), isobaricInhPa=int(target[1:])
+        )
+        for name in names:
+            array = ours[f"{name}{target[1:]}"]
+            np.testing.assert_array_equal(array, at_level[name].values.squeeze(), err_msg=name)
 
 
 @pytest.mark.filterwarnings("ignore:Deprecated decorator @normalize_arg:UserWarning")
