@@ -7,11 +7,9 @@ its row of each array is read by extent.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from iobench.datasets import (
     Arrays,
@@ -29,26 +27,27 @@ from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.radiation_grouping import (
     CHANNELS,
     GROUPS,
-    boundaries,
     group_inputs,
-    heating_rate,
 )
+from iobench_maelstrom.radiation_opening import open_pairs
 from iobench_maelstrom.radiation_options import (
-    HR_SCALES,
     choose,
     choose_many,
     choose_numbers,
     flag,
     refuse_unknown,
 )
-from iobench_maelstrom.radiation_pairs import OUTPUT_PRESSURE, Pairs, open_pairs
+from iobench_maelstrom.radiation_outputs import (
+    Outputs,
+    outputs_asked_for,
+    target_arrays,
+    target_variables,
+    variables_read,
+)
 from iobench_maelstrom.radiation_schema import (
     DATES,
-    FLUXES,
     INPUTS,
     LICENCE,
-    N_HALF_LEVELS,
-    N_LEVELS,
     PATCHES,
     POSITIONS,
     SOLVERS,
@@ -59,12 +58,15 @@ from iobench_maelstrom.radiation_schema import (
     files_of,
     split_of_date,
 )
+from iobench_maelstrom.radiation_sequences import PairNames, PairPlaces, samples_named
 from iobench_maelstrom.radiation_stand_in import SOLVER, STAND_IN_VERSION, PairPlan, planned_pairs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["PUBLISHED", "Outputs", "Radiation", "radiation"]
+    from iobench_maelstrom.radiation_pairs import Pairs
+
+__all__ = ["PUBLISHED", "Radiation", "radiation", "require_files"]
 
 OPTIONS = (
     "dataset", "date", "timestep", "patch", "subset", "raw_inputs", "minimal_outputs",
@@ -79,7 +81,6 @@ PUBLISHED = PublishedStep(
         "step, in which I/O was not told apart: at most"
     ),
 )
-BANDS = ("sw", "lw")
 
 
 def radiation(**options: str) -> Radiation:
@@ -121,20 +122,8 @@ def radiation(**options: str) -> Radiation:
         _pairs_asked_for(options),
         solver=choose(options, "dataset", SOLVERS, "tripleclouds"),
         raw_inputs=flag(options, "raw_inputs", False),
-        outputs=_outputs_asked_for(options),
+        outputs=outputs_asked_for(options),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """Which targets a sample has, and the units of heating rates; see `radiation`."""
-
-    heating_rate: bool = True
-    hr_units: str = "K d-1"
-    gather_fluxes: bool = False
-    minimal_outputs: bool = False
-    topnetflux: bool = False
-    all_outputs: bool = False
 
 
 def _pairs_asked_for(options: Mapping[str, str]) -> tuple[FilePair, ...]:
@@ -149,25 +138,6 @@ def _pairs_asked_for(options: Mapping[str, str]) -> tuple[FilePair, ...]:
         choose_numbers(options, "timestep", TIMESTEPS, timesteps),
         choose_numbers(options, "patch", PATCHES, patches),
     )
-
-
-def _outputs_asked_for(options: Mapping[str, str]) -> Outputs:
-    flags = {
-        field.name: flag(options, field.name, bool(field.default))
-        for field in fields(Outputs)
-        if field.name != "hr_units"
-    }
-    units = choose(options, "hr_units", HR_SCALES, "K d-1")
-    if "hr_units" in options and not flags["heating_rate"]:
-        raise OptionError("hr_units: are those of heating rates; leave heating_rate=false away")
-    if flags["topnetflux"] and not flags["minimal_outputs"]:
-        raise OptionError("topnetflux: changes minimal outputs; add minimal_outputs=true")
-    if flags["minimal_outputs"] and not flags["heating_rate"]:
-        raise OptionError("minimal_outputs: needs heating rates; leave heating_rate=false away")
-    kinds = [n for n in ("minimal_outputs", "gather_fluxes", "all_outputs") if flags[n]]
-    if len(kinds) > 1:
-        raise OptionError(f"{' and '.join(kinds)}: choose other fluxes each; give one of them")
-    return Outputs(hr_units=units, **flags)
 
 
 class Radiation:
@@ -226,7 +196,7 @@ class Radiation:
             files[:half],
             files[half:],
             inputs=(*INPUTS, *POSITIONS) if self.raw_inputs else tuple(INPUTS),
-            outputs=self._output_names(),
+            outputs=variables_read(self.outputs),
             progress=locator.progress,
         )
         self._opened = opened
@@ -235,9 +205,9 @@ class Radiation:
         labels = [f"{pair.date} step {pair.timestep} patch {pair.patch}" for pair in self.pairs]
         return SampleIndex(
             spec=self._spec(opened),
-            where=opened.where(),
+            where=PairPlaces(opened.n_columns),
             splits=self._splits(opened),
-            coordinate=opened.coordinate(labels),
+            coordinate=PairNames(labels, opened.n_columns),
             provenance={**self._provenance(files, opened), "stand_in": locator.stand_in},
         )
 
@@ -258,27 +228,8 @@ class Radiation:
             if self._prepared().aerosols_first:
                 arrays = {**arrays, "aerosol_mmr": arrays["aerosol_mmr"].T}
             sample.update(group_inputs(arrays))
-        sample.update(self._fluxes(arrays))
-        if self.outputs.heating_rate:
-            scale = HR_SCALES[self.outputs.hr_units]
-            pressure = arrays[OUTPUT_PRESSURE]
-            for band in BANDS:
-                down, up = arrays[f"flux_dn_{band}"], arrays[f"flux_up_{band}"]
-                sample[f"hr_{band}"] = heating_rate(down, up, pressure, scale)
+        sample.update(target_arrays(self.outputs, arrays, self._prepared().fluxes))
         return sample
-
-    def _fluxes(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        wanted = self.outputs
-        if not (wanted.gather_fluxes or wanted.minimal_outputs):
-            return {name: arrays[name] for name in self._prepared().fluxes}
-        fluxes = {}
-        for band in BANDS:
-            down, up = arrays[f"flux_dn_{band}"], arrays[f"flux_up_{band}"]
-            if wanted.gather_fluxes:
-                fluxes[band] = np.stack([down, up], axis=-1)
-            else:
-                fluxes[f"fluxes_{band}"] = boundaries(down, up, net_at_top=wanted.topnetflux)
-        return fluxes
 
     def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
         """Return about the bytes ``synthesize`` will write."""
@@ -328,16 +279,9 @@ class Radiation:
             raise OptionError("maelstrom-radiation: call samples() before reading and decoding")
         return self._opened
 
-    def _output_names(self) -> tuple[str, ...] | None:
-        """Return the variables wanted of the outputs; None: all that have columns."""
-        if self.outputs.all_outputs:
-            return None
-        pressure = ("pressure_hl",) if self.outputs.heating_rate else ()
-        return (*FLUXES, *pressure)
-
     def _splits(self, opened: Pairs) -> dict[str, Sequence[int]]:
         names = [split_of_date(pair.date) for pair in self.pairs]
-        return {name: opened.columns_of(names, name) for name in dict.fromkeys(names)}
+        return {name: samples_named(names, name, opened.n_columns) for name in dict.fromkeys(names)}
 
     def _spec(self, opened: Pairs) -> SampleSpec:
         variables = []
@@ -352,33 +296,7 @@ class Radiation:
                 )
                 for name, (dims, shape) in GROUPS.items()
             ]
-        variables += self._flux_variables(opened)
-        if self.outputs.heating_rate:
-            variables += [
-                Variable(
-                    f"hr_{band}", (N_LEVELS,), "<f4", ("level",), self.outputs.hr_units, "target"
-                )
-                for band in BANDS
-            ]
-        return SampleSpec(tuple(variables))
-
-    def _flux_variables(self, opened: Pairs) -> list[Variable]:
-        units = "W m-2"
-        if self.outputs.minimal_outputs:
-            names = [f"fluxes_{band}" for band in BANDS]
-            return [Variable(name, (3,), "<f4", ("boundaries",), units, "target") for name in names]
-        if self.outputs.gather_fluxes:
-            shape, dims = (N_HALF_LEVELS, 2), ("half_level", "channel")
-            return [
-                Variable(band, shape, "<f4", dims, units, "target", CHANNELS[band])
-                for band in BANDS
-            ]
-        variables = []
-        for name in opened.fluxes:
-            dims_found, shape_found = opened.layout(name)
-            known = units if name in FLUXES else ""
-            variables.append(Variable(name, shape_found, "<f4", dims_found, known, "target"))
-        return variables
+        return SampleSpec((*variables, *target_variables(self.outputs, opened)))
 
     def _provenance(self, files: Sequence[Path], opened: Pairs) -> dict[str, Any]:
         wanted = self.outputs

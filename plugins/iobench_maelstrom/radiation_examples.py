@@ -6,12 +6,10 @@ data of every example are verified when it is read.
 
 from __future__ import annotations
 
-import bisect
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +26,7 @@ from iobench.stores import (
 )
 from iobench_maelstrom.radiation_grouping import GROUPS
 from iobench_maelstrom.radiation_schema import N_HALF_LEVELS, N_LEVELS
+from iobench_maelstrom.radiation_sequences import MadeWhenAsked, Starts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,26 +58,21 @@ class _FileFrames:
         return len(self.offsets) - 1
 
 
-class Frames(Sequence[tuple[str, int, int]]):
+class Frames(MadeWhenAsked[tuple[str, int, int]]):
     """(path, offset, length) of every example with its frame, file after file."""
 
     def __init__(self, files: Sequence[_FileFrames]) -> None:
         self._files = tuple(files)
-        self.starts = [0, *itertools.accumulate(file.count for file in files)]
+        self.lengths = tuple(file.count for file in files)
+        self._starts = Starts(self.lengths)
 
     def __len__(self) -> int:
-        return self.starts[-1]
+        return len(self._starts)
 
-    @overload
-    def __getitem__(self, index: int) -> tuple[str, int, int]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[tuple[str, int, int]]: ...
-    def __getitem__(self, index: int | slice) -> tuple[str, int, int] | list[tuple[str, int, int]]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        number = range(len(self))[index]
-        place = bisect.bisect_right(self.starts, number) - 1
-        file, inside = self._files[place], number - self.starts[place]
+    def make(self, number: int) -> tuple[str, int, int]:
+        """Return where one example is."""
+        place, inside = self._starts.locate(number)
+        file = self._files[place]
         offset = int(file.offsets[inside])
         return file.path, offset, int(file.offsets[inside + 1]) - offset
 

@@ -24,6 +24,7 @@ __all__ = [
     "PATCHES",
     "POSITIONS",
     "PRESSURE",
+    "SHARED",
     "SOLVERS",
     "SUBSETS",
     "TERMS_OF_USE",
@@ -60,8 +61,8 @@ DATES = (*DATES_2020, "20190131", "20190531", "20190829", "20191028")
 class ColumnVariable:
     """One variable of a column: its dimensions without ``column``, units, largest value.
 
-    ``dims`` are in the order of the samples; a file may hold another one. ``sure`` is how many
-    of their names are known; the others follow ecRad and may differ in a real file.
+    ``dims`` are in the order of the samples; a file may hold another one. ``sure``: whether their
+    names are known; others follow ecRad and may differ in a real file.
     """
 
     name: str
@@ -132,6 +133,8 @@ FLUXES = {
     for name in ("flux_dn_sw", "flux_up_sw", "flux_dn_lw", "flux_up_lw")
 }
 PRESSURE = INPUTS["pressure_hl"]
+SHARED = "solar_irradiance"
+"""The variable that all columns of a file share; upstream broadcasts it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

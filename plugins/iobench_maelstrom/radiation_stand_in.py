@@ -23,6 +23,7 @@ from iobench_maelstrom.radiation_schema import (
     INPUTS,
     POSITIONS,
     PRESSURE,
+    SHARED,
     SUBSETS,
     ColumnVariable,
     FilePair,
@@ -126,13 +127,13 @@ def _write_file(
         ) from error
     key = (plan.seed, int(pair.date), pair.timestep, pair.patch)
     atmosphere = Atmosphere(key, plan.n_columns, shuffled=False)
-    make = atmosphere.inputs if "solar_irradiance" in variables else atmosphere.outputs
+    make = atmosphere.inputs if SHARED in variables else atmosphere.outputs
     with netCDF4.Dataset(path, "w", format="NETCDF4") as file:
         file.createDimension("column", plan.n_columns)
         for variable in variables.values():
             _define(file, variable)
-        if "solar_irradiance" in variables:
-            file["solar_irradiance"][...] = _irradiance(pair.date)
+        if SHARED in variables:
+            file[SHARED][...] = _irradiance(pair.date)
         for start in range(0, plan.n_columns, AT_ONCE):
             stop = min(start + AT_ONCE, plan.n_columns)
             for name, values in make(start, stop).items():
@@ -147,7 +148,7 @@ def _define(file: Any, variable: ColumnVariable) -> None:
     for dim in inner:
         if dim not in file.dimensions:
             file.createDimension(dim, sizes[dim])
-    dims = () if variable.name == "solar_irradiance" else ("column", *inner)
+    dims = () if variable.name == SHARED else ("column", *inner)
     stored = file.createVariable(variable.name, "f4", dims, contiguous=bool(dims))
     stored.units = variable.units
 

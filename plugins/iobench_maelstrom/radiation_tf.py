@@ -55,6 +55,7 @@ from iobench_maelstrom.radiation_options import (
     refuse_unknown,
 )
 from iobench_maelstrom.radiation_schema import LICENCE, SOLVERS, TERMS_OF_USE
+from iobench_maelstrom.radiation_sequences import samples_named
 from iobench_maelstrom.radiation_subsets import (
     EXAMPLE_TIMESTEPS,
     FILE_NUMBERS,
@@ -321,15 +322,7 @@ class RadiationTf:
 
     def _splits(self, where: Frames) -> dict[str, Sequence[int]]:
         names = [split_of_timestep(file.timestep) for file in self.example_files]
-        splits: dict[str, Sequence[int]] = {}
-        for name in dict.fromkeys(names):
-            runs = [
-                range(where.starts[number], where.starts[number + 1])
-                for number, each in enumerate(names)
-                if each == name
-            ]
-            splits[name] = runs[0] if len(runs) == 1 else [n for run in runs for n in run]
-        return splits
+        return {name: samples_named(names, name, where.lengths) for name in dict.fromkeys(names)}
 
     def _spec(self) -> SampleSpec:
         view = self.view
