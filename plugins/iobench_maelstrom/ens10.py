@@ -51,7 +51,7 @@ from iobench_maelstrom.ens10_schema import (
     LEAD_HOURS,
     SURFACE_TASK,
     TERMS,
-    Task,
+    UnetTask,
     forecast_url,
     parse_dates,
 )
@@ -125,7 +125,7 @@ class Ens10:
         Start dates (``MMDD``) whose files are all required; empty for those at hand.
     has_target : bool
         Whether samples have the ERA5 target.
-    task : Task
+    task : UnetTask
         Which fields, which target.
     """
 
@@ -139,7 +139,7 @@ class Ens10:
         *,
         dates: tuple[str, ...] = (),
         has_target: bool = True,
-        task: Task = SURFACE_TASK,
+        task: UnetTask = SURFACE_TASK,
     ) -> None:
         self.task = task
         fields = f"fields at {task.level} hPa" if task.level else "surface fields"

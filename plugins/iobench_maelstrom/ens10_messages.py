@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets import GribIndex
-    from iobench_maelstrom.ens10_schema import Task
+    from iobench_maelstrom.ens10_schema import UnetTask
 
 __all__ = ["Layout", "find_messages"]
 
@@ -60,7 +60,7 @@ class Layout:
         return dataclasses.replace(self, rows=())
 
 
-def find_messages(index: GribIndex, task: Task = SURFACE_TASK) -> Layout:
+def find_messages(index: GribIndex, task: UnetTask = SURFACE_TASK) -> Layout:
     """Return the messages of each sample.
 
     Raises
@@ -126,7 +126,7 @@ def _common_grid(index: GribIndex, rows: NDArray[np.int64]) -> tuple[int, int]:
 
 def _check_complete(
     index: GribIndex,
-    task: Task,
+    task: UnetTask,
     table: NDArray[np.int64],
     starts: NDArray[np.int64],
     members: NDArray[np.int64],

@@ -20,9 +20,9 @@ __all__ = [
     "SURFACE_VARIABLES",
     "TARGET_URL",
     "TERMS",
-    "FieldVariable",
+    "GribField",
     "Grid",
-    "Task",
+    "UnetTask",
     "forecast_url",
     "parse_dates",
 ]
@@ -43,7 +43,7 @@ FIRST_TEST_YEAR = 2016
 
 
 @dataclass(frozen=True, slots=True)
-class FieldVariable:
+class GribField:
     """One field: cfgrib's name, ECMWF's parameter number, units, range of values, level in hPa.
 
     At a pressure level the name has it, too: ``z500``. At the surface the level is 0.
@@ -59,29 +59,29 @@ class FieldVariable:
 
 # In the order cfgrib decodes them. Ranges: normalisation table of spcl/ens10.
 SURFACE_VARIABLES = (
-    FieldVariable("sst", 34, "K", 260.0, 305.0),
-    FieldVariable("tcw", 136, "kg m**-2", 0.0, 60.0),
-    FieldVariable("tcwv", 137, "kg m**-2", 0.0, 60.0),
-    FieldVariable("cp", 143, "m", 0.0, 0.04),
-    FieldVariable("msl", 151, "Pa", 97000.0, 110000.0),
-    FieldVariable("tcc", 164, "(0 - 1)", 0.0, 1.0),
-    FieldVariable("u10", 165, "m s**-1", -13.0, 11.0),
-    FieldVariable("v10", 166, "m s**-1", -10.0, 15.0),
-    FieldVariable("t2m", 167, "K", 218.0, 304.0),
-    FieldVariable("tp", 228, "m", 0.0, 0.07),
-    FieldVariable("skt", 235, "K", 210.0, 310.0),
+    GribField("sst", 34, "K", 260.0, 305.0),
+    GribField("tcw", 136, "kg m**-2", 0.0, 60.0),
+    GribField("tcwv", 137, "kg m**-2", 0.0, 60.0),
+    GribField("cp", 143, "m", 0.0, 0.04),
+    GribField("msl", 151, "Pa", 97000.0, 110000.0),
+    GribField("tcc", 164, "(0 - 1)", 0.0, 1.0),
+    GribField("u10", 165, "m s**-1", -13.0, 11.0),
+    GribField("v10", 166, "m s**-1", -10.0, 15.0),
+    GribField("t2m", 167, "K", 218.0, 304.0),
+    GribField("tp", 228, "m", 0.0, 0.07),
+    GribField("skt", 235, "K", 210.0, 310.0),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class UnetTask:
     """One of the D2.3 U-Net's tasks: what it read, and what it was to say.
 
     Parameters
     ----------
     dtype : str
         ``sfc`` or ``pl``, as upstream.
-    variables : tuple of FieldVariable
+    variables : tuple of GribField
         What a sample is made of, all at one level.
     target, target_units : str
         Name of the target in a sample, and its units.
@@ -90,7 +90,7 @@ class Task:
     """
 
     dtype: str
-    variables: tuple[FieldVariable, ...]
+    variables: tuple[GribField, ...]
     target: str
     target_units: str
     target_variable: str
@@ -107,7 +107,7 @@ class Task:
         return self.variables[0].level
 
 
-SURFACE_TASK = Task("sfc", SURFACE_VARIABLES, "t2m", "K", "t2m", TARGET_URL)
+SURFACE_TASK = UnetTask("sfc", SURFACE_VARIABLES, "t2m", "K", "t2m", TARGET_URL)
 CHANNELS = SURFACE_TASK.channels
 
 

@@ -28,9 +28,9 @@ from iobench_maelstrom.ens10_schema import (
     MEMBERS,
     STEPS,
     SURFACE_VARIABLES,
-    FieldVariable,
+    GribField,
     Grid,
-    Task,
+    UnetTask,
     forecast_url,
 )
 from iobench_maelstrom.ens10_target import valid_time, write_target
@@ -67,7 +67,7 @@ class StandInPlan:
     n_members: int
     grid: Grid
     dtype: str = "sfc"
-    fields: tuple[FieldVariable, ...] = SURFACE_VARIABLES
+    fields: tuple[GribField, ...] = SURFACE_VARIABLES
 
     @classmethod
     def of_size(
@@ -102,7 +102,7 @@ class StandInPlan:
         return cls(seed, dates, years, STEPS, MEMBERS, GRID)
 
     @property
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> list[UnetTask]:
         """The tasks whose targets are written."""
         return list(dict.fromkeys(TASKS[self.dtype].values()))
 
@@ -187,7 +187,7 @@ def _write_forecasts(
 
 
 def _write_target_file(
-    plan: StandInPlan, task: Task, path: Path, advance: Callable[[int], None]
+    plan: StandInPlan, task: UnetTask, path: Path, advance: Callable[[int], None]
 ) -> None:
     """Write the analysis at each forecast's valid time, in order of time."""
     starts = sorted(f"{year}{date}" for year in plan.years for date in plan.dates)
@@ -199,7 +199,7 @@ def _write_target_file(
     advance(plan.target_nbytes)
 
 
-def _new_handle(codes: ModuleType, plan: StandInPlan, variable: FieldVariable) -> Any:
+def _new_handle(codes: ModuleType, plan: StandInPlan, variable: GribField) -> Any:
     handle = codes.codes_grib_new_from_samples(f"regular_ll_{plan.dtype}_grib1")
     grid = plan.grid
     keys: dict[str, int | float | str] = {
@@ -240,7 +240,7 @@ def _ensemble(
         )
 
 
-def _analysis(plan: StandInPlan, task: Task, date: str, year: int) -> NDArray[np.float64]:
+def _analysis(plan: StandInPlan, task: UnetTask, date: str, year: int) -> NDArray[np.float64]:
     number = next(n for n, variable in enumerate(plan.fields) if variable.name == task.target)
     maker = _maker(plan.seed, plan.grid, plan.fields)
     base = maker.base(number, date, year, LEAD_HOURS)
@@ -250,7 +250,7 @@ def _analysis(plan: StandInPlan, task: Task, date: str, year: int) -> NDArray[np
 class _FieldMaker:
     """Makes fields as sums of a few smooth patterns, each shifted along its latitudes."""
 
-    def __init__(self, seed: int, grid: Grid, fields: tuple[FieldVariable, ...]) -> None:
+    def __init__(self, seed: int, grid: Grid, fields: tuple[GribField, ...]) -> None:
         self.seed = seed
         self.fields = fields
         self.keys = [_key(variable, number) for number, variable in enumerate(fields)]
@@ -309,11 +309,11 @@ class _FieldMaker:
 
 
 @functools.lru_cache(maxsize=2)
-def _maker(seed: int, grid: Grid, fields: tuple[FieldVariable, ...]) -> _FieldMaker:
+def _maker(seed: int, grid: Grid, fields: tuple[GribField, ...]) -> _FieldMaker:
     return _FieldMaker(seed, grid, fields)
 
 
-def _key(variable: FieldVariable, number: int) -> int:
+def _key(variable: GribField, number: int) -> int:
     """Return what a field's values follow from: its number, whatever else is written."""
     return FIRST_PRESSURE_NUMBER + PRESSURE_FIELDS.index(variable) if variable.level else number
 

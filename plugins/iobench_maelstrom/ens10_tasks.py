@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from iobench_maelstrom.ens5mini_schema import LEVELS, PRESSURE_VARIABLES
-from iobench_maelstrom.ens10_schema import BUCKET_URL, SURFACE_TASK, FieldVariable, Task
+from iobench_maelstrom.ens10_schema import BUCKET_URL, SURFACE_TASK, GribField, UnetTask
 
 __all__ = ["PRESSURE_FIELDS", "TASKS", "TASK_LEVELS"]
 
 PARAMETERS = {"z": 129, "t": 130, "q": 133, "w": 135, "d": 155, "u": 131, "v": 132}
 PRESSURE_FIELDS = tuple(
-    FieldVariable(
+    GribField(
         f"{variable.name}{level}",
         PARAMETERS[variable.name],
         variable.units,
@@ -24,11 +24,11 @@ TASK_LEVELS = (850, 500)
 """All that is left of the files after upstream's ``grib_copy``, in their order."""
 
 
-def _task(target: str, units: str) -> Task:
+def _task(target: str, units: str) -> UnetTask:
     """Return a task by its target, e.g. ``z500``; the names in ERA5's files are an assumption."""
     variables = tuple(field for field in PRESSURE_FIELDS if field.level == int(target[1:]))
     url = f"{BUCKET_URL}/era5/ERA5_{target}.nc"
-    return Task("pl", variables, target, units, target[0], url)
+    return UnetTask("pl", variables, target, units, target[0], url)
 
 
 TASKS = {
