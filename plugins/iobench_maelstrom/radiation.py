@@ -92,10 +92,14 @@ def radiation(**options: str) -> Radiation:
     ----------
     dataset : {"tripleclouds", "mcica", "3dcorrection", "spartacus"}, optional
         The radiation scheme whose outputs are the targets.
-    date, timestep, patch : str, optional
-        Which files; by default those of tier-1: 20200101, 0, and 0,2,...,14.
+    date : str, optional
+        Days, ``YYYYMMDD``: every 30 days of 2020, and four of 2019; by default 20200101.
+    timestep : str, optional
+        Some of 0,125,...,3500; by default 0.
+    patch : str, optional
+        Some of 0 to 15; by default 0,2,...,14.
     subset : {"tier-1", "2020"}, optional
-        Instead of these three.
+        Instead of date, timestep and patch.
     raw_inputs : {"true", "false"}, optional
         True: each variable by itself, with latitude and longitude, as upstream does by default.
         False, the default here: the five groups that the networks are trained on.

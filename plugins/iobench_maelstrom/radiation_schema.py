@@ -37,7 +37,11 @@ __all__ = [
 
 BUCKET_URL = "https://object-store.os-api.cci1.ecmwf.int/maelstrom-ap3"
 LICENCE = "CC BY 4.0, https://apps.ecmwf.int/datasets/licences/general/"
-TERMS_OF_USE = "https://apps.ecmwf.int/datasets/licences/general/"
+TERMS_OF_USE = (
+    "By downloading data from this dataset, you agree to the terms and conditions defined at "
+    "https://apps.ecmwf.int/datasets/licences/general/"
+)
+"""Upstream names no citation."""
 COLUMNS_PER_FILE = 16960
 N_LEVELS, N_HALF_LEVELS, N_INTERFACES = 137, 138, 136
 N_AEROSOLS, ALBEDO_BANDS, EMISSIVITY_BANDS = 12, 6, 2

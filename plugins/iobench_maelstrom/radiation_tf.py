@@ -89,18 +89,24 @@ def radiation_tf(**options: str) -> RadiationTf:
         The radiation scheme whose outputs are the targets.
     subset : str, optional
         One of upstream's, e.g. ``tier-1``, ``tier-1-val``, ``2020``.
-    timestep, filenum : str, optional
-        Instead of it; both 0 by default.
-    input_fields, output_fields : str, optional
-        Some of the five groups of inputs, and of sw, lw, hr_sw, hr_lw; all by default.
-    minimal_outputs, topnetflux : {"true", "false"}, optional
-        Fluxes at the top and the ground alone; with the net one at the top.
+    timestep : str, optional
+        Instead of a subset: some of 0,125,...,3500 and of the four dates of 2019; 0 by default.
+    filenum : str, optional
+        Which files of each: some of 0 to 51 (of 2019: to 115); 0 by default.
+    input_fields : str, optional
+        Some of the five groups of inputs; all by default.
+    output_fields : str, optional
+        Some of sw, lw, hr_sw, hr_lw; all by default.
+    minimal_outputs : {"true", "false"}, optional
+        True: fluxes at the top and the ground alone.
+    topnetflux : {"true", "false"}, optional
+        True, with ``minimal_outputs``: the net flux at the top instead of the upward one.
     netflux : {"true", "false"}, optional
-        Downward minus upward fluxes.
+        True: downward minus upward fluxes.
     norm : {"true", "false"}, optional
-        Subtract the published mean of the inputs and divide by their deviation.
+        True: subtract the published mean of the inputs and divide by their deviation.
     nonormsolar : {"true", "false"}, optional
-        With ``norm``: not for the cosine of the zenith angle and the irradiance.
+        True, with ``norm``: not for the cosine of the zenith angle and the irradiance.
     hr_units : {"K d-1", "K s-1"}, optional
         Units of heating rates.
 
