@@ -31,7 +31,7 @@ from iobench_maelstrom.radiation_sequences import MadeWhenAsked, Starts
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["FEATURES", "INPUT_FIELDS", "OUTPUT_FIELDS", "ExampleDecoder", "Frames", "index_frames"]
+__all__ = ["FEATURES", "INPUT_FIELDS", "OUTPUT_FIELDS", "ColumnDecoder", "Frames", "index_frames"]
 
 INPUT_FIELDS = ("sca_inputs", "col_inputs", "hl_inputs", "inter_inputs", "pressure_hl")
 OUTPUT_FIELDS = ("sw", "lw", "hr_sw", "hr_lw")
@@ -109,7 +109,7 @@ def _header_at(path: Path, offset: int) -> bytes:
         return stream.read(HEADER_NBYTES)
 
 
-class ExampleDecoder:
+class ColumnDecoder:
     """Takes the features out of framed examples; picklable.
 
     Published examples differ in their floats alone: where these lie is kept from one example to

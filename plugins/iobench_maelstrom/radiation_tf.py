@@ -31,7 +31,7 @@ from iobench_maelstrom.radiation_examples import (
     FEATURES,
     INPUT_FIELDS,
     OUTPUT_FIELDS,
-    ExampleDecoder,
+    ColumnDecoder,
     Frames,
     index_frames,
 )
@@ -213,7 +213,7 @@ class RadiationTf:
         self.solver = solver
         self.view = view
         self._norms: Norms | None = None
-        self._decoder = ExampleDecoder(view.fields)
+        self._decoder = ColumnDecoder(view.fields)
 
     def files(self, locator: Locator) -> list[Path]:
         """Return the TFRecord files and then, if asked for, those of the normalisation.
