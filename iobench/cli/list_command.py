@@ -13,9 +13,9 @@ def list_(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """List the datasets and store formats by the names other commands take."""
-    from iobench.registry import SOURCE, dataset_names, find_dataset, format_names
+    from iobench.registry import SOURCE, dataset_names, format_names
 
-    datasets = [{"name": name, "title": find_dataset(name).title} for name in dataset_names()]
+    datasets = [{"name": name, "title": _title(name)} for name in dataset_names()]
     formats = [SOURCE, *format_names()]
     if json:
         import json as json_text
@@ -27,3 +27,14 @@ def list_(
     for row in datasets:
         typer.echo(f"  {row['name']:{width}}  {row['title']}")
     typer.echo("formats\n  " + "\n  ".join(formats))
+
+
+def _title(name: str) -> str:
+    """Return a dataset's title; of one that cannot be made without an option, which it needs."""
+    from iobench.errors import OptionError
+    from iobench.registry import find_dataset
+
+    try:
+        return find_dataset(name).title
+    except OptionError as error:
+        return str(error).removeprefix(f"{name}: ")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iobench.cli import main
+from iobench.errors import OptionError
 
 if TYPE_CHECKING:
     import pytest
@@ -28,6 +29,18 @@ def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     listed = json.loads(capsys.readouterr().out)
     assert "maelstrom-ens10" in {row["name"] for row in listed["datasets"]}
     assert listed["formats"][0] == "source"
+
+
+def test_a_dataset_that_needs_an_option_is_listed_with_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def needing(name: str) -> None:
+        raise OptionError(f"{name}: say --option day=N")
+
+    monkeypatch.setattr("iobench.registry.find_dataset", needing)
+    assert main(["list", "--json"]) == 0
+    [title, *_] = {row["title"] for row in json.loads(capsys.readouterr().out)["datasets"]}
+    assert title == "say --option day=N"
 
 
 def test_report_of_no_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
