@@ -149,12 +149,18 @@ def describe_options(factory: Any) -> list[dict[str, str]]:
     text = inspect.getdoc(factory) or ""
     section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", text, re.DOTALL | re.M)
     options: list[dict[str, str]] = []
+    told = 0
     for line in section[1].splitlines() if section else []:
-        head = re.match(r"(\w+) : (.*)$", line)
+        head = re.match(r"(\w+(?:, \w+)*) : (.*)$", line)
         if head:
-            options.append({"name": head[1], "values": head[2], "text": ""})
+            told = len(options)
+            options += [
+                {"name": name, "values": head[2], "text": ""} for name in head[1].split(", ")
+            ]
         elif options and line.strip():
-            options[-1]["text"] = f"{options[-1]['text']} {line.strip()}".strip().replace("``", "")
+            for option in options[told:]:
+                text = f"{option['text']} {line.strip()}"
+                option["text"] = text.strip().replace("``", "")
     return options
 
 

@@ -70,8 +70,22 @@ def yr(**options: str) -> Yr:
 
     Parameters
     ----------
-    **options : str
-        See `iobench_maelstrom.yr_options.parse_options`.
+    size : {"5TB", "5GB"}, optional
+        Which of the two data sets.
+    parameter : {"air_temperature"}, optional
+        The only one there is.
+    dates : str, optional
+        As upstream: ``2020-03-01``, a list or ``A/to/B``. By default all whose files are at hand.
+    patch : int or "whole", optional
+        Points along a side; by default 256 for 5TB, the whole grid for 5GB.
+    x_range, y_range : str, optional
+        ``start,stop``, both or none; in training ``215,1751`` and ``50,2098``.
+    normalize : {"true", "false"}, optional
+        Whether channels are normalised.
+    predict_diff : {"false", "true"}, optional
+        Whether ``air_temperature_2m`` is subtracted from the target.
+    probabilistic_target : {"false", "true"}, optional
+        Whether the target has its deviation, too.
 
     Raises
     ------

@@ -11,6 +11,8 @@ from iobench.cli import main
 from iobench.cli.descriptions import describe_options
 from iobench.cli.info_command import _few, _plain
 from iobench.datasets import ensure_stand_in, stand_in_root
+from iobench.errors import OptionError, UnknownNameError
+from iobench.registry import dataset_factory, dataset_names
 from iobench_maelstrom.ens5mini import ens5mini
 
 
@@ -139,8 +141,8 @@ def test_options_are_told_from_the_docstring():
         size : {"5GB", "5TB"}
             Which of two,
             or ``none``.
-        date : str, optional
-            When.
+        x, y : str, optional
+            Where.
 
         Raises
         ------
@@ -150,9 +152,21 @@ def test_options_are_told_from_the_docstring():
 
     assert describe_options(factory) == [
         {"name": "size", "values": '{"5GB", "5TB"}', "text": "Which of two, or none."},
-        {"name": "date", "values": "str, optional", "text": "When."},
+        {"name": "x", "values": "str, optional", "text": "Where."},
+        {"name": "y", "values": "str, optional", "text": "Where."},
     ]
     assert describe_options(lambda: None) == []
+
+
+@pytest.mark.parametrize("name", dataset_names())
+def test_every_option_told_is_one_the_dataset_knows(name):
+    """As the factory itself lists them when it is given one it does not know."""
+    factory = dataset_factory(name)
+    with pytest.raises((OptionError, UnknownNameError)) as error:
+        factory(no_such_option="x")
+    told = {option["name"] for option in describe_options(factory)}
+    assert all(option in str(error.value) for option in told)
+    assert "options" not in told
 
 
 def test_long_lists_are_shortened_and_say_how_long_they_are():
