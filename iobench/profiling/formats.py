@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cpus import available_cpus
 from iobench.datasets import stopwatch
+from iobench.errors import StoreClaimedError, StoreError
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
 from iobench.profiling.config import DEFAULT_BATCHES
 from iobench.registry import SOURCE, find_converter, find_format
 from iobench.stores import probe_samples, store_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from iobench.profiling.config import RunConfig, Screen
     from iobench.profiling.source import Source
 
@@ -70,7 +74,7 @@ def _prepare_store(
     path = source.place / "stores" / store_name(source.dataset, source.index, fmt, **arguments)
     wrote = False
     watch = stopwatch()
-    with screen.progress(f"converting a probe to {name}") as move:
+    with _removable(path), screen.progress(f"converting a probe to {name}") as move:
 
         def advance(done: int, total: int) -> None:
             nonlocal wrote
@@ -98,3 +102,14 @@ def _prepare_store(
     }
     files = [path / file.name for shard in store.manifest.shards for file in shard.files]
     return Prepared(name, store_pipeline(store), store.manifest.samples, files, facts)
+
+
+@contextmanager
+def _removable(path: Path) -> Iterator[None]:
+    """Say of a damaged store how to be rid of it, so that the same command makes it anew."""
+    try:
+        yield
+    except StoreClaimedError:
+        raise
+    except StoreError as error:
+        raise StoreError(f"{error} ('iobench cache --remove {path}' removes it)") from error

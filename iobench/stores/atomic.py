@@ -18,6 +18,7 @@ __all__ = [
     "EXIT_RESUMABLE",
     "TEMPORARY_SUFFIX",
     "AtomicFile",
+    "is_closed",
     "storage_errors",
     "sync_directory",
     "write_atomically",
@@ -54,6 +55,16 @@ def storage_errors(path: Path, *, resumable: bool = False) -> Iterator[None]:
         if resumable:
             refused.exit_code = EXIT_RESUMABLE
         raise refused from error
+
+
+def is_closed(folder: Path) -> bool:
+    """Tell whether nobody has permission to write ``folder``, or where it would have to be made.
+
+    Root could all the same; but such a folder was closed on purpose, so root leaves it alone too.
+    """
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder.is_dir() and not folder.stat().st_mode & 0o222
 
 
 def sync_directory(path: Path) -> None:

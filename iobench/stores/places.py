@@ -6,6 +6,7 @@ without that mark is ever listed or removed.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -15,7 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from iobench.errors import StorageError, StoreClaimedError
-from iobench.stores.atomic import TEMPORARY_SUFFIX, storage_errors, write_atomically
+from iobench.stores.atomic import (
+    TEMPORARY_SUFFIX,
+    is_closed,
+    storage_errors,
+    write_atomically,
+)
 from iobench.stores.claims import find_holder
 from iobench.stores.manifest import canonical_json
 
@@ -119,6 +125,8 @@ def make_item(path: Path, *, kind: ItemKind, title: str) -> Path:
     """
     mark = path / MARK_NAME
     with storage_errors(path):
+        if is_closed(path):
+            raise PermissionError(errno.EACCES, "not writable", str(path))
         path.mkdir(parents=True, exist_ok=True)
         if mark.exists():
             return path
@@ -222,6 +230,8 @@ def _cache_dir(environ: Mapping[str, str]) -> Path:
 def _unusable(path: Path, nbytes: int) -> str:
     """Return why nothing can be put there, ``""`` if it can; makes the folder."""
     try:
+        if is_closed(path):
+            return "not writable"
         path.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(path).free
     except OSError as error:

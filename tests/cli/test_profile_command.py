@@ -72,6 +72,25 @@ def test_a_probe_is_reused(tiny, tmp_path: Path, iobench, store_dir: Path) -> No
 
 
 @pytest.mark.timeout(110)
+def test_a_store_cut_short_is_refused_until_it_is_removed(tiny, iobench, tmp_path: Path) -> None:
+    (run,) = tiny("--format", "numpy", "--store-dir", str(tmp_path / "own"))
+    (shard,) = Path(run["store"]["path"]).glob("*.npy")
+    os.truncate(shard, shard.stat().st_size - 1)
+    again = (
+        "profile", "maelstrom-ens10", "--tiny", "--format", "numpy", "--batches", "12",
+        "--store-dir", tmp_path / "own", "--out", tmp_path / "again",
+    )  # fmt: skip
+    done = iobench(*again)
+    assert done.returncode == 1
+    line = done.stderr.splitlines()[-1]
+    assert f"{shard}: " in line
+    assert f"'iobench cache --remove {shard.parent}'" in line
+    removed = iobench("cache", "--store-dir", tmp_path / "own", "--remove", shard.parent)
+    assert removed.returncode == 0, removed.stderr
+    assert iobench(*again).returncode == 0
+
+
+@pytest.mark.timeout(110)
 def test_a_cold_run_says_how_cold_it_was(tiny, tmp_path: Path) -> None:
     (run,) = tiny("--cache", "cold", "--workers", "1")
     cache = json.loads((tmp_path / "run/run.json").read_text())["cache"]

@@ -69,6 +69,8 @@ def wait_for_the_end_of(pids):
             continue
         ended = select.select([descriptor], [], [], 30)[0]
         os.close(descriptor)
+        if not ended:  # left alone, it would keep the test run's output open
+            os.kill(pid, signal.SIGKILL)
         assert ended, f"process {pid} goes on"
 
 

@@ -19,16 +19,13 @@ def data(tmp_path):
     return tmp_path / "data"
 
 
-@pytest.fixture
-def no_write_to(monkeypatch):
-    """Make folders unwritable for a test that may run as root."""
-    refused = []
-    allowed = os.access
-    monkeypatch.setattr("os.access", lambda path, mode: path not in refused and allowed(path, mode))
-    return refused.append
+def close(folder):
+    """Take from everybody the permission to write there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o555)
 
 
-def test_order_of_places(tmp_path, data, environ, no_write_to):
+def test_order_of_places(tmp_path, data, environ):
     everything = environ | {
         "IOBENCH_STORE_DIR": str(tmp_path / "named"),
         "SCRATCH": str(tmp_path / "scratch"),
@@ -39,7 +36,7 @@ def test_order_of_places(tmp_path, data, environ, no_write_to):
     del everything["IOBENCH_STORE_DIR"]
     for _ in range(4):
         found.append(choose_place(data, environ=everything).path)
-        no_write_to(found[-1])
+        close(found[-1])
     assert [str(path.relative_to(tmp_path)) for path in found] == [
         "asked",
         "named",
@@ -55,15 +52,25 @@ def test_home_is_never_filled_silently(data, environ):
     assert not choose_place(data, environ=environ).notice
 
 
-def test_home_is_named_where_the_data_on_the_same_disk_is_read_only(data, environ, no_write_to):
-    no_write_to(data / ".iobench")
+def test_home_is_named_where_the_data_on_the_same_disk_is_read_only(data, environ):
+    close(data / ".iobench")
     assert "home directory" in choose_place(data, environ=environ).notice
 
 
-def test_place_asked_for_is_used_or_refused(tmp_path, data, environ, no_write_to):
-    no_write_to(tmp_path / "asked")
+def test_place_asked_for_is_used_or_refused(tmp_path, data, environ):
+    close(tmp_path / "asked")
     with pytest.raises(StorageError, match=r"asked \(--store-dir\): not writable"):
         choose_place(data, store_dir=tmp_path / "asked", environ=environ)
+
+
+def test_a_folder_closed_to_all_is_left_alone_by_root_too(data, environ):
+    close(data)
+    assert choose_place(data, environ=environ).path == data.parent / "home/.cache/iobench"
+    with pytest.raises(StorageError, match="not writable"):
+        choose_place(None, store_dir=data, environ=environ)
+    with pytest.raises(StorageError, match="not writable; make it writable"):
+        make_item(data / ".iobench/indexes", kind="index", title="a")
+    assert list(data.iterdir()) == []
 
 
 def test_no_room_says_what_was_tried(data, environ):

@@ -31,6 +31,7 @@ def consume(run_directory, method, writer):
 
 def consume_in_vain(run_directory, method, writer, gate):
     """Tell the workers' pids and wait for batches that never come: workers stick in ``open``."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run may have it ignored
     pipeline = breaking_pipeline(-1, gate=gate)
     with contextlib.suppress(KeyboardInterrupt), _loader(run_directory, method, pipeline) as loader:
         batches = loader.batches(islice(plan_batches(12, 3), 12))
