@@ -13,7 +13,7 @@ from iobench.cli.info_command import _few, _plain
 from iobench.datasets import ensure_stand_in, stand_in_root
 from iobench.errors import OptionError, UnknownNameError
 from iobench.registry import dataset_factory, dataset_names
-from iobench_maelstrom.ens5mini import ens5mini
+from iobench_maelstrom.ens10.ens5mini import ens5mini
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ def test_a_dataset_without_files_is_told_from_a_tiny_stand_in_that_is_removed(to
 
 
 def test_a_dataset_whose_stand_in_is_there_is_told_from_it(told, tmp_path, monkeypatch):
-    monkeypatch.setattr("iobench_maelstrom.ens5mini_stand_in.DEFAULT_YEARS", (1998,))
+    monkeypatch.setattr("iobench_maelstrom.ens10.ens5mini_stand_in.DEFAULT_YEARS", (1998,))
     dataset = ens5mini()
     root = stand_in_root(tmp_path, dataset.name, seed=0, version=1, scale=None, tiny=False)
     ensure_stand_in(dataset, root)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from iobench.cli import main
-from iobench_maelstrom import ens10_stand_in
+from iobench_maelstrom.ens10 import stand_in as ens10_stand_in
 
 COMMAND = [sys.executable, "-c", "import sys; from iobench.cli import main; sys.exit(main())"]
 QUICK = ["--batches", "4", "--workers", "0", "--compute", "none", "--json"]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iobench.datasets import FileLocator, SampleIndex, ensure_stand_in
-from iobench_maelstrom.ens10 import Ens10, ens10
-from iobench_maelstrom.yr import yr
+from iobench_maelstrom.ens10.dataset import Ens10, ens10
+from iobench_maelstrom.yr.dataset import yr
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,9 +12,9 @@ import pytest
 from iobench.datasets import FileLocator, Synthesizer, ensure_stand_in, make_sample, sample_steps
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.testing import DatasetTests
-from iobench_maelstrom.downscaling import downscaling, downscaling_tier1, downscaling_tier2
-from iobench_maelstrom.downscaling_schema import TIERS
-from iobench_maelstrom.downscaling_stand_in import MonthsPlan
+from iobench_maelstrom.downscaling.dataset import downscaling, downscaling_tier1, downscaling_tier2
+from iobench_maelstrom.downscaling.schema import TIERS
+from iobench_maelstrom.downscaling.stand_in import MonthsPlan
 
 FACTORIES = {1: downscaling_tier1, 2: downscaling_tier2}
 

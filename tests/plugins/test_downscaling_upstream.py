@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from iobench.datasets import FileLocator, ensure_stand_in
-from iobench_maelstrom.downscaling import downscaling, downscaling_tier1, downscaling_tier2
-from iobench_maelstrom.downscaling_schema import TIERS
+from iobench_maelstrom.downscaling.dataset import downscaling, downscaling_tier1, downscaling_tier2
+from iobench_maelstrom.downscaling.schema import TIERS
 
 pytest.importorskip(
     "climetlab_maelstrom_downscaling",

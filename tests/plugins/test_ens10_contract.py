@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iobench.testing import DatasetTests
-from iobench_maelstrom.ens10 import ens10
+from iobench_maelstrom.ens10.dataset import ens10
 
 
 class TestEns10(DatasetTests):

@@ -11,7 +11,7 @@ import pytest
 from iobench.cli import main
 from iobench.datasets import FileLocator, FilePattern, index_grib, read_messages
 from iobench.errors import MissingFileError, OptionError
-from iobench_maelstrom.ens10 import ens10
+from iobench_maelstrom.ens10.dataset import ens10
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 from iobench.datasets import FileLocator, make_sample
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.testing import DatasetTests
-from iobench_maelstrom.ens10 import ens10
-from iobench_maelstrom.ens10_stand_in import StandInPlan
-from iobench_maelstrom.ens10_tasks import PRESSURE_FIELDS, TASKS
+from iobench_maelstrom.ens10.dataset import ens10
+from iobench_maelstrom.ens10.stand_in import StandInPlan
+from iobench_maelstrom.ens10.tasks import PRESSURE_FIELDS, TASKS
 
 TASK_NAMES = ["z500", "t850"]
 NAMES = ["z", "t", "q", "w", "d", "u", "v"]

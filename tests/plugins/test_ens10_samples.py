@@ -12,9 +12,9 @@ import pytest
 from iobench.datasets import FileLocator, Synthesizer, index_grib
 from iobench.errors import FileFormatError, MissingFileError, OptionError, StorageError
 from iobench.recording import read_process_io
-from iobench_maelstrom.ens10 import ens10
-from iobench_maelstrom.ens10_normalisation import Moments, member_moments, normalisation_folder
-from iobench_maelstrom.ens10_schema import CHANNELS
+from iobench_maelstrom.ens10.dataset import ens10
+from iobench_maelstrom.ens10.normalisation import Moments, member_moments, normalisation_folder
+from iobench_maelstrom.ens10.schema import CHANNELS
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from iobench.datasets import index_grib
-from iobench_maelstrom.ens10 import ens10
-from iobench_maelstrom.ens10_schema import ALL_DATES, GRID, SURFACE_VARIABLES
-from iobench_maelstrom.ens10_stand_in import StandInPlan, planned_files
+from iobench_maelstrom.ens10.dataset import ens10
+from iobench_maelstrom.ens10.schema import ALL_DATES, GRID, SURFACE_VARIABLES
+from iobench_maelstrom.ens10.stand_in import StandInPlan, planned_files
 
 NAMES = [variable.name for variable in SURFACE_VARIABLES]
 

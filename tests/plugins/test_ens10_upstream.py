@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from iobench.datasets import FileLocator
-from iobench_maelstrom.ens5mini_schema import LEVELS
-from iobench_maelstrom.ens10 import ens10
-from iobench_maelstrom.ens10_schema import ALL_DATES
+from iobench_maelstrom.ens10.dataset import ens10
+from iobench_maelstrom.ens10.ens5mini_schema import LEVELS
+from iobench_maelstrom.ens10.schema import ALL_DATES
 
 pytest.importorskip(
     "climetlab_maelstrom_ens10", reason="the real plugin climetlab-maelstrom-ens10 is not installed"

@@ -11,9 +11,9 @@ import pytest
 from iobench.datasets import FileLocator, Synthesizer, ensure_stand_in, make_sample
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.testing import DatasetTests
-from iobench_maelstrom.ens5mini import ens5mini
-from iobench_maelstrom.ens5mini_schema import CHANNELS, LEVELS, parse_months
-from iobench_maelstrom.ens5mini_stand_in import MonthlyPlan
+from iobench_maelstrom.ens10.ens5mini import ens5mini
+from iobench_maelstrom.ens10.ens5mini_schema import CHANNELS, LEVELS, parse_months
+from iobench_maelstrom.ens10.ens5mini_stand_in import MonthlyPlan
 
 DIMS = ("number", "time", "step", "isobaricInhPa", "latitude", "longitude")
 NAMES = ["z", "t", "q", "w", "d", "u", "v"]

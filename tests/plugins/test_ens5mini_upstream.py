@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from iobench.datasets import FileLocator, ensure_stand_in
-from iobench_maelstrom.ens5mini import ens5mini
+from iobench_maelstrom.ens10.ens5mini import ens5mini
 
 pytest.importorskip(
     "climetlab_maelstrom_ens10", reason="the real plugin climetlab-maelstrom-ens10 is not installed"

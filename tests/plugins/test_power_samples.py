@@ -14,7 +14,7 @@ import xarray
 from iobench.datasets import FileLocator, ensure_stand_in, make_sample
 from iobench.errors import FileFormatError, MissingFileError, OptionError, UnknownNameError
 from iobench.recording import read_process_io
-from iobench_maelstrom.power import (
+from iobench_maelstrom.power.dataset import (
     constants_a_b,
     power,
     power_production,
@@ -22,7 +22,7 @@ from iobench_maelstrom.power import (
     weather_pressure_level,
     weather_surface_level,
 )
-from iobench_maelstrom.power_features import FEATURES, wind_direction, year_part
+from iobench_maelstrom.power.features import FEATURES, wind_direction, year_part
 
 WEATHER = {
     "ml": weather_model_level,

@@ -11,7 +11,7 @@ import pytest
 
 from iobench.datasets import FileLocator, ensure_stand_in
 from iobench.errors import OptionError
-from iobench_maelstrom.power import (
+from iobench_maelstrom.power.dataset import (
     constants_a_b,
     power,
     power_production,
@@ -19,8 +19,8 @@ from iobench_maelstrom.power import (
     weather_pressure_level,
     weather_surface_level,
 )
-from iobench_maelstrom.power_schema import ALL_DAYS, LEVEL_TYPES
-from iobench_maelstrom.power_stand_in import PowerPlan, weather_files
+from iobench_maelstrom.power.schema import ALL_DAYS, LEVEL_TYPES
+from iobench_maelstrom.power.stand_in import PowerPlan, weather_files
 
 BUCKET = "url/https/object-store.os-api.cci1.ecmwf.int/maelstrom-ap6"
 PRODUCTION = {"wind_turbine_id": "1"}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from iobench.datasets import FileLocator, ensure_stand_in
-from iobench_maelstrom.power import (
+from iobench_maelstrom.power.dataset import (
     constants_a_b,
     power_production,
     weather_model_level,

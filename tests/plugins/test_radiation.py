@@ -15,8 +15,8 @@ import xarray
 from iobench.datasets import FileLocator, SampleIndex, ensure_stand_in, make_sample
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.testing import DatasetTests
-from iobench_maelstrom.radiation import Radiation, radiation
-from iobench_maelstrom.radiation_schema import (
+from iobench_maelstrom.radiation.dataset import Radiation, radiation
+from iobench_maelstrom.radiation.schema import (
     DATES,
     FLUXES,
     INPUTS,
@@ -24,7 +24,7 @@ from iobench_maelstrom.radiation_schema import (
     SUBSETS,
     files_of,
 )
-from iobench_maelstrom.radiation_stand_in import PairPlan, planned_pairs
+from iobench_maelstrom.radiation.stand_in import PairPlan, planned_pairs
 
 N_COLUMNS = 128
 TWO = {"patch": "0,10"}

@@ -13,10 +13,10 @@ from iobench.datasets import FileLocator, SampleIndex, ensure_stand_in, make_sam
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.stores import FeatureKind, crc32c, encode_example, frame_footer, frame_header
 from iobench.testing import DatasetTests
-from iobench_maelstrom.radiation_examples import FEATURES, Frames, index_frames
-from iobench_maelstrom.radiation_examples_stand_in import EXAMPLE_NBYTES, ExamplesPlan
-from iobench_maelstrom.radiation_subsets import SUBSETS
-from iobench_maelstrom.radiation_tf import RadiationTf, radiation_tf
+from iobench_maelstrom.radiation.examples import FEATURES, Frames, index_frames
+from iobench_maelstrom.radiation.examples_stand_in import EXAMPLE_NBYTES, ExamplesPlan
+from iobench_maelstrom.radiation.subsets import SUBSETS
+from iobench_maelstrom.radiation.tf_dataset import RadiationTf, radiation_tf
 
 N_COLUMNS = 256
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from iobench.datasets import FileLocator, ensure_stand_in, make_sample
-from iobench_maelstrom.radiation import radiation
-from iobench_maelstrom.radiation_schema import DATES, PATCHES, TIMESTEPS
-from iobench_maelstrom.radiation_schema import SUBSETS as RAW_SUBSETS
-from iobench_maelstrom.radiation_subsets import SUBSETS
-from iobench_maelstrom.radiation_tf import radiation_tf
+from iobench_maelstrom.radiation.dataset import radiation
+from iobench_maelstrom.radiation.schema import DATES, PATCHES, TIMESTEPS
+from iobench_maelstrom.radiation.schema import SUBSETS as RAW_SUBSETS
+from iobench_maelstrom.radiation.subsets import SUBSETS
+from iobench_maelstrom.radiation.tf_dataset import radiation_tf
 
 pytest.importorskip(
     "climetlab_maelstrom_radiation",

@@ -8,7 +8,7 @@ import pytest
 
 from iobench.datasets import FileLocator, Synthesizer
 from iobench.testing import DatasetTests
-from iobench_maelstrom.yr import yr
+from iobench_maelstrom.yr.dataset import yr
 
 REAL = Path(__file__).parents[1] / "data" / "maelstrom-yr"
 

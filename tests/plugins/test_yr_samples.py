@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from iobench.datasets import FileLocator, make_sample
 from iobench.errors import FileFormatError, MissingFileError, OptionError
-from iobench_maelstrom.yr import yr
-from iobench_maelstrom.yr_patches import PatchGrid
-from iobench_maelstrom.yr_schema import (
+from iobench_maelstrom.yr.dataset import yr
+from iobench_maelstrom.yr.patches import PatchGrid
+from iobench_maelstrom.yr.schema import (
     ALL_DATES,
     CHANNELS,
     PREDICTORS,

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from iobench.errors import OptionError
-from iobench_maelstrom.yr import yr
-from iobench_maelstrom.yr_schema import PREDICTORS, STATIC_PREDICTORS
-from iobench_maelstrom.yr_stand_in import YrPlan, planned_files
+from iobench_maelstrom.yr.dataset import yr
+from iobench_maelstrom.yr.schema import PREDICTORS, STATIC_PREDICTORS
+from iobench_maelstrom.yr.stand_in import YrPlan, planned_files
 
 REAL = Path(__file__).parents[1] / "data/maelstrom-yr/air_temperature/5GB/20200301T03Z.nc"
 

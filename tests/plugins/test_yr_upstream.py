@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from iobench.datasets import FileLocator, make_sample
-from iobench_maelstrom.yr import yr
-from iobench_maelstrom.yr_schema import (
+from iobench_maelstrom.yr.dataset import yr
+from iobench_maelstrom.yr.schema import (
     ALL_DATES,
     BUCKET_URL,
     CITATION,

@@ -1,0 +1,1 @@
+"""Application A5: statistical downscaling of temperature, tiers 1 and 2."""

@@ -1,0 +1,143 @@
+"""Means and deviations of application A5's variables: the moments of each file, kept beside it.
+
+A further month costs its own bytes alone: what was learnt of the others is merged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets import Advance, Locator, NetcdfFile, load_sidecar, run_jobs, save_sidecar
+from iobench.errors import FileFormatError
+from iobench_maelstrom.downscaling.files import MonthlyFiles, all_values
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Normalisation", "Scale", "normalisation_of"]
+
+NORMALISATION_VERSION = 1
+SMALL_NBYTES = 256 << 20
+"""Less is read sooner by this process than by ones that must start first."""
+
+Columns = Mapping[str, "NDArray[Any]"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scale:
+    """What is subtracted and divided by: float64, scalars or of a field's shape."""
+
+    mean: NDArray[np.float64]
+    divisor: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Normalisation:
+    """The z-score of each variable; a deviation of 0 divides by 1."""
+
+    scales: Mapping[str, Scale]
+
+    def checksum(self) -> str:
+        """Return a digest of the values, for the provenance of stores."""
+        digest = hashlib.sha256()
+        for name, scale in self.scales.items():
+            digest.update(name.encode() + scale.mean.tobytes() + scale.divisor.tobytes())
+        return digest.hexdigest()
+
+
+def normalisation_of(
+    monthly: MonthlyFiles, numbers: Sequence[int], locator: Locator
+) -> tuple[Normalisation, bool]:
+    """Return the normalisation over some of the files, and whether any had to be read for it.
+
+    Parameters
+    ----------
+    monthly : MonthlyFiles
+        The files.
+    numbers : sequence of int
+        Which of them.
+    locator : Locator
+        Has the folder for what is learnt, and shows progress.
+
+    Raises
+    ------
+    FileFormatError
+        If a variable has missing values, naming file and variable.
+    """
+    names = monthly.channels.names
+    per_point = tuple(name for name in monthly.tier.per_point if name in names)
+    files = [monthly.files[number] for number in numbers]
+    found: dict[int, Columns] = {}
+    for number, file in enumerate(files):
+        kept = load_sidecar(
+            file.path, locator.cache_dir, description=_description(file, per_point, names)
+        )
+        if kept is not None:
+            found[number] = kept
+    missing = [number for number in range(len(files)) if number not in found]
+    jobs = [(files[number], per_point) for number in missing]
+    nbytes = sum(file.path.stat().st_size for file, _ in jobs)
+    for job, columns in run_jobs(
+        _file_moments,
+        jobs,
+        processes=1 if nbytes < SMALL_NBYTES else None,
+        progress=locator.progress,
+        total=len(jobs) * len(names),
+    ):
+        file = files[missing[job]]
+        description = _description(file, per_point, names)
+        save_sidecar(file.path, locator.cache_dir, columns, description=description)
+        found[missing[job]] = columns
+    parts = [found[number] for number in range(len(files))]
+    return Normalisation({name: _scale(parts, name) for name in names}), bool(missing)
+
+
+def _description(file: NetcdfFile, per_point: Sequence[str], names: Sequence[str]) -> str:
+    """Return what must not have changed for kept moments to hold."""
+    state = file.path.stat()
+    what = ["downscaling-moments", NORMALISATION_VERSION, list(per_point), sorted(names)]
+    return json.dumps([state.st_size, state.st_mtime_ns, *what])
+
+
+def _file_moments(job: tuple[NetcdfFile, tuple[str, ...]], advance: Advance) -> Columns:
+    """Return count, mean and sum of squared deviations of each variable of a file."""
+    file, per_point = job
+    columns: dict[str, NDArray[Any]] = {}
+    for name in file.variables:
+        values = all_values(file, name).astype(np.float64, copy=False)
+        axis = 0 if name in per_point else None
+        mean = values.mean(axis=axis)
+        if not np.isfinite(mean).all():
+            raise FileFormatError(
+                f"{file.path}: variable {name!r} has missing values, expected none; fetch the file "
+                "again"
+            )
+        values = values - mean
+        np.square(values, out=values)
+        columns[f"{name}.count"] = np.array(len(values) if axis == 0 else values.size)
+        columns[f"{name}.mean"] = np.asarray(mean)
+        columns[f"{name}.squares"] = np.asarray(values.sum(axis=axis))
+        advance(1)
+    return columns
+
+
+def _scale(parts: Sequence[Columns], name: str) -> Scale:
+    """Merge the moments of files in their order (Chan, Golub and LeVeque)."""
+    count = 0
+    mean = np.zeros_like(parts[0][f"{name}.mean"])
+    squares = np.zeros_like(mean)
+    for part in parts:
+        added = int(part[f"{name}.count"])
+        difference = part[f"{name}.mean"] - mean
+        total = count + added
+        mean = mean + difference * (added / total)
+        squares = squares + part[f"{name}.squares"] + difference**2 * (count * added / total)
+        count = total
+    deviation = np.sqrt(squares / count)
+    return Scale(np.asarray(mean), np.where(deviation > 0, deviation, 1.0))

@@ -1,0 +1,378 @@
+"""Application A4: ENS-10 ensemble post-processing; a sample is what the D2.3 U-Net read.
+
+22 channels, the mean and deviation over ten members of eleven surface variables 48 hours ahead,
+normalised, and the 2 m temperature that ERA5 then had; or 14, of seven variables at one pressure
+level, and ERA5's geopotential or temperature there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets import (
+    Arrays,
+    DatedFile,
+    FileExtent,
+    GribIndex,
+    Locator,
+    Progress,
+    PublishedStep,
+    Raw,
+    SampleIndex,
+    decode_message,
+    index_grib,
+    no_progress,
+    own_files,
+    read_messages,
+    stand_in_identity,
+    stopwatch,
+    write_planned_files,
+)
+from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.samples import Sample, SampleSpec, Variable
+from iobench_maelstrom.ens10.messages import Layout, find_messages
+from iobench_maelstrom.ens10.normalisation import (
+    SPREAD,
+    Statistics,
+    member_moments,
+    normalisation_folder,
+)
+from iobench_maelstrom.ens10.schema import (
+    ALL_DATES,
+    CHANNELS,
+    CITATION,
+    FIRST_TEST_YEAR,
+    GRID,
+    LEAD_HOURS,
+    SURFACE_TASK,
+    TERMS,
+    UnetTask,
+    forecast_url,
+    parse_dates,
+)
+from iobench_maelstrom.ens10.stand_in import STAND_IN_VERSION, StandInPlan, planned_files
+from iobench_maelstrom.ens10.target import open_target, or_without
+from iobench_maelstrom.ens10.tasks import TASKS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Ens10", "ens10"]
+
+OPTIONS = ("date", "dtype", "target")
+SMALL_NBYTES = 64 << 20
+"""Less is written sooner by this process than by ones that must start first."""
+PUBLISHED = PublishedStep(
+    forward_ns=5_250_000,
+    backward_ns=15_870_000,
+    batch_size=1,
+    source="MAELSTROM D2.3, table 4: U-Net, PyTorch 1.12.1, one A100 40 GB",
+    exposed_io_s=(0.02158, 0.10881, 0.10577, 6.02123, 0.22815),
+    sample_nbytes=(len(CHANNELS) + 1) * GRID.n_points * 4,
+)
+PUBLISHED_PL = dataclasses.replace(
+    PUBLISHED,
+    source=f"{PUBLISHED.source}; 22 channels, of which 14 take 98 % of the operations",
+    exposed_io_s=None,
+    sample_nbytes=(14 + 1) * GRID.n_points * 4,
+)
+
+
+def ens10(**options: str) -> Ens10:
+    """Return the dataset ``maelstrom-ens10``.
+
+    Parameters
+    ----------
+    date : str, optional
+        Start dates as upstream, ``MMDD`` or ``YYYYMMDD`` (the year is ignored), separated by
+        commas. By default all whose files are at hand.
+    dtype : {"sfc", "pl"}, optional
+        Surface fields, or those at a pressure level.
+    target : {"era5", "none"} or {"z500", "t850"}, optional
+        For sfc whether samples have the target, ERA5's t2m; for pl which target they have, which
+        says the level, too. The first of each is the default.
+
+    Raises
+    ------
+    OptionError
+        For any other option or value.
+    """
+    unknown = sorted(set(options) - set(OPTIONS))
+    if unknown:
+        raise OptionError(f"option {unknown[0]!r}: maelstrom-ens10 knows {', '.join(OPTIONS)}")
+    dtype = options.get("dtype", "sfc")
+    if dtype not in TASKS:
+        raise OptionError(f"dtype {dtype!r}: expected {' or '.join(TASKS)}")
+    targets = TASKS[dtype]
+    target = options.get("target", next(iter(targets)))
+    if target not in targets:
+        raise OptionError(f"target {target!r}: of dtype {dtype}, expected {' or '.join(targets)}")
+    dates = parse_dates(options["date"]) if "date" in options else ()
+    return Ens10(dates=dates, has_target=target != "none", task=targets[target])
+
+
+class Ens10:
+    """ENS-10's fields as the D2.3 U-Net read them; a `Dataset` and a `Synthesizer`.
+
+    Parameters
+    ----------
+    dates : tuple of str
+        Start dates (``MMDD``) whose files are all required; empty for those at hand.
+    has_target : bool
+        Whether samples have the ERA5 target.
+    task : UnetTask
+        Which fields, which target.
+    """
+
+    name = "maelstrom-ens10"
+    fused: tuple[str, ...] = ()
+    thread_safe = True  # ecCodes is built with threads; a conversion decodes on all cores
+    synthesis_version = STAND_IN_VERSION
+
+    def __init__(
+        self,
+        *,
+        dates: tuple[str, ...] = (),
+        has_target: bool = True,
+        task: UnetTask = SURFACE_TASK,
+    ) -> None:
+        self.task = task
+        fields = f"fields at {task.level} hPa" if task.level else "surface fields"
+        self.title = f"ENS-10 ensemble forecasts, {fields} at step 48 h (MAELSTROM A4)"
+        self.published: PublishedStep | None = PUBLISHED if task is SURFACE_TASK else PUBLISHED_PL
+        self.stand_in_name = self.name if task.dtype == "sfc" else f"{self.name}-{task.dtype}"
+        self.dates = dates
+        self.has_target = has_target
+        self._layout: Layout | None = None
+        self._target_dtype = ""
+        self._statistics: Statistics | None = None
+        self._mapped: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_mapped": None}
+
+    def files(self, locator: Locator) -> list[Path]:
+        """Return the forecasts' files and, last, the target's.
+
+        Raises
+        ------
+        MissingFileError
+            Naming what is missing, where it was looked for and how to get it.
+        """
+        own = own_files(locator)
+        paths = self._published_files(locator) if own is None else self._own_files(own, locator)
+        if not self.has_target:
+            return paths
+        url = self.task.target_url
+        target = locator.find([url])[0]
+        if target is None:
+            raise MissingFileError(
+                f"maelstrom-ens10: the target era5/{url.rpartition('/')[2]} was not found in "
+                f"{locator.searched()}; it holds ERA5's {self.task.target} on the forecasts' grid "
+                f"at start + {LEAD_HOURS} h (Climate Data Store): put it there"
+                f"{or_without(self.task.target_variable)}"
+            )
+        return [*paths, target]
+
+    def _published_files(self, locator: Locator) -> list[Path]:
+        urls = [forecast_url(date, self.task.dtype) for date in self.dates or ALL_DATES]
+        found = locator.find(urls)
+        missing = [url for url, path in zip(urls, found, strict=True) if path is None]
+        if missing and (self.dates or len(missing) == len(urls)):
+            raise self._missing_forecasts(missing, locator)
+        return [path for path in found if path is not None]
+
+    def _own_files(self, own: Sequence[DatedFile], locator: Locator) -> list[Path]:
+        """Return the files of a user's layout, e.g. one per start date after ``grib_copy``."""
+        if not self.dates:
+            return [file.path for file in own]
+        if not all(file.month and file.day for file in own):
+            raise OptionError(
+                f"option date: {locator.searched()} does not say which date a file is of; write "
+                "{month} and {day} for the digits of it"
+            )
+        told = {file.month + file.day for file in own}
+        dtype = self.task.dtype
+        missing = [forecast_url(date, dtype) for date in self.dates if date not in told]
+        if missing:
+            raise self._missing_forecasts(missing, locator)
+        return [file.path for file in own if file.month + file.day in self.dates]
+
+    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
+        """Return one sample per start date and year, in order of time.
+
+        Raises
+        ------
+        FileFormatError
+            If a forecast lacks a variable or member, or the target a time.
+        """
+        forecasts = files[:-1] if self.has_target else files
+        index = index_grib(forecasts, cache_dir=locator.cache_dir, progress=locator.progress)
+        layout = find_messages(index, self.task)
+        where = [index.extents(rows.tolist()) for rows in layout.rows]
+        watch = stopwatch()
+        self._statistics, computed = normalisation_folder(
+            forecasts[0].parent,
+            locator.cache_dir,
+            where,
+            n_members=layout.n_members,
+            n_points=layout.n_points,
+            progress=locator.progress,
+        )
+        setup = {"normalisation": watch()} if computed else {}
+        self._layout = layout.without_rows()
+        self._mapped = None
+        if self.has_target:
+            self._add_target(where, layout, files[-1])
+        return SampleIndex(
+            spec=self._spec(layout),
+            where=where,
+            splits=_splits(layout.starts),
+            coordinate=[f"{start[:4]}-{start[4:6]}-{start[6:]}" for start in layout.starts],
+            setup=setup,
+            provenance={**self._provenance(layout, index), "stand_in": locator.stand_in},
+        )
+
+    def read(self, where: Sequence[FileExtent]) -> Raw:
+        """Return the sample's messages, by variable and member, and the target's bytes last."""
+        return read_messages(where)
+
+    def decode(self, raw: Raw) -> Arrays:
+        """Return the members of each variable, shape (member, latitude, longitude), and ``target``.
+
+        All are float32, in the variables' own units.
+        """
+        layout = self._prepared()
+        arrays: dict[str, NDArray[Any]] = {}
+        messages = iter(raw)
+        for variable in self.task.variables:
+            fields = np.empty((layout.n_members, layout.n_points), dtype=np.float32)
+            for member in range(layout.n_members):
+                where = f"{variable.name} of member {layout.members[member]}"
+                fields[member] = decode_message(next(messages), where=where)
+            arrays[variable.name] = fields.reshape(layout.n_members, *layout.shape)
+        if self.has_target:
+            values = np.frombuffer(next(messages), dtype=self._target_dtype)
+            arrays["target"] = values.reshape(layout.shape).astype(np.float32)
+        return arrays
+
+    def preprocess(self, arrays: Arrays) -> Sample:
+        """Return ``inputs``, normalised mean and deviation by channel, and the target."""
+        layout = self._prepared()
+        if self._mapped is None:
+            if self._statistics is None:
+                raise OptionError("maelstrom-ens10: call samples() before preprocess()")
+            self._mapped = self._statistics.load()
+        mean, divisor = self._mapped
+        n_channels = len(self.task.channels)
+        inputs = np.empty((n_channels, layout.n_points), dtype=np.float32)
+        for number, variable in enumerate(self.task.variables):
+            fields = arrays[variable.name].reshape(layout.n_members, layout.n_points)
+            member_moments(fields, inputs[2 * number], inputs[2 * number + 1])
+            pair = slice(2 * number, 2 * number + 2)
+            inputs[pair] -= mean[pair]
+            inputs[pair] /= divisor[pair]
+        sample = {"inputs": inputs.reshape(n_channels, *layout.shape)}
+        if self.has_target:
+            sample[self.task.target] = arrays["target"]
+        return sample
+
+    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
+        """Return about the bytes ``synthesize`` will write."""
+        return self._plan(scale=scale, tiny=tiny, seed=0).nbytes
+
+    def synthesize(
+        self,
+        root: Path,
+        *,
+        scale: float | None,
+        tiny: bool,
+        seed: int,
+        progress: Progress = no_progress,
+        processes: int | None = None,
+    ) -> list[Path]:
+        """Write the stand-in under ``root`` and return its files, the target first."""
+        plan = self._plan(scale=scale, tiny=tiny, seed=seed)
+        if processes is None and plan.nbytes < SMALL_NBYTES:
+            processes = 1
+        identity = stand_in_identity(
+            self.stand_in_name, seed=seed, version=STAND_IN_VERSION, scale=scale, tiny=tiny
+        )
+        return write_planned_files(
+            root, planned_files(plan), identity=identity, processes=processes, progress=progress
+        )
+
+    def _plan(self, *, scale: float | None, tiny: bool, seed: int) -> StandInPlan:
+        plan = StandInPlan.of_size(scale=scale, tiny=tiny, seed=seed, dtype=self.task.dtype)
+        missing = [date for date in self.dates if date not in plan.dates]
+        if missing:
+            raise OptionError(
+                f"date {missing[0]!r}: no file of it is at hand, and the stand-in holds only "
+                f"{' '.join(plan.dates)}; choose among them or give --data-dir"
+            )
+        return plan
+
+    def _missing_forecasts(self, missing: Sequence[str], locator: Locator) -> MissingFileError:
+        names = [url.rpartition("/")[2] for url in missing[:5]]
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        return MissingFileError(
+            f"maelstrom-ens10: {', '.join(names)}{more} not found in {locator.searched()}; fetch "
+            f"the files (e.g. {missing[0]}) and name their folder with --data-dir"
+        )
+
+    def _add_target(self, where: list[list[FileExtent]], layout: Layout, path: Path) -> None:
+        target = open_target(path, self.task.target_variable)
+        if target.shape != layout.shape:
+            raise FileFormatError(
+                f"{path}: fields of {target.shape}, expected the forecasts' grid {layout.shape}"
+            )
+        for extents, start in zip(where, layout.starts, strict=True):
+            extents.append(target.extent(start))
+        self._target_dtype = target.dtype
+
+    def _prepared(self) -> Layout:
+        if self._layout is None:
+            raise OptionError("maelstrom-ens10: call samples() before decode() and preprocess()")
+        return self._layout
+
+    def _spec(self, layout: Layout) -> SampleSpec:
+        grid = ("latitude", "longitude")
+        task = self.task
+        shape = (len(task.channels), *layout.shape)
+        inputs = Variable("inputs", shape, "<f4", ("channel", *grid), "1", channels=task.channels)
+        target = Variable(task.target, layout.shape, "<f4", grid, task.target_units, role="target")
+        return SampleSpec((inputs, target) if self.has_target else (inputs,))
+
+    def _provenance(self, layout: Layout, index: GribIndex) -> Mapping[str, Any]:
+        statistics = self._statistics
+        return {
+            "dataset": self.name,
+            "dtype": self.task.dtype,
+            "step_hours": LEAD_HOURS,
+            "members": list(layout.members),
+            "starts": list(layout.starts),
+            "files": [{"name": file.name, "nbytes": file.stat().st_size} for file in index.files],
+            "target": f"ERA5 {self.task.target} at start + 48 h" if self.has_target else "none",
+            "normalisation": {
+                "formula": f"(x - mean) / (std + {SPREAD})",
+                "over": "samples, per channel and grid point, ddof 0",
+                "sha256": statistics.checksum() if statistics else "",
+            },
+            "terms_of_use": TERMS,
+            "citation": CITATION,
+        }
+
+
+def _splits(starts: Sequence[str]) -> dict[str, list[int]]:
+    """Return the samples of training and testing, by year as upstream; without empty ones."""
+    is_test = [int(start[:4]) >= FIRST_TEST_YEAR for start in starts]
+    splits = {
+        "train": [number for number, test in enumerate(is_test) if not test],
+        "test": [number for number, test in enumerate(is_test) if test],
+    }
+    return {name: numbers for name, numbers in splits.items() if numbers}

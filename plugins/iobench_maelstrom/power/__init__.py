@@ -1,0 +1,1 @@
+"""Application A6: wind power production, and the weather it follows."""

@@ -1,0 +1,151 @@
+"""Application A6: wind power production; the names its data sets have in CliMetLab.
+
+No step time is published for it: profiles need ``--compute``, or compute nothing.
+"""
+
+from __future__ import annotations
+
+from iobench.errors import OptionError
+from iobench_maelstrom.power.features import PowerFeatures
+from iobench_maelstrom.power.production import LevelConstants, Production
+from iobench_maelstrom.power.schema import (
+    LEVEL_TYPES,
+    TURBINES,
+    check_options,
+    parse_days,
+    parse_number,
+)
+from iobench_maelstrom.power.weather import WeatherFields, parse_sample_option
+
+__all__ = [
+    "constants_a_b",
+    "power",
+    "power_production",
+    "weather_model_level",
+    "weather_pressure_level",
+    "weather_surface_level",
+]
+
+TURBINE_NUMBERS = tuple(turbine.number for turbine in TURBINES)
+DEFAULT_MODEL_LEVEL = "133"
+
+
+def power(**options: str) -> PowerFeatures:
+    """Return the dataset ``maelstrom-power``, the training sample.
+
+    Parameters
+    ----------
+    wind_turbine_id : {"1", "2", "3", "4"}, optional
+        By default 1.
+    date : str, optional
+        Days, ``YYYY-MM-DD``, separated by commas. By default all whose files are at hand.
+    model_level : str, optional
+        From 128 to 137, by default 133: about 100 m above ground.
+
+    Raises
+    ------
+    OptionError, UnknownNameError
+        For any other value or option.
+    """
+    check_options(PowerFeatures.name, options, ("wind_turbine_id", "date", "model_level"))
+    level = options.get("model_level", DEFAULT_MODEL_LEVEL)
+    return PowerFeatures(
+        parse_number("wind_turbine_id", options.get("wind_turbine_id", "1"), TURBINE_NUMBERS),
+        days=parse_days(options["date"]) if "date" in options else (),
+        model_level=parse_number("model_level", level, LEVEL_TYPES["model"].levels),
+    )
+
+
+def power_production(**options: str) -> Production:
+    """Return the dataset ``maelstrom-power-production``.
+
+    Parameters
+    ----------
+    wind_turbine_id : {"1", "2", "3", "4"}
+        Which turbine; upstream has no default either.
+
+    Raises
+    ------
+    OptionError, UnknownNameError
+        For any other value or option, or without it.
+    """
+    check_options(Production.name, options, ("wind_turbine_id",))
+    if "wind_turbine_id" not in options:
+        raise OptionError(
+            f"{Production.name}: say which turbine with --option wind_turbine_id=N, N one of "
+            f"{', '.join(map(str, TURBINE_NUMBERS))}"
+        )
+    return Production(parse_number("wind_turbine_id", options["wind_turbine_id"], TURBINE_NUMBERS))
+
+
+def constants_a_b(**options: str) -> LevelConstants:
+    """Return the dataset ``maelstrom-constants-a-b``; it has no options.
+
+    Raises
+    ------
+    UnknownNameError
+        For any option.
+    """
+    check_options(LevelConstants.name, options, ())
+    return LevelConstants()
+
+
+def weather_model_level(**options: str) -> WeatherFields:
+    """Return the dataset ``maelstrom-weather-model-level``.
+
+    Parameters
+    ----------
+    date : str, optional
+        Days, ``YYYY-MM-DD``, separated by commas. By default all whose files are at hand.
+
+    Raises
+    ------
+    OptionError, UnknownNameError
+        For any other value or option.
+    """
+    return _weather("model", options)
+
+
+def weather_pressure_level(**options: str) -> WeatherFields:
+    """Return the dataset ``maelstrom-weather-pressure-level``.
+
+    Parameters
+    ----------
+    date : str, optional
+        Days, ``YYYY-MM-DD``, separated by commas. By default all whose files are at hand.
+    sample : {"fields", "clustering"}, optional
+        All fields, or the 25 channels of deep clustering (z, r, t, u, v on five levels).
+
+    Raises
+    ------
+    OptionError, UnknownNameError
+        For any other value or option.
+    """
+    return _weather("pressure", options, "sample")
+
+
+def weather_surface_level(**options: str) -> WeatherFields:
+    """Return the dataset ``maelstrom-weather-surface-level``.
+
+    Parameters
+    ----------
+    date : str, optional
+        Days, ``YYYY-MM-DD``, separated by commas. By default all whose files are at hand.
+
+    Raises
+    ------
+    OptionError, UnknownNameError
+        For any other value or option.
+    """
+    return _weather("surface", options)
+
+
+def _weather(kind: str, options: dict[str, str], *more: str) -> WeatherFields:
+    name = f"maelstrom-weather-{kind}-level"
+    check_options(name, options, ("date", *more))
+    return WeatherFields(
+        name,
+        LEVEL_TYPES[kind],
+        days=parse_days(options["date"]) if "date" in options else (),
+        clustering=parse_sample_option(options.get("sample", "fields")),
+    )

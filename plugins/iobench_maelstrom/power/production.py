@@ -1,0 +1,279 @@
+"""Application A6's small files: what a turbine reported every ten minutes, the model's levels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets import (
+    Arrays,
+    Locator,
+    Progress,
+    PublishedStep,
+    SampleIndex,
+    inspect_netcdf,
+    no_progress,
+)
+from iobench.errors import FileFormatError
+from iobench.samples import Sample, SampleSpec, Variable
+from iobench_maelstrom.power.boxes import (
+    box_of,
+    check_variable,
+    decode_boxes,
+    read_boxes,
+    read_boxes_through_library,
+    read_times,
+    without_other_variables,
+)
+from iobench_maelstrom.power.files import find_all
+from iobench_maelstrom.power.schema import (
+    CITATION,
+    CONSTANTS_URL,
+    HALF_LEVELS,
+    TERMS,
+    production_url,
+)
+from iobench_maelstrom.power.stand_in import (
+    STAND_IN_VERSION,
+    PowerPlan,
+    constants_files,
+    production_files,
+    write_plan,
+)
+
+if TYPE_CHECKING:
+    from iobench.datasets import NetcdfFile, PlannedFile, Raw
+
+__all__ = ["CONSTANTS_DIMS", "PRODUCTION_DIMS", "LevelConstants", "Production"]
+
+PRODUCTION_DIMS = ("time", "level", "latitude", "longitude")
+CONSTANTS_DIMS = ("dim0", "dim0_0")
+COEFFICIENTS = ("hyai", "hybi", "hyam", "hybm")
+
+
+class SmallFile:
+    """One NetCDF file of A6; what `Production` and `LevelConstants` share.
+
+    ``fused`` is known once ``samples`` has run.
+    """
+
+    published: PublishedStep | None = None
+    synthesis_version = STAND_IN_VERSION
+    name = ""
+    url = ""
+
+    def __init__(self) -> None:
+        self.fused: tuple[str, ...] = ()
+        self._file: NetcdfFile | None = None
+
+    @property
+    def thread_safe(self) -> bool:
+        """Whether threads may make samples at once: the HDF5 library cannot."""
+        return not self.fused
+
+    def files(self, locator: Locator) -> list[Path]:
+        """Return the file; raise MissingFileError naming its URL."""
+        return find_all(self.name, [self.url], locator)
+
+    def decode(self, raw: Raw) -> Arrays:
+        """Return the numbers by name, as xarray decodes them."""
+        return decode_boxes(raw)
+
+    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
+        """Return about the bytes ``synthesize`` will write."""
+        plan = PowerPlan.of_size(scale=scale, tiny=tiny, seed=0)
+        return sum(file.nbytes for file in self._planned(plan))
+
+    def synthesize(
+        self,
+        root: Path,
+        *,
+        scale: float | None,
+        tiny: bool,
+        seed: int,
+        progress: Progress = no_progress,
+    ) -> list[Path]:
+        """Write the stand-in under ``root`` and return its files."""
+        plan = PowerPlan.of_size(scale=scale, tiny=tiny, seed=seed)
+        files = self._planned(plan)
+        return write_plan(root, plan, files, self.name, progress=progress, processes=1)
+
+    def _planned(self, plan: PowerPlan) -> list[PlannedFile]:
+        raise NotImplementedError
+
+    def _keep(self, file: NetcdfFile, names: Sequence[str]) -> None:
+        self._file = without_other_variables(file, names)
+        unknown = any(variable.storage is None for variable in self._file.variables.values())
+        self.fused = ("read", "decode") if unknown else ()
+
+    def _read(self, ranges: tuple[tuple[int, int], ...]) -> Any:
+        if self._file is None:
+            raise FileFormatError(f"{self.name}: call samples() before read()")
+        variables = self._file.variables
+        if self.fused:
+            wanted = [(name, variable, ranges) for name, variable in variables.items()]
+            return read_boxes_through_library(self._file, wanted)
+        return read_boxes(
+            [(name, box_of(self._file, variable, ranges)) for name, variable in variables.items()]
+        )
+
+    def _facts(self, file: NetcdfFile, **options: object) -> dict[str, object]:
+        return {
+            "dataset": self.name,
+            "options": options,
+            "normalisation": {},
+            "terms_of_use": TERMS,
+            "citation": CITATION,
+            "files": [{"name": file.path.name, "nbytes": file.path.stat().st_size}],
+        }
+
+
+class Production(SmallFile):
+    """What one turbine reported: a sample is one ten-minute step.
+
+    Parameters
+    ----------
+    wind_turbine_id : int
+        Which of the four.
+    """
+
+    name = "maelstrom-power-production"
+    title = "Power production of a wind turbine, every ten minutes (MAELSTROM A6)"
+
+    def __init__(self, wind_turbine_id: int) -> None:
+        super().__init__()
+        self.wind_turbine_id = wind_turbine_id
+        self.url = production_url(wind_turbine_id)
+
+    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
+        """Return one sample per step of ten minutes.
+
+        Raises
+        ------
+        FileFormatError
+            If the file is cut short or of another schema, naming what differs.
+        """
+        file = inspect_netcdf(files[0])
+        check_single_point(file)
+        times = read_times(file)
+        names = [name for name, v in file.variables.items() if v.dims == PRODUCTION_DIMS]
+        self._keep(file, names)
+        units = {name: file.variables[name].attributes.get("units", "") for name in names}
+        return SampleIndex(
+            spec=SampleSpec(
+                tuple(
+                    Variable(
+                        name, (), "<f4", (), units[name],
+                        role="target" if name == "production" else "input",
+                    )
+                    for name in names
+                )
+            ),
+            where=range(len(times)),
+            coordinate=[str(time)[:16] for time in times],
+            provenance={
+                **self._facts(file, wind_turbine_id=self.wind_turbine_id),
+                "schema": "maelstrom-ap6 production",
+                "stand_in": locator.stand_in,
+            },
+        )  # fmt: skip
+
+    def read(self, where: int) -> Any:
+        """Return the bytes of one step; the numbers themselves where fused."""
+        return self._read(((where, where + 1),))
+
+    def preprocess(self, arrays: Arrays) -> Sample:
+        """Return the numbers in float32, each alone."""
+        return {name: np.asarray(values, "<f4").reshape(()) for name, values in arrays.items()}
+
+    def _planned(self, plan: PowerPlan) -> list[PlannedFile]:
+        return production_files(plan)
+
+
+class LevelConstants(SmallFile):
+    """The coefficients A and B of the model levels' bounds: all of them are one sample."""
+
+    name = "maelstrom-constants-a-b"
+    title = "Coefficients A and B of the 137 model levels (MAELSTROM A6)"
+    url = CONSTANTS_URL
+
+    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
+        """Return the one sample.
+
+        Raises
+        ------
+        FileFormatError
+            If the file is cut short or of another schema, naming what differs.
+        """
+        file = inspect_netcdf(files[0])
+        check_coefficients(file)
+        names = [name for name, v in file.variables.items() if v.dims == CONSTANTS_DIMS]
+        self._keep(file, names)
+        return SampleIndex(
+            spec=SampleSpec(
+                tuple(
+                    Variable(
+                        name,
+                        file.variables[name].shape,
+                        file.variables[name].packing.dtype,
+                        CONSTANTS_DIMS,
+                        file.variables[name].attributes.get("units", ""),
+                    )
+                    for name in names
+                )
+            ),
+            where=[0],
+            coordinate=[file.path.name],
+            provenance={
+                **self._facts(file),
+                "schema": "maelstrom-ap6 constants",
+                "stand_in": locator.stand_in,
+            },
+        )
+
+    def read(self, where: int) -> Any:
+        """Return the bytes of all coefficients; the numbers themselves where fused."""
+        return self._read(())
+
+    def preprocess(self, arrays: Arrays) -> Sample:
+        """Return the coefficients as they are."""
+        return dict(arrays)
+
+    def _planned(self, plan: PowerPlan) -> list[PlannedFile]:
+        return constants_files()
+
+
+def check_single_point(file: NetcdfFile) -> None:
+    """Raise FileFormatError unless a file holds the production of one point, naming what differs.
+
+    Raises
+    ------
+    FileFormatError
+        As said.
+    """
+    check_variable(file, "production", PRODUCTION_DIMS)
+    for dim in PRODUCTION_DIMS[1:]:
+        if file.dims[dim] != 1:
+            raise FileFormatError(
+                f"{file.path}: dimension {dim!r} is {file.dims[dim]}, expected 1: one turbine"
+            )
+
+
+def check_coefficients(file: NetcdfFile) -> None:
+    """Raise FileFormatError unless a file holds the levels' coefficients, naming what differs.
+
+    Raises
+    ------
+    FileFormatError
+        As said.
+    """
+    for name in COEFFICIENTS:
+        variable = check_variable(file, name, CONSTANTS_DIMS)
+        if variable.shape[-1] != HALF_LEVELS or variable.shape[0] < 1:
+            raise FileFormatError(
+                f"{file.path}: variable {name!r} has shape {variable.shape}, expected "
+                f"(1, {HALF_LEVELS}): the bounds of 137 levels"
+            )

@@ -1,0 +1,392 @@
+"""Writes stand-ins of application A6: packed weather files, the constants, turbines' production.
+
+Every value follows from (seed, variable, time, level) alone, so that the bytes do not depend on how
+many processes write, and the weather goes on smoothly from run to run.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.datasets import PlannedFile, stand_in_identity, write_planned_files
+from iobench.errors import MissingExtraError, OptionError
+from iobench_maelstrom.power.schema import (
+    ALL_DAYS,
+    CONSTANTS_URL,
+    GRID,
+    HALF_LEVELS,
+    N_STEPS,
+    PRODUCTION_VARIABLES,
+    RUNS,
+    TINY_GRID,
+    TURBINES,
+    FieldVariable,
+    LevelType,
+    RegionalGrid,
+    Turbine,
+    production_url,
+    run_url,
+)
+
+if TYPE_CHECKING:
+    from iobench.datasets import Advance, Progress
+
+__all__ = [
+    "STAND_IN_VERSION",
+    "PowerPlan",
+    "constants_files",
+    "production_files",
+    "weather_files",
+    "write_plan",
+]
+
+STAND_IN_VERSION = 1
+"""Counts up when the same seed gives other bytes."""
+FIRST_STAND_IN_DAY = datetime.date(2019, 1, 1)
+N_TINY_DAYS = 2
+N_TINY_PRODUCTION_DAYS = 30
+N_MODES = 6
+STEPS_PER_DAY = 144
+"""Of production: one every ten minutes."""
+HEADER_NBYTES = 20 << 10
+"""About what the axes and attributes of a file take."""
+FILL = np.int16(-32767)
+LARGEST = 32766
+SMALL_NBYTES = 64 << 20
+"""Less is written sooner by this process than by ones that must start first."""
+
+Field = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class PowerPlan:
+    """What a stand-in holds, and the options that chose it."""
+
+    seed: int
+    days: tuple[datetime.date, ...]
+    grid: RegionalGrid
+    first_production_day: datetime.date
+    n_production_days: int
+    scale: float | None
+    tiny: bool
+
+    @classmethod
+    def of_size(
+        cls,
+        *,
+        scale: float | None,
+        tiny: bool,
+        seed: int,
+        days: tuple[datetime.date, ...] = (),
+    ) -> PowerPlan:
+        """Return the plan of a size: tiny, the profile's default, or a share of all days.
+
+        Raises
+        ------
+        OptionError
+            If it lacks one of ``days``, naming those it has.
+        """
+        n_days = N_TINY_DAYS if tiny else 1
+        held = tuple(FIRST_STAND_IN_DAY + datetime.timedelta(days=n) for n in range(n_days))
+        if scale is not None:
+            count = max(1, round(scale * len(ALL_DAYS)))
+            held = tuple(ALL_DAYS[number * len(ALL_DAYS) // count] for number in range(count))
+        missing = [day for day in days if day not in held]
+        if missing:
+            listed = " ".join(map(str, held[:5])) + (" ..." if len(held) > 5 else "")
+            raise OptionError(
+                f"date {missing[0]}: no file of it is at hand, and the stand-in holds only "
+                f"{listed}; choose among them or give --data-dir"
+            )
+        first, n_production = ALL_DAYS[0], len(ALL_DAYS)
+        if tiny:
+            first, n_production = FIRST_STAND_IN_DAY, N_TINY_PRODUCTION_DAYS
+        return cls(seed, held, TINY_GRID if tiny else GRID, first, n_production, scale, tiny)
+
+    def random(self, *key: str | int) -> np.random.Generator:
+        """Return the random numbers that belong to a name."""
+        words = [zlib.crc32(part.encode()) if isinstance(part, str) else part for part in key]
+        return np.random.default_rng([self.seed, STAND_IN_VERSION, *words])
+
+
+def write_plan(
+    root: Path,
+    plan: PowerPlan,
+    files: Sequence[PlannedFile],
+    name: str,
+    *,
+    progress: Progress,
+    processes: int | None,
+) -> list[Path]:
+    """Write the files of a plan for the dataset ``name`` and return them."""
+    if processes is None and sum(file.nbytes for file in files) < SMALL_NBYTES:
+        processes = 1
+    identity = stand_in_identity(
+        name, seed=plan.seed, version=STAND_IN_VERSION, scale=plan.scale, tiny=plan.tiny
+    )
+    return write_planned_files(
+        root, files, identity=identity, processes=processes, progress=progress
+    )
+
+
+def weather_files(plan: PowerPlan, level_type: LevelType) -> list[PlannedFile]:
+    """Return the weather files of one kind of level, two for each day."""
+    n_fields = N_STEPS * max(1, len(level_type.levels)) * len(level_type.variables)
+    nbytes = n_fields * plan.grid.n_points * 2 + HEADER_NBYTES
+    return [
+        PlannedFile(
+            _in_mirror(run_url(level_type.prefix, day, hour)),
+            nbytes,
+            functools.partial(_write_run, plan, level_type, day, hour),
+        )
+        for day in plan.days
+        for hour in RUNS
+    ]
+
+
+def production_files(plan: PowerPlan) -> list[PlannedFile]:
+    """Return the files of all turbines."""
+    n_numbers = plan.n_production_days * STEPS_PER_DAY * (len(PRODUCTION_VARIABLES) + 1)
+    return [
+        PlannedFile(
+            _in_mirror(production_url(turbine.number)),
+            n_numbers * 8 + HEADER_NBYTES,
+            functools.partial(_write_production, plan, turbine),
+        )
+        for turbine in TURBINES
+    ]
+
+
+def constants_files() -> list[PlannedFile]:
+    """Return the file of the model levels' coefficients, alone in a list."""
+    return [PlannedFile(_in_mirror(CONSTANTS_URL), HEADER_NBYTES, _write_constants)]
+
+
+def _in_mirror(url: str) -> str:
+    return "url/" + url.replace("://", "/")
+
+
+def _write_run(
+    plan: PowerPlan,
+    level_type: LevelType,
+    day: datetime.date,
+    hour: int,
+    path: Path,
+    advance: Advance,
+) -> None:
+    """Write one forecast as grib_to_netcdf does: classic, 64-bit offsets, int16 packed."""
+    start = np.datetime64(f"{day}T{hour:02d}", "h")
+    n_hours = int((start - np.datetime64("1900-01-01T00", "h")).astype(int))
+    grid = plan.grid
+    axes: dict[str, tuple[NDArray[Any], str, str]] = {
+        "longitude": (_axis(grid.west, grid.n_longitudes, grid.spacing), "f4", "degrees_east"),
+        "latitude": (_axis(grid.north, grid.n_latitudes, -grid.spacing), "f4", "degrees_north"),
+        "level": (np.array(level_type.levels), "i4", level_type.level_units),
+        "time": (n_hours + np.arange(N_STEPS), "i4", "hours since 1900-01-01 00:00:00.0"),
+    }
+    if not level_type.levels:
+        del axes["level"]
+    with _netcdf4().Dataset(path, "w", format="NETCDF3_64BIT_OFFSET") as file:
+        file.set_fill_off()
+        file.Conventions = "CF-1.6"
+        file.history = "iobench stand-in, laid out as grib_to_netcdf writes"
+        for name, (values, dtype, units) in axes.items():
+            file.createDimension(name, len(values))
+            axis = file.createVariable(name, dtype, (name,))
+            axis.setncatts({"units": units, "long_name": name})
+            axis[:] = values
+        file["time"].calendar = "gregorian"
+        for variable in level_type.variables:
+            _create_packed(plan, file, level_type, variable, n_hours)
+        for variable in level_type.variables:
+            _write_packed(plan, file[variable.name], level_type, variable, n_hours, advance)
+
+
+def _axis(start: float, count: int, spacing: float) -> NDArray[np.float64]:
+    return np.round(start + spacing * np.arange(count), 3)
+
+
+def _create_packed(
+    plan: PowerPlan, file: Any, level_type: LevelType, variable: FieldVariable, n_hours: int
+) -> None:
+    """Create a packed variable; each file has a range of its own, as with real ones."""
+    margin = plan.random("packing", level_type.prefix, variable.name, n_hours).uniform(0, 1e-2)
+    low = variable.low - margin * (variable.high - variable.low)
+    high = variable.high + margin * (variable.high - variable.low)
+    created = file.createVariable(variable.name, "i2", level_type.dims, fill_value=FILL)
+    created.setncatts(
+        {
+            "scale_factor": np.float64((high - low) / (2 * LARGEST)),
+            "add_offset": np.float64((high + low) / 2),
+            "missing_value": FILL,
+            "units": variable.units,
+            "long_name": variable.long_name,
+        }
+    )
+
+
+def _write_packed(
+    plan: PowerPlan,
+    variable: Any,
+    level_type: LevelType,
+    field: FieldVariable,
+    n_hours: int,
+    advance: Advance,
+) -> None:
+    scale, offset = np.float32(variable.scale_factor), np.float32(variable.add_offset)
+    variable.set_auto_maskandscale(False)
+    n_levels = max(1, len(level_type.levels))
+    maker = _maker(plan, level_type.prefix, field.name)
+    packed = np.empty((n_levels, *plan.grid.shape), dtype=np.int16)
+    for step in range(N_STEPS):
+        for level in range(n_levels):
+            mean = field.means[level % len(field.means)]
+            deviation = field.deviations[level % len(field.deviations)]
+            values = maker(n_hours + step, level)
+            values *= np.float32(deviation)
+            values += np.float32(mean)
+            np.clip(values, field.low, field.high, out=values)
+            values -= offset
+            values /= scale
+            packed[level] = np.rint(values, out=values)
+        variable[step] = packed if level_type.levels else packed[0]
+        advance(packed.nbytes)
+
+
+@functools.lru_cache(maxsize=2)
+def _modes(plan: PowerPlan) -> Field:
+    """Return smooth patterns of mean 0 and deviation 1, shape (mode, latitude, longitude).
+
+    White noise filtered to amplitudes falling with the wave number to the power 2, as of
+    temperature and wind at these scales; the last one is the gradient from north to south.
+    """
+    n_latitudes, n_longitudes = plan.grid.shape
+    noise = plan.random("modes").standard_normal((N_MODES, 2 * n_latitudes, 2 * n_longitudes))
+    spectrum = np.fft.rfft2(noise)
+    along = np.fft.rfftfreq(2 * n_longitudes, 1 / (2 * n_longitudes))[None, :]
+    across = np.fft.fftfreq(2 * n_latitudes, 1 / (2 * n_latitudes))[:, None]
+    wave_number = np.hypot(along, across)
+    spectrum *= np.exp(-((wave_number / 40) ** 2)) / np.maximum(wave_number, 2.0) ** 2
+    patterns = np.fft.irfft2(spectrum, s=noise.shape[1:])[:, :n_latitudes, :n_longitudes]
+    patterns[-1] = np.linspace(-1, 1, n_latitudes)[:, None]
+    patterns -= patterns.mean(axis=(1, 2), keepdims=True)
+    patterns /= patterns.std(axis=(1, 2), keepdims=True)
+    return patterns.astype(np.float32)
+
+
+def _maker(plan: PowerPlan, *key: str) -> Callable[[int, int], Field]:
+    """Return what makes a variable's pattern at an hour and level: modes that come and go."""
+    modes = _modes(plan)
+    random = plan.random("weights", *key)
+    period = random.uniform(18, 200, N_MODES)
+    shift = random.uniform(0, 2 * np.pi, N_MODES)
+
+    def make(hour: int, level: int) -> Field:
+        angle = 2 * np.pi * hour / period + shift + 0.07 * level
+        weights = np.cos(angle) * np.sqrt(2 / N_MODES)
+        weights[-1] += 0.8
+        pattern = np.zeros(modes.shape[1:], dtype=np.float32)
+        product = np.empty_like(pattern)
+        for weight, mode in zip(weights, modes, strict=True):
+            pattern += np.multiply(mode, np.float32(weight), out=product)
+        return pattern
+
+    return make
+
+
+def _write_production(plan: PowerPlan, turbine: Turbine, path: Path, advance: Advance) -> None:
+    """Write ten-minute production of one turbine: NetCDF-4, contiguous, one point."""
+    n_steps = plan.n_production_days * STEPS_PER_DAY
+    origin = ALL_DAYS[0]
+    first = (plan.first_production_day - origin).days * STEPS_PER_DAY
+    dims = ("time", "level", "latitude", "longitude")
+    axes = {
+        "time": (10 * (first + np.arange(n_steps)), "i8", f"minutes since {origin} 00:00:00"),
+        "level": (np.array([turbine.hub_height]), "f8", "m"),
+        "latitude": (np.array([turbine.latitude]), "f8", "degrees_north"),
+        "longitude": (np.array([turbine.longitude]), "f8", "degrees_east"),
+    }
+    with _netcdf4().Dataset(path, "w", format="NETCDF4") as file:
+        file.setncatts(
+            {
+                "wind plant": f"stand-in {turbine.number}",
+                "power rating": f"{turbine.power_rating:g} kW",
+                "hub height": f"{turbine.hub_height:g} m",
+            }
+        )
+        for name, (values, dtype, units) in axes.items():
+            file.createDimension(name, len(values))
+            axis = file.createVariable(name, dtype, (name,), contiguous=True)
+            axis.units = units
+            axis[:] = values
+        file["time"].calendar = "proleptic_gregorian"
+        for name, values in _turbine_series(plan, turbine, n_steps).items():
+            created = file.createVariable(name, "f8", dims, contiguous=True, fill_value=np.nan)
+            created.units = PRODUCTION_VARIABLES[name]
+            created[:] = values.reshape(n_steps, 1, 1, 1)
+            advance(values.nbytes)
+
+
+def _turbine_series(
+    plan: PowerPlan, turbine: Turbine, n_steps: int
+) -> dict[str, NDArray[np.float64]]:
+    """Return what a turbine reported: a cubic power curve, losses when calm, a few gaps."""
+    random = plan.random("turbine", turbine.number)
+    hours = np.arange(n_steps) / 6
+    periods = random.uniform(8, 400, 12)
+    shifts = random.uniform(0, 2 * np.pi, 12)
+    waves = np.cos(2 * np.pi * hours[:, None] / periods + shifts).sum(axis=1)
+    wind = np.abs(7.0 + 1.4 * waves + random.normal(0, 0.5, n_steps))
+    share = np.clip((wind - 3.0) / 9.0, 0, 1) ** 3
+    regulation = np.where(random.random(n_steps) < 0.01, 60.0, 100.0)
+    status = np.where(random.random(n_steps) < 0.005, 2.0, 1.0)
+    running = (wind > 3.0) & (wind < 25.0) & (status == 1.0)
+    production = turbine.power_rating * share * regulation / 100
+    production = np.where(running, production, -random.uniform(1, 5, n_steps))
+    production[random.random(n_steps) < 0.004] = np.nan
+    rotor_speed = np.where(running, 8.0 + 14.0 * np.sqrt(share), 0.0)
+    return {
+        "production": production,
+        "wind_speed": wind,
+        "rotor_speed": rotor_speed,
+        "regulation": regulation,
+        "status": status,
+    }
+
+
+def _write_constants(path: Path, advance: Advance) -> None:
+    """Write coefficients that begin and end as those of the 137 levels, smooth in between."""
+    height = np.linspace(0, 1, HALF_LEVELS)
+    pressure = 1 - (1 - height) ** 1.2
+    b = pressure**3
+    a = 101325.0 * (pressure - b)
+    dims = ("dim0", "dim0_0")
+    with _netcdf4().Dataset(path, "w", format="NETCDF4") as file:
+        for name, length in zip(dims, (1, HALF_LEVELS), strict=True):
+            file.createDimension(name, length)
+            axis = file.createVariable(name, "i8", (name,), contiguous=True)
+            axis[:] = np.arange(length)
+        for name, values in {"hyai": a, "hybi": b, "hyam": a, "hybm": b}.items():
+            created = file.createVariable(name, "f8", dims, contiguous=True)
+            created.units = "Pa" if name.startswith("hya") else "1"
+            created[:] = values[None]
+            advance(values.nbytes)
+
+
+def _netcdf4() -> Any:
+    try:
+        import netCDF4
+    except ImportError as error:
+        raise MissingExtraError(
+            "stand-ins of maelstrom-power need NetCDF: pip install 'iobench[netcdf]'"
+        ) from error
+    return netCDF4

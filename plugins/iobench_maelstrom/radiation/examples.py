@@ -1,0 +1,227 @@
+"""TFRecord files of columns: where each example is, checked and parsed without TensorFlow.
+
+Published examples have one size, so a file is indexed by its ends; the checksums of length and
+data of every example are verified when it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.errors import FileFormatError, StoreError
+from iobench.stores import (
+    FRAME_NBYTES,
+    HEADER_NBYTES,
+    FeatureKind,
+    crc32c,
+    frame_footer,
+    frame_header,
+    parse_example,
+    scan_frames,
+)
+from iobench_maelstrom.radiation.grouping import GROUPS
+from iobench_maelstrom.radiation.schema import N_HALF_LEVELS, N_LEVELS
+from iobench_maelstrom.radiation.sequences import MadeWhenAsked, Starts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["FEATURES", "INPUT_FIELDS", "OUTPUT_FIELDS", "ColumnDecoder", "Frames", "index_frames"]
+
+INPUT_FIELDS = ("sca_inputs", "col_inputs", "hl_inputs", "inter_inputs", "pressure_hl")
+OUTPUT_FIELDS = ("sw", "lw", "hr_sw", "hr_lw")
+FEATURES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
+    **{name: GROUPS[name] for name in INPUT_FIELDS},
+    "sw": (("half_level", "channel"), (N_HALF_LEVELS, 2)),
+    "lw": (("half_level", "channel"), (N_HALF_LEVELS, 2)),
+    "hr_sw": (("level", "channel"), (N_LEVELS, 1)),
+    "hr_lw": (("level", "channel"), (N_LEVELS, 1)),
+}
+"""Dimensions and shape of each feature."""
+FETCH = "fetch the file again"
+
+
+@dataclass(frozen=True, slots=True)
+class _FileFrames:
+    """Where the frames of one file begin and end: its ``offsets`` and, last, its size."""
+
+    path: str
+    offsets: range | NDArray[np.int64]
+
+    @property
+    def count(self) -> int:
+        return len(self.offsets) - 1
+
+
+class Frames(MadeWhenAsked[tuple[str, int, int]]):
+    """(path, offset, length) of every example with its frame, file after file."""
+
+    def __init__(self, files: Sequence[_FileFrames]) -> None:
+        self._files = tuple(files)
+        self.lengths = tuple(file.count for file in files)
+        self._starts = Starts(self.lengths)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def make(self, number: int) -> tuple[str, int, int]:
+        """Return where one example is."""
+        place, inside = self._starts.locate(number)
+        file = self._files[place]
+        offset = int(file.offsets[inside])
+        return file.path, offset, int(file.offsets[inside + 1]) - offset
+
+
+def index_frames(path: Path) -> _FileFrames:
+    """Return where the frames of a TFRecord file are.
+
+    Where all have the size of the first, that is seen from the size of the file and the header
+    of the last frame; else every header is read.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is empty, cut short, or no TFRecord file: names the offset.
+    """
+    size = path.stat().st_size
+    try:
+        first = next(scan_frames(path), None)
+        if first is None:
+            raise FileFormatError(f"{path}: is empty, expected a TFRecord file; {FETCH}")
+        stride = first[1] + FRAME_NBYTES
+        if size % stride == 0 and _header_at(path, size - stride) == frame_header(first[1]):
+            return _FileFrames(str(path), range(0, size + stride, stride))
+        ends = [offset - HEADER_NBYTES for offset, _ in scan_frames(path)]
+    except StoreError as error:
+        reason = str(error).removesuffix("; convert the store again")
+        raise FileFormatError(f"{reason}; {FETCH}") from error
+    return _FileFrames(str(path), np.array([*ends, size], dtype=np.int64))
+
+
+def _header_at(path: Path, offset: int) -> bytes:
+    with path.open("rb", buffering=0) as stream:
+        stream.seek(offset)
+        return stream.read(HEADER_NBYTES)
+
+
+class ColumnDecoder:
+    """Takes the features out of framed examples; picklable.
+
+    Published examples differ in their floats alone: where these lie is kept from one example to
+    the next, and holds for each whose other bytes are the same.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The features wanted.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+        self._layout: _Layout | None = None
+
+    def decode(self, frame: memoryview, *, where: str) -> Mapping[str, NDArray[Any]]:
+        """Return the features as float32 arrays, views of the frame.
+
+        Parameters
+        ----------
+        frame : memoryview
+            The example with its header and footer.
+        where : str
+            File and offset, for messages.
+
+        Raises
+        ------
+        FileFormatError
+            If a checksum is wrong, or a feature is missing or of another size.
+        """
+        data = _checked(frame, where)
+        layout = self._layout
+        if layout is not None and layout.holds_for(data):
+            return {
+                name: np.frombuffer(data, "<f4", count, offset).reshape(shape)
+                for name, (offset, count, shape) in layout.places.items()
+            }
+        lists = _float_lists(data, where)
+        arrays = {name: _shaped(lists, name, where) for name in self._names}
+        self._layout = _layout_of(data, lists, arrays)
+        return arrays
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where features are in examples that share all other bytes, the ``gaps``."""
+
+    nbytes: int
+    gaps: tuple[tuple[int, int, bytes], ...]
+    places: Mapping[str, tuple[int, int, tuple[int, ...]]]
+
+    def holds_for(self, data: memoryview) -> bool:
+        return len(data) == self.nbytes and all(
+            data[start:stop] == content for start, stop, content in self.gaps
+        )
+
+
+def _layout_of(
+    data: memoryview, lists: Mapping[str, NDArray[Any]], arrays: Mapping[str, NDArray[Any]]
+) -> _Layout | None:
+    """Return where ``arrays`` lie in ``data`` among all lists; None if one is no view of it."""
+    start = _address(np.frombuffer(data, dtype=np.uint8))
+    places = {
+        name: (_address(array) - start, array.size, array.shape) for name, array in arrays.items()
+    }
+    offsets = ((_address(values) - start, values.nbytes) for values in lists.values())
+    spans = sorted((offset, offset + nbytes) for offset, nbytes in offsets)
+    ends = [0, *(stop for _, stop in spans)]
+    begins = [*(offset for offset, _ in spans), len(data)]
+    gaps = list(zip(ends, begins, strict=True))
+    if any(stop < first for first, stop in gaps):
+        return None
+    return _Layout(
+        len(data), tuple((first, stop, bytes(data[first:stop])) for first, stop in gaps), places
+    )
+
+
+def _address(array: NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _checked(frame: memoryview, where: str) -> memoryview:
+    """Return the data of a frame whose checksums are right."""
+    data = frame[HEADER_NBYTES:-4]
+    if frame[:HEADER_NBYTES] != frame_header(len(data)):
+        raise FileFormatError(f"{where}: length or checksum of the length is wrong; {FETCH}")
+    if frame[-4:] != frame_footer(crc32c(data)):
+        raise FileFormatError(f"{where}: checksum of the example's data is wrong; {FETCH}")
+    return data
+
+
+def _float_lists(data: memoryview, where: str) -> dict[str, NDArray[Any]]:
+    try:
+        return {
+            name: feature.floats()
+            for name, feature in parse_example(data).items()
+            if feature.kind is FeatureKind.FLOAT
+        }
+    except StoreError as error:
+        raise FileFormatError(f"{where}: {error}; {FETCH}") from error
+
+
+def _shaped(lists: Mapping[str, NDArray[Any]], name: str, where: str) -> NDArray[Any]:
+    shape = FEATURES[name][1]
+    if name not in lists:
+        raise FileFormatError(
+            f"{where}: has no list of floats {name!r}; it has {', '.join(sorted(lists))}"
+        )
+    values = lists[name]
+    if values.size != np.prod(shape):
+        raise FileFormatError(
+            f"{where}: feature {name!r} has {values.size} values, expected {shape}"
+        )
+    return values.reshape(shape)

@@ -1,0 +1,94 @@
+"""Means and deviations of the grouped inputs, as published beside the radiation files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets import (
+    NetcdfFile,
+    decode_slab,
+    inspect_netcdf,
+    read_extents,
+    read_through_library,
+    slab_extents,
+    where_slab,
+)
+from iobench.errors import FileFormatError
+from iobench_maelstrom.radiation.grouping import GROUPS
+from iobench_maelstrom.radiation.schema import BUCKET_URL
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Norms", "norm_urls", "read_norms"]
+
+Pair = tuple["NDArray[Any]", "NDArray[Any]"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Norms:
+    """Mean and deviation of each group of inputs, along its last axis."""
+
+    by_name: Mapping[str, Pair]
+
+    def apply(self, name: str, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the values of a group, normalised."""
+        mean, deviation = self.by_name[name]
+        normalised: NDArray[Any] = (values - mean) / deviation
+        return normalised
+
+    def without(self, name: str, channels: Sequence[int]) -> Norms:
+        """Return norms that leave some channels of a group as they are."""
+        mean, deviation = (array.copy() for array in self.by_name[name])
+        mean[list(channels)], deviation[list(channels)] = 0.0, 1.0
+        return Norms({**self.by_name, name: (mean, deviation)})
+
+
+def norm_urls(names: Sequence[str]) -> list[str]:
+    """Return where the norms of groups of inputs are published."""
+    return [f"{BUCKET_URL}/{name}.nc" for name in names]
+
+
+def read_norms(files: Sequence[Path], names: Sequence[str]) -> Norms:
+    """Return the norms in the files of these groups.
+
+    Raises
+    ------
+    FileFormatError
+        If a file lacks mean or deviation, has another number of them, or a deviation is 0.
+    """
+    norms = {}
+    for path, name in zip(files, names, strict=True):
+        file = inspect_netcdf(path)
+        mean, deviation = (_values(file, f"{name}_{kind}") for kind in ("mean", "std"))
+        expected = GROUPS[name][1][-1:]
+        for kind, values in (("mean", mean), ("std", deviation)):
+            if values.shape != expected:
+                raise FileFormatError(
+                    f"{path}: variable '{name}_{kind}' is {values.shape}, expected {expected}"
+                )
+        if not (deviation > 0).all():
+            raise FileFormatError(
+                f"{path}: variable '{name}_std' is not above 0 at "
+                f"{np.flatnonzero(~(deviation > 0)).tolist()}: samples would not be numbers; "
+                "use norm=false"
+            )
+        norms[name] = mean, deviation
+    return Norms(norms)
+
+
+def _values(file: NetcdfFile, name: str) -> NDArray[np.float32]:
+    variable = file.variables.get(name)
+    if variable is None:
+        raise FileFormatError(f"{file.path}: lacks the variable {name!r}")
+    if variable.storage is None:
+        values = read_through_library(file, variable, dim=None, index=-1)
+    else:
+        slab = where_slab(file, variable, dim=None, index=-1)
+        values = decode_slab(slab, variable.packing, read_extents(slab_extents(slab)))
+    return values.astype(np.float32)

@@ -1,0 +1,366 @@
+"""Application A3 as TFRecords: a sample is one atmospheric column, shuffled and ready for training.
+
+Nine lists of floats per column, parsed without TensorFlow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets import (
+    Arrays,
+    Locator,
+    Progress,
+    PublishedStep,
+    Raw,
+    SampleIndex,
+    no_progress,
+    read_extents,
+    stand_in_identity,
+    write_planned_files,
+)
+from iobench.errors import OptionError
+from iobench.samples import Sample, SampleSpec, Variable
+from iobench_maelstrom.radiation.dataset import PUBLISHED, require_files
+from iobench_maelstrom.radiation.examples import (
+    FEATURES,
+    INPUT_FIELDS,
+    OUTPUT_FIELDS,
+    ColumnDecoder,
+    Frames,
+    index_frames,
+)
+from iobench_maelstrom.radiation.examples_stand_in import (
+    STAND_IN_VERSION,
+    ExamplesPlan,
+    planned_examples,
+)
+from iobench_maelstrom.radiation.grouping import (
+    CHANNELS,
+    G_CP,
+    boundaries,
+)
+from iobench_maelstrom.radiation.norms import Norms, norm_urls, read_norms
+from iobench_maelstrom.radiation.options import (
+    HR_SCALES,
+    choose,
+    choose_many,
+    choose_numbers,
+    flag,
+    refuse_unknown,
+)
+from iobench_maelstrom.radiation.schema import LICENCE, SOLVERS, TERMS_OF_USE
+from iobench_maelstrom.radiation.sequences import samples_named
+from iobench_maelstrom.radiation.subsets import (
+    EXAMPLE_TIMESTEPS,
+    FILE_NUMBERS,
+    SUBSETS,
+    ExampleFile,
+    split_of_timestep,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["RadiationTf", "radiation_tf"]
+
+OPTIONS = (
+    "dataset", "subset", "timestep", "filenum", "input_fields", "output_fields",
+    "minimal_outputs", "topnetflux", "netflux", "norm", "nonormsolar", "hr_units",
+)  # fmt: skip
+SOLAR_CHANNELS = (1, -1)
+"""Of ``sca_inputs``: what ``nonormsolar`` leaves as it is."""
+
+
+def radiation_tf(**options: str) -> RadiationTf:
+    """Return the dataset ``maelstrom-radiation-tf``.
+
+    Options have upstream's names and values; lists are separated by commas. Where the files are
+    (upstream's ``path``) and their order (``shuffle_files``) are the locator's and the loader's.
+
+    Parameters
+    ----------
+    dataset : {"tripleclouds", "mcica", "3dcorrection", "spartacus"}, optional
+        The radiation scheme whose outputs are the targets.
+    subset : str, optional
+        One of upstream's, e.g. ``tier-1``, ``tier-1-val``, ``2020``.
+    timestep : str, optional
+        Instead of a subset: some of 0,125,...,3500 and of the four dates of 2019; 0 by default.
+    filenum : str, optional
+        Which files of each: some of 0 to 51 (of 2019: to 115); 0 by default.
+    input_fields : str, optional
+        Some of the five groups of inputs; all by default.
+    output_fields : str, optional
+        Some of sw, lw, hr_sw, hr_lw; all by default.
+    minimal_outputs : {"true", "false"}, optional
+        True: fluxes at the top and the ground alone.
+    topnetflux : {"true", "false"}, optional
+        True, with ``minimal_outputs``: the net flux at the top instead of the upward one.
+    netflux : {"true", "false"}, optional
+        True: downward minus upward fluxes.
+    norm : {"true", "false"}, optional
+        True: subtract the published mean of the inputs and divide by their deviation.
+    nonormsolar : {"true", "false"}, optional
+        True, with ``norm``: not for the cosine of the zenith angle and the irradiance.
+    hr_units : {"K d-1", "K s-1"}, optional
+        Units of heating rates.
+
+    Raises
+    ------
+    OptionError
+        For any other option or value, listing the valid ones.
+    """
+    refuse_unknown(options, OPTIONS, dataset=RadiationTf.name)
+    solver = choose(options, "dataset", SOLVERS, "tripleclouds")
+    return RadiationTf(
+        _files_asked_for(options, solver),
+        solver=solver,
+        view=_view_asked_for(options),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Which features a sample has, and how changed; see `radiation_tf`."""
+
+    input_fields: tuple[str, ...] = INPUT_FIELDS
+    output_fields: tuple[str, ...] = OUTPUT_FIELDS
+    minimal_outputs: bool = False
+    topnetflux: bool = False
+    netflux: bool = False
+    norm: bool = False
+    nonormsolar: bool = False
+    hr_units: str = "K d-1"
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the sample's arrays."""
+        return (*self.input_fields, *self.output_fields)
+
+
+def _files_asked_for(options: Mapping[str, str], solver: str) -> tuple[ExampleFile, ...]:
+    if "subset" in options:
+        also = sorted({"timestep", "filenum"} & set(options))
+        if also:
+            raise OptionError(f"subset says which files; leave {', '.join(also)} away, or subset")
+        timesteps, numbers = SUBSETS[choose(options, "subset", SUBSETS, "")]
+    else:
+        timesteps = choose_numbers(options, "timestep", EXAMPLE_TIMESTEPS, (0,))
+        # A time step of 2019 has more files than one of 2020.
+        several = [FILE_NUMBERS[split_of_timestep(timestep) == "train"] for timestep in timesteps]
+        numbers = choose_numbers(options, "filenum", min(several, key=len), (0,))
+    return tuple(ExampleFile(solver, t, n) for t in timesteps for n in numbers)
+
+
+def _view_asked_for(options: Mapping[str, str]) -> View:
+    names = ("minimal_outputs", "topnetflux", "netflux", "norm", "nonormsolar")
+    flags = {name: flag(options, name, False) for name in names}
+    view = View(
+        choose_many(options, "input_fields", INPUT_FIELDS, INPUT_FIELDS),
+        choose_many(options, "output_fields", OUTPUT_FIELDS, OUTPUT_FIELDS),
+        hr_units=choose(options, "hr_units", HR_SCALES, "K d-1"),
+        **flags,
+    )
+    fluxes = {"sw", "lw"} & set(view.output_fields)
+    if view.minimal_outputs and view.netflux:
+        raise OptionError("minimal_outputs and netflux: choose other fluxes each; give one of them")
+    if (view.minimal_outputs or view.netflux) and not fluxes:
+        raise OptionError("minimal_outputs and netflux: change sw and lw; ask for one of these")
+    if view.topnetflux and not view.minimal_outputs:
+        raise OptionError("topnetflux: changes minimal outputs; add minimal_outputs=true")
+    if view.nonormsolar and not (view.norm and "sca_inputs" in view.input_fields):
+        raise OptionError("nonormsolar: changes the normalisation of sca_inputs; add norm=true")
+    if "hr_units" in options and not {"hr_sw", "hr_lw"} & set(view.output_fields):
+        raise OptionError("hr_units: are those of hr_sw and hr_lw; ask for one of these")
+    return view
+
+
+class _RawExample(list[memoryview]):
+    """A framed example, and where it is."""
+
+    def __init__(self, content: list[memoryview], path: str, offset: int) -> None:
+        super().__init__(content)
+        self.path, self.offset = path, offset
+
+
+class RadiationTf:
+    """Columns of the radiation TFRecords; a `Dataset` and a `Synthesizer`.
+
+    Parameters
+    ----------
+    example_files : tuple of ExampleFile
+        The files, all of which are required.
+    solver : str
+        Whose outputs are the targets.
+    view : View
+        Which features a sample has.
+    """
+
+    name = "maelstrom-radiation-tf"
+    title = "Atmospheric columns and their radiative fluxes, TFRecord (MAELSTROM A3)"
+    fused: tuple[str, ...] = ()
+    thread_safe = True
+    published: PublishedStep | None = PUBLISHED
+    synthesis_version = STAND_IN_VERSION
+
+    def __init__(self, example_files: tuple[ExampleFile, ...], *, solver: str, view: View) -> None:
+        self.example_files = example_files
+        self.solver = solver
+        self.view = view
+        self._norms: Norms | None = None
+        self._decoder = ColumnDecoder(view.fields)
+
+    def files(self, locator: Locator) -> list[Path]:
+        """Return the TFRecord files and then, if asked for, those of the normalisation.
+
+        Raises
+        ------
+        MissingFileError
+            Naming what is missing by URL and where it was looked for.
+        """
+        urls = [file.url() for file in self.example_files]
+        if self.view.norm:
+            urls += norm_urls(self.view.input_fields)
+        return require_files(self.name, urls, locator)
+
+    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
+        """Return one sample per example, file after file.
+
+        Raises
+        ------
+        FileFormatError
+            If a file is cut short or is no TFRecord file, naming the offset.
+        """
+        n_files = len(files) - (len(self.view.input_fields) if self.view.norm else 0)
+        indexed = []
+        for number, path in enumerate(files[:n_files]):
+            indexed.append(index_frames(path))
+            locator.progress(number + 1, n_files)
+        if self.view.norm:
+            self._norms = read_norms(files[n_files:], self.view.input_fields)
+            if self.view.nonormsolar:
+                self._norms = self._norms.without("sca_inputs", SOLAR_CHANNELS)
+        where = Frames(indexed)
+        return SampleIndex(
+            spec=self._spec(),
+            where=where,
+            splits=self._splits(where),
+            provenance={
+                **self._provenance(files, where),
+                "stand_in": locator.stand_in,
+            },
+        )
+
+    def read(self, where: tuple[str, int, int]) -> Raw:
+        """Return the example's bytes with its frame."""
+        return _RawExample(read_extents([where]), where[0], where[1])
+
+    def decode(self, raw: Raw) -> Arrays:
+        """Return the features asked for, float32; checksums are verified here."""
+        place = f"{raw.path} at byte {raw.offset}" if isinstance(raw, _RawExample) else "an example"
+        return self._decoder.decode(raw[0], where=place)
+
+    def preprocess(self, arrays: Arrays) -> Sample:
+        """Return normalised inputs, fluxes as asked for, and heating rates in their units."""
+        view = self.view
+        sample: dict[str, NDArray[Any]] = {name: arrays[name] for name in view.input_fields}
+        if self._norms is not None:
+            sample = {name: self._norms.apply(name, array) for name, array in sample.items()}
+        for name in view.output_fields:
+            array = arrays[name]
+            if name.startswith("hr_"):
+                sample[name] = array * self._hr_factor()
+            elif view.netflux:
+                sample[name] = array[..., 0] - array[..., 1]
+            elif view.minimal_outputs:
+                sample[name] = boundaries(array[..., 0], array[..., 1], net_at_top=view.topnetflux)
+            else:
+                sample[name] = array
+        return sample
+
+    def _hr_factor(self) -> np.float32:
+        scale = np.float32(HR_SCALES[self.view.hr_units])
+        # mcica's files hold the divergence of the flux, as upstream knows and mends.
+        return np.float32(G_CP) * scale if self.solver == "mcica" else scale
+
+    def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
+        """Return about the bytes ``synthesize`` will write."""
+        return self._plan(scale=scale, tiny=tiny, seed=0).nbytes
+
+    def synthesize(
+        self,
+        root: Path,
+        *,
+        scale: float | None,
+        tiny: bool,
+        seed: int,
+        progress: Progress = no_progress,
+        processes: int | None = None,
+    ) -> list[Path]:
+        """Write the stand-in under ``root`` and return its files."""
+        plan = self._plan(scale=scale, tiny=tiny, seed=seed)
+        identity = stand_in_identity(
+            self.name, seed=seed, version=STAND_IN_VERSION, scale=scale, tiny=tiny
+        )
+        return write_planned_files(
+            root,
+            planned_examples(plan),
+            identity=identity,
+            processes=1 if processes is None and tiny else processes,
+            progress=progress,
+        )
+
+    def _plan(self, *, scale: float | None, tiny: bool, seed: int) -> ExamplesPlan:
+        plan = ExamplesPlan.of_size(scale=scale, tiny=tiny, seed=seed)
+        missing = [file for file in self.example_files if file not in set(plan.files)]
+        if missing:
+            raise OptionError(
+                f"maelstrom-radiation-tf: {missing[0].name} is not at hand, and the stand-in holds "
+                f"{len(plan.files)} files, first those of subsets tier-1, tier-1-val and "
+                "tier-1-test; choose among them, give --data-dir, or a larger --scale"
+            )
+        return plan
+
+    def _splits(self, where: Frames) -> dict[str, Sequence[int]]:
+        names = [split_of_timestep(file.timestep) for file in self.example_files]
+        return {name: samples_named(names, name, where.lengths) for name in dict.fromkeys(names)}
+
+    def _spec(self) -> SampleSpec:
+        view = self.view
+        variables = []
+        for name in view.input_fields:
+            dims, shape = FEATURES[name]
+            units = "Pa" if name == "pressure_hl" and not view.norm else ""
+            variables.append(Variable(name, shape, "<f4", dims, units, channels=CHANNELS[name]))
+        for name in view.output_fields:
+            dims, shape = FEATURES[name]
+            units = view.hr_units if name.startswith("hr_") else "W m-2"
+            channels = CHANNELS.get(name, ())
+            if units == "W m-2" and view.netflux:
+                dims, shape, channels = dims[:1], shape[:1], ()
+            elif units == "W m-2" and view.minimal_outputs:
+                dims, shape, channels = ("boundaries",), (3,), ()
+            variables.append(Variable(name, shape, "<f4", dims, units, "target", channels))
+        return SampleSpec(tuple(variables))
+
+    def _provenance(self, files: Sequence[Path], where: Frames) -> dict[str, Any]:
+        view = self.view
+        return {
+            "dataset": self.name,
+            "solver": self.solver,
+            "files": [{"name": path.name, "nbytes": path.stat().st_size} for path in files],
+            "columns": len(where),
+            "minimal_outputs": view.minimal_outputs,
+            "topnetflux": view.topnetflux,
+            "netflux": view.netflux,
+            "norm": view.norm,
+            "nonormsolar": view.nonormsolar,
+            "hr_units": view.hr_units,
+            "licence": LICENCE,
+            "terms_of_use": TERMS_OF_USE,
+        }

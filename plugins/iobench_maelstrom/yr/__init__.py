@@ -1,0 +1,1 @@
+"""Application A1, yr: post-processed temperature over the Nordic countries."""

@@ -1,0 +1,157 @@
+"""Which patch of which lead time of which file a sample of application A1 is."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar, overload
+
+from iobench.errors import OptionError
+from iobench_maelstrom.yr.schema import split_of
+
+__all__ = ["Computed", "Patch", "PatchGrid", "split_samples"]
+
+T = TypeVar("T")
+
+
+class Computed(Sequence[T], Generic[T]):
+    """A sequence whose items follow from their numbers: millions of samples fit in a pickle."""
+
+    __slots__ = ("_compute", "_length")
+
+    def __init__(self, length: int, compute: Callable[[int], T]) -> None:
+        self._length = length
+        self._compute = compute
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        found = range(self._length)[index]
+        if isinstance(found, range):
+            return [self._compute(number) for number in found]
+        return self._compute(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """One sample: its file, lead time, and first row and column in the file's grid."""
+
+    file: int
+    lead: int
+    y: int
+    x: int
+
+
+@dataclass(frozen=True, slots=True)
+class PatchGrid:
+    """Patches side by side, without overlap; what is left over at the far edges is not used.
+
+    Parameters
+    ----------
+    n_files, n_leads : int
+        Files, and lead times in each.
+    y_range, x_range : tuple of int
+        First row or column used and the one after the last.
+    shape : tuple of int
+        Rows and columns of a patch.
+    """
+
+    n_files: int
+    n_leads: int
+    y_range: tuple[int, int]
+    x_range: tuple[int, int]
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(
+        cls,
+        n_files: int,
+        leads_y_x: tuple[int, int, int],
+        *,
+        patch: int | None,
+        y_range: tuple[int, int] | None,
+        x_range: tuple[int, int] | None,
+    ) -> PatchGrid:
+        """Return the patches of files of ``leads_y_x`` lead times, rows and columns.
+
+        Raises
+        ------
+        OptionError
+            If a range reaches beyond the grid, or no patch fits.
+        """
+        n_leads, n_y, n_x = leads_y_x
+        rows = _inside("y_range", y_range, n_y)
+        columns = _inside("x_range", x_range, n_x)
+        n_rows, n_columns = rows[1] - rows[0], columns[1] - columns[0]
+        if patch is not None and patch > min(n_rows, n_columns):
+            raise OptionError(
+                f"patch {patch}: larger than the grid of {n_rows} rows and {n_columns} columns; "
+                f"expected 1 to {min(n_rows, n_columns)}, or whole"
+            )
+        shape = (n_rows, n_columns) if patch is None else (patch, patch)
+        return cls(n_files, n_leads, rows, columns, shape)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the grid that are used or left over."""
+        return self.y_range[1] - self.y_range[0]
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of the grid that are used or left over."""
+        return self.x_range[1] - self.x_range[0]
+
+    @property
+    def patches_per_file(self) -> int:
+        """Samples in one file."""
+        across = self.n_columns // self.shape[1]
+        return self.n_leads * (self.n_rows // self.shape[0]) * across
+
+    def __len__(self) -> int:
+        return self.n_files * self.patches_per_file
+
+    def patch(self, number: int) -> Patch:
+        """Return sample ``number``: file after file, lead time after lead time, row after row."""
+        file, within = divmod(number, self.patches_per_file)
+        lead, within = divmod(within, self.patches_per_file // self.n_leads)
+        row, column = divmod(within, self.n_columns // self.shape[1])
+        return Patch(
+            file,
+            lead,
+            self.y_range[0] + row * self.shape[0],
+            self.x_range[0] + column * self.shape[1],
+        )
+
+
+def split_samples(starts: Sequence[str], patches_per_file: int) -> dict[str, Sequence[int]]:
+    """Return the samples of each split that has any, from the start of each file."""
+    found: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
+    for number, start in enumerate(starts):
+        for split in split_of(start[:8]):
+            found[split].append(number)
+    return {
+        split: Computed(
+            len(files) * patches_per_file,
+            functools.partial(_sample_in, tuple(files), patches_per_file),
+        )
+        for split, files in found.items()
+        if files
+    }
+
+
+def _sample_in(files: Sequence[int], patches_per_file: int, number: int) -> int:
+    file, within = divmod(number, patches_per_file)
+    return files[file] * patches_per_file + within
+
+
+def _inside(name: str, asked: tuple[int, int] | None, length: int) -> tuple[int, int]:
+    start, stop = asked or (0, length)
+    if not 0 <= start < stop <= length:
+        raise OptionError(f"{name} {start},{stop}: expected a range inside 0,{length}")
+    return start, stop
