@@ -36,6 +36,8 @@ __all__ = [
 ]
 
 MANIFEST_VERSION = 1
+SMALL_NBYTES = 64 << 20
+"""Less is written sooner by this process than by ones that must start first."""
 SPARE_NBYTES = 64 << 20
 """Left free on the disk beside what a stand-in takes: indexes, the normalisation, a run."""
 
@@ -240,7 +242,7 @@ def write_planned_files(
     identity : mapping
         From `stand_in_identity`.
     processes : int, optional
-        By default the usable CPUs.
+        By default the usable CPUs, and one for what is written sooner than processes start.
     progress : Progress
         Called with (bytes written, bytes to write).
 
@@ -257,6 +259,8 @@ def write_planned_files(
         _check_not_foreign(root / file.name, written.get(file.name))
     missing = [file for file in files if not (root / file.name).exists()]
     total = sum(file.nbytes for file in missing)
+    if processes is None and total < SMALL_NBYTES:
+        processes = 1
     jobs = [(root, file) for file in missing]
     with (root / JOURNAL).open("a") as journal:
         for number, finished in run_jobs(

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Downscaling", "downscaling", "downscaling_tier1", "downscaling_tier2"]
 
-SMALL_NBYTES = 64 << 20
-"""Less is written sooner by this process than by ones that must start first."""
 LISTED_URLS = 12
 TITLES = {
     1: "2 m temperature downscaled, tier 1: IFS, 00 and 12 UTC (MAELSTROM A5)",
@@ -249,8 +247,6 @@ class Downscaling:
     ) -> list[Path]:
         """Write the stand-in under ``root`` and return its files."""
         plan = self._plan(scale=scale, tiny=tiny, seed=seed)
-        if processes is None and plan.nbytes < SMALL_NBYTES:
-            processes = 1
         identity = stand_in_identity(
             self.name, seed=seed, version=STAND_IN_VERSION, scale=scale, tiny=tiny
         )

@@ -65,8 +65,6 @@ if TYPE_CHECKING:
 __all__ = ["Ens10", "ens10"]
 
 OPTIONS = ("date", "dtype", "target")
-SMALL_NBYTES = 64 << 20
-"""Less is written sooner by this process than by ones that must start first."""
 PUBLISHED = PublishedStep(
     forward_ns=5_250_000,
     backward_ns=15_870_000,
@@ -298,8 +296,6 @@ class Ens10:
     ) -> list[Path]:
         """Write the stand-in under ``root`` and return its files, the target first."""
         plan = self._plan(scale=scale, tiny=tiny, seed=seed)
-        if processes is None and plan.nbytes < SMALL_NBYTES:
-            processes = 1
         identity = stand_in_identity(
             self.stand_in_name, seed=seed, version=STAND_IN_VERSION, scale=scale, tiny=tiny
         )

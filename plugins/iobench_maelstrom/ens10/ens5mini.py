@@ -58,7 +58,7 @@ OPTIONS = ("date", "dtype")
 FORECASTS_PER_JOB = 16
 """Fixed, so that the sums do not depend on how many processes share the work."""
 SMALL_NBYTES = 64 << 20
-"""Less is read or written sooner by this process than by ones that must start first."""
+"""Less is read sooner by this process than by ones that must start first."""
 
 
 def ens5mini(**options: str) -> Ens5mini:
@@ -198,8 +198,6 @@ class Ens5mini:
     ) -> list[Path]:
         """Write the stand-in under ``root`` and return its files."""
         plan = self._plan(scale=scale, tiny=tiny, seed=seed)
-        if processes is None and plan.nbytes < SMALL_NBYTES:
-            processes = 1
         identity = stand_in_identity(
             self.name, seed=seed, version=STAND_IN_VERSION, scale=scale, tiny=tiny
         )

@@ -61,8 +61,6 @@ HEADER_NBYTES = 20 << 10
 """About what the axes and attributes of a file take."""
 FILL = np.int16(-32767)
 LARGEST = 32766
-SMALL_NBYTES = 64 << 20
-"""Less is written sooner by this process than by ones that must start first."""
 
 Field = NDArray[np.float32]
 
@@ -128,8 +126,6 @@ def write_plan(
     processes: int | None,
 ) -> list[Path]:
     """Write the files of a plan for the dataset ``name`` and return them."""
-    if processes is None and sum(file.nbytes for file in files) < SMALL_NBYTES:
-        processes = 1
     identity = stand_in_identity(
         name, seed=plan.seed, version=STAND_IN_VERSION, scale=plan.scale, tiny=plan.tiny
     )

@@ -258,7 +258,7 @@ class Radiation:
             root,
             planned_pairs(plan),
             identity=identity,
-            processes=1 if processes is None and tiny else processes,
+            processes=processes,
             progress=progress,
         )
 

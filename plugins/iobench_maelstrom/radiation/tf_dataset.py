@@ -311,7 +311,7 @@ class RadiationTf:
             root,
             planned_examples(plan),
             identity=identity,
-            processes=1 if processes is None and tiny else processes,
+            processes=processes,
             progress=progress,
         )
 

@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Yr", "yr"]
 
-SMALL_NBYTES = 64 << 20
-"""Less is written sooner by this process than by ones that must start first."""
 PUBLISHED = PublishedStep(
     forward_ns=117_010_000,
     backward_ns=0,
@@ -277,8 +275,6 @@ class Yr:
     ) -> list[Path]:
         """Write the stand-in under ``root`` and return its files, one per date."""
         plan = self._plan(scale=scale, tiny=tiny, seed=seed)
-        if processes is None and plan.nbytes < SMALL_NBYTES:
-            processes = 1
         identity = stand_in_identity(
             self.stand_in_name, seed=seed, version=STAND_IN_VERSION, scale=scale, tiny=tiny
         )
