@@ -52,7 +52,7 @@ PUBLIC_TO_PLUGINS = {
 }  # fmt: skip
 HEAVY = {
     "torch", "tensorflow", "xarray", "zarr", "dask", "pandas", "h5py", "netCDF4", "eccodes",
-    "gribapi", "cfgrib", "h5netcdf", "isal",
+    "gribapi", "cfgrib", "h5netcdf", "isal", "climetlab", "numcodecs",
 }  # fmt: skip
 FRAMEWORK_ROOMS = {"torch"}
 """Rooms loaded only when their framework is asked for, which may import it at the top."""

@@ -28,8 +28,8 @@ ELSEWHERE = {
     "record": (  # of a TFRecord, NumPy, netCDF or span file; to record. Never a sample of ours.
         "converters/iobench_converters/tfrecord.py",
         "converters/iobench_converters/numpy_records.py",
-        "iobench/datasets/netcdf_classic.py",
-        "iobench/datasets/netcdf_storage.py",
+        "iobench/datasets/netcdf/classic.py",
+        "iobench/datasets/netcdf/storage.py",
         "iobench/recording/",
         "iobench/stores/tfrecord.py",
         "iobench/torch/",

@@ -1,5 +1,14 @@
 """What samples are made from: the dataset contract, locating files, source readers."""
 
+from iobench.datasets.baselines import (
+    PIPELINES,
+    Baseline,
+    MapStyle,
+    PluginBaseline,
+    Stream,
+    StreamStage,
+    UpstreamBaseline,
+)
 from iobench.datasets.contract import (
     Arrays,
     Dataset,
@@ -16,9 +25,16 @@ from iobench.datasets.contract import (
 )
 from iobench.datasets.extents import FileExtent, read_extents
 from iobench.datasets.files import user_files
-from iobench.datasets.grib import GribIndex, decode_message, index_grib, read_messages
+from iobench.datasets.grib.index import GribIndex, decode_message, index_grib, read_messages
 from iobench.datasets.locate import FileLocator, own_files
-from iobench.datasets.netcdf import (
+from iobench.datasets.netcdf.boxes import (
+    Box,
+    box_extents,
+    box_through_library,
+    decode_box,
+    make_box,
+)
+from iobench.datasets.netcdf.file import (
     NetcdfFile,
     NetcdfVariable,
     decode_slab,
@@ -26,14 +42,7 @@ from iobench.datasets.netcdf import (
     read_through_library,
     where_slab,
 )
-from iobench.datasets.netcdf_boxes import (
-    Box,
-    box_extents,
-    box_through_library,
-    decode_box,
-    make_box,
-)
-from iobench.datasets.netcdf_storage import (
+from iobench.datasets.netcdf.storage import (
     Chunked,
     Contiguous,
     Slab,
@@ -43,6 +52,7 @@ from iobench.datasets.netcdf_storage import (
 from iobench.datasets.packing import Packing, unpack
 from iobench.datasets.patterns import DatedFile, FilePattern
 from iobench.datasets.processes import Advance, run_jobs, stopwatch
+from iobench.datasets.real_plugins import PluginRequest, network_cut_off, open_through_plugin
 from iobench.datasets.sidecars import (
     index_folders,
     load_sidecar,
@@ -59,8 +69,10 @@ from iobench.datasets.standins import (
 )
 
 __all__ = [
+    "PIPELINES",
     "Advance",
     "Arrays",
+    "Baseline",
     "Box",
     "Chunked",
     "Contiguous",
@@ -71,16 +83,22 @@ __all__ = [
     "FilePattern",
     "GribIndex",
     "Locator",
+    "MapStyle",
     "NetcdfFile",
     "NetcdfVariable",
     "Packing",
     "PlannedFile",
+    "PluginBaseline",
+    "PluginRequest",
     "Progress",
     "PublishedStep",
     "Raw",
     "SampleIndex",
     "Slab",
+    "Stream",
+    "StreamStage",
     "Synthesizer",
+    "UpstreamBaseline",
     "Where",
     "box_extents",
     "box_through_library",
@@ -96,7 +114,9 @@ __all__ = [
     "make_box",
     "make_index_folder",
     "make_sample",
+    "network_cut_off",
     "no_progress",
+    "open_through_plugin",
     "own_files",
     "read_extents",
     "read_messages",

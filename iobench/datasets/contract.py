@@ -76,6 +76,12 @@ class SampleIndex:
         Sample numbers by split name, e.g. ``{"train": range(18)}``; may be empty.
     coordinate : sequence of str
         One name per sample (a date, a time step), for messages.
+    positions : sequence of float
+        Where each sample lies along the sample dimension, in one unit that ``position_units``
+        names (seconds, hours, or nothing for counts); what windows are laid over. Empty where the
+        samples are in no such row.
+    position_units : str
+        See above.
     setup : mapping of str to float
         Seconds spent once before the first sample, by what for, e.g. ``{"normalisation": 3.1}``.
     provenance : mapping
@@ -87,6 +93,8 @@ class SampleIndex:
     where: Sequence[Where]
     splits: Mapping[str, Sequence[int]] = field(default_factory=dict)
     coordinate: Sequence[str] = ()
+    positions: Sequence[float] = ()
+    position_units: str = ""
     setup: Mapping[str, float] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
 

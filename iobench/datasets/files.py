@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iobench.datasets.extents import open_for_reading
-from iobench.datasets.grib_samples import GribSamples
-from iobench.datasets.netcdf import CLASSIC_MAGIC, HDF5_MAGIC
-from iobench.datasets.netcdf_samples import NetcdfSamples
+from iobench.datasets.grib.samples import GribSamples
+from iobench.datasets.netcdf.file import CLASSIC_MAGIC, HDF5_MAGIC
+from iobench.datasets.netcdf.samples import NetcdfSamples
 from iobench.datasets.selection import Selection
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 

@@ -8,8 +8,9 @@ import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets import decode_message, grib, index_grib, read_messages, sidecars
-from iobench.datasets.grib_messages import grib_messages
+from iobench.datasets import decode_message, index_grib, read_messages, sidecars
+from iobench.datasets.grib import index as grib
+from iobench.datasets.grib.messages import grib_messages
 from iobench.datasets.sidecars import sidecar_paths
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.stores import list_items

@@ -11,9 +11,15 @@ import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets import netcdf_storage, read_extents
-from iobench.datasets.netcdf import decode_slab, inspect_netcdf, read_through_library, where_slab
-from iobench.datasets.netcdf_storage import Chunked, Contiguous, fletcher32, slab_extents
+from iobench.datasets import read_extents
+from iobench.datasets.netcdf import storage
+from iobench.datasets.netcdf.file import (
+    decode_slab,
+    inspect_netcdf,
+    read_through_library,
+    where_slab,
+)
+from iobench.datasets.netcdf.storage import Chunked, Contiguous, fletcher32, slab_extents
 from iobench.datasets.packing import packing_of, unpack
 from iobench.errors import FileFormatError
 
@@ -278,9 +284,9 @@ def other_inflate(monkeypatch):
         isal_zlib=SimpleNamespace(decompress=decompress, error=OtherInflateError)
     )
     monkeypatch.setitem(sys.modules, "isal", module)
-    netcdf_storage._inflater.cache_clear()
+    storage._inflater.cache_clear()
     yield used
-    netcdf_storage._inflater.cache_clear()
+    storage._inflater.cache_clear()
 
 
 def test_isal_inflates_where_it_is_installed(write, other_inflate):

@@ -12,7 +12,7 @@ import numpy as np
 
 from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.extents import FileExtent, open_for_reading, read_extents, reopen_files
-from iobench.datasets.grib_messages import GribMessage, damaged, grib_messages
+from iobench.datasets.grib.messages import GribMessage, damaged, grib_messages
 from iobench.datasets.sidecars import describe, load_sidecar, save_sidecar
 from iobench.errors import FileFormatError, MissingExtraError
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.netcdf import read_through_library
-from iobench.datasets.netcdf_storage import (
+from iobench.datasets.netcdf.file import read_through_library
+from iobench.datasets.netcdf.storage import (
     PICK_NBYTES,
     Chunked,
     Contiguous,
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets.extents import FileExtent
-    from iobench.datasets.netcdf import NetcdfFile, NetcdfVariable
-    from iobench.datasets.netcdf_storage import Storage
+    from iobench.datasets.netcdf.file import NetcdfFile, NetcdfVariable
+    from iobench.datasets.netcdf.storage import Storage
 
 __all__ = ["Box", "box_array", "box_extents", "box_through_library", "decode_box", "make_box"]
 

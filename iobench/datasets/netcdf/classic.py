@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.netcdf_storage import Chunked, Contiguous, Storage
+from iobench.datasets.netcdf.storage import Chunked, Contiguous, Storage
 from iobench.errors import FileFormatError, IobenchError
 
 if TYPE_CHECKING:

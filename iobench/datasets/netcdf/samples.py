@@ -9,13 +9,13 @@ import numpy as np
 
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.extents import read_extents
-from iobench.datasets.netcdf import (
+from iobench.datasets.netcdf.file import (
     decode_slab,
     inspect_netcdf,
     read_through_library,
     where_slab,
 )
-from iobench.datasets.netcdf_storage import Slab, slab_extents
+from iobench.datasets.netcdf.storage import Slab, slab_extents
 from iobench.datasets.selection import Selection, check_sample_dim
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import SampleSpec, Variable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets.contract import Arrays, Locator, Raw
-    from iobench.datasets.netcdf import NetcdfFile, NetcdfVariable
+    from iobench.datasets.netcdf.file import NetcdfFile, NetcdfVariable
     from iobench.datasets.packing import Packing
 
 __all__ = ["NetcdfSamples"]

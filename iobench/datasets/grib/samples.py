@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.grib import decode_message, index_grib, read_messages
+from iobench.datasets.grib.index import decode_message, index_grib, read_messages
 from iobench.datasets.selection import Selection, check_sample_dim
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import SampleSpec, Variable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from iobench.datasets.contract import Arrays, Locator, Raw
     from iobench.datasets.extents import FileExtent
-    from iobench.datasets.grib import GribIndex
+    from iobench.datasets.grib.index import GribIndex
 
 __all__ = ["GribSamples"]
 

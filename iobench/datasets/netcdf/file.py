@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.extents import open_for_reading
-from iobench.datasets.netcdf_classic import read_classic_header
-from iobench.datasets.netcdf_storage import (
+from iobench.datasets.netcdf.classic import read_classic_header
+from iobench.datasets.netcdf.storage import (
     FILTERS,
     Chunked,
     Contiguous,

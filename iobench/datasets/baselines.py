@@ -1,0 +1,180 @@
+"""How an application loads today, described so that it can be run and timed beside iobench.
+
+Two shapes cover them: a `Stream`, whose stages hand items on through threads (``tf.data`` with
+Python functions, a generator, a pool that reads ahead), and a `MapStyle` dataset behind a loader
+with worker processes (torch's ``DataLoader``). A description holds functions and numbers only; who
+runs it does the timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from iobench.datasets.contract import Dataset, Locator, SampleIndex
+    from iobench.samples import SampleSpec
+
+__all__ = [
+    "PIPELINES",
+    "Baseline",
+    "MapStyle",
+    "PluginBaseline",
+    "Stream",
+    "StreamStage",
+    "UpstreamBaseline",
+]
+
+PIPELINES: Final = ("own", "upstream", "climetlab")
+"""What ``--pipeline`` chooses from: our readers; the application's own loading code,
+reimplemented; the real CliMetLab plugin."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStage:
+    """One stage of a stream.
+
+    Parameters
+    ----------
+    name : str
+        ``read``, ``decode``, ``preprocess`` or several fused, as ``read+decode``.
+    run : callable
+        Takes an item, returns what takes its place; where ``spreads`` is set an iterable of
+        several, whose making is timed item by item.
+    threads : int
+        That run it at once; items keep their order.
+    ahead : int
+        Finished items it keeps ready for the next stage before it stops.
+    spreads : bool
+        Whether one item becomes several.
+    """
+
+    name: str
+    run: Callable[[Any], Any]
+    threads: int = 1
+    ahead: int = 1
+    spreads: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Items that pass through stages, each in threads of its own, and become batches.
+
+    Parameters
+    ----------
+    spec : SampleSpec
+        Of one sample.
+    items : callable
+        ``items(epoch)`` returns the items of one pass in the application's order, which depends
+        on nothing but the epoch.
+    stages : tuple of StreamStage
+        In order. What leaves the last one is a sample (a dict of arrays as the spec says), or,
+        where ``batched``, a batch (the same with a leading axis).
+    n_samples : callable
+        How many samples an item of the source becomes; what tells which batch its work is for.
+    n_samples_all : int
+        Samples of one pass.
+    makes : str
+        Name of the work of ``items`` itself where taking the next item costs something, as
+        ``read+decode+preprocess``; empty where it does not.
+    shuffle : int
+        Samples the shuffle buffer holds; 0 for none.
+    batched : bool
+        Whether stages hand on whole batches, of the size the loader was asked for.
+    ahead : int
+        Batches kept ready; 0: the training loop's own thread makes them.
+    """
+
+    spec: SampleSpec
+    items: Callable[[int], Iterable[Any]]
+    stages: tuple[StreamStage, ...]
+    n_samples: Callable[[Any], int]
+    n_samples_all: int
+    makes: str = ""
+    shuffle: int = 0
+    batched: bool = False
+    ahead: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MapStyle:
+    """A dataset whose samples are made one by one, and the loader it stands behind.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Its ``files`` and ``samples`` have been called where that is needed.
+    index : SampleIndex
+        Its samples.
+    framework : str
+        As in ``--framework``.
+    workers, prefetch : int
+        Of the loader.
+    """
+
+    dataset: Dataset
+    index: SampleIndex
+    framework: str = "torch"
+    workers: int = 2
+    prefetch: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """One application's loading as it is today.
+
+    Parameters
+    ----------
+    pipeline : Stream or MapStyle
+    batch_size : int
+        As upstream.
+    source : str
+        Where it is described, and what of it is assumed; one or two sentences for reports.
+    files : tuple of Path
+        What it reads, for the page cache; the source files where it is empty.
+    setup_s : tuple of (str, float)
+        Seconds spent before the first sample could be asked for, by what for.
+    """
+
+    pipeline: Stream | MapStyle
+    batch_size: int
+    source: str
+    files: tuple[Path, ...] = ()
+    setup_s: tuple[tuple[str, float], ...] = ()
+
+
+@runtime_checkable
+class UpstreamBaseline(Protocol):
+    """Optional face of a dataset: ``--pipeline upstream``."""
+
+    def upstream(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
+    ) -> Baseline:
+        """Return how the application's own training code loads these files.
+
+        ``files`` and ``index`` are what ``files`` and ``samples`` returned. ``batch_size`` is what
+        the user asked for, None for upstream's. Files that upstream's preparation would have made
+        are written below ``locator.cache_dir``.
+        """
+        ...
+
+
+@runtime_checkable
+class PluginBaseline(Protocol):
+    """Optional face of a dataset: ``--pipeline climetlab``."""
+
+    def through_plugin(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+    ) -> Baseline:
+        """Return how these samples are made from what the real plugin's ``to_xarray`` gives.
+
+        Raises
+        ------
+        MissingExtraError
+            If the plugin cannot be imported; says what installs it.
+        """
+        ...

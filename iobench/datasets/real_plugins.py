@@ -1,0 +1,155 @@
+"""Runs the real code of a CliMetLab plugin on files at hand, with the network cut off.
+
+CliMetLab finds files by URL in a *mirror*, a folder of a fixed layout
+(``climetlab.mirrors.directory_mirror``); links to the files at hand, wherever they lie, make one.
+A file it does not find it would fetch, for hours where the host cannot be reached; so all are
+checked before, and a connection is an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+from urllib.parse import urlsplit
+
+from iobench.errors import IobenchError, MissingExtraError, MissingFileError
+
+__all__ = ["PluginRequest", "network_cut_off", "open_through_plugin"]
+
+
+@dataclass(frozen=True, slots=True)
+class PluginRequest:
+    """What to ask a plugin for.
+
+    Parameters
+    ----------
+    name : str
+        Of the dataset, as ``climetlab.load_dataset`` takes it.
+    arguments : mapping of str to object
+        Keyword arguments of ``load_dataset``.
+    files : mapping of str to Path or None
+        By URL, every file the plugin will look for; None for one that was not found.
+    opening : mapping of str to object
+        Keyword arguments of ``to_xarray``.
+    install : str
+        What installs the plugin.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+    files: Mapping[str, Path | None]
+    opening: Mapping[str, Any] = field(default_factory=dict)
+    install: str = "pip install 'iobench[climetlab]'"
+
+
+def open_through_plugin(request: PluginRequest) -> Any:
+    """Return the ``xarray.Dataset`` that the plugin makes; lazy where the plugin is.
+
+    Dask, where the plugin uses it, opens in this thread alone: netCDF4 fails when several open at
+    once. What plugin and CliMetLab print is kept off the terminal.
+
+    Raises
+    ------
+    MissingExtraError
+        If CliMetLab or the plugin cannot be imported.
+    MissingFileError
+        If a file is not at hand, listing all by URL.
+    """
+    missing = [url for url, path in request.files.items() if path is None or not path.exists()]
+    if missing:
+        raise MissingFileError(
+            f"{request.name}: the plugin needs {len(missing)} files that are not at hand: "
+            f"{', '.join(missing)}; fetch them, or name their folder with --data-dir"
+        )
+    import_climetlab(request.install)
+    import climetlab
+    import dask
+    from climetlab.mirrors.directory_mirror import DirectoryMirror
+
+    with tempfile.TemporaryDirectory(prefix="iobench-mirror-") as folder:
+        for url, path in request.files.items():
+            _link(Path(folder), url, path)
+        with (
+            quiet_climetlab(),
+            network_cut_off(f"the plugin of {request.name}"),
+            climetlab.settings.temporary("cache-directory", str(Path(folder, "cache"))),
+            climetlab.settings.temporary("check-out-of-date-urls", False),
+            dask.config.set(scheduler="synchronous"),
+            DirectoryMirror(path=folder),
+        ):
+            try:
+                loaded = climetlab.load_dataset(request.name, **request.arguments)
+            except NameError as error:
+                # What climetlab raises for a name no installed plugin has.
+                raise MissingExtraError(
+                    f"{request.name} needs its CliMetLab plugin: {request.install}"
+                ) from error
+            return loaded.to_xarray(**request.opening)
+
+
+def import_climetlab(install: str = "pip install 'iobench[climetlab]'") -> None:
+    """Import CliMetLab.
+
+    Raises
+    ------
+    MissingExtraError
+        If that fails; says what installs it.
+    """
+    try:
+        import climetlab  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(f"--pipeline climetlab needs CliMetLab: {install}") from error
+
+
+@contextlib.contextmanager
+def network_cut_off(who: str) -> Iterator[None]:
+    """Make every attempt to reach a host an error, in all threads of this process.
+
+    Parameters
+    ----------
+    who : str
+        Named in the error.
+    """
+
+    def refuse(*arguments: Any, **_: Any) -> Any:
+        host = next((each for each in arguments if isinstance(each, str | tuple)), "a host")
+        # Not an OSError: CliMetLab would try again for hours.
+        raise IobenchError(
+            f"{who} tried to reach {host}: the network is used with --download alone"
+        )
+
+    with (
+        mock.patch.object(socket.socket, "connect", refuse),
+        mock.patch.object(socket, "getaddrinfo", refuse),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def quiet_climetlab() -> Iterator[None]:
+    """Keep terms of use, progress bars and log lines of CliMetLab off the terminal."""
+    logger = logging.getLogger("climetlab")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            yield
+        finally:
+            logger.setLevel(level)
+
+
+def _link(mirror: Path, url: str, path: Path | None) -> None:
+    assert path is not None
+    parts = urlsplit(url)
+    place = mirror / "url" / parts.scheme / parts.netloc / parts.path.lstrip("/")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    # The mirror resolves links, so what is opened later does not need this folder any more.
+    place.symlink_to(path.absolute())
