@@ -7,10 +7,10 @@ from iobench.analysis.figures import (
     ComputeStage,
     Exposure,
     LongWaits,
+    PartExposure,
     Phase,
     StageExposure,
     WaitStatistics,
-    Window,
 )
 from iobench.analysis.waits import wait_statistics
 from iobench.analysis.windows import exposure
@@ -22,11 +22,11 @@ __all__ = [
     "Exposure",
     "FullConversion",
     "LongWaits",
+    "PartExposure",
     "Phase",
     "StageExposure",
     "Verdict",
     "WaitStatistics",
-    "Window",
     "diagnose",
     "exposure",
     "predict_full_conversion",

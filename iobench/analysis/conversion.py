@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from iobench.analysis.figures import Window
+    from iobench.analysis.figures import PartExposure
 
 __all__ = ["FullConversion", "predict_full_conversion"]
 
@@ -51,8 +51,8 @@ def predict_full_conversion(
     probe_n_samples: int,
     probe_nbytes: int,
     probe_convert_s: float | None,
-    source: Window | None,
-    store: Window,
+    source: PartExposure | None,
+    store: PartExposure,
 ) -> FullConversion:
     """Return the figures of a full conversion, in proportion to the probe's.
 
@@ -64,7 +64,7 @@ def predict_full_conversion(
         Size of the probe.
     probe_convert_s : float or None
         Seconds its conversion took; None where it was there already.
-    source, store : Window
+    source, store : PartExposure
         Steady state of the run on the original files, and of that on the store.
     """
     share = n_samples / probe_n_samples
@@ -80,7 +80,7 @@ def predict_full_conversion(
     )
 
 
-def _seconds_per_sample(window: Window | None) -> float | None:
+def _seconds_per_sample(window: PartExposure | None) -> float | None:
     if window is None or not window.n_samples:
         return None
     return window.wall_ns / window.n_samples / 1e9

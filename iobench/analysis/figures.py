@@ -13,10 +13,10 @@ __all__ = [
     "ComputeStage",
     "Exposure",
     "LongWaits",
+    "PartExposure",
     "Phase",
     "StageExposure",
     "WaitStatistics",
-    "Window",
 ]
 
 
@@ -85,7 +85,7 @@ class WaitStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class PartExposure:
     """Some deliveries of a run, summed: the whole run, or its steady state.
 
     ``wait_ns + compute_ns == wall_ns`` and the stages' ``exposed_ns`` add up to ``wait_ns``.
@@ -217,9 +217,9 @@ class Exposure:
 
     Parameters
     ----------
-    whole : Window
+    whole : PartExposure
         The whole measured run: all rounds, start-up and fill included.
-    steady : Window or None
+    steady : PartExposure or None
         Deliveries of each round after its first ``max(1, workers x prefetch)``, without the last
         call that finds no batch; None where the run was too short to have any.
     phases : tuple of Phase
@@ -238,8 +238,8 @@ class Exposure:
         Loading processes that left no span file; their batches' waits are ``unknown``.
     """
 
-    whole: Window
-    steady: Window | None
+    whole: PartExposure
+    steady: PartExposure | None
     phases: tuple[Phase, ...]
     long_waits: LongWaits | None
     n_rounds: int

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.attribution import Attribution, attribute
 from iobench.analysis.deliveries import PHASES, STEADY, Deliveries, find_deliveries
-from iobench.analysis.figures import ComputeStage, Exposure, Phase, StageExposure, Window
+from iobench.analysis.figures import ComputeStage, Exposure, PartExposure, Phase, StageExposure
 from iobench.analysis.waits import find_long_waits, wait_statistics
 from iobench.errors import ProfileError
 from iobench.recording import Flag, stage_name
@@ -117,7 +117,7 @@ def _workers(profile: Profile) -> int:
     return int(configured)
 
 
-def _window(run: _Run, chosen: Marks) -> Window:
+def _window(run: _Run, chosen: Marks) -> PartExposure:
     """Sum the chosen deliveries, a mark per delivery."""
     deliveries = run.deliveries
     with_batch = chosen & (deliveries.batch >= 0)
@@ -125,7 +125,7 @@ def _window(run: _Run, chosen: Marks) -> Window:
     wait_ns = int(deliveries.wait_ns[chosen].sum())
     waits_ns = tuple(deliveries.wait_ns[with_batch].tolist())
     nbytes = deliveries.nbytes[with_batch]
-    return Window(
+    return PartExposure(
         wall_ns=wall_ns,
         wait_ns=wait_ns,
         compute_ns=wall_ns - wait_ns,

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
         Exposure,
         FullConversion,
         LongWaits,
+        PartExposure,
         StageExposure,
         WaitStatistics,
-        Window,
     )
     from iobench.profiles import Profile
     from iobench.report.facts import RunFacts
@@ -155,7 +155,7 @@ def _diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _window(window: Window) -> dict[str, Any]:
+def _window(window: PartExposure) -> dict[str, Any]:
     return {
         "batches": window.n_batches,
         "samples": window.n_samples,

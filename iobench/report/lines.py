@@ -9,7 +9,7 @@ from iobench.recording import Kind
 from iobench.report import rates, units
 
 if TYPE_CHECKING:
-    from iobench.analysis import Exposure, FullConversion, StageExposure, Window
+    from iobench.analysis import Exposure, FullConversion, PartExposure, StageExposure
     from iobench.report.facts import RunFacts
     from iobench.report.run_report import RunReport
 
@@ -91,14 +91,14 @@ def headline(exposure: Exposure) -> list[str]:
     return [f"Exposed I/O: {share}, {rest}.", f"{_step(window)}; {_throughput(window)} ({of})."]
 
 
-def _step(window: Window) -> str:
+def _step(window: PartExposure) -> str:
     if window.wait is None:
         return "Wait of a step: unknown"
     mean, median = units.duration(window.wait.mean_ns), units.duration(window.wait.median_ns)
     return f"A step waits {mean} in the mean, {median} in the median"
 
 
-def _throughput(window: Window) -> str:
+def _throughput(window: PartExposure) -> str:
     utilisation = units.fraction(window.accelerator_utilisation)
     return (
         f"accelerator utilisation {utilisation}, "
@@ -107,7 +107,7 @@ def _throughput(window: Window) -> str:
     )
 
 
-def fused_lines(window: Window) -> list[str]:
+def fused_lines(window: PartExposure) -> list[str]:
     """Return, for stages that their source cannot split, their part on and off the CPU."""
     return [_fused(row) for row in window.stages if row.kind == Kind.FUSED and row.busy_ns]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from iobench.analysis import StageExposure, Window
+    from iobench.analysis import PartExposure, StageExposure
 
 __all__ = ["busy_bytes_per_s", "bytes_per_s", "off_cpu_ns", "samples_per_s"]
 
 
-def samples_per_s(window: Window) -> float | None:
+def samples_per_s(window: PartExposure) -> float | None:
     """Return delivered samples over wall time; None where either is unknown."""
     return _per_s(window.n_samples, window.wall_ns)
 
 
-def bytes_per_s(window: Window) -> float | None:
+def bytes_per_s(window: PartExposure) -> float | None:
     """Return delivered bytes over wall time; None where either is unknown."""
     return _per_s(window.nbytes, window.wall_ns)
 

@@ -11,7 +11,7 @@ from iobench.report.facts import RunFacts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis import Exposure, FullConversion, Window
+    from iobench.analysis import Exposure, FullConversion, PartExposure
     from iobench.profiles import Profile
 
 __all__ = ["SOURCE", "RunReport", "make_reports"]
@@ -47,7 +47,7 @@ class RunReport:
     conversion: FullConversion | None = None
 
     @property
-    def judged(self) -> Window:
+    def judged(self) -> PartExposure:
         """The window that the verdict is about: the steady state, else the whole run."""
         return self.exposure.steady or self.exposure.whole
 

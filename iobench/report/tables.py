@@ -11,7 +11,7 @@ from iobench.report import rates, units
 from iobench.report.facts import PUBLISHED_FIGURES
 
 if TYPE_CHECKING:
-    from iobench.analysis import Exposure, StageExposure, Window
+    from iobench.analysis import Exposure, PartExposure, StageExposure
     from iobench.report.run_report import RunReport
 
 __all__ = ["TextTable", "comparison_table", "phase_table", "stage_table", "wait_table"]
@@ -90,7 +90,7 @@ def _steady_share(exposure: Exposure) -> str:
     return units.fraction(exposure.steady.wait_fraction) if exposure.steady else NOT_APPLICABLE
 
 
-def stage_table(window: Window, title: str) -> TextTable:
+def stage_table(window: PartExposure, title: str) -> TextTable:
     """Return busy, hidden and exposed time by stage; rows without any time are left out."""
     shown = [row for row in window.stages if row.busy_ns or row.exposed_ns or row.n_spans]
     busy_ns = sum(row.busy_ns for row in window.stages)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from iobench.analysis import FullConversion, Window, predict_full_conversion
+from iobench.analysis import FullConversion, PartExposure, predict_full_conversion
 
-WINDOW = Window(
+WINDOW = PartExposure(
     wall_ns=2_000_000_000,
     wait_ns=0,
     compute_ns=2_000_000_000,

@@ -14,10 +14,10 @@ from iobench.analysis import (
     ComputeStage,
     Exposure,
     LongWaits,
+    PartExposure,
     Phase,
     StageExposure,
     WaitStatistics,
-    Window,
     diagnose,
 )
 from iobench.recording import Kind, stage_name
@@ -84,10 +84,10 @@ def stage(
 
 def window(
     stages: tuple[StageExposure, ...], *, compute_ms: int, n_batches: int, median_ms: float = 1.5
-) -> Window:
+) -> PartExposure:
     wait_ns = sum(row.exposed_ns for row in stages)
     mean_ns = wait_ns // n_batches if n_batches else 0
-    return Window(
+    return PartExposure(
         wall_ns=wait_ns + compute_ms * MS,
         wait_ns=wait_ns,
         compute_ns=compute_ms * MS,
