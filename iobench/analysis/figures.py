@@ -112,6 +112,9 @@ class PartExposure:
         The wait of every delivered batch, in order of delivery.
     wait : WaitStatistics or None
         Their statistics; None without a batch.
+    read_nbytes : int or None
+        Bytes the loading processes read while they made these batches, by whatever code, cached or
+        not; None where unknown. Reads through a mapping are not in it.
     cold_fraction : float or None
         Bytes fetched from the device over bytes read by the workers; None where unknown.
     overhead_fraction : float or None
@@ -128,6 +131,7 @@ class PartExposure:
     compute_stages: tuple[ComputeStage, ...]
     waits_ns: tuple[int, ...]
     wait: WaitStatistics | None
+    read_nbytes: int | None
     cold_fraction: float | None
     overhead_fraction: float | None
 

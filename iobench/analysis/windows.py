@@ -136,6 +136,7 @@ def _window(run: _Run, chosen: Marks) -> PartExposure:
         compute_stages=_compute_stages(run.attribution, chosen),
         waits_ns=waits_ns,
         wait=wait_statistics(waits_ns),
+        read_nbytes=_read_nbytes(run, chosen),
         cold_fraction=_cold_fraction(run, chosen),
         overhead_fraction=_overhead_fraction(run, chosen, wall_ns),
     )
@@ -216,6 +217,17 @@ def _io_counters(profile: Profile, deliveries: Deliveries, rank: int) -> _Counte
         read=spans["nbytes"].astype(np.int64),
         device=spans["cpu_ns"].astype(np.int64),
     )
+
+
+def _read_nbytes(run: _Run, chosen: Marks) -> int | None:
+    """Return the bytes read for these deliveries; None where one of them was not counted."""
+    counted = np.zeros(len(chosen) + 1, dtype=bool)
+    counted[run.io.delivery] = True
+    read = run.io.read[np.append(chosen, False)[run.io.delivery]]
+    with_batch = chosen & (run.deliveries.batch >= 0)
+    if not with_batch.any() or not counted[:-1][with_batch].all() or (read < 0).any():
+        return None
+    return int(read.sum())
 
 
 def _cold_fraction(run: _Run, chosen: Marks) -> float | None:

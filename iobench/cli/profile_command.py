@@ -20,6 +20,13 @@ def profile(
         str,
         typer.Option("--format", help="source, tfrecord, numpy; several with commas take turns."),
     ] = "source",
+    pipeline: Annotated[
+        str,
+        typer.Option(
+            help="Who loads the original files: own; upstream: the application's own code; "
+            "climetlab: the real plugin. Several with commas take turns."
+        ),
+    ] = "own",
     framework: Annotated[
         str, typer.Option(help="workers: our worker processes; torch: torch's DataLoader.")
     ] = "workers",
@@ -62,6 +69,22 @@ def profile(
     option: Annotated[
         list[str] | None, typer.Option(help="An option of the dataset, NAME=VALUE; repeatable.")
     ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Load one split's samples only, e.g. train.")
+    ] = None,
+    download: Annotated[
+        bool,
+        typer.Option(
+            "--download", help="Fetch files that are not at hand, through the CliMetLab plugin."
+        ),
+    ] = False,
+    download_timeout: Annotated[
+        float, typer.Option(help="Seconds the download may take.")
+    ] = 3600.0,
+    window: Annotated[
+        str | None,
+        typer.Option(help="Samples of several items: offsets of inputs:targets, --window=-1,0:1."),
+    ] = None,
     sample_dim: Annotated[
         str | None, typer.Option(help="Own files: the dimension along which samples lie.")
     ] = None,
@@ -101,6 +124,7 @@ def profile(
     config = RunConfig(
         targets=tuple(targets),
         formats=_names(formats),
+        pipelines=_names(pipeline),
         framework=framework,
         workers=workers,
         batch_size=batch_size,
@@ -115,6 +139,10 @@ def profile(
         out=out,
         spool=spool,
         options=_options(option or []),
+        split=split,
+        window=window,
+        download=download,
+        download_timeout_s=download_timeout,
         sample_dim=sample_dim,
         variables=_names(variables or ""),
         tiny=tiny,

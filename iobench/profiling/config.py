@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from iobench.cpus import available_cpus
+from iobench.datasets import PIPELINES
 from iobench.errors import OptionError
 from iobench.loaders.compute import parse_compute
 from iobench.loaders.stages import Detail
@@ -24,6 +25,7 @@ FRAMEWORKS: Final = ("workers", "torch")
 CACHES: Final = ("as-is", "warm", "cold")
 DEFAULT_BATCHES: Final = 200
 DEFAULT_STEADY_S: Final = 60.0
+DEFAULT_DOWNLOAD_S: Final = 3600.0
 
 
 class Screen(Protocol):
@@ -48,6 +50,9 @@ class RunConfig:
         The name of a dataset, or paths of the user's own files.
     formats : tuple of str
         ``source`` for the original files, else store formats; several are interleaved.
+    pipelines : tuple of str
+        Of `iobench.datasets.PIPELINES`: which code loads the original files; several are
+        interleaved. Stores are loaded by our own.
     framework : str
         ``workers`` for our worker processes, ``torch`` for torch's DataLoader.
     workers : int or None
@@ -67,6 +72,14 @@ class RunConfig:
         Pattern of the paths of the user's own layout of a named dataset.
     options : mapping of str to str
         The dataset's own.
+    split : str or None
+        One of the dataset's splits, to load no other samples.
+    window : str or None
+        Offsets of inputs and targets along the sample dimension, as ``-1,0:1``.
+    download : bool
+        Whether files that are not at hand may be fetched, through the real CliMetLab plugin.
+    download_timeout_s : float
+        How long that may take.
     sample_dim, variables : str, tuple of str
         For the user's own files.
     tiny, scale, seed : bool, float or None, int
@@ -77,6 +90,7 @@ class RunConfig:
 
     targets: tuple[str, ...]
     formats: tuple[str, ...] = (SOURCE,)
+    pipelines: tuple[str, ...] = ("own",)
     framework: str = "workers"
     workers: int | None = None
     batch_size: int | None = None
@@ -91,6 +105,10 @@ class RunConfig:
     out: Path | None = None
     spool: Path | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    split: str | None = None
+    window: str | None = None
+    download: bool = False
+    download_timeout_s: float = DEFAULT_DOWNLOAD_S
     sample_dim: str | None = None
     variables: tuple[str, ...] = ()
     tiny: bool = False
@@ -113,7 +131,20 @@ class RunConfig:
             raise OptionError(
                 f"--format {','.join(self.formats)!r}: expected distinct names of formats"
             )
+        for name in self.pipelines:
+            if name not in PIPELINES:
+                raise unknown_name("pipeline", name, PIPELINES)
+        if len(set(self.pipelines)) != len(self.pipelines) or not self.pipelines:
+            raise OptionError(
+                f"--pipeline {','.join(self.pipelines)!r}: expected distinct names of pipelines"
+            )
+        if self.pipelines != ("own",) and SOURCE not in self.formats:
+            raise OptionError(
+                f"--pipeline {','.join(self.pipelines)}: says how the original files are loaded; "
+                f"add {SOURCE} to --format"
+            )
         for option, value in (
+            ("--download-timeout", self.download_timeout_s),
             ("--batches", self.batches),
             ("--duration", self.duration_s),
             ("--epochs", self.epochs),

@@ -1,14 +1,14 @@
-"""The formats of a profile, each ready to be loaded; missing probes are converted first."""
+"""What a profile compares, each ready to be loaded; missing probes are converted first."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cpus import available_cpus
-from iobench.datasets import stopwatch
+from iobench.datasets import Stream, select_split, stopwatch
 from iobench.errors import StoreClaimedError, StoreError
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
 from iobench.profiling.config import DEFAULT_BATCHES
@@ -16,53 +16,188 @@ from iobench.registry import SOURCE, find_converter, find_format
 from iobench.stores import probe_samples, store_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from iobench.datasets import Baseline
     from iobench.profiling.config import RunConfig, Screen
     from iobench.profiling.source import Source
+    from iobench.stores import Store
 
 __all__ = ["Prepared", "prepare"]
 
+Facts = dict[str, Any]
+PREFETCH: Final = 2
 PROBE_NBYTES: Final = 2 << 30
 PROBE_SHARD_NBYTES: Final = 256 << 20
 """What an interrupted probe loses at the most."""
 PROBE_S: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """One format, ready to be measured."""
+    """One way of loading the same samples, ready to be measured.
 
+    Parameters
+    ----------
+    label : str
+        What reports call it: the format, or the pipeline where that is not our own.
+    format, pipeline : str
+        As in ``--format`` and ``--pipeline``.
+    work : Pipeline or Stream
+        What a loader runs.
+    n_samples : int
+        Samples of one epoch.
+    files : list of Path
+        What is read, for the page cache.
+    store : mapping or None
+        Of a store what ``run.json`` says.
+    framework : str
+        As in ``--framework``; ``stream`` for a `Stream`.
+    workers, prefetch : int
+        Of the loader; of a stream 0 and the batches it keeps ready.
+    described_by : str
+        Where a baseline is described; empty for our own.
+    setup_s : mapping of str to float
+        Seconds spent on this one alone.
+    """
+
+    label: str
     format: str
-    pipeline: Pipeline
-    samples: tuple[int, ...]
+    pipeline: str
+    work: Pipeline | Stream
+    n_samples: int
     files: list[Path]
     store: dict[str, Any] | None
+    framework: str
+    workers: int
+    prefetch: int
+    described_by: str = ""
+    setup_s: Mapping[str, float] = field(default_factory=dict)
 
 
-def prepare(config: RunConfig, source: Source, batch_size: int, screen: Screen) -> list[Prepared]:
-    """Return the pipeline of each format, over the same samples; probes are converted first."""
-    wanted = len(source.index)
-    if config.epochs is None and (config.batches or config.duration_s is None):
-        wanted = min(wanted, (config.batches or DEFAULT_BATCHES) * batch_size)
-    samples = probe_samples(len(source.index), wanted)
-    prepared = {
+def prepare(
+    config: RunConfig,
+    source: Source,
+    baselines: Mapping[str, tuple[Baseline, dict[str, float]]],
+    batch_size: int,
+    screen: Screen,
+) -> list[Prepared]:
+    """Return what is to be measured, over the same samples; probes are converted first."""
+    samples = _wanted_samples(config, source, batch_size)
+    stores = {
         name: _prepare_store(name, config, source, samples, screen)
         for name in config.formats
         if name != SOURCE
     }
-    if SOURCE in config.formats:
-        # The original files are read for the samples the stores hold, no more and no fewer.
-        held = [one.samples for one in prepared.values()]
-        chosen = min(held, key=len) if held else sorted(samples)
-        pipeline = dataset_pipeline(source.dataset, source.index, chosen)
-        prepared[SOURCE] = Prepared(SOURCE, pipeline, tuple(chosen), source.files, None)
-    return [prepared[name] for name in config.formats]
+    # The original files are read for the samples the stores hold, no more and no fewer.
+    held = [one[1].manifest.samples for one in stores.values()]
+    chosen = min(held, key=len) if held else sorted(samples)
+    prepared: list[Prepared] = []
+    for name in config.formats:
+        if name != SOURCE:
+            prepared.append(_of_store(name, config, *stores[name]))
+            continue
+        for pipeline in config.pipelines:
+            if pipeline == "own":
+                prepared.append(_of_source(config, source, chosen))
+            else:
+                prepared.append(
+                    _of_baseline(pipeline, config, source, chosen, *baselines[pipeline])
+                )
+    return prepared
+
+
+def _wanted_samples(config: RunConfig, source: Source, batch_size: int) -> list[int]:
+    """Return the samples a run needs, in an order of which every beginning is spread evenly."""
+    there = (
+        list(range(len(source.index)))
+        if config.split is None
+        else list(select_split(source.index, config.split))
+    )
+    wanted = len(there)
+    if config.epochs is None and (config.batches or config.duration_s is None):
+        wanted = min(wanted, (config.batches or DEFAULT_BATCHES) * batch_size)
+    return [there[place] for place in probe_samples(len(there), wanted)]
+
+
+def _of_source(config: RunConfig, source: Source, chosen: Sequence[int]) -> Prepared:
+    work = dataset_pipeline(source.dataset, source.index, chosen)
+    return Prepared(
+        label=SOURCE,
+        format=SOURCE,
+        pipeline="own",
+        work=work,
+        n_samples=len(work),
+        files=source.files,
+        store=None,
+        framework=config.framework,
+        workers=config.n_workers,
+        prefetch=PREFETCH if config.n_workers else 0,
+    )
+
+
+def _of_baseline(
+    name: str,
+    config: RunConfig,
+    source: Source,
+    chosen: Sequence[int],
+    baseline: Baseline,
+    setup_s: Mapping[str, float],
+) -> Prepared:
+    files = list(baseline.files) or source.files
+    running = baseline.pipeline
+    if isinstance(running, Stream):
+        return Prepared(
+            label=name,
+            format=SOURCE,
+            pipeline=name,
+            work=running,
+            n_samples=running.n_samples_all,
+            files=files,
+            store=None,
+            framework="stream",
+            workers=0,
+            prefetch=running.ahead,
+            described_by=baseline.source,
+            setup_s=setup_s,
+        )
+    same = len(running.index) == len(source.index)
+    work = dataset_pipeline(running.dataset, running.index, chosen if same else None)
+    workers = running.workers if config.workers is None else config.workers
+    return Prepared(
+        label=name,
+        format=SOURCE,
+        pipeline=name,
+        work=work,
+        n_samples=len(work),
+        files=files,
+        store=None,
+        framework=running.framework,
+        workers=workers,
+        prefetch=running.prefetch if workers else 0,
+        described_by=baseline.source,
+        setup_s=setup_s,
+    )
+
+
+def _of_store(name: str, config: RunConfig, path: Path, store: Store, facts: Facts) -> Prepared:
+    return Prepared(
+        label=name,
+        format=name,
+        pipeline="own",
+        work=store_pipeline(store),
+        n_samples=len(store),
+        files=[path / file.name for shard in store.manifest.shards for file in shard.files],
+        store=facts,
+        framework=config.framework,
+        workers=config.n_workers,
+        prefetch=PREFETCH if config.n_workers else 0,
+    )
 
 
 def _prepare_store(
     name: str, config: RunConfig, source: Source, samples: list[int], screen: Screen
-) -> Prepared:
+) -> tuple[Path, Store, Facts]:
     fmt = find_format(name)
     arguments: dict[str, Any] = {
         "samples": samples,  # in an order of which every beginning is spread over the files
@@ -100,8 +235,7 @@ def _prepare_store(
         "n_samples": len(store),
         "n_samples_all": len(source.index),
     }
-    files = [path / file.name for shard in store.manifest.shards for file in shard.files]
-    return Prepared(name, store_pipeline(store), store.manifest.samples, files, facts)
+    return path, store, facts
 
 
 @contextmanager

@@ -17,20 +17,23 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from iobench.cpus import available_cpus
+from iobench.datasets import Stream
 from iobench.errors import OptionError, StorageError
 from iobench.loaders.compute import Compute, parse_compute
 from iobench.loaders.measure import Run, RunProgress, measure
 from iobench.loaders.plan import BatchPlan, plan_batches
 from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
+from iobench.loaders.stream import StreamLoader
 from iobench.loaders.workers import WorkerLoader
+from iobench.profiling.baselines import open_baselines
 from iobench.profiling.config import DEFAULT_BATCHES, DEFAULT_STEADY_S, RunConfig, Screen
-from iobench.profiling.formats import Prepared, prepare
+from iobench.profiling.formats import PREFETCH, Prepared, prepare
 from iobench.profiling.source import Source, open_source
 from iobench.recording import RunDirectory, unit_costs
 from iobench.storage import ProcessIo, counts_device_reads, evict, resident_fraction, warm_up
@@ -41,8 +44,6 @@ if TYPE_CHECKING:
     from iobench.recording import Recorder
 
 __all__ = ["profile"]
-
-PREFETCH: Final = 2
 
 
 def profile(config: RunConfig, screen: Screen) -> Path:
@@ -57,25 +58,28 @@ def profile(config: RunConfig, screen: Screen) -> Path:
     if config.framework == "torch":
         importlib.import_module("iobench.torch")  # before anything is made: it may be missing
     source = open_source(config, screen)
-    batch_size = config.batch_size or _published_batch_size(source.dataset)
+    asked = config.batch_size or _published_batch_size(source.dataset)
+    baselines = open_baselines(config, source, screen, batch_size=asked)
+    batch_size = asked or next((each.batch_size for each, _ in baselines.values()), 1)
     compute = parse_compute(
         config.compute,
         source.dataset.published,
         batch_size=batch_size,
         sample_nbytes=source.index.spec.nbytes,
     )
-    pipelines = prepare(config, source, batch_size, screen)
+    prepared = prepare(config, source, baselines, batch_size, screen)
     costs = unit_costs()
     out = _new_run_path(config, source.dataset.name)
     with ExitStack() as stack:
         runs = []
-        for one in pipelines:
-            path = out if len(pipelines) == 1 else out / one.format
+        for position, one in enumerate(prepared):
+            path = out if len(prepared) == 1 else out / one.label
             if config.cache == "cold":
                 evict(one.files)
             elif config.cache == "warm":
                 warm_up(one.files)
             document = _document(config, source, one, compute, batch_size, costs)
+            document["position"] = position
             directory = RunDirectory.create(path, document, spool=config.spool)
             stack.callback(directory.gather)
             runs.append(_make_run(config, one, directory, compute, batch_size, costs, stack))
@@ -84,8 +88,8 @@ def profile(config: RunConfig, screen: Screen) -> Path:
     return out
 
 
-def _published_batch_size(dataset: Dataset) -> int:
-    return dataset.published.batch_size if dataset.published else 1
+def _published_batch_size(dataset: Dataset) -> int | None:
+    return dataset.published.batch_size if dataset.published else None
 
 
 def _make_run(
@@ -104,16 +108,16 @@ def _make_run(
     stack.callback(loader.close)
     limit, limit_s = config.batches, config.duration_s
     if config.epochs is not None:
-        limit = -(-config.epochs * len(one.pipeline) // batch_size)
+        limit = -(-config.epochs * one.n_samples // batch_size)
     elif limit is None and limit_s is None:
         limit, limit_s = DEFAULT_BATCHES, DEFAULT_STEADY_S
     plan = BatchPlan(
-        plan_batches(len(one.pipeline), batch_size, seed=config.seed),
+        plan_batches(one.n_samples, batch_size, seed=config.seed),
         limit=limit,
         before_epoch=(lambda: evict(one.files)) if config.cache == "cold" else None,
     )
     return Run(
-        name=one.format,
+        name=one.label,
         loader=loader,
         plan=plan,
         recorder=recorder,
@@ -132,30 +136,38 @@ def _make_loader(
     batch_size: int,
     costs: Mapping[str, int | None],
 ) -> Loader:
-    workers = config.n_workers
     detail = Detail.parse(config.detail)
-    if config.framework == "torch":
+    if isinstance(one.work, Stream):
+        return StreamLoader(
+            one.work,
+            batch_size,
+            recorder=recorder,
+            seed=config.seed,
+            detail=detail,
+            unit_costs=costs,
+        )
+    if one.framework == "torch":
         from iobench.torch import TorchLoader
 
         return TorchLoader(
-            one.pipeline,
+            one.work,
             batch_size,
-            workers=workers,
-            prefetch=PREFETCH,
+            workers=one.workers,
+            prefetch=one.prefetch or PREFETCH,
             run_directory=directory.path,
             recorder=recorder,
             detail=detail,
             unit_costs=costs,
         )
-    if workers == 0:
+    if one.workers == 0:
         return SerialLoader(
-            one.pipeline, batch_size, recorder=recorder, detail=detail, unit_costs=costs
+            one.work, batch_size, recorder=recorder, detail=detail, unit_costs=costs
         )
     return WorkerLoader(
-        one.pipeline,
+        one.work,
         batch_size,
-        workers=workers,
-        prefetch=PREFETCH,
+        workers=one.workers,
+        prefetch=one.prefetch,
         run_directory=directory.path,
         detail=detail,
         unit_costs=costs,
@@ -171,32 +183,34 @@ def _document(
     costs: Mapping[str, int | None],
 ) -> dict[str, Any]:
     """Return what ``run.json`` says of the run: all a report needs besides the spans."""
-    workers = config.n_workers
     published = source.dataset.published
     return {
         "dataset": source.dataset.name,
         "title": source.dataset.title,
         "format": one.format,
-        "position": config.formats.index(one.format),
-        "framework": config.framework,
+        "pipeline": one.pipeline,
+        "described_by": one.described_by,
+        "framework": one.framework,
         "stand_in": source.stand_in,
         "tiny": source.tiny,
-        "workers": workers,
-        "prefetch": PREFETCH if workers else 0,
+        "workers": one.workers,
+        "prefetch": one.prefetch,
         "batch_size": batch_size,
-        "n_samples": len(one.pipeline),
-        "sample_nbytes": one.pipeline.spec.nbytes,
+        "n_samples": one.n_samples,
+        "sample_nbytes": one.work.spec.nbytes,
         "compute": asdict(compute),
         "published": None
         if published is None
         else {"exposed_io_s": published.exposed_io_s, "source": published.source},
-        "expected_workers": [f"worker-{number}" for number in range(workers)],
+        "expected_workers": [f"worker-{number}" for number in range(one.workers)],
         "cache": {
             "asked": config.cache,
             "resident_fraction_before": resident_fraction(one.files),
         },
         "cold_known": counts_device_reads(one.files),
-        "setup": {what: round(seconds, 6) for what, seconds in source.setup_s.items()},
+        "setup": {
+            what: round(seconds, 6) for what, seconds in {**source.setup_s, **one.setup_s}.items()
+        },
         "unit_costs": dict(costs),
         "store": one.store,
         "machine": _machine(),

@@ -13,7 +13,7 @@ from iobench.registry import dataset_names, find_dataset
 from iobench.stores import BESIDE_NAME, choose_place, remember_place
 
 if TYPE_CHECKING:
-    from iobench.datasets import Dataset, SampleIndex
+    from iobench.datasets import Dataset, FileLocator, SampleIndex
     from iobench.profiling.config import RunConfig, Screen
 
 __all__ = ["Source", "open_source"]
@@ -24,6 +24,7 @@ class Source:
     """The dataset, its files and samples, ready to be loaded."""
 
     dataset: Dataset
+    locator: FileLocator
     files: list[Path]
     index: SampleIndex
     place: Path
@@ -78,6 +79,7 @@ def open_source(config: RunConfig, screen: Screen) -> Source:
         _remember_indexes(files)
     return Source(
         dataset=dataset,
+        locator=locator,
         files=files,
         index=index,
         place=place.path,

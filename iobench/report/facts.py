@@ -9,6 +9,7 @@ from typing import Any, Final, Self, TypeVar
 __all__ = ["PUBLISHED_FIGURES", "RunFacts"]
 
 T = TypeVar("T")
+OWN: Final = "own"
 PUBLISHED_FIGURES: Final = ("min", "mean", "median", "max", "stdev")
 
 
@@ -20,6 +21,10 @@ class RunFacts:
     ----------
     dataset, format, framework : str or None
         By name.
+    pipeline : str
+        Whose code loaded it: ``"own"``, ``"upstream"`` or ``"climetlab"``.
+    described_by : str
+        Where a pipeline that is not our own is described.
     stand_in : bool or None
         Whether the files were generated.
     tiny : bool
@@ -51,6 +56,8 @@ class RunFacts:
     dataset: str | None
     format: str | None
     framework: str | None
+    pipeline: str
+    described_by: str
     stand_in: bool | None
     tiny: bool
     batch_size: int | None
@@ -70,6 +77,11 @@ class RunFacts:
     iobench_version: str | None
     command: str | None
     files_hint: str | None
+
+    @property
+    def label(self) -> str | None:
+        """What the run is called among others: its format, or a pipeline that is not our own."""
+        return self.format if self.pipeline == OWN else self.pipeline
 
     @property
     def has_compute(self) -> bool:
@@ -114,6 +126,8 @@ class RunFacts:
             dataset=_typed(config.get("dataset"), str),
             format=_typed(config.get("format"), str),
             framework=_typed(config.get("framework"), str),
+            pipeline=_typed(config.get("pipeline"), str) or OWN,
+            described_by=_typed(config.get("described_by"), str) or "",
             stand_in=stand_in,
             tiny=bool(stand_in) and config.get("tiny") is True,
             batch_size=_typed(config.get("batch_size"), int),

@@ -40,9 +40,10 @@ def to_json(profiles: Sequence[Profile]) -> dict[str, Any]:
     is not known is null. Each run has
 
     - ``schema_version``; ``run``: its directory.
-    - ``dataset``, ``format``, ``framework``, ``stand_in`` (generated files), ``tiny`` (the small
-      ones), ``workers``, ``prefetch``, ``batch_size``, ``n_samples`` (it could draw from),
-      ``sample_nbytes``.
+    - ``dataset``, ``format``, ``pipeline`` (``"own"``, ``"upstream"``, ``"climetlab"``),
+      ``described_by`` (where a pipeline that is not our own is described), ``framework``,
+      ``stand_in`` (generated files), ``tiny`` (the small ones), ``workers``, ``prefetch``,
+      ``batch_size``, ``n_samples`` (it could draw from), ``sample_nbytes``.
     - ``verdict``: the sentence; ``diagnosis``: the same as data, ``verdict`` one of ``"no batch"``,
       ``"no compute"``, ``"hidden"``, ``"partly hidden"``, ``"I/O-bound"``; ``steady`` whether it
       is about the steady state; ``top_stage``; ``wait_fraction``, ``top_fraction``,
@@ -60,6 +61,8 @@ def to_json(profiles: Sequence[Profile]) -> dict[str, Any]:
         ``busy_bytes_per_s``, ``wait_fraction``: its part of the wait.
       - ``compute_stages``: ``[{stage, busy_s, n_spans}]`` of the training loop itself.
       - ``wait_per_step``: ``n_steps``, ``min_s``, ``mean_s``, ``median_s``, ``max_s``, ``stdev_s``.
+      - ``read_nbytes``: bytes the loading processes read by the system's count, cached or not;
+        ``read_per_byte``: the same for each byte delivered.
       - ``cold_fraction``: bytes fetched from the device over bytes read.
       - ``overhead_fraction``: time spent recording over the time of all processes.
       - ``dataset`` to ``batch_size``, ``lost_spans``, ``missing_workers`` and ``verdict`` stand
@@ -107,6 +110,7 @@ def _run(report: RunReport) -> dict[str, Any]:
         "run": report.run,
         **shared,
         "tiny": facts.tiny,
+        "described_by": facts.described_by,
         "prefetch": exposure.prefetch,
         "n_samples": facts.n_samples,
         "sample_nbytes": facts.sample_nbytes,
@@ -133,6 +137,7 @@ def _shared(report: RunReport) -> dict[str, Any]:
     return {
         "dataset": facts.dataset,
         "format": facts.format,
+        "pipeline": facts.pipeline,
         "framework": facts.framework,
         "stand_in": facts.stand_in,
         "workers": exposure.workers,
@@ -169,6 +174,8 @@ def _window(window: PartExposure) -> dict[str, Any]:
         "bytes_per_s": rates.bytes_per_s(window),
         "accelerator_utilisation": window.accelerator_utilisation,
         "overhead_fraction": window.overhead_fraction,
+        "read_nbytes": window.read_nbytes,
+        "read_per_byte": rates.read_per_byte(window),
         "cold_fraction": window.cold_fraction,
         "exposed_ns": window.exposed_ns,
         "stages": [_stage(row, window.wait_ns) for row in window.stages],

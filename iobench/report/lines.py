@@ -27,7 +27,7 @@ __all__ = [
 def title_line(reports: Sequence[RunReport]) -> str:
     """Return dataset, formats, framework, workers, batch size and batches."""
     first = reports[0]
-    formats = _distinct(report.facts.format or units.UNKNOWN for report in reports)
+    formats = _distinct(report.facts.label or units.UNKNOWN for report in reports)
     workers = _distinct(_workers(report.exposure.workers) for report in reports)
     sizes = _distinct(units.count(report.facts.batch_size) for report in reports)
     batches = _distinct(units.count(report.exposure.whole.n_batches) for report in reports)
@@ -54,7 +54,7 @@ def stand_in_line(facts: RunFacts) -> str | None:
     """Return the banner of a run on generated files; None for one on real files."""
     if not facts.stand_in:
         return None
-    tiny = ", and TINY: samples much smaller than the real ones" if facts.tiny else ""
+    tiny = ", and TINY: fewer, for most datasets also smaller samples" if facts.tiny else ""
     return f"STAND-IN: generated files, not the real dataset{tiny}."
 
 

@@ -51,7 +51,7 @@ def _about_waiting(best: RunReport, reports: Sequence[RunReport]) -> list[NextSt
         step = _varied(best, {"--compute": "25ms"})
         return [NextStep("a step time shows what compute can hide", step)] if step else []
     if verdict is Verdict.HIDDEN:
-        which = f" of {best.facts.format}" if len(reports) > 1 and best.facts.format else ""
+        which = f" of {best.facts.label}" if len(reports) > 1 and best.facts.label else ""
         return [NextStep(f"nothing to gain from faster loading{which} at this step time")]
     if best.facts.format == SOURCE and {report.facts.format for report in reports} == {SOURCE}:
         stored = "numpy" if best.facts.framework == "torch" else "tfrecord"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from iobench.analysis import PartExposure, StageExposure
 
-__all__ = ["busy_bytes_per_s", "bytes_per_s", "off_cpu_ns", "samples_per_s"]
+__all__ = ["busy_bytes_per_s", "bytes_per_s", "off_cpu_ns", "read_per_byte", "samples_per_s"]
 
 
 def samples_per_s(window: PartExposure) -> float | None:
@@ -18,6 +18,13 @@ def samples_per_s(window: PartExposure) -> float | None:
 def bytes_per_s(window: PartExposure) -> float | None:
     """Return delivered bytes over wall time; None where either is unknown."""
     return _per_s(window.nbytes, window.wall_ns)
+
+
+def read_per_byte(window: PartExposure) -> float | None:
+    """Return the bytes read over the bytes delivered; None where either is unknown."""
+    if window.read_nbytes is None or not window.nbytes:
+        return None
+    return window.read_nbytes / window.nbytes
 
 
 def busy_bytes_per_s(row: StageExposure) -> float | None:

@@ -66,7 +66,7 @@ def make_reports(profiles: Sequence[Profile]) -> tuple[RunReport, ...]:
         If one cannot be analysed.
     """
     reports = sorted(map(_report, profiles), key=lambda report: report.facts.format != SOURCE)
-    source = reports[0] if reports and reports[0].facts.format == SOURCE else None
+    source = next((each for each in reports if each.facts.label == SOURCE), None)
     return tuple(replace(report, conversion=_conversion(report, source)) for report in reports)
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis import Verdict
-from iobench.report import units
+from iobench.report import rates, units
 
 if TYPE_CHECKING:
-    from iobench.analysis import Diagnosis, LongWaits
+    from collections.abc import Sequence
 
-__all__ = ["long_waits_sentence", "verdict_sentence"]
+    from iobench.analysis import Diagnosis, LongWaits
+    from iobench.report.run_report import RunReport
+
+__all__ = ["long_waits_sentence", "today_sentence", "verdict_sentence"]
 
 WORTH_SAYING: Final = 0.05
 """Share from which a verdict names start-up, or causes that were not recorded."""
@@ -72,6 +75,29 @@ def _blame(diagnosis: Diagnosis) -> str:
     if unknown >= WORTH_SAYING and diagnosis.top_stage != "unknown":
         text += f"; the cause of {units.fraction(unknown)} of the wait was not recorded"
     return text
+
+
+def today_sentence(reports: Sequence[RunReport]) -> str:
+    """Return how the application's own loading compares; empty where it was not measured.
+
+    Rates are those of the windows the verdicts are about; where compute hides all loading, both
+    are the rate of compute.
+    """
+    today = next((each for each in reports if each.facts.pipeline == "upstream"), None)
+    others = [each for each in reports if each.facts.pipeline == "own" and each.judged.n_batches]
+    if today is None or not others or not today.judged.n_batches:
+        return ""
+    rate = rates.samples_per_s(today.judged)
+    told = []
+    for each in others:
+        other = rates.samples_per_s(each.judged)
+        times = f"{units.ratio(other / rate)} times the samples a second" if rate and other else ""
+        waits = f"waits {units.fraction(each.wait_fraction)}"
+        told.append(f"as {each.facts.label} {', '.join(filter(None, (waits, times)))}")
+    return (
+        f"The application's own loading code waits {units.fraction(today.wait_fraction)} of its "
+        f"time for data; with iobench the same training {'; '.join(told)}."
+    )
 
 
 def long_waits_sentence(long: LongWaits) -> str:

@@ -58,7 +58,7 @@ def comparison_table(reports: Sequence[RunReport]) -> TextTable:
     )
     rows = [
         (
-            report.facts.format or units.UNKNOWN,
+            report.facts.label or units.UNKNOWN,
             units.sample_rate(rates.samples_per_s(window)),
             waits[2 * place],
             waits[2 * place + 1],
@@ -66,6 +66,7 @@ def comparison_table(reports: Sequence[RunReport]) -> TextTable:
             _steady_share(report.exposure),
             units.fraction(window.accelerator_utilisation),
             units.byte_rate(rates.bytes_per_s(window)),
+            units.ratio(rates.read_per_byte(window)),
         )
         for place, (report, window) in enumerate(zip(reports, windows, strict=True))
     ]
@@ -81,6 +82,7 @@ def comparison_table(reports: Sequence[RunReport]) -> TextTable:
             "exposed\nsteady",
             "accel.\nutil.",
             "loaded",
+            "read\n/used",
         ),
         rows=tuple(rows),
     )

@@ -16,7 +16,7 @@ from rich.text import Text
 from iobench.analysis import Verdict
 from iobench.report import lines, tables
 from iobench.report.next_steps import next_steps
-from iobench.report.sentences import long_waits_sentence, verdict_sentence
+from iobench.report.sentences import long_waits_sentence, today_sentence, verdict_sentence
 
 if TYPE_CHECKING:
     from iobench.report.run_report import RunReport
@@ -60,10 +60,13 @@ def print_reports(reports: Sequence[RunReport], *, file: TextIO | None = None) -
         page.table(tables.comparison_table(reports))
         for report in reports:
             page.verdict(report, named=True)
+        today = today_sentence(reports)
+        if today:
+            page.text(today, "bold")
         page.gap()
     for report in reports:
         if len(reports) > 1:
-            page.heading(report.facts.format or report.run or "unnamed run")
+            page.heading(report.facts.label or report.run or "unnamed run")
         _run(page, report, judged=len(reports) == 1)
     _next(page, reports)
 
@@ -86,6 +89,8 @@ def _run(page: _Page, report: RunReport, *, judged: bool) -> None:
         page.verdict(report)
     for line in rest:
         page.text(line)
+    if report.facts.described_by:
+        page.text(f"This pipeline: {report.facts.described_by}")
     if exposure.long_waits is not None:
         page.text(long_waits_sentence(exposure.long_waits), "yellow")
     page.gap()
@@ -157,7 +162,7 @@ class _Page:
         self._console.print(self._safe(f"    {text}", "cyan"), soft_wrap=True)
 
     def verdict(self, report: RunReport, *, named: bool = False) -> None:
-        name = f"{report.facts.format}: " if named else ""
+        name = f"{report.facts.label}: " if named else ""
         colour = COLOURS.get(report.diagnosis.verdict, "bold")
         self.text(name + verdict_sentence(report.diagnosis), colour)
 

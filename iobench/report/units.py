@@ -19,6 +19,7 @@ __all__ = [
     "fraction",
     "nanoseconds",
     "nbytes",
+    "ratio",
     "sample_rate",
     "seconds",
 ]
@@ -83,6 +84,11 @@ def sample_rate(samples_per_s: float | None) -> str:
     if 0 < samples_per_s < 0.001:
         return "< 0.001"
     return _three_digits(samples_per_s) if samples_per_s else "0"
+
+
+def ratio(value: float | None) -> str:
+    """Return a quotient of two like quantities in three digits, e.g. ``"1.20"``."""
+    return sample_rate(value)
 
 
 def fraction(value: float | None) -> str:

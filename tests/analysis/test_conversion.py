@@ -17,6 +17,7 @@ WINDOW = PartExposure(
     compute_stages=(),
     waits_ns=(),
     wait=None,
+    read_nbytes=None,
     cold_fraction=None,
     overhead_fraction=None,
 )

@@ -100,6 +100,7 @@ def window(
         wait=WaitStatistics(n_batches, 20_000, mean_ns, int(median_ms * MS), 812 * MS, 12 * MS)
         if n_batches
         else None,
+        read_nbytes=n_batches * 57_300_000,
         cold_fraction=0.031,
         overhead_fraction=0.00112,
     )
@@ -187,6 +188,7 @@ def unknown() -> RunReport:
         window(rows, compute_ms=50, n_batches=2),
         n_samples=None,
         nbytes=None,
+        read_nbytes=None,
         cold_fraction=None,
         overhead_fraction=None,
     )
