@@ -41,6 +41,7 @@ from iobench.stores.places import (
     make_item,
     remember_place,
     remove_item,
+    user_folder,
 )
 from iobench.stores.plan import (
     ConversionPlan,
@@ -108,6 +109,7 @@ __all__ = [
     "scan_frames",
     "storage_errors",
     "store_name",
+    "user_folder",
     "verify_store",
     "write_atomically",
     "write_checksums",

@@ -39,6 +39,7 @@ __all__ = [
     "make_item",
     "remember_place",
     "remove_item",
+    "user_folder",
 ]
 
 ItemKind = Literal["store", "probe", "stand-in", "index"]
@@ -163,7 +164,7 @@ def list_places(
         for path, _, _ in _candidates(data_dir, store_dir, environ)
     )
     with suppress(OSError):
-        lines = (_cache_dir(environ) / PLACES_NAME).read_text().splitlines()
+        lines = (user_folder(environ) / PLACES_NAME).read_text().splitlines()
         found |= dict.fromkeys(Path(line) for line in lines if Path(line).is_absolute())
     return [path for path in found if path.is_dir()]
 
@@ -219,10 +220,12 @@ def _candidates(
     for name in ("SCRATCH", "TMPDIR"):
         if environ.get(name):
             yield Path(environ[name]).absolute() / "iobench", f"${name}", False
-    yield _cache_dir(environ), "the user's cache", False
+    yield user_folder(environ), "the user's cache", False
 
 
-def _cache_dir(environ: Mapping[str, str]) -> Path:
+def user_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """Return iobench's own folder in the user's cache, which need not exist yet."""
+    environ = os.environ if environ is None else environ
     base = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or Path.home(), ".cache")
     return Path(base, "iobench").absolute()
 
@@ -256,7 +259,7 @@ def remember_place(path: Path, environ: Mapping[str, str] | None = None) -> None
     """Note the place for `list_places`; without a cache directory it is not remembered."""
     path = path.absolute()
     environ = os.environ if environ is None else environ
-    file = _cache_dir(environ) / PLACES_NAME
+    file = user_folder(environ) / PLACES_NAME
     with suppress(OSError):
         if file.exists() and str(path) in file.read_text().splitlines():
             return

@@ -1,0 +1,72 @@
+"""Terms of use and citation of a dataset, told the first time its files are used here."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.errors import StorageError
+from iobench.stores import user_folder, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from iobench.profiling.config import Screen
+
+__all__ = ["show_terms_once", "terms_file"]
+
+TERMS_NAME: Final = "terms-shown"
+
+
+def terms_file() -> Path:
+    """Return where it is remembered whose terms have been shown: beside the list of places."""
+    return user_folder() / TERMS_NAME
+
+
+def show_terms_once(
+    dataset: str, provenance: Mapping[str, Any], screen: Screen, remember: Path
+) -> bool:
+    """Show terms of use and citation of a dataset unless that was done before, and remember it.
+
+    Where nothing can be remembered they are shown each time. Other terms of the same dataset are
+    shown again.
+
+    Parameters
+    ----------
+    dataset : str
+        Its name.
+    provenance : mapping
+        Of its samples, with ``terms_of_use`` and ``citation`` where it has them. A stand-in is not
+        anybody's: do not call this for one.
+    screen : Screen
+        Where the note goes.
+    remember : Path
+        The file of what was shown; by rights `terms_file`.
+
+    Returns
+    -------
+    bool
+        Whether they were shown.
+    """
+    terms = " ".join(str(provenance.get("terms_of_use") or "").split())
+    citation = " ".join(str(provenance.get("citation") or "").split())
+    told = [
+        f"{what}: {text}"
+        for what, text in (("terms of use", terms), ("cite", citation))
+        if text not in ("", "-")  # upstream's way to say that there is none
+    ]
+    if not told:
+        return False
+    line = f"{dataset} {hashlib.blake2b(' '.join(told).encode(), digest_size=16).hexdigest()}"
+    shown: list[str] = []
+    with suppress(OSError, UnicodeDecodeError):
+        shown = remember.read_text().splitlines()
+    if line in shown:
+        return False
+    screen.note(f"{dataset}: {'; '.join(told)} (said once)")
+    with suppress(OSError, StorageError):
+        remember.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(remember, "".join(f"{each}\n" for each in [*shown, line]).encode())
+    return True
