@@ -39,6 +39,8 @@ class PluginRequest:
         By URL, every file the plugin will look for; None for one that was not found.
     opening : mapping of str to object
         Keyword arguments of ``to_xarray``.
+    opened_by : str
+        What is called instead of ``to_xarray``, e.g. ``to_tfdataset``.
     install : str
         What installs the plugin.
     """
@@ -47,11 +49,12 @@ class PluginRequest:
     arguments: Mapping[str, Any]
     files: Mapping[str, Path | None]
     opening: Mapping[str, Any] = field(default_factory=dict)
+    opened_by: str = "to_xarray"
     install: str = "pip install 'iobench[climetlab]'"
 
 
 def open_through_plugin(request: PluginRequest) -> Any:
-    """Return the ``xarray.Dataset`` that the plugin makes; lazy where the plugin is.
+    """Return what the plugin makes, an ``xarray.Dataset`` for most; lazy where the plugin is.
 
     Dask, where the plugin uses it, opens in this thread alone: netCDF4 fails when several open at
     once. What plugin and CliMetLab print is kept off the terminal.
@@ -72,8 +75,13 @@ def open_through_plugin(request: PluginRequest) -> Any:
     import_climetlab(request.install)
     import climetlab
     import dask
+    from climetlab.core import caching
     from climetlab.mirrors.directory_mirror import DirectoryMirror
 
+    if not caching.CACHE.is_alive():
+        # A fork left its thread behind, and calls of it would wait for ever.
+        caching.CACHE = caching.Cache()
+        caching.CACHE.start()
     with tempfile.TemporaryDirectory(prefix="iobench-mirror-") as folder:
         for url, path in request.files.items():
             _link(Path(folder), url, path)
@@ -92,7 +100,7 @@ def open_through_plugin(request: PluginRequest) -> Any:
                 raise MissingExtraError(
                     f"{request.name} needs its CliMetLab plugin: {request.install}"
                 ) from error
-            return loaded.to_xarray(**request.opening)
+            return getattr(loaded, request.opened_by)(**request.opening)
 
 
 def import_climetlab(install: str = "pip install 'iobench[climetlab]'") -> None:
