@@ -7,7 +7,6 @@ training in metno/maelstrom-train makes them, and the air temperature that was a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from iobench.datasets import (
     Arrays,
+    Baseline,
     Box,
     Locator,
     NetcdfFile,
@@ -33,9 +33,15 @@ from iobench.datasets import (
 )
 from iobench.errors import MissingFileError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
-from iobench_maelstrom.yr.files import FIELDS, YrFiles, open_files
+from iobench_maelstrom.yr.files import FIELDS, open_files
 from iobench_maelstrom.yr.options import YrOptions, parse_options
 from iobench_maelstrom.yr.patches import Computed, Patch, PatchGrid, split_samples
+from iobench_maelstrom.yr.prepared import (
+    SampleNames,
+    YrPrepared,
+    patch_ranges,
+    prepared_of,
+)
 from iobench_maelstrom.yr.schema import (
     ALL_DATES,
     CHANNELS,
@@ -47,6 +53,8 @@ from iobench_maelstrom.yr.schema import (
     file_url,
 )
 from iobench_maelstrom.yr.stand_in import STAND_IN_VERSION, YrPlan, planned_files
+from iobench_maelstrom.yr.through_plugin import plugin_baseline
+from iobench_maelstrom.yr.upstream import upstream_baseline
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -93,16 +101,6 @@ def yr(**options: str) -> Yr:
     return Yr(parse_options(options))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Prepared:
-    """What ``samples`` learned."""
-
-    files: YrFiles
-    grid: PatchGrid
-    mean: NDArray[np.float32]
-    std: NDArray[np.float32]
-
-
 class _RawPatch(list[memoryview]):
     """A sample's bytes, with which boxes of which patch they are."""
 
@@ -138,7 +136,7 @@ class Yr:
     def __init__(self, options: YrOptions) -> None:
         self.options = options
         self.fused: tuple[str, ...] = ()
-        self._prepared: _Prepared | None = None
+        self._prepared: YrPrepared | None = None
         self._opened: tuple[NetcdfFile, ...] = ()
 
     @property
@@ -183,16 +181,8 @@ class Yr:
             If the patches or ranges asked for do not fit the grid.
         """
         opened = open_files(files, progress=locator.progress)
-        options = self.options
-        grid = PatchGrid.of(
-            len(files),
-            opened.shape,
-            patch=options.patch,
-            y_range=options.y_range,
-            x_range=options.x_range,
-        )
-        mean, std = _normalisation(opened, grid)
-        self._prepared = _Prepared(opened, grid, mean, std)
+        self._prepared = prepared_of(opened, self.options)
+        grid = self._prepared.grid
         if opened.through_library:
             self.fused = ("read", "decode")
             self._opened = tuple(inspect_netcdf(Path(path)) for path in files)
@@ -201,14 +191,14 @@ class Yr:
             spec=self._spec(grid),
             where=Computed(len(grid), grid.patch),
             splits=split_samples(starts, grid.patches_per_file),
-            coordinate=Computed(len(grid), _Names(grid, tuple(starts), opened.leadtimes)),
+            coordinate=Computed(len(grid), SampleNames(grid, tuple(starts), opened.leadtimes)),
             provenance={**self._provenance(files, starts, grid), "stand_in": locator.stand_in},
         )
 
     def read(self, where: Patch) -> Any:
         """Return the bytes of the patch's rows; the arrays where only the library can read."""
         prepared = self._ready()
-        ranges = _ranges(where, prepared.grid.shape)
+        ranges = patch_ranges(where, prepared.grid.shape)
         if self.fused:
             file = self._opened[where.file]
             read = {name: box_through_library(file, name, *ranges[name]) for name in self._fields}
@@ -259,6 +249,24 @@ class Yr:
             inputs /= prepared.std
         return {"predictors": inputs, "targets": targets}
 
+    def upstream(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
+    ) -> Baseline:
+        """Return how the training code of metno/maelstrom-train loads these files."""
+        return upstream_baseline(self._ready(), self.options, index.spec, batch_size)
+
+    def through_plugin(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+    ) -> Baseline:
+        """Return how these samples are made from what the real plugin gives.
+
+        Raises
+        ------
+        MissingExtraError
+            If the plugin is not installed.
+        """
+        return plugin_baseline(self, self._ready(), files, index)
+
     def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
         """Return about the bytes ``synthesize`` will write."""
         return self._plan(scale=scale, tiny=tiny, seed=0).nbytes
@@ -290,18 +298,11 @@ class Yr:
 
     def _with_coordinates(self, patch: Patch, fields: Mapping[str, NDArray[Any]]) -> Arrays:
         prepared = self._ready()
-        grid = prepared.grid
         without_lead = {
             name: values[0] if FIELDS[name][0] == "leadtime" else values
             for name, values in fields.items()
         }
-        first_y, first_x = patch.y - grid.y_range[0], patch.x - grid.x_range[0]
-        return {
-            **without_lead,
-            "leadtime": np.array(prepared.files.leadtimes[patch.lead], dtype=np.float32),
-            "y": np.arange(first_y, first_y + grid.shape[0], dtype=np.float32),
-            "x": np.arange(first_x, first_x + grid.shape[1], dtype=np.float32),
-        }
+        return {**without_lead, **prepared.coordinates(patch)}
 
     def _plan(self, *, scale: float | None, tiny: bool, seed: int) -> YrPlan:
         plan = YrPlan.of_size(
@@ -315,7 +316,7 @@ class Yr:
             )
         return plan
 
-    def _ready(self) -> _Prepared:
+    def _ready(self) -> YrPrepared:
         if self._prepared is None:
             raise OptionError(f"{self.name}: call samples() before read(), decode(), preprocess()")
         return self._prepared
@@ -359,45 +360,3 @@ class Yr:
             "terms_of_use": TERMS_OF_USE,
             "citation": CITATION,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """Names samples for messages."""
-
-    grid: PatchGrid
-    starts: tuple[str, ...]
-    leadtimes: tuple[float, ...]
-
-    def __call__(self, number: int) -> str:
-        patch = self.grid.patch(number)
-        hours = self.leadtimes[patch.lead] / 3600
-        return f"{self.starts[patch.file]} +{hours:g}h y={patch.y} x={patch.x}"
-
-
-def _ranges(
-    patch: Patch, shape: tuple[int, int]
-) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return the range of a patch along each dimension of each of `FIELDS`, as start and stop."""
-    ends = {
-        "leadtime": (patch.lead, patch.lead + 1),
-        "y": (patch.y, patch.y + shape[0]),
-        "x": (patch.x, patch.x + shape[1]),
-        "predictor": (0, len(PREDICTORS)),
-        "static_predictor": (0, len(STATIC_PREDICTORS)),
-    }
-    return {
-        name: (tuple(ends[dim][0] for dim in dims), tuple(ends[dim][1] for dim in dims))
-        for name, dims in FIELDS.items()
-    }
-
-
-def _normalisation(
-    files: YrFiles, grid: PatchGrid
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return mean and deviation of each channel: the table's, and of the features' own values."""
-    features = (files.leadtimes, range(grid.n_columns), range(grid.n_rows))
-    known = (*PREDICTORS, *STATIC_PREDICTORS)
-    mean = [each.mean for each in known] + [float(np.mean(values)) for values in features]
-    std = [each.std for each in known] + [float(np.std(values)) or 1.0 for values in features]
-    return np.array(mean, dtype=np.float32), np.array(std, dtype=np.float32)

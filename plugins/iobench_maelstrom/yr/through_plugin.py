@@ -1,0 +1,200 @@
+"""Samples of application A1 out of what the real plugin's ``to_xarray`` gives."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets import Baseline, MapStyle, PluginRequest, open_through_plugin
+from iobench.errors import FileFormatError, MissingExtraError
+from iobench_maelstrom.yr.schema import CHANNELS, FEATURES, file_url, start_name
+
+if TYPE_CHECKING:
+    from iobench.datasets import Arrays, Locator, PublishedStep, Raw, SampleIndex
+    from iobench.samples import Sample
+    from iobench_maelstrom.yr.dataset import Yr
+    from iobench_maelstrom.yr.patches import Patch
+    from iobench_maelstrom.yr.prepared import YrPrepared
+
+__all__ = ["YrThroughPlugin", "check_plugin", "plugin_baseline"]
+
+BATCH_SIZE = 32
+SOURCE = (
+    "climetlab-maelstrom-yr, to_xarray(), patches cut from it by isel, in one worker. The plugin "
+    "reads all files into memory before the first sample; more workers would each hold a copy."
+)
+SOURCE_OF_ONE = (
+    "climetlab-maelstrom-yr, to_xarray(), patches cut from it by isel, in one worker. Asked for "
+    "one file alone the plugin hands out the file's own variables, read by need and neither joined "
+    "nor normalised: the rest is done here."
+)
+
+
+def plugin_baseline(
+    dataset: Yr, prepared: YrPrepared, files: Sequence[Path], index: SampleIndex
+) -> Baseline:
+    """Return how samples are made from the plugin's dataset.
+
+    Raises
+    ------
+    MissingExtraError
+        If CliMetLab or the plugin is not installed.
+    """
+    check_plugin("climetlab_maelstrom_yr", "maelstrom-yr")
+    made = YrThroughPlugin(dataset, prepared, _request(dataset, prepared, files))
+    source = SOURCE if len(files) > 1 else SOURCE_OF_ONE
+    return Baseline(MapStyle(made, index, workers=1), BATCH_SIZE, source)
+
+
+def check_plugin(module: str, name: str) -> None:
+    """Check that CliMetLab and a plugin are installed, importing neither.
+
+    Raises
+    ------
+    MissingExtraError
+        If one is not; says what installs both.
+    """
+    for each in ("climetlab", module):
+        if importlib.util.find_spec(each) is None:
+            raise MissingExtraError(
+                f"--pipeline climetlab needs {each} for {name}: pip install 'iobench[climetlab]'"
+            )
+
+
+def _request(dataset: Yr, prepared: YrPrepared, files: Sequence[Path]) -> PluginRequest:
+    options = dataset.options
+    dates = [file.start[:8] for file in prepared.files.files]
+    urls = [file_url(options.parameter, options.size, date) for date in dates]
+    return PluginRequest(
+        "maelstrom-yr",
+        {
+            "size": options.size,
+            "parameter": options.parameter,
+            "dates": dates,
+            "normalize": options.normalize,
+            "predict_diff": options.predict_diff,
+            "probabilistic_target": options.probabilistic_target,
+        },
+        dict(zip(urls, map(Path, files), strict=True)),
+    )
+
+
+class YrThroughPlugin:
+    """Patches of the plugin's dataset; a `Dataset`.
+
+    What the plugin opened stays with the process: a copy in another one opens it again on first
+    use.
+
+    Parameters
+    ----------
+    dataset : Yr
+        Whose samples these are.
+    prepared : YrPrepared
+        What it learned of its files.
+    request : PluginRequest
+        What the plugin is asked for.
+    """
+
+    name = "maelstrom-yr"
+    title = "Nordic temperature forecasts through the CliMetLab plugin (MAELSTROM A1)"
+    fused: tuple[str, ...] = ("read", "decode")
+
+    def __init__(self, dataset: Yr, prepared: YrPrepared, request: PluginRequest) -> None:
+        self.dataset = dataset
+        self.request = request
+        self.published: PublishedStep | None = dataset.published
+        self._prepared = prepared
+        self._opened: tuple[int, Any, tuple[int, ...]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    def files(self, locator: Locator) -> list[Path]:
+        """Return the files of the dataset."""
+        return self.dataset.files(locator)
+
+    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
+        """Return the samples of the dataset."""
+        return self.dataset.samples(files, locator)
+
+    def read(self, where: Patch) -> Any:
+        """Return the patch's part of each variable the plugin made, with its coordinates.
+
+        Raises
+        ------
+        FileFormatError
+            If the plugin does not have the dates it was asked for.
+        """
+        opened, places = self._plugin_dataset()
+        n_y, n_x = self._prepared.grid.shape
+        part = {
+            "time": places[where.file],
+            "leadtime": where.lead,
+            "y": slice(where.y, where.y + n_y),
+            "x": slice(where.x, where.x + n_x),
+        }
+        names = [name for name in _names(opened) if self._is_wanted(name)]
+        cut = {name: opened[name].isel(part, missing_dims="ignore") for name in names}
+        # In this thread alone: netCDF4 fails when several read at once.
+        arrays = {name: each.load(scheduler="synchronous").values for name, each in cut.items()}
+        return {**arrays, **self._prepared.coordinates(where)}
+
+    def decode(self, raw: Raw) -> Arrays:
+        """Refuse: ``read`` decodes."""
+        raise TypeError(f"{self.name}: read decodes, call preprocess next")
+
+    def preprocess(self, arrays: Arrays) -> Sample:
+        """Return ``predictors`` with all 17 channels, normalised, and ``targets``."""
+        if "targets" not in arrays:
+            return self.dataset.preprocess(arrays)
+        inputs = np.empty((1, *self._prepared.grid.shape, len(CHANNELS)), dtype=np.float32)
+        n_features = len(FEATURES)
+        inputs[0, ..., :-n_features] = arrays["predictors"]
+        features = inputs[0, ..., -n_features:]
+        features[..., 0] = arrays["leadtime"]
+        features[..., 1] = arrays["x"]
+        features[..., 2] = arrays["y"][:, None]
+        if self.dataset.options.normalize:
+            features -= self._prepared.mean[-n_features:]
+            features /= self._prepared.std[-n_features:]
+        return {"predictors": inputs, "targets": np.ascontiguousarray(arrays["targets"])[None]}
+
+    def _is_wanted(self, name: str) -> bool:
+        return name != "target_std" or self.dataset.options.probabilistic_target
+
+    def _plugin_dataset(self) -> tuple[Any, tuple[int, ...]]:
+        """Return what the plugin made, and where in it each file is."""
+        if self._opened is None or self._opened[0] != os.getpid():
+            with warnings.catch_warnings():
+                # xarray's, on how the plugin joins dates
+                warnings.simplefilter("ignore")
+                made = open_through_plugin(self.request)
+            self._opened = os.getpid(), made, self._places(made)
+        return self._opened[1], self._opened[2]
+
+    def _places(self, made: Any) -> tuple[int, ...]:
+        starts = [
+            np.datetime64(f"{start[:4]}-{start[4:6]}-{start[6:11]}", "h")
+            for start in map(start_name, self.request.arguments["dates"])
+        ]
+        found = np.atleast_1d(made["time"].values).astype("datetime64[h]").tolist()
+        missing = [start for start in starts if start.item() not in found]
+        if missing:
+            raise FileFormatError(
+                f"{self.name}: the plugin made no {missing[0]} of the files it was given; expected "
+                "each file to hold the time its name says"
+            )
+        return tuple(found.index(start.item()) for start in starts)
+
+
+def _names(opened: Any) -> tuple[str, ...]:
+    """Return the plugin's variables; those of the file where it was handed out as it is."""
+    if "targets" in opened:
+        return ("predictors", "targets")
+    return ("predictors", "static_predictors", "target_mean", "target_std")
