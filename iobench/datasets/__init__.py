@@ -23,9 +23,17 @@ from iobench.datasets.contract import (
     no_progress,
     sample_steps,
 )
+from iobench.datasets.download import (
+    DEFAULT_TIMEOUT_S,
+    Downloadable,
+    Downloads,
+    PluginDownload,
+    download_missing,
+)
 from iobench.datasets.extents import FileExtent, read_extents
 from iobench.datasets.files import user_files
-from iobench.datasets.grib.index import GribIndex, decode_message, index_grib, read_messages
+from iobench.datasets.grib.decoding import decode_message
+from iobench.datasets.grib.index import GribIndex, index_grib, read_messages
 from iobench.datasets.locate import FileLocator, own_files
 from iobench.datasets.netcdf.boxes import (
     Box,
@@ -51,6 +59,7 @@ from iobench.datasets.netcdf.storage import (
 )
 from iobench.datasets.packing import Packing, unpack
 from iobench.datasets.patterns import DatedFile, FilePattern
+from iobench.datasets.positions import time_positions
 from iobench.datasets.processes import Advance, run_jobs, stopwatch
 from iobench.datasets.real_plugins import PluginRequest, network_cut_off, open_through_plugin
 from iobench.datasets.sidecars import (
@@ -59,6 +68,7 @@ from iobench.datasets.sidecars import (
     make_index_folder,
     save_sidecar,
 )
+from iobench.datasets.splits import place_index_windows, select_split
 from iobench.datasets.standins import (
     PlannedFile,
     ensure_stand_in,
@@ -69,6 +79,7 @@ from iobench.datasets.standins import (
 )
 
 __all__ = [
+    "DEFAULT_TIMEOUT_S",
     "PIPELINES",
     "Advance",
     "Arrays",
@@ -78,6 +89,8 @@ __all__ = [
     "Contiguous",
     "Dataset",
     "DatedFile",
+    "Downloadable",
+    "Downloads",
     "FileExtent",
     "FileLocator",
     "FilePattern",
@@ -89,6 +102,7 @@ __all__ = [
     "Packing",
     "PlannedFile",
     "PluginBaseline",
+    "PluginDownload",
     "PluginRequest",
     "Progress",
     "PublishedStep",
@@ -105,6 +119,7 @@ __all__ = [
     "decode_box",
     "decode_message",
     "decode_slab",
+    "download_missing",
     "ensure_stand_in",
     "index_folders",
     "index_grib",
@@ -118,17 +133,20 @@ __all__ = [
     "no_progress",
     "open_through_plugin",
     "own_files",
+    "place_index_windows",
     "read_extents",
     "read_messages",
     "read_through_library",
     "run_jobs",
     "sample_steps",
     "save_sidecar",
+    "select_split",
     "slab_array",
     "slab_extents",
     "stand_in_identity",
     "stand_in_root",
     "stopwatch",
+    "time_positions",
     "unpack",
     "user_files",
     "where_slab",

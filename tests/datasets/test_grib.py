@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iobench.datasets import decode_message, index_grib, read_messages, sidecars
+from iobench.datasets.grib import decoding
 from iobench.datasets.grib import index as grib
 from iobench.datasets.grib.messages import grib_messages
+from iobench.datasets.grib.simple_packing import simple_packing
 from iobench.datasets.sidecars import sidecar_paths
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.stores import list_items
@@ -279,3 +281,96 @@ def test_progress_counts_bytes_to_the_end(real, tmp_path):
 def test_index_travels_in_a_pickle(real, index):
     found = pickle.loads(pickle.dumps(index(real(MEMBERS))))
     assert found.extents([159]) == [(str(found.files[0]), 2346840, 14752)]
+
+
+def packed(edition, values, **keys):
+    """A message of these values on a grid that fits them."""
+    grid = {"Ni": len(values) // 3, "Nj": 3}
+    return message(f"regular_ll_sfc_grib{edition}", values, **grid, **keys)
+
+
+def with_decimal_scale(content, scale):
+    """The message with another D in its headers; ecCodes would choose bits anew."""
+    packing = simple_packing(content)
+    start = 8 + 26 if packing.edition == 1 else packing.start - 5 - 6 - 21 + 17
+    stated = abs(scale) | (0x8000 if scale < 0 else 0)
+    return content[:start] + stated.to_bytes(2, "big") + content[start + 2 :]
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    edition=st.sampled_from([1, 2]),
+    bits=st.sampled_from([8, 16, 32]),
+    decimal=st.integers(-4, 7),
+    middle=st.sampled_from([0.0, -1e-4, 273.15, 1e5]),
+    size=st.sampled_from([3, 999, 17000 * 3]),
+)
+@settings(max_examples=60, deadline=None)
+def test_simply_packed_values_have_the_bits_eccodes_gives(
+    seed, edition, bits, decimal, middle, size
+):
+    random = np.random.default_rng(seed)
+    values = random.normal(middle, abs(middle) / 30 + 1e-5, size)
+    content = with_decimal_scale(packed(edition, values, bitsPerValue=bits), decimal)
+    packing = simple_packing(content)
+    assert (packing.bits, packing.decimal_scale, packing.count) == (bits, decimal, size)
+    handle = eccodes.codes_new_from_message(content)
+    assert eccodes.codes_get(handle, "decimalScaleFactor") == decimal
+    exact = eccodes.codes_get_values(handle)
+    eccodes.codes_release(handle)
+    found = np.empty(size)
+    packing.unpack(content, found)
+    np.testing.assert_array_equal(found, exact)
+    np.testing.assert_array_equal(decode_message(content), exact.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("edition", "keys"),
+    [
+        (1, {"bitsPerValue": 12}),
+        (2, {"bitsPerValue": 24}),
+        (1, {"bitmapPresent": 1}),
+        (2, {"bitmapPresent": 1}),
+        (2, {"packingType": "grid_ccsds"}),
+        (1, {"packingType": "grid_second_order"}),
+    ],
+)
+def test_other_packings_are_left_to_eccodes(edition, keys):
+    content = packed(edition, np.linspace(0, 1, 300), **{"bitsPerValue": 16, **keys})
+    assert simple_packing(content) is None
+    np.testing.assert_allclose(decode_message(content), np.linspace(0, 1, 300), atol=1e-3)
+
+
+@pytest.mark.parametrize("edition", [1, 2])
+def test_a_damaged_message_is_left_to_eccodes(edition):
+    content = packed(edition, np.linspace(0, 1, 300), bitsPerValue=16)
+    for damaged in (content[:-8], content[:40], b""):
+        assert simple_packing(damaged) is None
+        with pytest.raises(FileFormatError, match="m1 cannot be decoded"):
+            decode_message(damaged, where="m1")
+    for odd in (content + bytes(4), content[:-1] + b"8", b"B" + content[1:]):
+        assert simple_packing(odd) is None
+
+
+def test_eccodes_decodes_what_it_unpacks_to_other_bits(monkeypatch):
+    monkeypatch.setattr(decoding, "_agreement", {})
+    content = packed(1, np.linspace(1, 2, 300), bitsPerValue=16)
+    expected = decode_message(content)
+    assert decoding._agreement == {(1, 16, 0): True}
+    monkeypatch.setattr(decoding, "_agreement", {})
+    monkeypatch.setattr(
+        decoding.SimplePacking, "unpack", lambda packing, buffer, values: values.fill(7)
+    )
+    np.testing.assert_array_equal(decode_message(content), expected)
+    assert decoding._agreement == {(1, 16, 0): False}
+
+
+@pytest.mark.parametrize("bits", [16, 12])
+def test_decodes_into_an_array(bits):
+    content = packed(1, np.linspace(1, 2, 300), bitsPerValue=bits)
+    rows = np.zeros((2, 300), np.float32)
+    assert decode_message(content, out=rows[1]).base is rows
+    np.testing.assert_array_equal(rows[1], decode_message(content))
+    assert not rows[0].any()
+    with pytest.raises(FileFormatError, match="m1 has 300 values, expected 299: the file has"):
+        decode_message(content, where="m1", out=rows[0, 1:])

@@ -1,4 +1,4 @@
-"""GRIB files: an index of every message built once per file, reading by offset, decoding."""
+"""GRIB files: an index of every message built once per file, reading by offset."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import numpy as np
 
 from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.extents import FileExtent, open_for_reading, read_extents, reopen_files
+from iobench.datasets.grib.decoding import load_eccodes
 from iobench.datasets.grib.messages import GribMessage, damaged, grib_messages
 from iobench.datasets.sidecars import describe, load_sidecar, save_sidecar
-from iobench.errors import FileFormatError, MissingExtraError
+from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["GRIB_COLUMNS", "GribIndex", "decode_message", "index_grib", "read_messages"]
+__all__ = ["GRIB_COLUMNS", "GribIndex", "index_grib", "read_messages"]
 
 INDEX_VERSION = 1
 
@@ -58,7 +59,6 @@ GRIB_COLUMNS: Mapping[str, str] = {
 
 _PARAMETER = ("shortName", "name", "units")
 _GRID = ("Ni", "Nj", "numberOfValues", "gridType", "scanningMode")
-_MISSING = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +144,7 @@ def index_grib(
     MissingExtraError
         If ecCodes is not installed.
     """
-    codes = _eccodes()
+    codes = load_eccodes()
     opened = [open_for_reading(file) for file in files]
     stats = [os.fstat(each.fd) for each in opened]
     total = sum(stat.st_size for stat in stats)
@@ -277,62 +277,3 @@ def read_messages(extents: Sequence[FileExtent]) -> list[memoryview]:
         If a file has become shorter since it was indexed.
     """
     return read_extents(extents)
-
-
-def decode_message(
-    buffer: memoryview | bytes,
-    dtype: type[np.float32] | type[np.float64] = np.float32,
-    *,
-    where: str = "a GRIB message",
-) -> NDArray[Any]:
-    """Decode the values of a message, on one core, without the GIL.
-
-    Parameters
-    ----------
-    buffer : bytes-like
-        A whole message.
-    dtype : {np.float32, np.float64}
-        Of the values; float32 is equal to float64 rounded.
-    where : str
-        Which message, for errors.
-
-    Returns
-    -------
-    ndarray, shape (numberOfValues,)
-        In the message's own order; points the bitmap leaves out are NaN.
-
-    Raises
-    ------
-    FileFormatError
-        If ecCodes cannot decode it.
-    """
-    codes = _eccodes()
-    try:
-        handle = codes.codes_new_from_message(buffer)
-        try:
-            return _values(codes, handle, dtype)
-        finally:
-            codes.codes_release(handle)
-    except codes.CodesInternalError as error:
-        raise FileFormatError(f"{where} cannot be decoded: ecCodes says {error}") from error
-
-
-def _values(codes: ModuleType, handle: int, dtype: type[Any]) -> NDArray[Any]:
-    gaps = codes.codes_get_long(handle, "bitmapPresent") or (
-        codes.codes_is_defined(handle, "missingValueManagementUsed")
-        and codes.codes_get_long(handle, "missingValueManagementUsed")
-    )
-    if gaps:
-        codes.codes_set_double(handle, "missingValue", _MISSING)
-    values: NDArray[Any] = codes.codes_get_values(handle, dtype)
-    if gaps:
-        values[values == dtype(_MISSING)] = np.nan
-    return values
-
-
-def _eccodes() -> ModuleType:
-    try:
-        import eccodes
-    except ImportError as error:
-        raise MissingExtraError("GRIB files need ecCodes: pip install 'iobench[grib]'") from error
-    return eccodes  # type: ignore[no-any-return]

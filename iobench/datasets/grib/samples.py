@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.grib.index import decode_message, index_grib, read_messages
+from iobench.datasets.grib.decoding import decode_message
+from iobench.datasets.grib.index import index_grib, read_messages
+from iobench.datasets.positions import time_positions
 from iobench.datasets.selection import Selection, check_sample_dim
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import SampleSpec, Variable
@@ -29,6 +31,8 @@ __all__ = ["GribSamples"]
 # cfgrib stores these from the ground up; all other dimensions ascend.
 DESCENDING = ("isobaricInhPa", "isobaricInPa", "isobaricLayer")
 LATITUDE_LONGITUDE = ("regular_ll", "regular_gg")
+PRESSURE_UNITS = {"isobaricInhPa": "hPa", "isobaricInPa": "Pa"}
+EPOCH = 197001010000
 CONSECUTIVE_J, ALTERNATING_ROWS = 0x20, 0x10
 
 
@@ -94,6 +98,7 @@ class GribSamples:
             else:
                 chosen.append(field)
         coordinates = _sample_coordinates(chosen, sample_dim)
+        positions, units = _positions(chosen, sample_dim, coordinates)
         stacks = [
             _by_sample(field, sample_dim, coordinates, self.selection.asks_for(field.name))
             for field in chosen
@@ -109,6 +114,8 @@ class GribSamples:
             ),
             where=_where(index, stacks, len(coordinates)),
             coordinate=[_spell(sample_dim, value) for value in coordinates],
+            positions=positions.tolist(),
+            position_units=units,
             provenance={"sample_dim": sample_dim, "skipped": skipped},
         )
 
@@ -147,14 +154,7 @@ def _stack(plan: _Plan, messages: Iterator[tuple[memoryview, FileExtent]]) -> ND
     values = np.empty((plan.n_messages, math.prod(plan.grid_shape)), dtype=np.float32)
     for row in values:
         message, (file, offset, _) = next(messages)
-        where = f"{file}: the GRIB message at offset {offset}"
-        decoded = decode_message(message, where=where)
-        if decoded.shape != row.shape:
-            raise FileFormatError(
-                f"{where} has {decoded.size} values, expected {row.size}: the file has changed "
-                "since it was indexed"
-            )
-        row[:] = decoded
+        decode_message(message, where=f"{file}: the GRIB message at offset {offset}", out=row)
     return values.reshape(plan.shape)
 
 
@@ -306,6 +306,32 @@ def _sample_coordinates(fields: Sequence[_Field], sample_dim: str) -> list[Any]:
         names = ", ".join(field.name for field in fields)
         raise OptionError(f"--sample-dim {sample_dim}: none of the variables {names} has it")
     return sorted(values, reverse=descending)
+
+
+def _positions(
+    fields: Sequence[_Field], sample_dim: str, coordinates: Sequence[Any]
+) -> tuple[NDArray[np.float64], str]:
+    """Return where samples lie: valid times along time and step, else the values themselves.
+
+    A valid time needs one step for all times, or one time for all steps; of several, along time
+    it is the forecasts' start, along step the seconds since then.
+    """
+    if sample_dim not in ("time", "step"):
+        return np.asarray(coordinates, dtype=np.float64), PRESSURE_UNITS.get(sample_dim, "")
+    other = "step" if sample_dim == "time" else "time"
+    others = {
+        value
+        for field in fields
+        if (axis := _axis(field, other)) is not None
+        for value in field.coordinates[axis].tolist()
+    }
+    start, steps = (coordinates, others) if sample_dim == "time" else (others, coordinates)
+    if len(others) != 1:
+        start, steps = (start, [0]) if sample_dim == "time" else ([EPOCH], steps)
+    starts = np.array([_spell("time", value)[5:] for value in start], "datetime64[ms]")
+    hours = np.array(list(steps), dtype=np.float64)
+    times = starts + np.rint(hours * 3_600_000).astype("timedelta64[ms]")
+    return time_positions(times, np.zeros(len(times), dtype=np.int64))
 
 
 def _by_sample(

@@ -252,7 +252,7 @@ class Ens10:
             fields = np.empty((layout.n_members, layout.n_points), dtype=np.float32)
             for member in range(layout.n_members):
                 where = f"{variable.name} of member {layout.members[member]}"
-                fields[member] = decode_message(next(messages), where=where)
+                decode_message(next(messages), where=where, out=fields[member])
             arrays[variable.name] = fields.reshape(layout.n_members, *layout.shape)
         if self.has_target:
             values = np.frombuffer(next(messages), dtype=self._target_dtype)

@@ -69,18 +69,20 @@ def member_moments(
         Filled. Differences to the first member are averaged, so that large values (pressure) lose
         no digits.
     """
-    n_members = len(fields)
+    n_members = np.float32(len(fields))
+    scratch = np.empty((len(fields), min(CHUNK, fields.shape[1])), dtype=np.float32)
     for start in range(0, fields.shape[1], CHUNK):
         part = slice(start, start + CHUNK)
-        first = fields[0, part]
-        differences = fields[:, part] - first
-        shift = differences.mean(axis=0)
-        np.add(first, shift, out=mean[part])
+        members, spread = fields[:, part], deviation[part]
+        differences = np.subtract(members, members[0], out=scratch[:, : members.shape[1]])
+        shift = np.add.reduce(differences, axis=0)
+        shift /= n_members
+        np.add(members[0], shift, out=mean[part])
         differences -= shift
-        np.sqrt(
-            np.einsum("mp,mp->p", differences, differences) / np.float32(n_members),
-            out=deviation[part],
-        )
+        differences *= differences
+        np.add.reduce(differences, axis=0, out=spread)
+        spread /= n_members
+        np.sqrt(spread, out=spread)
 
 
 @dataclass(slots=True)
@@ -259,7 +261,7 @@ def _part_moments(job: Part, advance: Advance) -> Moments:
     fields = np.empty((len(samples[0]), n_points), dtype=np.float32)
     for extents in samples:
         for number, message in enumerate(read_messages(extents)):
-            fields[number] = decode_message(message, where=f"{extents[number]}")
+            decode_message(message, where=f"{extents[number]}", out=fields[number])
         member_moments(fields, channels[0], channels[1])
         moments.add(channels)
         advance(len(extents))

@@ -1,0 +1,126 @@
+"""The values of a GRIB message: unpacked by numpy where ecCodes does the same, else by ecCodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets.grib.simple_packing import SimplePacking, simple_packing
+from iobench.errors import FileFormatError, MissingExtraError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from numpy.typing import NDArray
+
+__all__ = ["decode_message", "load_eccodes"]
+
+_MISSING = float(np.finfo(np.float32).max)
+_agreement: dict[tuple[int, int, int], bool] = {}
+"""Whether ecCodes unpacks to the same bits, by edition, bits and decimal scale."""
+
+
+def decode_message(
+    buffer: memoryview | bytes,
+    dtype: type[np.float32] | type[np.float64] = np.float32,
+    *,
+    where: str = "a GRIB message",
+    out: NDArray[Any] | None = None,
+) -> NDArray[Any]:
+    """Decode the values of a message, on one core, without the GIL.
+
+    Parameters
+    ----------
+    buffer : bytes-like
+        A whole message.
+    dtype : {np.float32, np.float64}
+        Of the values; float32 is equal to float64 rounded.
+    where : str
+        Which message, for errors.
+    out : ndarray, optional
+        Filled and returned instead of a new array: contiguous, of ``dtype`` and of as many values
+        as the message holds.
+
+    Returns
+    -------
+    ndarray, shape (numberOfValues,)
+        In the message's own order; points the bitmap leaves out are NaN.
+
+    Raises
+    ------
+    FileFormatError
+        If ecCodes cannot decode it, or it does not fill ``out``.
+    """
+    packing = simple_packing(buffer)
+    if packing is not None and _agrees(packing, buffer, where):
+        values = np.empty(packing.count, dtype) if out is None else out
+        _check_size(values, packing.count, where)
+        packing.unpack(buffer, values)
+        return values
+    decoded = _through_eccodes(buffer, where)
+    if out is None:
+        return decoded.astype(dtype, copy=False)
+    _check_size(out, decoded.size, where)
+    out[:] = decoded
+    return out
+
+
+def _check_size(values: NDArray[Any], count: int, where: str) -> None:
+    if values.shape != (count,):
+        raise FileFormatError(
+            f"{where} has {count} values, expected {values.size}: the file has changed since it "
+            "was indexed"
+        )
+
+
+def _agrees(packing: SimplePacking, buffer: memoryview | bytes, where: str) -> bool:
+    """Return whether ecCodes unpacks such messages to the same bits; asked once a process."""
+    kind = packing.edition, packing.bits, packing.decimal_scale
+    if kind not in _agreement:
+        values = np.empty(packing.count)
+        packing.unpack(buffer, values)
+        theirs = _through_eccodes(buffer, where)
+        _agreement[kind] = np.array_equal(values, theirs)
+    return _agreement[kind]
+
+
+def _through_eccodes(buffer: memoryview | bytes, where: str) -> NDArray[np.float64]:
+    codes = load_eccodes()
+    try:
+        handle = codes.codes_new_from_message(buffer)
+        try:
+            return _values(codes, handle)
+        finally:
+            codes.codes_release(handle)
+    except codes.CodesInternalError as error:
+        raise FileFormatError(f"{where} cannot be decoded: ecCodes says {error}") from error
+
+
+def _values(codes: ModuleType, handle: int) -> NDArray[np.float64]:
+    gaps = codes.codes_get_long(handle, "bitmapPresent") or (
+        codes.codes_is_defined(handle, "missingValueManagementUsed")
+        and codes.codes_get_long(handle, "missingValueManagementUsed")
+    )
+    if gaps:
+        codes.codes_set_double(handle, "missingValue", _MISSING)
+    # Not asked for float32: with a decimal scale it would round twice, and it takes longer.
+    values: NDArray[np.float64] = codes.codes_get_values(handle, np.float64)
+    if gaps:
+        values[values == _MISSING] = np.nan
+    return values
+
+
+def load_eccodes() -> ModuleType:
+    """Return ecCodes.
+
+    Raises
+    ------
+    MissingExtraError
+        If it is not installed.
+    """
+    try:
+        import eccodes
+    except ImportError as error:
+        raise MissingExtraError("GRIB files need ecCodes: pip install 'iobench[grib]'") from error
+    return eccodes  # type: ignore[no-any-return]
