@@ -1,22 +1,24 @@
 """What one training sample is: named arrays with shapes, dtypes, dimensions and units.
 
 A ``SampleSpec`` is a value: it is compared, written into manifests and checked against samples.
-Where samples come from lives in ``iobench.datasets`` and ``iobench.stores``.
+A ``Window`` makes one sample of several items that follow each other. Where samples come from
+lives in ``iobench.datasets`` and ``iobench.stores``.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.errors import SampleError
+from iobench.errors import OptionError, SampleError
 
-__all__ = ["Role", "Sample", "SampleSpec", "Variable"]
+__all__ = ["Role", "Sample", "SampleSpec", "Variable", "Window"]
 
 Role = Literal["input", "target"]
 Sample = Mapping[str, NDArray[Any]]
@@ -186,3 +188,83 @@ class SampleSpec:
     def from_dict(cls, values: Mapping[str, Any]) -> SampleSpec:
         """Return the spec that `to_dict` described."""
         return cls(tuple(Variable.from_dict(variable) for variable in values["variables"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which items make one sample: offsets along the sample dimension, counted in items.
+
+    ``Window((-1, 0), (1,))`` takes the item before and the item itself as inputs, and the next one
+    as target. Where windows fit is `iobench.windows.place_windows`; what such a sample looks like
+    is `iobench.loaders.windows.windowed_spec`.
+
+    Parameters
+    ----------
+    inputs : tuple of int
+        At least one, distinct, in the order they are stacked.
+    targets : tuple of int
+        Distinct, in the order they are stacked; may be empty. An offset may be an input and a
+        target.
+
+    Raises
+    ------
+    OptionError
+        If there is no input, or an offset is no whole number or is there twice.
+    """
+
+    inputs: tuple[int, ...]
+    targets: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("inputs", "targets"):
+            given = getattr(self, name)
+            try:
+                offsets = tuple(operator.index(offset) for offset in given)
+            except TypeError:
+                raise OptionError(
+                    f"window: {name} {given!r}, expected whole numbers of items"
+                ) from None
+            if len(set(offsets)) != len(offsets):
+                raise OptionError(f"window: {name} {offsets}, expected each offset once")
+            object.__setattr__(self, name, offsets)
+        if not self.inputs:
+            raise OptionError("window: no inputs, expected at least one offset such as 0")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the window that ``--window`` spells: inputs, a colon, targets.
+
+        Examples
+        --------
+        >>> Window.parse("-1,0:1")
+        Window(inputs=(-1, 0), targets=(1,))
+
+        Raises
+        ------
+        OptionError
+            If it is spelled otherwise.
+        """
+        inputs, colon, targets = text.partition(":")
+        try:
+            return cls(_offsets(inputs), _offsets(targets) if colon else ())
+        except ValueError as error:
+            reason = f" ({error})" if isinstance(error, OptionError) else ""
+            raise OptionError(
+                f"--window={text}: expected offsets of inputs, a colon and offsets of targets, "
+                f"as --window=-1,0:1 or --window=0:1,2,3,4{reason}"
+            ) from None
+
+    @property
+    def spelled(self) -> str:
+        """The window as ``parse`` takes it."""
+        inputs = ",".join(map(str, self.inputs))
+        return f"{inputs}:{','.join(map(str, self.targets))}" if self.targets else inputs
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """The offsets of all its items, ascending, each once."""
+        return tuple(sorted({*self.inputs, *self.targets}))
+
+
+def _offsets(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))

@@ -26,6 +26,7 @@ ROOMS = {
     "errors": set(),
     "cpus": set(),
     "samples": set(),
+    "windows": {"samples"},
     "recording": set(),
     "registry": set(),
     "profiles": {"recording"},
@@ -33,7 +34,7 @@ ROOMS = {
     "report": {"analysis", "profiles", "recording"},
     "storage": {"recording"},
     "stores": {"recording", "registry", "samples"},
-    "datasets": {"cpus", "recording", "samples", "stores"},
+    "datasets": {"cpus", "recording", "samples", "stores", "windows"},
     "loaders": {"cpus", "datasets", "recording", "samples", "storage", "stores"},
     "torch": {"loaders", "recording", "samples", "storage"},
     "testing": {"datasets", "recording", "registry", "samples", "stores"},
@@ -45,7 +46,9 @@ ROOMS = {
 }  # fmt: skip
 AGAINST_THE_ARROW = {("iobench.profiles", "Profile.exposure", "iobench.analysis")}
 """One-line conveniences: (module, method, what it imports)."""
-STDLIB_AND_NUMPY = {"recording", "profiles", "analysis", "samples", "errors", "registry", "cpus"}
+STDLIB_AND_NUMPY = {
+    "recording", "profiles", "analysis", "samples", "windows", "errors", "registry", "cpus",
+}  # fmt: skip
 PUBLIC_TO_PLUGINS = {
     "iobench", "iobench.datasets", "iobench.errors", "iobench.samples", "iobench.stores",
     "iobench.testing",

@@ -77,11 +77,15 @@ class SampleIndex:
     coordinate : sequence of str
         One name per sample (a date, a time step), for messages.
     positions : sequence of float
-        Where each sample lies along the sample dimension, in one unit that ``position_units``
-        names (seconds, hours, or nothing for counts); what windows are laid over. Empty where the
-        samples are in no such row.
+        Where each sample lies along the sample dimension; what windows are laid over. Of a time,
+        seconds since 1970 (or months, where steps are months or years: `time_positions`); of
+        another coordinate, its numbers; counts where there is none. Strictly ascending or strictly
+        descending within a row. Empty where the samples are in no such row.
     position_units : str
-        See above.
+        The unit of all positions: ``"seconds"``, ``"months"``, the coordinate's own, or nothing.
+    rows : sequence of int
+        Which row each sample lies in, where there are several: forecasts that each have the same
+        lead times, runs that overlap. A window stays within one. Empty: all in one.
     setup : mapping of str to float
         Seconds spent once before the first sample, by what for, e.g. ``{"normalisation": 3.1}``.
     provenance : mapping
@@ -95,6 +99,7 @@ class SampleIndex:
     coordinate: Sequence[str] = ()
     positions: Sequence[float] = ()
     position_units: str = ""
+    rows: Sequence[int] = ()
     setup: Mapping[str, float] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
 

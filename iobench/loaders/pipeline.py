@@ -84,6 +84,11 @@ def handed_on_nbytes(value: Any) -> int:
             total += item.nbytes
         elif isinstance(item, (bytes, bytearray)):
             total += len(item)
+        elif isinstance(item, (Mapping, list, tuple)):  # of the items of a window
+            nested = handed_on_nbytes(item)
+            if nested < 0:
+                return -1
+            total += nested
         else:
             return -1
     return total

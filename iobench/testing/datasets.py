@@ -6,6 +6,7 @@ import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from iobench.datasets import (
@@ -119,6 +120,18 @@ class DatasetTests:
         assert len(index.coordinate) in (0, len(index))
         assert all(0 <= n < len(index) for split in index.splits.values() for n in split)
 
+    def test_positions_are_in_order(self, index: SampleIndex) -> None:
+        """There is a position for each sample or none, strictly in order within each row."""
+        n_samples = len(index)
+        assert len(index.positions) in (0, n_samples)
+        assert len(index.rows) in (0, n_samples if len(index.positions) else 0)
+        assert np.isfinite(np.asarray(index.positions, dtype=np.float64)).all()
+        by_row: dict[int, list[float]] = {}
+        for number, position in enumerate(index.positions):
+            by_row.setdefault(index.rows[number] if len(index.rows) else 0, []).append(position)
+        steps = [np.diff(positions) for positions in by_row.values()]
+        assert all((step > 0).all() for step in steps) or all((step < 0).all() for step in steps)
+
     def test_every_sample_is_as_the_spec_says(self, dataset: Dataset, index: SampleIndex) -> None:
         """Names, shapes and dtypes of every sample are those of the spec."""
         for number in range(len(index)):
@@ -157,6 +170,8 @@ class DatasetTests:
         again = dataset.samples(files, locator)
         assert (again.spec, len(again)) == (index.spec, len(index))
         assert again.provenance == index.provenance
+        assert list(again.positions) == list(index.positions)
+        assert (list(again.rows), again.position_units) == (list(index.rows), index.position_units)
 
 
 def bits(sample: Sample) -> dict[str, bytes]:

@@ -190,9 +190,15 @@ def test_files_follow_their_coordinate(tmp_path, open_user_files):
     assert first_values(open_user_files(*paths, sample_dim="time")) == [0, 1, 2, 3, 4, 5]
 
 
-def test_other_units_do_not_order_files(tmp_path, open_user_files):
+def test_times_of_other_units_order_files_too(tmp_path, open_user_files):
     late = write_times(tmp_path / "a.nc", [5], units="days since 2020-01-01")
     early = write_times(tmp_path / "b.nc", [1])
+    assert first_values(open_user_files(late, early, sample_dim="time")) == [1, 5]
+
+
+def test_other_units_do_not_order_files(tmp_path, open_user_files):
+    late = write_times(tmp_path / "a.nc", [5], units="km")
+    early = write_times(tmp_path / "b.nc", [1], units="m")
     assert first_values(open_user_files(late, early, sample_dim="time")) == [5, 1]
 
 

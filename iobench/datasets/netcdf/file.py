@@ -60,7 +60,7 @@ class NetcdfVariable:
     storage : Contiguous, Chunked or None
         None: only the NetCDF library can read it (a filter or layout of its own).
     attributes : mapping
-        ``units``, ``coordinates`` and ``bounds`` where it has them.
+        ``units``, ``calendar``, ``coordinates`` and ``bounds`` where it has them.
     """
 
     name: str
@@ -183,7 +183,7 @@ def _variable(
 ) -> NetcdfVariable:
     texts = {
         key: _text(attributes[key])
-        for key in ("units", "coordinates", "bounds")
+        for key in ("units", "calendar", "coordinates", "bounds")
         if key in attributes
     }
     packing = packing_of(dtype, attributes)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.extents import read_extents
@@ -15,13 +12,14 @@ from iobench.datasets.netcdf.file import (
     read_through_library,
     where_slab,
 )
+from iobench.datasets.netcdf.rows import FileRows
 from iobench.datasets.netcdf.storage import Slab, slab_extents
 from iobench.datasets.selection import Selection, check_sample_dim
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -47,8 +45,9 @@ class NetcdfSamples:
     """Reads and decodes samples of NetCDF files, dtypes as xarray decodes them.
 
     Samples are counted file after file. Files are put in the order of their coordinate along the
-    sample dimension where that orders them (no overlap, one unit); else, as with forecasts that
-    all have the same lead times, they stay in the order given.
+    sample dimension where that orders them (no overlap; times, or one unit): they are then one row
+    of samples. Else, as with forecasts that all have the same lead times, they stay in the order
+    given and each is a row of its own.
     """
 
     kind = "NetCDF"
@@ -71,9 +70,8 @@ class NetcdfSamples:
         self._names, skipped = self._choose(first)
         for file in inspected:
             _check_same_schema(first, file, self._names, self._dim)
-        coordinates = [_coordinate(file, self._dim) for file in inspected]
-        order = _order(inspected, coordinates, self._dim)
-        self._files = tuple(inspected[number] for number in order)
+        rows = FileRows(inspected, self._dim)
+        self._files = rows.files
         if any(file.variables[name].storage is None for file in inspected for name in self._names):
             self.fused = ("read", "decode")
         where = [(n, i) for n, f in enumerate(self._files) for i in range(f.dims[self._dim])]
@@ -81,9 +79,12 @@ class NetcdfSamples:
             spec=SampleSpec(tuple(self._variable(first.variables[name]) for name in self._names)),
             where=where,
             coordinate=[
-                f"{self._files[n].path.name} {self._dim}={coordinates[order[n]][i]:g}"
+                f"{self._files[n].path.name} {self._dim}={rows.coordinates[n][i]:g}"
                 for n, i in where
             ],
+            positions=rows.positions.tolist(),
+            position_units=rows.units,
+            rows=rows.numbers.tolist() if rows.numbers.any() else (),
             provenance={"sample_dim": self._dim, "skipped": skipped},
         )
 
@@ -184,34 +185,3 @@ def _check_same_schema(
             raise FileFormatError(
                 f"{file.path}: variable {name!r} is {found}, expected {expected} as in {first.path}"
             )
-
-
-def _coordinate(file: NetcdfFile, dim: str) -> NDArray[Any]:
-    """Return the coordinate along ``dim``, or the indices where it has none."""
-    length = file.dims[dim]
-    variable = file.variables.get(dim)
-    if variable is None or variable.dims != (dim,):
-        return np.arange(length)
-    if variable.storage is None:
-        through = [read_through_library(file, variable, dim=dim, index=i) for i in range(length)]
-        return np.array(through)
-    slab = where_slab(file, variable, dim=None, index=-1)
-    return decode_slab(slab, variable.packing, read_extents(slab_extents(slab)))
-
-
-def _order(files: Sequence[NetcdfFile], coordinates: Sequence[NDArray[Any]], dim: str) -> list[int]:
-    """Return the order of the files: by coordinate where it orders them, else as given."""
-    given = list(range(len(files)))
-    units = {_units(file.variables, dim) for file in files}
-    if None in units or len(units) > 1 or any(len(values) == 0 for values in coordinates):
-        return given
-    ordered = sorted(given, key=lambda number: float(coordinates[number].min()))
-    apart = all(
-        coordinates[before].max() < coordinates[after].min()
-        for before, after in itertools.pairwise(ordered)
-    )
-    return ordered if apart else given
-
-
-def _units(variables: Mapping[str, NetcdfVariable], dim: str) -> str | None:
-    return variables[dim].attributes.get("units", "") if dim in variables else None

@@ -1,0 +1,103 @@
+"""Where samples lie along a dimension, as numbers that windows can be laid over."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["decode_times", "row_numbers", "time_positions"]
+
+SHORTEST_MONTH_S: Final = 28 * 86400
+SAME_DAY_DAYS: Final = 3
+"""Monthly values are dated on one day of the month, its last or its middle: within these days."""
+
+
+def time_positions(times: NDArray[Any], rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], str]:
+    """Return positions of times and their unit.
+
+    Parameters
+    ----------
+    times : ndarray of datetime64 or of cftime objects, shape (samples,)
+        ``NaT`` where unknown.
+    rows : ndarray of int, shape (samples,)
+        Which row each is in; see `iobench.datasets.SampleIndex`.
+
+    Returns
+    -------
+    positions : ndarray of float64
+        Seconds since 1970-01-01 in the times' own calendar; months since then where the times are
+        unevenly spaced in seconds, and all fall on the same day of months: months and years have
+        no fixed length.
+    units : str
+        ``"seconds"`` or ``"months"``.
+    """
+    seconds = _seconds(times)
+    neighbours = np.diff(rows) == 0
+    apart = np.abs(np.diff(seconds)[neighbours])
+    if not apart.size or not np.isfinite(seconds).all():
+        return seconds, "seconds"
+    if apart.min() < SHORTEST_MONTH_S or np.ptp(apart) < 1:
+        return seconds, "seconds"
+    months, days = _months_and_days(times)
+    # The last of a month is 28 to 31, its middle 14 to 17.
+    if np.ptp(days) > SAME_DAY_DAYS or (np.diff(months)[neighbours] == 0).any():
+        return seconds, "seconds"
+    return months, "months"
+
+
+def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any] | None:
+    """Return the times that numbers mean by CF: datetime64, or cftime objects of other calendars.
+
+    None where ``units`` are not those of a time ("... since ..."), or cannot be decoded.
+    """
+    if " since " not in units:
+        return None
+    import xarray
+    from xarray.coders import CFDatetimeCoder
+
+    attributes = {"units": units} | ({"calendar": calendar} if calendar else {})
+    one = xarray.Dataset({"t": ("n", values, attributes)})
+    # Microseconds reach every year; xarray's default of nanoseconds ends in 2262.
+    coder = CFDatetimeCoder(time_unit="us")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # dates before 1582 become cftime's, with a warning
+            decoded = xarray.decode_cf(one, decode_times=coder, decode_coords=False)["t"].values
+    except (ValueError, OverflowError, ImportError):
+        return None  # a unit that CF does not know, or a calendar without cftime
+    times: NDArray[Any] = decoded
+    return times if times.dtype.kind in "MO" else None
+
+
+def row_numbers(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
+    """Return the row of each value: all in one if the parts follow each other, else one each."""
+    values = np.concatenate(parts)
+    differences = np.diff(values)
+    if (differences > 0).all() or (differences < 0).all():
+        return np.zeros(len(values), dtype=np.int64)
+    return np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+
+
+def _seconds(times: NDArray[Any]) -> NDArray[np.float64]:
+    if times.dtype.kind == "M":
+        seconds = (times - np.datetime64(0, "s")) / np.timedelta64(1, "s")
+        return seconds.astype(np.float64)
+    epoch = type(times[0])(1970, 1, 1) if len(times) else None
+    return np.array([(time - epoch).total_seconds() for time in times], dtype=np.float64)
+
+
+def _months_and_days(times: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return months since January 1970, and the day of the month."""
+    if times.dtype.kind == "M":
+        months = times.astype("datetime64[M]")
+        days = (times.astype("datetime64[D]") - months.astype("datetime64[D]")).astype(np.int64) + 1
+        return months.astype(np.int64).astype(np.float64), days
+    months = np.array([(time.year - 1970) * 12 + time.month - 1 for time in times], np.float64)
+    return months, np.array([time.day for time in times], dtype=np.int64)

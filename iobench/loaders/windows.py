@@ -1,0 +1,174 @@
+"""Windows as samples: several items of a pipeline stacked into one sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, overload
+
+import numpy as np
+
+from iobench.errors import OptionError
+from iobench.loaders.pipeline import Pipeline, Step
+from iobench.recording import Kind
+from iobench.samples import SampleSpec
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from iobench.samples import Role, Sample, Variable, Window
+
+__all__ = ["INPUT_DIM", "TARGET_DIM", "TARGET_SUFFIX", "windowed_pipeline", "windowed_spec"]
+
+INPUT_DIM: Final = "step_in"
+TARGET_DIM: Final = "step_out"
+TARGET_SUFFIX: Final = "_target"
+
+
+def windowed_pipeline(pipeline: Pipeline, items: ArrayLike, window: Window) -> Pipeline:
+    """Return a pipeline over windows from one over items.
+
+    Each step does for all items of a window, each item once, what it does for one; a last step,
+    ``transform:window``, stacks them. So a stage of a window is what the same stage of its items
+    is, and the copy that stacking costs is told apart.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+        Over items, of a dataset or of a store.
+    items : array_like of int, shape (windows, items)
+        Places in ``pipeline.where`` of each window's items, in the order of ``window.offsets``, as
+        `iobench.windows.WindowPlacement` has them (``items``, or ``among`` for a store).
+    window : Window
+        The offsets.
+
+    Raises
+    ------
+    OptionError
+        If the samples cannot be stacked to windows; see `windowed_spec`.
+    IndexError
+        If an item is beyond the pipeline's.
+    """
+    spec = windowed_spec(pipeline.spec, window)
+    table = np.asarray(items, dtype=np.int64).reshape(-1, len(window.offsets))
+    if table.size and not 0 <= table.min() <= table.max() < len(pipeline):
+        raise IndexError(f"items from {table.min()} to {table.max()} of {len(pipeline)}")
+    steps = (Step(step.kind, step.label, _EachItem(step.run)) for step in pipeline.steps)
+    stack = Step(Kind.TRANSFORM, "window", _Stack(pipeline.spec, spec, window))
+    return Pipeline(spec, _WindowWheres(pipeline.where, table), (*steps, stack))
+
+
+@dataclass(frozen=True, slots=True)
+class _EachItem:
+    """A step of an item, done for each item of a window."""
+
+    run: Callable[[Any], Any]
+
+    def __call__(self, values: Sequence[Any]) -> list[Any]:
+        return [self.run(value) for value in values]
+
+
+class _WindowWheres(Sequence[tuple[Any, ...]]):
+    """Where the items of each window are; made when asked for, for windows overlap."""
+
+    def __init__(self, where: Sequence[Any], table: NDArray[np.int64]) -> None:
+        self._where = where
+        self._table = table
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[Any, ...]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> _WindowWheres: ...
+
+    def __getitem__(self, index: int | slice) -> tuple[Any, ...] | _WindowWheres:
+        if isinstance(index, slice):
+            return _WindowWheres(self._where, self._table[index])
+        return tuple(self._where[item] for item in self._table[index].tolist())
+
+
+class _Stack:
+    """Stacks the items of a window, in the order of ``window.offsets``, to the window's arrays."""
+
+    def __init__(self, item_spec: SampleSpec, spec: SampleSpec, window: Window) -> None:
+        self._item_spec = item_spec
+        self._offsets = window.offsets
+        # Of each array: its variable, the items' variable, and which items in which order.
+        self._plan = [
+            (spec[part.name], part.variable.name, [self._offsets.index(o) for o in part.offsets])
+            for part in _parts(item_spec, window)
+        ]
+
+    def __call__(self, items: Sequence[Sample]) -> dict[str, NDArray[Any]]:
+        for offset, item in zip(self._offsets, items, strict=True):
+            self._item_spec.check(item, where=f"the item at offset {offset} of a window")
+        arrays: dict[str, NDArray[Any]] = {}
+        for variable, source, places in self._plan:
+            stacked = np.empty(variable.shape, variable.dtype)
+            for row, place in enumerate(places):
+                stacked[row] = items[place][source]
+            arrays[variable.name] = stacked
+        return arrays
+
+
+def windowed_spec(spec: SampleSpec, window: Window) -> SampleSpec:
+    """Return what a window of samples is.
+
+    A variable of role input gets a first dimension `INPUT_DIM`, as long as ``window.inputs``; one
+    of role target gets `TARGET_DIM`, as long as ``window.targets``. Where no variable is a target,
+    as in users' own files, a model is trained to continue what it reads: each variable is an
+    input under its own name, and a target under its name with `TARGET_SUFFIX`. Without target
+    offsets there are no targets.
+
+    Raises
+    ------
+    OptionError
+        If no variable is an input, or the name of a target is taken.
+    """
+    if all(variable.role == "target" for variable in spec):
+        raise OptionError(f"--window: none of {', '.join(spec.names)} is an input of the model")
+    names = [part.name for part in _parts(spec, window)]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise OptionError(
+            f"--window: a variable is called {twice[0]}, as the targets of another one would be; "
+            "leave one of them out, as with --variables"
+        )
+    return SampleSpec(tuple(_stacked(part) for part in _parts(spec, window)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One array of a window: which variable of the items, at which offsets."""
+
+    name: str
+    variable: Variable
+    role: Role
+    offsets: tuple[int, ...]
+
+
+def _parts(spec: SampleSpec, window: Window) -> list[_Part]:
+    """Return the arrays of a window, in order: as in the item, then targets of their own names."""
+    parts = [
+        _Part(v.name, v, v.role, window.inputs if v.role == "input" else window.targets)
+        for v in spec
+    ]
+    if all(variable.role == "input" for variable in spec):
+        parts += [_Part(v.name + TARGET_SUFFIX, v, "target", window.targets) for v in spec]
+    return [part for part in parts if part.offsets]
+
+
+def _stacked(part: _Part) -> Variable:
+    variable = part.variable
+    dims = variable.dims
+    if variable.channels and "channel" not in dims:
+        dims = ("channel", *dims[1:])  # the names are along this axis, no longer the first
+    return replace(
+        variable,
+        name=part.name,
+        role=part.role,
+        shape=(len(part.offsets), *variable.shape),
+        dims=(INPUT_DIM if part.role == "input" else TARGET_DIM, *dims),
+    )
