@@ -1,0 +1,240 @@
+"""``--download``: what each dataset asks its CliMetLab plugin for, from the options it was given.
+
+Arguments are those that choose files; what the plugins would do to the arrays does not matter here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from iobench.datasets import Downloads, PluginDownload
+from iobench.errors import OptionError
+from iobench_maelstrom.ens10 import schema as ens10_schema
+from iobench_maelstrom.ens10.ens5mini_schema import month_url
+from iobench_maelstrom.power import schema as power_schema
+from iobench_maelstrom.radiation import schema as radiation_schema
+from iobench_maelstrom.radiation.norms import norm_urls
+from iobench_maelstrom.yr import schema as yr_schema
+
+if TYPE_CHECKING:
+    import datetime
+    from collections.abc import Iterable, Sequence
+
+    from iobench_maelstrom.downscaling.dataset import Downscaling
+    from iobench_maelstrom.ens10.dataset import Ens10
+    from iobench_maelstrom.ens10.ens5mini import Ens5mini
+    from iobench_maelstrom.power.features import PowerFeatures
+    from iobench_maelstrom.power.production import LevelConstants, Production
+    from iobench_maelstrom.power.weather import WeatherFields
+    from iobench_maelstrom.radiation.dataset import Radiation
+    from iobench_maelstrom.radiation.tf_dataset import RadiationTf
+    from iobench_maelstrom.yr.dataset import Yr
+
+__all__ = [
+    "constants_downloads",
+    "downscaling_downloads",
+    "ens5mini_downloads",
+    "ens10_downloads",
+    "power_downloads",
+    "production_downloads",
+    "radiation_downloads",
+    "radiation_tf_downloads",
+    "weather_downloads",
+    "yr_downloads",
+]
+
+T = TypeVar("T")
+NO_DEPS = "pip install --no-deps"
+INSTALL_RADIATION = f"{NO_DEPS} climetlab-maelstrom-radiation==0.7.5"
+INSTALL_RADIATION_TF = f"{INSTALL_RADIATION} && pip install 'iobench[tensorflow]'"
+INSTALL_POWER = f"{NO_DEPS} climetlab-maelstrom-power-production==0.2.2"
+DOWNSCALING_TERMS = (
+    "https://git.ecmwf.int/projects/MLFET/repos/maelstrom-downscaling-ap5/browse/"
+    "climetlab-maelstrom-downscaling-ap5/LICENSE"
+)
+
+
+def yr_downloads(dataset: Yr) -> Downloads:
+    """Return what ``maelstrom-yr`` fetches: one file for each of the dates asked for."""
+    options = dataset.options
+    dates = _chosen(dataset.name, "dates", "2020-03-01,2020-03-02", options.dates)
+    arguments = {
+        "size": options.size,
+        "parameter": options.parameter,
+        "dates": [f"{date[:4]}-{date[4:6]}-{date[6:]}" for date in dates],
+    }
+    urls = tuple(yr_schema.file_url(options.parameter, options.size, date) for date in dates)
+    call = PluginDownload(
+        dataset.name,
+        arguments,
+        urls,
+        terms_of_use=yr_schema.TERMS_OF_USE,
+        citation=yr_schema.CITATION,
+    )
+    return Downloads((call,))
+
+
+def radiation_downloads(dataset: Radiation) -> Downloads:
+    """Return what ``maelstrom-radiation`` fetches: files of inputs, and of the solver's outputs."""
+    pairs = dataset.pairs
+    arguments = {
+        "dataset": dataset.solver,
+        "date": _distinct(pair.date for pair in pairs),
+        "timestep": _distinct(pair.timestep for pair in pairs),
+        "patch": _distinct(pair.patch for pair in pairs),
+    }
+    urls = [url for pair in pairs for url in (pair.input_url(), pair.output_url(dataset.solver))]
+    call = PluginDownload(
+        dataset.name,
+        arguments,
+        tuple(urls),
+        install=INSTALL_RADIATION,
+        terms_of_use=radiation_schema.TERMS_OF_USE,
+    )
+    return Downloads((call,))
+
+
+def radiation_tf_downloads(dataset: RadiationTf) -> Downloads:
+    """Return what ``maelstrom-radiation-tf`` fetches, with the norms where they are asked for."""
+    files, view = dataset.example_files, dataset.view
+    arguments: dict[str, Any] = {
+        "dataset": dataset.solver,
+        "timestep": _distinct(file.timestep for file in files),
+        "filenum": _distinct(file.number for file in files),
+    }
+    urls = [file.url() for file in files]
+    if view.norm:
+        arguments |= {"norm": True, "input_fields": list(view.input_fields)}
+        urls += norm_urls(view.input_fields)
+    call = PluginDownload(
+        dataset.name,
+        arguments,
+        tuple(urls),
+        install=INSTALL_RADIATION_TF,
+        terms_of_use=radiation_schema.TERMS_OF_USE,
+    )
+    return Downloads((call,))
+
+
+def ens10_downloads(dataset: Ens10) -> Downloads:
+    """Return what ``maelstrom-ens10`` fetches; the ERA5 target is nowhere to be had by itself.
+
+    The plugin takes one start date at a time.
+    """
+    dtype = dataset.task.dtype
+    calls = tuple(
+        PluginDownload(
+            dataset.name,
+            {"date": date, "dtype": dtype},
+            (ens10_schema.forecast_url(date, dtype),),
+            terms_of_use=ens10_schema.TERMS,
+            citation=ens10_schema.CITATION,
+        )
+        for date in _chosen(dataset.name, "date", "0101,0104", dataset.dates)
+    )
+    return Downloads(calls, others=(dataset.task.target_url,) if dataset.has_target else ())
+
+
+def ens5mini_downloads(dataset: Ens5mini) -> Downloads:
+    """Return what ``maelstrom-ens5mini`` fetches; the plugin takes one month at a time."""
+    return Downloads(
+        tuple(
+            PluginDownload(
+                dataset.name,
+                {"date": month},
+                (month_url(month),),
+                terms_of_use=ens10_schema.TERMS,
+                citation=ens10_schema.CITATION,
+            )
+            for month in _chosen(dataset.name, "date", "01", dataset.months)
+        )
+    )
+
+
+def downscaling_downloads(dataset: Downscaling) -> Downloads:
+    """Return what a tier of ``maelstrom-downscaling`` fetches: months, a split or a single file."""
+    tier, request = dataset.tier, dataset.request
+    arguments: dict[str, Any]
+    if request.dataset in tier.augmented:
+        arguments = {"dataset": request.dataset}
+        urls = [tier.augmented[request.dataset][0]]
+    elif request.dataset:
+        arguments = {"dataset": request.dataset}
+        urls = [tier.month_url(month) for month in tier.splits[request.dataset]]
+    else:
+        months = _chosen(dataset.name, "months", "2016-04-01", request.months)
+        arguments = {"months": [f"{month}-01" for month in months]}
+        urls = [tier.month_url(month) for month in months]
+    call = PluginDownload(tier.name, arguments, tuple(urls), terms_of_use=DOWNSCALING_TERMS)
+    return Downloads((call,))
+
+
+def power_downloads(dataset: PowerFeatures) -> Downloads:
+    """Return what ``maelstrom-power`` fetches, through four of the plugin's datasets."""
+    days = _chosen(dataset.name, "date", "2019-01-01,2019-01-02", dataset.days)
+    return Downloads(
+        (
+            _weather("model", days),
+            _weather("surface", days),
+            _power("constants-a-b", {}, [power_schema.CONSTANTS_URL]),
+            _production(dataset.wind_turbine_id),
+        )
+    )
+
+
+def weather_downloads(dataset: WeatherFields) -> Downloads:
+    """Return what one of the weather datasets fetches: two runs of each day."""
+    days = _chosen(dataset.name, "date", "2019-01-01,2019-01-02", dataset.days)
+    kind = dataset.name.removeprefix("maelstrom-weather-").removesuffix("-level")
+    return Downloads((_weather(kind, days),))
+
+
+def production_downloads(dataset: Production) -> Downloads:
+    """Return what ``maelstrom-power-production`` fetches."""
+    return Downloads((_production(dataset.wind_turbine_id),))
+
+
+def constants_downloads(dataset: LevelConstants) -> Downloads:
+    """Return what ``maelstrom-constants-a-b`` fetches."""
+    return Downloads((_power("constants-a-b", {}, [dataset.url]),))
+
+
+def _weather(kind: str, days: Sequence[datetime.date]) -> PluginDownload:
+    prefix = power_schema.LEVEL_TYPES[kind].prefix
+    urls = [power_schema.run_url(prefix, day, hour) for day in days for hour in power_schema.RUNS]
+    return _power(f"weather-{kind}-level", {"date": [f"{day:%Y-%m-%d}" for day in days]}, urls)
+
+
+def _production(number: int) -> PluginDownload:
+    arguments = {"wind_turbine_id": number}
+    return _power("power-production", arguments, [power_schema.production_url(number)])
+
+
+def _power(name: str, arguments: dict[str, Any], urls: Sequence[str]) -> PluginDownload:
+    return PluginDownload(
+        f"maelstrom-{name}",
+        arguments,
+        tuple(urls),
+        install=INSTALL_POWER,
+        terms_of_use=power_schema.TERMS,
+        citation=power_schema.CITATION,
+    )
+
+
+def _chosen(dataset: str, option: str, example: str, choice: Sequence[T]) -> Sequence[T]:
+    """Return what the user chose.
+
+    Raises
+    ------
+    OptionError
+        If that is nothing: the whole of it is never fetched by default.
+    """
+    if not choice:
+        raise OptionError(
+            f"--download of {dataset}: say what to fetch, e.g. --option {option}={example}"
+        )
+    return choice
+
+
+def _distinct(values: Iterable[T]) -> list[T]:
+    return list(dict.fromkeys(values))

@@ -1,0 +1,237 @@
+"""``--download`` through a real plugin, from a server on this machine; and all that can go wrong.
+
+The plugin's process finds a ``sitecustomize`` that sends requests for the published host to the
+server of the test, so that CliMetLab's cache keeps the published URLs.
+"""
+
+import contextlib
+import http.server
+import socket
+import threading
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from iobench.datasets import (
+    Downloadable,
+    Downloads,
+    FileLocator,
+    PluginDownload,
+    download_missing,
+    ensure_stand_in,
+)
+from iobench.datasets import download as download_module
+from iobench.datasets.download import download_through_plugin
+from iobench.errors import MissingExtraError, MissingFileError, StorageError
+from iobench_maelstrom.downloads import constants_downloads, yr_downloads
+from iobench_maelstrom.power.dataset import constants_a_b
+from iobench_maelstrom.yr.dataset import yr
+
+pytest.importorskip(
+    "climetlab_maelstrom_yr.yr", reason="the real plugin climetlab-maelstrom-yr is not installed"
+)
+
+PUBLISHED = "https://object-store.os-api.cci1.ecmwf.int"
+REWRITE = """
+import requests
+ask = requests.sessions.Session.request
+def redirected(self, method, url, **more):
+    return ask(self, method, url.replace({published!r}, {local!r}), **more)
+requests.sessions.Session.request = redirected
+"""
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """CliMetLab's cache in a folder of the test, by its settings."""
+    folder = tmp_path / "climetlab-cache"
+    settings = tmp_path / "home" / ".climetlab" / "settings.yaml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(f"cache-directory: {folder}\n")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return folder
+
+
+@pytest.fixture
+def send_requests_to(tmp_path, monkeypatch):
+    def redirect(local):
+        folder = tmp_path / "site"
+        folder.mkdir()
+        text = REWRITE.format(published=PUBLISHED, local=local)
+        (folder / "sitecustomize.py").write_text(text)
+        monkeypatch.setenv("PYTHONPATH", str(folder))
+        monkeypatch.setenv("NO_PROXY", "*")
+
+    return redirect
+
+
+@pytest.fixture
+def serve(send_requests_to):
+    """Serve the files of a mirror's object store from this machine."""
+    with contextlib.ExitStack() as stack:
+
+        def start(root):
+            folder = root / "url" / "https" / urlsplit(PUBLISHED).netloc
+            asked = []
+
+            class Handler(http.server.SimpleHTTPRequestHandler):
+                def __init__(self, *arguments):
+                    super().__init__(*arguments, directory=str(folder))
+
+                def log_message(self, *_):
+                    asked.append(f"{self.command} {self.path}")
+
+            server = stack.enter_context(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+            thread = threading.Thread(target=server.serve_forever)
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(server.shutdown)
+            send_requests_to(f"http://127.0.0.1:{server.server_port}")
+            return asked
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def yr_root(tmp_path_factory):
+    return ensure_stand_in(yr(size="5GB"), tmp_path_factory.mktemp("yr") / "stand-in", tiny=True)
+
+
+def dates_of(root):
+    return sorted(path.name[:8] for path in root.rglob("*.nc"))
+
+
+def new_locator(tmp_path):
+    return FileLocator(cache_dir=tmp_path / "indexes", environment={})
+
+
+def test_files_land_in_the_cache_under_their_urls(serve, cache, yr_root, tmp_path, capfd):
+    asked = serve(yr_root)
+    dataset = yr(size="5GB", dates=",".join(dates_of(yr_root)[:2]))
+    downloads = yr_downloads(dataset)
+    told = []
+    count = download_missing(
+        downloads,
+        new_locator(tmp_path),
+        timeout_s=100,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    assert count == 2
+    assert {total for _, total in told} == {2}
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    files = dataset.files(new_locator(tmp_path))
+    assert all(file.is_relative_to(cache) for file in files)
+    for url, file in zip(downloads.calls[0].urls, files, strict=True):
+        published = next(yr_root.rglob(Path(urlsplit(url).path).name))
+        assert file.read_bytes() == published.read_bytes()
+    assert capfd.readouterr() == ("", "")
+    # What is there is not fetched again, nor is the plugin started.
+    del asked[:]
+    assert download_missing(downloads, new_locator(tmp_path), timeout_s=100) == 0
+    assert asked == []
+
+
+def test_a_file_that_is_not_published_is_named(serve, cache, yr_root):
+    serve(yr_root)
+    url = yr_downloads(yr(size="5GB", dates="2022-02-28")).calls[0].urls[0]
+    with pytest.raises(MissingFileError, match="404") as caught:
+        download_through_plugin(
+            "maelstrom-yr", {"size": "5GB", "dates": ["2022-02-28"]}, timeout_s=100
+        )
+    assert urlsplit(url).path in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_host_that_cannot_be_reached_is_an_error_at_once(send_requests_to, cache):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # and does not listen: connections are refused
+        send_requests_to(f"http://127.0.0.1:{unused.getsockname()[1]}")
+        with pytest.raises(MissingFileError, match=r"Connection ?Error.*--data-dir"):
+            download_through_plugin("maelstrom-constants-a-b", {}, timeout_s=100)
+
+
+@pytest.fixture
+def silent(send_requests_to):
+    """A server that takes connections and never answers; says when it has one, and lost it."""
+    seen, lost = threading.Event(), threading.Event()
+
+    def listen(server):
+        with contextlib.suppress(OSError):
+            connection, _ = server.accept()
+            seen.set()
+            with connection:
+                while connection.recv(1 << 16):
+                    pass
+                lost.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=listen, args=(server,))
+        thread.start()
+        send_requests_to(f"http://127.0.0.1:{server.getsockname()[1]}")
+        yield seen, lost
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(20)
+
+
+def test_a_server_that_never_answers_is_given_up(silent, cache, monkeypatch):
+    seen, lost = silent
+    monkeypatch.setattr(download_module, "stopwatch", lambda: lambda: 1e6 if seen.is_set() else 0.0)
+    with pytest.raises(StorageError, match=r"after 60 s; so far 0 files and 0 bytes came into"):
+        download_through_plugin("maelstrom-constants-a-b", {}, timeout_s=60)
+    assert lost.wait(20), "the plugin's process is still there"
+
+
+def test_an_interrupt_ends_the_plugin(silent, cache):
+    seen, lost = silent
+
+    def progress(done, total):
+        if seen.is_set():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        download_through_plugin(
+            "maelstrom-constants-a-b",
+            {},
+            timeout_s=100,
+            urls=constants_downloads(constants_a_b()).calls[0].urls,
+            progress=progress,
+        )
+    assert lost.wait(20), "the plugin's process is still there"
+
+
+def test_a_plugin_that_is_not_installed_is_named_with_what_installs_it(send_requests_to, cache):
+    send_requests_to("http://127.0.0.1:1")
+    with pytest.raises(MissingExtraError, match=r"plugin: pip install that-one \(NameError"):
+        download_through_plugin(
+            "no-such-dataset", {}, timeout_s=100, install="pip install that-one"
+        )
+
+
+def test_climetlab_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setattr(download_module.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match="pip install 'iobench\\[climetlab\\]'"):
+        download_through_plugin("maelstrom-yr", {}, timeout_s=1)
+
+
+def test_a_file_no_plugin_fetches_is_asked_for_first(cache, tmp_path):
+    call = PluginDownload("maelstrom-yr", {}, ("https://example.org/a",))
+    downloads = Downloads((call,), others=("https://example.org/target",))
+    with pytest.raises(MissingFileError, match=r"example\.org/target: cannot be downloaded"):
+        download_missing(downloads, new_locator(tmp_path), timeout_s=1)
+
+
+def test_a_plugin_that_fetched_less_is_an_error(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(download_module, "download_through_plugin", lambda *_, **__: None)
+    downloads = Downloads((PluginDownload("some", {}, ("https://example.org/a",)),))
+    with pytest.raises(MissingFileError, match=r"without fetching https://example\.org/a"):
+        download_missing(downloads, new_locator(tmp_path), timeout_s=1)
+
+
+def test_the_face_is_told_by_its_method():
+    class Fetched:
+        def downloads(self):
+            return Downloads(())
+
+    assert isinstance(Fetched(), Downloadable)
+    assert not isinstance(object(), Downloadable)
