@@ -43,7 +43,7 @@ class Gap:
     positions : tuple of float
         Where they lie.
     n_missing : int
-        Items that would fit between them.
+        Items that would fit between them, a step or more apart.
     """
 
     before: int
@@ -155,7 +155,7 @@ def place_windows(
     ------
     OptionError
         If two samples of a row have one position, one has none, they are out of order, or not
-        evenly spaced (`TOLERANCE`): names the samples.
+        evenly spaced: no step, but too close for an item to be missing. Names the samples.
     """
     row = _Rows(np.asarray(positions), np.asarray(rows, dtype=np.int64), names)
     spacing = row.spacing(step)
@@ -233,7 +233,7 @@ class _Rows:
         found = _commonest(differences) if step is None else abs(step)
         ratio = differences / found
         on_grid = np.abs(ratio - np.rint(ratio)) <= TOLERANCE
-        close = ratio < 1 - TOLERANCE
+        close = (ratio < 2 - TOLERANCE) & (np.abs(ratio - 1) > TOLERANCE)  # no item is missing
         if close.any() or 2 * on_grid.sum() <= on_grid.size:
             worst = int(np.flatnonzero(close if close.any() else ~on_grid)[0])
             at = int(np.flatnonzero(self.same_row)[worst])
@@ -265,7 +265,7 @@ class _Rows:
                 before=int(self.order[at]),
                 after=int(self.order[at + 1]),
                 positions=(float(self.positions[at]), float(self.positions[at + 1])),
-                n_missing=max(0, round(self.differences[at] / (spacing or 1)) - 1),
+                n_missing=int(self.differences[at] / (spacing or 1) + TOLERANCE) - 1,
             )
             for at in np.flatnonzero(self.same_row & ~follows & beside).tolist()
         )

@@ -1,0 +1,224 @@
+"""Pipelines over windows: the same stages, each item once, stacked as xarray would."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from span_rows import rows_by_kind
+from tiny_pipeline import COSTS, SPEC, STEPS, decode, preprocess, tiny_pipeline
+
+from iobench.errors import OptionError, SampleError
+from iobench.loaders.pipeline import Pipeline, Step, handed_on_nbytes, store_pipeline
+from iobench.loaders.plan import plan_batches
+from iobench.loaders.serial import SerialLoader
+from iobench.loaders.stages import Detail
+from iobench.loaders.windows import windowed_pipeline, windowed_spec
+from iobench.loaders.workers import WorkerLoader
+from iobench.recording import Kind
+from iobench.samples import SampleSpec, Variable, Window
+from iobench.testing import random_sample, write_store
+from iobench.windows import place_windows
+from iobench_converters.tfrecord import FORMAT
+
+WINDOW = Window((-1, 0), (1,))
+ROLES = SampleSpec(
+    (
+        Variable("x", (2, 3), "<f4", ("y", "channel"), channels=("a", "b", "c")),
+        Variable("score", (2,), "<f8", ("kind",), "K", "target", channels=("low", "high")),
+        Variable("hour", (), "<i2", ()),
+    )
+)
+
+
+def make(pipeline, number):
+    value = pipeline.where[number]
+    for step in pipeline.steps:
+        value = step.run(value)
+    pipeline.spec.check(value, where=str(number))
+    return value
+
+
+def windowed(pipeline, window=WINDOW):
+    return windowed_pipeline(pipeline, place_windows(range(len(pipeline)), window).items, window)
+
+
+def test_without_roles_a_variable_is_input_and_target():
+    spec = windowed_spec(SPEC, WINDOW)
+    assert [(v.name, v.shape, v.dims, v.role) for v in spec] == [
+        ("field", (2, 3, 4), ("step_in", "lat", "lon"), "input"),
+        ("level", (2,), ("step_in",), "input"),
+        ("field_target", (1, 3, 4), ("step_out", "lat", "lon"), "target"),
+        ("level_target", (1,), ("step_out",), "target"),
+    ]
+
+
+def test_with_roles_each_variable_keeps_its_own():
+    spec = windowed_spec(ROLES, Window((0,), (1, 2)))
+    assert [(v.name, v.shape, v.dims, v.role) for v in spec] == [
+        ("x", (1, 2, 3), ("step_in", "y", "channel"), "input"),
+        ("score", (2, 2), ("step_out", "channel"), "target"),  # or its names would fit no axis
+        ("hour", (1,), ("step_in",), "input"),
+    ]
+    assert (spec["score"].units, spec["score"].channels) == ("K", ("low", "high"))
+
+
+@pytest.mark.parametrize(("spec", "names"), [(SPEC, ("field", "level")), (ROLES, ("x", "hour"))])
+def test_a_window_without_targets_has_none(spec, names):
+    assert windowed_spec(spec, Window((0, 1))).names == names
+
+
+def test_a_spec_that_cannot_be_stacked_is_refused():
+    only = SampleSpec((Variable("y", (), "f4", (), role="target"),))
+    with pytest.raises(OptionError, match="none of y is an input"):
+        windowed_spec(only, WINDOW)
+    twice = SampleSpec((Variable("y", (), "f4", ()), Variable("y_target", (), "f4", ())))
+    with pytest.raises(OptionError, match="called y_target, as the targets of another"):
+        windowed_spec(twice, WINDOW)
+    assert windowed_spec(twice, Window((0, 1))).names == ("y", "y_target")
+
+
+@pytest.mark.parametrize("text", ["-1,0:1", "0:1", "0:1,2", "0:1,2,3", "0:1,2,3,4", "1,-2:0,-2"])
+def test_windows_are_slices_of_the_stacked_items(text):
+    window = Window.parse(text)
+    pipeline = tiny_pipeline(12)
+    items = [make(pipeline, number) for number in range(12)]
+    placed = place_windows(range(12), window)
+    made = windowed_pipeline(pipeline, placed.items, window)
+    assert len(made) == len(placed) == 12 - (max(0, *window.offsets) - min(0, *window.offsets))
+    for number, centre in enumerate(placed.centres.tolist()):
+        sample = make(made, number)
+        for name in SPEC.names:
+            whole = np.stack([item[name] for item in items])
+            np.testing.assert_array_equal(sample[name], whole[np.add(centre, window.inputs)])
+            targets = whole[np.add(centre, window.targets)]
+            np.testing.assert_array_equal(sample[f"{name}_target"], targets, strict=True)
+
+
+@dataclass
+class Counting:
+    """Reads, and notes what."""
+
+    seen: list[int] = field(default_factory=list)
+
+    def __call__(self, where):
+        self.seen.append(where)
+        return STEPS[0].run(where)
+
+
+def test_an_item_is_read_once_for_each_window():
+    reading = Counting()
+    made = windowed(tiny_pipeline(first=Step(Kind.READ, "", reading)), Window((-1, 0), (0, 1)))
+    sample = make(made, 3)
+    assert reading.seen == [3, 4, 5]
+    assert (sample["level"].tolist(), sample["level_target"].tolist()) == ([4, 5], [5, 6])
+
+
+def test_stages_keep_their_names_and_stacking_is_one_of_its_own():
+    made = windowed(tiny_pipeline())
+    assert [(step.kind, step.label) for step in made.steps] == [
+        (Kind.READ, ""),
+        (Kind.DECODE, ""),
+        (Kind.PREPROCESS, "tiny"),
+        (Kind.TRANSFORM, "window"),
+    ]
+
+
+def read_and_decode(where):
+    return decode(STEPS[0].run(where))
+
+
+def test_fused_steps_stay_fused():
+    fused = (
+        Step(Kind.FUSED, "read+decode", read_and_decode),
+        Step(Kind.PREPROCESS, "", preprocess),
+    )
+    made = windowed(Pipeline(SPEC, range(5), fused))
+    assert [step.label for step in made.steps] == ["read+decode", "", "window"]
+    assert make(made, 0)["level_target"].tolist() == [3]
+
+
+def test_bytes_of_all_items_are_counted():
+    made = windowed(tiny_pipeline())
+    raw = made.steps[0].run(made.where[0])
+    assert handed_on_nbytes(raw) == 3 * (48 + 2)
+    assert handed_on_nbytes(made.steps[1].run(raw)) == 3 * (48 + 2)
+    assert handed_on_nbytes([[b"ab"], {"x": object()}]) == -1
+
+
+def test_a_pickle_of_windows_is_about_the_size_of_its_items():
+    pipeline = tiny_pipeline(500)
+    made = windowed(pipeline, Window((0,), tuple(range(1, 5))))
+    sent = pickle.dumps(made)
+    assert len(sent) < len(pickle.dumps(pipeline)) + made.where._table.nbytes + 2000
+    copy = pickle.loads(sent)
+    for number in (0, len(made) - 1):
+        for name, array in make(made, number).items():
+            np.testing.assert_array_equal(make(copy, number)[name], array)
+
+
+def test_some_of_the_windows():
+    made = windowed(tiny_pipeline())
+    assert [list(where) for where in made.where[2:4]] == [[2, 3, 4], [3, 4, 5]]
+    with pytest.raises(IndexError):
+        _ = made.where[10]
+
+
+@pytest.mark.parametrize("items", [[[0, 1, 12]], [[-1, 0, 1]]])
+def test_items_beyond_the_pipeline_are_refused(items):
+    with pytest.raises(IndexError, match="of 12"):
+        windowed_pipeline(tiny_pipeline(), items, WINDOW)
+
+
+def of_other_shape(arrays):
+    made = preprocess(arrays)
+    return {**made, "field": made["field"][:2]} if made["level"] == 6 else made
+
+
+def test_an_item_that_is_not_as_the_spec_says_is_named():
+    steps = (*STEPS[:2], Step(Kind.PREPROCESS, "", of_other_shape))
+    made = windowed(Pipeline(SPEC, range(12), steps))
+    make(made, 0)
+    with pytest.raises(SampleError, match="the item at offset 1 of a window: array 'field'"):
+        make(made, 3)
+
+
+def test_a_store_holds_items_once_and_gives_windows(tmp_path):
+    samples = [random_sample(ROLES, seed) for seed in range(6)]
+    store = write_store(tmp_path, FORMAT, ROLES, samples, shard_n_samples=4)
+    window = Window((0, -1), (0, 1))
+    placed = place_windows([0, 1, 2, 4, 5, 6], window)
+    made = windowed_pipeline(store_pipeline(store), placed.among(range(6)), window)
+    assert [step.kind for step in made.steps] == [Kind.READ, Kind.DECODE, Kind.TRANSFORM]
+    assert placed.centres.tolist() == [1, 4]
+    for number, centre in enumerate([1, 4]):
+        sample = make(made, number)
+        for name, offsets in (("x", window.inputs), ("hour", window.inputs), ("score", (0, 1))):
+            expected = np.stack([samples[centre + offset][name] for offset in offsets])
+            np.testing.assert_array_equal(sample[name], expected, strict=True)
+
+
+def test_workers_load_windows_and_record_their_stages(run):
+    made = windowed(tiny_pipeline())
+    with WorkerLoader(
+        made, 2, workers=2, run_directory=run.path, detail=Detail.SAMPLE, unit_costs=COSTS
+    ) as loader:
+        for batch in loader.batches(itertools.islice(plan_batches(len(made), 2, seed=1), 6)):
+            centres = np.array(batch.planned.samples) + 1
+            assert (batch.arrays["level"] - 1 == centres[:, None] + [-1, 0]).all()
+            assert (batch.arrays["field_target"][:, 0, 0, 0] == centres + 1).all()
+    rows = rows_by_kind(run, role="worker")
+    assert {row.nbytes for row in rows[Kind.READ]} == {150}
+    assert {row.label for row in rows[Kind.TRANSFORM]} == {"window"}
+    assert {row.nbytes for row in rows[Kind.TRANSFORM]} == {150}
+
+
+def test_the_serial_loader_takes_windows(consumer):
+    made = windowed(tiny_pipeline())
+    with SerialLoader(made, 5, recorder=consumer, unit_costs=COSTS) as loader:
+        plan = itertools.islice(plan_batches(len(made), 5, shuffle=False), 2)
+        levels = [batch.arrays["level_target"][:, 0].tolist() for batch in loader.batches(plan)]
+    assert levels == [[3, 4, 5, 6, 7], [8, 9, 10, 11, 12]]

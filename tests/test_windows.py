@@ -1,0 +1,237 @@
+"""Windows: how they are spelled, and where they fit between the gaps of a coordinate."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iobench.errors import OptionError
+from iobench.samples import Window
+from iobench.windows import TOLERANCE, Gap, place_windows
+
+ROLLOUTS = ("0:1", "0:1,2", "0:1,2,3", "0:1,2,3,4")
+offset_lists = st.lists(st.integers(-4, 4), unique=True, max_size=4).map(tuple)
+windows = st.builds(Window, offset_lists.filter(len), offset_lists)
+
+
+@given(windows)
+def test_spelling_survives(window):
+    assert Window.parse(window.spelled) == window
+    assert set(window.offsets) == {*window.inputs, *window.targets}
+    assert list(window.offsets) == sorted(set(window.offsets))
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs", "targets"),
+    [
+        ("-1,0:1", (-1, 0), (1,)),
+        ("0:1,2,3,4", (0,), (1, 2, 3, 4)),
+        (" 0 , -1 : 0 ", (0, -1), (0,)),
+        ("-2", (-2,), ()),
+    ],
+)
+def test_a_window_is_read_in_the_order_given(text, inputs, targets):
+    assert Window.parse(text) == Window(inputs, targets)
+
+
+@pytest.mark.parametrize("text", ["", ":1", "0:", "0:1:2", "0;1", "0.5:1", "0,0:1", "0:1,1", "a"])
+def test_other_spellings_are_told_how(text):
+    with pytest.raises(OptionError, match="as --window=-1,0:1") as caught:
+        Window.parse(text)
+    assert str(caught.value).startswith(f"--window={text}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("inputs", [(), (0.5,), ("0",), (1, 1), (None,)])
+def test_offsets_are_distinct_whole_numbers(inputs):
+    with pytest.raises(OptionError, match="window: "):
+        Window(inputs, ())
+
+
+def test_numpy_offsets_are_plain_ones():
+    window = Window(tuple(np.arange(2)), (np.int64(2),))
+    assert json.dumps([window.inputs, window.targets]) == "[[0, 1], [2]]"
+    assert pickle.loads(pickle.dumps(window)) == window == Window((0, 1), (2,))
+
+
+def fits(positions, rows, centre, window, allowed, step):
+    """Tell by the definition, item after item, whether a window fits."""
+    reach = range(min(0, *window.offsets), max(0, *window.offsets) + 1)
+    members = [centre + offset for offset in reach]
+    if members[0] < 0 or members[-1] >= len(positions) or centre not in allowed:
+        return False
+    if any(centre + offset not in allowed for offset in window.offsets):
+        return False
+    return all(
+        rows[a] == rows[b] and abs(positions[b] - positions[a] - step) < step / 2
+        for a, b in itertools.pairwise(members)
+    )
+
+
+@st.composite
+def gappy_rows(draw):
+    """Draw ascending positions with gaps of whole steps, in one or more rows."""
+    step = draw(st.sampled_from([1, 0.1, 3600.0, 1 / 3, 21600]))
+    positions, rows = [], []
+    for row in range(draw(st.integers(1, 3))):
+        apart = draw(st.lists(st.sampled_from([1, 1, 1, 1, 2, 7]), max_size=12))
+        start = draw(st.integers(-50, 50))
+        places = start + np.cumsum([0, *apart])
+        positions += (places * step).tolist()
+        rows += [row] * len(places)
+    return positions, rows, step
+
+
+@given(gappy_rows(), windows, st.data())
+@settings(max_examples=200, deadline=None)
+def test_windows_fit_where_the_definition_says(drawn, window, data):
+    positions, rows, step = drawn
+    split = data.draw(st.none() | st.sets(st.integers(0, len(positions) - 1)))
+    allowed = range(len(positions)) if split is None else split
+    placed = place_windows(
+        positions, window, rows=rows, within=None if split is None else sorted(split), step=step
+    )
+    expected = [c for c in allowed if fits(positions, rows, c, window, allowed, step)]
+    assert placed.centres.tolist() == sorted(expected)
+    assert (placed.items == placed.centres[:, None] + np.array(window.offsets)).all()
+    left_out = placed.n_at_ends + placed.n_at_gaps + placed.n_at_split
+    assert len(placed) + left_out == len(allowed)
+    gaps = [
+        (n, n + 1, round((positions[n + 1] - positions[n]) / step) - 1)
+        for n in range(len(positions) - 1)
+        if rows[n] == rows[n + 1]
+        and positions[n + 1] - positions[n] > 1.5 * step
+        and {n, n + 1} & set(allowed)
+    ]
+    assert [(gap.before, gap.after, gap.n_missing) for gap in placed.gaps] == gaps
+
+
+@given(st.lists(st.sampled_from([1, 1, 1, 4]), min_size=1, max_size=30), st.permutations([0, 1, 2]))
+def test_rows_may_be_mixed(apart, rows):
+    """Rows that take turns give the windows each of them gives alone."""
+    one = np.cumsum(apart) * 0.1
+    if np.unique(apart).tolist() != [1, 4] or apart.count(1) <= apart.count(4):
+        one = np.arange(len(apart)) * 0.1
+    window = Window((-1, 0), (1,))
+    alone = place_windows(one, window, step=0.1)
+    mixed = place_windows(np.repeat(one, 3), window, rows=np.tile(rows, len(one)), step=0.1)
+    expected = sorted(3 * centre + row for centre in alone.centres.tolist() for row in range(3))
+    assert mixed.centres.tolist() == expected
+    assert (mixed.items // 3 == mixed.centres[:, None] // 3 + np.array(window.offsets)).all()
+    assert (mixed.items % 3 == mixed.centres[:, None] % 3).all()
+
+
+@pytest.mark.parametrize("text", ROLLOUTS)
+def test_rollouts_never_cross_a_gap(text):
+    positions = np.array([0, 6, 12, 18, 24, 36, 42, 48, 54, 60, 66]) * 3600.0
+    window = Window.parse(text)
+    placed = place_windows(positions, window)
+    length = len(window.targets)
+    assert placed.step == 21600
+    assert placed.gaps == (Gap(4, 5, (86400.0, 129600.0), 1),)
+    assert placed.centres.tolist() == [*range(5 - length), *range(5, 11 - length)]
+    assert (placed.n_at_ends, placed.n_at_gaps) == (length, length)
+    assert json.loads(json.dumps(placed.to_dict()))["gaps"] == [
+        {"before": 4, "after": 5, "positions": [86400.0, 129600.0], "n_missing": 1}
+    ]
+
+
+def test_a_skipped_item_counts_as_well():
+    """An offset is a number of steps from the centre: it cannot reach over a gap."""
+    placed = place_windows([0, 1, 2, 4, 5, 6, 7], Window((-2,), (0,)))
+    assert placed.items.tolist() == [[0, 2], [3, 5], [4, 6]]
+    ahead = place_windows([0, 1, 2, 4, 5, 6, 7], Window((1,), ()))
+    assert ahead.centres.tolist() == [0, 1, 3, 4, 5]
+
+
+def test_positions_may_descend():
+    placed = place_windows([850.0, 750.0, 650.0, 350.0, 250.0], Window.parse("0:1"))
+    assert (placed.step, placed.centres.tolist()) == (-100, [0, 1, 3])
+    assert placed.gaps == (Gap(2, 3, (650.0, 350.0), 2),)
+
+
+@pytest.mark.parametrize("share", [0, TOLERANCE * 0.9, -TOLERANCE * 0.9])
+def test_spacing_has_a_tolerance(share):
+    positions = np.arange(9, dtype=float)
+    positions[5:] += share
+    assert len(place_windows(positions, Window.parse("0:1"))) == 8
+
+
+@pytest.mark.parametrize("share", [TOLERANCE * 1.1, -TOLERANCE * 1.1])
+def test_beyond_the_tolerance_samples_are_unevenly_spaced(share):
+    positions = np.arange(9, dtype=float)
+    positions[5:] += share
+    with pytest.raises(OptionError, match="sample 4 and sample 5 lie"):
+        place_windows(positions, Window.parse("0:1"))
+
+
+def test_a_gap_need_not_be_of_whole_steps():
+    placed = place_windows([0, 1, 2, 4.5, 5.5, 6.5], Window.parse("0:1"))
+    assert placed.centres.tolist() == [0, 1, 3, 4]
+    assert placed.gaps == (Gap(2, 3, (2.0, 4.5), 1),)
+
+
+def test_float_noise_does_not_break_a_row():
+    hours = np.float32(100_000) + np.arange(200, dtype="f4")
+    assert len(place_windows(hours, Window.parse("-1,0:1"))) == 198
+    days = 60_000 + np.arange(500) / 24
+    assert place_windows(days, Window.parse("0:1")).gaps == ()
+    seconds = np.arange(10**18, 10**18 + 50 * 600, 600, dtype=np.int64)
+    assert len(place_windows(seconds, Window.parse("0:1"))) == 49
+
+
+@pytest.mark.parametrize(
+    ("positions", "rows", "words"),
+    [
+        ([0, 1, 1, 2], (), r"sample 1 \(b\) and sample 2 \(c\) have one position, 1"),
+        ([0, 1, 3, 2], (), r"sample 2 \(c\) and sample 3 \(d\) are out of order \(3, then 2\)"),
+        ([0, 1, 0, 0], (0, 0, 1, 1), r"sample 2 \(c\) and sample 3 \(d\) have one position"),
+        ([0, 1, 1, 0], (0, 0, 1, 1), r"sample 2 \(c\) and sample 3 \(d\) are out of order"),
+        ([0, float("nan"), 1, 2], (), r"sample 1 \(b\) has no position"),
+        ([0, 1, 2, 2.5], (), r"sample 2 \(c\) and sample 3 \(d\) lie 0.5 apart, others 1"),
+        ([0, 3, 7, 10], (0,) * 4, "lie 4 apart, others 3"),
+        ([0, 1, 2.7, 7.1], (), "need evenly spaced samples"),
+    ],
+)
+def test_what_is_no_row_is_named(positions, rows, words):
+    with pytest.raises(OptionError, match=words) as caught:
+        place_windows(positions, Window((0,)), rows=rows, names="abcd")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("step", [0, float("inf"), float("nan")])
+def test_a_step_is_a_number(step):
+    with pytest.raises(OptionError, match="expected a finite number"):
+        place_windows([0, 1], Window((0,)), step=step)
+
+
+def test_a_given_step_decides_what_a_gap_is():
+    assert len(place_windows([0, 2, 4, 6], Window.parse("0:1"), step=1).gaps) == 3
+    with pytest.raises(OptionError, match="lie 2 apart, others 4"):
+        place_windows([0, 2, 4], Window.parse("0:1"), step=4)
+
+
+@pytest.mark.parametrize("positions", [[], [3.0]])
+def test_too_few_samples_have_no_window_but_themselves(positions):
+    assert len(place_windows(positions, Window.parse("0:1"))) == 0
+    assert len(place_windows(positions, Window((0,)))) == len(positions)
+
+
+def test_rows_and_positions_are_as_many():
+    with pytest.raises(ValueError, match="do not fit"):
+        place_windows([0, 1, 2], Window((0,)), rows=[0, 0])
+
+
+def test_what_windows_need_and_what_a_store_holds_of_them():
+    placed = place_windows(range(10), Window.parse("-1,0:1"))
+    assert placed.samples([0, 4, 5]) == [0, 1, 2, 4, 5, 6, 7]
+    store = [6, 5, 7, 2, 0, 1]  # in an order of its own
+    assert placed.among(store).tolist() == [[4, 5, 3], [1, 0, 2]]
+    assert placed.among([]).shape == (0, 3)
+    assert (placed.among(range(10)) == placed.items).all()
