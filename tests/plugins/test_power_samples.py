@@ -22,7 +22,8 @@ from iobench_maelstrom.power.dataset import (
     weather_pressure_level,
     weather_surface_level,
 )
-from iobench_maelstrom.power.features import FEATURES, wind_direction, year_part
+from iobench_maelstrom.power.features import FEATURES
+from iobench_maelstrom.power.points import wind_direction, year_part
 
 WEATHER = {
     "ml": weather_model_level,
@@ -106,16 +107,6 @@ def test_fields_have_the_units_and_dims_of_the_file(stand_ins):
     assert index.spec["t"].dims == ("level", "latitude", "longitude")
     assert {variable.dtype for variable in index.spec} == {"<f4"}
     assert index.provenance["levels"] == list(range(128, 138))
-
-
-def test_clustering_stacks_five_variables_on_five_levels(stand_ins):
-    dataset, index = sampled(stand_ins, weather_pressure_level(sample="clustering"))
-    fields = make_sample(dataset, index.where[30])["fields"]
-    with opened(stand_ins / "pl_20190102_00.nc") as data:
-        chosen = data.isel(time=6)[["z", "r", "t", "u", "v"]]
-        chosen = chosen.sel(level=[300, 500, 700, 850, 950]).to_dataarray().values
-    np.testing.assert_array_equal(fields, chosen.reshape(25, 60, 80).astype("f4"))
-    assert index.spec["fields"].channels[:6] == ("z300", "z500", "z700", "z850", "z950", "r300")
 
 
 def test_production_steps_equal_xarrays(stand_ins):
@@ -401,13 +392,6 @@ def test_turbine_outside_of_the_grid_is_an_error(copied):
         sampled(copied, power(wind_turbine_id="2"))
 
 
-def test_clustering_needs_its_levels(copied):
-    for hour in ("00", "12"):
-        changed(copied / f"pl_20190101_{hour}.nc", lambda data: data.isel(level=slice(1, None)))
-    with pytest.raises(FileFormatError, match=r"needs also 300; take --option sample=fields"):
-        sampled(copied, weather_pressure_level(sample="clustering"))
-
-
 def test_time_in_unknown_units(copied):
     def change(data):
         data.time.attrs["units"] = "fortnights since 1900-01-01"
@@ -461,6 +445,7 @@ def test_constants_of_another_model_are_an_error(copied):
         (weather_model_level, {"dates": "x"}, UnknownNameError, "'dates': .* knows date"),
         (weather_model_level, {"sample": "fields"}, UnknownNameError, "knows date"),
         (weather_pressure_level, {"sample": "x"}, OptionError, "expected fields or clustering"),
+        (weather_pressure_level, {"crop": "none"}, OptionError, "option sample=clustering with"),
         (power_production, {}, OptionError, "wind_turbine_id=N, N one of 1, 2, 3, 4"),
         (power_production, {"wind_turbine_id": "5"}, OptionError, "expected one of 1, 2, 3, 4"),
         (power_production, {"wind_turbine_id": "0"}, OptionError, "expected one of 1, 2, 3, 4"),

@@ -1,28 +1,22 @@
-"""Boxes of NetCDF variables, one stretch of indices along each dimension, read by extent or chunk.
-
-The readers of iobench take one index along one dimension; a box is given to them as a variable of
-its own whose storage is that part of the whole.
-"""
+"""What A6's files are read by: boxes of several variables at once, coordinates, times."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.datasets import (
-    Chunked,
-    Contiguous,
-    Packing,
-    Slab,
+    Box,
+    box_extents,
+    box_through_library,
+    decode_box,
     inspect_netcdf,
+    make_box,
     read_extents,
     read_through_library,
-    slab_array,
-    slab_extents,
-    unpack,
 )
 from iobench.errors import FileFormatError
 
@@ -36,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BoxBytes",
-    "VariableBox",
     "box_of",
     "check_variable",
     "decode_boxes",
@@ -57,15 +50,6 @@ Ranges = tuple[tuple[int, int], ...]
 """First index and the one after the last, for each dimension."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class VariableBox:
-    """A part of a variable: ``pick`` takes it out of what ``slab`` holds."""
-
-    slab: Slab
-    pick: tuple[slice, ...]
-    packing: Packing
-
-
 class BoxBytes(list[memoryview]):
     """A sample's bytes, with which box each run of them belongs to.
 
@@ -74,7 +58,7 @@ class BoxBytes(list[memoryview]):
 
     def __init__(
         self,
-        parts: list[tuple[str, VariableBox, int]],
+        parts: list[tuple[str, Box, int]],
         content: list[memoryview],
         seconds: int | None,
     ) -> None:
@@ -83,7 +67,7 @@ class BoxBytes(list[memoryview]):
         self.seconds = seconds
 
 
-def box_of(file: NetcdfFile, variable: NetcdfVariable, ranges: Ranges) -> VariableBox:
+def box_of(file: NetcdfFile, variable: NetcdfVariable, ranges: Ranges) -> Box:
     """Return a part of a variable; all of a dimension where ``ranges`` ends before it.
 
     Raises
@@ -91,60 +75,20 @@ def box_of(file: NetcdfFile, variable: NetcdfVariable, ranges: Ranges) -> Variab
     FileFormatError
         If only the library knows where the variable lies.
     """
-    ranges = (*ranges, *((0, length) for length in variable.shape[len(ranges) :]))
-    storage: Contiguous | Chunked
-    if isinstance(variable.storage, Contiguous):
-        storage, shape = _stretch(variable, variable.storage, ranges)
-        pick: tuple[slice, ...] = ()
-    elif isinstance(variable.storage, Chunked):
-        storage, shape, pick = _chunks(variable.storage, ranges)
-    else:
-        raise FileFormatError(f"{file.path}: variable {variable.name!r} has no known extents")
-    stored = variable.packing.stored
-    slab = Slab(str(file.path), variable.name, shape, stored, variable.fill, storage, -1, -1)
-    return VariableBox(slab, pick, variable.packing)
+    return make_box(file, variable.name, *_ends(variable, ranges))
 
 
-def _stretch(
-    variable: NetcdfVariable, storage: Contiguous, ranges: Ranges
-) -> tuple[Contiguous, tuple[int, ...]]:
-    """Return a box that is one stretch of a contiguous variable: single indices, then one range."""
-    shape = tuple(stop - start for start, stop in ranges)
-    after_range = False
-    for length, whole in zip(shape, variable.shape, strict=True):
-        if after_range and length != whole:
-            raise ValueError(f"{ranges} of {variable.name} {variable.shape} is not one stretch")
-        after_range = after_range or length > 1
-    if storage.offset < 0:
-        return storage, shape
-    first = int(np.ravel_multi_index([start for start, _ in ranges], variable.shape))
-    return Contiguous(storage.offset + first * np.dtype(variable.packing.stored).itemsize), shape
+def _ends(variable: NetcdfVariable, ranges: Ranges) -> tuple[list[int], list[int]]:
+    """Return the first index and the one after the last of every dimension."""
+    every = (*ranges, *((0, length) for length in variable.shape[len(ranges) :]))
+    return [start for start, _ in every], [stop for _, stop in every]
 
 
-def _chunks(storage: Chunked, ranges: Ranges) -> tuple[Chunked, tuple[int, ...], tuple[slice, ...]]:
-    """Return the chunks a box touches as a variable of their own, and the box inside it."""
-    touched, pick = [], []
-    for (start, stop), length in zip(ranges, storage.chunk, strict=True):
-        first = start // length
-        touched.append(slice(first, -(-stop // length)))
-        pick.append(slice(start - first * length, stop - first * length))
-    places = tuple(touched)
-    part = replace(
-        storage,
-        offsets=storage.offsets[places],
-        nbytes=storage.nbytes[places],
-        masks=storage.masks[places],
-    )
-    grid = part.offsets.shape
-    shape = tuple(n * length for n, length in zip(grid, storage.chunk, strict=True))
-    return part, shape, tuple(pick)
-
-
-def read_boxes(boxes: Sequence[tuple[str, VariableBox]], *, seconds: int | None = None) -> BoxBytes:
+def read_boxes(boxes: Sequence[tuple[str, Box]], *, seconds: int | None = None) -> BoxBytes:
     """Return the bytes of named boxes, neighbours read at once."""
     parts, extents = [], []
     for name, box in boxes:
-        found = slab_extents(box.slab)
+        found = box_extents(box)
         parts.append((name, box, len(found)))
         extents += found
     return BoxBytes(parts, read_extents(extents), seconds)
@@ -156,8 +100,7 @@ def decode_boxes(raw: Raw) -> dict[str, NDArray[Any]]:
         raise TypeError("decode takes what read returned")
     arrays, start = {}, 0
     for name, box, n_buffers in raw.parts:
-        stored = slab_array(box.slab, raw[start : start + n_buffers])
-        arrays[name] = unpack(stored[box.pick], box.packing)
+        arrays[name] = decode_box(box, raw[start : start + n_buffers])
         start += n_buffers
     return arrays
 
@@ -166,16 +109,10 @@ def read_boxes_through_library(
     file: NetcdfFile, boxes: Sequence[tuple[str, NetcdfVariable, Ranges]]
 ) -> dict[str, NDArray[Any]]:
     """Read and decode boxes through the NetCDF library, for storage only it knows."""
-    arrays = {}
-    for name, variable, ranges in boxes:
-        dim = variable.dims[0] if ranges and ranges[0][1] - ranges[0][0] == 1 else None
-        index = ranges[0][0] if dim else -1
-        values = read_through_library(file, variable, dim=dim, index=index)
-        whole = values[np.newaxis] if dim else values
-        inner = ranges[1:] if dim else ranges
-        pick = tuple(slice(start, stop) for start, stop in inner)
-        arrays[name] = whole[(slice(None), *pick)] if dim else whole[pick]
-    return arrays
+    return {
+        name: box_through_library(file, variable.name, *_ends(variable, ranges))
+        for name, variable, ranges in boxes
+    }
 
 
 def read_whole(file: NetcdfFile, name: str) -> NDArray[Any]:

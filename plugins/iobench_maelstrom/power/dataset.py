@@ -5,7 +5,10 @@ No step time is published for it: profiles need ``--compute``, or compute nothin
 
 from __future__ import annotations
 
+import datetime
+
 from iobench.errors import OptionError
+from iobench_maelstrom.power.clustering import ClusteringFields
 from iobench_maelstrom.power.features import PowerFeatures
 from iobench_maelstrom.power.production import LevelConstants, Production
 from iobench_maelstrom.power.schema import (
@@ -15,7 +18,7 @@ from iobench_maelstrom.power.schema import (
     parse_days,
     parse_number,
 )
-from iobench_maelstrom.power.weather import WeatherFields, parse_sample_option
+from iobench_maelstrom.power.weather import WeatherFields
 
 __all__ = [
     "constants_a_b",
@@ -51,7 +54,7 @@ def power(**options: str) -> PowerFeatures:
     level = options.get("model_level", DEFAULT_MODEL_LEVEL)
     return PowerFeatures(
         parse_number("wind_turbine_id", options.get("wind_turbine_id", "1"), TURBINE_NUMBERS),
-        days=parse_days(options["date"]) if "date" in options else (),
+        days=_days(options),
         model_level=parse_number("model_level", level, LEVEL_TYPES["model"].levels),
     )
 
@@ -106,7 +109,7 @@ def weather_model_level(**options: str) -> WeatherFields:
     return _weather("model", options)
 
 
-def weather_pressure_level(**options: str) -> WeatherFields:
+def weather_pressure_level(**options: str) -> WeatherFields | ClusteringFields:
     """Return the dataset ``maelstrom-weather-pressure-level``.
 
     Parameters
@@ -114,13 +117,25 @@ def weather_pressure_level(**options: str) -> WeatherFields:
     date : str, optional
         Days, ``YYYY-MM-DD``, separated by commas. By default all whose files are at hand.
     sample : {"fields", "clustering"}, optional
-        All fields, or the 25 channels of deep clustering (z, r, t, u, v on five levels).
+        All fields, or the 25 channels of deep clustering (z, r, t, u, v on five levels), of ERA5's
+        file ``era5_pl_1964_2023_12.nc`` where it is at hand.
+    crop : {"moving", "centre", "none"}, optional
+        What clustering takes of the grid: 0.8 of it, by default from a place that follows from the
+        time; or all.
 
     Raises
     ------
     OptionError, UnknownNameError
         For any other value or option.
     """
+    name, kind = "maelstrom-weather-pressure-level", options.get("sample", "fields")
+    if kind == "clustering":
+        check_options(name, options, ("date", "sample", "crop"))
+        return ClusteringFields(days=_days(options), crop=options.get("crop", "moving"))
+    if kind != "fields":
+        raise OptionError(f"sample {kind!r}: expected fields or clustering")
+    if "crop" in options:
+        raise OptionError("crop: fields are not cropped; give --option sample=clustering with it")
     return _weather("pressure", options, "sample")
 
 
@@ -143,9 +158,8 @@ def weather_surface_level(**options: str) -> WeatherFields:
 def _weather(kind: str, options: dict[str, str], *more: str) -> WeatherFields:
     name = f"maelstrom-weather-{kind}-level"
     check_options(name, options, ("date", *more))
-    return WeatherFields(
-        name,
-        LEVEL_TYPES[kind],
-        days=parse_days(options["date"]) if "date" in options else (),
-        clustering=parse_sample_option(options.get("sample", "fields")),
-    )
+    return WeatherFields(name, LEVEL_TYPES[kind], days=_days(options))
+
+
+def _days(options: dict[str, str]) -> tuple[datetime.date, ...]:
+    return parse_days(options["date"]) if "date" in options else ()

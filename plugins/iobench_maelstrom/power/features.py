@@ -7,6 +7,7 @@ time of day and of year, and the mean production of the hour with negatives set 
 from __future__ import annotations
 
 import datetime
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,12 +32,21 @@ from iobench_maelstrom.power.boxes import (
     decode_boxes,
     read_boxes,
     read_boxes_through_library,
-    read_times,
     read_whole,
     without_other_variables,
 )
 from iobench_maelstrom.power.files import find_all, find_runs, open_runs
-from iobench_maelstrom.power.production import check_coefficients, check_single_point
+from iobench_maelstrom.power.points import (
+    Where,
+    air_density,
+    check_same_hours,
+    hours_with_production,
+    nearest_index,
+    pressure_coefficients,
+    wind_direction,
+    year_part,
+)
+from iobench_maelstrom.power.production import check_single_point
 from iobench_maelstrom.power.schema import (
     CITATION,
     CONSTANTS_URL,
@@ -52,27 +62,25 @@ from iobench_maelstrom.power.stand_in import (
     weather_files,
     write_plan,
 )
+from iobench_maelstrom.power.through_plugin import (
+    plugin_baseline,
+    plugin_request,
+    take_hour,
+    weather_request,
+)
+from iobench_maelstrom.power.upstream import ForecastFiles, forecast_baseline
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import NetcdfFile, PlannedFile, Raw
+    from iobench.datasets import Baseline, NetcdfFile, PlannedFile, Raw
     from iobench_maelstrom.power.files import WeatherRuns
 
-__all__ = ["FEATURES", "PowerFeatures", "wind_direction", "year_part"]
+__all__ = ["FEATURES", "PowerFeatures"]
 
 FEATURES = ("air_density", "wind_speed", "wind_direction", "time_of_day", "time_of_year")
 FEATURE_UNITS = "kg m**-3, m s**-1, degree, 1, 1"
-GAS_CONSTANT_DRY = 287.05
-GAS_CONSTANT_VAPOUR = 461.523
-"""J kg**-1 K**-1, as in the notebook."""
-HOUR = np.timedelta64(3600, "s")
-DAYS_PER_YEAR = 365
-"""Also in leap years, as in the notebook."""
 MODEL, SURFACE = LEVEL_TYPES["model"], LEVEL_TYPES["surface"]
-
-Where = tuple[int, int, int, int, int]
-"""Run, step, first production step of the hour and the one after the last, seconds since 1970."""
 
 
 class PowerFeatures:
@@ -133,21 +141,21 @@ class PowerFeatures:
             If a file is cut short or of another schema, the surface's times are not those of the
             model levels, or no hour has both.
         """
-        *weather, constants, production = files
-        model = open_runs(weather[: len(weather) // 2], MODEL, locator.progress)
-        surface = open_runs(weather[len(weather) // 2 :], SURFACE, locator.progress)
-        _check_same_hours(model, surface)
-        turbine = inspect_netcdf(production)
+        found = ForecastFiles.of(files)
+        model = open_runs(found.model, MODEL, locator.progress)
+        surface = open_runs(found.surface, SURFACE, locator.progress)
+        check_same_hours(model, surface)
+        turbine = inspect_netcdf(found.production)
         check_single_point(turbine)
         self._place(model.files[0], surface.files[0], turbine)
-        self._pressure = _pressure_coefficients(inspect_netcdf(constants), self.model_level)
-        self._model = tuple(without_other_variables(f, MODEL.required) for f in model.files)
-        self._surface = tuple(without_other_variables(f, SURFACE.required) for f in surface.files)
+        self._pressure = pressure_coefficients(inspect_netcdf(found.constants), self.model_level)
+        self._model = model.without_other_variables(MODEL.required)
+        self._surface = surface.without_other_variables(SURFACE.required)
         self._production = without_other_variables(turbine, ["production"])
         kept = (*self._model, *self._surface, self._production)
         unknown = any(v.storage is None for file in kept for v in file.variables.values())
         self.fused = ("read", "decode") if unknown else ()
-        where = _hours_with_production(model, turbine)
+        where = hours_with_production(model, turbine)
         return SampleIndex(
             spec=_spec(turbine),
             where=where,
@@ -190,8 +198,7 @@ class PowerFeatures:
         """Return ``features``, in the order of `FEATURES`, and the hour's mean ``production``."""
         t, q, u, v, sp = (float(arrays[name].reshape(())) for name in ("t", "q", "u", "v", "sp"))
         a, b = self._pressure
-        gas_constant = GAS_CONSTANT_DRY * (1 - q) + GAS_CONSTANT_VAPOUR * q
-        density = (a + b * sp) / (gas_constant * t)
+        density = air_density(a + b * sp, t, q)
         day, second = divmod(int(arrays["time"]), 86400)
         features = [density, np.hypot(u, v), wind_direction(u, v), second / 86400, year_part(day)]
         produced = arrays["production"].astype(np.float64)
@@ -200,6 +207,42 @@ class PowerFeatures:
             "features": np.array(features, dtype=np.float32),
             "production": np.asarray(mean, dtype=np.float32),
         }
+
+    def upstream(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
+    ) -> Baseline:
+        """Return how the forecast application loads: all of it, before the first batch."""
+        return forecast_baseline(
+            ForecastFiles.of(files), self.model_level, index.spec, len(index), batch_size
+        )
+
+    def through_plugin(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+    ) -> Baseline:
+        """Return how the hours are taken out of what the real plugin opens."""
+        found = ForecastFiles.of(files)
+        days = index.provenance["options"]["date"]
+        model, surface, production = (
+            f"maelstrom-{name}"
+            for name in ("weather-model-level", "weather-surface-level", "power-production")
+        )
+        url = production_url(self.wind_turbine_id)
+        requests = [
+            weather_request(model, MODEL.prefix, days, found.model),
+            weather_request(surface, SURFACE.prefix, days, found.surface),
+            plugin_request(
+                production, {url: found.production}, wind_turbine_id=self.wind_turbine_id
+            ),
+        ]
+        (latitude, _), (longitude, _) = self._point
+        take = functools.partial(
+            take_hour,
+            model=model,
+            surface=surface,
+            production=production,
+            place={"level": self._level[0], "latitude": latitude, "longitude": longitude},
+        )
+        return plugin_baseline(self, index, requests, take)
 
     def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
         """Return about the bytes ``synthesize`` will write."""
@@ -238,7 +281,7 @@ class PowerFeatures:
                 raise FileFormatError(
                     f"{surface.path}: variable {dim!r} differs from that of {model.path}"
                 )
-            nearest = _nearest(axis, float(read_whole(turbine, dim)[0]), dim, turbine)
+            nearest = nearest_index(axis, float(read_whole(turbine, dim)[0]), dim, turbine)
             point.append((nearest, nearest + 1))
         self._point = tuple(point)
 
@@ -250,7 +293,7 @@ class PowerFeatures:
             "schema": "maelstrom-ap6 ml, sfc, production, constants",
             "options": {
                 "wind_turbine_id": self.wind_turbine_id,
-                "date": sorted({str(times[0])[:10] for times in model.times}),
+                "date": model.days,
                 "model_level": self.model_level,
             },
             "grid_point": [start for start, _ in self._point],
@@ -261,34 +304,6 @@ class PowerFeatures:
             "citation": CITATION,
             "files": [{"name": file.name, "nbytes": file.stat().st_size} for file in files],
         }
-
-
-def wind_direction(u: float, v: float) -> float:
-    """Return the notebook's angle in degrees: 90 less that of the wind to the equator.
-
-    It folds opposite directions into one, from 0 to 180.
-    """
-    side = np.copysign(1.0, u)
-    return float(90.0 - np.degrees(np.arctan2(v * side, abs(u))))
-
-
-def year_part(day: int) -> float:
-    """Return the part of its year before a day, counted from 1970; as the notebook does."""
-    date = np.datetime64(day, "D")
-    first = date.astype("datetime64[Y]").astype("datetime64[D]")
-    return float((date - first).astype(int)) / DAYS_PER_YEAR
-
-
-def _nearest(axis: NDArray[np.float64], place: float, dim: str, turbine: NetcdfFile) -> int:
-    """Return which value of a coordinate of the grid is nearest to the turbine's."""
-    distances = np.abs(axis - place)
-    nearest = int(np.argmin(distances))
-    if not distances[nearest] <= np.abs(np.diff(axis)).max(initial=0.0):
-        raise FileFormatError(
-            f"{turbine.path}: variable {dim!r} is {place:g}, outside of the weather's grid from "
-            f"{axis[0]:g} to {axis[-1]:g}"
-        )
-    return nearest
 
 
 def _planned(plan: PowerPlan) -> list[PlannedFile]:
@@ -302,39 +317,3 @@ def _spec(turbine: NetcdfFile) -> SampleSpec:
         "features", (len(FEATURES),), "<f4", ("feature",), FEATURE_UNITS, channels=FEATURES
     )
     return SampleSpec((features, Variable("production", (), "<f4", (), units, role="target")))
-
-
-def _check_same_hours(model: WeatherRuns, surface: WeatherRuns) -> None:
-    for run, times in enumerate(model.times):
-        if not np.array_equal(times, surface.times[run]):
-            raise FileFormatError(
-                f"{surface.files[run].path}: variable 'time' begins at {surface.times[run][0]}, "
-                f"expected {times[0]} and the steps of {model.files[run].path}"
-            )
-
-
-def _pressure_coefficients(file: NetcdfFile, level: int) -> tuple[float, float]:
-    """Return A and B of a full level: means of those of its bounds (IFS Cy47r1 III, eq. 2.11)."""
-    check_coefficients(file)
-    a, b = (read_whole(file, name)[0, level - 1 : level + 1].mean() for name in ("hyai", "hybi"))
-    return float(a), float(b)
-
-
-def _hours_with_production(model: WeatherRuns, turbine: NetcdfFile) -> list[Where]:
-    """Return where the hours are that have weather and at least one value of production."""
-    times = read_times(turbine)
-    if not (np.diff(times) > np.timedelta64(0, "s")).all():
-        raise FileFormatError(f"{turbine.path}: variable 'time' does not grow throughout")
-    known = np.isfinite(read_whole(turbine, "production").reshape(-1))
-    where = []
-    for run, step in model.hours:
-        hour = model.time(run, step)
-        start, stop = np.searchsorted(times, [hour, hour + HOUR]).tolist()
-        if known[start:stop].any():
-            where.append((run, step, start, stop, int(hour.astype("datetime64[s]").astype(int))))
-    if not where:
-        raise FileFormatError(
-            f"{turbine.path}: holds production from {times[:1]} to {times[-1:]} but for no hour of "
-            f"the weather, {model.time(*model.hours[0])} to {model.time(*model.hours[-1])}"
-        )
-    return where

@@ -12,7 +12,12 @@ import numpy as np
 
 from iobench.datasets import run_jobs
 from iobench.errors import FileFormatError, MissingFileError
-from iobench_maelstrom.power.boxes import check_variable, index_file, read_times
+from iobench_maelstrom.power.boxes import (
+    check_variable,
+    index_file,
+    read_times,
+    without_other_variables,
+)
 from iobench_maelstrom.power.schema import ALL_DAYS, HOURS_PER_RUN, RUNS, LevelType, run_url
 
 if TYPE_CHECKING:
@@ -78,10 +83,7 @@ def _all_found(
 
 @dataclass(frozen=True, slots=True)
 class WeatherRuns:
-    """The weather files of one kind of level, all of one schema, and the times taken of them.
-
-    ``times`` has `HOURS_PER_RUN` for each file.
-    """
+    """The weather files of one kind of level, all of one schema, and the times taken of each."""
 
     level_type: LevelType
     files: tuple[NetcdfFile, ...]
@@ -91,22 +93,53 @@ class WeatherRuns:
     @property
     def hours(self) -> list[tuple[int, int]]:
         """File and step of every hour, in order of time."""
-        return [(run, step) for run in range(len(self.files)) for step in range(HOURS_PER_RUN)]
+        return [(run, step) for run, times in enumerate(self.times) for step in range(len(times))]
 
     def time(self, run: int, step: int) -> np.datetime64:
         """Return the time of a step."""
         time: np.datetime64 = self.times[run][step]
         return time
 
+    @property
+    def days(self) -> list[str]:
+        """The days that have a first step of a file, ``YYYY-MM-DD``, in order."""
+        return sorted({str(times[0])[:10] for times in self.times})
 
-def open_runs(paths: Sequence[Path], level_type: LevelType, progress: Progress) -> WeatherRuns:
+    def fused(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the steps that cannot be told apart: reading and decoding through the library."""
+        unknown = any(file.variables[name].storage is None for file in self.files for name in names)
+        return ("read", "decode") if unknown else ()
+
+    def without_other_variables(self, names: Sequence[str]) -> tuple[NetcdfFile, ...]:
+        """Return the files with these variables only: what travels to the workers."""
+        return tuple(without_other_variables(file, names) for file in self.files)
+
+
+def open_runs(
+    paths: Sequence[Path],
+    level_type: LevelType,
+    progress: Progress,
+    *,
+    n_steps: int | None = HOURS_PER_RUN,
+) -> WeatherRuns:
     """Return what weather files of one kind hold.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        In order of time.
+    level_type : LevelType
+        What they hold.
+    progress : Progress
+        Shown while they are indexed.
+    n_steps : int or None
+        Steps taken of each, the first ones; None for all.
 
     Raises
     ------
     FileFormatError
         If a file is cut short, of another schema than training needs or than the first one, has
-        fewer than 12 steps, or does not follow in time on the one before.
+        fewer steps than are taken, or does not follow in time on the one before.
     """
     jobs = list(paths)
     files: list[NetcdfFile | None] = [None] * len(jobs)
@@ -119,7 +152,8 @@ def open_runs(paths: Sequence[Path], level_type: LevelType, progress: Progress) 
     names = _field_names(opened[0], level_type)
     for file in opened:
         _check_schema(file, opened[0], names, level_type)
-    times = tuple(read_times(file)[:HOURS_PER_RUN] for file in opened)
+        _check_n_steps(file, n_steps or 1)
+    times = tuple(read_times(file)[:n_steps] for file in opened)
     _check_times(opened, times)
     return WeatherRuns(level_type, opened, times, names)
 
@@ -150,10 +184,13 @@ def _check_schema(
                 f"{file.path}: dimension {dim!r} is {length}, expected {expected_length} as in "
                 f"{first.path}"
             )
-    if file.dims["time"] < HOURS_PER_RUN:
+
+
+def _check_n_steps(file: NetcdfFile, n_steps: int) -> None:
+    if file.dims["time"] < n_steps:
         raise FileFormatError(
             f"{file.path}: dimension 'time' is {file.dims['time']}, expected at least "
-            f"{HOURS_PER_RUN}: one step an hour until the next run starts"
+            f"{n_steps}: one step an hour until the next run starts"
         )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +44,15 @@ from iobench_maelstrom.power.stand_in import (
     production_files,
     write_plan,
 )
+from iobench_maelstrom.power.through_plugin import (
+    plugin_baseline,
+    plugin_request,
+    take_step,
+    take_whole,
+)
 
 if TYPE_CHECKING:
-    from iobench.datasets import NetcdfFile, PlannedFile, Raw
+    from iobench.datasets import Baseline, NetcdfFile, PlannedFile, Raw
 
 __all__ = ["CONSTANTS_DIMS", "PRODUCTION_DIMS", "LevelConstants", "Production"]
 
@@ -189,6 +196,12 @@ class Production(SmallFile):
         """Return the numbers in float32, each alone."""
         return {name: np.asarray(values, "<f4").reshape(()) for name, values in arrays.items()}
 
+    def through_plugin(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+    ) -> Baseline:
+        """Return how the steps are taken out of what the real plugin opens."""
+        return _through_plugin(self, files, index, take_step, wind_turbine_id=self.wind_turbine_id)
+
     def _planned(self, plan: PowerPlan) -> list[PlannedFile]:
         return production_files(plan)
 
@@ -242,8 +255,26 @@ class LevelConstants(SmallFile):
         """Return the coefficients as they are."""
         return dict(arrays)
 
+    def through_plugin(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+    ) -> Baseline:
+        """Return how the coefficients are taken out of what the real plugin opens."""
+        return _through_plugin(self, files, index, take_whole)
+
     def _planned(self, plan: PowerPlan) -> list[PlannedFile]:
         return constants_files()
+
+
+def _through_plugin(
+    own: Production | LevelConstants,
+    files: Sequence[Path],
+    index: SampleIndex,
+    take: Callable[..., Arrays],
+    **arguments: object,
+) -> Baseline:
+    request = plugin_request(own.name, {own.url: files[0]}, **arguments)
+    take_named = functools.partial(take, names=index.spec.names)
+    return plugin_baseline(own, index, [request], take_named)
 
 
 def check_single_point(file: NetcdfFile) -> None:

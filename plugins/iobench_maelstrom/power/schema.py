@@ -14,6 +14,8 @@ from iobench.errors import OptionError, UnknownNameError
 
 __all__ = [
     "ALL_DAYS",
+    "BATCH_SIZE",
+    "BUCKET_URL",
     "CITATION",
     "CONSTANTS_URL",
     "GRID",
@@ -51,6 +53,8 @@ RUNS = (0, 12)
 """Hours at which forecasts start."""
 HOURS_PER_RUN = 12
 """Steps used of each: the next run is newer from there on."""
+BATCH_SIZE = 64
+"""Of deep clustering; the forecast's regression takes all hours at once."""
 N_STEPS = 49
 """Hourly to 48 h (assumed: 48 or 49)."""
 
