@@ -1,0 +1,120 @@
+"""Positions of samples: times in any unit and calendar as seconds, or as months."""
+
+from __future__ import annotations
+
+import cftime
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iobench.datasets.positions import decode_times, row_numbers, time_positions
+
+UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400}
+CALENDARS = ("", "standard", "proleptic_gregorian", "noleap", "360_day", "julian", "all_leap")
+
+
+def positions(times, rows=None):
+    return time_positions(times, np.zeros(len(times), int) if rows is None else np.array(rows))
+
+
+@given(
+    st.sampled_from(sorted(UNITS)),
+    st.sampled_from(CALENDARS),
+    st.sampled_from(["1600-02-28", "1900-01-01 00:00:00", "2000-02-28T12:00", "2350-12-30"]),
+    st.lists(st.integers(0, 50_000), min_size=1, max_size=5),
+)
+@settings(max_examples=80, deadline=None)
+def test_seconds_are_cftimes(unit, calendar, reference, numbers):
+    units = f"{unit} since {reference}"
+    times = decode_times(np.array(numbers), units, calendar)
+    seconds, named = positions(times)
+    if named == "seconds":
+        known = calendar or "standard"
+        dates = cftime.num2date(numbers, units, known)
+        expected = cftime.date2num(dates, "seconds since 1970-01-01", known)
+        np.testing.assert_allclose(seconds, np.asarray(expected, float), rtol=0, atol=1e-4)
+    assert len(seconds) == len(numbers)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "i4", "i8"])
+def test_any_dtype_of_hours(dtype):
+    seconds, units = positions(decode_times(np.arange(5, dtype=dtype), "hours since 1970-1-1", ""))
+    assert (seconds.tolist(), units) == ([0, 3600, 7200, 10800, 14400], "seconds")
+
+
+@pytest.mark.parametrize("units", ["hours", "", "m", "days since yesterday", "furlongs since 2000"])
+def test_what_is_no_time_is_left_alone(units):
+    assert decode_times(np.arange(3), units, "") is None
+
+
+def test_an_unknown_calendar_is_left_alone():
+    assert decode_times(np.arange(3), "days since 2000-01-01", "lunar") is None
+
+
+def test_unknown_times_stay_unknown():
+    times = decode_times(np.array([0, np.nan, 2]), "days since 1970-01-01", "")
+    seconds, _ = positions(times)
+    np.testing.assert_array_equal(seconds, [0, np.nan, 172800])
+
+
+@pytest.mark.parametrize("day", ["", "-01", "-15"])
+def test_months_have_no_fixed_length(day):
+    times = np.array([f"2020-{month:02}{day}" for month in range(1, 13)], "datetime64[us]")
+    found, units = positions(times)
+    assert (found.tolist(), units) == ([*range(600, 612)], "months")
+
+
+def test_middles_and_ends_of_months_are_months():
+    starts = np.arange("2019-01", "2021-01", dtype="datetime64[M]")
+    ends = (starts + 1).astype("datetime64[s]")
+    middles = starts.astype("datetime64[s]") + (ends - starts.astype("datetime64[s]")) // 2
+    for times in (middles, (starts + 1).astype("datetime64[D]") - np.timedelta64(1, "D")):
+        found, units = positions(times)
+        assert (found - found[0]).tolist() == [*range(24)]
+        assert units == "months"
+
+
+def test_years_and_gaps_are_months():
+    times = np.array(["1999-07", "2000-07", "2001-07", "2004-07"], "datetime64[us]")
+    found, units = positions(times)
+    assert (np.diff(found).tolist(), units) == ([12, 12, 36], "months")
+
+
+def test_months_of_other_calendars():
+    times = np.array([cftime.DatetimeNoLeap(2000, month, 16) for month in range(1, 13)])
+    assert positions(times)[0].tolist() == [*range(360, 372)]
+    even = np.array([cftime.Datetime360Day(2000, month, 16) for month in range(1, 13)])
+    assert positions(even)[1] == "seconds"
+
+
+@pytest.mark.parametrize(
+    "days", [[0, 30, 60, 90], [0, 40, 75, 130], [0, 1, 2], [0, 31, 60, 61], [0]]
+)
+def test_other_times_are_seconds(days):
+    times = np.datetime64("2020-01-01", "us") + np.array(days, "timedelta64[D]")
+    found, units = positions(times)
+    assert ((found - found[0]) / 86400).tolist() == days
+    assert units == "seconds"
+
+
+def test_months_are_told_within_rows():
+    times = np.array(["2020-01", "2020-02", "2020-03", "2020-01", "2020-02"], "datetime64[us]")
+    found, units = positions(times, [0, 0, 0, 1, 1])
+    assert (found.tolist(), units) == ([600, 601, 602, 600, 601], "months")
+
+
+@pytest.mark.parametrize(
+    ("parts", "rows"),
+    [
+        ([[0, 1], [2, 3]], [0, 0, 0, 0]),
+        ([[3, 2], [1]], [0, 0, 0]),
+        ([[0, 1], [0, 1]], [0, 0, 1, 1]),
+        ([[0, 1], [1, 2]], [0, 0, 1, 1]),
+        ([[0, 5], [2, 7], [9]], [0, 0, 1, 1, 2]),
+        ([[1, 0, 3]], [0, 0, 0]),
+        ([[], [1.0]], [0]),
+    ],
+)
+def test_parts_that_follow_each_other_are_one_row(parts, rows):
+    assert row_numbers([np.array(part, float) for part in parts]).tolist() == rows

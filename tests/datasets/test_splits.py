@@ -1,0 +1,80 @@
+"""Choosing a split's samples, and windows within it."""
+
+from __future__ import annotations
+
+import pytest
+
+from iobench.datasets import SampleIndex, place_index_windows, select_split
+from iobench.errors import OptionError, UnknownNameError
+from iobench.samples import SampleSpec, Variable, Window
+
+SPEC = SampleSpec((Variable("v", (), "<f4", ()),))
+
+
+def index(n_samples=10, **facts):
+    return SampleIndex(SPEC, range(n_samples), **facts)
+
+
+SPLITS = {"train": range(6), "validation": [6, 7, 9], "test": []}
+
+
+def test_a_split_is_its_sample_numbers():
+    assert list(select_split(index(splits=SPLITS), "validation")) == [6, 7, 9]
+
+
+def test_an_unknown_split_lists_those_there_are():
+    with pytest.raises(UnknownNameError) as caught:
+        select_split(index(splits=SPLITS), "validate")
+    assert str(caught.value) == (
+        "--split validate: no such split; did you mean validation? splits (samples): train (6), "
+        "validation (3), test (0)"
+    )
+
+
+def test_a_dataset_without_splits_says_so():
+    with pytest.raises(UnknownNameError, match="has no splits; leave --split out"):
+        select_split(index(), "train")
+
+
+def test_a_split_without_samples_is_refused():
+    with pytest.raises(OptionError, match="no sample of it"):
+        select_split(index(splits=SPLITS), "test")
+
+
+def test_windows_lie_within_one_split():
+    placed = place_index_windows(
+        index(splits=SPLITS, positions=range(10)), Window.parse("-1,0:1"), split="train"
+    )
+    assert placed.centres.tolist() == [1, 2, 3, 4]
+    assert (placed.n_at_ends, placed.n_at_split) == (1, 1)
+
+
+def test_gaps_of_other_splits_are_not_listed():
+    there = index(splits=SPLITS, positions=[0, 1, 2, 5, 6, 7, 10, 11, 14, 15])
+    window = Window.parse("0:1")
+    assert [gap.before for gap in place_index_windows(there, window).gaps] == [2, 5, 7]
+    # The gap from 7 to 8 is beside the split's sample 7, the one from 2 to 3 far from it.
+    placed = place_index_windows(there, window, split="validation")
+    assert [gap.before for gap in placed.gaps] == [5, 7]
+    assert placed.items.tolist() == [[6, 7]]
+
+
+def test_samples_in_no_row_have_no_windows():
+    with pytest.raises(OptionError, match="--window=0:1: the samples of this dataset are in no"):
+        place_index_windows(index(), Window.parse("0:1"))
+
+
+def test_a_window_that_fits_nowhere_says_why():
+    there = index(5, positions=[0, 1, 2, 9, 10], splits={"train": [0, 1, 2]})
+    window = Window.parse("0:1,2,3")
+    with pytest.raises(OptionError) as caught:
+        place_index_windows(there, window)
+    assert "in the 5 samples: 3 lie too near an end, 2 too near a gap (1 gaps)" in str(caught.value)
+    with pytest.raises(OptionError, match="in the 3 samples of train: 1 lie"):
+        place_index_windows(there, window, split="train")
+
+
+def test_messages_name_samples_by_their_coordinate():
+    there = index(3, positions=[0, 2, 1], coordinate=["mon", "wed", "tue"])
+    with pytest.raises(OptionError, match=r"sample 1 \(wed\) and sample 2 \(tue\) are out of"):
+        place_index_windows(there, Window.parse("0:1"))

@@ -1,0 +1,251 @@
+"""Windows over users' own NetCDF and GRIB files: equal to slicing with xarray."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import eccodes
+import netCDF4
+import numpy as np
+import pytest
+import xarray
+
+from iobench.datasets import place_index_windows, user_files
+from iobench.errors import OptionError
+from iobench.loaders.pipeline import dataset_pipeline
+from iobench.loaders.windows import windowed_pipeline
+from iobench.samples import Window
+
+ROLLOUTS = ("0:1", "0:1,2", "0:1,2,3", "0:1,2,3,4")
+START = datetime(2020, 1, 1)
+MEMBERS = "era5/era5-levels-members.grib"
+
+
+def write_hours(path, hours, *, reference=START, calendar="standard", **storage):
+    """Write ``t`` and ``z`` (time, y, x), 6-hourly or as told, since a reference."""
+    random = np.random.default_rng(len(hours))
+    with netCDF4.Dataset(path, "w") as ds:
+        for dim, length in (("time", None), ("y", 3), ("x", 4)):
+            ds.createDimension(dim, length)
+        time = ds.createVariable("time", "f8", ("time",))
+        time.units, time.calendar = f"hours since {reference:%Y-%m-%d %H:%M}", calendar
+        shift = (reference - START) / timedelta(hours=1)
+        time[:] = np.asarray(hours) - shift
+        for name, dtype in (("t", "f4"), ("z", "f8")):
+            values = random.normal(280, 10, (len(hours), 3, 4))
+            ds.createVariable(name, dtype, ("time", "y", "x"), **storage)[:] = values
+    return path
+
+
+@pytest.fixture
+def place(locator):
+    """Lay a window over files; return the placement, and a function that makes window i."""
+
+    def place_over(paths, text, **options):
+        dataset = user_files(paths, **options)
+        index = dataset.samples(dataset.files(locator), locator)
+        window = Window.parse(text)
+        placed = place_index_windows(index, window)
+        pipeline = windowed_pipeline(dataset_pipeline(dataset, index), placed.items, window)
+
+        def make(number):
+            value = pipeline.where[number]
+            for step in pipeline.steps:
+                value = step.run(value)
+            pipeline.spec.check(value, where=str(number))
+            return value
+
+        return placed, make, index
+
+    return place_over
+
+
+def check_equals_slices(ds, window, placed, make, dim="time"):
+    """Compare every window with the same steps cut out of the whole by xarray."""
+    ds = ds.transpose(dim, ...).load()
+    for number, centre in enumerate(placed.centres.tolist()):
+        sample = make(number)
+        for name, array in sample.items():
+            variable = name.removesuffix("_target")
+            offsets = window.inputs if variable == name else window.targets
+            expected = ds[variable].isel({dim: [centre + offset for offset in offsets]})
+            np.testing.assert_array_equal(array, expected.values, strict=True)
+    assert len(placed) > 0
+
+
+@pytest.mark.parametrize("text", [*ROLLOUTS, "-1,0:1"])
+@pytest.mark.parametrize("storage", [{}, {"zlib": True, "chunksizes": (4, 3, 4)}])
+def test_windows_are_xarrays_slices(tmp_path, place, text, storage):
+    hours = [*range(0, 60, 6), *range(72, 120, 6)]
+    path = write_hours(tmp_path / "a.nc", hours, **storage)
+    placed, make, index = place([path], text, sample_dim="time")
+    assert (placed.step, index.position_units) == (21600, "seconds")
+    assert [(gap.before, gap.after, gap.n_missing) for gap in placed.gaps] == [(9, 10, 2)]
+    with xarray.open_dataset(path) as ds:
+        check_equals_slices(ds, Window.parse(text), placed, make)
+        # xarray says as well which steps lie on the grid of the coordinate.
+        grid = ds.time.values[placed.items] - ds.time.values[placed.centres][:, None]
+        assert (grid == np.array(placed.window.offsets) * np.timedelta64(6, "h")).all()
+
+
+def test_files_with_references_of_their_own_are_one_row(tmp_path, place):
+    hours = np.arange(0, 96, 6)
+    late = write_hours(tmp_path / "a.nc", hours[8:], reference=datetime(2020, 1, 3))
+    early = write_hours(tmp_path / "b.nc", hours[:8])
+    placed, make, index = place([late, early], "-1,0:1", sample_dim="time")
+    assert (placed.gaps, index.rows, len(placed)) == ((), (), 14)
+    with xarray.open_dataset(early) as first, xarray.open_dataset(late) as second:
+        joined = xarray.concat([first.load(), second.load()], "time")
+    check_equals_slices(joined, placed.window, placed, make)
+
+
+def test_windows_stay_within_one_forecast(yr_files, place):
+    placed, make, index = place(yr_files, "0:1,2", sample_dim="leadtime")
+    assert list(index.rows) == [0] * 5 + [1] * 5
+    assert placed.centres.tolist() == [0, 1, 2, 5, 6, 7]
+    assert (placed.gaps, placed.n_at_ends) == ((), 4)
+    parts = []
+    for path in yr_files:
+        with xarray.open_dataset(path) as ds:
+            parts.append(ds[["predictors", "target_mean", "target_std"]].load())
+    joined = xarray.concat(parts, "leadtime")
+    check_equals_slices(joined, placed.window, placed, make, dim="leadtime")
+
+
+def test_targets_have_their_own_steps(yr_files, place):
+    _, make, _ = place(yr_files, "-1,0:1", sample_dim="leadtime", target_variables=["target_mean"])
+    with xarray.open_dataset(yr_files[1]) as ds:
+        sample = make(3)  # the first of the second file
+        assert set(sample) == {"predictors", "target_mean", "target_std"}
+        np.testing.assert_array_equal(sample["target_mean"], ds.target_mean.values[2:3])
+        np.testing.assert_array_equal(sample["target_std"], ds.target_std.values[:2])
+
+
+def test_without_a_coordinate_samples_are_counted(tmp_path, place):
+    paths = []
+    for name in "ab":
+        paths.append(tmp_path / f"{name}.nc")
+        with netCDF4.Dataset(paths[-1], "w") as ds:
+            ds.createDimension("n", 4)
+            ds.createVariable("v", "f4", ("n",))[:] = np.arange(4)
+    placed, make, index = place(paths, "0:1", sample_dim="n")
+    assert (list(index.positions), index.position_units) == ([0, 1, 2, 3] * 2, "")
+    assert placed.centres.tolist() == [0, 1, 2, 4, 5, 6]  # nothing says that b follows a
+    assert make(3)["v_target"].tolist() == [1]
+
+
+@pytest.mark.parametrize("calendar", ["noleap", "360_day", "julian"])
+def test_other_calendars(tmp_path, place, calendar):
+    path = write_hours(tmp_path / "a.nc", np.arange(57, 62) * 24, calendar=calendar)
+    placed, _, _ = place([path], "0:1", sample_dim="time")
+    assert (placed.step, len(placed)) == (86400, 4)  # over the end of February
+
+
+def test_months_follow_each_other(tmp_path, place):
+    days = [(datetime(2020 + n // 12, n % 12 + 1, 16) - START).days * 24 for n in range(26)]
+    path = write_hours(tmp_path / "a.nc", [*days[:14], *days[16:]])
+    placed, _, index = place([path], "-1,0:1", sample_dim="time")
+    assert (index.position_units, placed.step) == ("months", 1)
+    assert [(gap.before, gap.n_missing) for gap in placed.gaps] == [(13, 2)]
+
+
+def test_numbers_that_are_no_times_stand_as_they_are(tmp_path, place):
+    path = tmp_path / "a.nc"
+    with netCDF4.Dataset(path, "w") as ds:
+        ds.createDimension("depth", 4)
+        ds.createVariable("depth", "f4", ("depth",))[:] = [0, 0.1, 0.2, 0.4]
+        ds["depth"].units = "m"
+        ds.createVariable("v", "f4", ("depth",))[:] = 1
+    placed, _, index = place([path], "0:1", sample_dim="depth")
+    assert index.position_units == "m"
+    assert (placed.centres.tolist(), placed.gaps[0].n_missing) == ([0, 1], 1)
+
+
+@pytest.mark.parametrize(
+    ("hours", "words"),
+    [
+        ([0, 6, 6, 12], r"sample 1 \(a.nc time=6\) and sample 2 \(a.nc time=6\) have one"),
+        ([0, 6, 18, 12], r"sample 2 \(a.nc time=18\) and sample 3 .* out of order"),
+        ([0, 6, 12, 15], r"lie 10800 apart, others 21600"),
+    ],
+)
+def test_a_coordinate_that_is_no_row_is_named(tmp_path, place, hours, words):
+    path = write_hours(tmp_path / "a.nc", hours)
+    with pytest.raises(OptionError, match=words):
+        place([path], "0:1", sample_dim="time")
+
+
+@pytest.mark.parametrize("text", ["-1,0:1", "0:1,2,3"])
+def test_windows_over_grib_are_xarrays_slices(real, place, text):
+    path = real(MEMBERS)
+    placed, make, index = place([path], text, sample_dim="time")
+    assert (placed.step, index.position_units) == (43200, "seconds")
+    options = {"indexpath": ""}
+    with xarray.open_dataset(
+        path, engine="cfgrib", backend_kwargs=options, decode_timedelta=True
+    ) as ds:
+        valid = ds.valid_time.values.astype("datetime64[s]").astype(float)
+        np.testing.assert_array_equal(index.positions, valid)
+        check_equals_slices(ds[["z", "t"]], placed.window, placed, make)
+
+
+def write_grib(path, *, times=("202001010000",), steps=(0,)):
+    """Write a message for each time and step, its hour as value."""
+    with path.open("wb") as file:
+        for time in times:
+            for step in steps:
+                handle = eccodes.codes_grib_new_from_samples("regular_ll_sfc_grib1")
+                for key, value in (
+                    ("dataDate", int(time[:8])), ("dataTime", int(time[8:])), ("step", step)
+                ):  # fmt: skip
+                    eccodes.codes_set(handle, key, value)
+                eccodes.codes_set_values(handle, np.full(496, float(step)))
+                eccodes.codes_write(handle, file)
+                eccodes.codes_release(handle)
+    return path
+
+
+def valid(text):
+    return np.datetime64(text, "s").astype(float)
+
+
+def test_steps_of_one_forecast_lie_at_their_valid_times(tmp_path, place):
+    path = write_grib(tmp_path / "a.grib", steps=(0, 6, 12, 24, 30))
+    placed, make, index = place([path], "0:1", sample_dim="step")
+    assert index.positions[1] == valid("2020-01-01T06:00")
+    assert [(gap.before, gap.n_missing) for gap in placed.gaps] == [(2, 1)]
+    (name,) = {name.removesuffix("_target") for name in make(2)}
+    assert make(2)[f"{name}_target"].max() == pytest.approx(30, abs=1e-3)
+
+
+def test_times_of_one_step_lie_at_their_valid_times(tmp_path, place):
+    times = ("202002281200", "202002290000", "202002291200", "202003010000")
+    path = write_grib(tmp_path / "a.grib", times=times, steps=(6,))
+    placed, _, index = place([path], "0:1", sample_dim="time")
+    assert index.positions[0] == valid("2020-02-28T18:00")
+    assert (len(placed), placed.gaps) == (3, ())
+
+
+def test_of_several_steps_starts_are_counted_and_of_several_starts_steps(tmp_path, place):
+    times = ("202001010000", "202001020000")
+    path = write_grib(tmp_path / "a.grib", times=times, steps=(0, 6, 12))
+    _, _, starts = place([path], "0:1", sample_dim="time")
+    assert list(starts.positions) == [valid("2020-01-01"), valid("2020-01-02")]
+    _, _, steps = place([path], "0:1", sample_dim="step")
+    assert list(steps.positions) == [0, 21600, 43200]
+
+
+def test_months_in_grib(tmp_path, place):
+    times = [f"2020{month:02}010000" for month in range(1, 8)]
+    path = write_grib(tmp_path / "a.grib", times=times)
+    placed, _, index = place([path], "0:1", sample_dim="time")
+    assert (index.position_units, placed.step, len(placed)) == ("months", 1, 6)
+
+
+@pytest.mark.parametrize(
+    ("sample_dim", "expected", "units"),
+    [("isobaricInhPa", [850, 500], "hPa"), ("number", [*range(10)], "")],
+)
+def test_other_dimensions_of_grib_are_their_values(real, place, sample_dim, expected, units):
+    _, _, index = place([real(MEMBERS)], "0:1", sample_dim=sample_dim)
+    assert (list(index.positions), index.position_units) == (expected, units)
