@@ -196,6 +196,7 @@ class Downscaling:
             self.tier,
             variant=self.request.variant,
             distinct=not self._augmented,
+            cache_dir=locator.cache_dir,
             progress=locator.progress,
         )
         self.fused = ("read", "decode") if monthly.fused else ()

@@ -14,21 +14,20 @@ from iobench.datasets import (
     NetcdfFile,
     Progress,
     decode_slab,
-    inspect_netcdf,
     read_extents,
     read_through_library,
     slab_extents,
     where_slab,
 )
 from iobench.errors import FileFormatError
-from iobench_maelstrom.ens10.target import decode_times
+from iobench_maelstrom.downscaling.month_index import months_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench_maelstrom.downscaling.schema import Channels, Field, Tier
 
-__all__ = ["MonthlyFiles", "all_values", "open_monthly_files"]
+__all__ = ["MonthlyFiles", "open_monthly_files"]
 
 Where = tuple[int, int]
 """The file's number and the index along time."""
@@ -109,7 +108,13 @@ class MonthlyFiles:
 
 
 def open_monthly_files(
-    paths: Sequence[Path], tier: Tier, *, variant: str, distinct: bool, progress: Progress
+    paths: Sequence[Path],
+    tier: Tier,
+    *,
+    variant: str,
+    distinct: bool,
+    cache_dir: Path,
+    progress: Progress,
 ) -> MonthlyFiles:
     """Return the files of a tier, in the order given.
 
@@ -123,6 +128,8 @@ def open_monthly_files(
         Of the samples; "" for the first whose variables the first file has.
     distinct : bool
         Whether each time may be there but once.
+    cache_dir : Path
+        Where indexes go whose files lie in a folder that cannot be written.
     progress : Progress
         Called with (files opened, files).
 
@@ -133,27 +140,16 @@ def open_monthly_files(
     """
     files, times = [], []
     seen: dict[Any, Path] = {}
-    for number, path in enumerate(paths):
-        file = inspect_netcdf(path)
+    for file, own_times in months_of(paths, tier, cache_dir=cache_dir, progress=progress):
         variant = variant or _variant_of(file, tier)
         _check_schema(file, tier, tier.variants[variant])
-        times.append(_times(file, tier))
+        times.append(own_times)
         if distinct:
-            _check_distinct(path, times[-1], seen)
+            _check_distinct(file.path, own_times, seen)
         kept = {name: file.variables[name] for name in tier.variants[variant].names}
-        files.append(dataclasses.replace(file, variables=kept, skipped={}))
-        progress(number + 1, len(paths))
+        files.append(dataclasses.replace(file, variables=kept))
     fused = any(v.storage is None for file in files for v in file.variables.values())
     return MonthlyFiles(tier, variant, tuple(files), tuple(times), fused)
-
-
-def all_values(file: NetcdfFile, name: str) -> NDArray[Any]:
-    """Return a whole variable of a file, decoded."""
-    variable = file.variables[name]
-    if variable.storage is None:
-        return read_through_library(file, variable, dim=None, index=-1)
-    slab = where_slab(file, variable, dim=None, index=-1)
-    return decode_slab(slab, variable.packing, read_extents(slab_extents(slab)))
 
 
 def _variant_of(file: NetcdfFile, tier: Tier) -> str:
@@ -194,17 +190,6 @@ def _check_variable(file: NetcdfFile, tier: Tier, field: Field) -> None:
             f"({', '.join(variable.dims)}), expected floats "
             + " or ".join(f"({', '.join(dims)})" for dims in expected)
         )
-
-
-def _times(file: NetcdfFile, tier: Tier) -> NDArray[np.datetime64]:
-    name = tier.dims[0]
-    variable = file.variables[name]
-    if variable.dims != (name,) or file.dims[name] == 0:
-        raise FileFormatError(
-            f"{file.path}: {name!r} has dimensions ({', '.join(variable.dims)}) of length "
-            f"{file.dims.get(name, 0)}, expected a coordinate along {name!r} of at least 1"
-        )
-    return decode_times(file.path, all_values(file, name), variable.attributes.get("units", ""))
 
 
 def _check_distinct(path: Path, times: NDArray[np.datetime64], seen: dict[Any, Path]) -> None:

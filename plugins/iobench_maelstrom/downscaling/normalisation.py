@@ -15,10 +15,12 @@ import numpy as np
 
 from iobench.datasets import Advance, Locator, NetcdfFile, load_sidecar, run_jobs, save_sidecar
 from iobench.errors import FileFormatError
-from iobench_maelstrom.downscaling.files import MonthlyFiles, all_values
+from iobench_maelstrom.downscaling.month_index import all_values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from iobench_maelstrom.downscaling.files import MonthlyFiles
 
 __all__ = ["Normalisation", "Scale", "normalisation_of"]
 
