@@ -18,21 +18,13 @@ from iobench.datasets import (
     UpstreamBaseline,
     ensure_stand_in,
     make_sample,
+    stream_samples,
 )
 from iobench.errors import MissingExtraError, MissingFileError, StorageError
 from iobench.registry import find_dataset
 
 POWER, PRESSURE = "maelstrom-power", "maelstrom-weather-pressure-level"
 CLUSTERING = {"sample": "clustering"}
-
-
-def stream_samples(stream, epoch):
-    """Return the samples of one pass, one stage after the other for each item."""
-    for item in stream.items(epoch):
-        assert stream.n_samples(item) == 1
-        for stage in stream.stages:
-            item = stage.run(item)
-        yield item
 
 
 @pytest.fixture
@@ -104,9 +96,9 @@ def test_the_forecast_leaves_out_the_hours_we_leave_out(prepared, tmp_path):
 def test_all_is_loaded_by_the_first_item_and_only_once(prepared):
     stream = upstream_of(prepared(POWER)).pipeline
     assert stream.makes == "read+decode+preprocess"
-    assert "rows" not in vars(stream.items.__self__)
+    assert "samples" not in vars(stream.items.__self__)
     first = next(iter(stream.items(0)))
-    table = vars(stream.items.__self__)["rows"]
+    table = vars(stream.items.__self__)["samples"]
     assert len(table) == 48
     assert next(iter(stream.items(1))) is first
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import Baseline, Stream, StreamStage
+from iobench.datasets import Baseline, Stream
 from iobench.errors import MissingExtraError
 from iobench_maelstrom.power.points import DAYS_PER_YEAR, air_density
 from iobench_maelstrom.power.schema import BATCH_SIZE, HOURS_PER_RUN
@@ -73,7 +73,7 @@ class ForecastTable:
         self._model_level = model_level
 
     @functools.cached_property
-    def rows(self) -> list[tuple[NDArray[np.float64], float]]:
+    def samples(self) -> list[Sample]:
         """Features and production of every hour that has both, in order of time."""
         xarray = xarray_library()
         with (
@@ -90,11 +90,16 @@ class ForecastTable:
             times = point.indexes["time"]
         both = produced.dropna().index.intersection(times)
         chosen = times.get_indexer(both)
-        return list(zip(features[chosen], produced.loc[both].clip(lower=0).tolist(), strict=True))
+        table = features[chosen].astype(np.float32)
+        targets = produced.loc[both].clip(lower=0).to_numpy(np.float32)
+        return [
+            {"features": row, "production": np.asarray(target)}
+            for row, target in zip(table, targets, strict=True)
+        ]
 
-    def items(self, epoch: int) -> Iterator[tuple[NDArray[np.float64], float]]:
-        """Yield all rows; the order is the same in each pass."""
-        yield from self.rows
+    def items(self, epoch: int) -> Iterator[Sample]:
+        """Yield all samples; the order is the same in each pass."""
+        yield from self.samples
 
     def _features(self, point: Any, pressure: Any, constants: Any) -> NDArray[np.float64]:
         """Return the five features of every hour, shape (hour, feature)."""
@@ -113,14 +118,6 @@ class ForecastTable:
 def _hourly(production: Any) -> Any:
     """Return the mean production of every hour, a ``pandas.Series``."""
     return production.isel(level=0, latitude=0, longitude=0).to_series().resample("1h").mean()
-
-
-def _row_to_sample(row: tuple[NDArray[np.float64], float]) -> Sample:
-    features, produced = row
-    return {
-        "features": features.astype(np.float32),
-        "production": np.asarray(produced, dtype=np.float32),
-    }
 
 
 def forecast_baseline(
@@ -142,7 +139,7 @@ def forecast_baseline(
     stream = Stream(
         spec=spec,
         items=table.items,
-        stages=(StreamStage("preprocess", _row_to_sample),),
+        stages=(),  # no thread of its own: the training waits for all of it
         n_samples=one_sample,
         n_samples_all=n_samples,
         makes="read+decode+preprocess",
