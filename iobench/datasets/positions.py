@@ -12,7 +12,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["decode_times", "row_numbers", "time_positions"]
+__all__ = [
+    "decode_times",
+    "one_row_each",
+    "row_numbers",
+    "seconds_since_1970",
+    "time_positions",
+]
 
 SHORTEST_MONTH_S: Final = 28 * 86400
 SAME_DAY_DAYS: Final = 3
@@ -38,7 +44,7 @@ def time_positions(times: NDArray[Any], rows: NDArray[np.int64]) -> tuple[NDArra
     units : str
         ``"seconds"`` or ``"months"``.
     """
-    seconds = _seconds(times)
+    seconds = seconds_since_1970(times)
     neighbours = np.diff(rows) == 0
     apart = np.abs(np.diff(seconds)[neighbours])
     if not apart.size or not np.isfinite(seconds).all():
@@ -50,6 +56,15 @@ def time_positions(times: NDArray[Any], rows: NDArray[np.int64]) -> tuple[NDArra
     if np.ptp(days) > SAME_DAY_DAYS or (np.diff(months)[neighbours] == 0).any():
         return seconds, "seconds"
     return months, "months"
+
+
+def seconds_since_1970(times: NDArray[Any]) -> NDArray[np.float64]:
+    """Return times (datetime64 or cftime objects) as seconds, NaN where unknown."""
+    if times.dtype.kind == "M":
+        seconds = (times - np.datetime64(0, "s")) / np.timedelta64(1, "s")
+        return seconds.astype(np.float64)
+    epoch = type(times[0])(1970, 1, 1) if len(times) else None
+    return np.array([(time - epoch).total_seconds() for time in times], dtype=np.float64)
 
 
 def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any] | None:
@@ -82,15 +97,12 @@ def row_numbers(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
     differences = np.diff(values)
     if (differences > 0).all() or (differences < 0).all():
         return np.zeros(len(values), dtype=np.int64)
+    return one_row_each(parts)
+
+
+def one_row_each(parts: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+    """Return the row of each value where each part is a row of its own."""
     return np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-
-
-def _seconds(times: NDArray[Any]) -> NDArray[np.float64]:
-    if times.dtype.kind == "M":
-        seconds = (times - np.datetime64(0, "s")) / np.timedelta64(1, "s")
-        return seconds.astype(np.float64)
-    epoch = type(times[0])(1970, 1, 1) if len(times) else None
-    return np.array([(time - epoch).total_seconds() for time in times], dtype=np.float64)
 
 
 def _months_and_days(times: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

@@ -134,6 +134,23 @@ def test_without_a_coordinate_samples_are_counted(tmp_path, place):
     assert make(3)["v_target"].tolist() == [1]
 
 
+def test_a_file_without_times_is_in_nobodys_way(tmp_path, place):
+    paths = [
+        write_hours(tmp_path / f"{n}.nc", hours) for n, hours in enumerate(([0, 6], [], [12, 18]))
+    ]
+    placed, _, index = place(paths, "0:1", sample_dim="time")
+    assert (len(placed), list(index.rows)) == (3, [])
+
+
+def test_files_of_two_calendars_are_a_row_each(tmp_path, place):
+    paths = [
+        write_hours(tmp_path / f"{calendar}.nc", np.arange(3) + 3 * n, calendar=calendar)
+        for n, calendar in enumerate(("noleap", "360_day"))
+    ]
+    placed, _, index = place(paths, "0:1", sample_dim="time")
+    assert (placed.centres.tolist(), list(index.rows)) == ([0, 1, 3, 4], [0, 0, 0, 1, 1, 1])
+
+
 @pytest.mark.parametrize("calendar", ["noleap", "360_day", "julian"])
 def test_other_calendars(tmp_path, place, calendar):
     path = write_hours(tmp_path / "a.nc", np.arange(57, 62) * 24, calendar=calendar)

@@ -10,7 +10,13 @@ import numpy as np
 from iobench.datasets.extents import read_extents
 from iobench.datasets.netcdf.file import decode_slab, read_through_library, where_slab
 from iobench.datasets.netcdf.storage import slab_extents
-from iobench.datasets.positions import decode_times, row_numbers, time_positions
+from iobench.datasets.positions import (
+    decode_times,
+    one_row_each,
+    row_numbers,
+    seconds_since_1970,
+    time_positions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,28 +61,22 @@ class FileRows:
         units = [_attribute(file, dim, "units") for file in files]
         times = _all_times(files, coordinates, dim)
         values: Sequence[NDArray[Any]] = coordinates if times is None else times
-        comparable = times is not None or (len(set(units)) == 1 and units[0] is not None)
+        calendars = {_attribute(file, dim, "calendar") for file in files}
+        one_unit = len(set(units)) == 1 and len(calendars) == 1 and units[0] is not None
+        comparable = times is not None or one_unit
         order = _order(values) if comparable else list(range(len(files)))
         self.files = tuple(files[number] for number in order)
         self.coordinates = [coordinates[number] for number in order]
-        in_order = [values[number] for number in order]
-        if times is not None:
-            joined = np.concatenate(in_order)
-            seconds = np.split(
-                time_positions(joined, np.arange(len(joined)))[0],
-                np.cumsum([len(part) for part in in_order])[:-1],
-            )
-            self.numbers = row_numbers(seconds)
-            self.positions, self.units = time_positions(joined, self.numbers)
+        parts = [values[number] for number in order]
+        if times is None:
+            numbers = [part.astype(np.float64) for part in parts]
         else:
-            numbers = [part.astype(np.float64) for part in in_order]
-            self.positions = np.concatenate(numbers)
-            self.numbers = (
-                row_numbers(numbers)
-                if comparable
-                else np.repeat(np.arange(len(numbers)), [len(part) for part in numbers])
-            )
-            self.units = (units[0] or "") if len(set(units)) == 1 else ""
+            numbers = [seconds_since_1970(part) for part in parts]
+        self.positions = np.concatenate(numbers)
+        self.numbers = row_numbers(numbers) if comparable else one_row_each(numbers)
+        self.units = (units[0] or "") if len(set(units)) == 1 else ""
+        if times is not None:
+            self.positions, self.units = time_positions(np.concatenate(parts), self.numbers)
 
 
 def _all_times(
