@@ -8,12 +8,13 @@ import shutil
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator, ensure_stand_in, inspect_netcdf, make_sample, no_progress
+from iobench.datasets import FileLocator, inspect_netcdf, make_sample, no_progress
 from iobench.errors import FileFormatError, IobenchError
 from iobench_maelstrom.downscaling import month_index
 from iobench_maelstrom.downscaling.dataset import downscaling_tier2
 from iobench_maelstrom.downscaling.month_index import months_of
 from iobench_maelstrom.downscaling.schema import TIERS
+from iobench_maelstrom.downscaling.stand_in import MonthsPlan, planned_files
 
 TIER = TIERS[2]
 HOURS = 3
@@ -21,14 +22,9 @@ HOURS = 3
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """A few hours of a month of the stand-in."""
-    xarray = pytest.importorskip("xarray", reason="files of other storage are written with xarray")
-    folder = tmp_path_factory.mktemp("index")
-    root = ensure_stand_in(downscaling_tier2(), folder / "stand-in", tiny=True)
-    source = root / "url" / TIER.month_url("2018-01").replace("://", "/")
-    path = folder / source.name
-    with xarray.open_dataset(source, decode_times=False) as data:
-        data.isel(time=slice(HOURS)).load().to_netcdf(path)
+    """A few hours of a month of the stand-in; read-only."""
+    path = tmp_path_factory.mktemp("index") / "downscaling_tier2_2018-01.nc"
+    planned_files(MonthsPlan(0, 2, ("2018-01",), HOURS))[0].write(path, lambda nbytes: None)
     return path
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from iobench.datasets import (
     Arrays,
+    Baseline,
     Locator,
     Progress,
     PublishedStep,
@@ -29,6 +30,8 @@ from iobench_maelstrom.downscaling.files import MonthlyFiles, Where, open_monthl
 from iobench_maelstrom.downscaling.normalisation import Normalisation, normalisation_of
 from iobench_maelstrom.downscaling.schema import TIERS, Request, Tier, parse_request
 from iobench_maelstrom.downscaling.stand_in import STAND_IN_VERSION, MonthsPlan, planned_files
+from iobench_maelstrom.downscaling.through_plugin import plugin_baseline
+from iobench_maelstrom.downscaling.upstream import upstream_baseline
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -195,7 +198,7 @@ class Downscaling:
             files,
             self.tier,
             variant=self.request.variant,
-            distinct=not self._augmented,
+            distinct=not self.augmented_name,
             cache_dir=locator.cache_dir,
             progress=locator.progress,
         )
@@ -232,6 +235,31 @@ class Downscaling:
             "targets": _scored(arrays, normalisation, channels.targets),
         }
 
+    def upstream(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
+    ) -> Baseline:
+        """Return how the training code of downscaling_benchmark streams these files.
+
+        Raises
+        ------
+        MissingFileError, FileFormatError
+            If xarray cannot open a file.
+        """
+        monthly, normalisation = self._prepared()
+        return upstream_baseline(monthly, normalisation, index, batch_size)
+
+    def through_plugin(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+    ) -> Baseline:
+        """Return how these samples are made from what the real plugin gives.
+
+        Raises
+        ------
+        MissingExtraError
+            If the plugin is not installed.
+        """
+        return plugin_baseline(self, self._prepared()[0].channels.names, files, index)
+
     def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
         """Return about the bytes ``synthesize`` will write."""
         return self._plan(scale=scale, tiny=tiny, seed=0).nbytes
@@ -256,11 +284,12 @@ class Downscaling:
         )
 
     @property
-    def _augmented(self) -> bool:
-        return self.request.dataset in self.tier.augmented
+    def augmented_name(self) -> str:
+        """Upstream's name of the single augmented file asked for; "" where months are."""
+        return self.request.dataset if self.request.dataset in self.tier.augmented else ""
 
     def _urls(self) -> list[str]:
-        if self._augmented:
+        if self.augmented_name:
             return [self.tier.augmented[self.request.dataset][0]]
         split = self.tier.splits.get(self.request.dataset, ())
         return [
@@ -314,7 +343,7 @@ class Downscaling:
 
     def _splits(self, monthly: MonthlyFiles, where: Sequence[Where]) -> dict[str, list[int]]:
         """Return the samples of each split by the month of their time, without empty ones."""
-        if self._augmented:
+        if self.augmented_name:
             return {self.tier.augmented[self.request.dataset][1]: list(range(len(where)))}
         splits: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
         for number, (file, index) in enumerate(where):

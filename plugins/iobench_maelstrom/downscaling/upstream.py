@@ -1,0 +1,297 @@
+"""How application A5 loads today: groups of months in memory, batches drawn from them by xarray.
+
+Order and numbers: downscaling_benchmark, ``handle_data_class.py`` (``StreamMonthlyNetCDF``,
+``make_tf_dataset_dyn``), and the ``num_files`` and ``batch_size`` of its tier-2 configuration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets import Baseline, Stream, StreamStage, stopwatch
+from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.datasets import SampleIndex
+    from iobench_maelstrom.downscaling.files import MonthlyFiles
+    from iobench_maelstrom.downscaling.normalisation import Normalisation
+
+__all__ = ["MonthGroups", "upstream_baseline"]
+
+BATCH_SIZE = 32
+GROUP_FILES = 22
+"""``num_files``: months that are in memory together."""
+GROUP_NBYTES = 4 << 30
+POOL = 10
+DRAWING_THREADS = 4
+"""Upstream lets TensorFlow choose."""
+SOURCE = (
+    "downscaling_benchmark, StreamMonthlyNetCDF, reimplemented with numpy and xarray in place of "
+    "TensorFlow. Groups of {size} of {n_files} months here: upstream's {wanted}, but at most half "
+    "of the files and 4 GiB, so that a group is read while another is used. Its pool of 10 is of "
+    "processes, which send months back through pipes; here it is of threads, which call the NetCDF "
+    "library in turn. It repeats samples of short groups to the longest's length; here each comes "
+    "once. {whole}Statistics are of one group's worth of months; upstream's are of all."
+)
+WHOLE = "Tier 1, one file upstream, is loaded whole there. "
+
+_LIBRARY = threading.Lock()
+"""netCDF4 fails when several threads are in it at once."""
+
+
+def upstream_baseline(
+    monthly: MonthlyFiles,
+    normalisation: Normalisation,
+    index: SampleIndex,
+    batch_size: int | None,
+) -> Baseline:
+    """Return the application's own loading of the files.
+
+    Raises
+    ------
+    MissingFileError, FileFormatError
+        If xarray cannot open a file.
+    """
+    batch = batch_size or BATCH_SIZE
+    groups = _groups_of(monthly, normalisation, index, batch)
+    paths = [file.path for file in monthly.files]
+    statistics_of = paths[: groups.size]
+    watch = stopwatch()
+    opened = _open_all(paths, monthly.tier.dims[0])
+    opened_s = watch()
+    _scan(_open_all(statistics_of, monthly.tier.dims[0]), groups.names)
+    scanned_s = watch() - opened_s
+    opened.close()
+    stream = Stream(
+        spec=index.spec,
+        items=groups.of_epoch,
+        stages=(
+            StreamStage("read+decode+preprocess", groups.load),
+            StreamStage("preprocess", groups.draw, spreads=True),
+            StreamStage("preprocess", groups.gather, threads=DRAWING_THREADS),
+        ),
+        n_samples=groups.n_samples,
+        n_samples_all=len(index),
+        batched=True,
+    )
+    source = SOURCE.format(
+        size=groups.size,
+        n_files=len(paths),
+        wanted=GROUP_FILES,
+        whole=WHOLE if monthly.tier.number == 1 else "",
+    )
+    return Baseline(
+        stream,
+        batch,
+        source,
+        setup_s=(
+            ("opening all files", opened_s),
+            (f"statistics of {len(statistics_of)} of {len(paths)} files", scanned_s),
+        ),
+    )
+
+
+def group_size(n_files: int, month_nbytes: int) -> int:
+    """Return how many months are in memory together."""
+    return max(1, min(GROUP_FILES, n_files // 2, GROUP_NBYTES // month_nbytes))
+
+
+def _groups_of(
+    monthly: MonthlyFiles, normalisation: Normalisation, index: SampleIndex, batch_size: int
+) -> MonthGroups:
+    n_files = len(monthly.files)
+    counts = Counter(file for file, _ in index.where)
+    per_sample = 4 * len(monthly.channels.names) * int(np.prod(monthly.tier.shape))
+    size = group_size(n_files, max(counts.values()) * per_sample)
+    # Once, at the start: upstream's groups are the same in each epoch.
+    order = np.random.default_rng(n_files).permutation(n_files).tolist()
+    return MonthGroups(
+        monthly,
+        normalisation,
+        tuple(tuple(order[first : first + size]) for first in range(0, n_files, size)),
+        tuple(counts[number] for number in range(n_files)),
+        size,
+        batch_size,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedGroup:
+    """Months in memory, and the order in which an epoch draws their samples."""
+
+    data: Any
+    order: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MonthGroups:
+    """The stages' functions, from a group's months to batches.
+
+    Parameters
+    ----------
+    monthly : MonthlyFiles
+        The files.
+    normalisation : Normalisation
+        What they are scored by.
+    groups : tuple of tuple of int
+        Numbers of the files in each group.
+    counts : tuple of int
+        Samples in each file.
+    size : int
+        Files in a group; the last one may have fewer.
+    batch_size : int
+        Samples in a batch; a group's last one may have fewer.
+    """
+
+    monthly: MonthlyFiles
+    normalisation: Normalisation
+    groups: tuple[tuple[int, ...], ...]
+    counts: tuple[int, ...]
+    size: int
+    batch_size: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The variables of a sample."""
+        return self.monthly.channels.names
+
+    def of_epoch(self, epoch: int) -> list[tuple[int, int]]:
+        """Return the items of an epoch: its number and each group's."""
+        return [(epoch, number) for number in range(len(self.groups))]
+
+    def n_samples(self, item: tuple[int, int]) -> int:
+        """Return how many samples a group holds."""
+        return sum(self.counts[file] for file in self.groups[item[1]])
+
+    def load(self, item: tuple[int, int]) -> LoadedGroup:
+        """Return a group's months scored and joined along time, several prepared at once."""
+        import xarray
+
+        epoch, number = item
+        files = self.groups[number]
+        with ThreadPoolExecutor(min(POOL, len(files))) as pool:
+            months = list(pool.map(self._month, files))
+        data = xarray.concat(
+            months,
+            dim=self.monthly.tier.dims[0],
+            data_vars="all",
+            coords="different",
+            compat="equals",
+            join="outer",
+        )
+        order = np.random.default_rng([epoch, number]).permutation(self.n_samples(item))
+        return LoadedGroup(data, order)
+
+    def draw(self, group: LoadedGroup) -> Iterator[LoadedGroup]:
+        """Yield the group once for each batch, with the samples that are in it."""
+        for first in range(0, len(group.order), self.batch_size):
+            yield dataclasses.replace(group, order=group.order[first : first + self.batch_size])
+
+    def gather(self, drawn: LoadedGroup) -> dict[str, NDArray[np.float32]]:
+        """Return a batch: gathered over its variables, channels last in memory, as upstream.
+
+        Shown with channels first, as our samples are, which moves no number.
+        """
+        channels = self.monthly.channels
+        time = self.monthly.tier.dims[0]
+        picked = drawn.data.isel({time: drawn.order}).to_array("variables")
+        both = [*channels.inputs, *channels.targets]
+        together = picked.sel({"variables": both}).transpose(..., "variables")
+        batch = np.moveaxis(np.ascontiguousarray(together.values), -1, 1)
+        n_inputs = len(channels.inputs)
+        return {"inputs": batch[:, :n_inputs], "targets": batch[:, n_inputs:]}
+
+    def _month(self, number: int) -> Any:
+        """Return a month's variables scored, float32."""
+        import xarray
+
+        path = self.monthly.files[number].path
+        with _LIBRARY, _opened(path, self._decode_cf(number)) as file:
+            read = file[list(self.names)].load()
+        scored = {}
+        for name in self.names:
+            scale = self.normalisation.scales[name]
+            scored[name] = ((read[name] - scale.mean) / scale.divisor).astype("float32")
+        return xarray.Dataset(scored)
+
+    def _decode_cf(self, number: int) -> bool:
+        """Return whether numbers are packed: upstream decodes nothing, its files need none."""
+        packings = (each.packing for each in self.monthly.files[number].variables.values())
+        return any(
+            each.fill_values or each.scale is not None or each.offset is not None
+            for each in packings
+        )
+
+
+def _opened(path: Path, decode: bool) -> Any:
+    import xarray
+
+    try:
+        return xarray.open_dataset(
+            path, engine="netcdf4", decode_times=False, decode_cf=None if decode else False
+        )
+    except (OSError, ValueError) as error:
+        raise _unreadable(error, path) from error
+
+
+def _open_all(paths: list[Path], time: str) -> Any:
+    """Open files as one lazy dataset, as upstream does at its start."""
+    try:
+        import dask  # noqa: F401
+        import netCDF4  # noqa: F401
+        import xarray
+    except ImportError as error:
+        raise MissingExtraError(
+            "maelstrom-downscaling, --pipeline upstream: needs xarray, netCDF4 and dask: "
+            "pip install 'iobench[netcdf]' dask"
+        ) from error
+    try:
+        return xarray.open_mfdataset(
+            paths,
+            engine="netcdf4",
+            decode_cf=False,
+            cache=False,
+            combine="nested",
+            concat_dim=time,
+            data_vars="minimal",
+            coords="minimal",
+            compat="override",
+            join="override",
+        )
+    except (OSError, ValueError) as error:
+        raise _unreadable(error, *paths) from error
+
+
+def _scan(opened: Any, names: tuple[str, ...]) -> None:
+    """Take mean and deviation of each variable, whose cost is a part of upstream's start.
+
+    Samples are scored by our own, which are exact over all training months: theirs would differ.
+    """
+    import dask
+
+    wanted = opened[list(names)]
+    # In this thread alone: netCDF4 fails when several threads open files at once.
+    dask.compute(wanted.mean(), wanted.std(), scheduler="synchronous")
+    opened.close()
+
+
+def _unreadable(error: Exception, *paths: Path) -> FileFormatError | MissingFileError:
+    missing = [str(path) for path in paths if not path.exists()]
+    if missing:
+        return MissingFileError(
+            f"{', '.join(missing)}: is gone since it was indexed; fetch it again"
+        )
+    reason = " ".join(str(error).split())
+    at_fault = next((path for path in paths if str(path) in reason), paths[0])
+    return FileFormatError(f"{at_fault}: cannot be opened with xarray: {reason}; fetch it again")
