@@ -16,6 +16,7 @@ import numpy as np
 
 from iobench.datasets import (
     Arrays,
+    Baseline,
     DatedFile,
     FileExtent,
     GribIndex,
@@ -58,6 +59,8 @@ from iobench_maelstrom.ens10.schema import (
 from iobench_maelstrom.ens10.stand_in import STAND_IN_VERSION, StandInPlan, planned_files
 from iobench_maelstrom.ens10.target import open_target, or_without
 from iobench_maelstrom.ens10.tasks import TASKS
+from iobench_maelstrom.ens10.through_plugin import plugin_baseline
+from iobench_maelstrom.ens10.upstream import grid_loader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -255,8 +258,7 @@ class Ens10:
                 decode_message(next(messages), where=where, out=fields[member])
             arrays[variable.name] = fields.reshape(layout.n_members, *layout.shape)
         if self.has_target:
-            values = np.frombuffer(next(messages), dtype=self._target_dtype)
-            arrays["target"] = values.reshape(layout.shape).astype(np.float32)
+            arrays["target"] = self.target_array(next(messages))
         return arrays
 
     def preprocess(self, arrays: Arrays) -> Sample:
@@ -279,6 +281,23 @@ class Ens10:
         if self.has_target:
             sample[self.task.target] = arrays["target"]
         return sample
+
+    def upstream(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
+    ) -> Baseline:
+        """Return the grid loader of the U-Net's training code (`UpstreamBaseline`)."""
+        return grid_loader(self, self._prepared(), index, locator, batch_size=batch_size)
+
+    def through_plugin(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+    ) -> Baseline:
+        """Return the samples made from the real plugin's arrays (`PluginBaseline`)."""
+        return plugin_baseline(self, self._prepared(), index)
+
+    def target_array(self, raw: Any) -> NDArray[np.float32]:
+        """Return the target's field out of its bytes."""
+        values = np.frombuffer(raw, dtype=self._target_dtype)
+        return values.reshape(self._prepared().shape).astype(np.float32)
 
     def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
         """Return about the bytes ``synthesize`` will write."""

@@ -15,6 +15,7 @@ import numpy as np
 from iobench.datasets import (
     Advance,
     Arrays,
+    Baseline,
     Locator,
     Progress,
     PublishedStep,
@@ -48,6 +49,7 @@ from iobench_maelstrom.ens10.normalisation import (
     member_moments,
 )
 from iobench_maelstrom.ens10.schema import CITATION, TERMS
+from iobench_maelstrom.ens10.toy_through_plugin import toy_plugin_baseline
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -181,6 +183,15 @@ class Ens5mini:
             moments /= divisor[pair]
             inputs[number] = moments.reshape(2, n_levels, n_points).transpose(1, 0, 2)
         return {"inputs": inputs.reshape(len(CHANNELS), n_latitudes, n_longitudes)}
+
+    def through_plugin(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+    ) -> Baseline:
+        """Return the samples made from the real plugin's arrays (`PluginBaseline`).
+
+        There is no ``upstream``: no training code of ens5mini is published.
+        """
+        return toy_plugin_baseline(self, self._prepared(), index)
 
     def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
         """Return about the bytes ``synthesize`` will write."""

@@ -37,6 +37,7 @@ __all__ = [
     "SPREAD",
     "Moments",
     "Statistics",
+    "describe_messages",
     "describe_samples",
     "keep_statistics",
     "member_moments",
@@ -160,7 +161,7 @@ def normalisation_folder(
     StorageError
         If neither folder takes them.
     """
-    about = _about(samples, n_members)
+    about = describe_messages(samples, n_members=n_members)
     return keep_statistics(
         index_folders(beside, cache_dir),
         f"ens10-normalisation-{about['key'][:16]}",
@@ -268,8 +269,8 @@ def _part_moments(job: Part, advance: Advance) -> Moments:
     return moments
 
 
-def _about(samples: Sequence[Sequence[FileExtent]], n_members: int) -> dict[str, Any]:
-    """Return what the statistics depend on: the messages, and their files' sizes and times."""
+def describe_messages(samples: Sequence[Sequence[FileExtent]], *, n_members: int) -> dict[str, Any]:
+    """Return what identifies these messages: their places, and their files' sizes and times."""
     files = sorted({extent[0] for sample in samples for extent in sample})
     messages = [[(files.index(f), o, n) for f, o, n in sample] for sample in samples]
     return describe_samples(files, messages, n_members=n_members)

@@ -1,0 +1,115 @@
+"""Samples of ens5mini out of what the real plugin's ``to_xarray`` gives, through dask."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets import Baseline, MapStyle, PluginRequest
+from iobench.errors import MissingFileError
+from iobench_maelstrom.ens10.ens5mini_schema import LEAD_HOURS, PRESSURE_VARIABLES, month_url
+from iobench_maelstrom.ens10.through_plugin import OpenedByPlugin, check_plugin
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from iobench.datasets import Arrays, Locator, PublishedStep, Raw, SampleIndex
+    from iobench.samples import Sample
+    from iobench_maelstrom.ens10.ens5mini import Ens5mini
+    from iobench_maelstrom.ens10.ens5mini_files import Forecasts
+
+__all__ = ["Ens5miniThroughPlugin", "toy_plugin_baseline"]
+
+BATCH_SIZE = 1
+SOURCE = (
+    "climetlab-maelstrom-ens10's ens5mini, to_xarray() of each month's file (open_mfdataset), one "
+    "start and step by sel, mean and deviation by iobench; loader settings as ENS-10's U-Net, "
+    "since none are published."
+)
+
+Where = tuple[str, str]
+"""Which file's forecasts, and the start as NumPy spells it."""
+
+
+def toy_plugin_baseline(dataset: Ens5mini, forecasts: Forecasts, index: SampleIndex) -> Baseline:
+    """Return how samples are made from the plugin's datasets.
+
+    Raises
+    ------
+    MissingExtraError
+        If CliMetLab or the plugin is not installed.
+    MissingFileError
+        If a month is spread over several files: the plugin reads the published one.
+    """
+    check_plugin()
+    made = Ens5miniThroughPlugin(dataset, _requests(forecasts, index))
+    where = [(start[5:7], start) for start in index.coordinate]
+    own = dataclasses.replace(index, where=where, setup={})
+    return Baseline(MapStyle(made, own), BATCH_SIZE, SOURCE)
+
+
+def _requests(forecasts: Forecasts, index: SampleIndex) -> dict[str, PluginRequest]:
+    """Return what the plugin is asked for, by month."""
+    found: dict[str, Path] = {}
+    for (number, _), start in zip(index.where, index.coordinate, strict=True):
+        month, path = start[5:7], forecasts.files[number].path
+        if found.setdefault(month, path) != path:
+            raise MissingFileError(
+                f"maelstrom-ens5mini: the plugin reads all of month {month} from "
+                f"{month_url(month)}, here it is in {found[month]} and {path}; fetch that file "
+                "and name its folder with --data-dir"
+            )
+    return {
+        month: PluginRequest("maelstrom-ens5mini", {"date": month}, {month_url(month): path})
+        for month, path in found.items()
+    }
+
+
+class Ens5miniThroughPlugin:
+    """Samples of the plugin's datasets; a `Dataset`.
+
+    Parameters
+    ----------
+    dataset : Ens5mini
+        Prepared: whose samples these are, and what makes a sample of arrays.
+    requests : mapping of str to PluginRequest
+        By month (``MM``).
+    """
+
+    name = "maelstrom-ens5mini"
+    title = "ENS5-mini ensemble forecasts through the CliMetLab plugin (MAELSTROM A4)"
+    fused: tuple[str, ...] = ("read", "decode")
+
+    def __init__(self, dataset: Ens5mini, requests: Mapping[str, PluginRequest]) -> None:
+        self.dataset = dataset
+        self.published: PublishedStep | None = dataset.published
+        self._opened = OpenedByPlugin(requests)
+
+    def files(self, locator: Locator) -> list[Path]:
+        """Return the files of the dataset."""
+        return self.dataset.files(locator)
+
+    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
+        """Return the samples of the dataset, where its own reader finds them."""
+        return self.dataset.samples(files, locator)
+
+    def read(self, where: Where) -> Any:
+        """Return each variable, shape (member, level, latitude, longitude)."""
+        month, start = where
+        fields = self._opened[month].sel(
+            time=np.datetime64(start, "ns"), step=np.timedelta64(LEAD_HOURS, "h")
+        )
+        # In this thread alone: netCDF4 fails when several read at once.
+        loaded = fields.load(scheduler="synchronous")
+        return {variable.name: loaded[variable.name].values for variable in PRESSURE_VARIABLES}
+
+    def decode(self, raw: Raw) -> Arrays:
+        """Refuse: ``read`` decodes."""
+        raise TypeError(f"{self.name}: read decodes, call preprocess next")
+
+    def preprocess(self, arrays: Arrays) -> Sample:
+        """Return ``inputs``: normalised mean and deviation by variable and level."""
+        return self.dataset.preprocess(arrays)
