@@ -25,15 +25,18 @@ SAME_DAY_DAYS: Final = 3
 """Monthly values are dated on one day of the month, its last or its middle: within these days."""
 
 
-def time_positions(times: NDArray[Any], rows: NDArray[np.int64]) -> tuple[NDArray[np.float64], str]:
+def time_positions(
+    times: NDArray[Any], rows: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.float64], str]:
     """Return positions of times and their unit.
 
     Parameters
     ----------
     times : ndarray of datetime64 or of cftime objects, shape (samples,)
         ``NaT`` where unknown.
-    rows : ndarray of int, shape (samples,)
-        Which row each is in; see `iobench.datasets.SampleIndex`.
+    rows : ndarray of int, shape (samples,), optional
+        Which row each is in, rows one after the other; all in one by default. See
+        `iobench.datasets.SampleIndex`.
 
     Returns
     -------
@@ -45,7 +48,7 @@ def time_positions(times: NDArray[Any], rows: NDArray[np.int64]) -> tuple[NDArra
         ``"seconds"`` or ``"months"``.
     """
     seconds = seconds_since_1970(times)
-    neighbours = np.diff(rows) == 0
+    neighbours = np.diff(np.zeros(len(times)) if rows is None else rows) == 0
     apart = np.abs(np.diff(seconds)[neighbours])
     if not apart.size or not np.isfinite(seconds).all():
         return seconds, "seconds"

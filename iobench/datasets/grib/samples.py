@@ -331,7 +331,7 @@ def _positions(
     starts = np.array([_spell("time", value)[5:] for value in start], "datetime64[ms]")
     hours = np.array(list(steps), dtype=np.float64)
     times = starts + np.rint(hours * 3_600_000).astype("timedelta64[ms]")
-    return time_positions(times, np.zeros(len(times), dtype=np.int64))
+    return time_positions(times)
 
 
 def _by_sample(
