@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.deliveries import SERIAL
+from iobench.analysis.deliveries import IN_THREADS, SERIAL
 from iobench.analysis.ledger import Ledger, apportion
 from iobench.analysis.partition import Pieces, leaf_pieces, overlap_ns
 from iobench.analysis.paths import Path, Stretch, Turns, Walker, make_turns
+from iobench.analysis.releases import releases_by_turn
 from iobench.analysis.stages import StageTable, find_lanes
 from iobench.recording import WORKER_KINDS, Kind
 
@@ -81,7 +82,7 @@ def attribute(profile: Profile, deliveries: Deliveries, *, rank: int, workers: i
     )
     ledger = Ledger(len(deliveries), len(stages))
     lossy = np.array([bool(process.lost or process.damaged) for process in profile.processes], bool)
-    pool = _Pool(lanes, pool_stage, stages, deliveries, ledger, lossy)
+    pool = _Pool(lanes, pool_stage, stages, deliveries, ledger, lossy, workers)
     own = _Own(lanes.own, own_stage, stages, deliveries, ledger)
     ready_ns = np.full(len(deliveries), -1, dtype=np.int64)
     for delivery in range(len(deliveries)):
@@ -125,7 +126,8 @@ def _charge(
             pool.charge(delivery, asked, pool.walker.walk(*ready))
         own.charge(delivery, max(asked, ready[1]), stages[Kind.HANDOVER])
         return ready[1]
-    serial = made_by == SERIAL or not workers or batch in own.batches
+    in_loop = not workers and made_by != IN_THREADS
+    serial = made_by == SERIAL or in_loop or batch in own.batches
     own.charge(delivery, asked, stages[Kind.HANDOVER if serial else Kind.UNKNOWN])
     return -1
 
@@ -184,17 +186,23 @@ class _Pool:
         deliveries: Deliveries,
         ledger: Ledger,
         lossy: NDArray[np.bool_],
+        workers: int,
     ) -> None:
         self.pieces: Pieces = leaf_pieces(lanes.pool, lanes.pool_lane)
-        self.turns: Turns = make_turns(self.pieces)
+        # Threads of the training process may have waited for each item they were handed.
+        in_threads = lanes.lane_process[self.pieces.lane] == deliveries.process
+        item = np.where(in_threads, lanes.pool["sample"][self.pieces.span], -1)
+        self.turns: Turns = make_turns(self.pieces, item)
         self.spans, self.stages, self.ledger = lanes.pool, stages, ledger
         self.stage = stage[self.pieces.span]
         self.process = lanes.lane_process[self.turns.lane]
         self.consumer = deliveries.process
         self.lossy = lossy
+        self.in_threads = not workers
         self.submitted = _earliest(lanes.submissions["batch"], lanes.submissions["start_ns"])
         self.started = _earliest(lanes.startups["process"], -lanes.startups["end_ns"])
-        self.walker = Walker(self.turns, self.submitted)
+        self.released = releases_by_turn(lanes.releases, self.turns)
+        self.walker = Walker(self.turns, self.submitted, self.released)
         self.first_batch = self._first_batches()
         delivery_of = {
             batch: delivery
@@ -257,7 +265,8 @@ class _Pool:
 
     def _idle(self, stretch: Stretch) -> int:
         """Return the stage of a stretch's time without work."""
-        if stretch.turn < 0 and self.process[stretch.late] == self.consumer:
+        between = stretch.turn < 0 and not self.in_threads
+        if between and self.process[stretch.late] == self.consumer:
             return self.stages[Kind.IPC_WAIT]
         process = self.process[stretch.late if stretch.turn < 0 else stretch.turn]
         return self.stages[Kind.UNKNOWN if self.lossy[process] else Kind.WORKER_GAP]
@@ -272,6 +281,8 @@ class _Pool:
             ready = min(max(-self.started.get(process, -high_ns), low_ns), high_ns)
         exposed[self.stages[Kind.STARTUP]] += ready - low_ns
         submitted = self.submitted.get(batch) if turn >= 0 else None
+        if turn in self.released:
+            submitted = self.released[turn][0]
         if submitted is None:
             exposed[self.stages[Kind.UNKNOWN]] += high_ns - ready
             return

@@ -23,6 +23,8 @@ STARTUP, FILL, STEADY, DRAIN = range(4)
 
 SERIAL: Final = "consumer"
 """What a delivery's detail says where the training loop made the batch itself."""
+IN_THREADS: Final = "threads"
+"""And where other threads of its process did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Deliveries:
     nbytes : ndarray of int64
         Of the batch, -1 where unknown.
     made_by : tuple of str
-        ``"worker-<n>"``, ``"consumer"``, or ``""`` where unknown.
+        ``"worker-<n>"``, ``"consumer"``, ``"threads"``, or ``""`` where unknown.
     round : ndarray of int64
         Position of the round in time, from 0.
     phase : ndarray of int64

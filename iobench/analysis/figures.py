@@ -156,7 +156,8 @@ class Phase:
     """One stretch of every round: ``startup``, ``fill``, ``steady`` or ``drain``.
 
     ``startup`` is each round's first delivery, ``fill`` the others of the first
-    ``workers x prefetch``, ``drain`` the last ``next()`` that found no batch.
+    ``workers x prefetch`` (``prefetch + 1`` without workers), ``drain`` the last ``next()`` that
+    found no batch.
     """
 
     phase: str
@@ -224,8 +225,8 @@ class Exposure:
     whole : PartExposure
         The whole measured run: all rounds, start-up and fill included.
     steady : PartExposure or None
-        Deliveries of each round after its first ``max(1, workers x prefetch)``, without the last
-        call that finds no batch; None where the run was too short to have any.
+        Deliveries of each round after its start-up and fill, without the last call that finds no
+        batch; None where the run was too short to have any.
     phases : tuple of Phase
         ``startup, fill, steady, drain``; they add up to ``whole``.
     long_waits : LongWaits or None
@@ -235,7 +236,8 @@ class Exposure:
     n_unfinished_rounds : int
         Of these, rounds without an end (the process was killed): taken to end with its last span.
     workers, prefetch : int
-        Loading processes, and batches each may be ahead.
+        Loading processes, and batches each may be ahead; without any, batches that threads of the
+        training process keep ready.
     lost_spans : int
         Spans that could not be written or were torn.
     missing_workers : tuple of str

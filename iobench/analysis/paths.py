@@ -3,7 +3,9 @@
 A *turn* is the stretch one batch has on one thread. Walking back from a batch's last turn, each
 turn's predecessor is whatever finished last before it: the turn before it on its thread, an
 earlier turn of its own batch on another thread, or the submission of the batch. For a pool of
-workers that each make whole batches this is the chain of consecutive batches of one worker.
+workers that each make whole batches this is the chain of consecutive batches of one worker. A
+thread of the training process that had no room for what it makes was held back until it was
+released: by the training loop, which is slack, or by a later stage's turn, its predecessor then.
 """
 
 from __future__ import annotations
@@ -41,11 +43,17 @@ class Turns:
         return len(self.batch)
 
 
-def make_turns(pieces: Pieces) -> Turns:
-    """Return the turns of pieces, which are by lane and time already."""
+def make_turns(pieces: Pieces, part: Integers | None = None) -> Turns:
+    """Return the turns of pieces, which are by lane and time already.
+
+    ``part`` (one number per piece) parts turns further: where threads hand on single items, each
+    may have waited for its own.
+    """
     n_pieces = len(pieces.batch)
     edge = np.ones(n_pieces, dtype=bool)
     edge[1:] = (np.diff(pieces.batch) != 0) | (np.diff(pieces.lane) != 0)
+    if part is not None:
+        edge[1:] |= np.diff(part) != 0
     begin = np.flatnonzero(edge)
     ends = np.maximum.reduceat(pieces.end_ns, begin) if n_pieces else pieces.end_ns
     return Turns(
@@ -102,14 +110,25 @@ class Walker:
         Of all loading threads.
     submitted_ns : dict of int to int
         When each batch was submitted; a batch without an entry never ends a path.
+    released : dict of int to (int, int), optional
+        By turn whose thread was held back: until when, and the lane whose work released it, -1 for
+        the training loop.
     """
 
-    def __init__(self, turns: Turns, submitted_ns: dict[int, int]) -> None:
+    def __init__(
+        self,
+        turns: Turns,
+        submitted_ns: dict[int, int],
+        released: dict[int, tuple[int, int]] | None = None,
+    ) -> None:
         self._start = turns.start_ns.tolist()
         self._end = turns.end_ns.tolist()
         self._lane = turns.lane.tolist()
         self._batch = turns.batch.tolist()
         self._submitted_ns = submitted_ns
+        self._released = released or {}
+        lanes = np.arange(max(self._lane, default=-1) + 2)
+        self._first_of_lane = np.searchsorted(turns.lane, lanes).tolist()
         # By batch, in the order in which they finished.
         self._of_batch: dict[int, list[int]] = {}
         self._ends: dict[int, list[int]] = {}
@@ -162,13 +181,33 @@ class Walker:
     def _predecessor(self, turn: int) -> int | None:
         """Return what finished last before a turn; None where that is its submission."""
         upstream = self._upstream(turn)
-        if not turn or self._lane[turn - 1] != self._lane[turn]:
+        if turn in self._released:
+            release_ns, lane = self._released[turn]
+            before = (upstream, turn - 1) if self._follows(turn) else (upstream,)
+            if all(other is None or self._end[other] < release_ns for other in before):
+                return self._last_on(lane, release_ns)
+        if not self._follows(turn):
             return upstream
         on_lane_end = self._end[turn - 1]
         if upstream is not None:
             return upstream if self._end[upstream] >= on_lane_end else turn - 1
         submitted = self._submitted_ns.get(self._batch[turn])
         return None if submitted is not None and submitted > on_lane_end else turn - 1
+
+    def _follows(self, turn: int) -> bool:
+        """Tell whether there is a turn before this one on its lane."""
+        return turn > 0 and self._lane[turn - 1] == self._lane[turn]
+
+    def _last_on(self, lane: int, time_ns: int) -> int | None:
+        """Return a lane's last turn that began before and ended by a time."""
+        if lane < 0:
+            return None
+        first, last = self._first_of_lane[lane], self._first_of_lane[lane + 1]
+        turn = bisect.bisect_right(self._end, time_ns, first, last) - 1
+        # Strictly before, or empty turns at one instant could wait in a circle.
+        while turn >= first and self._start[turn] >= time_ns:
+            turn -= 1
+        return turn if turn >= first else None
 
     def _upstream(self, turn: int) -> int | None:
         """Return the batch's turn that finished last before this one began."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.analysis.releases import find_releases
 from iobench.recording import CONSUMER_KINDS, LIFE_KINDS, Flag, Kind, stage_name
 
 if TYPE_CHECKING:
@@ -93,7 +94,9 @@ class Lanes:
     compute : ndarray of SPAN_DTYPE
         What the training loop did between deliveries.
     submissions : ndarray of SPAN_DTYPE
-        SUBMIT_QUEUE spans: each begins when its batch was submitted.
+        SUBMIT_QUEUE spans: each begins when its batch was submitted to a loading process.
+    releases : ndarray of int64, shape (n_releases, 4)
+        Of threads that were held back; see `find_releases`.
     startups : ndarray of SPAN_DTYPE
         STARTUP spans: each ends when its process was ready.
     """
@@ -104,6 +107,7 @@ class Lanes:
     lane_process: NDArray[np.int64]
     compute: NDArray[Any]
     submissions: NDArray[Any]
+    releases: NDArray[np.int64]
     startups: NDArray[Any]
 
 
@@ -124,12 +128,14 @@ def find_lanes(profile: Profile, deliveries: Deliveries, *, rank: int) -> Lanes:
         pool["process"].astype(np.int64) << 32 | pool["thread"].astype(np.int64),
         return_inverse=True,
     )
+    submissions = spans[kind == Kind.SUBMIT_QUEUE]
     return Lanes(
         own=spans[main & ~np.isin(kind, [*CONSUMER_KINDS, *LIFE_KINDS])],
         pool=pool,
         pool_lane=lane.reshape(-1).astype(np.int64),
         lane_process=lanes >> 32,
         compute=spans[main & compute & ~rounds],
-        submissions=spans[kind == Kind.SUBMIT_QUEUE],
+        submissions=submissions[submissions["detail"] == 0],
+        releases=find_releases(profile, submissions, lanes),
         startups=spans[kind == Kind.STARTUP],
     )

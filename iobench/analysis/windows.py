@@ -67,8 +67,11 @@ def exposure(profile: Profile, *, rank: int | None = None) -> Exposure:
         If several training processes recorded and none is named, or the waits of one overlap.
     """
     rank = _only_rank(profile) if rank is None else rank
-    workers, prefetch = _workers(profile), int(profile.config.get("prefetch") or 1)
-    deliveries = find_deliveries(profile, rank=rank, filled_after=max(1, workers * prefetch))
+    workers = _workers(profile)
+    prefetch = int(profile.config.get("prefetch") or bool(workers))
+    # Threads keep so many batches ready and make one more meanwhile.
+    filled_after = max(1, workers * prefetch) if workers else prefetch + 1
+    deliveries = find_deliveries(profile, rank=rank, filled_after=filled_after)
     attribution = attribute(profile, deliveries, rank=rank, workers=workers)
     run = _Run(
         profile=profile,

@@ -8,6 +8,7 @@ from iobench.datasets.baselines import (
     Stream,
     StreamStage,
     UpstreamBaseline,
+    stream_samples,
 )
 from iobench.datasets.contract import (
     Arrays,
@@ -146,6 +147,7 @@ __all__ = [
     "stand_in_identity",
     "stand_in_root",
     "stopwatch",
+    "stream_samples",
     "time_positions",
     "unpack",
     "user_files",

@@ -8,13 +8,16 @@ runs it does the timing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from iobench.datasets.contract import Dataset, Locator, SampleIndex
     from iobench.samples import SampleSpec
@@ -27,6 +30,7 @@ __all__ = [
     "Stream",
     "StreamStage",
     "UpstreamBaseline",
+    "stream_samples",
 ]
 
 PIPELINES: Final = ("own", "upstream", "climetlab")
@@ -48,9 +52,11 @@ class StreamStage:
     threads : int
         That run it at once; items keep their order.
     ahead : int
-        Finished items it keeps ready for the next stage before it stops.
+        Finished items it keeps ready for the next stage before it stops, at least 1: a thread
+        begins while fewer lie ready, and finishes what it began.
     spreads : bool
-        Whether one item becomes several.
+        Whether one item becomes several: samples, or batches where the stream is ``batched``. One
+        stage of a stream at most, for ``n_samples`` tells of the source's items only.
     """
 
     name: str
@@ -75,18 +81,23 @@ class Stream:
         In order. What leaves the last one is a sample (a dict of arrays as the spec says), or,
         where ``batched``, a batch (the same with a leading axis).
     n_samples : callable
-        How many samples an item of the source becomes; what tells which batch its work is for.
+        How many samples an item of the source becomes; what tells which batch its work is for. 1
+        where no stage spreads, but for a ``batched`` stream: there the samples of its batch, or
+        of its batches if a stage spreads (all full but the item's last).
     n_samples_all : int
-        Samples of one pass.
+        Samples of one pass: the sum of ``n_samples`` over its items.
     makes : str
         Name of the work of ``items`` itself where taking the next item costs something, as
         ``read+decode+preprocess``; empty where it does not.
     shuffle : int
-        Samples the shuffle buffer holds; 0 for none.
+        Samples the shuffle buffer is filled to before each is drawn, as ``tf.data`` does; 0 (or 1)
+        for none. It is drained at the end of a pass. None where ``batched``.
     batched : bool
-        Whether stages hand on whole batches, of the size the loader was asked for.
+        Whether stages hand on whole batches, of the size the loader was asked for; the last of a
+        pass may be shorter.
     ahead : int
-        Batches kept ready; 0: the training loop's own thread makes them.
+        Batches kept ready; 0: the training loop's own thread makes them of finished samples (and
+        does all of the work where there is no stage).
     """
 
     spec: SampleSpec
@@ -98,6 +109,24 @@ class Stream:
     shuffle: int = 0
     batched: bool = False
     ahead: int = 1
+
+
+def stream_samples(stream: Stream, epoch: int = 0) -> Iterator[dict[str, NDArray[Any]]]:
+    """Yield the samples of one pass, made one by one without threads, in order, not shuffled.
+
+    Batches of a ``batched`` stream are taken apart. What a loader of the stream delivers has to
+    equal these; errors pass through as they are.
+    """
+    items: Iterator[Any] = iter(stream.items(epoch))
+    for stage in stream.stages:
+        made = map(stage.run, items)
+        items = itertools.chain.from_iterable(made) if stage.spreads else made
+    for item in items:
+        if not stream.batched:
+            yield item
+            continue
+        for row in range(len(next(iter(item.values())))):
+            yield {name: array[row] for name, array in item.items()}
 
 
 @dataclass(frozen=True, slots=True)

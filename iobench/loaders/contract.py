@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from numpy.typing import NDArray  # noqa: TC002 - annotations of a public value type
 
-__all__ = ["Batch", "Loader", "PlannedBatch"]
+__all__ = ["IN_THREADS", "Batch", "Loader", "PlannedBatch"]
+
+IN_THREADS: Final = -2
+"""The ``worker`` of a batch that threads of the consumer's process made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,8 @@ class PlannedBatch:
 class Batch:
     """Stacked samples: each array has the batch as its first axis.
 
-    ``worker`` is the loading process that made it, -1 for the consumer itself. How long the
-    arrays stay valid is the loader's own rule.
+    ``worker`` is the loading process that made it, -1 for the consumer itself, `IN_THREADS` for
+    other threads of its process. How long the arrays stay valid is the loader's own rule.
     """
 
     planned: PlannedBatch
@@ -51,7 +54,7 @@ class Loader(Protocol):
     workers : int
         Loading processes; 0 means the consumer loads for itself.
     prefetch : int
-        Batches each worker may be ahead.
+        Batches each worker may be ahead; without workers, batches kept ready by threads.
     """
 
     framework: str

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from iobench.loaders.contract import IN_THREADS
 from iobench.recording import Kind, activate
 
 if TYPE_CHECKING:
@@ -87,15 +88,18 @@ def measure(runs: Sequence[Run], *, progress: RunProgress | None = None) -> None
 
 def _fill(run: Run) -> int:
     """Return the batches of a round before its steady state, as `analysis` counts them."""
-    return max(1, run.loader.workers * run.loader.prefetch)
+    loader = run.loader
+    if not loader.workers:
+        return loader.prefetch + 1
+    return max(1, loader.workers * loader.prefetch)
 
 
 def _one_round(run: Run, n_batches: int | None, progress: RunProgress | None) -> None:
     recorder, compute = run.recorder, run.compute
     run.plan.start_round()
     now_ns = recorder.clock.now_ns
-    consumer = recorder.string("consumer")
-    makers = [recorder.string(f"worker-{number}") for number in range(run.loader.workers)]
+    makers = {-1: recorder.string("consumer"), IN_THREADS: recorder.string("threads")}
+    makers |= {number: recorder.string(f"worker-{number}") for number in range(run.loader.workers)}
     fill = _fill(run)
     round_ns = asked_ns = now_ns()
     batches = run.loader.batches(run.plan.take(n_batches))
@@ -109,7 +113,7 @@ def _one_round(run: Run, n_batches: int | None, progress: RunProgress | None) ->
         delivered_ns = now_ns()
         number, epoch = batch.planned.batch, batch.planned.epoch
         nbytes = sum(array.nbytes for array in batch.arrays.values())
-        maker = makers[batch.worker] if batch.worker >= 0 else consumer
+        maker = makers[batch.worker]
         recorder.emit(Kind.WAIT, asked_ns, delivered_ns, nbytes, -1, number, epoch, -1, 0, maker)
         recorder.emit(Kind.HANDOVER, release_ns, delivered_ns, -1, -1, number, epoch, -1, release)
         if run.process_io is not None:

@@ -183,7 +183,7 @@ def test_one_batch_has_no_steady_state():
 
 
 def test_several_rounds_each_with_their_own_fill_and_nothing_between():
-    sketch = Sketch({"workers": 0, "prefetch": 1})
+    sketch = Sketch({"workers": 0, "prefetch": 0})
     for number, start in enumerate((0, 10_000)):
         sketch.round(start, start + 100, number)
         for step in range(3):

@@ -1,0 +1,242 @@
+"""Runs a `Stream`: stages in threads of the training process, bounded queues between them.
+
+What an application's own pipeline of that shape does (``tf.data`` with Python functions, a
+generator read ahead by a thread), with the work of every thread recorded.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from iobench.errors import OptionError, WorkerError
+from iobench.loaders.contract import IN_THREADS, Batch
+from iobench.loaders.pipeline import STEP_KINDS
+from iobench.loaders.stages import Detail
+from iobench.loaders.stream_log import CONSUMER, ThreadLog, Work
+from iobench.loaders.stream_stages import Batcher, Numbering, Part, Relay, Source, StreamEnded
+from iobench.recording import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator, Mapping
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+    from iobench.datasets import Stream
+    from iobench.loaders.contract import PlannedBatch
+    from iobench.recording import Recorder
+
+__all__ = ["StreamLoader"]
+
+logger = logging.getLogger(__name__)
+
+JOIN_S: Final = 5.0
+NAME_LIMIT: Final = 24
+"""Characters of a stage's name in that of its threads, which span files hold 36 bytes of."""
+
+
+class StreamLoader:
+    """Makes the batches of a stream; its threads start with the first batch asked for.
+
+    Which samples make up a batch is the stream's business: of the plan only the numbers of the
+    batches are used, which have to follow each other. Batches come in the stream's order, pass
+    after pass; one that a pass does not fill is completed from the next (a stream that hands on
+    batches itself may hand on a short one). Threads stay alive between rounds and keep what they
+    have made ready. A batch stays valid as long as it is held.
+
+    ``prefetch`` is how many batches are kept ready; the fill of a round is one more.
+
+    Parameters
+    ----------
+    stream : Stream
+        What to run.
+    batch_size : int
+        Samples a batch.
+    recorder : Recorder
+        The training process's: the stages run in threads of it.
+    seed : int
+        Of the shuffle buffer.
+    detail : Detail
+        How finely stages are recorded.
+    unit_costs : mapping of str to int
+        What recording one span costs, ns.
+
+    Raises
+    ------
+    OptionError
+        If a number of the stream or ``batch_size`` cannot be used, more than one stage spreads, or
+        a stream of whole batches has a shuffle buffer.
+    """
+
+    framework = "stream"
+    workers = 0
+
+    def __init__(
+        self,
+        stream: Stream,
+        batch_size: int,
+        *,
+        recorder: Recorder,
+        seed: int = 0,
+        detail: Detail = Detail.AUTO,
+        unit_costs: Mapping[str, int | None],
+    ) -> None:
+        _check(stream, batch_size)
+        self.prefetch = stream.ahead
+        self._stream = stream
+        self._batch_size = batch_size
+        self._recorder = recorder
+        self._seed = seed
+        self._detail = detail
+        self._unit_costs = dict(unit_costs)
+        self._log = self._new_log(CONSUMER)
+        self._source: Source | None = None
+        self._relays: list[Relay] = []
+        self._threads: list[threading.Thread] = []
+        self._top: Part | None = None
+        self._next = -1
+        self._round: Generator[Batch] | None = None
+        self._closed = False
+
+    def batches(self, plan: Iterable[PlannedBatch]) -> Iterator[Batch]:
+        """Yield a batch for each planned one; ends the round before, if that still goes on.
+
+        Raises
+        ------
+        WorkerError
+            If a stage raises something that is not an IobenchError, or the stream is not what it
+            says it is.
+        IobenchError
+            Whatever a stage raised of it.
+        OptionError
+            If the planned batches do not follow each other.
+        """
+        self._check_open()
+        if self._round is not None:
+            self._round.close()
+        self._round = self._deliver(iter(plan))
+        return self._round
+
+    def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
+        for planned in plan:
+            self._check_open()
+            top = self._top or self._start(planned.batch)
+            if planned.batch != self._next:
+                raise OptionError(
+                    f"batch {planned.batch} is planned where {self._next} was expected: a stream "
+                    "makes its batches one after another"
+                )
+            yield Batch(planned, self._take(top), IN_THREADS if self._threads else -1)
+
+    def _take(self, top: Part) -> dict[str, NDArray[Any]]:
+        try:
+            arrays: dict[str, NDArray[Any]] = top.take(self._log).value
+        except StreamEnded:
+            self._check_open()
+            raise
+        except BaseException:
+            self.close()
+            raise
+        self._log.flush()
+        self._next += 1
+        return arrays
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise WorkerError("the loader is closed: make a new one")
+
+    def _new_log(self, name: str) -> ThreadLog:
+        return ThreadLog(self._recorder, name, detail=self._detail, unit_costs=self._unit_costs)
+
+    def _start(self, first: int) -> Part:
+        """Build the chain from its source to the part the training loop asks, start its threads."""
+        stream = self._stream
+        numbering = Numbering(first, self._batch_size, stream.shuffle, stream.batched)
+        self._source = Source(stream, numbering, _work(stream.makes) if stream.makes else None)
+        since_ns = self._recorder.clock.now_ns()
+        part: Part = self._source
+        for position, stage in enumerate(stream.stages):
+            part = Relay(part, stage, _work(stage.name), stage.ahead, numbering)
+            self._add(part, f"{position}-{stage.name[:NAME_LIMIT]}", stage.threads, since_ns)
+        part = Batcher(part, stream, numbering, self._seed)
+        if stream.ahead:
+            part = Relay(part, None, None, stream.ahead, numbering)
+            self._add(part, f"{len(stream.stages)}-batch", 1, since_ns)
+        self._top, self._next = part, first
+        for thread in self._threads:
+            thread.start()
+        return part
+
+    def _add(self, relay: Relay, name: str, n_threads: int, since_ns: int) -> None:
+        self._relays.append(relay)
+        for number in range(n_threads):
+            full_name = f"{name}-{number}"
+            self._threads.append(
+                threading.Thread(
+                    target=_run,
+                    args=(relay, self._new_log(full_name), since_ns),
+                    name=full_name,
+                    daemon=True,
+                )
+            )
+
+    def close(self) -> None:
+        """End the threads, each after the item it works on; those that hang are left behind."""
+        if self._closed:
+            return
+        self._closed = True
+        for relay in self._relays:
+            relay.close()
+        for thread in self._threads:
+            if thread.ident is None:  # not started: starting another one failed
+                continue
+            thread.join(JOIN_S)
+            if thread.is_alive():
+                logger.warning("thread %s of the stream still works on an item", thread.name)
+                return
+        if self._source is not None:
+            self._source.close()
+        self._threads, self._relays, self._top = [], [], None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _run(relay: Relay, log: ThreadLog, since_ns: int) -> None:
+    log.started(since_ns)
+    relay.work(log)
+    log.flush()
+
+
+def _work(name: str) -> Work:
+    kind = STEP_KINDS.get(name)
+    return Work(Kind.FUSED, name, name) if kind is None else Work(kind, "", name)
+
+
+def _check(stream: Stream, batch_size: int) -> None:
+    if batch_size < 1:
+        raise OptionError(f"--batch-size {batch_size}: expected 1 or more")
+    if stream.ahead < 0 or stream.shuffle < 0:
+        raise OptionError(
+            f"stream: ahead {stream.ahead}, shuffle {stream.shuffle}: expected 0 or more of each"
+        )
+    for stage in stream.stages:
+        if stage.threads < 1 or stage.ahead < 1:
+            raise OptionError(
+                f"stage {stage.name}: threads {stage.threads}, ahead {stage.ahead}: expected 1 or "
+                "more of each"
+            )
+    if sum(stage.spreads for stage in stream.stages) > 1:
+        raise OptionError("stream: several stages spread, expected one: join them, or their work")
+    if stream.batched and stream.shuffle:
+        raise OptionError("stream: its stages hand on batches, so no samples can be shuffled")

@@ -1,0 +1,173 @@
+"""Paths through threads that hand single items on: who is waited for in a stream."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from schedules import CONSUMER, exposed
+from streams import StreamSketch, stream
+
+from iobench.recording import Kind
+
+MS = 1_000_000
+
+
+def steady(durations, step, **how):
+    """Return the exposed ms per step of the second half, where the fill is long over."""
+    n = len(durations) // how.get("batch_size", 1)
+    profile = stream([[ms * MS for ms in item] for item in durations], [step * MS] * n, **how)
+    figures = profile.exposure()
+    assert sum(figures.whole.exposed_ns.values()) == figures.whole.wait_ns
+    window = figures.steady
+    return {
+        stage: round(ns / MS / window.n_batches, 2)
+        for stage, ns in window.exposed_ns.items()
+        if ns / MS / window.n_batches >= 0.005
+    }
+
+
+@pytest.mark.parametrize("slow", [0, 1, 2])
+@pytest.mark.parametrize("others", [4, 9])
+def test_the_slowest_stage_of_three_is_waited_for(slow, others):
+    # 5 ms a step: the stage's 10 ms less the 5 ms of computing.
+    item = [others] * 3
+    item[slow] = 10
+    stage = ("read", "decode", "preprocess")[slow]
+    assert steady([item] * 200, 5) == {stage: 5.0}
+
+
+@pytest.mark.parametrize("slow", [0, 1, 2])
+def test_batches_of_several_items_blame_it_as_well(slow):
+    item = [2, 2, 2]
+    item[slow] = 10
+    stage = ("read", "decode", "preprocess")[slow]
+    figures = steady([item] * 400, 25, batch_size=4)
+    assert figures == {stage: 15.0}
+
+
+def test_the_maker_of_batches_can_be_the_slow_one():
+    assert steady([[2, 3, 4]] * 200, 5, collate_ns=10 * MS) == {"collate": 5.0}
+
+
+def test_nothing_is_waited_for_where_computing_takes_longer():
+    assert steady([[10, 4, 4]] * 200, 11) == {}
+
+
+def test_a_rare_slow_item_answers_for_its_own_wait():
+    # Reading is 2 ms and always held back by decoding; once it takes 100.
+    items = [[2, 10, 1] for _ in range(100)]
+    items[60] = [100, 10, 1]
+    ms = [[MS * part for part in item] for item in items]
+    figures = stream(ms, [12 * MS] * 100).exposure()
+    spike = max(figures.whole.waits_ns)
+    assert spike > 60 * MS
+    assert figures.steady.exposed_ns["read"] > 0.85 * spike
+    assert figures.steady.exposed_ns.get("worker_gap", 0) == 0
+
+
+def test_a_stage_held_back_by_the_next_is_late_because_of_it():
+    """Reading item 2 waits for room that decoding item 0 makes: what it hangs on is decoding."""
+    sketch = StreamSketch({"workers": 0, "prefetch": 1})
+    for item, start in enumerate((0, 10, 100)):
+        sketch.add(CONSUMER, Kind.READ, start, start + 10, batch=item, sample=item, thread=1)
+    sketch.add(CONSUMER, Kind.DECODE, 10, 100, batch=0, sample=0, thread=2)
+    sketch.add(CONSUMER, Kind.DECODE, 100, 105, batch=1, sample=1, thread=2)
+    sketch.add(CONSUMER, Kind.DECODE, 110, 115, batch=2, sample=2, thread=2)
+    sketch.add(CONSUMER, Kind.SUBMIT_QUEUE, 100, 100, batch=2, detail="1-stage-0", thread=1)
+    sketch.wait(0, 100, 100, "threads")
+    sketch.wait(1, 105, 105, "threads")
+    sketch.wait(2, 105, 115, "threads")
+    # Before decoding 2: reading 2 (10), then decoding 0 (90) and reading 0 (10); 10 of 115 waited.
+    assert exposed(sketch.profile()) == {"decode": 8, "read": 2}
+
+
+def test_a_stage_held_back_by_the_training_loop_was_idle_for_lack_of_need():
+    sketch = StreamSketch({"workers": 0, "prefetch": 1})
+    for item, start in enumerate((0, 1000)):
+        sketch.add(CONSUMER, Kind.READ, start, start + 10, batch=item, sample=item, thread=1)
+    sketch.add(CONSUMER, Kind.SUBMIT_QUEUE, 1000, 1000, batch=1, detail="consumer", thread=1)
+    sketch.wait(0, 1000, 1000, "threads")
+    sketch.wait(1, 1005, 1010, "threads")
+    assert exposed(sketch.profile()) == {"read": 5}
+
+
+def test_without_that_mark_it_would_be_a_gap():
+    sketch = StreamSketch({"workers": 0, "prefetch": 1})
+    for item, start in enumerate((0, 90)):
+        sketch.add(CONSUMER, Kind.READ, start, start + 10, batch=item, sample=item, thread=1)
+    sketch.wait(0, 90, 90, "threads")
+    sketch.wait(1, 90, 100, "threads")
+    assert exposed(sketch.profile()) == {"worker_gap": 8, "read": 2}
+
+
+def test_a_batch_of_threads_that_left_no_spans_is_unknown():
+    sketch = StreamSketch({"workers": 0, "prefetch": 1})
+    sketch.wait(0, 0, 50, "threads")
+    assert exposed(sketch.profile()) == {"unknown": 50}
+
+
+def test_batches_kept_ready_and_one_more_are_the_fill():
+    figures = stream([[3, 1, 1]] * 20, [1] * 20, batches_ahead=4).exposure()
+    assert [phase.n_deliveries for phase in figures.phases] == [1, 4, 15, 1]
+    assert figures.prefetch == 4
+
+
+times = st.integers(0, 30)
+
+
+@st.composite
+def runs(draw):
+    batch_size = draw(st.integers(1, 3))
+    n_batches = draw(st.integers(1, 12))
+    n_items = n_batches * batch_size
+    return {
+        "durations": draw(
+            st.lists(st.tuples(times, times, times), min_size=n_items, max_size=n_items)
+        ),
+        "steps_ns": draw(
+            st.lists(st.sampled_from([0, 5, 20, 300]), min_size=n_batches, max_size=n_batches)
+        ),
+        "collate_ns": draw(st.integers(0, 10)),
+        "batch_size": batch_size,
+        "ahead": draw(st.tuples(*[st.integers(1, 3)] * 3)),
+        "batches_ahead": draw(st.integers(1, 3)),
+    }
+
+
+@given(runs())
+def test_every_nanosecond_goes_to_work(run):
+    """Threads of the model never idle but for slack: none of it is on a path."""
+    profile = stream(**run)
+    figures = profile.exposure().whole
+    assert sum(figures.exposed_ns.values()) == figures.wait_ns
+    for row in figures.stages:
+        assert 0 <= row.exposed_ns <= row.busy_ns
+        assert row.hidden_ns + row.exposed_ns == row.busy_ns
+    idle = {stage: ns for stage, ns in figures.exposed_ns.items() if ns}
+    assert not idle.keys() - {"read", "decode", "preprocess", "collate"}
+
+
+@given(runs(), st.integers(2, 1000))
+def test_all_times_scaled_scale_the_result(run, factor):
+    scaled = {
+        **run,
+        "durations": [[ns * factor for ns in item] for item in run["durations"]],
+        "steps_ns": [ns * factor for ns in run["steps_ns"]],
+        "collate_ns": run["collate_ns"] * factor,
+    }
+    ours, theirs = stream(**run), stream(**scaled)
+    one, other = (profile.exposure().whole for profile in (ours, theirs))
+    for stage, ns in one.exposed_ns.items():
+        assert abs(other.exposed_ns[stage] - factor * ns) <= factor * one.n_batches
+
+
+@given(runs())
+def test_the_model_itself_keeps_its_bounds(run):
+    spans = stream(**run).spans
+    for thread in range(1, 5):
+        work = spans[(spans["thread"] == thread) & (spans["kind"] != Kind.SUBMIT_QUEUE)]
+        for before, after in pairwise(work):
+            assert before["end_ns"] <= after["start_ns"]
