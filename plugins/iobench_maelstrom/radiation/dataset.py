@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.datasets import (
     Arrays,
+    Baseline,
     Locator,
     Progress,
     PublishedStep,
@@ -60,6 +61,8 @@ from iobench_maelstrom.radiation.schema import (
 )
 from iobench_maelstrom.radiation.sequences import PairNames, PairPlaces, samples_named
 from iobench_maelstrom.radiation.stand_in import SOLVER, STAND_IN_VERSION, PairPlan, planned_pairs
+from iobench_maelstrom.radiation.through_plugin import columns_through_plugin
+from iobench_maelstrom.radiation.upstream import column_stream, in_upstream_order
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -145,7 +148,7 @@ def _pairs_asked_for(options: Mapping[str, str]) -> tuple[FilePair, ...]:
 
 
 class Radiation:
-    """Columns of the raw radiation files; a `Dataset` and a `Synthesizer`.
+    """Columns of the raw radiation files: a `Dataset` with both baselines, and a `Synthesizer`.
 
     Parameters
     ----------
@@ -201,6 +204,7 @@ class Radiation:
             files[half:],
             inputs=(*INPUTS, *POSITIONS) if self.raw_inputs else tuple(INPUTS),
             outputs=variables_read(self.outputs),
+            cache_dir=locator.cache_dir,
             progress=locator.progress,
         )
         self._opened = opened
@@ -234,6 +238,29 @@ class Radiation:
             sample.update(group_inputs(arrays))
         sample.update(target_arrays(self.outputs, arrays, self._prepared().fluxes))
         return sample
+
+    def upstream(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
+    ) -> Baseline:
+        """Return how the application loads these files; see `column_stream`."""
+        half = len(files) // 2
+        paired = [(files[n], files[half + n]) for n in in_upstream_order(self.pairs)]
+        return column_stream(
+            paired,
+            spec=index.spec,
+            raw_inputs=self.raw_inputs,
+            outputs=self.outputs,
+            batch_size=batch_size,
+        )
+
+    def through_plugin(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+    ) -> Baseline:
+        """Return how the real plugin makes these samples; see `columns_through_plugin`."""
+        like = Radiation(
+            self.pairs, solver=self.solver, raw_inputs=self.raw_inputs, outputs=self.outputs
+        )
+        return columns_through_plugin(like, files, index, self._prepared().n_columns)
 
     def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
         """Return about the bytes ``synthesize`` will write."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iobench.datasets import NetcdfFile, NetcdfVariable, Progress, inspect_netcdf
 from iobench.errors import FileFormatError, OptionError
+from iobench_maelstrom.radiation.inspecting import inspect_files
 from iobench_maelstrom.radiation.pairs import COLUMN, OUTPUT_PRESSURE, Pairs, Part
 from iobench_maelstrom.radiation.schema import FLUXES, INPUTS, POSITIONS, SHARED, ColumnVariable
+
+if TYPE_CHECKING:
+    from iobench.datasets import NetcdfFile, NetcdfVariable, Progress
 
 __all__ = ["open_pairs"]
 
@@ -23,6 +27,7 @@ def open_pairs(
     *,
     inputs: Sequence[str],
     outputs: Sequence[str] | None,
+    cache_dir: Path,
     progress: Progress,
 ) -> Pairs:
     """Open pairs of files and check that all have the schema of the data set.
@@ -35,8 +40,10 @@ def open_pairs(
         The variables wanted of the inputs.
     outputs : sequence of str or None
         Those wanted of the outputs; None: all that have columns.
+    cache_dir : Path
+        Where what is found out about the files is kept if their own folder is not writable.
     progress : Progress
-        Called with (files opened, files).
+        Called with (files inspected, files).
 
     Raises
     ------
@@ -48,15 +55,14 @@ def open_pairs(
             f"maelstrom-radiation: {len(input_files)} files of inputs and {len(output_files)} of "
             "outputs; give as many of each"
         )
-    pairs: list[tuple[NetcdfFile, NetcdfFile]] = []
+    files = [path for pair in zip(input_files, output_files, strict=True) for path in pair]
+    inspected = inspect_files(files, cache_dir=cache_dir, progress=progress)
+    pairs = list(zip(inspected[::2], inspected[1::2], strict=True))
     parts: tuple[Part, ...] = ()
-    for number, paths in enumerate(zip(input_files, output_files, strict=True)):
-        pair = inspect_netcdf(paths[0]), inspect_netcdf(paths[1])
+    for pair in pairs:
         found = _parts(pair, inputs, outputs)
         parts = parts or found
-        _check_same(parts, found, pair, pairs[0] if pairs else pair)
-        pairs.append(pair)
-        progress(2 * number + 2, 2 * len(input_files))
+        _check_same(parts, found, pair, pairs[0])
     return Pairs(parts, tuple(pairs))
 
 

@@ -6,7 +6,6 @@ Nine lists of floats per column, parsed without TensorFlow.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from iobench.datasets import (
     Arrays,
+    Baseline,
     Locator,
     Progress,
     PublishedStep,
@@ -29,8 +29,6 @@ from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.radiation.dataset import PUBLISHED, require_files
 from iobench_maelstrom.radiation.examples import (
     FEATURES,
-    INPUT_FIELDS,
-    OUTPUT_FIELDS,
     ColumnDecoder,
     Frames,
     index_frames,
@@ -39,6 +37,10 @@ from iobench_maelstrom.radiation.examples_stand_in import (
     STAND_IN_VERSION,
     ExamplesPlan,
     planned_examples,
+)
+from iobench_maelstrom.radiation.examples_upstream import (
+    example_batches,
+    example_batches_through_plugin,
 )
 from iobench_maelstrom.radiation.grouping import (
     CHANNELS,
@@ -49,9 +51,7 @@ from iobench_maelstrom.radiation.norms import Norms, norm_urls, read_norms
 from iobench_maelstrom.radiation.options import (
     HR_SCALES,
     choose,
-    choose_many,
     choose_numbers,
-    flag,
     refuse_unknown,
 )
 from iobench_maelstrom.radiation.schema import LICENCE, SOLVERS, TERMS_OF_USE
@@ -63,6 +63,7 @@ from iobench_maelstrom.radiation.subsets import (
     ExampleFile,
     split_of_timestep,
 )
+from iobench_maelstrom.radiation.view import View, view_asked_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -120,27 +121,8 @@ def radiation_tf(**options: str) -> RadiationTf:
     return RadiationTf(
         _files_asked_for(options, solver),
         solver=solver,
-        view=_view_asked_for(options),
+        view=view_asked_for(options),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """Which features a sample has, and how changed; see `radiation_tf`."""
-
-    input_fields: tuple[str, ...] = INPUT_FIELDS
-    output_fields: tuple[str, ...] = OUTPUT_FIELDS
-    minimal_outputs: bool = False
-    topnetflux: bool = False
-    netflux: bool = False
-    norm: bool = False
-    nonormsolar: bool = False
-    hr_units: str = "K d-1"
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Names of the sample's arrays."""
-        return (*self.input_fields, *self.output_fields)
 
 
 def _files_asked_for(options: Mapping[str, str], solver: str) -> tuple[ExampleFile, ...]:
@@ -157,29 +139,6 @@ def _files_asked_for(options: Mapping[str, str], solver: str) -> tuple[ExampleFi
     return tuple(ExampleFile(solver, t, n) for t in timesteps for n in numbers)
 
 
-def _view_asked_for(options: Mapping[str, str]) -> View:
-    names = ("minimal_outputs", "topnetflux", "netflux", "norm", "nonormsolar")
-    flags = {name: flag(options, name, False) for name in names}
-    view = View(
-        choose_many(options, "input_fields", INPUT_FIELDS, INPUT_FIELDS),
-        choose_many(options, "output_fields", OUTPUT_FIELDS, OUTPUT_FIELDS),
-        hr_units=choose(options, "hr_units", HR_SCALES, "K d-1"),
-        **flags,
-    )
-    fluxes = {"sw", "lw"} & set(view.output_fields)
-    if view.minimal_outputs and view.netflux:
-        raise OptionError("minimal_outputs and netflux: choose other fluxes each; give one of them")
-    if (view.minimal_outputs or view.netflux) and not fluxes:
-        raise OptionError("minimal_outputs and netflux: change sw and lw; ask for one of these")
-    if view.topnetflux and not view.minimal_outputs:
-        raise OptionError("topnetflux: changes minimal outputs; add minimal_outputs=true")
-    if view.nonormsolar and not (view.norm and "sca_inputs" in view.input_fields):
-        raise OptionError("nonormsolar: changes the normalisation of sca_inputs; add norm=true")
-    if "hr_units" in options and not {"hr_sw", "hr_lw"} & set(view.output_fields):
-        raise OptionError("hr_units: are those of hr_sw and hr_lw; ask for one of these")
-    return view
-
-
 class _RawExample(list[memoryview]):
     """A framed example, and where it is."""
 
@@ -189,7 +148,7 @@ class _RawExample(list[memoryview]):
 
 
 class RadiationTf:
-    """Columns of the radiation TFRecords; a `Dataset` and a `Synthesizer`.
+    """Columns of the radiation TFRecords: a `Dataset` with both baselines, and a `Synthesizer`.
 
     Parameters
     ----------
@@ -282,6 +241,39 @@ class RadiationTf:
             else:
                 sample[name] = array
         return sample
+
+    def upstream(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
+    ) -> Baseline:
+        """Return the application's ``tf.data`` pipeline; see `example_batches`."""
+        return example_batches(
+            files[: len(self.example_files)],
+            spec=index.spec,
+            view=self.view,
+            norms=self._norms,
+            hr_factor=float(self._hr_factor()),
+            n_samples=len(index),
+            batch_size=batch_size,
+        )
+
+    def through_plugin(
+        self,
+        files: Sequence[Path],
+        index: SampleIndex,
+        locator: Locator,
+        *,
+        batch_size: int | None = None,
+    ) -> Baseline:
+        """Return the real plugin's ``tf.data`` pipeline; see `example_batches_through_plugin`."""
+        return example_batches_through_plugin(
+            self.example_files,
+            files,
+            spec=index.spec,
+            solver=self.solver,
+            view=self.view,
+            n_samples=len(index),
+            batch_size=batch_size,
+        )
 
     def _hr_factor(self) -> np.float32:
         scale = np.float32(HR_SCALES[self.view.hr_units])
