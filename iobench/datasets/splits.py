@@ -64,10 +64,17 @@ def place_index_windows(
     if not len(placed):
         n_samples = len(index) if within is None else len(within)
         of_split = f" of {split}" if split else ""
+        reasons = [
+            f"{number} {what}"
+            for number, what in (
+                (placed.n_at_ends, "too near an end"),
+                (placed.n_at_gaps, "too near a gap"),
+                (placed.n_at_split, "at the edge of the split"),
+            )
+            if number
+        ]
         raise OptionError(
-            f"--window={window.spelled}: fits nowhere in the {n_samples} samples{of_split}: "
-            f"{placed.n_at_ends} lie too near an end, {placed.n_at_gaps} too near a gap "
-            f"({len(placed.gaps)} gaps), {placed.n_at_split} at the edge of the split; take a "
-            "shorter window or more files"
+            f"--window={window.spelled}: fits nowhere in the {n_samples} samples{of_split} "
+            f"({', '.join(reasons)}); take a shorter window or more files"
         )
     return placed

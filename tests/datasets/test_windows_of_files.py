@@ -9,12 +9,16 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from iobench.datasets import place_index_windows, user_files
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench.loaders.windows import windowed_pipeline
 from iobench.samples import Window
+from iobench.testing import FolderLocator
+from iobench.windows import place_windows
 
 ROLLOUTS = ("0:1", "0:1,2", "0:1,2,3", "0:1,2,3,4")
 START = datetime(2020, 1, 1)
@@ -86,6 +90,40 @@ def test_windows_are_xarrays_slices(tmp_path, place, text, storage):
         # xarray says as well which steps lie on the grid of the coordinate.
         grid = ds.time.values[placed.items] - ds.time.values[placed.centres][:, None]
         assert (grid == np.array(placed.window.offsets) * np.timedelta64(6, "h")).all()
+
+
+@given(
+    apart=st.lists(st.sampled_from([6, 6, 6, 6, 12, 30]), min_size=4, max_size=20),
+    inputs=st.lists(st.integers(-3, 1), min_size=1, max_size=3, unique=True),
+    targets=st.lists(st.integers(0, 4), max_size=4, unique=True),
+)
+@settings(max_examples=25, deadline=None)
+def test_a_window_is_what_xarray_selects_by_time(tmp_path_factory, apart, inputs, targets):
+    """Where every time of the window is in the file, it is there, with the values of the times."""
+    assume(2 * apart.count(6) > len(apart))
+    folder = tmp_path_factory.mktemp("windows")
+    path = write_hours(folder / "a.nc", np.cumsum(apart))
+    window = Window(tuple(inputs), tuple(targets))
+    dataset = user_files([path], sample_dim="time")
+    index = dataset.samples([path], FolderLocator(folder))
+    placed = place_windows(index.positions, window)
+    pipeline = windowed_pipeline(dataset_pipeline(dataset, index), placed.items, window)
+    with xarray.open_dataset(path) as ds:
+        ds.load()
+    step = np.timedelta64(6, "h")
+    reach = np.arange(min(0, *window.offsets), max(0, *window.offsets) + 1)
+    known = ds.time.values
+    expected = [n for n, time in enumerate(known) if np.isin(time + reach * step, known).all()]
+    assert placed.centres.tolist() == expected
+    for number, centre in enumerate(expected):
+        value = pipeline.where[number]
+        for each in pipeline.steps:
+            value = each.run(value)
+        for name, array in value.items():
+            offsets = inputs if name in ds else targets
+            times = ds.time.values[centre] + np.array(offsets) * step
+            selected = ds[name.removesuffix("_target")].sel(time=times).values
+            np.testing.assert_array_equal(array, selected, strict=True)
 
 
 def test_files_with_references_of_their_own_are_one_row(tmp_path, place):
