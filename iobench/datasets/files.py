@@ -1,4 +1,7 @@
-"""Any GRIB or NetCDF files of the user's own as a dataset: one index of a dimension, one sample."""
+"""Any GRIB or NetCDF files, or Zarr stores, of the user's own as a dataset.
+
+One index of a dimension is one sample.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from iobench.datasets.grib.samples import GribSamples
 from iobench.datasets.netcdf.file import CLASSIC_MAGIC, HDF5_MAGIC
 from iobench.datasets.netcdf.samples import NetcdfSamples
 from iobench.datasets.selection import Selection
+from iobench.datasets.zarr_arrays.samples import ZarrSamples
+from iobench.datasets.zarr_arrays.store import is_zarr
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 
 if TYPE_CHECKING:
@@ -31,6 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["UserFiles", "user_files"]
 
 FINGERPRINT_NBYTES = 65536
+ZIP_MAGIC = b"PK\x03\x04"
+
+_Source = GribSamples | NetcdfSamples | ZarrSamples
 
 
 class UserFiles:
@@ -47,11 +55,11 @@ class UserFiles:
         self.fused: tuple[str, ...] = ()
         self._paths = tuple(paths)
         self._selection = selection
-        self._source: GribSamples | NetcdfSamples = GribSamples(selection)
+        self._source: _Source = GribSamples(selection)
 
     @property
     def thread_safe(self) -> bool:
-        """Whether threads may make samples at once: ecCodes can, the HDF5 library cannot."""
+        """Whether threads may make samples at once: ecCodes and numcodecs can, HDF5 cannot."""
         return not self.fused
 
     def files(self, locator: Locator) -> list[Path]:
@@ -72,15 +80,15 @@ class UserFiles:
             If the sample dimension or a variable does not exist, or none was chosen: lists what
             there is.
         FileFormatError
-            If a file is damaged, of another kind or schema than the first, or a message is
-            missing or there twice.
+            If a file or store is damaged, of another kind or schema than the first, or a message
+            is missing or there twice.
         """
         self._source = _source(files, self._selection)
         index = self._source.samples(files, locator)
         self.fused = self._source.fused
         facts = {
             "kind": self._source.kind,
-            "files": [_facts(path) for path in files],
+            "files": [_facts(path, self._source) for path in files],
             **index.provenance,
         }
         return replace(index, provenance=facts)
@@ -106,12 +114,12 @@ def user_files(
     variables: Sequence[str] | None = None,
     target_variables: Sequence[str] | None = None,
 ) -> UserFiles:
-    """Make a dataset of GRIB files or of NetCDF files.
+    """Make a dataset of GRIB files, of NetCDF files or of Zarr stores.
 
     Parameters
     ----------
     paths : sequence of Path
-        Files of one kind, told by their first bytes.
+        Files of one kind, told by their first bytes; or folders that are Zarr stores.
     sample_dim : str or None
         Dimension along which one index is one sample. None leaves the choice open: ``samples``
         then raises OptionError listing the dimensions there are.
@@ -127,38 +135,51 @@ def user_files(
         If there is no path.
     """
     if not paths:
-        raise OptionError("name at least one GRIB or NetCDF file")
+        raise OptionError("name at least one GRIB or NetCDF file, or Zarr store")
     targets = tuple(target_variables or ())
     chosen = tuple(dict.fromkeys((*(variables or ()), *targets))) if variables else ()
     return UserFiles(tuple(map(Path, paths)), Selection(sample_dim, chosen, targets))
 
 
-def _source(files: Sequence[Path], selection: Selection) -> GribSamples | NetcdfSamples:
+def _source(files: Sequence[Path], selection: Selection) -> _Source:
     kinds = {path: _kind(path) for path in files}
     if len(set(kinds.values())) > 1:
         spelled = ", ".join(f"{path} is {kind}" for path, kind in kinds.items())
         raise FileFormatError(f"files of one kind are expected, but {spelled}; profile them apart")
-    if kinds[files[0]] == "GRIB":
-        return GribSamples(selection)
-    return NetcdfSamples(selection)
+    made: dict[str, type[_Source]] = {
+        each.kind: each for each in (GribSamples, NetcdfSamples, ZarrSamples)
+    }
+    return made[kinds[files[0]]](selection)
 
 
 def _kind(path: Path) -> str:
-    """Return the kind of a file by its first bytes."""
+    """Return the kind of a file by its first bytes, of a folder by the metadata in it."""
+    if path.is_dir():
+        if is_zarr(path):
+            return ZarrSamples.kind
+        raise FileFormatError(
+            f"{path}: is a folder without Zarr metadata; name the files in it, or the Zarr store"
+        )
     held = open_for_reading(path)
     magic = os.pread(held.fd, 8, 0)
     if magic[:4] == b"GRIB":
         return "GRIB"
     if magic == HDF5_MAGIC or magic[:4] in CLASSIC_MAGIC:
         return "NetCDF"
+    if magic[:4] == ZIP_MAGIC:
+        raise FileFormatError(
+            f"{path}: is a zip archive; unpack it and name the Zarr store, or the files, in it"
+        )
     found = f"it begins with {magic!r}" if magic else "it is empty"
     raise FileFormatError(
-        f"{path}: is neither GRIB nor NetCDF: {found}; leave it out, or fetch it again"
+        f"{path}: is neither GRIB nor NetCDF nor Zarr: {found}; leave it out, or fetch it again"
     )
 
 
-def _facts(path: Path) -> dict[str, Any]:
-    """Return name, size and a fingerprint of a file's beginning and end."""
+def _facts(path: Path, source: _Source) -> dict[str, Any]:
+    """Return name, size and a fingerprint: of a file's beginning and end, a store's metadata."""
+    if isinstance(source, ZarrSamples):
+        return source.facts(path)
     held = open_for_reading(path)
     size = os.fstat(held.fd).st_size
     ends = os.pread(held.fd, FINGERPRINT_NBYTES, 0) + os.pread(

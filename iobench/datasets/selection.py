@@ -1,19 +1,90 @@
-"""What a user asks of their own files: a sample dimension, variables, targets."""
+"""What a user asks of their own files: a sample dimension, variables, targets.
+
+And what follows from that for any source with named dimensions: which variables make a sample,
+whether files fit together, in which order they are counted.
+"""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from iobench.errors import OptionError
+from iobench.errors import FileFormatError, OptionError
+from iobench.samples import Variable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
+    from iobench.datasets.packing import Packing
     from iobench.samples import Role
 
-__all__ = ["Selection", "check_sample_dim"]
+__all__ = [
+    "Selection",
+    "SourceFile",
+    "SourceVariable",
+    "check_same_schema",
+    "check_sample_dim",
+    "choose_variables",
+    "order_of_files",
+    "sample_variable",
+]
+
+
+class SourceVariable(Protocol):
+    """A variable of a source file: its schema."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the file."""
+        ...
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of its dimensions."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Their lengths."""
+        ...
+
+    @property
+    def packing(self) -> Packing:
+        """How stored numbers become numbers."""
+        ...
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        """Attributes that are texts: ``units``, ``coordinates``, ``bounds``."""
+        ...
+
+
+class SourceFile(Protocol):
+    """A source file, or store, with named dimensions."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        ...
+
+    @property
+    def dims(self) -> Mapping[str, int]:
+        """Lengths of its dimensions."""
+        ...
+
+    @property
+    def variables(self) -> Mapping[str, SourceVariable]:
+        """Its numeric variables."""
+        ...
+
+    @property
+    def skipped(self) -> Mapping[str, str]:
+        """What was left out, and why."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +140,98 @@ def check_sample_dim(
         f"--sample-dim {sample_dim}: {files[0]} has no such dimension; dimensions (lengths): "
         f"{listed}"
     )
+
+
+def choose_variables(
+    file: SourceFile, selection: Selection, dim: str
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the variables of a sample, and for all others why they are left out.
+
+    Raises
+    ------
+    OptionError
+        If a variable that was asked for does not exist, or none has the sample dimension.
+    """
+    selection.check_names(list(file.variables))
+    skipped = dict(file.skipped)
+    helpers = _helpers(file)
+    chosen = []
+    for name, variable in file.variables.items():
+        if reason := _left_out(variable, selection, dim, helpers):
+            skipped[name] = reason
+        else:
+            chosen.append(name)
+    if not chosen:
+        raise OptionError(
+            f"--sample-dim {dim}: no variable of {file.path} has it; the file has "
+            + ", ".join(f"{v.name} ({', '.join(v.dims)})" for v in file.variables.values())
+        )
+    return tuple(chosen), skipped
+
+
+def _left_out(variable: SourceVariable, selection: Selection, dim: str, helpers: set[str]) -> str:
+    """Return why a variable is no part of a sample, ``""`` if it is."""
+    if selection.asks_for(variable.name):
+        return ""
+    if selection.variables:
+        return "not asked for"
+    if variable.name in helpers:
+        return "a coordinate"
+    return "" if dim in variable.dims else f"lacks the dimension {dim}"
+
+
+def _helpers(file: SourceFile) -> set[str]:
+    """Return the names of variables that only describe others."""
+    names = {name for name in file.variables if name in file.dims}
+    for variable in file.variables.values():
+        for key in ("coordinates", "bounds"):
+            names.update(variable.attributes.get(key, "").split())
+    return names
+
+
+def sample_variable(variable: SourceVariable, selection: Selection, dim: str) -> Variable:
+    """Return what one index of a variable along the sample dimension is in a sample."""
+    kept = [(d, n) for d, n in zip(variable.dims, variable.shape, strict=True) if d != dim]
+    return Variable(
+        name=variable.name,
+        shape=tuple(length for _, length in kept),
+        dtype=variable.packing.dtype,
+        dims=tuple(name for name, _ in kept),
+        units=variable.attributes.get("units", ""),
+        role=selection.role(variable.name),
+    )
+
+
+def check_same_schema(
+    first: SourceFile, file: SourceFile, names: Sequence[str], sample_dim: str
+) -> None:
+    """Raise FileFormatError if a file differs from the first but in its number of samples."""
+
+    def schema(of: SourceFile, name: str) -> str:
+        if name not in of.variables:
+            return "missing"
+        variable = of.variables[name]
+        lengths = zip(variable.dims, variable.shape, strict=True)
+        shape = ", ".join(dim if dim == sample_dim else f"{dim} {n}" for dim, n in lengths)
+        return f"{variable.packing.dtype} ({shape})"
+
+    if sample_dim not in file.dims:
+        raise FileFormatError(f"{file.path}: lacks the dimension {sample_dim} of {first.path}")
+    for name in names:
+        expected, found = schema(first, name), schema(file, name)
+        if expected != found:
+            raise FileFormatError(
+                f"{file.path}: variable {name!r} is {found}, expected {expected} as in {first.path}"
+            )
+
+
+def order_of_files(coordinates: Sequence[NDArray[Any]]) -> list[int] | None:
+    """Return the order of files by their coordinates, None where these overlap or are empty."""
+    if any(len(values) == 0 for values in coordinates):
+        return None
+    ordered = sorted(range(len(coordinates)), key=lambda number: coordinates[number].min())
+    apart = all(
+        coordinates[before].max() < coordinates[after].min()
+        for before, after in itertools.pairwise(ordered)
+    )
+    return ordered if apart else None

@@ -1,9 +1,12 @@
 import shutil
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+sys.path.append(str(Path(__file__).parent / "support"))
 
 from iobench.datasets import no_progress, user_files
 

@@ -1,0 +1,272 @@
+"""``anemoi:PATH``: a Zarr store that anemoi-datasets made, one sample for each date."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets.anemoi_layout import (
+    gridded_data,
+    missing_dates,
+    scaling,
+    stored_dates,
+    variable_names,
+)
+from iobench.datasets.contract import SampleIndex
+from iobench.datasets.dates import parse_period
+from iobench.datasets.zarr_arrays.chunks import Cut, cut_array, missing_keys, read_cut
+from iobench.datasets.zarr_arrays.store import inspect_zarr, metadata_fingerprint
+from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.samples import SampleSpec, Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw
+    from iobench.datasets.zarr_arrays.arrays import ZarrStore, ZarrVariable
+    from iobench.samples import Sample
+
+__all__ = ["AnemoiDataset", "anemoi_dataset"]
+
+OPTIONS = ("start", "end", "select", "drop", "normalise")
+NORMALISATIONS = ("none", "mean-std")
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The options, parsed as far as they can be without the store."""
+
+    start: str
+    end: str
+    select: tuple[str, ...]
+    drop: tuple[str, ...]
+    normalise: str
+
+
+class _DateChunks(list[memoryview]):
+    """The bytes of one date, with which chunks they are."""
+
+    def __init__(self, cut: Cut, chunks: list[memoryview]) -> None:
+        super().__init__(chunks)
+        self.cut = cut
+
+
+def anemoi_dataset(path: str | Path, **options: str) -> AnemoiDataset:
+    """Make a dataset of a store that anemoi-datasets made.
+
+    Parameters
+    ----------
+    path : str or Path
+        The Zarr store, a folder.
+    start, end : str, optional
+        First and last date, as ``open_dataset`` takes them: ``2020``, ``2020-01``, ``20200131``,
+        ``2020-01-31``, ``2020-01-31T06:00:00`` or a share such as ``80%``. A period stands for
+        its first second as a start, for its last as an end.
+    select : str, optional
+        Names of variables, separated by commas: those, in this order.
+    drop : str, optional
+        Names of variables to leave out.
+    normalise : {"none", "mean-std"}, optional
+        ``none`` is what ``open_dataset`` gives: the stored numbers. ``mean-std`` subtracts the
+        store's ``mean`` and divides by its ``stdev``.
+
+    Raises
+    ------
+    OptionError
+        If an option or its value is unknown.
+    """
+    for name in options:
+        if name not in OPTIONS:
+            raise OptionError(
+                f"anemoi:{path}: unknown option {name}: {_near(name, OPTIONS, 'there is')}"
+            )
+    normalise = options.get("normalise", NORMALISATIONS[0])
+    if normalise not in NORMALISATIONS:
+        raise OptionError(
+            f"normalise={normalise}: {_near(normalise, NORMALISATIONS, 'expected one of')}"
+        )
+    choice = _Choice(
+        start=options.get("start", ""),
+        end=options.get("end", ""),
+        select=_names(options.get("select", "")),
+        drop=_names(options.get("drop", "")),
+        normalise=normalise,
+    )
+    for name in ("start", "end"):
+        if value := getattr(choice, name):
+            parse_period(name, value)
+    return AnemoiDataset(Path(path), choice)
+
+
+class AnemoiDataset:
+    """Dates of an anemoi-datasets store as samples; made by `anemoi_dataset`.
+
+    One sample is the array ``data`` (channel, ensemble, cell) of one date. Reading takes the bytes
+    of the date's chunks, decoding undoes their codec, preprocessing takes the chosen variables and
+    normalises them.
+    """
+
+    title = ""
+    fused: tuple[str, ...] = ()
+    published: PublishedStep | None = None
+    thread_safe = True
+
+    def __init__(self, path: Path, choice: _Choice) -> None:
+        self.name = f"anemoi:{path.name}"
+        self._path = path
+        self._choice = choice
+        self._data: ZarrVariable | None = None
+        self._columns: list[int] | None = None
+        self._scaling: tuple[NDArray[Any], NDArray[Any]] | None = None
+
+    def files(self, locator: Locator) -> list[Path]:
+        """Return the store; raise MissingFileError if it is not there."""
+        if not self._path.is_dir():
+            what = "is a file" if self._path.exists() else "there is no such folder"
+            raise MissingFileError(
+                f"{self._path}: {what}, seen from {Path.cwd()}; name the Zarr store, a folder that "
+                "ends in .zarr"
+            )
+        return [self._path]
+
+    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
+        """Return one sample for each date that is asked for and not listed as missing.
+
+        Raises
+        ------
+        FileFormatError
+            If the store is not of anemoi-datasets' gridded layout, or lacks a date's chunks
+            without listing the date as missing.
+        OptionError
+            If a variable does not exist, or no date is left.
+        """
+        store = inspect_zarr(self._path)
+        self._data = data = gridded_data(store)
+        names = variable_names(store, data)
+        dates = stored_dates(store, data)
+        columns = self._chosen_columns(names)
+        self._columns = None if columns == list(range(len(names))) else columns
+        channels = tuple(names[column] for column in columns)
+        if self._choice.normalise == "mean-std":
+            self._scaling = scaling(store, data, channels, columns)
+        chosen = self._chosen_dates(dates)
+        listed = missing_dates(store)
+        missing = [number for number in chosen if dates[number] in listed]
+        left = [number for number in chosen if dates[number] not in listed]
+        if not left:
+            raise OptionError(
+                f"{self._path}: no date left; it has {dates[0]} to {dates[-1]}, "
+                f"{len(missing)} of those asked for are listed as missing"
+            )
+        self._check_chunks(data, dates, left)
+        locator.progress(len(left), len(left))
+        spec = Variable(
+            "data",
+            (len(channels), *data.shape[2:]),
+            np.dtype(data.dtype).newbyteorder("<").str,
+            ("channel", "ensemble", "cell"),
+            channels=channels,
+        )
+        return SampleIndex(
+            spec=SampleSpec((spec,)),
+            where=left,
+            coordinate=[str(dates[number]) for number in left],
+            positions=[float(dates[number].astype(np.int64)) for number in left],
+            position_units="seconds",
+            provenance=self._provenance(store, [str(dates[number]) for number in missing]),
+        )
+
+    def _provenance(self, store: ZarrStore, missing: list[str]) -> dict[str, Any]:
+        choice = self._choice
+        return {
+            "schema": "anemoi-1",
+            "store": {"name": self._path.name, "fingerprint": metadata_fingerprint(store)},
+            "options": {name: getattr(choice, name) or None for name in OPTIONS},
+            "missing_dates": missing,
+            "field_shape": store.attributes.get("field_shape"),
+            "frequency": store.attributes.get("frequency"),
+        }
+
+    def _chosen_columns(self, names: Sequence[str]) -> list[int]:
+        for option, chosen in (("select", self._choice.select), ("drop", self._choice.drop)):
+            for name in chosen:
+                if name not in names:
+                    raise OptionError(
+                        f"{option}={name}: {self._path} has no such variable: "
+                        f"{_near(name, names, 'it has')}"
+                    )
+        kept = [name for name in self._choice.select or names if name not in self._choice.drop]
+        if not kept:
+            raise OptionError(f"{self._path}: select and drop leave no variable; drop fewer")
+        return [names.index(name) for name in kept]
+
+    def _chosen_dates(self, dates: NDArray[np.datetime64]) -> list[int]:
+        first, last = dates[0], dates[-1]
+        if self._choice.start:
+            first = parse_period("start", self._choice.start).first(dates)
+        if self._choice.end:
+            last = parse_period("end", self._choice.end).last(dates)
+        return [int(number) for number in np.flatnonzero((dates >= first) & (dates <= last))]
+
+    def _check_chunks(
+        self, data: ZarrVariable, dates: NDArray[np.datetime64], numbers: Sequence[int]
+    ) -> None:
+        absent = missing_keys([Cut(data, 0, number) for number in numbers])
+        lost = [(n, key) for n, key in zip(numbers, absent, strict=True) if key is not None]
+        if lost:
+            number, key = lost[0]
+            raise _absent_chunk(self._path, key, dates[number], n_more=len(lost) - 1)
+
+    def read(self, where: int) -> Raw:
+        """Return the bytes of a date's chunks."""
+        if self._data is None:
+            raise TypeError("read takes samples that samples() found")
+        cut = Cut(self._data, 0, where)
+        chunks = read_cut(cut)
+        held = [chunk for chunk in chunks if chunk is not None]
+        if len(held) < len(chunks):
+            raise _absent_chunk(
+                self._path, missing_keys([cut])[0] or "in a shard", f"number {where}"
+            )
+        return _DateChunks(cut, held)
+
+    def decode(self, raw: Raw) -> Arrays:
+        """Return all variables of the date, as stored."""
+        if not isinstance(raw, _DateChunks):
+            raise TypeError("decode takes what read returned")
+        stored = cut_array(raw.cut, raw)
+        return {"data": stored.astype(stored.dtype.newbyteorder("="), copy=False)}
+
+    def preprocess(self, arrays: Arrays) -> Sample:
+        """Return the chosen variables, normalised if asked for."""
+        values = arrays["data"]
+        if self._columns is not None:
+            values = values[self._columns]
+        if self._scaling is not None:
+            factor, offset = self._scaling
+            values = values * factor
+            values += offset
+        return {"data": values}
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _near(name: str, names: Sequence[str], else_said: str) -> str:
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(near)}?" if near else f"{else_said} {', '.join(names)}"
+
+
+def _absent_chunk(path: Path, key: str, date: Any, n_more: int = 0) -> FileFormatError:
+    more = f" ({n_more} more dates alike)" if n_more else ""
+    return FileFormatError(
+        f"{path}: chunk {key} of array 'data', date {date}, is not there, and the date is not "
+        f"listed in missing_dates{more}; copy the store again, or leave it out with start and end"
+    )

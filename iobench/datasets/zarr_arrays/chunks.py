@@ -1,0 +1,263 @@
+"""One index of an array, or all of it: the bytes of the chunks that hold it, and its numbers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets.extents import open_for_reading, pread_exactly, read_extents
+from iobench.datasets.packing import unpack
+from iobench.datasets.zarr_arrays.codecs import DamagedChunkError, decode_chunk
+from iobench.errors import FileFormatError, MissingFileError
+from iobench.stores.checksums import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from iobench.datasets.zarr_arrays.arrays import Chunking, Sharding, ZarrVariable
+
+__all__ = ["Cut", "cut_array", "decode_cut", "missing_keys", "read_cut"]
+
+Place = tuple[int, ...]
+"""Where a chunk is in the grid of chunks."""
+
+ABSENT = (1 << 64) - 1
+"""Offset and length of a chunk that a shard does not hold."""
+
+SHARD_INDEXES = 256
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cut:
+    """One index of a variable along ``axis``; ``axis`` -1: all of it."""
+
+    variable: ZarrVariable
+    axis: int = -1
+    index: int = -1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the cut: the variable's without ``axis``."""
+        shape = self.variable.shape
+        return shape if self.axis < 0 else shape[: self.axis] + shape[self.axis + 1 :]
+
+
+def read_cut(cut: Cut) -> list[memoryview | None]:
+    """Return the stored bytes of the chunks that hold the cut, None for those never written.
+
+    Of a shard no more is read than its index, once, and those chunks.
+
+    Raises
+    ------
+    FileFormatError
+        If a shard's index is damaged, or a shard ends before a chunk does.
+    StorageError
+        If a file cannot be read.
+    """
+    chunking = _chunking(cut.variable)
+    if chunking.sharding is None:
+        folder = cut.variable.folder
+        return [_whole_file(f"{folder}/{chunking.key(place)}") for place in _places(cut)]
+    return _read_from_shards(cut, chunking, chunking.sharding)
+
+
+def decode_cut(cut: Cut, buffers: Sequence[memoryview | None]) -> NDArray[Any]:
+    """Return the numbers of a cut unpacked, equal to what xarray decodes, from its chunks."""
+    stored = cut_array(cut, buffers)
+    return unpack(stored.view(cut.variable.packing.stored), cut.variable.packing)
+
+
+def cut_array(cut: Cut, buffers: Sequence[memoryview | None]) -> NDArray[Any]:
+    """Return the numbers of a cut as stored, from what `read_cut` returned.
+
+    Raises
+    ------
+    FileFormatError
+        If a chunk cannot be decoded, has a wrong size or checksum: names store, array and chunk.
+    """
+    places = _places(cut)
+    if len(places) == 1 and buffers[0] is not None:
+        chunk = _decoded(cut.variable, places[0], buffers[0])
+        # With an ellipsis one number stays an array, and keeps its byte order.
+        return np.asarray(chunk[(*_overlap(cut, chunk.shape, places[0])[1], ...)], order="C")
+    values = np.empty(cut.shape, dtype=cut.variable.dtype)
+    for place, buffer in zip(places, buffers, strict=True):
+        target, source = _overlap(cut, _chunking(cut.variable).codecs.shape, place)
+        if buffer is None:
+            values[target] = cut.variable.fill
+        else:
+            values[target] = _decoded(cut.variable, place, buffer)[source]
+    return values
+
+
+def missing_keys(cuts: Sequence[Cut]) -> list[str | None]:
+    """Return for each cut of one variable the first of its files that is not there, or None.
+
+    One listing of the array's folder where all its chunks lie in it.
+    """
+    variable = cuts[0].variable
+    chunking = _chunking(variable)
+    nested = "/" in chunking.key([0] * len(variable.shape))
+    present = set() if nested else {entry.name for entry in os.scandir(variable.folder)}
+    found: list[str | None] = []
+    for cut in cuts:
+        keys = dict.fromkeys(_file_key(chunking, place) for place in _places(cut))
+        if nested:
+            absent = [key for key in keys if not Path(variable.folder, key).exists()]
+        else:
+            absent = [key for key in keys if key not in present]
+        found.append(absent[0] if absent else None)
+    return found
+
+
+def _chunking(variable: ZarrVariable) -> Chunking:
+    if variable.chunking is None:
+        raise FileFormatError(
+            f"{variable.store}: array {variable.name!r}: {variable.only_zarr}: read it through zarr"
+        )
+    return variable.chunking
+
+
+def _places(cut: Cut) -> list[Place]:
+    """Return the places of the chunks that the cut touches, in C order."""
+    chunk = _chunking(cut.variable).codecs.shape
+    ranges = [range(-(-n // length)) for n, length in zip(cut.variable.shape, chunk, strict=True)]
+    if cut.axis >= 0:
+        first = cut.index // chunk[cut.axis]
+        ranges[cut.axis] = range(first, first + 1)
+    return list(itertools.product(*ranges))
+
+
+def _overlap(
+    cut: Cut, chunk: tuple[int, ...], place: Place
+) -> tuple[tuple[slice, ...], tuple[Any, ...]]:
+    """Return which part of the cut a chunk fills, and which part of the chunk that is."""
+    target: list[slice] = []
+    source: list[Any] = []
+    for axis, (number, length, extent) in enumerate(
+        zip(place, chunk, cut.variable.shape, strict=True)
+    ):
+        start = number * length
+        if axis == cut.axis:
+            source.append(cut.index - start)
+        else:
+            stop = min(start + length, extent)
+            target.append(slice(start, stop))
+            source.append(slice(0, stop - start))
+    return tuple(target), tuple(source)
+
+
+def _decoded(variable: ZarrVariable, place: Place, stored: memoryview) -> NDArray[Any]:
+    chunking = _chunking(variable)
+    try:
+        return decode_chunk(stored, chunking.codecs)
+    except DamagedChunkError as error:
+        raise _damaged(variable, _chunk_name(chunking, place), str(error)) from error
+
+
+def _chunk_name(chunking: Chunking, place: Place) -> str:
+    """Return the key of a chunk, for messages; of one in a shard, with its place."""
+    key = _file_key(chunking, place)
+    return key if chunking.sharding is None else f"{key} at {place}"
+
+
+def _damaged(variable: ZarrVariable, name: str, reason: str) -> FileFormatError:
+    return FileFormatError(
+        f"{variable.store}: array {variable.name!r}: chunk {name} is damaged: {reason}; "
+        "fetch the store again"
+    )
+
+
+def _whole_file(path: str) -> memoryview | None:
+    # Not through the cache of open files: of many thousands each is read once an epoch.
+    try:
+        held = open_for_reading(path)
+    except MissingFileError:
+        return None
+    return pread_exactly(held.fd, os.fstat(held.fd).st_size, 0, path=path)
+
+
+def _file_key(chunking: Chunking, place: Place) -> str:
+    if chunking.sharding is None:
+        return chunking.key(place)
+    counts = chunking.sharding.chunks_per_shard
+    return chunking.key([number // count for number, count in zip(place, counts, strict=True)])
+
+
+def _read_from_shards(cut: Cut, chunking: Chunking, sharding: Sharding) -> list[memoryview | None]:
+    variable = cut.variable
+    places = _places(cut)
+    found: list[memoryview | None] = [None] * len(places)
+    numbers, extents = [], []
+    for number, place in enumerate(places):
+        key = _file_key(chunking, place)
+        index = _shard_index(variable.store, variable.name, f"{variable.folder}/{key}", sharding)
+        if index is None:
+            continue
+        counts = sharding.chunks_per_shard
+        offset, length = index[tuple(n % count for n, count in zip(place, counts, strict=True))]
+        if int(offset) != ABSENT or int(length) != ABSENT:
+            numbers.append(number)
+            extents.append((f"{variable.folder}/{key}", int(offset), int(length)))
+    _check_ends(cut, chunking, [places[number] for number in numbers], extents)
+    for number, buffer in zip(numbers, read_extents(extents), strict=True):
+        found[number] = buffer
+    return found
+
+
+def _check_ends(
+    cut: Cut,
+    chunking: Chunking,
+    places: Sequence[Place],
+    extents: Sequence[tuple[str, int, int]],
+) -> None:
+    """Refuse chunks beyond the end of their shard, before memory is asked for them."""
+    sharding = chunking.sharding
+    behind = _index_nbytes(sharding) if sharding and sharding.index_at_end else 0
+    for place, (path, offset, length) in zip(places, extents, strict=True):
+        size = Path(path).stat().st_size - behind
+        if offset + length > size:
+            reason = f"it ends at byte {offset + length}, the chunks of its shard at {size}"
+            raise _damaged(cut.variable, _chunk_name(chunking, place), reason)
+
+
+def _index_nbytes(sharding: Sharding) -> int:
+    return math.prod(sharding.chunks_per_shard) * 16 + 4 * sharding.index_checksum
+
+
+@lru_cache(maxsize=SHARD_INDEXES)
+def _shard_index(store: str, name: str, path: str, sharding: Sharding) -> NDArray[Any] | None:
+    """Return offset and length of each chunk of a shard, or None where there is no shard."""
+    nbytes = math.prod(sharding.chunks_per_shard) * 16
+    stored_nbytes = _index_nbytes(sharding)
+    try:
+        held = open_for_reading(path)
+    except MissingFileError:
+        return None
+    size = os.fstat(held.fd).st_size
+    said = f"{store}: array {name!r}: shard {path}"
+    if size < stored_nbytes:
+        raise FileFormatError(
+            f"{said} is cut short: {size} bytes, its index alone has {stored_nbytes}; "
+            "fetch the store again"
+        )
+    start = size - stored_nbytes if sharding.index_at_end else 0
+    content = pread_exactly(held.fd, stored_nbytes, start, path=path)
+    if sharding.index_checksum:
+        stored, found = int.from_bytes(content[nbytes:], "little"), crc32c(content[:nbytes])
+        if stored != found:
+            raise FileFormatError(
+                f"{said}: its index is damaged: crc32c {found:#010x} instead of {stored:#010x}; "
+                "fetch the store again"
+            )
+    values = np.frombuffer(content[:nbytes], dtype=sharding.index_dtype)
+    return values.astype("<u8").reshape(*sharding.chunks_per_shard, 2)

@@ -1,0 +1,208 @@
+"""Samples of users' own Zarr stores: one index along a dimension, store after store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets.contract import SampleIndex
+from iobench.datasets.positions import decode_times, row_numbers, time_positions
+from iobench.datasets.selection import (
+    Selection,
+    check_same_schema,
+    check_sample_dim,
+    choose_variables,
+    order_of_files,
+    sample_variable,
+)
+from iobench.datasets.zarr_arrays.chunks import Cut, cut_array, decode_cut, read_cut
+from iobench.datasets.zarr_arrays.store import inspect_zarr, metadata_fingerprint
+from iobench.datasets.zarr_arrays.through_library import check_through_zarr, read_through_zarr
+from iobench.samples import SampleSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from iobench.datasets.contract import Arrays, Locator, Raw
+    from iobench.datasets.zarr_arrays.arrays import ZarrStore, ZarrVariable
+
+__all__ = ["ZarrSamples"]
+
+
+class _ChunksOfSample(list[memoryview]):
+    """A sample's bytes, with which chunks of which variable they are."""
+
+    def __init__(self, parts: list[tuple[Cut, list[memoryview | None]]]) -> None:
+        super().__init__(buffer for _, chunks in parts for buffer in chunks if buffer is not None)
+        self.parts = parts
+
+
+class ZarrSamples:
+    """Reads and decodes samples of Zarr stores, dtypes as xarray decodes them.
+
+    Samples are counted store after store, in the order of their coordinate along the sample
+    dimension where that orders the stores (no overlap, one unit); else in the order given.
+    """
+
+    kind = "Zarr"
+
+    def __init__(self, selection: Selection) -> None:
+        self.selection = selection
+        self.fused: tuple[str, ...] = ()
+        self._dim = ""
+        self._names: tuple[str, ...] = ()
+        self._stores: tuple[ZarrStore, ...] = ()
+
+    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
+        """Return the samples; stores whose schemas differ are an error."""
+        inspected = []
+        for number, path in enumerate(files):
+            inspected.append(inspect_zarr(path))
+            locator.progress(number + 1, len(files))
+        first = inspected[0]
+        self._dim = check_sample_dim(self.selection.sample_dim, dict(first.dims), files)
+        self._names, skipped = choose_variables(first, self.selection, self._dim)
+        for store in inspected:
+            check_same_schema(first, store, self._names, self._dim)
+        coordinates = [_coordinate(store, self._dim) for store in inspected]
+        units = {_units(store, self._dim) for store in inspected}
+        order = order_of_files(coordinates) if units != {None} and len(units) == 1 else None
+        order = list(range(len(inspected))) if order is None else order
+        self._stores = tuple(inspected[number] for number in order)
+        ordered = [coordinates[number] for number in order]
+        chosen = [store.variables[name] for store in inspected for name in self._names]
+        through_zarr = [variable for variable in chosen if variable.chunking is None]
+        for variable in through_zarr:
+            check_through_zarr(variable)
+        self.fused = ("read", "decode") if through_zarr else ()
+        where = [(n, i) for n, store in enumerate(self._stores) for i in range(len(ordered[n]))]
+        positions, position_units, rows = _positions(self._stores, ordered, self._dim)
+        return SampleIndex(
+            spec=SampleSpec(
+                tuple(
+                    sample_variable(first.variables[name], self.selection, self._dim)
+                    for name in self._names
+                )
+            ),
+            where=where,
+            coordinate=[
+                f"{self._stores[n].path.name} {self._dim}={_spelled(ordered[n][i])}"
+                for n, i in where
+            ],
+            positions=positions,
+            position_units=position_units,
+            rows=rows,
+            provenance={"sample_dim": self._dim, "skipped": skipped},
+        )
+
+    def facts(self, path: Path) -> dict[str, Any]:
+        """Return name, size of the numbers and a fingerprint of the metadata of a store."""
+        store = inspect_zarr(path)
+        nbytes = sum(
+            int(np.prod(each.shape, dtype=np.int64)) * np.dtype(each.dtype).itemsize
+            for each in store.variables.values()
+        )
+        return {
+            "name": path.name,
+            "zarr_format": store.zarr_format,
+            "nbytes": nbytes,
+            "fingerprint": metadata_fingerprint(store),
+        }
+
+    def read(self, where: tuple[int, int]) -> Any:
+        """Return the sample's bytes; the arrays themselves where zarr must read them."""
+        number, index = where
+        store = self._stores[number]
+        cuts = [_cut(store.variables[name], self._dim, index) for name in self._names]
+        if self.fused:
+            return {
+                name: read_through_zarr(cut.variable, axis=cut.axis, index=cut.index)
+                for name, cut in zip(self._names, cuts, strict=True)
+            }
+        return _ChunksOfSample([(cut, read_cut(cut)) for cut in cuts])
+
+    def decode(self, raw: Raw) -> Arrays:
+        """Return the arrays of the sample's bytes."""
+        if not isinstance(raw, _ChunksOfSample):
+            raise TypeError("decode takes what read returned")
+        return {cut.variable.name: decode_cut(cut, chunks) for cut, chunks in raw.parts}
+
+
+def _cut(variable: ZarrVariable, dim: str, index: int) -> Cut:
+    axis = variable.dims.index(dim) if dim in variable.dims else -1
+    return Cut(variable, axis, index if axis >= 0 else -1)
+
+
+def _coordinate_variable(store: ZarrStore, dim: str) -> ZarrVariable | None:
+    variable = store.variables.get(dim) or store.dates.get(dim)
+    return variable if variable is not None and variable.dims == (dim,) else None
+
+
+def _coordinate(store: ZarrStore, dim: str) -> NDArray[Any]:
+    """Return the coordinate along ``dim``, times as such, or the indices where it has none."""
+    variable = _coordinate_variable(store, dim)
+    if variable is None:
+        return np.arange(store.dims[dim])
+    if variable.chunking is None:
+        values = read_through_zarr(variable, axis=-1, index=-1)
+    else:
+        # Without the fill value: zarr's default of 0 is a time like any other.
+        values = cut_array(Cut(variable), read_cut(Cut(variable)))
+    values = values.astype(values.dtype.newbyteorder("="), copy=False)
+    if values.dtype.kind == "M":
+        return values
+    attributes = variable.attributes
+    times = decode_times(values, attributes.get("units", ""), attributes.get("calendar", ""))
+    return values if times is None else times
+
+
+def _units(store: ZarrStore, dim: str) -> str | None:
+    """Return a coordinate's unit, "times" of any unit but one calendar; None if there is none."""
+    variable = _coordinate_variable(store, dim)
+    if variable is None:
+        return None
+    units = variable.attributes.get("units", "")
+    if np.dtype(variable.dtype).kind == "M" or " since " in units:
+        return f"times {variable.attributes.get('calendar', '')}"
+    return units
+
+
+def _positions(
+    stores: Sequence[ZarrStore], coordinates: Sequence[NDArray[Any]], dim: str
+) -> tuple[Sequence[float], str, Sequence[int]]:
+    """Return where all samples lie, in which unit, and in which row each is."""
+    comparable = len({_units(store, dim) for store in stores}) == 1
+    values = np.concatenate(coordinates) if comparable else np.empty(0)
+    if not len(values) or values.dtype.kind not in "MOiuf":
+        return (), "", ()
+    if values.dtype.kind in "MO":
+        in_one = np.zeros(len(values), dtype=np.int64)
+        seconds, _ = time_positions(values, in_one)
+        ends = np.cumsum([len(part) for part in coordinates])[:-1]
+        rows = row_numbers(np.split(seconds, ends))
+        positions, units = time_positions(values, rows)
+    else:
+        rows = row_numbers([part.astype(np.float64) for part in coordinates])
+        positions, units = values.astype(np.float64), _units(stores[0], dim) or ""
+    if not _in_rows(positions, rows):
+        return (), "", ()
+    return positions.tolist(), units, rows.tolist() if rows.any() else ()
+
+
+def _in_rows(positions: NDArray[np.float64], rows: NDArray[np.int64]) -> bool:
+    """Return whether positions ascend or descend strictly within each row."""
+    for row in range(int(rows.max(initial=0)) + 1):
+        steps = np.diff(positions[rows == row])
+        if not ((steps > 0).all() or (steps < 0).all()):
+            return False
+    return True
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, np.datetime64):
+        return str(np.datetime_as_string(value, unit="auto")) if value == value else "unknown"
+    return f"{value:g}" if isinstance(value, np.number | int | float) else str(value)

@@ -1,0 +1,284 @@
+"""What a Zarr store holds: its metadata read as JSON, whichever zarr is installed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets.packing import Packing, packing_of
+from iobench.datasets.zarr_arrays.arrays import StoredArray, ZarrStore, ZarrVariable
+from iobench.datasets.zarr_arrays.version2 import array_of_version2
+from iobench.datasets.zarr_arrays.version3 import array_of_version3, fill_attribute
+from iobench.errors import FileFormatError, MissingExtraError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["inspect_zarr", "is_zarr", "metadata_fingerprint"]
+
+VERSION3 = "zarr.json"
+CONSOLIDATED = ".zmetadata"
+ARRAY2, GROUP2, ATTRIBUTES2 = ".zarray", ".zgroup", ".zattrs"
+CF_ATTRIBUTES = (
+    "_FillValue",
+    "missing_value",
+    "_Unsigned",
+    "scale_factor",
+    "add_offset",
+    "dtype",
+)
+
+_Documents = dict[str, Any]
+"""Metadata by the path it has, or would have, inside the store."""
+
+
+def is_zarr(path: Path) -> bool:
+    """Return whether a folder is a Zarr store: has metadata of version 2 or 3."""
+    return any((path / name).is_file() for name in (VERSION3, CONSOLIDATED, GROUP2, ARRAY2))
+
+
+def inspect_zarr(path: Path) -> ZarrStore:
+    """Return what the store in folder ``path`` holds: a group with its arrays, or one array.
+
+    Consolidated metadata is used where there is any, as zarr and xarray do.
+
+    Raises
+    ------
+    FileFormatError
+        If there is no metadata, it is damaged, or a dimension has two lengths.
+    StorageError
+        If it cannot be read.
+    MissingExtraError
+        If a library is missing.
+    """
+    if (path / VERSION3).is_file():
+        return _inspected(path, 3, _documents3(path))
+    if is_zarr(path):
+        return _inspected(path, 2, _documents2(path))
+    raise FileFormatError(
+        f"{path}: is no Zarr store: there is neither {VERSION3} nor {GROUP2} nor {ARRAY2} in it; "
+        "name the folder that holds them"
+    )
+
+
+def metadata_fingerprint(store: ZarrStore) -> str:
+    """Return a digest of all metadata of a store: changes with its schema, length and codecs."""
+    documents = (_documents3 if store.zarr_format == 3 else _documents2)(store.path)
+    text = json.dumps(documents, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _documents2(path: Path) -> _Documents:
+    if (path / CONSOLIDATED).is_file():
+        return dict(_part(path / CONSOLIDATED, "metadata"))
+    documents = {}
+    for prefix in ("", *(f"{folder.name}/" for folder in _folders(path))):
+        for name in (ARRAY2, GROUP2, ATTRIBUTES2):
+            if (path / prefix / name).is_file():
+                documents[prefix + name] = _json(path / prefix / name)
+    return documents
+
+
+def _documents3(path: Path) -> _Documents:
+    root = _json(path / VERSION3)
+    documents = {VERSION3: {key: root[key] for key in root if key != "consolidated_metadata"}}
+    if root.get("consolidated_metadata"):
+        members = _part(path / VERSION3, "consolidated_metadata", "metadata")
+        return documents | {f"{name}/{VERSION3}": value for name, value in members.items()}
+    if root.get("node_type") == "group":
+        for folder in _folders(path):
+            if (folder / VERSION3).is_file():
+                documents[f"{folder.name}/{VERSION3}"] = _json(folder / VERSION3)
+    return documents
+
+
+def _folders(path: Path) -> list[Path]:
+    try:
+        return sorted(child for child in path.iterdir() if child.is_dir())
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be listed: {error.strerror}") from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise FileFormatError(f"{path}: is no JSON: {error}; fetch the store again") from error
+    if not isinstance(content, dict):
+        raise FileFormatError(f"{path}: is no JSON object; fetch the store again")
+    return content
+
+
+def _part(path: Path, *keys: str) -> dict[str, Any]:
+    found: Any = _json(path)
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        raise FileFormatError(f"{path}: has no {'.'.join(keys)}; consolidate its metadata again")
+    return found
+
+
+def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore:
+    file_of_array = VERSION3 if zarr_format == 3 else ARRAY2
+    skipped = {}
+    arrays: dict[str, StoredArray] = {}
+    folders = {}
+    for name, found in _arrays(path, zarr_format, documents):
+        if "/" in name:
+            skipped[f"{name.partition('/')[0]}/"] = "in a group, only the root group is read"
+        elif not found.dtype:
+            skipped[name] = "not numeric"
+        else:
+            arrays[name or path.stem] = found
+            folders[name or path.stem] = str(path / name)
+    dims = _dimensions(path, arrays, skipped)
+    described = {
+        name: _variable(path, zarr_format, name, folders[name], found)
+        for name, found in arrays.items()
+        if name not in skipped
+    }
+    variables = {name: each for name, each in described.items() if _is_number(each)}
+    dates = {name: each for name, each in described.items() if name not in variables}
+    skipped |= dict.fromkeys(dates, "dates, not numbers")
+    if not described and not skipped:
+        raise FileFormatError(
+            f"{path}: no array in this Zarr store: no {file_of_array} below it; name another folder"
+        )
+    return ZarrStore(
+        path=path,
+        zarr_format=zarr_format,
+        dims=dims,
+        variables=variables,
+        dates=dates,
+        skipped=skipped,
+        attributes=_group_attributes(zarr_format, documents),
+    )
+
+
+def _is_number(variable: ZarrVariable) -> bool:
+    return np.dtype(variable.dtype).kind not in "Mm"
+
+
+def _arrays(
+    path: Path, zarr_format: int, documents: _Documents
+) -> Iterator[tuple[str, StoredArray]]:
+    """Yield name and schema of each array, by name; ``""`` is the store itself."""
+    file_of_array = VERSION3 if zarr_format == 3 else ARRAY2
+    for key, metadata in sorted(documents.items()):
+        prefix = key.removesuffix(file_of_array)
+        if not key.endswith(file_of_array):
+            continue
+        try:
+            if zarr_format == 2:
+                attributes = documents.get(prefix + ATTRIBUTES2) or {}
+                yield prefix.rstrip("/"), array_of_version2(metadata, attributes)
+            elif metadata["node_type"] == "array":
+                yield prefix.rstrip("/"), array_of_version3(metadata)
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            reason = f"lacks {error}" if isinstance(error, KeyError) else f"has {error}"
+            raise FileFormatError(
+                f"{path / key}: is not metadata of Zarr version {zarr_format}: it {reason}; "
+                "fetch the store again"
+            ) from error
+
+
+def _group_attributes(zarr_format: int, documents: _Documents) -> Mapping[str, Any]:
+    if zarr_format == 3:
+        return documents[VERSION3].get("attributes") or {}
+    return documents.get(ATTRIBUTES2) or {}
+
+
+def _dims(found: StoredArray) -> tuple[str, ...]:
+    return found.dims if found.dims is not None else tuple(f"dim_{n}" for n in range(_rank(found)))
+
+
+def _rank(found: StoredArray) -> int:
+    return len(found.shape)
+
+
+def _dimensions(
+    path: Path, arrays: Mapping[str, StoredArray], skipped: dict[str, str]
+) -> dict[str, int]:
+    """Return the lengths of all dimensions; arrays whose unnamed ones do not fit are skipped."""
+    dims: dict[str, int] = {}
+    for name, found in arrays.items():
+        if len(_dims(found)) != _rank(found):
+            raise FileFormatError(
+                f"{path}: array {name!r} of shape {list(found.shape)} names {len(_dims(found))} "
+                "dimensions; fetch the store again"
+            )
+        lengths = dict(zip(_dims(found), found.shape, strict=True))
+        other = [dim for dim, length in lengths.items() if dims.get(dim, length) != length]
+        if not other:
+            dims |= lengths
+        elif found.dims is None:
+            skipped[name] = f"its {other[0]}, which has no name, is {lengths[other[0]]} long"
+        else:
+            raise FileFormatError(
+                f"{path}: dimension {other[0]} is {lengths[other[0]]} long in array {name!r} and "
+                f"{dims[other[0]]} in others; consolidate its metadata again"
+            )
+    return dims
+
+
+def _variable(
+    path: Path, zarr_format: int, name: str, folder: str, found: StoredArray
+) -> ZarrVariable:
+    try:
+        packing = _packing(zarr_format, found)
+    except MissingExtraError as error:
+        raise MissingExtraError(
+            f"{path}: array {name!r} is packed, which needs xarray: pip install 'iobench[zarr]'"
+        ) from error
+    except (ValueError, TypeError) as error:
+        raise FileFormatError(
+            f"{path}: array {name!r} has attributes that cannot be used: {error}"
+        ) from error
+    zero = np.zeros((), np.dtype(found.dtype).newbyteorder("="))[()]
+    return ZarrVariable(
+        store=str(path),
+        name=name,
+        folder=folder,
+        dims=_dims(found),
+        shape=found.shape,
+        dtype=found.dtype,
+        packing=packing,
+        fill=zero if found.fill is None else found.fill,
+        chunking=found.chunking,
+        only_zarr=found.only_zarr,
+        attributes={key: text for key, text in found.attributes.items() if isinstance(text, str)},
+    )
+
+
+def _packing(zarr_format: int, found: StoredArray) -> Packing:
+    """Return how xarray would decode the array.
+
+    To xarray the ``fill_value`` of version 2 is ``_FillValue``, that of version 3 is not.
+    """
+    attributes = {key: found.attributes[key] for key in CF_ATTRIBUTES if key in found.attributes}
+    if zarr_format == 2:
+        attributes.pop("_FillValue", None)
+        if found.fill is not None:
+            attributes["_FillValue"] = found.fill
+    elif "_FillValue" in attributes:
+        attributes["_FillValue"] = fill_attribute(attributes["_FillValue"], found.dtype)
+    dtype = np.dtype(found.dtype)
+    if dtype.kind not in "iuf" or _means_nothing(dtype, attributes):
+        return Packing(stored=found.dtype, dtype=dtype.newbyteorder("<").str)
+    return packing_of(dtype, attributes)
+
+
+def _means_nothing(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> bool:
+    """Return whether numbers stay as they are, whatever xarray, which need not be there, says."""
+    fills = ("_FillValue", "missing_value")
+    return all(
+        name in fills and dtype.kind == "f" and isinstance(value, float | np.floating)
+        and np.isnan(value)
+        for name, value in attributes.items()
+    )  # fmt: skip

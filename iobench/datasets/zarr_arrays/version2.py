@@ -1,0 +1,93 @@
+"""Metadata of Zarr version 2: ``.zarray``, ``.zattrs``, ``.zgroup`` and ``.zmetadata``.
+
+Source: the Zarr storage specification version 2; ``_ARRAY_DIMENSIONS`` is xarray's addition.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets.zarr_arrays.arrays import Chunking, StoredArray
+from iobench.datasets.zarr_arrays.codecs import ChunkCodecs, unknown_codecs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["DIMENSIONS", "array_of_version2"]
+
+DIMENSIONS = "_ARRAY_DIMENSIONS"
+SPECIAL_FILLS: dict[Any, Any] = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+
+
+def array_of_version2(metadata: Mapping[str, Any], attributes: Mapping[str, Any]) -> StoredArray:
+    """Return what a ``.zarray`` and a ``.zattrs`` say.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError
+        If they are not as version 2 asks.
+    """
+    if metadata["zarr_format"] != 2:
+        raise ValueError(f"zarr_format {metadata['zarr_format']} in a .zarray")
+    shape = tuple(int(length) for length in metadata["shape"])
+    dtype = _dtype(metadata["dtype"])
+    chunking, only_zarr = None, ""
+    if dtype:
+        chunking, only_zarr = _chunking(metadata, dtype)
+    dims = attributes.get(DIMENSIONS)
+    return StoredArray(
+        shape=shape,
+        dims=None if dims is None else tuple(map(str, dims)),
+        dtype=dtype,
+        fill=_fill(metadata["fill_value"], dtype),
+        chunking=chunking,
+        only_zarr=only_zarr,
+        attributes={name: value for name, value in attributes.items() if name != DIMENSIONS},
+    )
+
+
+def _dtype(described: Any) -> str:
+    """Return the dtype, ``""`` for structures and everything that is no number or date."""
+    if not isinstance(described, str):
+        return ""
+    dtype = np.dtype(described)
+    return dtype.str if dtype.kind in "biufcMm" else ""
+
+
+def _fill(value: Any, dtype: str) -> Any:
+    if value is None or not dtype:
+        return None
+    if isinstance(value, str) and value in SPECIAL_FILLS:
+        value = SPECIAL_FILLS[value]
+    if np.dtype(dtype).kind in "Mm":
+        return np.array(value, dtype="i8").view(np.dtype(dtype).newbyteorder("="))[()]
+    if isinstance(value, list):
+        parts: list[Any] = [SPECIAL_FILLS.get(part, part) for part in value]
+        value = complex(*parts)
+    return np.array(value).astype(np.dtype(dtype).newbyteorder("="))[()]
+
+
+def _chunking(metadata: Mapping[str, Any], dtype: str) -> tuple[Chunking | None, str]:
+    """Return how the array is cut, or None and the codecs that numcodecs does not know."""
+    applied = [*(metadata.get("filters") or []), metadata["compressor"]]
+    configurations = [each for each in applied if each is not None]
+    if unknown := unknown_codecs(configurations):
+        return None, f"codec {', '.join(unknown)}"
+    chunk = tuple(int(length) for length in metadata["chunks"])
+    order = metadata["order"]
+    if order not in ("C", "F") or any(length < 1 for length in chunk):
+        raise ValueError(f"order {order!r} and chunks {list(chunk)}")
+    axes = tuple(range(len(chunk)))
+    codecs = ChunkCodecs(
+        dtype=dtype,
+        shape=chunk,
+        axes=axes if order == "C" else axes[::-1],
+        applied=tuple(json.dumps(each, sort_keys=True) for each in configurations),
+    )
+    separator = metadata.get("dimension_separator") or "."
+    if separator not in (".", "/"):
+        raise ValueError(f"dimension_separator {separator!r}")
+    return Chunking(codecs, key_prefix="", separator=separator, key_of_scalar="0"), ""

@@ -1,0 +1,200 @@
+"""Metadata of Zarr version 3: ``zarr.json``, sharding included.
+
+Source: the Zarr core specification version 3 and its codec ``sharding_indexed``. What it does not
+cover (chunk grids that are not regular, codecs of others, storage transformers) is left to zarr.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets.zarr_arrays.arrays import Chunking, Sharding, StoredArray
+from iobench.datasets.zarr_arrays.codecs import CHECKSUM, ChunkCodecs, unknown_codecs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["array_of_version3", "fill_attribute"]
+
+KNOWN_FIELDS = {
+    "zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "codecs",
+    "fill_value", "attributes", "dimension_names", "storage_transformers",
+    "consolidated_metadata",
+}  # fmt: skip
+COMPRESSORS = ("blosc", "gzip", "zstd")
+FOREIGN = "numcodecs."
+FOREIGN_BYTES = ("blosc", "zstd", "gzip", "zlib", "bz2", "lzma", "lz4", "shuffle")
+"""Of those called ``numcodecs.NAME``, the ones that turn bytes into bytes."""
+NUMBERS = {
+    "bool": "|b1", "int8": "|i1", "uint8": "|u1", "int16": "i2", "uint16": "u2", "int32": "i4",
+    "uint32": "u4", "int64": "i8", "uint64": "u8", "float16": "f2", "float32": "f4",
+    "float64": "f8", "complex64": "c8", "complex128": "c16",
+}  # fmt: skip
+
+
+class _OnlyZarrError(Exception):
+    """Something that this reader leaves to zarr; the message names it."""
+
+
+def array_of_version3(metadata: Mapping[str, Any]) -> StoredArray:
+    """Return what the ``zarr.json`` of an array says.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError
+        If it is not as version 3 asks.
+    """
+    shape = tuple(int(length) for length in metadata["shape"])
+    dtype = _dtype(metadata["data_type"])
+    chunking, only_zarr = None, ""
+    if dtype:
+        try:
+            chunking = _chunking(metadata, dtype, shape)
+        except _OnlyZarrError as error:
+            only_zarr = str(error)
+    names = metadata.get("dimension_names") or [None] * len(shape)
+    named = all(name is not None for name in names)
+    return StoredArray(
+        shape=shape,
+        dims=tuple(names) if named else None,
+        dtype=chunking.codecs.dtype if chunking else dtype,
+        fill=_fill(metadata["fill_value"], dtype) if dtype else None,
+        chunking=chunking,
+        only_zarr=only_zarr,
+        attributes=metadata.get("attributes") or {},
+    )
+
+
+def fill_attribute(value: Any, dtype: str) -> Any:
+    """Return the attribute ``_FillValue``, which xarray writes to version 3 in its own coding."""
+    if np.dtype(dtype).kind == "f" and isinstance(value, str):
+        return struct.unpack("<d", base64.standard_b64decode(value))[0]
+    return value
+
+
+def _named(codec: Any) -> tuple[str, Mapping[str, Any]]:
+    """Return name and configuration of an extension, which may be spelled as its name alone."""
+    if isinstance(codec, str):
+        return codec, {}
+    return codec["name"], codec.get("configuration") or {}
+
+
+def _dtype(described: Any) -> str:
+    name, configuration = _named(described)
+    if name in ("numpy.datetime64", "numpy.timedelta64"):
+        kind = "M8" if name.endswith("datetime64") else "m8"
+        return f"<{kind}[{configuration['scale_factor']}{configuration['unit']}]"
+    found = NUMBERS.get(name, "")
+    return np.dtype(found).str if found else ""
+
+
+def _fill(value: Any, dtype: str) -> Any:
+    found = np.dtype(dtype)
+    if found.kind in "Mm":
+        integer = np.iinfo("i8").min if value == "NaT" else value
+        return np.array(integer, dtype="i8").view(found)[()]
+    if found.kind == "c":
+        real = np.dtype(f"f{found.itemsize // 2}")
+        return np.array(complex(*(_fill(part, real.str) for part in value)), dtype=found)[()]
+    if isinstance(value, str) and value.startswith("0x"):
+        unsigned = np.array(int(value, 16), dtype=f"u{found.itemsize}")
+        return unsigned.view(found)[()]
+    return np.array(value).astype(found)[()]
+
+
+def _chunking(metadata: Mapping[str, Any], dtype: str, shape: tuple[int, ...]) -> Chunking:
+    for name, value in metadata.items():
+        optional = isinstance(value, dict) and value.get("must_understand") is False
+        if name not in KNOWN_FIELDS and not optional:
+            raise _OnlyZarrError(f"field {name}")
+    if metadata.get("storage_transformers"):
+        raise _OnlyZarrError("storage transformers")
+    grid, configuration = _named(metadata["chunk_grid"])
+    if grid != "regular":
+        raise _OnlyZarrError(f"chunk grid {grid}")
+    chunk = tuple(int(length) for length in configuration["chunk_shape"])
+    if len(chunk) != len(shape) or any(length < 1 for length in chunk):
+        raise ValueError(f"chunk_shape {list(chunk)} of an array of shape {list(shape)}")
+    codecs, sharding = _codecs(metadata["codecs"], dtype, chunk)
+    encoding, configuration = _named(metadata["chunk_key_encoding"])
+    if encoding == "default":
+        separator = configuration.get("separator", "/")
+        return Chunking(codecs, f"c{separator}", separator, "c", sharding)
+    if encoding == "v2":
+        return Chunking(codecs, "", configuration.get("separator", "."), "0", sharding)
+    raise _OnlyZarrError(f"chunk key encoding {encoding}")
+
+
+def _codecs(
+    described: Sequence[Any], dtype: str, chunk: tuple[int, ...]
+) -> tuple[ChunkCodecs, Sharding | None]:
+    """Return how a chunk is decoded; of shards, how one of their chunks is."""
+    axes = tuple(range(len(chunk)))
+    codecs = ChunkCodecs(dtype, chunk, axes)
+    place = 0
+    while place < len(described) and _named(described[place])[0] == "transpose":
+        order = _order(_named(described[place])[1]["order"], axes)
+        codecs = replace(codecs, axes=tuple(codecs.axes[axis] for axis in order))
+        place += 1
+    name, configuration = _named(described[place]) if place < len(described) else ("none", {})
+    behind = described[place + 1 :]
+    if name == "sharding_indexed":
+        if place or behind:
+            raise _OnlyZarrError("sharding with codecs around it")
+        return _sharding(configuration, dtype, chunk)
+    if name != "bytes":
+        raise _OnlyZarrError(f"codec {name}")
+    stored = np.dtype(dtype)
+    if {"little": "<", "big": ">"}[configuration.get("endian", "little")] == ">":
+        stored = stored.newbyteorder(">")
+    applied = tuple(_applied(*_named(codec)) for codec in behind)
+    return replace(codecs, dtype=stored.str, applied=applied), None
+
+
+def _order(order: Any, axes: tuple[int, ...]) -> tuple[int, ...]:
+    spelled = {"C": axes, "F": axes[::-1]}.get(order) if isinstance(order, str) else tuple(order)
+    if spelled is None or tuple(sorted(spelled)) != axes:
+        raise ValueError(f"transpose {order} of {len(axes)} axes")
+    return spelled
+
+
+def _applied(name: str, configuration: Mapping[str, Any]) -> str:
+    if name == "crc32c":
+        return CHECKSUM
+    if name in COMPRESSORS:
+        return json.dumps({"id": name})  # decoding needs no more: the bytes say the rest
+    ours = {"id": name.removeprefix(FOREIGN), **configuration}
+    if name.startswith(FOREIGN) and ours["id"] in FOREIGN_BYTES and not unknown_codecs([ours]):
+        return json.dumps(ours, sort_keys=True)
+    raise _OnlyZarrError(f"codec {name}")
+
+
+def _sharding(
+    configuration: Mapping[str, Any], dtype: str, shard: tuple[int, ...]
+) -> tuple[ChunkCodecs, Sharding]:
+    chunk = tuple(int(length) for length in configuration["chunk_shape"])
+    if len(chunk) != len(shard) or any(n < 1 or m % n for m, n in zip(shard, chunk, strict=True)):
+        raise ValueError(f"shards of {list(shard)} cannot be cut into chunks of {list(chunk)}")
+    codecs, nested = _codecs(configuration["codecs"], dtype, chunk)
+    if nested:
+        raise _OnlyZarrError("shards in shards")
+    counts = tuple(m // n for m, n in zip(shard, chunk, strict=True))
+    index, _ = _codecs(configuration["index_codecs"], "<u8", (*counts, 2))
+    if index.applied not in ((), (CHECKSUM,)) or index.axes != tuple(range(len(index.shape))):
+        raise _OnlyZarrError("a shard index with codecs of its own")
+    location = configuration.get("index_location", "end")
+    if location not in ("start", "end"):
+        raise ValueError(f"index_location {location!r}")
+    sharding = Sharding(
+        chunks_per_shard=counts,
+        index_at_end=location == "end",
+        index_checksum=bool(index.applied),
+        index_dtype=index.dtype,
+    )
+    return codecs, sharding

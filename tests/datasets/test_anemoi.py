@@ -1,0 +1,245 @@
+"""``anemoi:PATH`` on a stand-in: dates, variables, gaps, statistics, what bad stores get."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+from iobench.datasets import make_sample
+from iobench.datasets.anemoi_store import anemoi_dataset
+from iobench.datasets.dates import parse_period
+from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.testing import DatasetTests
+
+stand_in = pytest.importorskip("anemoi_stand_in", reason="numcodecs is not installed")
+CODEC, START, write_anemoi_store = stand_in.CODEC, stand_in.START, stand_in.write_anemoi_store
+
+NAMES = ("10u", "2t", "msl", "lsm")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return write_anemoi_store(tmp_path / "an-o8.zarr", missing=(4, 5))
+
+
+@pytest.fixture
+def open_anemoi(locator):
+    def open_store(path, **options):
+        dataset = anemoi_dataset(path, **options)
+        return dataset, dataset.samples(dataset.files(locator), locator)
+
+    return open_store
+
+
+def stored(path, number):
+    content = CODEC.decode((path / "data" / f"{number}.0.0.0").read_bytes())
+    return np.frombuffer(content, "<f4").reshape(4, 1, 48)
+
+
+def edit(file, **changes):
+    content = json.loads(file.read_text()) | changes
+    file.write_text(json.dumps({name: each for name, each in content.items() if each is not None}))
+
+
+def test_a_sample_is_one_date(path, open_anemoi):
+    dataset, index = open_anemoi(path)
+    assert dataset.name == "anemoi:an-o8.zarr"
+    (variable,) = index.spec
+    assert (variable.shape, variable.dtype) == ((4, 1, 48), "<f4")
+    assert variable.dims == ("channel", "ensemble", "cell")
+    assert variable.channels == NAMES
+    for number, where in enumerate(index.where):
+        sample = make_sample(dataset, where)
+        index.spec.check(sample, where=str(number))
+        np.testing.assert_array_equal(sample["data"], stored(path, where))
+        assert sample["data"].flags.writeable
+
+
+def test_read_takes_the_bytes_of_one_chunk(path, open_anemoi):
+    dataset, index = open_anemoi(path, select="2t")
+    (buffer,) = dataset.read(index.where[3])
+    assert bytes(buffer) == (path / "data" / "3.0.0.0").read_bytes()
+
+
+def test_missing_dates_are_gaps_and_listed(path, open_anemoi):
+    _, index = open_anemoi(path)
+    assert len(index) == 10
+    assert index.provenance["missing_dates"] == ["2020-01-02T00:00:00", "2020-01-02T06:00:00"]
+    assert index.coordinate[3:5] == ["2020-01-01T18:00:00", "2020-01-02T12:00:00"]
+    assert index.position_units == "seconds"
+    assert (np.diff(index.positions) / 3600).tolist() == [6, 6, 6, 18, 6, 6, 6, 6, 6]
+    assert index.positions[0] == START.astype(int)
+    json.dumps(index.provenance)
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({"start": "2020-01-02T12:00:00"}, range(6, 12)),
+        ({"end": "2020-01-01"}, range(4)),
+        ({"start": "20200102", "end": "2020-01-02"}, range(6, 8)),
+        ({"start": "2019", "end": "2020"}, [0, 1, 2, 3, *range(6, 12)]),
+        ({"start": "2020-01-01T05:00"}, [1, 2, 3, *range(6, 12)]),
+        ({"end": "25%"}, range(3)),
+        ({"start": "75%"}, range(8, 12)),
+    ],
+)
+def test_dates_are_chosen(path, open_anemoi, options, left):
+    assert list(open_anemoi(path, **options)[1].where) == list(left)
+
+
+@pytest.mark.parametrize(
+    ("options", "columns"),
+    [
+        ({"select": "msl, 10u"}, [2, 0]),
+        ({"drop": "2t"}, [0, 2, 3]),
+        ({"select": "lsm,2t,10u", "drop": "2t"}, [3, 0]),
+    ],
+)
+def test_variables_are_chosen(path, open_anemoi, options, columns):
+    dataset, index = open_anemoi(path, **options)
+    assert index.spec["data"].channels == tuple(NAMES[column] for column in columns)
+    sample = make_sample(dataset, index.where[2])
+    np.testing.assert_array_equal(sample["data"], stored(path, 2)[columns])
+
+
+def test_normalised_by_the_stores_statistics(path, open_anemoi):
+    dataset, index = open_anemoi(path, normalise="mean-std", drop="msl")
+    values = np.stack([make_sample(dataset, where)["data"] for where in index.where])
+    assert values.dtype == np.float32
+    np.testing.assert_allclose(values.mean(axis=(0, 2, 3)), 0, atol=1e-4)
+    np.testing.assert_allclose(values.std(axis=(0, 2, 3)), 1, atol=1e-4)
+
+
+def test_a_constant_variable_cannot_be_normalised(tmp_path, open_anemoi):
+    path = write_anemoi_store(tmp_path / "a.zarr")
+    stdev = np.array([1.0, 1.0, 1.0, 0.0])
+    (path / "stdev" / "0").write_bytes(CODEC.encode(stdev))
+    with pytest.raises(OptionError, match=r"stdev of 0, for lsm; leave .* --option drop=lsm"):
+        open_anemoi(path, normalise="mean-std")
+    open_anemoi(path, normalise="mean-std", drop="lsm")
+
+
+def test_an_ensemble_and_several_dates_in_a_chunk(tmp_path, open_anemoi):
+    path = write_anemoi_store(tmp_path / "a.zarr", ensemble=3, n_dates=4)
+    dataset, index = open_anemoi(path)
+    each = [make_sample(dataset, where)["data"] for where in index.where]
+    assert each[0].shape == (4, 3, 48)
+    for number in range(4):
+        (path / "data" / f"{number}.0.0.0").unlink()
+    for number in range(2):
+        pair = np.stack(each[2 * number : 2 * number + 2])
+        (path / "data" / f"{number}.0.0.0").write_bytes(CODEC.encode(pair))
+    edit(path / "data" / ".zarray", chunks=[2, 4, 3, 48])
+    dataset, index = open_anemoi(path)
+    for number, where in enumerate(index.where):
+        np.testing.assert_array_equal(make_sample(dataset, where)["data"], each[number])
+
+
+def test_a_date_without_its_chunk_is_no_sample_of_nans(path, open_anemoi):
+    dataset, _ = open_anemoi(path)
+    (path / "data" / "7.0.0.0").unlink()
+    with pytest.raises(FileFormatError, match=r"chunk 7\.0\.0\.0 of array 'data', date number 7"):
+        dataset.read(7)
+    (path / "data" / "9.0.0.0").unlink()
+    with pytest.raises(
+        FileFormatError,
+        match=r"7\.0\.0\.0 .* date 2020-01-02T18:00:00, is not there.*\(1 more dates alike\)",
+    ):
+        open_anemoi(path)
+    assert len(open_anemoi(path, end="2020-01-02T12:00:00")[1]) == 5
+
+
+def test_a_damaged_chunk_is_named(path, open_anemoi):
+    dataset, index = open_anemoi(path)
+    chunk = path / "data" / "3.0.0.0"
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+    with pytest.raises(FileFormatError, match=r"array 'data': chunk 3\.0\.0\.0 is damaged"):
+        make_sample(dataset, index.where[3])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"strat": "2020"}, "unknown option strat: did you mean start?"),
+        ({"frequency": "6h"}, "unknown option frequency: there is start, end, select, drop, norm"),
+        ({"normalise": "mean-sdt"}, "normalise=mean-sdt: did you mean mean-std?"),
+        ({"start": "yesterday"}, "start=yesterday: expected a date such as 2020"),
+        ({"end": "2020-02-30"}, "end=2020-02-30: expected a date"),
+        ({"end": "120%"}, "end=120%: expected a date"),
+        ({"select": "2tt"}, "select=2tt: .* has no such variable: did you mean 2t?"),
+        ({"drop": "q"}, "drop=q: .* has no such variable: it has 10u, 2t, msl, lsm"),
+        ({"drop": "10u,2t,msl,lsm"}, "leave no variable"),
+        ({"start": "2021"}, "no date left; it has 2020-01-01T00:00:00 to 2020-01-03T18:00:00"),
+        ({"start": "2020-01-02T00:00", "end": "2020-01-02T06:00"}, "2 of those asked for are"),
+    ],
+)
+def test_wrong_options(path, open_anemoi, options, said):
+    with pytest.raises(OptionError, match=said):
+        open_anemoi(path, **options)
+
+
+def test_stores_of_another_layout(tmp_path, path, open_anemoi):
+    with pytest.raises(MissingFileError, match=r"gone\.zarr: there is no such folder"):
+        open_anemoi(tmp_path / "gone.zarr")
+    for changes, said in [
+        ({"layout": "tabular"}, "is an anemoi-datasets store of layout tabular"),
+        ({"variables": ["10u"]}, "variables names 1, array 'data' has 4"),
+        ({"missing_dates": ["soon"]}, "attribute missing_dates"),
+    ]:
+        whole = (path / ".zattrs").read_text()
+        edit(path / ".zattrs", **changes)
+        with pytest.raises(FileFormatError, match=said):
+            open_anemoi(path)
+        (path / ".zattrs").write_text(whole)
+    (path / "mean" / ".zarray").unlink()
+    with pytest.raises(FileFormatError, match="needs array 'mean'"):
+        open_anemoi(path, normalise="mean-std")
+    (path / "dates" / "0").write_bytes(CODEC.encode(np.zeros(12, "M8[s]")))
+    with pytest.raises(FileFormatError, match="array 'dates' does not ascend"):
+        open_anemoi(path)
+    (path / "dates" / ".zarray").unlink()
+    with pytest.raises(FileFormatError, match="array 'dates' is missing"):
+        open_anemoi(path)
+    (path / "data" / ".zarray").unlink()
+    with pytest.raises(FileFormatError, match="array 'data': none, expected"):
+        open_anemoi(path)
+
+
+def test_older_stores_name_variables_by_index(path, open_anemoi):
+    by_index = {"2t": 1, "10u": 0, "lsm": 3, "msl": 2}
+    edit(path / ".zattrs", variables=None, name_to_index=by_index, layout=None)
+    assert open_anemoi(path)[1].spec["data"].channels == NAMES
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("2020", "2020-01-01T00:00:00", "2020-12-31T23:59:59"),
+        ("202002", "2020-02-01T00:00:00", "2020-02-29T23:59:59"),
+        ("2019-12", "2019-12-01T00:00:00", "2019-12-31T23:59:59"),
+        ("20191231", "2019-12-31T00:00:00", "2019-12-31T23:59:59"),
+        ("2019-12-31 06:30:15", "2019-12-31T06:30:15", "2019-12-31T06:30:15"),
+    ],
+)
+def test_periods(text, first, last):
+    period = parse_period("start", text)
+    assert (str(period.begin), str(period.end)) == (first, last)
+
+
+class TestAnemoiContract(DatasetTests):
+    @pytest.fixture
+    def files(self, path):
+        return [path]
+
+    @pytest.fixture
+    def dataset(self, path):
+        return anemoi_dataset(path, select="2t,10u", normalise="mean-std")
+
+
+def test_it_travels_in_a_pickle(path, open_anemoi):
+    dataset, index = open_anemoi(path, normalise="mean-std")
+    assert len(index) == 10
+    copy = pickle.loads(pickle.dumps(dataset))
+    np.testing.assert_array_equal(make_sample(copy, 3)["data"], make_sample(dataset, 3)["data"])

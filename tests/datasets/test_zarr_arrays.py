@@ -1,0 +1,268 @@
+"""Arrays of Zarr versions 2 and 3 against zarr-python: layouts, codecs, never written chunks."""
+
+import json
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iobench.datasets.zarr_arrays.chunks import Cut, cut_array, missing_keys, read_cut
+from iobench.datasets.zarr_arrays.store import inspect_zarr
+
+numcodecs = pytest.importorskip("numcodecs", reason="reads compressed chunks")
+zarr = pytest.importorskip("zarr", minversion="3", reason="writes the stores")
+
+CODECS_2 = {
+    "raw": {"compressors": None},
+    "blosc-lz4": {"compressors": numcodecs.Blosc("lz4", shuffle=1)},
+    "blosc-zstd-bits": {"compressors": numcodecs.Blosc("zstd", shuffle=2)},
+    "zstd": {"compressors": numcodecs.Zstd()},
+    "lz4": {"compressors": numcodecs.LZ4()},
+    "zlib": {"compressors": numcodecs.Zlib()},
+    "gzip": {"compressors": numcodecs.GZip()},
+    "bz2": {"compressors": numcodecs.BZ2()},
+    "lzma": {"compressors": numcodecs.LZMA()},
+    "shuffle": {"filters": [numcodecs.Shuffle(4)], "compressors": numcodecs.Zlib()},
+    "delta": {"filters": [numcodecs.Delta("<i4")], "compressors": numcodecs.Blosc()},
+    "checksum": {"filters": [numcodecs.Fletcher32()], "compressors": None},
+}
+CODECS_3 = {
+    "raw": {"compressors": None},
+    "blosc": {"compressors": zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle")},
+    "zstd": {"compressors": zarr.codecs.ZstdCodec()},
+    "gzip": {"compressors": zarr.codecs.GzipCodec()},
+    "checksum": {"compressors": [zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()]},
+    "big": {"serializer": zarr.codecs.BytesCodec(endian="big"), "compressors": None},
+}
+
+
+def write(path, values, *, zarr_format=3, fill_value=7, part=None, **layout):
+    """Write an array called ``v``; of ``part`` only, if given."""
+    group = zarr.open_group(path, mode="w", zarr_format=zarr_format)
+    names = [f"d{axis}" for axis in range(values.ndim)]
+    if zarr_format == 2:
+        layout["attributes"] = {"_ARRAY_DIMENSIONS": names}
+    else:
+        layout["dimension_names"] = names
+    array = group.create_array(
+        "v", shape=values.shape, dtype=values.dtype, fill_value=fill_value, **layout
+    )
+    array[part if part is not None else ...] = values[part if part is not None else ...]
+    return array
+
+
+def cut_of(store, axis=-1, index=-1):
+    cut = Cut(store.variables["v"], axis, index)
+    return cut_array(cut, read_cut(cut))
+
+
+def assert_same(path, array):
+    """Every index along every axis is as zarr-python gives it, and so is the whole."""
+    store = inspect_zarr(path)
+    expected = array[...]
+    np.testing.assert_array_equal(cut_of(store), expected)
+    for axis, length in enumerate(expected.shape):
+        for index in range(length):
+            found = cut_of(store, axis, index)
+            np.testing.assert_array_equal(found, np.take(expected, index, axis))
+            assert found.dtype == store.variables["v"].dtype
+            assert found.flags.writeable
+
+
+VALUES = np.arange(5 * 4 * 6, dtype="<i4").reshape(5, 4, 6)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("codec", CODECS_2)
+def test_codecs_of_version_2(tmp_path, codec, order):
+    layout = {"chunks": (2, 4, 5), "order": order, **CODECS_2[codec]}
+    array = write(tmp_path / "s", VALUES, zarr_format=2, **layout)
+    assert_same(tmp_path / "s", array)
+
+
+@pytest.mark.parametrize("shards", [None, (4, 4, 6)])
+@pytest.mark.parametrize("codec", CODECS_3)
+def test_codecs_of_version_3(tmp_path, codec, shards):
+    layout = {"chunks": (2, 4, 3), "shards": shards, **CODECS_3[codec]}
+    assert_same(tmp_path / "s", write(tmp_path / "s", VALUES, **layout))
+
+
+@pytest.mark.parametrize("shards", [None, (4, 4, 6)])
+@pytest.mark.parametrize("orders", [[(2, 0, 1)], [(2, 0, 1), (1, 0, 2)]])
+def test_transposed_chunks(tmp_path, orders, shards):
+    filters = [zarr.codecs.TransposeCodec(order=order) for order in orders]
+    array = write(tmp_path / "s", VALUES, chunks=(2, 4, 3), shards=shards, filters=filters)
+    assert_same(tmp_path / "s", array)
+
+
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3")
+def test_codecs_of_numcodecs_in_version_3(tmp_path):
+    module = pytest.importorskip("zarr.codecs.numcodecs", reason="newer zarr has them")
+    compressors = [module.Shuffle(elementsize=4), module.Zlib(level=3), module.LZMA()]
+    array = write(tmp_path / "s", VALUES, chunks=(2, 4, 3), compressors=compressors)
+    assert inspect_zarr(tmp_path / "s").variables["v"].chunking is not None
+    assert_same(tmp_path / "s", array)
+
+
+@pytest.mark.parametrize("location", ["start", "end"])
+def test_shard_indexes(tmp_path, location):
+    checked = [zarr.codecs.BytesCodec(), zarr.codecs.Crc32cCodec()]
+    for number, codecs in enumerate((checked, [zarr.codecs.BytesCodec(endian="big")])):
+        path = tmp_path / str(number)
+        serializer = zarr.codecs.ShardingCodec(
+            chunk_shape=(1, 4, 3), index_codecs=codecs, index_location=location
+        )
+        array = write(path, VALUES, chunks=(2, 4, 6), serializer=serializer, compressors=None)
+        assert_same(path, array)
+
+
+@pytest.mark.parametrize(
+    ("zarr_format", "encoding"),
+    [
+        (2, ("v2", ".")),
+        (2, ("v2", "/")),
+        (3, ("default", "/")),
+        (3, ("default", ".")),
+        (3, ("v2", ".")),
+    ],
+)
+def test_names_of_chunks(tmp_path, zarr_format, encoding):
+    encoding = dict(zip(("name", "separator"), encoding, strict=True))
+    array = write(
+        tmp_path / "s",
+        VALUES,
+        zarr_format=zarr_format,
+        chunks=(2, 4, 5),
+        chunk_key_encoding=encoding,
+    )
+    assert_same(tmp_path / "s", array)
+    variable = inspect_zarr(tmp_path / "s").variables["v"]
+    assert missing_keys([Cut(variable, 0, index) for index in range(5)]) == [None] * 5
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("dtype", ["|b1", "|u1", "<i2", ">i2", "<u8", "<f2", "<f4", ">f8", "<c8"])
+def test_dtypes(tmp_path, zarr_format, dtype):
+    values = (np.arange(12).reshape(3, 4) % 5).astype(dtype)
+    if zarr_format == 3 and dtype.startswith(">"):
+        dtype = "<" + dtype[1:]
+        values = values.astype(dtype)
+    part = np.s_[:2]
+    layout = {"fill_value": values[1, 1], "chunks": (1, 2), "part": part}
+    array = write(tmp_path / "s", values, zarr_format=zarr_format, **layout)
+    assert_same(tmp_path / "s", array)
+    assert inspect_zarr(tmp_path / "s").variables["v"].dtype == dtype
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("fill", [np.nan, np.inf, -np.inf, 0.1])
+def test_never_written_chunks_hold_the_fill_value(tmp_path, zarr_format, fill):
+    values = np.ones((4, 3), "f8")
+    path = tmp_path / "s"
+    array = write(
+        path, values, zarr_format=zarr_format, chunks=(1, 3), fill_value=fill, part=np.s_[1:3]
+    )
+    assert_same(path, array)
+    variable = inspect_zarr(path).variables["v"]
+    assert read_cut(Cut(variable, 0, 0)) == [None]
+    assert [key is None for key in missing_keys([Cut(variable, 0, i) for i in range(4)])] == [
+        False, True, True, False,
+    ]  # fmt: skip
+
+
+def test_fill_values_as_bits(tmp_path):
+    write(tmp_path / "s", np.ones(3, "f4"), chunks=(1,), fill_value=np.nan, part=np.s_[:0])
+    file = tmp_path / "s" / "v" / "zarr.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"fill_value": "0x7fc00001"}))
+    assert cut_of(inspect_zarr(tmp_path / "s")).view("u4").tolist() == [0x7FC00001] * 3
+
+
+def test_no_more_of_a_shard_is_read_than_its_chunks(tmp_path):
+    path = tmp_path / "s"
+    write(path, VALUES, chunks=(1, 4, 6), shards=(5, 4, 6), compressors=None)
+    variable = inspect_zarr(path).variables["v"]
+    assert [len(buffer) for buffer in read_cut(Cut(variable, 0, 3))] == [4 * 6 * 4]
+    assert (path / "v" / "c" / "0" / "0" / "0").stat().st_size == 5 * (96 + 16) + 4
+
+
+def test_scalars(tmp_path):
+    for zarr_format in (2, 3):
+        path = tmp_path / str(zarr_format)
+        array = write(path, np.array(3.5), zarr_format=zarr_format, chunks=())
+        assert_same(path, array)
+
+
+@st.composite
+def layouts(draw):
+    """Any shape, chunks, shards, codec and part that is written."""
+    shape = draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
+    chunks = [draw(st.integers(1, length + 1)) for length in shape]
+    zarr_format = draw(st.sampled_from([2, 3]))
+    part = tuple(slice(*sorted((draw(st.integers(0, n)), draw(st.integers(0, n))))) for n in shape)
+    layout = {"zarr_format": zarr_format, "chunks": tuple(chunks), "part": part}
+    if zarr_format == 2:
+        return shape, layout | CODECS_2[draw(st.sampled_from([*CODECS_2]))] | {
+            "order": draw(st.sampled_from("CF"))
+        }
+    if draw(st.booleans()):
+        layout["shards"] = tuple(n * draw(st.integers(1, 3)) for n in chunks)
+    if draw(st.booleans()):
+        order = draw(st.permutations(range(len(shape))))
+        layout["filters"] = [zarr.codecs.TransposeCodec(order=order)]
+    return shape, layout | CODECS_3[draw(st.sampled_from([*CODECS_3]))]
+
+
+@settings(max_examples=60, deadline=None)
+@given(layouts())
+def test_any_layout(drawn):
+    shape, layout = drawn
+    values = np.arange(np.prod(shape), dtype="<i4").reshape(shape)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "s"
+        assert_same(path, write(path, values, **layout))
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_consolidated_metadata_is_what_is_used(tmp_path, zarr_format):
+    path = tmp_path / "s"
+    write(path, VALUES, zarr_format=zarr_format, chunks=(2, 4, 6))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of version 3 it is not in the specification yet
+        zarr.consolidate_metadata(path, zarr_format=zarr_format)
+    (path / "v" / {2: ".zarray", 3: "zarr.json"}[zarr_format]).unlink()
+    np.testing.assert_array_equal(cut_of(inspect_zarr(path)), VALUES)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_the_store_may_be_one_array(tmp_path, zarr_format):
+    zarr.save_array(tmp_path / "s", VALUES, zarr_format=zarr_format)
+    store = inspect_zarr(tmp_path / "s")
+    assert list(store.variables) == ["s"]
+    assert dict(store.dims) == {"dim_0": 5, "dim_1": 4, "dim_2": 6}
+    cut = Cut(store.variables["s"], 0, 2)
+    np.testing.assert_array_equal(cut_array(cut, read_cut(cut)), VALUES[2])
+
+
+def test_what_is_left_out_is_said(tmp_path):
+    group = zarr.open_group(tmp_path / "s", mode="w", zarr_format=2)
+    for name, values in {
+        "v": np.zeros((3, 2)),
+        "other": np.zeros((4, 2)),
+        "when": np.zeros(3, "M8[s]"),
+        "text": np.array(["a", "b", "c"]),
+    }.items():
+        group.create_array(name, data=values)
+    group.create_group("deeper").create_array("w", data=np.zeros(3))
+    zarr.consolidate_metadata(tmp_path / "s")
+    store = inspect_zarr(tmp_path / "s")
+    assert list(store.variables) == ["other"]
+    assert dict(store.skipped) == {
+        "deeper/": "in a group, only the root group is read",
+        "text": "not numeric",
+        "v": "its dim_0, which has no name, is 3 long",
+        "when": "its dim_0, which has no name, is 3 long",
+    }

@@ -1,0 +1,366 @@
+"""Users' own Zarr stores as datasets, against xarray; several stores; what bad ones get."""
+
+import json
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+import xarray
+
+from iobench.datasets import user_files
+from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.testing import DatasetTests
+
+numcodecs = pytest.importorskip("numcodecs", reason="reads compressed chunks")
+zarr = pytest.importorskip("zarr", minversion="3", reason="writes the stores")
+
+FORMATS = pytest.mark.parametrize("zarr_format", [2, 3])
+
+
+def dataset(n=5, start="2020-01-01", **more):
+    """Fields, packed fields, counts and a constant along time."""
+    rng = np.random.default_rng(n)
+    times = np.datetime64(start, "ns") + np.arange(n) * np.timedelta64(6, "h")
+    packed = np.round(rng.normal(5, 2, (n, 4, 6)), 1)
+    packed[1, 2, 3] = np.nan
+    made = xarray.Dataset(
+        {
+            "t": (("time", "y", "x"), rng.random((n, 4, 6), "f4"), {"units": "K"}),
+            "p": (("time", "y", "x"), packed),
+            "gaps": (("time",), np.where(np.arange(n) == 2, np.nan, np.arange(n))),
+            "n": (("y", "time"), np.arange(4 * n).reshape(4, n)),
+            "orography": (("y", "x"), rng.random((4, 6))),
+            "lat": (("y",), np.linspace(50, 60, 4)),
+        },
+        coords={"time": times},
+    ).set_coords("lat")
+    made["p"].encoding = {"dtype": "i2", "scale_factor": 0.1, "add_offset": 5.0, "_FillValue": -9}
+    made["gaps"].encoding = {"dtype": "f8", "_FillValue": -999.0}
+    for name, values in more.items():
+        made[name] = values
+    return made
+
+
+def write(path, made=None, *, zarr_format=3, consolidated=False, **more):
+    made = dataset() if made is None else made
+    made.to_zarr(path, zarr_format=zarr_format, consolidated=consolidated, mode="w", **more)
+    return path
+
+
+def assert_as_xarray(made, paths, sample_dim="time", names=("t", "p", "gaps", "n")):
+    numbers = iter(range(len(made.index)))
+    for path in paths:
+        with xarray.open_zarr(path, decode_times=False, consolidated=False) as ds:
+            for i in range(ds.sizes[sample_dim]):
+                sample = made.sample(next(numbers))
+                assert sorted(sample) == sorted(names)
+                for name in names:
+                    expected = ds[name].isel({sample_dim: i}, missing_dims="ignore").values
+                    np.testing.assert_array_equal(sample[name], expected, strict=True)
+
+
+@FORMATS
+@pytest.mark.parametrize("chunks", [{}, {"time": 1}, {"time": 2, "y": 3, "x": 4}])
+def test_samples_are_xarrays(tmp_path, open_user_files, zarr_format, chunks):
+    path = write(tmp_path / "s.zarr", dataset().chunk(chunks), zarr_format=zarr_format)
+    made = open_user_files(path, sample_dim="time")
+    assert_as_xarray(made, [path])
+    assert made.dataset.fused == ()
+    assert made.dataset.thread_safe
+    assert made.index.spec["t"].units == "K"
+    assert made.index.spec["n"].dims == ("y",)
+    assert made.index.coordinate[1] == "s.zarr time=2020-01-01T06:00"
+    assert made.index.position_units == "seconds"
+    assert list(np.diff(made.index.positions)) == [6 * 3600] * 4
+    assert made.index.provenance["skipped"] == {
+        "lat": "a coordinate",
+        "time": "a coordinate",
+        "orography": "lacks the dimension time",
+    }
+
+
+@FORMATS
+def test_sharded_and_constant_variables(tmp_path, open_user_files, zarr_format):
+    encoding = {"t": {"chunks": (1, 4, 6)}}
+    if zarr_format == 3:
+        encoding["t"]["shards"] = (4, 4, 6)
+    path = write(tmp_path / "s.zarr", zarr_format=zarr_format, encoding=encoding)
+    names = ["t", "orography"]
+    made = open_user_files(path, sample_dim="time", variables=names)
+    assert_as_xarray(made, [path], names=names)
+
+
+def test_read_takes_the_bytes_of_the_chunks_alone(tmp_path, open_user_files):
+    path = write(tmp_path / "s.zarr", zarr_format=2, encoding={"t": {"chunks": (1, 2, 6)}})
+    made = open_user_files(path, sample_dim="time", variables=["t"])
+    raw = made.dataset.read(made.index.where[3])
+    files = [path / "t" / f"3.{number}.0" for number in (0, 1)]
+    assert [bytes(buffer) for buffer in raw] == [file.read_bytes() for file in files]
+
+
+def test_the_fill_value_of_version_2_is_missing_as_in_xarray(tmp_path, open_user_files):
+    group = zarr.open_group(tmp_path / "s", mode="w", zarr_format=2)
+    for name, dtype in {"small": "i2", "large": "i8", "real": "f4"}.items():
+        array = group.create_array(
+            name, shape=(3, 2), dtype=dtype, chunks=(1, 2), fill_value=0,
+            attributes={"_ARRAY_DIMENSIONS": ["n", "x"]},
+        )  # fmt: skip
+        array[:2] = [[1, 0], [2, 3]]
+    made = open_user_files(tmp_path / "s", sample_dim="n")
+    assert_as_xarray(made, [tmp_path / "s"], "n", ("small", "large", "real"))
+    assert np.isnan(made.sample(2)["large"]).all()
+
+
+def test_stores_follow_their_times_whatever_the_units(tmp_path, open_user_files):
+    late, early = dataset(3, "2020-01-03"), dataset(4, "2020-01-02")
+    early["time"].encoding["units"] = "minutes since 1990-01-01"
+    paths = [write(tmp_path / "late", late), write(tmp_path / "early", early)]
+    made = open_user_files(*paths, sample_dim="time")
+    assert_as_xarray(made, [paths[1], paths[0]])
+    assert list(np.diff(made.index.positions)) == [6 * 3600] * 6
+    assert made.index.rows == ()
+    assert made.index.coordinate[4] == "late time=2020-01-03"
+
+
+def test_overlapping_stores_are_rows_in_the_order_given(tmp_path, open_user_files):
+    paths = [
+        write(tmp_path / name, dataset(3, day))
+        for name, day in (("b", "2020-01-02"), ("a", "2020-01-01T18"))
+    ]
+    made = open_user_files(*paths, sample_dim="time")
+    assert_as_xarray(made, paths)
+    assert made.index.rows == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_dimension_without_coordinate_is_counted(tmp_path, open_user_files):
+    path = write(tmp_path / "s")
+    made = open_user_files(path, sample_dim="y", variables=["t", "n"])
+    assert_as_xarray(made, [path], "y", ["t", "n"])
+    assert (made.index.positions, made.index.position_units) == ([0, 1, 2, 3], "")
+
+
+def test_dates_as_numpy_has_them(tmp_path, open_user_files):
+    group = zarr.open_group(tmp_path / "s", mode="w", zarr_format=2)
+    named = {"attributes": {"_ARRAY_DIMENSIONS": ["time"]}}
+    group.create_array("time", data=np.array(["2020-01-01", "2020-01-03"], "M8[s]"), **named)
+    group.create_array("v", data=np.array([1.0, 2.0]), **named)
+    made = open_user_files(tmp_path / "s", sample_dim="time")
+    assert np.diff(made.index.positions).tolist() == [2 * 86400]
+
+
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3")
+def test_what_only_zarr_reads_is_fused(tmp_path, open_user_files):
+    module = pytest.importorskip("zarr.codecs.numcodecs", reason="newer zarr has them")
+    path = write(tmp_path / "s", encoding={"t": {"filters": [module.BitRound(keepbits=10)]}})
+    made = open_user_files(path, sample_dim="time")
+    assert made.dataset.fused == ("read", "decode")
+    assert not made.dataset.thread_safe
+    assert_as_xarray(made, [path])
+    without = open_user_files(path, sample_dim="time", variables=["p"])
+    assert without.dataset.fused == ()
+
+
+def edit(file, **changes):
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+@pytest.mark.parametrize("codec", ["no-such-codec", "pickle"])
+def test_unknown_codecs_are_named(tmp_path, open_user_files, codec):
+    path = write(tmp_path / "s.zarr", zarr_format=2)
+    if codec == "pickle":
+        pytest.importorskip("numcodecs.pickles", reason="known to numcodecs, refused here")
+    edit(path / "t" / ".zarray", compressor={"id": codec})
+    if codec == "no-such-codec":
+        with pytest.raises(FileFormatError, match=r"s\.zarr: array 't' \(codec no-such-codec\)"):
+            open_user_files(path, sample_dim="time")
+    assert open_user_files(path, sample_dim="time", variables=["p"]).dataset.fused == ()
+
+
+def test_unknown_layouts_of_version_3_are_named(tmp_path, open_user_files):
+    path = write(tmp_path / "s.zarr")
+    grid = {"name": "hexagonal", "configuration": {}}
+    edit(path / "t" / "zarr.json", chunk_grid=grid)
+    with pytest.raises(FileFormatError, match=r"s\.zarr: array 't' \(chunk grid hexagonal\)"):
+        open_user_files(path, sample_dim="time")
+
+
+def damage_of(open_user_files, path):
+    made = open_user_files(path, sample_dim="time", variables=["t"])
+    with pytest.raises(FileFormatError) as caught:
+        made.sample(2)
+    said = str(caught.value)
+    assert "\n" not in said
+    assert said.startswith(f"{path}: array 't': ")
+    return said
+
+
+CUT_SHORT = {
+    "blosc": (numcodecs.Blosc(), "its Blosc header says"),
+    "zstd": (numcodecs.Zstd(), "zstd cannot decode it"),
+    "lz4": (numcodecs.LZ4(), "lz4 cannot decode it"),
+    "zlib": (numcodecs.Zlib(), "zlib cannot decode it"),
+    "gzip": (numcodecs.GZip(), "gzip cannot decode it"),
+    "bz2": (numcodecs.BZ2(), "bz2 cannot decode it"),
+    "lzma": (numcodecs.LZMA(), "lzma cannot decode it"),
+    "raw": (None, "it holds 86 bytes, expected 96"),
+}
+
+
+@pytest.mark.parametrize("codec", CUT_SHORT)
+def test_a_chunk_that_is_cut_short(tmp_path, open_user_files, codec):
+    compressor, reason = CUT_SHORT[codec]
+    encoding = {"t": {"chunks": (1, 4, 6), "compressors": compressor}}
+    path = write(tmp_path / "s", zarr_format=2, encoding=encoding)
+    chunk = path / "t" / "2.0.0"
+    chunk.write_bytes(chunk.read_bytes()[:-10])
+    said = damage_of(open_user_files, path)
+    assert "chunk 2.0.0 is damaged" in said
+    assert reason in said
+    chunk.write_bytes(b"")
+    assert "chunk 2.0.0 is damaged" in damage_of(open_user_files, path)
+
+
+@pytest.mark.parametrize("compressor", [numcodecs.Blosc(), numcodecs.Zstd(), numcodecs.Zlib()])
+@pytest.mark.parametrize("n", [3, 48])
+def test_a_chunk_of_another_length(tmp_path, open_user_files, compressor, n):
+    encoding = {"t": {"chunks": (1, 4, 6), "compressors": compressor}}
+    path = write(tmp_path / "s", zarr_format=2, encoding=encoding)
+    (path / "t" / "2.0.0").write_bytes(compressor.encode(np.zeros(n, "f4")))
+    assert "chunk 2.0.0 is damaged" in damage_of(open_user_files, path)
+
+
+@pytest.mark.parametrize("shards", [None, (4, 4, 6)])
+def test_a_flipped_bit_under_a_checksum(tmp_path, open_user_files, shards):
+    compressors = [zarr.codecs.Crc32cCodec()]
+    encoding = {"t": {"chunks": (1, 4, 6), "shards": shards, "compressors": compressors}}
+    path = write(tmp_path / "s", encoding=encoding)
+    chunk = path / "t" / "c" / ("0" if shards else "2") / "0" / "0"
+    content = bytearray(chunk.read_bytes())
+    content[2 * 100 + 7 if shards else 7] ^= 4
+    chunk.write_bytes(content)
+    name = "c/0/0/0 at (2, 0, 0)" if shards else "c/2/0/0"
+    assert f"chunk {name} is damaged: crc32c 0x" in damage_of(open_user_files, path)
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [(slice(None, 40), "is cut short: 40 bytes"), (slice(50, None), "it ends at byte")],
+)
+def test_a_shard_that_is_cut_short(tmp_path, open_user_files, kept, said):
+    encoding = {"t": {"chunks": (1, 4, 6), "shards": (5, 4, 6), "compressors": None}}
+    path = write(tmp_path / "s", dataset(3), encoding=encoding)
+    shard = path / "t" / "c" / "0" / "0" / "0"
+    shard.write_bytes(shard.read_bytes()[kept])
+    assert said in damage_of(open_user_files, path)
+
+
+def test_a_damaged_index_of_a_shard(tmp_path, open_user_files):
+    encoding = {"t": {"chunks": (1, 4, 6), "shards": (5, 4, 6)}}
+    path = write(tmp_path / "s", encoding=encoding)
+    shard = path / "t" / "c" / "0" / "0" / "0"
+    content = bytearray(shard.read_bytes())
+    content[-10] ^= 1
+    shard.write_bytes(content)
+    assert "its index is damaged: crc32c" in damage_of(open_user_files, path)
+
+
+@FORMATS
+def test_damaged_metadata(tmp_path, open_user_files, zarr_format):
+    path = write(tmp_path / "s", zarr_format=zarr_format)
+    file = path / "t" / {2: ".zarray", 3: "zarr.json"}[zarr_format]
+    whole = file.read_text()
+    file.write_text(whole[:-20])
+    with pytest.raises(FileFormatError, match=f"{file.name}: is no JSON"):
+        open_user_files(path, sample_dim="time")
+    file.write_text("[]")
+    with pytest.raises(FileFormatError, match=f"{file.name}: is no JSON object"):
+        open_user_files(path, sample_dim="time")
+    shape = json.loads(whole)
+    shape.pop("shape")
+    file.write_text(json.dumps(shape))
+    with pytest.raises(FileFormatError, match=f"{file.name}: is not metadata .* lacks 'shape'"):
+        open_user_files(path, sample_dim="time")
+
+
+def test_dimensions_that_do_not_fit(tmp_path, open_user_files):
+    path = write(tmp_path / "s")
+    edit(path / "t" / "zarr.json", shape=[4, 4, 6])
+    with pytest.raises(FileFormatError, match=r"dimension time is 4 long in array 't' and 5 in"):
+        open_user_files(path, sample_dim="time")
+    edit(path / "t" / "zarr.json", shape=[5, 4, 6], dimension_names=["time"])
+    with pytest.raises(FileFormatError, match=r"array 't' of shape \[5, 4, 6\] names 1 dim"):
+        open_user_files(path, sample_dim="time")
+
+
+def test_stores_of_another_schema(tmp_path, open_user_files):
+    paths = [write(tmp_path / "a"), write(tmp_path / "b", dataset().isel(x=slice(3)))]
+    with pytest.raises(FileFormatError, match=r"b: variable 'p' is <f8 \(time, y 4, x 3\), exp"):
+        open_user_files(*paths, sample_dim="time")
+    other = write(tmp_path / "c", dataset().rename(time="when"))
+    with pytest.raises(FileFormatError, match="c: lacks the dimension time of"):
+        open_user_files(paths[0], other, sample_dim="time")
+
+
+def test_what_is_no_store(tmp_path, real, open_user_files):
+    path = write(tmp_path / "s.zarr")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(FileFormatError, match="is a folder without Zarr metadata"):
+        open_user_files(folder, sample_dim="time")
+    archive = shutil.make_archive(tmp_path / "packed", "zip", path)
+    with pytest.raises(FileFormatError, match=r"packed\.zip: is a zip archive; unpack it"):
+        open_user_files(tmp_path / "packed.zip", sample_dim="time")
+    assert archive.endswith("packed.zip")
+    with pytest.raises(MissingFileError, match=r"gone\.zarr"):
+        open_user_files(tmp_path / "gone.zarr", sample_dim="time")
+    with pytest.raises(FileFormatError, match=r"s\.zarr is Zarr, .*test4\.nc is NetCDF"):
+        open_user_files(path, real("era5/test4.nc"), sample_dim="time")
+    zarr.open_group(tmp_path / "empty", mode="w")
+    with pytest.raises(FileFormatError, match="no array in this Zarr store"):
+        open_user_files(tmp_path / "empty", sample_dim="time")
+
+
+def test_unknown_names_list_what_there_is(tmp_path, open_user_files):
+    path = write(tmp_path / "s")
+    with pytest.raises(OptionError, match=r"no such dimension; dimensions .*time \(5\)"):
+        open_user_files(path, sample_dim="tme")
+    with pytest.raises(OptionError, match="no variable q; the files have gaps, lat, n"):
+        open_user_files(path, sample_dim="time", variables=["q"])
+
+
+def test_provenance_follows_the_metadata(tmp_path, open_user_files):
+    paths = [write(tmp_path / name, dataset(n)) for name, n in (("a", 3), ("b", 4))]
+    made = [
+        open_user_files(path, sample_dim="time").index.provenance for path in (*paths, paths[0])
+    ]
+    prints = [json.loads(json.dumps(each))["files"][0]["fingerprint"] for each in made]
+    assert prints[0] == prints[2] != prints[1]
+    assert (made[0]["kind"], made[0]["files"][0]["zarr_format"]) == ("Zarr", 3)
+
+
+class TestZarrContract(DatasetTests):
+    @pytest.fixture
+    def files(self, tmp_path):
+        return [write(tmp_path / "s.zarr", dataset().chunk({"time": 2}), zarr_format=2)]
+
+    @pytest.fixture
+    def dataset(self, files):
+        return user_files(files, sample_dim="time")
+
+
+class TestShardedZarrContract(DatasetTests):
+    @pytest.fixture
+    def files(self, tmp_path):
+        encoding = {"t": {"chunks": (1, 4, 6), "shards": (4, 4, 6)}}
+        return [write(tmp_path / "s.zarr", encoding=encoding)]
+
+    @pytest.fixture
+    def dataset(self, files):
+        return user_files(files, sample_dim="time")
+
+
+def test_a_replaced_dataset_reads_in_a_worker(tmp_path, open_user_files):
+    made = open_user_files(write(tmp_path / "s"), sample_dim="time")
+    copy, where = pickle.loads(pickle.dumps((made.dataset, made.index.where[1])))
+    np.testing.assert_array_equal(copy.decode(copy.read(where))["t"], made.sample(1)["t"])
