@@ -140,8 +140,9 @@ class YrThroughPlugin:
             "x": slice(where.x, where.x + n_x),
         }
         names = [name for name in _names(opened) if self._is_wanted(name)]
-        cut = {name: opened[name].isel(part, missing_dims="ignore") for name in names}
-        # In this thread alone: netCDF4 fails when several read at once.
+        # Variables without their coordinates, which would be read anew for each sample; in this
+        # thread alone, for netCDF4 fails when several read at once.
+        cut = {name: opened[name].variable.isel(part, missing_dims="ignore") for name in names}
         arrays = {name: each.load(scheduler="synchronous").values for name, each in cut.items()}
         return {**arrays, **self._prepared.coordinates(where)}
 
