@@ -15,6 +15,7 @@ from iobench.errors import OptionError
 from iobench.loaders.compute import parse_compute
 from iobench.loaders.stages import Detail
 from iobench.registry import SOURCE, find_format, unknown_name
+from iobench.samples import Window
 
 if TYPE_CHECKING:
     from iobench.datasets import Progress
@@ -143,6 +144,10 @@ class RunConfig:
                 f"--pipeline {','.join(self.pipelines)}: says how the original files are loaded; "
                 f"add {SOURCE} to --format"
             )
+        if self.window is not None:
+            Window.parse(self.window)
+            if self.pipelines != ("own",):
+                raise OptionError("--window is for our own reading: leave --pipeline out")
         for option, value in (
             ("--download-timeout", self.download_timeout_s),
             ("--batches", self.batches),

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cpus import available_cpus
-from iobench.datasets import Stream, select_split, stopwatch
+from iobench.datasets import Stream, stopwatch
 from iobench.errors import StoreClaimedError, StoreError
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
-from iobench.profiling.config import DEFAULT_BATCHES
+from iobench.profiling.wanted import WantedSamples, find_wanted
 from iobench.registry import SOURCE, find_converter, find_format
-from iobench.stores import probe_samples, store_name
+from iobench.stores import store_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from iobench.profiling.source import Source
     from iobench.stores import Store
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["PREFETCH", "Prepared", "prepare"]
 
 Facts = dict[str, Any]
 PREFETCH: Final = 2
@@ -59,6 +59,8 @@ class Prepared:
         Where a baseline is described; empty for our own.
     setup_s : mapping of str to float
         Seconds spent on this one alone.
+    windows : mapping or None
+        Where windows were laid, `WindowPlacement.to_dict`; None where a sample is an item.
     """
 
     label: str
@@ -73,6 +75,7 @@ class Prepared:
     prefetch: int
     described_by: str = ""
     setup_s: Mapping[str, float] = field(default_factory=dict)
+    windows: Mapping[str, Any] | None = None
 
 
 def prepare(
@@ -83,23 +86,23 @@ def prepare(
     screen: Screen,
 ) -> list[Prepared]:
     """Return what is to be measured, over the same samples; probes are converted first."""
-    samples = _wanted_samples(config, source, batch_size)
+    wanted = find_wanted(config, source, batch_size, screen)
     stores = {
-        name: _prepare_store(name, config, source, samples, screen)
+        name: _prepare_store(name, config, source, wanted.samples, screen)
         for name in config.formats
         if name != SOURCE
     }
     # The original files are read for the samples the stores hold, no more and no fewer.
     held = [one[1].manifest.samples for one in stores.values()]
-    chosen = min(held, key=len) if held else sorted(samples)
+    chosen = min(held, key=len) if held else sorted(wanted.samples)
     prepared: list[Prepared] = []
     for name in config.formats:
         if name != SOURCE:
-            prepared.append(_of_store(name, config, *stores[name]))
+            prepared.append(_of_store(name, config, wanted, *stores[name]))
             continue
         for pipeline in config.pipelines:
             if pipeline == "own":
-                prepared.append(_of_source(config, source, chosen))
+                prepared.append(_of_source(config, source, wanted, chosen))
             else:
                 prepared.append(
                     _of_baseline(pipeline, config, source, chosen, *baselines[pipeline])
@@ -107,21 +110,10 @@ def prepare(
     return prepared
 
 
-def _wanted_samples(config: RunConfig, source: Source, batch_size: int) -> list[int]:
-    """Return the samples a run needs, in an order of which every beginning is spread evenly."""
-    there = (
-        list(range(len(source.index)))
-        if config.split is None
-        else list(select_split(source.index, config.split))
-    )
-    wanted = len(there)
-    if config.epochs is None and (config.batches or config.duration_s is None):
-        wanted = min(wanted, (config.batches or DEFAULT_BATCHES) * batch_size)
-    return [there[place] for place in probe_samples(len(there), wanted)]
-
-
-def _of_source(config: RunConfig, source: Source, chosen: Sequence[int]) -> Prepared:
-    work = dataset_pipeline(source.dataset, source.index, chosen)
+def _of_source(
+    config: RunConfig, source: Source, wanted: WantedSamples, chosen: Sequence[int]
+) -> Prepared:
+    work = wanted.over(dataset_pipeline(source.dataset, source.index, chosen), chosen)
     return Prepared(
         label=SOURCE,
         format=SOURCE,
@@ -133,6 +125,7 @@ def _of_source(config: RunConfig, source: Source, chosen: Sequence[int]) -> Prep
         framework=config.framework,
         workers=config.n_workers,
         prefetch=PREFETCH if config.n_workers else 0,
+        windows=wanted.windows,
     )
 
 
@@ -180,18 +173,22 @@ def _of_baseline(
     )
 
 
-def _of_store(name: str, config: RunConfig, path: Path, store: Store, facts: Facts) -> Prepared:
+def _of_store(
+    name: str, config: RunConfig, wanted: WantedSamples, path: Path, store: Store, facts: Facts
+) -> Prepared:
+    work = wanted.over(store_pipeline(store), store.manifest.samples)
     return Prepared(
         label=name,
         format=name,
         pipeline="own",
-        work=store_pipeline(store),
-        n_samples=len(store),
+        work=work,
+        n_samples=len(work),
         files=[path / file.name for shard in store.manifest.shards for file in shard.files],
         store=facts,
         framework=config.framework,
         workers=config.n_workers,
         prefetch=PREFETCH if config.n_workers else 0,
+        windows=wanted.windows,
     )
 
 

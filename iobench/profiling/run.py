@@ -61,13 +61,13 @@ def profile(config: RunConfig, screen: Screen) -> Path:
     asked = config.batch_size or _published_batch_size(source.dataset)
     baselines = open_baselines(config, source, screen, batch_size=asked)
     batch_size = asked or next((each.batch_size for each, _ in baselines.values()), 1)
+    prepared = prepare(config, source, baselines, batch_size, screen)
     compute = parse_compute(
         config.compute,
         source.dataset.published,
         batch_size=batch_size,
-        sample_nbytes=source.index.spec.nbytes,
+        sample_nbytes=prepared[0].work.spec.nbytes,
     )
-    prepared = prepare(config, source, baselines, batch_size, screen)
     costs = unit_costs()
     out = _new_run_path(config, source.dataset.name)
     with ExitStack() as stack:
@@ -213,6 +213,8 @@ def _document(
         },
         "unit_costs": dict(costs),
         "store": one.store,
+        "split": config.split,
+        "windows": one.windows,
         "machine": _machine(),
         "iobench_version": version("iobench"),
         "command": shlex.join(config.command),

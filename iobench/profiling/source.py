@@ -7,13 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iobench.datasets import FilePattern, locate_files, stopwatch, user_files
+from iobench.datasets import (
+    Downloadable,
+    FileLocator,
+    FilePattern,
+    download_missing,
+    locate_files,
+    stopwatch,
+    user_files,
+)
 from iobench.errors import MissingFileError, OptionError
+from iobench.profiling.terms import show_terms_once, terms_file
 from iobench.registry import dataset_names, find_dataset
 from iobench.stores import BESIDE_NAME, choose_place, remember_place
 
 if TYPE_CHECKING:
-    from iobench.datasets import Dataset, FileLocator, SampleIndex
+    from iobench.datasets import Dataset, SampleIndex
     from iobench.profiling.config import RunConfig, Screen
 
 __all__ = ["Source", "open_source"]
@@ -50,6 +59,8 @@ def open_source(config: RunConfig, screen: Screen) -> Source:
     place = choose_place(beside, store_dir=config.store_dir)
     if place.notice:
         screen.note(place.notice)
+    if config.download:
+        _download(config, dataset, place.path, screen)
     watch = stopwatch()
     with screen.progress(f"files of {dataset.name}") as move:
         files, locator = locate_files(
@@ -77,6 +88,7 @@ def open_source(config: RunConfig, screen: Screen) -> Source:
     setup_s["index"] = watch() - sum(index.setup.values())
     if not locator.stand_in:
         _remember_indexes(files)
+        show_terms_once(dataset.name, index.provenance, screen, terms_file())
     return Source(
         dataset=dataset,
         locator=locator,
@@ -87,6 +99,27 @@ def open_source(config: RunConfig, screen: Screen) -> Source:
         tiny=locator.tiny,
         setup_s=setup_s | dict(index.setup),
     )
+
+
+def _download(config: RunConfig, dataset: Dataset, place: Path, screen: Screen) -> None:
+    """Fetch what is not at hand; the one way to the network."""
+    if not isinstance(dataset, Downloadable):
+        raise OptionError(f"--download: {dataset.name} has no CliMetLab plugin that fetches it")
+    if config.data_dir or config.files is not None or config.tiny or config.scale is not None:
+        raise OptionError(
+            "--download: fills CliMetLab's cache; leave --data-dir, --files, --tiny and --scale out"
+        )
+    downloads = dataset.downloads()
+    for one in downloads.calls:
+        told = {"terms_of_use": one.terms_of_use, "citation": one.citation}
+        show_terms_once(one.name, told, screen, terms_file())
+    with screen.progress(f"downloading {dataset.name}") as move:
+        download_missing(
+            downloads,
+            FileLocator(cache_dir=place / "indexes"),
+            timeout_s=config.download_timeout_s,
+            progress=move,
+        )
 
 
 def _remember_indexes(files: list[Path]) -> None:
@@ -128,11 +161,11 @@ def _named_dataset(config: RunConfig) -> Dataset:
 
 
 def _user_dataset(config: RunConfig) -> Dataset:
-    named = config.options or config.data_dir or config.files is not None
+    named = config.options or config.data_dir or config.files is not None or config.download
     if named or config.tiny or config.scale is not None:
         raise OptionError(
-            "--option, --tiny, --scale, --data-dir and --files are for named datasets, not for "
-            "files"
+            "--option, --tiny, --scale, --data-dir, --files and --download are for named "
+            "datasets, not for files"
         )
     return user_files(
         [Path(target) for target in config.targets],

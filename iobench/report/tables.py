@@ -72,9 +72,9 @@ def comparison_table(reports: Sequence[RunReport]) -> TextTable:
     ]
     what = "steady state, but for the column whole" if steady else "whole run"
     return TextTable(
-        title=f"Formats compared ({what})",
+        title=f"Compared ({what})",
         columns=(
-            "format",
+            "as",
             "samples\n/s",
             f"wait {unit}\nmean",
             f"wait {unit}\nmedian",

@@ -1,0 +1,98 @@
+"""Which samples a run needs: of a split, of windows, in an order that is spread over all files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.datasets import place_index_windows, select_split
+from iobench.errors import OptionError
+from iobench.loaders.windows import windowed_pipeline
+from iobench.profiling.config import DEFAULT_BATCHES
+from iobench.samples import Window
+from iobench.stores import probe_samples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from iobench.datasets import SampleIndex
+    from iobench.loaders.pipeline import Pipeline
+    from iobench.profiling.config import RunConfig, Screen
+    from iobench.profiling.source import Source
+    from iobench.windows import WindowPlacement
+
+__all__ = ["WantedSamples", "find_wanted"]
+
+GAPS_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class WantedSamples:
+    """The samples a run needs, and the windows over them where those are what it loads."""
+
+    samples: list[int]
+    placement: WindowPlacement | None = None
+
+    @property
+    def windows(self) -> dict[str, Any] | None:
+        """Where windows were laid, as JSON-ready values."""
+        return None if self.placement is None else self.placement.to_dict()
+
+    def over(self, items: Pipeline, samples: Sequence[int]) -> Pipeline:
+        """Return what is loaded, from a pipeline over these samples of the dataset."""
+        if self.placement is None:
+            return items
+        windows = self.placement.among(samples)
+        if not len(windows):
+            raise OptionError(
+                f"--window={self.placement.window.spelled}: no window lies whole within the "
+                f"{len(samples)} samples at hand; take more batches, or --format source"
+            )
+        return windowed_pipeline(items, windows, self.placement.window)
+
+
+def find_wanted(
+    config: RunConfig, source: Source, batch_size: int, screen: Screen
+) -> WantedSamples:
+    """Return what a run needs, in an order of which every beginning is spread evenly."""
+    index = source.index
+    placement = None
+    if config.window is not None:
+        window = Window.parse(config.window)
+        placement = place_index_windows(index, window, split=config.split)
+        for line in _window_notes(placement, index):
+            screen.note(line)
+        there = list(range(len(placement)))
+    elif config.split is not None:
+        there = list(select_split(index, config.split))
+    else:
+        there = list(range(len(index)))
+    wanted = len(there)
+    if config.epochs is None and (config.batches or config.duration_s is None):
+        wanted = min(wanted, (config.batches or DEFAULT_BATCHES) * batch_size)
+    chosen = [there[place] for place in probe_samples(len(there), wanted)]
+    return WantedSamples(chosen if placement is None else placement.samples(chosen), placement)
+
+
+def _window_notes(placement: WindowPlacement, index: SampleIndex) -> Iterator[str]:
+    """Yield what windows were laid, and the gaps none reaches across."""
+    left_out = [
+        f"{number} at {what}"
+        for number, what in (
+            (placement.n_at_ends, "the ends"),
+            (placement.n_at_gaps, "gaps"),
+            (placement.n_at_split, "the edge of the split"),
+        )
+        if number
+    ]
+    without = f"; no window for {', '.join(left_out)}" if left_out else ""
+    yield f"window {placement.window.spelled}: {len(placement)} samples{without}"
+    for gap in placement.gaps[:GAPS_SHOWN]:
+        before, after = (_name(index, number) for number in (gap.before, gap.after))
+        yield f"gap: {gap.n_missing} missing between {before} and {after}"
+    if len(placement.gaps) > GAPS_SHOWN:
+        yield f"and {len(placement.gaps) - GAPS_SHOWN} gaps more, listed in run.json"
+
+
+def _name(index: SampleIndex, number: int) -> str:
+    return index.coordinate[number] if len(index.coordinate) else f"sample {number}"
