@@ -1,0 +1,133 @@
+"""``anemoi:PATH`` against anemoi-datasets itself, which needs an environment of its own.
+
+It pins zarr 2; ``.ci/run --all`` makes that environment.
+"""
+
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from iobench.datasets import make_sample, user_files
+from iobench.datasets.anemoi_store import anemoi_dataset
+
+anemoi = pytest.importorskip("anemoi.datasets", reason="anemoi-datasets is not installed")
+
+from anemoi_stand_in import write_anemoi_store  # noqa: E402 - skipped without it
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the other libraries of that environment
+NAMES = ["10u", "2t", "msl", "lsm"]
+MISSING = (4, 9)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    logging.disable(logging.WARNING)  # it warns of missing dates each time
+    yield write_anemoi_store(
+        tmp_path_factory.mktemp("anemoi") / "an-o8.zarr", n_dates=20, missing=MISSING
+    )
+    logging.disable(logging.NOTSET)
+
+
+class Locator:
+    """Nothing is looked for: the store has a path."""
+
+    stand_in = False
+    cache_dir = None
+
+    @staticmethod
+    def progress(done, total):
+        pass
+
+
+def opened(path, **options):
+    dataset = anemoi_dataset(path, **options)
+    return dataset, dataset.samples(dataset.files(Locator()), Locator())
+
+
+def assert_same(path, ours, theirs):
+    """Every sample is theirs of that date, and every date of theirs is a sample or missing."""
+    dataset, index = opened(path, **ours)
+    their = anemoi.open_dataset(str(path), **theirs)
+    there = [number for number in range(len(their)) if number not in their.missing]
+    assert list(index.coordinate) == [str(their.dates[number]) for number in there]
+    assert index.spec["data"].channels == tuple(their.variables)
+    assert index.spec["data"].shape == their.shape[1:]
+    for number, where in zip(there, index.where, strict=True):
+        found = make_sample(dataset, where)["data"]
+        np.testing.assert_array_equal(found, their[number], strict=True)
+
+
+def test_samples_are_open_datasets(path):
+    assert_same(path, {}, {})
+
+
+@pytest.mark.parametrize("order", [NAMES[::-1], ["msl"], ["2t", "10u"]])
+def test_select_is_open_datasets(path, order):
+    assert_same(path, {"select": ",".join(order)}, {"select": order})
+
+
+def test_drop_is_open_datasets(path):
+    assert_same(path, {"drop": "msl,10u"}, {"drop": ["msl", "10u"]})
+
+
+@pytest.mark.parametrize("start", ["", "2020", "202001", "2020-01-03", "2020-01-02T05:00:00"])
+@pytest.mark.parametrize("end", ["", "2020-01", "20200104", "2020-01-03T17:30:00", "2021"])
+def test_start_and_end_are_open_datasets(path, start, end):
+    given = {name: value for name, value in (("start", start), ("end", end)) if value}
+    assert_same(path, given, given)
+
+
+@pytest.mark.parametrize("share", ["10%", "33.3%", "50%", "75%", "100%"])
+@pytest.mark.parametrize("name", ["start", "end"])
+def test_shares_are_open_datasets(path, name, share):
+    assert_same(path, {name: share}, {name: share})
+
+
+def test_statistics_normalise_as_open_datasets(path):
+    dataset, index = opened(path, normalise="mean-std", select="2t,msl")
+    their = anemoi.open_dataset(str(path), select=["2t", "msl"])
+    mean, stdev = (their.statistics[name][:, None, None] for name in ("mean", "stdev"))
+    for where in index.where:
+        expected = (their[where] - mean) / stdev
+        np.testing.assert_allclose(make_sample(dataset, where)["data"], expected, atol=2e-5)
+
+
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(centre=st.integers(0, 19), before=st.integers(0, 3), after=st.integers(1, 4))
+def test_windows_are_open_datasets_slices(path, centre, before, after):
+    """A window lies where anemoi gives the slice; where it raises, ours has a gap."""
+    window_of = pytest.importorskip("iobench.samples").Window
+    from iobench.windows import place_windows
+
+    dataset, index = opened(path)
+    window = window_of(tuple(range(-before, 1)), tuple(range(1, after + 1)))
+    placed = place_windows(index.positions, window)
+    items = {
+        index.where[found]: row for found, row in zip(placed.centres, placed.items, strict=True)
+    }
+    their = anemoi.open_dataset(str(path))
+    if centre - before < 0 or centre + after >= len(their):
+        assert centre not in items
+        return
+    try:
+        expected = their[centre - before : centre + after + 1]
+    except anemoi.MissingDateError:
+        assert centre not in items
+        return
+    found = [make_sample(dataset, index.where[item])["data"] for item in items[centre]]
+    np.testing.assert_array_equal(np.stack(found), expected)
+
+
+def test_the_store_as_any_zarr_store(path):
+    """Missing dates apart, its path alone gives the same numbers."""
+    dataset = user_files([path], sample_dim="time", variables=["data"])
+    index = dataset.samples(dataset.files(Locator()), Locator())
+    their = anemoi.open_dataset(str(path))
+    for number in set(range(len(their))) - set(MISSING):
+        found = make_sample(dataset, index.where[number])["data"]
+        np.testing.assert_array_equal(found, their[number])
