@@ -18,6 +18,7 @@ from iobench.datasets import (
     Stream,
     UpstreamBaseline,
     make_sample,
+    stream_samples,
 )
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
 from iobench_maelstrom.downscaling.dataset import downscaling_tier1, downscaling_tier2
@@ -73,27 +74,6 @@ def own_copy(short, tmp_path):
     return shutil.copytree(short / "2", tmp_path / "own")
 
 
-def batches_in_order(stream, epoch):
-    """Run a stream in this thread."""
-    items = iter(stream.items(epoch))
-    for stage in stream.stages:
-        items = through(stage, items)
-    return items
-
-
-def through(stage, items):
-    for item in items:
-        if stage.spreads:
-            yield from stage.run(item)
-        else:
-            yield stage.run(item)
-
-
-def samples_in(batch):
-    (n_samples,) = {len(array) for array in batch.values()}
-    return [{name: array[n] for name, array in batch.items()} for n in range(n_samples)]
-
-
 def digest(sample):
     whole = hashlib.sha256()
     for name in sorted(sample):
@@ -103,7 +83,12 @@ def digest(sample):
 
 
 def digests_of(stream, epoch):
-    return [digest(each) for batch in batches_in_order(stream, epoch) for each in samples_in(batch)]
+    return [digest(each) for each in stream_samples(stream, epoch)]
+
+
+def batches_of(stream, epoch):
+    load, draw, gather = (stage.run for stage in stream.stages)
+    return [gather(drawn) for item in stream.items(epoch) for drawn in draw(load(item))]
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -161,7 +146,7 @@ def test_stages_are_those_of_the_training(prepare):
 def test_batches_have_the_size_asked_for_but_for_the_last_of_a_group(prepare):
     dataset, files, index, locator = prepare(2)
     stream = dataset.upstream(files, index, locator, batch_size=4).pipeline
-    batches = list(batches_in_order(stream, 0))
+    batches = batches_of(stream, 0)
     assert sorted(len(batch["inputs"]) for batch in batches) == [1, 3, 4, 4, 4, 4, 4]
     assert {name: array.shape[1:] for name, array in batches[0].items()} == {
         variable.name: variable.shape for variable in index.spec.variables
@@ -194,7 +179,7 @@ def test_a_month_that_is_gone_is_named(prepare, own_copy):
     with pytest.raises(MissingFileError, match=files[1].name):
         dataset.upstream(files, index, locator, batch_size=8)
     with pytest.raises(MissingFileError, match=files[1].name):
-        list(batches_in_order(stream, 0))
+        batches_of(stream, 0)
 
 
 def test_a_month_that_xarray_cannot_open_is_named(prepare, own_copy):

@@ -18,6 +18,7 @@ from iobench.datasets import (
     Stream,
     UpstreamBaseline,
     make_sample,
+    stream_samples,
 )
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
 from iobench_maelstrom.yr.dataset import yr
@@ -38,22 +39,6 @@ def prepared(files, locator, **options):
     return dataset, dataset.samples(files, locator)
 
 
-def run_in_order(stream, epoch):
-    """Run a stream in this thread, without its shuffle buffer."""
-    items = iter(stream.items(epoch))
-    for stage in stream.stages:
-        items = through(stage, items)
-    return items
-
-
-def through(stage, items):
-    for item in items:
-        if stage.spreads:
-            yield from stage.run(item)
-        else:
-            yield stage.run(item)
-
-
 def digest(sample):
     whole = hashlib.sha256()
     for name in sorted(sample):
@@ -66,7 +51,7 @@ def assert_same_samples(dataset, index, baseline, epoch=0):
     """Compare samples by their bytes, whatever their order; those of a patch have no twin."""
     ours = Counter(digest(make_sample(dataset, where)) for where in index.where)
     assert max(ours.values()) == 1
-    assert Counter(map(digest, run_in_order(baseline.pipeline, epoch))) == ours
+    assert Counter(map(digest, stream_samples(baseline.pipeline, epoch))) == ours
 
 
 @pytest.mark.parametrize(
