@@ -1,0 +1,137 @@
+"""An application's own loading, the real plugin's, and windows, through the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from iobench.cli import main
+
+# Small tiny stand-ins, and between them both shapes of a baseline: a stream, and a map-style
+# dataset behind torch's loader.
+APPLICATIONS = {
+    "maelstrom-ens10": "torch",
+    "maelstrom-radiation": "stream",
+}
+
+
+@pytest.fixture
+def profile(capsys: pytest.CaptureFixture[str], tmp_path: Path, store_dir: Path, monkeypatch):
+    """Profile in this process; return the JSON of its runs and what was said beside it."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[list[dict], str]:
+        quick = ("--store-dir", str(store_dir), "--out", "run", "--json")
+        assert main(["profile", *arguments, *quick]) == 0
+        said = capsys.readouterr()
+        return json.loads(said.out)["runs"], said.err
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str], store_dir: Path):
+    """Profile what cannot be; return the one line that is said."""
+
+    def run(*arguments: str) -> str:
+        assert main(["profile", *arguments, "--store-dir", str(store_dir)]) == 1
+        return capsys.readouterr().err.splitlines()[-1]
+
+    return run
+
+
+@pytest.mark.parametrize(("name", "framework"), APPLICATIONS.items())
+def test_upstream_beside_ours(profile, tmp_path: Path, name: str, framework: str) -> None:
+    pytest.importorskip("xarray", reason="xarray is what the applications read with")
+    pytest.importorskip("dask.array", reason="dask is what the applications read with")
+    if framework == "torch":
+        pytest.importorskip("torch", reason="this application's loader is torch's")
+    runs, _ = profile(
+        name, "--tiny", "--pipeline", "upstream,own", "--batches", "6", "--compute", "1ms",
+        "--workers", "1", "--batch-size", "2",
+    )  # fmt: skip
+    assert [run["pipeline"] for run in runs] == ["upstream", "own"]
+    upstream, own = runs
+    assert upstream["framework"] == framework
+    assert upstream["described_by"]
+    assert own["framework"] == "workers"
+    for run in runs:
+        assert run["batches"] == 6
+        assert run["nbytes"] == own["nbytes"]
+        assert sum(run["exposed_ns"].values()) == run["wait_ns"]
+        assert all(row["hidden_s"] >= 0 for row in run["stages"])
+    names = {row["stage"] for row in upstream["stages"]}
+    assert any(stage.startswith("fused:read+decode") for stage in names), names
+    assert (tmp_path / "run" / "upstream" / "run.json").exists()
+
+
+def test_real_plugin_beside_ours(profile) -> None:
+    pytest.importorskip("climetlab_maelstrom_ens10", reason="the plugin of ENS-10 is not installed")
+    pytest.importorskip("torch", reason="the baseline runs behind torch's loader")
+    runs, _ = profile(
+        "maelstrom-ens10", "--tiny", "--pipeline", "climetlab,own", "--batches", "3",
+        "--compute", "none", "--workers", "1",
+    )  # fmt: skip
+    assert [run["pipeline"] for run in runs] == ["climetlab", "own"]
+    assert all(run["batches"] == 3 for run in runs)
+
+
+def test_pipelines_that_are_not_there(refused) -> None:
+    assert "no such pipeline" in refused(
+        "maelstrom-constants-a-b", "--tiny", "--pipeline", "upstream"
+    )
+    assert "did you mean upstream?" in refused("maelstrom-ens10", "--pipeline", "upstrem")
+    assert "add source to --format" in refused(
+        "maelstrom-ens10", "--pipeline", "upstream", "--format", "numpy"
+    )
+    assert "leave --pipeline out" in refused(
+        "maelstrom-ens10", "--pipeline", "upstream", "--window=0:1"
+    )
+
+
+@pytest.fixture
+def series(tmp_path: Path) -> Path:
+    """Thirty steps of six hours, three of them missing."""
+    netcdf4 = pytest.importorskip("netCDF4", reason="a NetCDF file is written here")
+    path = tmp_path / "series.nc"
+    with netcdf4.Dataset(path, "w") as file:
+        file.createDimension("time", 30)
+        file.createDimension("x", 5)
+        time = file.createVariable("time", "f8", ("time",))
+        time.units = "hours since 2020-01-01"
+        time[:] = [6.0 * step + (18 if step >= 12 else 0) for step in range(30)]
+        field = file.createVariable("t2m", "f4", ("time", "x"))
+        field[:] = [[step + x / 10 for x in range(5)] for step in range(30)]
+    return path
+
+
+def test_windows_of_own_files(profile, series: Path, tmp_path: Path) -> None:
+    runs, said = profile(
+        str(series), "--sample-dim", "time", "--window=-1,0:1,2", "--format", "source,numpy",
+        "--workers", "0", "--epochs", "1", "--compute", "none",
+    )  # fmt: skip
+    # 30 steps, 3 centres lost at the ends and 3 at the gap.
+    assert "window -1,0:1,2: 24 samples; no window for 3 at the ends, 3 at gaps" in said
+    assert "gap: 3 missing between series.nc time=66 and series.nc time=90" in said
+    for run in runs:
+        assert run["n_samples"] == 24
+        assert run["samples"] == 24
+        assert run["sample_nbytes"] == 4 * 5 * 4
+        assert "transform:window" in {row["stage"] for row in run["stages"]}
+    document = json.loads((tmp_path / "run/source/run.json").read_text())
+    assert document["windows"]["gaps"][0]["n_missing"] == 3
+
+
+def test_one_split(profile) -> None:
+    (run,), _ = profile(
+        "maelstrom-ens10", "--tiny", "--split", "test", "--workers", "0", "--batches", "2",
+        "--compute", "none",
+    )  # fmt: skip
+    assert 0 < run["n_samples"] < 4
+
+
+def test_split_that_is_not_there(refused) -> None:
+    line = refused("maelstrom-ens10", "--tiny", "--split", "trian")
+    assert "did you mean train?" in line
