@@ -1,0 +1,1 @@
+"""Datasets that are Python objects: by name (``package.module:callable``), or handed over."""

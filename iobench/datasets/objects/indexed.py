@@ -1,0 +1,111 @@
+"""Map-style datasets of the user's own: samples by number, ``dataset[i]``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from iobench.datasets.contract import SampleIndex
+from iobench.datasets.objects.targets import in_one_line
+from iobench.datasets.objects.values import NamedArrays, named_arrays, spec_of
+from iobench.errors import OptionError, SampleError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from iobench.datasets.objects.targets import Opener
+    from iobench.samples import Sample, SampleSpec
+
+__all__ = ["IndexedObject"]
+
+STEPS = ("read", "decode", "preprocess")
+
+
+class IndexedObject:
+    """A map-style dataset; in steps where it has methods ``read``, ``decode``, ``preprocess``.
+
+    Processes that are forked share it, as torch's workers do; one that is pickled is made anew
+    where it has a name.
+    """
+
+    kind = "map-style dataset"
+    files: tuple[Path, ...] = ()
+
+    def __init__(self, opener: Opener, value: Any) -> None:
+        self._opener = opener
+        self._value: Any = value
+        self._in_steps = all(callable(getattr(value, step, None)) for step in STEPS)
+        self.fused = () if self._in_steps else STEPS
+        self._number = 0
+        self._spec: SampleSpec | None = None
+
+    @property
+    def title(self) -> str:
+        """One line saying what it is."""
+        apart = "its own steps" if self._in_steps else "its steps cannot be told apart"
+        return f"a {self.kind}, {apart}"
+
+    def samples(self) -> tuple[SampleIndex, NamedArrays]:
+        """Return one sample for each number, and the first.
+
+        Raises
+        ------
+        OptionError
+            If there is none.
+        SampleError
+            If the first one cannot be made or has no numbers.
+        """
+        name = self._opener.name
+        with in_one_line(f"{name}: len() raised"):
+            length = len(self._value)
+        if length < 1:
+            raise OptionError(f"{name}: its length is {length}; give a dataset that has samples")
+        where = f"{name}[0]"
+        with in_one_line(f"{where} raised"):
+            first = self._named(self._made(0))
+        self._spec = spec_of(first, where=where)
+        if self._in_steps and hasattr(self._value, "__getitem__"):
+            with in_one_line(f"{where} raised"):
+                whole = named_arrays(self._value[0], where=where)
+            self._spec.check(whole, where=f"{where}, beside read, decode and preprocess")
+        return SampleIndex(self._spec, range(length)), first
+
+    def read(self, where: int) -> Any:
+        """Return what the dataset's ``read`` does, or the whole sample."""
+        self._number = where
+        if self._in_steps:
+            return self._object.read(where)
+        return self._checked(self._object[where])
+
+    def decode(self, raw: Any) -> Any:
+        """Return what the dataset's ``decode`` does."""
+        return self._object.decode(raw)
+
+    def preprocess(self, arrays: Any) -> Sample:
+        """Return the sample as the dataset's ``preprocess`` makes it."""
+        return self._checked(self._object.preprocess(arrays))
+
+    @property
+    def _object(self) -> Any:
+        if self._value is None:
+            self._value = self._opener.open()
+        return self._value
+
+    def _made(self, number: int) -> Any:
+        if not self._in_steps:
+            return self._value[number]
+        value = self._value
+        return value.preprocess(value.decode(value.read(number)))
+
+    def _named(self, value: Any) -> NamedArrays:
+        return named_arrays(value, where=f"{self._opener.name}[{self._number}]")
+
+    def _checked(self, value: Any) -> Sample:
+        if self._spec is None:
+            raise SampleError(f"{self._opener.name}: call samples() before read()")
+        arrays = self._named(value)
+        self._spec.check(arrays, where=f"{self._opener.name}[{self._number}]")
+        return arrays
+
+    def __getstate__(self) -> dict[str, Any]:
+        value = None if self._opener.makes_it_anew else self._value
+        return {**self.__dict__, "_value": value}

@@ -1,0 +1,248 @@
+"""``xarray.Dataset`` objects: one index along a dimension, one sample."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.datasets.contract import SampleIndex
+from iobench.datasets.objects.targets import in_one_line
+from iobench.datasets.objects.values import NamedArrays
+from iobench.datasets.selection import Selection, check_sample_dim
+from iobench.errors import OptionError, SampleError
+from iobench.samples import SampleSpec, Variable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.datasets.objects.targets import Opener
+
+__all__ = ["LabelledObject", "as_dataset", "dask_in_this_thread"]
+
+NUMBER_KINDS = "biufc"
+
+
+class LabelledObject:
+    """Samples of an ``xarray.Dataset``, ``isel(...)`` and ``load()`` in one.
+
+    What is lazy is opened again by each process that reads, where it has a name; what lies in
+    memory is shared with forked processes. Dask, where it is used, works in the thread that asks:
+    the workers are processes already.
+
+    Parameters
+    ----------
+    opener : Opener
+        Of the dataset.
+    value : xarray.Dataset
+        The dataset.
+    selection : Selection
+        Sample dimension and variables.
+    """
+
+    kind = "xarray.Dataset"
+    fused = ("read", "decode")
+
+    def __init__(self, opener: Opener, value: Any, selection: Selection) -> None:
+        self._opener = opener
+        self._selection = selection
+        self._dim = check_sample_dim(
+            selection.sample_dim,
+            {str(dim): length for dim, length in value.sizes.items()},
+            [Path(opener.name)],
+        )
+        self._names, self.skipped = _choose(value, selection, self._dim, opener.name)
+        self._spec: SampleSpec | None = None
+        self.files = _files(value)
+        self._value: Any = value
+        self._chosen: Any = None
+        self._pid = os.getpid()
+        in_memory = all(_in_memory(value.variables[name]) for name in self._names)
+        self._shared = in_memory or not opener.makes_it_anew
+
+    @property
+    def title(self) -> str:
+        """One line saying what it is."""
+        return f"an {self.kind}, one sample an index of {self._dim}"
+
+    def samples(self) -> tuple[SampleIndex, NamedArrays]:
+        """Return one sample for each index, and the first.
+
+        Raises
+        ------
+        OptionError
+            If the dimension has no index.
+        """
+        name = self._opener.name
+        if self._value is None:
+            self._value = as_dataset(self._opener.open())
+        value = self._value
+        length = value.sizes[self._dim]
+        if length < 1:
+            raise OptionError(f"{name}: its dimension {self._dim} is empty; choose another one")
+        self._spec = SampleSpec(tuple(self._variable(value.variables[n]) for n in self._names))
+        labels = value.indexes.get(self._dim)
+        index = SampleIndex(
+            spec=self._spec,
+            where=range(length),
+            coordinate=[
+                f"{self._dim}={number if labels is None else labels[number]}"
+                for number in range(length)
+            ],
+            **_positions(value, self._dim),
+        )
+        first = NamedArrays()
+        with in_one_line(f"{name}: loading {self._dim} 0 raised"):
+            first.update(self.read(0))
+        first.left_out.update(self.skipped)
+        if not self._shared:  # so that no forked process shares its files
+            value.close()
+            self._value = self._chosen = None
+        return index, first
+
+    def read(self, where: int) -> dict[str, NDArray[Any]]:
+        """Return the sample's arrays, loaded."""
+        if self._spec is None:
+            raise SampleError(f"{self._opener.name}: call samples() before read()")
+        part = self._selected().isel({self._dim: where}, missing_dims="ignore")
+        with dask_in_this_thread():
+            part = part.load()
+        sample = {
+            variable.name: np.asarray(
+                part.variables[variable.name].values, np.dtype(variable.dtype)
+            )
+            for variable in self._spec
+        }
+        self._spec.check(sample, where=f"{self._opener.name} at {self._dim} {where}")
+        return sample
+
+    def decode(self, raw: Any) -> Any:
+        """Return what ``read`` did; never called."""
+        return raw
+
+    def preprocess(self, arrays: Any) -> Any:
+        """Return the arrays as they are."""
+        return arrays
+
+    def _selected(self) -> Any:
+        """Return the chosen variables without coordinates, whose loading is not wanted."""
+        if self._chosen is None or not (self._shared or self._pid == os.getpid()):
+            import xarray
+
+            if self._value is None or not (self._shared or self._pid == os.getpid()):
+                self._value = as_dataset(self._opener.open())
+            variables = {name: self._value.variables[name] for name in self._names}
+            self._chosen = xarray.Dataset(variables)
+            self._pid = os.getpid()
+        return self._chosen
+
+    def _variable(self, variable: Any) -> Variable:
+        kept = [(str(d), n) for d, n in variable.sizes.items() if d != self._dim]
+        name = next(n for n in self._names if self._value.variables[n] is variable)
+        return Variable(
+            name=name,
+            shape=tuple(n for _, n in kept),
+            dtype=variable.dtype.str,
+            dims=tuple(dim for dim, _ in kept),
+            units=str(variable.attrs.get("units", "")),
+            role=self._selection.role(name),
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        if not self._opener.makes_it_anew:
+            return dict(self.__dict__)
+        return {**self.__dict__, "_value": None, "_chosen": None}
+
+
+def as_dataset(value: Any) -> Any:
+    """Return an ``xarray.DataArray`` as a dataset of one variable, anything else as it is."""
+    xarray = sys.modules.get("xarray")
+    if xarray is not None and isinstance(value, xarray.DataArray):
+        return value.to_dataset(name=value.name or "values")
+    return value
+
+
+def _choose(
+    value: Any, selection: Selection, dim: str, name: str
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the variables of a sample, and for all others why they are left out."""
+    variables = {str(key): variable for key, variable in value.variables.items()}
+    selection.check_names(list(variables))
+    helpers = {str(coordinate) for coordinate in value.coords} | _describing(variables)
+    chosen, skipped = [], {}
+    for key, variable in variables.items():
+        asked = selection.asks_for(key)
+        if selection.variables and not asked:
+            reason = "not asked for"
+        elif variable.dtype.kind not in NUMBER_KINDS:
+            reason = f"is no number: dtype {variable.dtype}"
+        elif asked:
+            reason = ""
+        elif key in helpers:
+            reason = "a coordinate"
+        else:
+            reason = "" if dim in variable.dims else f"lacks the dimension {dim}"
+        if not reason:
+            chosen.append(key)
+        elif asked:
+            raise OptionError(f"--variables {key}: {name}'s {reason}; leave it out")
+        else:
+            skipped[key] = reason
+    if not chosen:
+        there = ", ".join(f"{k} ({', '.join(map(str, v.dims))})" for k, v in variables.items())
+        raise OptionError(f"--sample-dim {dim}: no variable of {name} has it; it has {there}")
+    return tuple(chosen), skipped
+
+
+def _describing(variables: dict[str, Any]) -> set[str]:
+    """Return the names of variables that only describe others."""
+    names: set[str] = set()
+    for variable in variables.values():
+        for key in ("coordinates", "bounds"):
+            for source in (variable.attrs, variable.encoding):
+                names.update(str(source.get(key, "")).split())
+    return names
+
+
+def _positions(value: Any, dim: str) -> dict[str, Any]:
+    """Return where the samples lie along their dimension, in seconds or in its own units."""
+    if dim not in value.indexes:
+        return {}
+    labels = np.asarray(value.indexes[dim].values)
+    if labels.dtype.kind in "mM":
+        seconds = (labels - labels[0]) / np.timedelta64(1, "s")
+        return {"positions": [float(second) for second in seconds], "position_units": "seconds"}
+    if labels.dtype.kind in "iuf":
+        units = str(value.variables[dim].attrs.get("units", ""))
+        return {"positions": [float(label) for label in labels], "position_units": units}
+    return {}
+
+
+def _files(value: Any) -> tuple[Path, ...]:
+    """Return the local files behind it, as far as xarray tells."""
+    sources = {value.encoding.get("source")}
+    sources |= {variable.encoding.get("source") for variable in value.variables.values()}
+    paths = [Path(source) for source in sources if isinstance(source, str | os.PathLike)]
+    return tuple(sorted(path for path in paths if path.is_file()))
+
+
+def _in_memory(variable: Any) -> bool:
+    return bool(getattr(variable, "_in_memory", False))
+
+
+@contextlib.contextmanager
+def dask_in_this_thread() -> Iterator[None]:
+    """Let dask, where there is one, compute in the thread that asks."""
+    if importlib.util.find_spec("dask") is None:
+        yield
+        return
+    import dask
+
+    with dask.config.set(scheduler="synchronous"):
+        yield

@@ -1,0 +1,193 @@
+"""Iterable datasets and ready DataLoaders as a `Stream`: what comes out is all that can be seen."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.datasets.baselines import Stream
+from iobench.datasets.contract import SampleIndex
+from iobench.datasets.objects.targets import in_one_line
+from iobench.datasets.objects.values import NamedArrays, named_arrays, spec_of
+from iobench.errors import OptionError, SampleError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from iobench.datasets.objects.targets import Opener
+
+__all__ = ["StreamedObject", "is_data_loader", "is_iterable_only"]
+
+FUSED = "read+decode+preprocess"
+COLLATED = f"{FUSED}+collate"
+NOTHING: Final = object()
+OPAQUE = "opaque"
+"""Work in processes we cannot look into: all that is seen is the waiting for them."""
+
+
+class StreamedObject:
+    """Something that is gone through from its beginning: an iterable, or torch's ``DataLoader``.
+
+    Its ``stream`` runs in the training loop's own thread, as the user's own loop would run it; an
+    object that says no length is gone through again and again as one pass without end, and has a
+    ``n_samples_all`` of 0. A loader's batches are handed on as they are.
+    """
+
+    fused = ("read", "decode", "preprocess")
+
+    def __init__(self, opener: Opener, value: Any) -> None:
+        self._opener = opener
+        self._value = value
+        self._is_loader = is_data_loader(value)
+        # Without a batch size of its own, torch's loader hands samples on.
+        self._batched = self._is_loader and value.batch_sampler is not None
+        self.files: tuple[Path, ...] = ()
+        self.batch_size: int | None = None
+        self.stream: Stream | None = None
+
+    @property
+    def kind(self) -> str:
+        """What it is."""
+        return "DataLoader" if self._is_loader else "iterable dataset"
+
+    @property
+    def title(self) -> str:
+        """One line saying what it is."""
+        if not self._is_loader:
+            return "an iterable dataset, its steps cannot be told apart"
+        workers = self._value.num_workers
+        if workers:
+            return f"a ready DataLoader: what its {workers} workers do cannot be seen"
+        return "a ready DataLoader without workers, its steps cannot be told apart"
+
+    def samples(self) -> tuple[SampleIndex, NamedArrays]:
+        """Return an index without samples, whose spec is the first one's, and that; set `stream`.
+
+        Raises
+        ------
+        OptionError
+            If there is no first one.
+        """
+        name = self._opener.name
+        where = f"the first {'batch' if self._batched else 'sample'} of {name}"
+        with in_one_line(f"{where}: making it raised"):
+            first = next(iter(self._value), NOTHING)
+        if first is NOTHING:
+            raise OptionError(f"{name}: is empty; give something that has samples")
+        if self._goes_once and not self._opener.makes_it_anew:
+            raise OptionError(
+                f"{name}: is an iterator, which can be gone through once; give what makes it"
+            )
+        arrays = named_arrays(first, where=where)
+        spec = spec_of(arrays, where=where, batched=self._batched)
+        if self._batched:
+            self.batch_size = _batch_size(self._value) or len(next(iter(arrays.values())))
+        if self._goes_once:
+            self._value = self._opener.open()
+        length = self._n_samples()
+        self.stream = Stream(
+            spec=spec,
+            items=self._pass if length else self._passes_without_end,
+            stages=(),
+            n_samples=_leading if self._batched else _one,
+            n_samples_all=length,
+            makes=self._makes,
+            batched=self._batched,
+            ahead=0,
+        )
+        return SampleIndex(spec, range(0)), arrays
+
+    def read(self, where: Any) -> Any:
+        """Refuse: there is no sample by number."""
+        raise OptionError(
+            f"{self._opener.name}: is {self.kind}, of which no sample can be had by its number; it "
+            "is profiled as it is (--format source), or give a dataset with __getitem__"
+        )
+
+    decode = preprocess = read
+
+    @property
+    def _goes_once(self) -> bool:
+        return hasattr(self._value, "__next__")
+
+    @property
+    def _makes(self) -> str:
+        if self._is_loader and self._value.num_workers:
+            return OPAQUE
+        return COLLATED if self._batched else FUSED
+
+    def _pass(self, epoch: int) -> Iterator[NamedArrays]:
+        value = self._value
+        if epoch and self._goes_once:
+            value = self._opener.open()
+        for each in (value, getattr(value, "sampler", None)):
+            if callable(getattr(each, "set_epoch", None)):
+                each.set_epoch(epoch)
+        what = "batch" if self._batched else "sample"
+        for number, item in enumerate(value):
+            yield named_arrays(item, where=f"{what} {number} of {self._opener.name}")
+
+    def _passes_without_end(self, epoch: int) -> Iterator[NamedArrays]:
+        while True:
+            empty = True
+            for item in self._pass(epoch):
+                empty = False
+                yield item
+            if empty:
+                raise SampleError(
+                    f"{self._opener.name}: pass {epoch} has no samples; it can be gone through "
+                    f"{epoch} times"
+                )
+            epoch += 1
+
+    def _n_samples(self) -> int:
+        """Return the samples of one pass; 0 where that is not sure."""
+        value = self._value
+        if not self._is_loader:
+            return _length(value)
+        if not hasattr(value.dataset, "__getitem__") or is_iterable_only(value.dataset):
+            return 0  # each worker may go through all of it
+        if not self._batched:
+            return _length(value.sampler)
+        size = _batch_size(value)
+        if type(value.batch_sampler).__module__ != "torch.utils.data.sampler" or not size:
+            return 0
+        samples = _length(value.batch_sampler.sampler)
+        return samples - samples % size if value.batch_sampler.drop_last else samples
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise SampleError(f"{self._opener.name}: a stream stays in its process")
+
+
+def is_data_loader(value: Any) -> bool:
+    """Return whether it is torch's ``DataLoader``, without importing torch."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and isinstance(value, data.DataLoader)
+
+
+def is_iterable_only(value: Any) -> bool:
+    """Return whether it is torch's ``IterableDataset``, whose ``__getitem__`` only raises."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and isinstance(value, data.IterableDataset)
+
+
+def _batch_size(loader: Any) -> int | None:
+    size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+    return size if isinstance(size, int) else None
+
+
+def _length(value: Any) -> int:
+    """Return what ``len`` says, 0 where it says nothing."""
+    try:
+        return len(value)
+    except (TypeError, NotImplementedError):
+        return 0
+
+
+def _one(_: Any) -> int:
+    return 1
+
+
+def _leading(arrays: NamedArrays) -> int:
+    return len(next(iter(arrays.values()))) if arrays else 0

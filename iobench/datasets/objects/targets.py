@@ -1,0 +1,243 @@
+"""``package.module:callable`` and its options: what the name stands for, made when it is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import inspect
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from iobench.errors import IobenchError, OptionError
+
+__all__ = [
+    "CLIMETLAB",
+    "HeldObject",
+    "NamedObject",
+    "Opener",
+    "in_one_line",
+    "is_object_target",
+    "parse_value",
+]
+
+TARGET: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+CLIMETLAB: Final = "climetlab:"
+WHOLE: Final = re.compile(r"[+-]?(0|[1-9]\d*)")
+DECIMAL: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?")
+WORDS: Final = {"true": True, "false": False, "none": None}
+REASON_LIMIT: Final = 500
+
+
+class Opener(Protocol):
+    """Makes an object, or has it; travels to the workers instead of it.
+
+    Attributes
+    ----------
+    name : str
+        What it is called in reports.
+    makes_it_anew : bool
+        Whether ``open`` makes another one each time.
+    facts : mapping
+        What says which object it is, JSON-ready.
+    """
+
+    name: str
+    makes_it_anew: bool
+    facts: Mapping[str, Any]
+
+    def open(self) -> Any:
+        """Return the object.
+
+        Raises
+        ------
+        IobenchError
+            If it cannot be made; says why in one line.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class HeldObject:
+    """An object that was handed over in Python."""
+
+    value: Any
+    name: str = ""
+    makes_it_anew: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        kind = type(self.value)
+        self.name = self.name or kind.__name__
+        self.facts = {"object": f"{kind.__module__}.{kind.__qualname__}"}
+
+    def open(self) -> Any:
+        """Return the object."""
+        return self.value
+
+
+class NamedObject:
+    """What ``package.module:callable`` returns; what is not callable is taken as it is.
+
+    The folder in which it was named is importable, as with ``python -m``.
+
+    Parameters
+    ----------
+    target : str
+        Module and, after the colon, its attribute.
+    options : mapping of str to object
+        Keyword arguments; text is read by `parse_value`, except where the callable says ``str``.
+
+    Raises
+    ------
+    OptionError
+        If the target is not spelled so.
+    """
+
+    makes_it_anew = True
+
+    def __init__(self, target: str, options: Mapping[str, Any]) -> None:
+        if not TARGET.fullmatch(target):
+            raise OptionError(f"{target!r}: expected package.module:callable, e.g. mydata:train")
+        self.name = target
+        self.options = dict(options)
+        self.facts: Mapping[str, Any] = {"object": target, "options": self.options}
+        self._folder = str(Path.cwd())
+
+    def open(self) -> Any:
+        """Import the module and call the callable.
+
+        Raises
+        ------
+        OptionError
+            If there is no such module or attribute, importing or calling it raises, or an option
+            is none of the callable's.
+        """
+        found = self._find()
+        if not callable(found):
+            if self.options:
+                raise OptionError(f"{self.name}: is not callable, so it takes no --option")
+            return found
+        arguments = self._arguments(found)
+        with in_one_line(f"{self.name} was called and raised"):
+            made = found(**arguments)
+        if made is None:
+            raise OptionError(
+                f"{self.name}: returned None; let it return a dataset, an iterable, an "
+                "xarray.Dataset or a DataLoader"
+            )
+        return made
+
+    def _find(self) -> Any:
+        module_name, _, path = self.name.partition(":")
+        if self._folder not in sys.path:
+            sys.path.insert(0, self._folder)
+            importlib.invalidate_caches()
+        found = self._import(module_name)
+        self.facts = {
+            "object": self.name,
+            "options": self.options,
+            "source": _fingerprint(getattr(found, "__file__", None)),
+        }
+        for attribute in path.split("."):
+            if not hasattr(found, attribute):
+                there = [name for name in vars(found) if not name.startswith("_")]
+                raise OptionError(
+                    f"{self.name}: {module_name} has no {attribute!r}; it has "
+                    f"{', '.join(sorted(there)[:20]) or 'no public names'}"
+                )
+            found = getattr(found, attribute)
+        return found
+
+    def _import(self, name: str) -> Any:
+        with in_one_line(f"{self.name}: importing {name} raised"):
+            try:
+                return importlib.import_module(name)
+            except ModuleNotFoundError as error:
+                if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                    raise  # something the module needs
+                raise OptionError(
+                    f"{self.name}: no module {error.name!r}, seen from {self._folder}; check the "
+                    "spelling, change the folder or install it"
+                ) from error
+
+    def _arguments(self, made_by: Callable[..., Any]) -> dict[str, Any]:
+        """Return the options as the callable takes them."""
+        try:
+            signature = inspect.signature(made_by)
+        except ValueError:  # of some built-in ones nothing is known
+            return {name: parse_value(value) for name, value in self.options.items()}
+        wants_text = {
+            name
+            for name, parameter in signature.parameters.items()
+            if parameter.annotation in (str, "str", "str | None")
+        }
+        arguments = {
+            name: value if name in wants_text else parse_value(value)
+            for name, value in self.options.items()
+        }
+        try:
+            signature.bind(**arguments)
+        except TypeError as error:
+            raise OptionError(
+                f"{self.name}{signature}: {error}; its arguments are given as --option NAME=VALUE"
+            ) from error
+        return arguments
+
+
+def is_object_target(text: str) -> bool:
+    """Return whether a target names an object, ``package.module:callable`` or ``climetlab:NAME``.
+
+    A file of that name comes first.
+    """
+    spelled = text.startswith(CLIMETLAB) or TARGET.fullmatch(text) is not None
+    return spelled and not os.path.lexists(text)
+
+
+def parse_value(value: Any) -> Any:
+    """Return what the text of an option stands for.
+
+    ``true``, ``false`` and ``none`` in any case; whole numbers without leading zeros; decimal
+    numbers; lists in brackets, ``[1, b]``; and text, which quotes keep as it is: ``"1"``. What is
+    not text stays as it is.
+    """
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    if text.startswith("[") and text.endswith("]"):
+        inside = text[1:-1].strip()
+        return [parse_value(part) for part in inside.split(",")] if inside else []
+    if text.lower() in WORDS:
+        return WORDS[text.lower()]
+    if WHOLE.fullmatch(text):
+        return int(text)
+    return float(text) if DECIMAL.fullmatch(text) else text
+
+
+@contextlib.contextmanager
+def in_one_line(what: str) -> Iterator[None]:
+    """Make whatever the user's own code raises an error of one line, its traceback a note."""
+    try:
+        yield
+    except IobenchError:
+        raise
+    except Exception as error:
+        reason = str(error).partition("\n")[0][:REASON_LIMIT]
+        clear = OptionError(f"{what} {type(error).__name__}: {reason}; mend it")
+        clear.add_note("".join(traceback.format_exception(error)))
+        raise clear from error
+
+
+def _fingerprint(file: str | None) -> str:
+    """Return a digest of the module's file: other code may make other samples."""
+    if file is None or not Path(file).is_file():
+        return ""
+    return hashlib.blake2b(Path(file).read_bytes(), digest_size=16).hexdigest()

@@ -1,0 +1,97 @@
+"""``climetlab:NAME``: any dataset that CliMetLab knows, as the ``xarray.Dataset`` it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from iobench.datasets.download import fail_fast
+from iobench.datasets.locate import climetlab_cache_folder
+from iobench.datasets.objects.labelled import dask_in_this_thread
+from iobench.datasets.objects.targets import CLIMETLAB, in_one_line, parse_value
+from iobench.datasets.real_plugins import network_cut_off, quiet_climetlab
+from iobench.errors import MissingExtraError, MissingFileError, OptionError, UnknownNameError
+
+__all__ = ["ClimetlabObject"]
+
+INSTALL = "pip install 'iobench[climetlab]'"
+
+
+class ClimetlabObject:
+    """``climetlab.load_dataset(NAME, **arguments).to_xarray()``, with the network cut off.
+
+    Files are those of ``CLIMETLAB_MIRROR`` and of CliMetLab's cache.
+
+    Parameters
+    ----------
+    dataset : str
+        Its name.
+    options : mapping of str to object
+        Arguments of ``load_dataset``; text is read by `parse_value`.
+
+    Raises
+    ------
+    OptionError
+        If the name is empty.
+    """
+
+    makes_it_anew = True
+
+    def __init__(self, dataset: str, options: Mapping[str, Any]) -> None:
+        if not dataset:
+            raise OptionError(f"{CLIMETLAB}: name a dataset, e.g. {CLIMETLAB}maelstrom-yr")
+        self.name = f"{CLIMETLAB}{dataset}"
+        self.dataset = dataset
+        self.arguments = {name: parse_value(value) for name, value in options.items()}
+        self.facts: Mapping[str, Any] = {"object": self.name, "options": self.arguments}
+
+    def open(self) -> Any:
+        """Return the ``xarray.Dataset``.
+
+        Raises
+        ------
+        MissingExtraError
+            If CliMetLab cannot be imported.
+        UnknownNameError
+            If no installed plugin has the name.
+        MissingFileError
+            If a file is neither in the mirror nor in the cache.
+        OptionError
+            If CliMetLab or the plugin raises anything else.
+        """
+        try:
+            import climetlab
+        except ImportError as error:
+            raise MissingExtraError(f"{self.name} needs CliMetLab: {INSTALL}") from error
+        settings = climetlab.settings
+        with (
+            in_one_line(f"{self.name}: load_dataset or to_xarray raised"),
+            quiet_climetlab(),
+            network_cut_off(self.name),
+            fail_fast(self._refuse),
+            settings.temporary("check-out-of-date-urls", False),
+            settings.temporary("datasets-catalogs-urls", []),
+            dask_in_this_thread(),
+        ):
+            try:
+                loaded = climetlab.load_dataset(self.dataset, **self.arguments)
+            except NameError as error:
+                if not str(error).startswith("Cannot find dataset"):
+                    raise
+                raise UnknownNameError(
+                    f"{self.name}: {error}; install the plugin that brings it"
+                ) from error
+            self.facts = {**self.facts, **_conditions(loaded)}
+            return loaded.to_xarray()
+
+    def _refuse(self, url: str) -> None:
+        raise MissingFileError(
+            f"{self.name}: {url} is neither in $CLIMETLAB_MIRROR nor in CliMetLab's cache "
+            f"{climetlab_cache_folder()}; --download fetches it"
+        )
+
+
+def _conditions(loaded: Any) -> dict[str, str]:
+    """Return what a dataset says of its use; ``-`` is CliMetLab's way to say nothing."""
+    told = {name: getattr(loaded, name, None) for name in ("terms_of_use", "citation")}
+    return {name: text for name, text in told.items() if isinstance(text, str) and text != "-"}

@@ -1,0 +1,113 @@
+"""A module of a user's own, in the current folder."""
+
+import sys
+
+import pytest
+
+from iobench.datasets import FileLocator
+from iobench.datasets.objects.source import object_dataset
+
+MODULE = """
+import collections
+import numpy as np
+
+class Squares:
+    def __init__(self, n=5, scale=1.0):
+        self.n, self.scale = n, scale
+    def __len__(self):
+        return self.n
+    def __getitem__(self, i):
+        return {"x": np.full((2, 3), i * self.scale, "f4"), "y": i * i, "name": f"number {i}"}
+
+class Steps:
+    def __len__(self):
+        return 4
+    def read(self, i):
+        return [np.arange(3, dtype="<i4").tobytes(), bytes([i])]
+    def decode(self, raw):
+        return {"a": np.frombuffer(raw[0], "<i4"), "n": np.uint8(raw[1][0])}
+    def preprocess(self, arrays):
+        return {"a": arrays["a"] * arrays["n"]}
+
+class Stepped(Steps):
+    def __getitem__(self, i):
+        return self.preprocess(self.decode(self.read(i)))
+
+class OtherSteps(Steps):
+    def __getitem__(self, i):
+        return {"b": np.zeros(3)}
+
+class Growing(Squares):
+    def __getitem__(self, i):
+        return np.zeros(1 + i // 3)
+
+class Failing(Squares):
+    def __getitem__(self, i):
+        if i == 2:
+            raise ZeroDivisionError("the third is bad")
+        return np.zeros(2)
+
+class Numbers:
+    def __init__(self, n=6):
+        self.n = n
+    def __iter__(self):
+        return iter(np.full(2, i, "f8") for i in range(self.n))
+
+class Counted(Numbers):
+    def __len__(self):
+        return self.n
+
+def generated(n: int = 4):
+    for i in range(n):
+        yield {"v": np.float32(i)}
+
+def text_and_number(day: str, count):
+    return [np.array([len(day)]) for _ in range(count)]
+
+def nothing():
+    return None
+
+def broken():
+    raise RuntimeError("no such disk\\nand more")
+
+def number():
+    return 17
+
+def empty():
+    return []
+
+def empty_stream():
+    return iter([])
+
+ready = Squares(3)
+Point = collections.namedtuple("Point", "left right")
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    """The module ``mydata`` in the current folder, forgotten afterwards."""
+    (tmp_path / "mydata.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    yield tmp_path
+    sys.path[:] = before
+    for name in ("mydata", "badly", "needy"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def locator(tmp_path):
+    return FileLocator(cache_dir=tmp_path / "indexes", environment={})
+
+
+@pytest.fixture
+def opened(locator):
+    """Make a dataset of an object, and index it."""
+
+    def open_object(target, **options):
+        dataset = object_dataset(target, **options)
+        index = dataset.samples(dataset.files(locator), locator)
+        return dataset, index
+
+    return open_object

@@ -1,0 +1,163 @@
+"""``climetlab:NAME``: any dataset CliMetLab knows, with the network cut off."""
+
+import socket
+
+import numpy as np
+import pytest
+
+from iobench.datasets import FileLocator, ensure_stand_in, make_sample
+from iobench.datasets.objects.source import object_dataset
+from iobench.errors import MissingFileError, OptionError, UnknownNameError
+from iobench_maelstrom.power.dataset import constants_a_b, power_production
+
+climetlab = pytest.importorskip("climetlab", reason="climetlab is not installed")
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:numpy.ndarray size changed:RuntimeWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise AssertionError(f"tried to connect to {arguments[1:]}")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    with climetlab.settings.temporary("cache-directory", str(tmp_path / "cache")):
+        yield
+
+
+@pytest.fixture
+def mirror(monkeypatch):
+    """What CLIMETLAB_MIRROR does, which CliMetLab reads when it is imported."""
+    from climetlab import mirrors
+
+    def use(root):
+        monkeypatch.setenv("CLIMETLAB_MIRROR", str(root))
+        mirrors._reset_mirrors(use_env_var=True)
+
+    yield use
+    mirrors._reset_mirrors(use_env_var=False)
+
+
+@pytest.fixture
+def made_up(tmp_path, monkeypatch):
+    """A dataset of a registry of the user's own: two files by pattern."""
+    xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+    from climetlab.datasets import Dataset
+
+    class MadeUp(Dataset):
+        terms_of_use = "do good with it"
+        citation = "-"
+
+        def __init__(self, factor=1, days=(1,)):
+            self.factor, self.days = factor, days
+
+        def to_xarray(self):
+            values = np.arange(12.0).reshape(4, 3) * self.factor
+            return xarray.Dataset({"v": (("day", "x"), values)}).isel(day=list(self.days))
+
+    from climetlab.core import plugins
+
+    monkeypatch.setitem(plugins.PLUGINS, "dataset", {"made-up": _Entry(MadeUp)})
+
+
+class _Entry:
+    def __init__(self, loaded):
+        self.loaded = loaded
+
+    def load(self):
+        return self.loaded
+
+
+def test_a_dataset_of_another_registry(made_up, opened):
+    dataset, index = opened(
+        "climetlab:made-up", sample_dim="day", options={"factor": "0.5", "days": "[0, 3]"}
+    )
+    assert len(index) == 2
+    assert make_sample(dataset, index.where[1])["v"].tolist() == [4.5, 5.0, 5.5]
+    assert index.provenance["terms_of_use"] == "do good with it"
+    assert "citation" not in index.provenance
+    assert index.provenance["options"] == {"factor": 0.5, "days": [0, 3]}
+
+
+def test_the_sample_dimension_has_to_be_said(made_up, opened):
+    with pytest.raises(OptionError, match=r"--sample-dim; dimensions \(lengths\): day \(1\), x"):
+        opened("climetlab:made-up")
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "expected"),
+    [
+        ("climetlab:made-up", {"colour": "1"}, "raised TypeError: .*colour"),
+        ("climetlab:", {}, "climetlab:: name a dataset"),
+    ],
+)
+def test_wrong_names_and_options(made_up, opened, target, options, expected):
+    with pytest.raises(OptionError, match=expected):
+        opened(target, options=options, sample_dim="day")
+
+
+def test_an_unknown_name_lists_those_there_are(opened):
+    with pytest.raises(UnknownNameError, match=r"Cannot find dataset 'no-such-one'.*values are"):
+        opened("climetlab:no-such-one", sample_dim="time")
+
+
+def test_a_plugin_of_maelstrom_on_files_of_a_mirror(mirror, opened, tmp_path):
+    pytest.importorskip(
+        "climetlab_maelstrom_power_production.dataset", reason="the real plugin is not installed"
+    )
+    ours = power_production(wind_turbine_id="2")
+    root = ensure_stand_in(ours, tmp_path / "stand-in", tiny=True)
+    mirror(root)
+    dataset, index = opened(
+        "climetlab:maelstrom-power-production",
+        options={"wind_turbine_id": "2"},
+        sample_dim="time",
+        variables=["production"],
+    )
+    locator = FileLocator(stand_in=root, cache_dir=tmp_path / "indexes")
+    files = ours.files(locator)
+    our_index = ours.samples(files, locator)
+    assert len(index) == len(our_index)
+    assert [file.resolve() for file in dataset.files(locator)] == [files[0].resolve()]
+    for number in (0, len(index) - 1):
+        sample = make_sample(dataset, index.where[number])
+        np.testing.assert_array_equal(
+            sample["production"], make_sample(ours, our_index.where[number])["production"]
+        )
+
+
+def test_a_file_that_is_not_at_hand_is_named_at_once(opened, tmp_path):
+    pytest.importorskip(
+        "climetlab_maelstrom_power_production.dataset", reason="the real plugin is not installed"
+    )
+    with pytest.raises(MissingFileError, match=r"ECMWF_AB137\.nc is neither in .*--download"):
+        opened("climetlab:maelstrom-constants-a-b", sample_dim="level")
+
+
+def test_files_in_the_cache_are_used(mirror, opened, tmp_path):
+    pytest.importorskip(
+        "climetlab_maelstrom_power_production.dataset", reason="the real plugin is not installed"
+    )
+    from iobench.datasets.download import fail_fast
+
+    root = ensure_stand_in(constants_a_b(), tmp_path / "stand-in", tiny=True)
+    content = next(root.rglob("ECMWF_AB137.nc")).read_bytes()
+
+    class Answer:
+        headers = ()
+        status_code = 200
+
+        def raise_for_status(self):
+            pass
+
+        def iter_content(self, chunk_size):
+            yield content
+
+    with fail_fast(lambda url: Answer()):
+        climetlab.load_dataset("maelstrom-constants-a-b")
+    dataset = object_dataset("climetlab:maelstrom-constants-a-b", sample_dim="nothing-of-it")
+    with pytest.raises(OptionError, match=r"--sample-dim nothing-of-it: .* no such dimension"):
+        dataset.files(FileLocator(cache_dir=tmp_path))

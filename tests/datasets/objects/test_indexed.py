@@ -1,0 +1,133 @@
+"""Map-style datasets, by name and handed over."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+
+from iobench.datasets import make_sample, sample_steps
+from iobench.datasets.objects.source import object_dataset
+from iobench.errors import OptionError, SampleError, WorkerError
+from iobench.loaders.pipeline import dataset_pipeline
+from iobench.loaders.plan import plan_batches
+from iobench.loaders.stages import Detail
+from iobench.loaders.workers import WorkerLoader
+from iobench.recording import RunDirectory, unit_costs
+from iobench.testing import DatasetTests
+
+
+class TestSquares(DatasetTests):
+    @pytest.fixture
+    def dataset(self, own_module):
+        return object_dataset("mydata:Squares", options={"n": "7"})
+
+    @pytest.fixture
+    def files(self, dataset, locator):
+        return dataset.files(locator)
+
+
+class TestSteps(DatasetTests):
+    @pytest.fixture
+    def dataset(self, own_module):
+        return object_dataset("mydata:Stepped")
+
+    @pytest.fixture
+    def files(self, dataset, locator):
+        return dataset.files(locator)
+
+
+def test_samples_are_fused_and_strings_left_out(own_module, opened):
+    dataset, index = opened("mydata:Squares", options={"scale": "0.5"})
+    assert [name for name, _ in sample_steps(dataset)] == ["read+decode+preprocess"]
+    assert index.spec.names == ("x", "y")
+    assert index.provenance["skipped"] == {"name": "is no number: str"}
+    sample = make_sample(dataset, index.where[3])
+    assert sample["y"] == 9
+    np.testing.assert_array_equal(sample["x"], np.full((2, 3), 1.5, "f4"))
+    assert dataset.title == "a map-style dataset, its steps cannot be told apart"
+
+
+@pytest.mark.parametrize("name", ["Steps", "Stepped"])
+def test_steps_of_our_names_are_told_apart(own_module, opened, name):
+    dataset, index = opened(f"mydata:{name}")
+    assert [step for step, _ in sample_steps(dataset)] == ["read", "decode", "preprocess"]
+    assert make_sample(dataset, index.where[2])["a"].tolist() == [0, 2, 4]
+
+
+def test_steps_that_make_something_else_than_the_dataset_are_an_error(own_module, opened):
+    with pytest.raises(SampleError, match=r"OtherSteps\[0\], beside read, decode"):
+        opened("mydata:OtherSteps")
+
+
+def test_a_sample_that_differs_is_named(own_module, opened):
+    dataset, index = opened("mydata:Growing")
+    make_sample(dataset, index.where[2])
+    with pytest.raises(SampleError, match=r"mydata:Growing\[3\]: array '0' is .* \(2,\), expected"):
+        make_sample(dataset, index.where[3])
+
+
+@pytest.mark.parametrize(
+    "value", [np.arange(12.0).reshape(4, 3), [np.arange(3.0) + 3 * i for i in range(4)]]
+)
+def test_arrays_and_lists_handed_over(opened, value):
+    dataset, index = opened(value)
+    assert make_sample(dataset, index.where[2])["0"].tolist() == [6, 7, 8]
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert make_sample(copy, index.where[2])["0"].tolist() == [6, 7, 8]
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, 3.5, b"bytes"])
+def test_what_has_no_samples_is_refused(opened, value):
+    with pytest.raises(OptionError, match="expected a dataset with __len__ and __getitem__"):
+        opened(value)
+
+
+def test_options_of_xarray_are_refused(opened):
+    with pytest.raises(OptionError, match=r"--sample-dim and --variables: are for an xarray"):
+        opened([1, 2], sample_dim="time")
+
+
+def test_a_dataset_of_torch(opened):
+    data = pytest.importorskip("torch.utils.data", reason="torch is not installed")
+    import torch
+
+    value = data.TensorDataset(torch.arange(6.0).reshape(3, 2), torch.arange(3))
+    dataset, index = opened(value)
+    assert len(index) == 3
+    assert make_sample(dataset, index.where[1])["0"].tolist() == [2, 3]
+
+
+def load(dataset, index, tmp_path, n_batches):
+    run = RunDirectory.create(tmp_path / "run", {})
+    with warnings.catch_warnings():
+        # Python 3.12 warns of forks beside threads, which other libraries' tests leave behind.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        with WorkerLoader(
+            dataset_pipeline(dataset, index),
+            2,
+            workers=2,
+            prefetch=1,
+            run_directory=run.path,
+            detail=Detail.AUTO,
+            unit_costs=unit_costs(),
+        ) as loader:
+            batches = plan_batches(len(index), 2, shuffle=False)
+            plan = [next(batches) for _ in range(n_batches)]
+            arrays = [
+                {name: array.copy() for name, array in batch.arrays.items()}
+                for batch in loader.batches(plan)
+            ]
+    return arrays
+
+
+def test_workers_load_it(own_module, opened, tmp_path):
+    dataset, index = opened("mydata:Squares", options={"n": "8"})
+    batches = load(dataset, index, tmp_path, 4)
+    assert [batch["y"].tolist() for batch in batches] == [[0, 1], [4, 9], [16, 25], [36, 49]]
+
+
+def test_what_its_own_code_raises_keeps_its_name_in_a_worker(own_module, opened, tmp_path):
+    dataset, index = opened("mydata:Failing")
+    with pytest.raises(WorkerError, match="sample 2 could not be made: ZeroDivisionError: the th"):
+        load(dataset, index, tmp_path, 2)

@@ -1,0 +1,175 @@
+"""``xarray.Dataset`` objects, lazy and in memory, by name and handed over."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from iobench.datasets import make_sample, sample_steps
+from iobench.datasets.objects.source import object_dataset
+from iobench.errors import OptionError
+from iobench.testing import DatasetTests
+
+xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+pytest.importorskip("netCDF4", reason="netCDF4 is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore:numpy.ndarray size changed:RuntimeWarning")
+
+OPENERS = """
+import xarray
+
+def lazily():
+    return xarray.open_dataset("fields.nc")
+
+def with_dask():
+    return xarray.open_dataset("fields.nc", chunks={"time": 2})
+
+def in_memory():
+    with xarray.open_dataset("fields.nc") as lazy:
+        return lazy.load()
+
+def one_array():
+    return in_memory().t2m
+
+def raising():
+    return xarray.open_dataset("no-such-file.nc")
+"""
+
+
+def fields():
+    random = np.random.default_rng(1)
+    values = random.normal(size=(6, 3, 4)).astype("f4")
+    return xarray.Dataset(
+        {
+            "t2m": (("time", "y", "x"), values, {"units": "K"}),
+            "packed": (("y", "time"), random.integers(0, 9, (3, 6)), {"units": "m"}),
+            "area": (("y", "x"), np.ones((3, 4))),
+            "when": (("time",), np.arange(6).astype("timedelta64[s]")),
+            "time_bounds": (("time", "bound"), np.zeros((6, 2))),
+        },
+        {
+            "time": ("time", np.datetime64("2024-01-01", "ns") + np.arange(6) * np.timedelta64(6, "h"), {"bounds": "time_bounds"}),  # noqa: E501
+            "latitude": (("y", "x"), np.zeros((3, 4))),
+            "station": (("time",), np.arange(6)),
+        },
+    )  # fmt: skip
+
+
+@pytest.fixture
+def own_files(own_module):
+    (own_module / "mydata.py").write_text(OPENERS)
+    encoding = {"packed": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}}
+    encoding["time"] = {"units": "hours since 2024-01-01"}
+    fields().to_netcdf(own_module / "fields.nc", encoding=encoding)
+    return own_module
+
+
+class TestLazy(DatasetTests):
+    @pytest.fixture
+    def dataset(self, own_files):
+        return object_dataset("mydata:lazily", sample_dim="time")
+
+    @pytest.fixture
+    def files(self, dataset, locator):
+        return dataset.files(locator)
+
+
+class TestInMemory(TestLazy):
+    @pytest.fixture
+    def dataset(self, own_files):
+        return object_dataset("mydata:in_memory", sample_dim="time")
+
+
+class TestWithDask(TestLazy):
+    @pytest.fixture
+    def dataset(self, own_files):
+        pytest.importorskip("dask", reason="dask is not installed")
+        return object_dataset("mydata:with_dask", sample_dim="time")
+
+
+@pytest.mark.parametrize("name", ["lazily", "in_memory"])
+def test_samples_are_what_isel_gives(own_files, opened, name):
+    dataset, index = opened(f"mydata:{name}", sample_dim="time")
+    assert [step for step, _ in sample_steps(dataset)] == ["read+decode", "preprocess"]
+    assert index.spec.names == ("t2m", "packed")
+    assert index.spec["t2m"].dims == ("y", "x")
+    assert index.spec["t2m"].units == "K"
+    truth = fields()
+    for number in range(6):
+        sample = make_sample(dataset, index.where[number])
+        for each in index.spec.names:
+            np.testing.assert_array_equal(sample[each], truth[each].isel(time=number).values)
+    assert index.provenance["skipped"] == {
+        "area": "lacks the dimension time",
+        "when": "is no number: dtype timedelta64[s]",
+        "time_bounds": "a coordinate",
+        "time": "is no number: dtype datetime64[ns]",
+        "latitude": "a coordinate",
+        "station": "a coordinate",
+    }
+    assert index.positions[:3] == [0.0, 21600.0, 43200.0]
+    assert index.position_units == "seconds"
+    assert index.coordinate[1] == "time=2024-01-01 06:00:00"
+
+
+def test_the_files_behind_it_are_told(own_files, opened, locator):
+    dataset = object_dataset("mydata:lazily", sample_dim="time")
+    assert [file.name for file in dataset.files(locator)] == ["fields.nc"]
+
+
+def test_variables_that_are_asked_for(own_files, opened):
+    dataset, index = opened(
+        "mydata:lazily",
+        sample_dim="time",
+        variables=["area", "station"],
+        target_variables=["t2m"],
+    )
+    assert {v.name: (v.shape, v.role) for v in index.spec} == {
+        "area": ((3, 4), "input"),
+        "station": ((), "input"),
+        "t2m": ((3, 4), "target"),
+    }
+    assert make_sample(dataset, 4)["station"] == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, r"say which dimension counts samples with --sample-dim; .* time \(6\)"),
+        ({"sample_dim": "lon"}, r"--sample-dim lon: .* no such dimension; .* y \(3\)"),
+        ({"sample_dim": "time", "variables": ["t"]}, "no variable t; .* have t2m"),
+        ({"sample_dim": "time", "variables": ["when"]}, "--variables when: .*timedelta64"),
+        ({"sample_dim": "bound"}, "--sample-dim bound: no variable of mydata:lazily has it"),
+    ],
+)
+def test_wrong_choices_list_what_there_is(own_files, opened, options, expected):
+    with pytest.raises(OptionError, match=expected):
+        opened("mydata:lazily", **options)
+
+
+def test_an_empty_dimension_is_an_error(opened):
+    with pytest.raises(OptionError, match="its dimension time is empty"):
+        opened(fields().isel(time=slice(0, 0)), sample_dim="time")
+
+
+def test_what_opening_raises_is_one_line(own_files, opened):
+    with pytest.raises(OptionError, match=r"called and raised FileNotFoundError: .*no-such-file"):
+        opened("mydata:raising", sample_dim="time")
+
+
+def test_a_single_array_is_a_dataset_of_one(own_files, opened):
+    _, index = opened("mydata:one_array", sample_dim="y")
+    assert index.spec.names == ("t2m",)
+    assert index.spec["t2m"].shape == (6, 4)
+
+
+def test_an_object_handed_over_travels_with_its_arrays(opened):
+    dataset, index = opened(fields(), sample_dim="y", variables=["packed"])
+    copy = pickle.loads(pickle.dumps(dataset))
+    np.testing.assert_array_equal(make_sample(copy, 1)["packed"], fields().packed.values[1])
+    assert index.positions == ()
+
+
+def test_only_the_name_travels_of_a_named_one(own_files, opened):
+    dataset, _ = opened("mydata:in_memory", sample_dim="time")
+    assert make_sample(dataset, 0)
+    assert len(pickle.dumps(dataset)) < 4000

@@ -1,0 +1,121 @@
+"""What a user's dataset hands out, as named arrays."""
+
+from collections import namedtuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from iobench.datasets.objects.values import named_arrays, spec_of
+from iobench.errors import SampleError
+
+Pair = namedtuple("Pair", "left right")
+
+
+def names(value):
+    return list(named_arrays(value, where="it"))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.zeros(3), ["0"]),
+        (7, ["0"]),
+        ([1.0, 2.0], ["0"]),
+        ((1.0, 2.0), ["0", "1"]),
+        ([np.zeros(2), 1], ["0", "1"]),
+        ({"a": 1, "b": {"c": 2, 3: [np.zeros(1), np.ones(1)]}}, ["a", "b/c", "b/3/0", "b/3/1"]),
+        (Pair(1, {"x": 2}), ["left", "right/x"]),
+        (({"x": np.zeros(2)}, np.int16(3)), ["0/x", "1"]),
+    ],
+)
+def test_names(value, expected):
+    assert names(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("text", "is no number: str"),
+        (b"bytes", "is no number: bytes"),
+        (None, "is no number: NoneType"),
+        (np.array(["a"]), "is no number: dtype <U1"),
+        (np.datetime64("2024-01-01"), "is no number: dtype datetime64[D]"),
+        (object(), "is no number: object"),
+    ],
+)
+def test_what_is_no_number_is_left_out_and_named(value, reason):
+    arrays = named_arrays({"kept": 1.5, "left": value}, where="it")
+    assert list(arrays) == ["kept"]
+    assert arrays.left_out == {"left": reason}
+
+
+def test_two_entries_of_one_name_are_an_error():
+    with pytest.raises(SampleError, match=r"^here: two .* called 'a/b'; rename one$"):
+        named_arrays({"a/b": 1, "a": {"b": 2}}, where="here")
+
+
+def test_a_sample_without_numbers_is_an_error():
+    with pytest.raises(SampleError, match=r"here: has no numbers \(a is no number: str\)"):
+        spec_of(named_arrays({"a": "b"}, where="here"), where="here")
+
+
+def test_big_endian_arrays_become_native():
+    arrays = named_arrays(np.array([1, 2], ">i4"), where="it")
+    spec = spec_of(arrays, where="it")
+    spec.check(arrays, where="it")
+    assert arrays["0"].tolist() == [1, 2]
+
+
+def test_the_spec_of_a_batch_has_no_leading_axis():
+    spec = spec_of(named_arrays({"a": np.zeros((5, 2, 3))}, where="it"), where="it", batched=True)
+    assert spec["a"].shape == (2, 3)
+    with pytest.raises(SampleError, match="no axis that counts"):
+        spec_of(named_arrays({"a": 1.0}, where="it"), where="it", batched=True)
+
+
+def test_tensors_of_torch():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    value = (torch.ones(2, requires_grad=True), torch.tensor(3))
+    arrays = named_arrays(value, where="it")
+    assert {name: array.dtype.str for name, array in arrays.items()} == {"0": "<f4", "1": "<i8"}
+    with pytest.raises(SampleError, match=r"it: 'a', a Tensor, cannot be had .* convert it"):
+        named_arrays({"a": torch.ones(2, dtype=torch.bfloat16)}, where="it")
+
+
+def test_tensors_of_tensorflow():
+    tensorflow = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
+    value = {"a": tensorflow.ones((2, 3)), "b": tensorflow.constant("text")}
+    arrays = named_arrays(value, where="it")
+    assert arrays["a"].shape == (2, 3)
+    assert list(arrays.left_out) == ["b"]
+
+
+leaves = st.one_of(
+    st.integers(-5, 5),
+    st.floats(allow_nan=False),
+    hnp.arrays(st.sampled_from(["f4", "<i2", ">u4", "?"]), hnp.array_shapes(max_side=3)),
+)
+trees = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.dictionaries(st.text("abc", min_size=1), inner, min_size=1, max_size=3),
+        st.lists(inner, min_size=1, max_size=3).map(tuple),
+    ),
+)
+
+
+def n_leaves(value):
+    if isinstance(value, dict):
+        return sum(map(n_leaves, value.values()))
+    return sum(map(n_leaves, value)) if isinstance(value, tuple) else 1
+
+
+@given(trees)
+def test_no_number_is_lost_and_the_spec_holds(value):
+    arrays = named_arrays(value, where="it")
+    assert len(arrays) == n_leaves(value)
+    assert arrays.left_out == {}
+    spec_of(arrays, where="it").check(arrays, where="it")
