@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from iobench.datasets import FileLocator, FilePattern, ensure_stand_in, make_sample
 from iobench.errors import FileFormatError, MissingFileError, OptionError, UnknownNameError
 from iobench.testing import DatasetTests
-from iobench_maelstrom.power.clustering import CropSize
+from iobench_maelstrom.power.crops import CropSize
 from iobench_maelstrom.power.dataset import weather_pressure_level
 
 NAMES = ("z", "r", "t", "u", "v")

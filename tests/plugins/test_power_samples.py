@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import shutil
 import warnings
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import xarray
 
-from iobench.datasets import FileLocator, ensure_stand_in, make_sample
+from iobench.datasets import Downloadable, FileLocator, ensure_stand_in, make_sample
 from iobench.errors import FileFormatError, MissingFileError, OptionError, UnknownNameError
 from iobench.recording import read_process_io
 from iobench_maelstrom.power.dataset import (
@@ -301,6 +302,51 @@ def test_it_is_profiled_from_its_files_and_from_stores(iobench, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "run").rglob("run.json"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("make", "step"),
+    [
+        (power, 1.0),
+        (weather_surface_level, 1.0),
+        (lambda: weather_pressure_level(sample="clustering"), 1.0),
+        (lambda: power_production(wind_turbine_id="1"), 1 / 6),
+    ],
+    ids=["features", "fields", "clustering", "production"],
+)
+def test_samples_lie_along_the_time_in_hours(stand_ins, make, step):
+    _, index = sampled(stand_ins, make())
+    first = (np.datetime64("2019-01-01", "h") - np.datetime64("1970-01-01", "h")).astype(float)
+    assert (index.positions[0], index.position_units) == (first, "hours")
+    np.testing.assert_allclose(np.diff(index.positions), step, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "n_files"),
+    [
+        (power(date="2019-01-01,2019-01-02"), 10),
+        (weather_model_level(date="2019-01-01"), 2),
+        (weather_pressure_level(date="2019-01-01", sample="clustering"), 2),
+        (power_production(wind_turbine_id="3"), 1),
+        (constants_a_b(), 1),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_what_is_fetched_on_request_is_what_is_looked_for(stand_ins, dataset, n_files):
+    assert isinstance(dataset, Downloadable)
+    urls = [url for call in dataset.downloads().calls for url in call.urls]
+    locator = FileLocator(data_dir=stand_ins, cache_dir=stand_ins)
+    assert len(urls) == n_files
+    assert {path.name for path in dataset.files(locator)} == {
+        url.rpartition("/")[2] for url in urls
+    }
+
+
+def test_the_list_says_what_production_needs(iobench):
+    done = iobench("list")
+    assert re.search(
+        r"production +Power production .*; say which .*N one of 1, 2, 3, 4", done.stdout
+    )
 
 
 # What bad input gets.

@@ -21,7 +21,7 @@ from iobench.datasets import (
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -33,6 +33,7 @@ __all__ = [
     "box_of",
     "check_variable",
     "decode_boxes",
+    "hours_of",
     "index_file",
     "read_boxes",
     "read_boxes_through_library",
@@ -154,6 +155,13 @@ def read_times(file: NetcdfFile) -> NDArray[np.datetime64]:
     origin = np.datetime64(f"{year}-{int(month):02d}-{int(day):02d}T{clock}", "s")
     seconds = np.rint(values.astype(np.float64) * UNIT_SECONDS[unit]).astype("timedelta64[s]")
     return np.asarray(origin + seconds)
+
+
+def hours_of(times: Iterable[np.datetime64]) -> list[float]:
+    """Return times as hours since 1970: where samples lie along the time."""
+    seconds = np.array([*times], "datetime64[s]").astype(np.int64)
+    hours: list[float] = (seconds / UNIT_SECONDS["hour"]).tolist()
+    return hours
 
 
 def check_variable(file: NetcdfFile, name: str, dims: tuple[str, ...]) -> NetcdfVariable:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,15 +28,18 @@ from iobench.datasets import (
 )
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
+from iobench_maelstrom.downloads import weather_downloads
 from iobench_maelstrom.power.boxes import (
     Ranges,
     box_of,
     decode_boxes,
+    hours_of,
     read_boxes,
     read_boxes_through_library,
     read_whole,
 )
 from iobench_maelstrom.power.clustering_upstream import WholeWeather, clustering_baseline
+from iobench_maelstrom.power.crops import CROP_FRACTION, CROPS, CropSize
 from iobench_maelstrom.power.files import find_runs, open_runs
 from iobench_maelstrom.power.schema import (
     BUCKET_URL,
@@ -47,59 +50,22 @@ from iobench_maelstrom.power.schema import (
 )
 from iobench_maelstrom.power.stand_in import STAND_IN_VERSION, PowerPlan, weather_files, write_plan
 from iobench_maelstrom.power.through_plugin import plugin_baseline, take_crop, weather_request
+from iobench_maelstrom.power.weather import WeatherFields
 
 if TYPE_CHECKING:
-    from iobench.datasets import Baseline, NetcdfFile, Raw
+    from iobench.datasets import Baseline, Downloads, NetcdfFile, Raw
     from iobench_maelstrom.power.files import WeatherRuns
 
-__all__ = ["CROPS", "ERA5_NAMES", "ClusteringFields", "CropSize", "channel_order"]
+__all__ = ["ERA5_NAMES", "ClusteringFields", "channel_order"]
 
 CLUSTERING_VARIABLES = ("z", "r", "t", "u", "v")
 CLUSTERING_LEVELS = (300, 500, 700, 850, 950)
-CROPS = ("moving", "centre", "none")
-CROP_FRACTION = 0.8
-"""Of the grid, along both of its dimensions."""
-CROP_SEED = 6
 ERA5_NAMES = ("era5_pl_1964_2023_12.nc", "era5_pl_2000_2023_12.nc")
 """What the benchmark trains on, daily at 12 UTC: in full, in short. Distributed nowhere."""
 LEVELS = replace(LEVEL_TYPES["pressure"], required=CLUSTERING_VARIABLES)
 
 Where = tuple[int, int, int, int]
 """File, step, first row and column of the crop."""
-
-
-@dataclass(frozen=True, slots=True)
-class CropSize:
-    """How much of a grid is cut out, and from where.
-
-    Parameters
-    ----------
-    kind : str
-        ``moving``: each time has a place of its own, which follows from it; ``centre``; ``none``.
-    grid : tuple of int
-        Latitudes and longitudes.
-    """
-
-    kind: str
-    grid: tuple[int, int]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Latitudes and longitudes of a crop: 0.8 of the grid's, rounded down as upstream."""
-        if self.kind == "none":
-            return self.grid
-        rows, columns = (max(1, int(CROP_FRACTION * length)) for length in self.grid)
-        return rows, columns
-
-    def corner(self, time: np.datetime64) -> tuple[int, int]:
-        """Return the first row and column of the crop of a time."""
-        spare = [whole - part for whole, part in zip(self.grid, self.shape, strict=True)]
-        if self.kind != "moving":
-            return spare[0] // 2, spare[1] // 2
-        seconds = int(time.astype("datetime64[s]").astype(np.int64))
-        random = np.random.default_rng([CROP_SEED, seconds % (1 << 63)])
-        row, column = random.integers(0, [length + 1 for length in spare]).tolist()
-        return row, column
 
 
 class ClusteringFields:
@@ -180,6 +146,8 @@ class ClusteringFields:
                 (*hour, *self._size.corner(time)) for hour, time in zip(hours, times, strict=True)
             ],
             coordinate=[str(time)[:16] for time in times],
+            positions=hours_of(times),
+            position_units="hours",
             provenance={
                 "dataset": self.name,
                 "schema": f"maelstrom-ap6 {'era5_pl' if in_era5 else LEVELS.prefix}",
@@ -259,6 +227,10 @@ class ClusteringFields:
         request = weather_request(self.name, LEVELS.prefix, days, files)
         take = functools.partial(take_crop, shape=self._size.shape, channels=channel_order())
         return plugin_baseline(self, index, [request], take)
+
+    def downloads(self) -> Downloads:
+        """Return what ``--download`` fetches: two forecasts of each day."""
+        return weather_downloads(WeatherFields(self.name, LEVELS, days=self.days))
 
     def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
         """Return about the bytes ``synthesize`` will write."""

@@ -75,8 +75,8 @@ def power_production(**options: str) -> Production:
     check_options(Production.name, options, ("wind_turbine_id",))
     if "wind_turbine_id" not in options:
         raise OptionError(
-            f"{Production.name}: say which turbine with --option wind_turbine_id=N, N one of "
-            f"{', '.join(map(str, TURBINE_NUMBERS))}"
+            f"{Production.name}: {Production.title}; say which with --option wind_turbine_id=N, "
+            f"N one of {', '.join(map(str, TURBINE_NUMBERS))}"
         )
     return Production(parse_number("wind_turbine_id", options["wind_turbine_id"], TURBINE_NUMBERS))
 

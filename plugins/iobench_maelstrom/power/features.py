@@ -25,11 +25,13 @@ from iobench.datasets import (
 )
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
+from iobench_maelstrom.downloads import power_downloads
 from iobench_maelstrom.power.boxes import (
     BoxBytes,
     Ranges,
     box_of,
     decode_boxes,
+    hours_of,
     read_boxes,
     read_boxes_through_library,
     read_whole,
@@ -73,7 +75,7 @@ from iobench_maelstrom.power.upstream import ForecastFiles, forecast_baseline
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import Baseline, NetcdfFile, PlannedFile, Raw
+    from iobench.datasets import Baseline, Downloads, NetcdfFile, PlannedFile, Raw
     from iobench_maelstrom.power.files import WeatherRuns
 
 __all__ = ["FEATURES", "PowerFeatures"]
@@ -160,6 +162,8 @@ class PowerFeatures:
             spec=_spec(turbine),
             where=where,
             coordinate=[str(model.time(run, step))[:16] for run, step, *_ in where],
+            positions=hours_of(model.time(run, step) for run, step, *_ in where),
+            position_units="hours",
             provenance={
                 **self._provenance(files, model, len(where)),
                 "stand_in": locator.stand_in,
@@ -243,6 +247,10 @@ class PowerFeatures:
             place={"level": self._level[0], "latitude": latitude, "longitude": longitude},
         )
         return plugin_baseline(self, index, requests, take)
+
+    def downloads(self) -> Downloads:
+        """Return what ``--download`` fetches: of each day four forecasts, and two files."""
+        return power_downloads(self)
 
     def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
         """Return about the bytes ``synthesize`` will write."""

@@ -20,10 +20,12 @@ from iobench.datasets import (
 )
 from iobench.errors import FileFormatError
 from iobench.samples import Sample, SampleSpec, Variable
+from iobench_maelstrom.downloads import constants_downloads, production_downloads
 from iobench_maelstrom.power.boxes import (
     box_of,
     check_variable,
     decode_boxes,
+    hours_of,
     read_boxes,
     read_boxes_through_library,
     read_times,
@@ -52,7 +54,7 @@ from iobench_maelstrom.power.through_plugin import (
 )
 
 if TYPE_CHECKING:
-    from iobench.datasets import Baseline, NetcdfFile, PlannedFile, Raw
+    from iobench.datasets import Baseline, Downloads, NetcdfFile, PlannedFile, Raw
 
 __all__ = ["CONSTANTS_DIMS", "PRODUCTION_DIMS", "LevelConstants", "Production"]
 
@@ -181,6 +183,8 @@ class Production(SmallFile):
             ),
             where=range(len(times)),
             coordinate=[str(time)[:16] for time in times],
+            positions=hours_of(times),
+            position_units="hours",
             provenance={
                 **self._facts(file, wind_turbine_id=self.wind_turbine_id),
                 "schema": "maelstrom-ap6 production",
@@ -201,6 +205,10 @@ class Production(SmallFile):
     ) -> Baseline:
         """Return how the steps are taken out of what the real plugin opens."""
         return _through_plugin(self, files, index, take_step, wind_turbine_id=self.wind_turbine_id)
+
+    def downloads(self) -> Downloads:
+        """Return what ``--download`` fetches."""
+        return production_downloads(self)
 
     def _planned(self, plan: PowerPlan) -> list[PlannedFile]:
         return production_files(plan)
@@ -260,6 +268,10 @@ class LevelConstants(SmallFile):
     ) -> Baseline:
         """Return how the coefficients are taken out of what the real plugin opens."""
         return _through_plugin(self, files, index, take_whole)
+
+    def downloads(self) -> Downloads:
+        """Return what ``--download`` fetches."""
+        return constants_downloads(self)
 
     def _planned(self, plan: PowerPlan) -> list[PlannedFile]:
         return constants_files()

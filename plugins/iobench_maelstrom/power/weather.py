@@ -11,9 +11,11 @@ import numpy as np
 
 from iobench.datasets import Arrays, Locator, Progress, PublishedStep, SampleIndex, no_progress
 from iobench.samples import Sample, SampleSpec, Variable
+from iobench_maelstrom.downloads import weather_downloads
 from iobench_maelstrom.power.boxes import (
     box_of,
     decode_boxes,
+    hours_of,
     read_boxes,
     read_boxes_through_library,
     read_whole,
@@ -24,7 +26,7 @@ from iobench_maelstrom.power.stand_in import STAND_IN_VERSION, PowerPlan, weathe
 from iobench_maelstrom.power.through_plugin import plugin_baseline, take_fields, weather_request
 
 if TYPE_CHECKING:
-    from iobench.datasets import Baseline, NetcdfFile, Raw
+    from iobench.datasets import Baseline, Downloads, NetcdfFile, Raw
     from iobench_maelstrom.power.files import WeatherRuns
 
 __all__ = ["WeatherFields"]
@@ -90,6 +92,8 @@ class WeatherFields:
             spec=self._spec(first),
             where=runs.hours,
             coordinate=[str(runs.time(run, step))[:16] for run, step in runs.hours],
+            positions=hours_of(runs.time(run, step) for run, step in runs.hours),
+            position_units="hours",
             provenance=self._provenance(runs, levels, stand_in=locator.stand_in),
         )
 
@@ -120,6 +124,10 @@ class WeatherFields:
         days = index.provenance["options"]["date"]
         request = weather_request(self.name, self.level_type.prefix, days, files)
         return plugin_baseline(self, index, [request], take_fields)
+
+    def downloads(self) -> Downloads:
+        """Return what ``--download`` fetches: two runs of each day."""
+        return weather_downloads(self)
 
     def synthesis_nbytes(self, *, scale: float | None, tiny: bool) -> int:
         """Return about the bytes ``synthesize`` will write."""
