@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import itertools
 import pickle
 import shutil
 from collections import Counter
@@ -21,6 +22,9 @@ from iobench.datasets import (
     stream_samples,
 )
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
+from iobench.loaders.plan import plan_batches
+from iobench.loaders.stream import StreamLoader
+from iobench.recording import Recorder
 from iobench_maelstrom.downscaling.dataset import downscaling_tier1, downscaling_tier2
 from iobench_maelstrom.downscaling.schema import TIERS
 from iobench_maelstrom.downscaling.stand_in import MonthsPlan, planned_files
@@ -151,6 +155,26 @@ def test_batches_have_the_size_asked_for_but_for_the_last_of_a_group(prepare):
     assert {name: array.shape[1:] for name, array in batches[0].items()} == {
         variable.name: variable.shape for variable in index.spec.variables
     }
+
+
+def test_the_loader_of_streams_delivers_each_sample_once(prepare, tmp_path):
+    dataset, files, index, locator = prepare(2)
+    stream = dataset.upstream(files, index, locator, batch_size=4).pipeline
+    ours = Counter(digest(make_sample(dataset, where)) for where in index.where)
+    costs = {"light_ns": 0, "full_ns": 0}
+    with (
+        Recorder(tmp_path / "spans", role="consumer") as recorder,
+        StreamLoader(stream, 4, recorder=recorder, unit_costs=costs) as loader,
+    ):
+        # Groups of 5, 8 and 11 samples are 2, 2 and 3 batches.
+        plan = itertools.islice(plan_batches(len(index), 4, seed=0), 7)
+        found = [dict(batch.arrays) for batch in loader.batches(plan)]
+    both = [
+        {name: array[n] for name, array in batch.items()}
+        for batch in found
+        for n in range(len(batch["inputs"]))
+    ]
+    assert Counter(map(digest, both)) == ours
 
 
 def test_tier_1_says_that_upstream_loads_it_whole(prepare):

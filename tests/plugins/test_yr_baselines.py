@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import itertools
 import pickle
 from collections import Counter
 from pathlib import Path
@@ -21,6 +22,9 @@ from iobench.datasets import (
     stream_samples,
 )
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
+from iobench.loaders.plan import plan_batches
+from iobench.loaders.stream import StreamLoader
+from iobench.recording import Recorder
 from iobench_maelstrom.yr.dataset import yr
 from iobench_maelstrom.yr.upstream import shuffled_fields
 
@@ -101,6 +105,23 @@ def test_stages_are_those_of_the_training(yr_5tb):
     assert [what for what, _ in baseline.setup_s] == ["opening all files"]
     asked = dataset.upstream(yr_5tb.files, index, yr_5tb.locator, batch_size=5)
     assert asked.batch_size == 5
+
+
+def test_the_loader_of_streams_delivers_each_sample_once(yr_5tb, tmp_path):
+    files = yr_5tb.files[:1]
+    dataset, index = prepared(files, yr_5tb.locator, size="5TB")
+    stream = dataset.upstream(files, index, yr_5tb.locator, batch_size=6).pipeline
+    assert stream.shuffle == 3
+    ours = Counter(digest(make_sample(dataset, where)) for where in index.where)
+    costs = {"light_ns": 0, "full_ns": 0}
+    with (
+        Recorder(tmp_path / "spans", role="consumer") as recorder,
+        StreamLoader(stream, 6, recorder=recorder, unit_costs=costs) as loader,
+    ):
+        plan = itertools.islice(plan_batches(len(index), 6, seed=0), len(index) // 6)
+        found = [dict(batch.arrays) for batch in loader.batches(plan)]
+    both = [{name: array[n] for name, array in batch.items()} for batch in found for n in range(6)]
+    assert Counter(map(digest, both)) == ours
 
 
 def test_each_epoch_has_an_order_of_its_own_and_always_the_same():
