@@ -131,6 +131,7 @@ class StreamLoader:
             yield Batch(planned, self._take(top), IN_THREADS if self._threads else -1)
 
     def _take(self, top: Part) -> dict[str, NDArray[Any]]:
+        self._log.fed(CONSUMER)  # whatever was waited for before, the loop now asks by itself
         try:
             arrays: dict[str, NDArray[Any]] = top.take(self._log).value
         except StreamEnded:

@@ -151,14 +151,17 @@ class ThreadLog:
         self.held((since_ns, CONSUMER))
 
     def held(self, release: tuple[int, str]) -> None:
-        """Say that the thread was held back until (time, cause); its next work is marked so."""
-        self._held = release
-        self.cause = release[1]
+        """Say that the thread was held back until (time, cause); its next work is marked so.
 
-    def starved(self) -> None:
-        """Say that the thread now waits for its input."""
-        self.flush()
-        self.cause = self.name
+        Not where it is the cause itself: the next stage had waited, and took what it was handed.
+        """
+        if release[1] != self.name:
+            self._held = release
+            self.cause = release[1]
+
+    def fed(self, cause: str) -> None:
+        """Say that the thread waited for its input, and which thread then handed it on."""
+        self.cause = cause
 
     def run(self, work: Work | None, place: Place, call: Callable[[Any], Any], value: Any) -> Any:
         """Return ``call(value)`` and record it; not timed without ``work``.

@@ -197,6 +197,7 @@ class Relay:
         self._n_ready = 0
         self._closed = False
         self._release = (0, CONSUMER)
+        self._feeder = CONSUMER
         # Held while one thread takes: that is what keeps the order.
         self._intake = threading.Lock()
         self._intake_release = (0, CONSUMER)
@@ -209,11 +210,13 @@ class Relay:
             while not self._closed:
                 ticket = self._tickets[0] if self._tickets else None
                 if ticket is not None and ticket.parcels:
+                    if waited:
+                        log.fed(self._feeder)
                     return self._pop(ticket, log)
                 if ticket is not None and ticket.error is not None:
                     raise ticket.error
                 if not waited:
-                    log.starved()
+                    log.flush()
                     waited = True
                 self._some.wait()
         raise StreamEnded
@@ -298,12 +301,12 @@ class Relay:
     def _make(self, ticket: _Ticket, parcel: Parcel, log: ThreadLog) -> None:
         stage = self._stage
         if stage is None or parcel.value is NOTHING:
-            self._hand_on(ticket, parcel, done=True)
+            self._hand_on(ticket, parcel, log, done=True)
         elif stage.spreads:
             self._spread(stage, ticket, parcel, log)
         else:
             value = log.run(self._work, parcel.place, stage.run, parcel.value)
-            self._hand_on(ticket, Parcel(value, parcel.place), done=True)
+            self._hand_on(ticket, Parcel(value, parcel.place), log, done=True)
 
     def _spread(self, stage: StreamStage, ticket: _Ticket, parcel: Parcel, log: ThreadLog) -> None:
         """Make the first of several with the call itself, the others one by one."""
@@ -318,17 +321,20 @@ class Relay:
         try:
             place, n = parcel.place, 0
             while (value := log.run(self._work, place, pull, None)) is not NOTHING:
-                self._hand_on(ticket, Parcel(value, place), done=False)
+                self._hand_on(ticket, Parcel(value, place), log, done=False)
                 del value
                 n += 1
                 place = self._numbering.later(parcel.place, n)
                 self._await_room(ticket, log)
         finally:
             _close(several)
-        self._hand_on(ticket, None, done=True)
+        self._hand_on(ticket, None, log, done=True)
 
-    def _hand_on(self, ticket: _Ticket, parcel: Parcel | None, *, done: bool) -> None:
+    def _hand_on(
+        self, ticket: _Ticket, parcel: Parcel | None, log: ThreadLog, *, done: bool
+    ) -> None:
         with self._lock:
+            self._feeder = log.name
             if parcel is not None:
                 ticket.parcels.append(parcel)
                 self._n_ready += 1

@@ -48,7 +48,7 @@ class _Thread:
 
     def take(self, upstream: _Thread, item: int) -> None:
         if upstream.ready[item] > self.now:
-            self.now, self.cause = upstream.ready[item], self.name
+            self.now, self.cause = upstream.ready[item], upstream.name
         upstream.taken.append((self.now, self.cause))
 
     def work(self, sketch: Sketch, kind: Kind, spent: int, batch: int, item: int) -> None:
