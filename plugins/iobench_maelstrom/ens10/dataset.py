@@ -43,6 +43,7 @@ from iobench_maelstrom.ens10.normalisation import (
     member_moments,
     normalisation_folder,
 )
+from iobench_maelstrom.ens10.recycling import RecycledMemory
 from iobench_maelstrom.ens10.schema import (
     ALL_DATES,
     CHANNELS,
@@ -153,6 +154,7 @@ class Ens10:
         self._target_dtype = ""
         self._statistics: Statistics | None = None
         self._mapped: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+        self._memory = RecycledMemory()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_mapped": None}
@@ -249,14 +251,15 @@ class Ens10:
         All are float32, in the variables' own units.
         """
         layout = self._prepared()
-        arrays: dict[str, NDArray[Any]] = {}
         messages = iter(raw)
-        for variable in self.task.variables:
-            fields = np.empty((layout.n_members, layout.n_points), dtype=np.float32)
-            for member in range(layout.n_members):
-                where = f"{variable.name} of member {layout.members[member]}"
-                decode_message(next(messages), where=where, out=fields[member])
-            arrays[variable.name] = fields.reshape(layout.n_members, *layout.shape)
+        variables = self.task.variables
+        fields = self._memory.array((len(variables), layout.n_members, layout.n_points))
+        arrays: dict[str, NDArray[Any]] = {}
+        for variable, members in zip(variables, fields, strict=True):
+            for number, member in zip(layout.members, members, strict=True):
+                where = f"{variable.name} of member {number}"
+                decode_message(next(messages), where=where, out=member)
+            arrays[variable.name] = members.reshape(layout.n_members, *layout.shape)
         if self.has_target:
             arrays["target"] = self.target_array(next(messages))
         return arrays
