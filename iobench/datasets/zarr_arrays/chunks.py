@@ -15,7 +15,7 @@ import numpy as np
 from iobench.datasets.extents import open_for_reading, pread_exactly, read_extents
 from iobench.datasets.packing import unpack
 from iobench.datasets.zarr_arrays.codecs import DamagedChunkError, decode_chunk
-from iobench.errors import FileFormatError, MissingFileError
+from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ def cut_array(cut: Cut, buffers: Sequence[memoryview | None]) -> NDArray[Any]:
     places = _places(cut)
     if len(places) == 1 and buffers[0] is not None:
         chunk = _decoded(cut.variable, places[0], buffers[0])
+        if chunk.size == math.prod(cut.shape) and chunk.flags.c_contiguous:
+            return chunk.reshape(cut.shape)
         # With an ellipsis one number stays an array, and keeps its byte order.
         return np.asarray(chunk[(*_overlap(cut, chunk.shape, places[0])[1], ...)], order="C")
     values = np.empty(cut.shape, dtype=cut.variable.dtype)
@@ -130,11 +132,18 @@ def _chunking(variable: ZarrVariable) -> Chunking:
 def _places(cut: Cut) -> list[Place]:
     """Return the places of the chunks that the cut touches, in C order."""
     chunk = _chunking(cut.variable).codecs.shape
-    ranges = [range(-(-n // length)) for n, length in zip(cut.variable.shape, chunk, strict=True)]
-    if cut.axis >= 0:
-        first = cut.index // chunk[cut.axis]
-        ranges[cut.axis] = range(first, first + 1)
-    return list(itertools.product(*ranges))
+    counts = _grid(cut.variable.shape, chunk)
+    if cut.axis < 0:
+        return list(itertools.product(*map(range, counts)))
+    first = cut.index // chunk[cut.axis]
+    before, behind = counts[: cut.axis], counts[cut.axis + 1 :]
+    return list(itertools.product(*map(range, before), (first,), *map(range, behind)))
+
+
+@lru_cache
+def _grid(shape: tuple[int, ...], chunk: tuple[int, ...]) -> tuple[int, ...]:
+    """Return how many chunks there are along each axis."""
+    return tuple(-(-n // length) for n, length in zip(shape, chunk, strict=True))
 
 
 def _overlap(
@@ -180,10 +189,17 @@ def _damaged(variable: ZarrVariable, name: str, reason: str) -> FileFormatError:
 def _whole_file(path: str) -> memoryview | None:
     # Not through the cache of open files: of many thousands each is read once an epoch.
     try:
-        held = open_for_reading(path)
-    except MissingFileError:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
         return None
-    return pread_exactly(held.fd, os.fstat(held.fd).st_size, 0, path=path)
+    except OSError as error:
+        raise StorageError(
+            f"{path}: cannot be opened: {error.strerror}; give yourself read permission"
+        ) from error
+    try:
+        return pread_exactly(fd, os.fstat(fd).st_size, 0, path=path)
+    finally:
+        os.close(fd)
 
 
 def _file_key(chunking: Chunking, place: Place) -> str:

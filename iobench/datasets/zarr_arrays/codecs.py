@@ -86,9 +86,11 @@ def decode_chunk(stored: memoryview, codecs: ChunkCodecs) -> NDArray[Any]:
         raise DamagedChunkError(f"it holds {flat.nbytes} bytes, expected {codecs.nbytes}")
     if not flat.flags.writeable:
         flat = flat.copy()
+    values = flat.view(codecs.dtype)
+    if list(codecs.axes) == sorted(codecs.axes):
+        return values.reshape(codecs.shape)
     written = tuple(codecs.shape[axis] for axis in codecs.axes)
-    values = flat.view(codecs.dtype).reshape(written)
-    return values.transpose(np.argsort(codecs.axes)) if codecs.axes else values
+    return values.reshape(written).transpose(np.argsort(codecs.axes))
 
 
 def _as_bytes(content: Any) -> NDArray[np.uint8]:
