@@ -63,19 +63,22 @@ class PluginDownload:
     arguments : mapping of str to object
         Its keyword arguments; JSON-ready.
     urls : tuple of str
-        What it fetches.
+        What it fetches; empty where that is not known: then it is always asked.
     install : str
         What installs the plugin.
     terms_of_use, citation : str
         To be shown before; may be empty.
+    to_xarray : bool
+        Whether to call ``to_xarray``, too: some plugins fetch only then.
     """
 
     name: str
     arguments: Mapping[str, Any]
-    urls: tuple[str, ...]
+    urls: tuple[str, ...] = ()
     install: str = INSTALL
     terms_of_use: str = ""
     citation: str = ""
+    to_xarray: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,8 @@ def download_missing(
             f"{', '.join(lacking)}: cannot be downloaded and is not in {locator.searched()}; put "
             "it there first, or ask for samples without it"
         )
-    open_calls = [(one, urls) for one in downloads.calls if (urls := _missing(one.urls, locator))]
+    asked = [(one, _missing(one.urls, locator)) for one in downloads.calls]
+    open_calls = [(one, urls) for one, urls in asked if urls or not one.urls]
     total, before = sum(len(urls) for _, urls in open_calls), 0
     watch = stopwatch()
     for one, urls in open_calls:
@@ -157,6 +161,7 @@ def download_missing(
             timeout_s=max(timeout_s - watch(), LOOK_EVERY_S),
             install=one.install,
             urls=urls,
+            to_xarray=one.to_xarray,
             progress=advance,
         )
         before += len(urls)
@@ -176,6 +181,7 @@ def download_through_plugin(
     timeout_s: float,
     install: str = INSTALL,
     urls: Sequence[str] = (),
+    to_xarray: bool = False,
     progress: Progress = no_progress,
 ) -> None:
     """Run ``climetlab.load_dataset(name, **arguments)`` in a process of its own.
@@ -195,6 +201,8 @@ def download_through_plugin(
         What installs the plugin.
     urls : sequence of str
         What it fetches, for progress.
+    to_xarray : bool
+        Whether to call ``to_xarray`` of what it loaded, too.
     progress : Progress
         Called with (files in the cache, files).
 
@@ -211,7 +219,7 @@ def download_through_plugin(
         raise MissingExtraError(f"--download goes through CliMetLab: {install}")
     cache = _Cache(climetlab_cache_folder())
     watch = stopwatch()
-    with _child(name, arguments) as (child, last_lines):
+    with _child(name, arguments, to_xarray) as (child, last_lines):
         while child.poll() is None:
             if watch() > timeout_s:
                 raise StorageError(
@@ -287,7 +295,7 @@ def _failure(
 
 @contextlib.contextmanager
 def _child(
-    name: str, arguments: Mapping[str, Any]
+    name: str, arguments: Mapping[str, Any], to_xarray: bool
 ) -> Iterator[tuple[subprocess.Popen[bytes], deque[str]]]:
     """Start the plugin; on leaving, end it with all that it started."""
     child = subprocess.Popen(
@@ -301,7 +309,7 @@ def _child(
     listener = threading.Thread(target=_listen, args=(child, last_lines), daemon=True)
     try:
         listener.start()
-        request = json.dumps({"name": name, "arguments": dict(arguments)})
+        request = json.dumps([name, dict(arguments), to_xarray])
         with contextlib.suppress(BrokenPipeError):  # it is gone: its exit code says why
             stdin = cast(io.BufferedWriter, child.stdin)
             stdin.write(f"{json.dumps(sys.path)}\n{request}\n".encode())
@@ -324,13 +332,15 @@ def _listen(child: subprocess.Popen[bytes], last_lines: deque[str]) -> None:
 
 def child_main() -> None:
     """Load the dataset that standard input names; what fails ends this process with a traceback."""
-    request = json.loads(sys.stdin.buffer.readline())
+    name, arguments, to_xarray = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     import climetlab
 
     no_catalogs = climetlab.settings.temporary("datasets-catalogs-urls", [])
     with fail_fast(), no_catalogs:  # a plugin that is not installed is not looked for elsewhere
-        climetlab.load_dataset(request["name"], **request["arguments"])
+        loaded = climetlab.load_dataset(name, **arguments)
+        if to_xarray:
+            loaded.to_xarray()
 
 
 def _end_with_parent() -> None:

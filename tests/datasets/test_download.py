@@ -137,7 +137,10 @@ def test_a_file_that_is_not_published_is_named(serve, cache, yr_root):
     url = yr_downloads(yr(size="5GB", dates="2022-02-28")).calls[0].urls[0]
     with pytest.raises(MissingFileError, match="404") as caught:
         download_through_plugin(
-            "maelstrom-yr", {"size": "5GB", "dates": ["2022-02-28"]}, timeout_s=100
+            "maelstrom-yr",
+            {"size": "5GB", "dates": ["2022-02-28"]},
+            timeout_s=100,
+            to_xarray=True,
         )
     assert urlsplit(url).path in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -226,6 +229,18 @@ def test_a_plugin_that_fetched_less_is_an_error(cache, tmp_path, monkeypatch):
     downloads = Downloads((PluginDownload("some", {}, ("https://example.org/a",)),))
     with pytest.raises(MissingFileError, match=r"without fetching https://example\.org/a"):
         download_missing(downloads, new_locator(tmp_path), timeout_s=1)
+
+
+def test_where_files_are_not_known_the_plugin_is_always_asked(cache, tmp_path, monkeypatch):
+    calls = []
+
+    def download(name, arguments, **options):
+        calls.append((name, arguments, options["to_xarray"]))
+
+    monkeypatch.setattr(download_module, "download_through_plugin", download)
+    downloads = Downloads((PluginDownload("some", {"a": 1}, to_xarray=True),))
+    assert download_missing(downloads, new_locator(tmp_path), timeout_s=1) == 0
+    assert calls == [("some", {"a": 1}, True)]
 
 
 def test_the_face_is_told_by_its_method():

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from iobench.datasets.download import Downloads, PluginDownload
 from iobench.datasets.objects.indexed import IndexedObject
 from iobench.datasets.objects.labelled import LabelledObject, as_dataset
 from iobench.datasets.objects.streams import StreamedObject, is_data_loader, is_iterable_only
@@ -104,6 +105,19 @@ class ObjectDataset:
         if self._selection.sample_dim is not None:
             facts["sample_dim"] = self._selection.sample_dim
         return replace(index, provenance=facts, setup={"first sample": watch()})
+
+    def downloads(self) -> Downloads:
+        """Return what to ask CliMetLab for; nobody knows which files that are.
+
+        Raises
+        ------
+        OptionError
+            If it is not one of CliMetLab's.
+        """
+        opener = self._opener
+        if not isinstance(opener, ClimetlabObject):
+            raise OptionError(f"--download: is for CliMetLab's datasets, not for {self.name}")
+        return Downloads((PluginDownload(opener.dataset, opener.arguments, to_xarray=True),))
 
     def read(self, where: Where) -> Raw:
         """Return what can be had by itself, up to the whole sample; see ``fused``."""

@@ -1,11 +1,17 @@
 """A module of a user's own, in the current folder."""
 
 import sys
+import warnings
 
 import pytest
 
 from iobench.datasets import FileLocator
 from iobench.datasets.objects.source import object_dataset
+from iobench.loaders.pipeline import dataset_pipeline
+from iobench.loaders.plan import plan_batches
+from iobench.loaders.stages import Detail
+from iobench.loaders.workers import WorkerLoader
+from iobench.recording import RunDirectory, unit_costs
 
 MODULE = """
 import collections
@@ -111,3 +117,32 @@ def opened(locator):
         return dataset, index
 
     return open_object
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Load batches of two samples, in order, by two worker processes."""
+
+    def load_batches(dataset, index, n_batches):
+        run = RunDirectory.create(tmp_path / "run", {})
+        with warnings.catch_warnings():
+            # Python 3.12 warns of forks beside threads, which other libraries' tests leave behind.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            with WorkerLoader(
+                dataset_pipeline(dataset, index),
+                2,
+                workers=2,
+                prefetch=1,
+                run_directory=run.path,
+                detail=Detail.AUTO,
+                unit_costs=unit_costs(),
+            ) as loader:
+                batches = plan_batches(len(index), 2, shuffle=False)
+                plan = [next(batches) for _ in range(n_batches)]
+                arrays = [
+                    {name: array.copy() for name, array in batch.arrays.items()}
+                    for batch in loader.batches(plan)
+                ]
+        return arrays
+
+    return load_batches

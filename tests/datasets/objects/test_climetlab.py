@@ -161,3 +161,12 @@ def test_files_in_the_cache_are_used(mirror, opened, tmp_path):
     dataset = object_dataset("climetlab:maelstrom-constants-a-b", sample_dim="nothing-of-it")
     with pytest.raises(OptionError, match=r"--sample-dim nothing-of-it: .* no such dimension"):
         dataset.files(FileLocator(cache_dir=tmp_path))
+
+
+def test_its_download_is_the_same_call(tmp_path):
+    dataset = object_dataset("climetlab:maelstrom-yr", options={"size": "5GB", "dates": "[a]"})
+    (call,) = dataset.downloads().calls
+    assert (call.name, call.arguments) == ("maelstrom-yr", {"size": "5GB", "dates": ["a"]})
+    assert call.to_xarray
+    with pytest.raises(OptionError, match="--download: is for CliMetLab's datasets, not for list"):
+        object_dataset([1]).downloads()

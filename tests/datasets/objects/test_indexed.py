@@ -1,7 +1,6 @@
 """Map-style datasets, by name and handed over."""
 
 import pickle
-import warnings
 
 import numpy as np
 import pytest
@@ -9,11 +8,6 @@ import pytest
 from iobench.datasets import make_sample, sample_steps
 from iobench.datasets.objects.source import object_dataset
 from iobench.errors import OptionError, SampleError, WorkerError
-from iobench.loaders.pipeline import dataset_pipeline
-from iobench.loaders.plan import plan_batches
-from iobench.loaders.stages import Detail
-from iobench.loaders.workers import WorkerLoader
-from iobench.recording import RunDirectory, unit_costs
 from iobench.testing import DatasetTests
 
 
@@ -98,36 +92,13 @@ def test_a_dataset_of_torch(opened):
     assert make_sample(dataset, index.where[1])["0"].tolist() == [2, 3]
 
 
-def load(dataset, index, tmp_path, n_batches):
-    run = RunDirectory.create(tmp_path / "run", {})
-    with warnings.catch_warnings():
-        # Python 3.12 warns of forks beside threads, which other libraries' tests leave behind.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        with WorkerLoader(
-            dataset_pipeline(dataset, index),
-            2,
-            workers=2,
-            prefetch=1,
-            run_directory=run.path,
-            detail=Detail.AUTO,
-            unit_costs=unit_costs(),
-        ) as loader:
-            batches = plan_batches(len(index), 2, shuffle=False)
-            plan = [next(batches) for _ in range(n_batches)]
-            arrays = [
-                {name: array.copy() for name, array in batch.arrays.items()}
-                for batch in loader.batches(plan)
-            ]
-    return arrays
-
-
-def test_workers_load_it(own_module, opened, tmp_path):
+def test_workers_load_it(own_module, opened, load):
     dataset, index = opened("mydata:Squares", options={"n": "8"})
-    batches = load(dataset, index, tmp_path, 4)
+    batches = load(dataset, index, 4)
     assert [batch["y"].tolist() for batch in batches] == [[0, 1], [4, 9], [16, 25], [36, 49]]
 
 
-def test_what_its_own_code_raises_keeps_its_name_in_a_worker(own_module, opened, tmp_path):
+def test_what_its_own_code_raises_keeps_its_name_in_a_worker(own_module, opened, load):
     dataset, index = opened("mydata:Failing")
     with pytest.raises(WorkerError, match="sample 2 could not be made: ZeroDivisionError: the th"):
-        load(dataset, index, tmp_path, 2)
+        load(dataset, index, 2)

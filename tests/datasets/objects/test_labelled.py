@@ -174,3 +174,11 @@ def test_only_the_name_travels_of_a_named_one(own_files, opened):
     dataset, _ = opened("mydata:in_memory", sample_dim="time")
     assert make_sample(dataset, 0)
     assert len(pickle.dumps(dataset)) < 4000
+
+
+@pytest.mark.parametrize("name", ["lazily", "in_memory"])
+def test_workers_load_it(own_files, opened, load, name):
+    dataset, index = opened(f"mydata:{name}", sample_dim="time")
+    make_sample(dataset, 0)  # by this process, whose open files the workers must not use
+    loaded = np.concatenate([batch["t2m"] for batch in load(dataset, index, 3)])
+    np.testing.assert_array_equal(loaded, fields().t2m.values)
