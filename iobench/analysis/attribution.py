@@ -189,10 +189,9 @@ class _Pool:
         workers: int,
     ) -> None:
         self.pieces: Pieces = leaf_pieces(lanes.pool, lanes.pool_lane)
-        # Threads of the training process may have waited for each item they were handed.
+        # Threads of the training process may have waited before each item they worked on.
         in_threads = lanes.lane_process[self.pieces.lane] == deliveries.process
-        item = np.where(in_threads, lanes.pool["sample"][self.pieces.span], -1)
-        self.turns: Turns = make_turns(self.pieces, item)
+        self.turns: Turns = make_turns(self.pieces, np.where(in_threads, self.pieces.span, -1))
         self.spans, self.stages, self.ledger = lanes.pool, stages, ledger
         self.stage = stage[self.pieces.span]
         self.process = lanes.lane_process[self.turns.lane]

@@ -47,7 +47,7 @@ def make_turns(pieces: Pieces, part: Integers | None = None) -> Turns:
     """Return the turns of pieces, which are by lane and time already.
 
     ``part`` (one number per piece) parts turns further: where threads hand on single items, each
-    may have waited for its own.
+    span of theirs may have waited for its own.
     """
     n_pieces = len(pieces.batch)
     edge = np.ones(n_pieces, dtype=bool)
