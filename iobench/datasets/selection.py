@@ -1,14 +1,13 @@
 """What a user asks of their own files: a sample dimension, variables, targets.
 
 And what follows from that for any source with named dimensions: which variables make a sample,
-whether files fit together, in which order they are counted.
+whether files fit together.
 """
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Variable
@@ -16,8 +15,6 @@ from iobench.samples import Variable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-
-    from numpy.typing import NDArray
 
     from iobench.datasets.packing import Packing
     from iobench.samples import Role
@@ -29,7 +26,6 @@ __all__ = [
     "check_same_schema",
     "check_sample_dim",
     "choose_variables",
-    "order_of_files",
     "sample_variable",
 ]
 
@@ -223,15 +219,3 @@ def check_same_schema(
             raise FileFormatError(
                 f"{file.path}: variable {name!r} is {found}, expected {expected} as in {first.path}"
             )
-
-
-def order_of_files(coordinates: Sequence[NDArray[Any]]) -> list[int] | None:
-    """Return the order of files by their coordinates, None where these overlap or are empty."""
-    if any(len(values) == 0 for values in coordinates):
-        return None
-    ordered = sorted(range(len(coordinates)), key=lambda number: coordinates[number].min())
-    apart = all(
-        coordinates[before].max() < coordinates[after].min()
-        for before, after in itertools.pairwise(ordered)
-    )
-    return ordered if apart else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,13 +9,7 @@ import numpy as np
 from iobench.datasets.extents import read_extents
 from iobench.datasets.netcdf.file import decode_slab, read_through_library, where_slab
 from iobench.datasets.netcdf.storage import slab_extents
-from iobench.datasets.positions import (
-    decode_times,
-    one_row_each,
-    row_numbers,
-    seconds_since_1970,
-    time_positions,
-)
+from iobench.datasets.rows import SampleRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,11 +22,7 @@ __all__ = ["FileRows"]
 
 
 class FileRows:
-    """The samples of files along a dimension.
-
-    Files are put in the order of their coordinate where it orders all of them: none overlaps, and
-    all are times of one calendar or numbers of one unit. They are then in one row; else each is a
-    row of its own, in the order given.
+    """The samples of NetCDF files along a dimension, in the rows that `SampleRows` finds.
 
     Parameters
     ----------
@@ -58,40 +47,14 @@ class FileRows:
 
     def __init__(self, files: Sequence[NetcdfFile], dim: str) -> None:
         coordinates = [_coordinate(file, dim) for file in files]
-        units = [_attribute(file, dim, "units") for file in files]
-        times = _all_times(files, coordinates, dim)
-        values: Sequence[NDArray[Any]] = coordinates if times is None else times
-        calendars = {_attribute(file, dim, "calendar") for file in files}
-        one_unit = len(set(units)) == 1 and len(calendars) == 1 and units[0] is not None
-        comparable = times is not None or one_unit
-        order = _order(values) if comparable else list(range(len(files)))
-        self.files = tuple(files[number] for number in order)
-        self.coordinates = [coordinates[number] for number in order]
-        parts = [values[number] for number in order]
-        if times is None:
-            numbers = [part.astype(np.float64) for part in parts]
-        else:
-            numbers = [seconds_since_1970(part) for part in parts]
-        self.positions = np.concatenate(numbers)
-        self.numbers = row_numbers(numbers) if comparable else one_row_each(numbers)
-        self.units = (units[0] or "") if len(set(units)) == 1 else ""
-        if times is not None:
-            self.positions, self.units = time_positions(np.concatenate(parts), self.numbers)
-
-
-def _all_times(
-    files: Sequence[NetcdfFile], coordinates: Sequence[NDArray[Any]], dim: str
-) -> list[NDArray[Any]] | None:
-    """Return the coordinates as times, or None unless all are, of one calendar."""
-    times = []
-    for file, numbers in zip(files, coordinates, strict=True):
-        units, calendar = _attribute(file, dim, "units"), _attribute(file, dim, "calendar")
-        decoded = decode_times(numbers, units, calendar or "") if units else None
-        if decoded is None:
-            return None
-        times.append(decoded)
-    kinds = {getattr(part[0], "calendar", part.dtype.kind) for part in times if len(part)}
-    return times if len(kinds) == 1 else None
+        rows = SampleRows(
+            coordinates,
+            [_attribute(file, dim, "units") for file in files],
+            [_attribute(file, dim, "calendar") for file in files],
+        )
+        self.files = tuple(files[number] for number in rows.order)
+        self.coordinates = [coordinates[number] for number in rows.order]
+        self.positions, self.units, self.numbers = rows.positions, rows.units, rows.numbers
 
 
 def _coordinate(file: NetcdfFile, dim: str) -> NDArray[Any]:
@@ -114,15 +77,3 @@ def _has_coordinate(file: NetcdfFile, dim: str) -> bool:
 def _attribute(file: NetcdfFile, dim: str, name: str) -> str | None:
     """Return an attribute of the coordinate, "" where it lacks it, None without a coordinate."""
     return file.variables[dim].attributes.get(name, "") if _has_coordinate(file, dim) else None
-
-
-def _order(values: Sequence[NDArray[Any]]) -> list[int]:
-    """Return the order of the files: by coordinate where it orders them, else as given."""
-    given = list(range(len(values)))
-    if any(len(part) == 0 for part in values):
-        return given
-    ordered = sorted(given, key=lambda number: values[number].min())
-    apart = all(
-        values[before].max() < values[after].min() for before, after in itertools.pairwise(ordered)
-    )
-    return ordered if apart else given

@@ -14,9 +14,14 @@ from iobench.datasets.netcdf.file import (
 )
 from iobench.datasets.netcdf.rows import FileRows
 from iobench.datasets.netcdf.storage import Slab, slab_extents
-from iobench.datasets.selection import Selection, check_sample_dim
-from iobench.errors import FileFormatError, OptionError
-from iobench.samples import SampleSpec, Variable
+from iobench.datasets.selection import (
+    Selection,
+    check_same_schema,
+    check_sample_dim,
+    choose_variables,
+    sample_variable,
+)
+from iobench.samples import SampleSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets.contract import Arrays, Locator, Raw
-    from iobench.datasets.netcdf.file import NetcdfFile, NetcdfVariable
+    from iobench.datasets.netcdf.file import NetcdfFile
     from iobench.datasets.packing import Packing
 
 __all__ = ["NetcdfSamples"]
@@ -67,16 +72,21 @@ class NetcdfSamples:
             locator.progress(number + 1, len(files))
         first = inspected[0]
         self._dim = check_sample_dim(self.selection.sample_dim, dict(first.dims), files)
-        self._names, skipped = self._choose(first)
+        self._names, skipped = choose_variables(first, self.selection, self._dim)
         for file in inspected:
-            _check_same_schema(first, file, self._names, self._dim)
+            check_same_schema(first, file, self._names, self._dim)
         rows = FileRows(inspected, self._dim)
         self._files = rows.files
         if any(file.variables[name].storage is None for file in inspected for name in self._names):
             self.fused = ("read", "decode")
         where = [(n, i) for n, f in enumerate(self._files) for i in range(f.dims[self._dim])]
         return SampleIndex(
-            spec=SampleSpec(tuple(self._variable(first.variables[name]) for name in self._names)),
+            spec=SampleSpec(
+                tuple(
+                    sample_variable(first.variables[name], self.selection, self._dim)
+                    for name in self._names
+                )
+            ),
             where=where,
             coordinate=[
                 f"{self._files[n].path.name} {self._dim}={rows.coordinates[n][i]:g}"
@@ -86,46 +96,6 @@ class NetcdfSamples:
             position_units=rows.units,
             rows=rows.numbers.tolist() if rows.numbers.any() else (),
             provenance={"sample_dim": self._dim, "skipped": skipped},
-        )
-
-    def _choose(self, file: NetcdfFile) -> tuple[tuple[str, ...], dict[str, str]]:
-        """Return the variables of a sample, and for all others why they are left out."""
-        self.selection.check_names(list(file.variables))
-        skipped = dict(file.skipped)
-        helpers = _helpers(file)
-        chosen = []
-        for name, variable in file.variables.items():
-            if self.selection.variables:
-                reason = "" if self.selection.asks_for(name) else "not asked for"
-            elif self.selection.asks_for(name):
-                reason = ""
-            elif name in helpers:
-                reason = "a coordinate"
-            else:
-                lacks = f"lacks the dimension {self._dim}"
-                reason = "" if self._dim in variable.dims else lacks
-            if reason:
-                skipped[name] = reason
-            else:
-                chosen.append(name)
-        if not chosen:
-            raise OptionError(
-                f"--sample-dim {self._dim}: no variable of {file.path} has it; the file has "
-                + ", ".join(f"{v.name} ({', '.join(v.dims)})" for v in file.variables.values())
-            )
-        return tuple(chosen), skipped
-
-    def _variable(self, variable: NetcdfVariable) -> Variable:
-        kept = [
-            (d, n) for d, n in zip(variable.dims, variable.shape, strict=True) if d != self._dim
-        ]
-        return Variable(
-            name=variable.name,
-            shape=tuple(length for _, length in kept),
-            dtype=variable.packing.dtype,
-            dims=tuple(dim for dim, _ in kept),
-            units=variable.attributes.get("units", ""),
-            role=self.selection.role(variable.name),
         )
 
     def read(self, where: tuple[int, int]) -> Any:
@@ -155,33 +125,3 @@ class NetcdfSamples:
             arrays[name] = decode_slab(slab, packing, raw[start : start + n_buffers])
             start += n_buffers
         return arrays
-
-
-def _helpers(file: NetcdfFile) -> set[str]:
-    """Return the names of variables that only describe others."""
-    names = {name for name in file.variables if name in file.dims}
-    for variable in file.variables.values():
-        for key in ("coordinates", "bounds"):
-            names.update(variable.attributes.get(key, "").split())
-    return names
-
-
-def _check_same_schema(
-    first: NetcdfFile, file: NetcdfFile, names: Sequence[str], sample_dim: str
-) -> None:
-    def schema(of: NetcdfFile, name: str) -> str:
-        if name not in of.variables:
-            return "missing"
-        variable = of.variables[name]
-        lengths = zip(variable.dims, variable.shape, strict=True)
-        shape = ", ".join(dim if dim == sample_dim else f"{dim} {n}" for dim, n in lengths)
-        return f"{variable.packing.dtype} ({shape})"
-
-    if sample_dim not in file.dims:
-        raise FileFormatError(f"{file.path}: lacks the dimension {sample_dim} of {first.path}")
-    for name in names:
-        expected, found = schema(first, name), schema(file, name)
-        if expected != found:
-            raise FileFormatError(
-                f"{file.path}: variable {name!r} is {found}, expected {expected} as in {first.path}"
-            )

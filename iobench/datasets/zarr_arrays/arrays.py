@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.datasets.packing import Packing
-    from iobench.datasets.zarr_arrays.codecs import ChunkCodecs
+    from iobench.datasets.zarr_arrays.chunk_codecs import ChunkCodecs
 
 __all__ = ["Chunking", "Sharding", "StoredArray", "ZarrStore", "ZarrVariable"]
 

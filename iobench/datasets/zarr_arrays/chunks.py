@@ -14,7 +14,7 @@ import numpy as np
 
 from iobench.datasets.extents import open_for_reading, pread_exactly, read_extents
 from iobench.datasets.packing import unpack
-from iobench.datasets.zarr_arrays.codecs import DamagedChunkError, decode_chunk
+from iobench.datasets.zarr_arrays.chunk_codecs import DamagedChunkError, decode_chunk
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.stores.checksums import crc32c
 

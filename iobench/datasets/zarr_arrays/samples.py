@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.positions import decode_times, row_numbers, time_positions
+from iobench.datasets.rows import SampleRows
 from iobench.datasets.selection import (
     Selection,
     check_same_schema,
     check_sample_dim,
     choose_variables,
-    order_of_files,
     sample_variable,
 )
 from iobench.datasets.zarr_arrays.chunks import Cut, cut_array, decode_cut, read_cut
@@ -68,19 +67,20 @@ class ZarrSamples:
         self._names, skipped = choose_variables(first, self.selection, self._dim)
         for store in inspected:
             check_same_schema(first, store, self._names, self._dim)
-        coordinates = [_coordinate(store, self._dim) for store in inspected]
-        units = {_units(store, self._dim) for store in inspected}
-        order = order_of_files(coordinates) if units != {None} and len(units) == 1 else None
-        order = list(range(len(inspected))) if order is None else order
-        self._stores = tuple(inspected[number] for number in order)
-        ordered = [coordinates[number] for number in order]
+        rows = SampleRows(
+            [_coordinate(store, self._dim) for store in inspected],
+            [_attribute(store, self._dim, "units") for store in inspected],
+            [_attribute(store, self._dim, "calendar") for store in inspected],
+        )
+        self._stores = tuple(inspected[number] for number in rows.order)
         chosen = [store.variables[name] for store in inspected for name in self._names]
         through_zarr = [variable for variable in chosen if variable.chunking is None]
         for variable in through_zarr:
             check_through_zarr(variable)
         self.fused = ("read", "decode") if through_zarr else ()
-        where = [(n, i) for n, store in enumerate(self._stores) for i in range(len(ordered[n]))]
-        positions, position_units, rows = _positions(self._stores, ordered, self._dim)
+        where = [
+            (n, i) for n, store in enumerate(self._stores) for i in range(store.dims[self._dim])
+        ]
         return SampleIndex(
             spec=SampleSpec(
                 tuple(
@@ -90,12 +90,12 @@ class ZarrSamples:
             ),
             where=where,
             coordinate=[
-                f"{self._stores[n].path.name} {self._dim}={_spelled(ordered[n][i])}"
+                f"{self._stores[n].path.name} {self._dim}={_spelled(rows.values[n][i])}"
                 for n, i in where
             ],
-            positions=positions,
-            position_units=position_units,
-            rows=rows,
+            positions=rows.positions.tolist(),
+            position_units=rows.units,
+            rows=rows.numbers.tolist() if rows.numbers.any() else (),
             provenance={"sample_dim": self._dim, "skipped": skipped},
         )
 
@@ -143,7 +143,7 @@ def _coordinate_variable(store: ZarrStore, dim: str) -> ZarrVariable | None:
 
 
 def _coordinate(store: ZarrStore, dim: str) -> NDArray[Any]:
-    """Return the coordinate along ``dim``, times as such, or the indices where it has none."""
+    """Return the coordinate along ``dim``, or the indices where it has none."""
     variable = _coordinate_variable(store, dim)
     if variable is None:
         return np.arange(store.dims[dim])
@@ -152,54 +152,15 @@ def _coordinate(store: ZarrStore, dim: str) -> NDArray[Any]:
     else:
         # Without the fill value: zarr's default of 0 is a time like any other.
         values = cut_array(Cut(variable), read_cut(Cut(variable)))
-    values = values.astype(values.dtype.newbyteorder("="), copy=False)
-    if values.dtype.kind == "M":
-        return values
-    attributes = variable.attributes
-    times = decode_times(values, attributes.get("units", ""), attributes.get("calendar", ""))
-    return values if times is None else times
+    if values.dtype.kind == "m":
+        return values / np.timedelta64(1, "s")
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
-def _units(store: ZarrStore, dim: str) -> str | None:
-    """Return a coordinate's unit, "times" of any unit but one calendar; None if there is none."""
+def _attribute(store: ZarrStore, dim: str, name: str) -> str | None:
+    """Return an attribute of the coordinate, "" where it lacks it, None without a coordinate."""
     variable = _coordinate_variable(store, dim)
-    if variable is None:
-        return None
-    units = variable.attributes.get("units", "")
-    if np.dtype(variable.dtype).kind == "M" or " since " in units:
-        return f"times {variable.attributes.get('calendar', '')}"
-    return units
-
-
-def _positions(
-    stores: Sequence[ZarrStore], coordinates: Sequence[NDArray[Any]], dim: str
-) -> tuple[Sequence[float], str, Sequence[int]]:
-    """Return where all samples lie, in which unit, and in which row each is."""
-    comparable = len({_units(store, dim) for store in stores}) == 1
-    values = np.concatenate(coordinates) if comparable else np.empty(0)
-    if not len(values) or values.dtype.kind not in "MOiuf":
-        return (), "", ()
-    if values.dtype.kind in "MO":
-        in_one = np.zeros(len(values), dtype=np.int64)
-        seconds, _ = time_positions(values, in_one)
-        ends = np.cumsum([len(part) for part in coordinates])[:-1]
-        rows = row_numbers(np.split(seconds, ends))
-        positions, units = time_positions(values, rows)
-    else:
-        rows = row_numbers([part.astype(np.float64) for part in coordinates])
-        positions, units = values.astype(np.float64), _units(stores[0], dim) or ""
-    if not _in_rows(positions, rows):
-        return (), "", ()
-    return positions.tolist(), units, rows.tolist() if rows.any() else ()
-
-
-def _in_rows(positions: NDArray[np.float64], rows: NDArray[np.int64]) -> bool:
-    """Return whether positions ascend or descend strictly within each row."""
-    for row in range(int(rows.max(initial=0)) + 1):
-        steps = np.diff(positions[rows == row])
-        if not ((steps > 0).all() or (steps < 0).all()):
-            return False
-    return True
+    return None if variable is None else variable.attributes.get(name, "")
 
 
 def _spelled(value: Any) -> str:

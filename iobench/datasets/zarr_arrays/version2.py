@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.zarr_arrays.arrays import Chunking, StoredArray
-from iobench.datasets.zarr_arrays.codecs import ChunkCodecs, unknown_codecs
+from iobench.datasets.zarr_arrays.chunk_codecs import ChunkCodecs, unknown_codecs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.zarr_arrays.arrays import Chunking, Sharding, StoredArray
-from iobench.datasets.zarr_arrays.codecs import CHECKSUM, ChunkCodecs, unknown_codecs
+from iobench.datasets.zarr_arrays.chunk_codecs import CHECKSUM, ChunkCodecs, unknown_codecs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
