@@ -1,3 +1,4 @@
+import math
 import os
 import pickle
 
@@ -12,7 +13,7 @@ from iobench.datasets import decode_message, index_grib, read_messages, sidecars
 from iobench.datasets.grib import decoding
 from iobench.datasets.grib import index as grib
 from iobench.datasets.grib.messages import grib_messages
-from iobench.datasets.grib.simple_packing import simple_packing
+from iobench.datasets.grib.simple_packing import SimplePacking, simple_packing
 from iobench.datasets.sidecars import sidecar_paths
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.stores import list_items
@@ -318,10 +319,40 @@ def test_simply_packed_values_have_the_bits_eccodes_gives(
     assert eccodes.codes_get(handle, "decimalScaleFactor") == decimal
     exact = eccodes.codes_get_values(handle)
     eccodes.codes_release(handle)
-    found = np.empty(size)
-    packing.unpack(content, found)
-    np.testing.assert_array_equal(found, exact)
+    for dtype in (np.float64, np.float32):
+        found = np.empty(size, dtype)
+        packing.unpack(content, found)
+        np.testing.assert_array_equal(found, exact.astype(dtype))
     np.testing.assert_array_equal(decode_message(content), exact.astype(np.float32))
+
+
+@given(
+    bits=st.sampled_from([8, 16]),
+    binary_scale=st.integers(-140, 110),
+    fraction=st.integers(-(2**24) + 1, 2**24 - 1),
+    exponent=st.integers(-150, 100),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=300, deadline=None)
+def test_where_float32_rounds_once_it_gives_what_float64_does(
+    bits, binary_scale, fraction, exponent, seed
+):
+    content = np.random.default_rng(seed).bytes(500 * bits // 8)
+    reference = math.ldexp(fraction, exponent)
+    packing = SimplePacking(1, bits, 500, 0, reference, binary_scale, 0)
+    exact, found = np.empty(500), np.empty(500, np.float32)
+    packing.unpack(content, exact)
+    with np.errstate(over="ignore", under="ignore"):
+        packing.unpack(content, found)
+        np.testing.assert_array_equal(found, exact.astype(np.float32))
+
+
+def test_usual_fields_are_unpacked_in_float32():
+    for values in (np.linspace(218, 304, 300), np.linspace(97e3, 11e4, 300), np.zeros(300) + 1e-5):
+        values[0] *= 0.999
+        packing = simple_packing(packed(1, values, bitsPerValue=16))
+        assert packing.rounds_once
+    assert not simple_packing(packed(1, values, bitsPerValue=32)).rounds_once
 
 
 @pytest.mark.parametrize(

@@ -78,11 +78,18 @@ def _agrees(packing: SimplePacking, buffer: memoryview | bytes, where: str) -> b
     """Return whether ecCodes unpacks such messages to the same bits; asked once a process."""
     kind = packing.edition, packing.bits, packing.decimal_scale
     if kind not in _agreement:
-        values = np.empty(packing.count)
-        packing.unpack(buffer, values)
         theirs = _through_eccodes(buffer, where)
-        _agreement[kind] = np.array_equal(values, theirs)
+        _agreement[kind] = all(
+            np.array_equal(_unpacked(packing, buffer, dtype), theirs.astype(dtype))
+            for dtype in (np.float32, np.float64)
+        )
     return _agreement[kind]
+
+
+def _unpacked(packing: SimplePacking, buffer: memoryview | bytes, dtype: type[Any]) -> NDArray[Any]:
+    values = np.empty(packing.count, dtype)
+    packing.unpack(buffer, values)
+    return values
 
 
 def _through_eccodes(buffer: memoryview | bytes, where: str) -> NDArray[np.float64]:

@@ -7,6 +7,7 @@ or 32 bits a value. WMO Manual on Codes, FM 92: GRIB1 section 4; GRIB2 templates
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -53,8 +54,40 @@ class SimplePacking:
     decimal_scale: int
 
     def unpack(self, buffer: memoryview | bytes, values: NDArray[Any]) -> None:
-        """Write the values into ``values``, in the message's order; computed in float64."""
+        """Write the values into ``values``, in the message's order: as in float64, then rounded."""
         packed = np.frombuffer(buffer, INTEGERS[self.bits], self.count, self.start)
+        if values.dtype == np.float32 and self.rounds_once:
+            self._unpack_singles(packed, values)
+        else:
+            self._unpack_doubles(packed, values)
+
+    @property
+    def rounds_once(self) -> bool:
+        """Whether float32 arithmetic gives what float64 does, rounded to float32.
+
+        X * 2^E and R are float32 exactly; where their sum fits the 53 bits of a float64, float64
+        does not round it, and rounding to float32 is all that happens to it either way.
+        """
+        lowest, highest = self.binary_scale, self.binary_scale + self.bits
+        if self.reference:
+            exponent = math.frexp(self.reference)[1]
+            lowest, highest = min(lowest, exponent - 24), max(highest, exponent)
+        return (
+            self.bits <= 24
+            and self.decimal_scale == 0
+            and highest + 1 - lowest <= 53
+            and lowest >= -126
+            and highest < 127
+        )
+
+    def _unpack_singles(self, packed: NDArray[Any], values: NDArray[np.float32]) -> None:
+        scale, reference = np.float32(2.0**self.binary_scale), np.float32(self.reference)
+        for start in range(0, self.count, CHUNK):
+            singles = values[start : start + CHUNK]
+            np.multiply(packed[start : start + CHUNK], scale, out=singles)
+            singles += reference
+
+    def _unpack_doubles(self, packed: NDArray[Any], values: NDArray[Any]) -> None:
         scale, decimal = 2.0**self.binary_scale, _power_of_ten(-self.decimal_scale)
         scratch = np.empty(min(CHUNK, self.count))
         for start in range(0, self.count, CHUNK):
