@@ -98,7 +98,7 @@ def diagnose(exposure: Exposure, *, has_compute: bool = True) -> Diagnosis:
         unknown_fraction=unknown_ns / window.wait_ns if window.wait_ns else None,
         hidden_fraction=sum(row.hidden_ns for row in work) / busy_ns if busy_ns else None,
         start_fraction=outside_ns / whole.wall_ns if whole.wall_ns else 0.0,
-        serial=exposure.workers == 0,
+        serial=not exposure.workers and not any(row.hidden_ns for row in whole.stages),
     )
 
 

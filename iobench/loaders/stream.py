@@ -15,7 +15,14 @@ from iobench.loaders.contract import IN_THREADS, Batch
 from iobench.loaders.pipeline import STEP_KINDS
 from iobench.loaders.stages import Detail
 from iobench.loaders.stream_log import CONSUMER, ThreadLog, Work
-from iobench.loaders.stream_stages import Batcher, Numbering, Part, Relay, Source, StreamEnded
+from iobench.loaders.stream_stages import (
+    Batcher,
+    Numbering,
+    Relay,
+    StreamEnded,
+    StreamPart,
+    StreamSource,
+)
 from iobench.recording import Kind
 
 if TYPE_CHECKING:
@@ -92,10 +99,10 @@ class StreamLoader:
         self._detail = detail
         self._unit_costs = dict(unit_costs)
         self._log = self._new_log(CONSUMER)
-        self._source: Source | None = None
+        self._source: StreamSource | None = None
         self._relays: list[Relay] = []
         self._threads: list[threading.Thread] = []
-        self._top: Part | None = None
+        self._top: StreamPart | None = None
         self._next = -1
         self._round: Generator[Batch] | None = None
         self._closed = False
@@ -130,7 +137,7 @@ class StreamLoader:
                 )
             yield Batch(planned, self._take(top), IN_THREADS if self._threads else -1)
 
-    def _take(self, top: Part) -> dict[str, NDArray[Any]]:
+    def _take(self, top: StreamPart) -> dict[str, NDArray[Any]]:
         self._log.fed(CONSUMER)  # whatever was waited for before, the loop now asks by itself
         try:
             arrays: dict[str, NDArray[Any]] = top.take(self._log).value
@@ -151,13 +158,15 @@ class StreamLoader:
     def _new_log(self, name: str) -> ThreadLog:
         return ThreadLog(self._recorder, name, detail=self._detail, unit_costs=self._unit_costs)
 
-    def _start(self, first: int) -> Part:
+    def _start(self, first: int) -> StreamPart:
         """Build the chain from its source to the part the training loop asks, start its threads."""
         stream = self._stream
         numbering = Numbering(first, self._batch_size, stream.shuffle, stream.batched)
-        self._source = Source(stream, numbering, _work(stream.makes) if stream.makes else None)
+        self._source = StreamSource(
+            stream, numbering, _work(stream.makes) if stream.makes else None
+        )
         since_ns = self._recorder.clock.now_ns()
-        part: Part = self._source
+        part: StreamPart = self._source
         for position, stage in enumerate(stream.stages):
             part = Relay(part, stage, _work(stage.name), stage.ahead, numbering)
             self._add(part, f"{position}-{stage.name[:NAME_LIMIT]}", stage.threads, since_ns)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from iobench.recording import Recorder
 
-__all__ = ["CONSUMER", "NOTHING", "Place", "ThreadLog", "Work"]
+__all__ = ["CONSUMER", "NOTHING", "StreamPlace", "ThreadLog", "Work"]
 
 CONSUMER: Final = "consumer"
 """The cause of what the training loop set free."""
@@ -45,7 +45,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StreamPlace:
     """Where in the stream an item is.
 
     Parameters
@@ -75,7 +75,7 @@ class _Sum:
 
     __slots__ = ("nbytes", "pieces", "place", "spent_ns", "start_ns")
 
-    def __init__(self, start_ns: int, place: Place) -> None:
+    def __init__(self, start_ns: int, place: StreamPlace) -> None:
         self.start_ns = start_ns
         self.place = place
         self.spent_ns = self.nbytes = self.pieces = 0
@@ -163,7 +163,9 @@ class ThreadLog:
         """Say that the thread waited for its input, and which thread then handed it on."""
         self.cause = cause
 
-    def run(self, work: Work | None, place: Place, call: Callable[[Any], Any], value: Any) -> Any:
+    def run(
+        self, work: Work | None, place: StreamPlace, call: Callable[[Any], Any], value: Any
+    ) -> Any:
         """Return ``call(value)`` and record it; not timed without ``work``.
 
         Raises
@@ -193,7 +195,7 @@ class ThreadLog:
         self,
         work: Work,
         pace: _Pace,
-        place: Place,
+        place: StreamPlace,
         start_ns: int,
         end_ns: int,
         cpu_ns: int,
@@ -238,7 +240,7 @@ class ThreadLog:
             pace = self._paces[work] = _Pace(self._detail, self._unit_costs, label)
         return pace
 
-    def _mark_held(self, place: Place) -> None:
+    def _mark_held(self, place: StreamPlace) -> None:
         if self._held is None:
             return
         self.flush()
@@ -249,7 +251,9 @@ class ThreadLog:
             place.batch, place.epoch, place.arrival, 0, self._recorder.string(cause),
         )  # fmt: skip
 
-    def _call(self, work: Work | None, place: Place, call: Callable[[Any], Any], value: Any) -> Any:
+    def _call(
+        self, work: Work | None, place: StreamPlace, call: Callable[[Any], Any], value: Any
+    ) -> Any:
         try:
             return call(value)
         except IobenchError:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 
 from iobench.errors import SampleError, WorkerError
-from iobench.loaders.stream_log import CONSUMER, NOTHING, Place, Work
+from iobench.loaders.stream_log import CONSUMER, NOTHING, StreamPlace, Work
 from iobench.recording import Kind
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iobench.loaders.stream_log import ThreadLog
     from iobench.samples import Sample
 
-__all__ = ["Batcher", "Numbering", "Parcel", "Part", "Relay", "Source", "StreamEnded"]
+__all__ = ["Batcher", "Numbering", "Parcel", "Relay", "StreamEnded", "StreamPart", "StreamSource"]
 
 COLLATE: Final = Work(Kind.COLLATE, "", "collate")
 
@@ -40,10 +40,10 @@ class Parcel:
     """An item on its way, or with ``NOTHING`` in it the end of a pass."""
 
     value: Any
-    place: Place
+    place: StreamPlace
 
 
-class Part(Protocol):
+class StreamPart(Protocol):
     """Something that hands out items in order."""
 
     def take(self, log: ThreadLog) -> Parcel:
@@ -85,18 +85,18 @@ class Numbering:
         """Return how many samples, or batches where these arrive, so many samples are."""
         return -(-n_samples // self.batch_size) if self.batched else n_samples
 
-    def place(self, epoch: int, item: int, arrival: int, before: int) -> Place:
+    def place(self, epoch: int, item: int, arrival: int, before: int) -> StreamPlace:
         """Return where an arrival is, and which batch needs it."""
         output = before + max(arrival - max(self.shuffle - 1, 0), 0)
         batch = self.first + (output if self.batched else output // self.batch_size)
-        return Place(epoch, item, arrival, batch, before)
+        return StreamPlace(epoch, item, arrival, batch, before)
 
-    def later(self, place: Place, n: int) -> Place:
+    def later(self, place: StreamPlace, n: int) -> StreamPlace:
         """Return the place of the n-th arrival that an item spreads to."""
         return self.place(place.epoch, place.item, place.arrival + n, place.before)
 
 
-class Source:
+class StreamSource:
     """The stream's items, pass after pass, counted; each pass ends with a parcel of nothing."""
 
     def __init__(self, stream: Stream, numbering: Numbering, makes: Work | None) -> None:
@@ -165,7 +165,7 @@ class Relay:
 
     Parameters
     ----------
-    upstream : Part
+    upstream : StreamPart
         Asked for items.
     stage : StreamStage or None
         What is done to them; None for nothing, where all work is the upstream part's.
@@ -179,7 +179,7 @@ class Relay:
 
     def __init__(
         self,
-        upstream: Part,
+        upstream: StreamPart,
         stage: StreamStage | None,
         work: Work | None,
         ahead: int,
@@ -362,7 +362,9 @@ class Batcher:
     each sample once; batches reach across passes.
     """
 
-    def __init__(self, upstream: Part, stream: Stream, numbering: Numbering, seed: int) -> None:
+    def __init__(
+        self, upstream: StreamPart, stream: Stream, numbering: Numbering, seed: int
+    ) -> None:
         self._upstream = upstream
         self._spec = stream.spec
         self._numbering = numbering
@@ -385,7 +387,7 @@ class Batcher:
             return parcel
         drawn = [self._draw(log) for _ in range(self._numbering.batch_size)]
         first = drawn[0].place
-        place = Place(first.epoch, first.item, -1, self._next, -1)
+        place = StreamPlace(first.epoch, first.item, -1, self._next, -1)
         self._next += 1
         return Parcel(log.run(COLLATE, place, self._stack, drawn), place)
 

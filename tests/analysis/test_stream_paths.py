@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from schedules import CONSUMER, exposed
-from streams import StreamSketch, stream
+from streams import NAMES, StreamSketch, stream
 
-from iobench.recording import Kind
+from iobench.recording import Flag, Kind
 
 MS = 1_000_000
 
@@ -171,3 +171,36 @@ def test_the_model_itself_keeps_its_bounds(run):
         work = spans[(spans["thread"] == thread) & (spans["kind"] != Kind.SUBMIT_QUEUE)]
         for before, after in pairwise(work):
             assert before["end_ns"] <= after["start_ns"]
+
+
+def test_a_thread_is_waited_for_up_to_where_it_let_another_one_go_on():
+    """Two threads take turns at a costly source; each then decodes while the other one pulls."""
+    sketch = StreamSketch({"workers": 0, "prefetch": 1})
+    for item in range(6):
+        mine, other = (item % 2 + 1, 2 - item % 2)
+        where = {"batch": item, "sample": item, "thread": mine}
+        cause = {"detail": NAMES[other] if item else "consumer"}
+        sketch.add(CONSUMER, Kind.SUBMIT_QUEUE, 10 * item, 10 * item, **cause, **where)
+        sketch.add(CONSUMER, Kind.READ, 10 * item, 10 * item + 10, **where)
+        sketch.add(CONSUMER, Kind.DECODE, 10 * item + 10, 10 * item + 14, **where)
+    for item in range(5):
+        sketch.wait(item, 10 * item + 14, 10 * item + 14, "threads")
+    sketch.wait(5, 55, 64, "threads")
+    # Six times reading and the last decoding, one after another: 9 of 64 were waited for.
+    assert exposed(sketch.profile()) == {"read": 8, "decode": 1}
+
+
+def test_the_end_of_one_item_is_not_the_begin_of_the_next():
+    """Finding that a file has no further part is work of its own, long before the next file."""
+    sketch = StreamSketch({"workers": 0, "prefetch": 1})
+    sketch.add(CONSUMER, Kind.READ, 0, 50, batch=0, sample=0, thread=1)
+    sketch.add(CONSUMER, Kind.DECODE, 50, 55, batch=0, sample=0, thread=2)
+    nothing = {"flags": Flag.SUMMED, "pieces": 0}
+    sketch.add(CONSUMER, Kind.DECODE, 55, 56, batch=1, sample=1, thread=2, **nothing)
+    sketch.add(CONSUMER, Kind.READ, 50, 100, batch=1, sample=1, thread=1)
+    sketch.add(CONSUMER, Kind.DECODE, 100, 110, batch=1, sample=1, thread=2)
+    sketch.wait(0, 0, 55, "threads")
+    sketch.wait(1, 60, 110, "threads")
+    # All of the first 55; then reading 50 and decoding 10, less the 5 that the first batch's path
+    # had beside this reading, share a wait of 50.
+    assert exposed(sketch.profile()) == {"read": 50 + 45, "decode": 5 + 5}

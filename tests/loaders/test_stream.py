@@ -382,6 +382,18 @@ def test_spans_carry_the_batch_that_needs_their_item_first(run, consumer, shuffl
     assert [row.batch for row in by_kind[Kind.COLLATE]][:7] == list(range(7))
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_whoever_held_a_thread_back_is_named_and_is_another(run, consumer, threads):
+    stream = chain(50, threads=threads)
+    with loader_of(consumer, stream, 2) as loader:
+        list(loader.batches(planned(40)))
+    rows = rows_of(run)
+    releases = [row for row in rows if row.kind == Kind.SUBMIT_QUEUE]
+    assert {row.detail for row in releases} <= {"consumer", *(row.thread for row in rows)}
+    assert all(row.detail != row.thread for row in releases)
+    assert "consumer" in {row.detail for row in releases}  # who began the run
+
+
 def test_parts_of_an_item_carry_their_own_batches(run, consumer):
     with loader_of(consumer, files((5, 0, 4)), 2) as loader:
         list(loader.batches(planned(4)))
