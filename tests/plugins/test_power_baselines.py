@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import shutil
 import sys
@@ -197,6 +198,27 @@ def test_the_plugin_opens_once_in_a_process_and_stays_out_of_pickles(prepared, m
     monkeypatch.setattr(module.os, "getpid", lambda: -1)
     samples.read(made[2].where[0])
     assert len(opened) == 2
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_process_forked_after_upstream_has_loaded_does_not_wait_for_its_threads(prepared):
+    made = prepared("maelstrom-power")
+    assert next(iter(upstream_of(made).pipeline.items(0)))
+    samples = through_plugin(made).pipeline.dataset
+    here = make_sample(samples, made[2].where[0])
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    child = context.Process(
+        target=lambda: answers.put(make_sample(samples, made[2].where[0])), daemon=True
+    )
+    child.start()
+    child.join(40)
+    if child.is_alive():
+        child.kill()
+    assert child.exitcode == 0
+    assert_same(here, answers.get())
 
 
 @pytest.mark.usefixtures("plugin")

@@ -12,8 +12,9 @@ import psutil
 
 from iobench.datasets import Baseline, Stream, StreamStage
 from iobench.errors import StorageError
+from iobench_maelstrom.power.merging import loading_threads, merged, xarray_library
 from iobench_maelstrom.power.schema import BATCH_SIZE
-from iobench_maelstrom.power.upstream import merged, one_sample, xarray_library
+from iobench_maelstrom.power.upstream import one_sample
 
 if TYPE_CHECKING:
     from iobench.samples import Sample, SampleSpec
@@ -82,7 +83,8 @@ class WholeWeather:
                     f"{chosen.nbytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; take less "
                     "data or more memory"
                 )
-            return chosen.load()
+            with loading_threads():
+                return chosen.load()
 
     def items(self, epoch: int) -> Iterator[int]:
         """Yield the numbers of all samples, in an order that follows from the epoch."""

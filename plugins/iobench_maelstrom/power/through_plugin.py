@@ -24,6 +24,7 @@ from iobench.datasets import (
     open_through_plugin,
 )
 from iobench.errors import MissingExtraError
+from iobench_maelstrom.power.merging import loading_threads
 from iobench_maelstrom.power.schema import BATCH_SIZE, HOURS_PER_RUN, RUNS, run_url
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ class PluginSamples:
         if self._opened_by != os.getpid():
             self._opened = {request.name: open_quietly(request) for request in self._requests}
             self._opened_by = os.getpid()
-        return self._take(self._opened, where)
+        with loading_threads():
+            return self._take(self._opened, where)
 
     def decode(self, raw: Raw) -> Arrays:
         """Not called: ``read`` decodes."""

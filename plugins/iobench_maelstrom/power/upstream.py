@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets import Baseline, Stream
-from iobench.errors import MissingExtraError
+from iobench_maelstrom.power.merging import loading_threads, merged, xarray_library
 from iobench_maelstrom.power.points import DAYS_PER_YEAR, air_density
 from iobench_maelstrom.power.schema import BATCH_SIZE, HOURS_PER_RUN
 
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ForecastFiles",
     "forecast_baseline",
-    "merged",
     "one_sample",
-    "xarray_library",
 ]
 
 HOURS_PER_DAY = 24
@@ -84,8 +82,10 @@ class ForecastTable:
         ):
             produced = _hourly(turbine["production"])
             place = {dim: float(turbine[dim][0]) for dim in ("latitude", "longitude")}
-            point = model.sel(place, method="nearest").sel(level=self._model_level).load()
-            pressure = surface["sp"].sel(place, method="nearest").load()
+            point = model.sel(place, method="nearest").sel(level=self._model_level)
+            pressure = surface["sp"].sel(place, method="nearest")
+            with loading_threads():
+                point, pressure = point.load(), pressure.load()
             features = self._features(point, pressure, constants.load())
             times = point.indexes["time"]
         both = produced.dropna().index.intersection(times)
@@ -151,45 +151,3 @@ def forecast_baseline(
 def one_sample(item: object) -> int:
     """Return how many samples an item of these streams becomes."""
     return 1
-
-
-def merged(paths: Sequence[Path], n_steps: int | None) -> Any:
-    """Return weather files as one ``xarray.Dataset`` along the time, lazily; a context manager.
-
-    The plugin opens the files in several threads, in which netCDF4 fails; here they are opened one
-    after the other.
-    """
-    xarray = xarray_library()
-
-    def first_steps(data: Any) -> Any:
-        return data.isel(time=slice(n_steps))
-
-    return xarray.open_mfdataset(
-        paths,
-        engine="netcdf4",
-        combine="nested",
-        concat_dim="time",
-        coords="minimal",
-        data_vars="minimal",
-        compat="override",
-        preprocess=first_steps,
-    )
-
-
-def xarray_library() -> Any:
-    """Return xarray, with what it needs to merge files.
-
-    Raises
-    ------
-    MissingExtraError
-        If one of them, netCDF4 or dask is not installed.
-    """
-    try:
-        import dask.array  # noqa: F401
-        import netCDF4  # noqa: F401
-        import xarray
-    except ImportError as error:
-        raise MissingExtraError(
-            f"--pipeline upstream of A6 needs {error.name}: pip install 'iobench[netcdf,convert]'"
-        ) from error
-    return xarray
