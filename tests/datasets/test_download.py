@@ -20,9 +20,10 @@ from iobench.datasets import (
     PluginDownload,
     download_missing,
     ensure_stand_in,
+    plugin_process,
 )
 from iobench.datasets import download as download_module
-from iobench.datasets.download import download_through_plugin
+from iobench.datasets.plugin_process import download_through_plugin
 from iobench.errors import MissingExtraError, MissingFileError, StorageError
 from iobench_maelstrom.downloads import constants_downloads, yr_downloads
 from iobench_maelstrom.power.dataset import constants_a_b
@@ -179,7 +180,7 @@ def silent(send_requests_to):
 
 def test_a_server_that_never_answers_is_given_up(silent, cache, monkeypatch):
     seen, lost = silent
-    monkeypatch.setattr(download_module, "stopwatch", lambda: lambda: 1e6 if seen.is_set() else 0.0)
+    monkeypatch.setattr(plugin_process, "stopwatch", lambda: lambda: 1e6 if seen.is_set() else 0.0)
     with pytest.raises(StorageError, match=r"after 60 s; so far 0 files and 0 bytes came into"):
         download_through_plugin("maelstrom-constants-a-b", {}, timeout_s=60)
     assert lost.wait(20), "the plugin's process is still there"
@@ -212,7 +213,7 @@ def test_a_plugin_that_is_not_installed_is_named_with_what_installs_it(send_requ
 
 
 def test_climetlab_that_is_not_installed_is_named(monkeypatch):
-    monkeypatch.setattr(download_module.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(plugin_process.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match="pip install 'iobench\\[climetlab\\]'"):
         download_through_plugin("maelstrom-yr", {}, timeout_s=1)
 

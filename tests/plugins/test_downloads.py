@@ -5,8 +5,8 @@ from typing import ClassVar
 import pytest
 
 from iobench.datasets import Downloads
-from iobench.datasets.download import fail_fast
 from iobench.datasets.locate import climetlab_cached_files
+from iobench.datasets.plugin_process import fail_fast
 from iobench.datasets.real_plugins import quiet_climetlab
 from iobench.errors import MissingFileError, OptionError
 from iobench.registry import find_dataset

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from iobench.datasets.download import fail_fast
 from iobench.datasets.locate import climetlab_cache_folder
 from iobench.datasets.objects.labelled import dask_in_this_thread
 from iobench.datasets.objects.targets import CLIMETLAB, in_one_line, parse_value
+from iobench.datasets.plugin_process import fail_fast
 from iobench.datasets.real_plugins import network_cut_off, quiet_climetlab
 from iobench.errors import MissingExtraError, MissingFileError, OptionError, UnknownNameError
 
