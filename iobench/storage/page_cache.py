@@ -1,6 +1,7 @@
 """The page cache: how much of a file it holds, filling it, and emptying it for a cold run.
 
-Linux only; elsewhere the answers are "unknown" (None) and eviction is refused with the reason.
+A folder, as a Zarr store is, stands for all files below it. Linux only; elsewhere the answers are
+"unknown" (None) and eviction is refused with the reason.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from iobench.errors import OptionError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["evict", "resident_fraction", "warm_up"]
 
@@ -35,7 +36,7 @@ def evict(files: Sequence[Path]) -> None:
     """
     if not hasattr(os, "posix_fadvise"):
         raise OptionError("--cache cold: this system cannot drop cached pages; take as-is or warm")
-    for file in files:
+    for file in _whole(files):
         fd = _open(file)
         try:
             os.fsync(fd)
@@ -53,7 +54,7 @@ def warm_up(files: Sequence[Path]) -> None:
         If a file cannot be read.
     """
     buffer = bytearray(READ_NBYTES)
-    for file in files:
+    for file in _whole(files):
         fd = _open(file)
         try:
             while os.readv(fd, [buffer]):
@@ -70,13 +71,22 @@ def resident_fraction(files: Sequence[Path]) -> float | None:
     Asked of the kernel by ``mincore`` on a mapping, which loads nothing.
     """
     pages = resident = 0
-    for file in files:
+    for file in _whole(files):
         counted = _resident_pages(file)
         if counted is None:
             return None
         resident += counted[0]
         pages += counted[1]
     return resident / pages if pages else None
+
+
+def _whole(files: Sequence[Path]) -> Iterator[Path]:
+    """Yield the files, and in place of a folder those below it."""
+    for file in files:
+        if file.is_dir():
+            yield from sorted(below for below in file.rglob("*") if below.is_file())
+        else:
+            yield file
 
 
 def _resident_pages(file: Path) -> tuple[int, int] | None:

@@ -35,6 +35,18 @@ def test_eviction_leaves_no_more_than_was_there(file):
     assert file.read_bytes() == bytes(1 << 20)
 
 
+@linux
+def test_a_folder_stands_for_the_files_below_it(file, tmp_path):
+    below = tmp_path / "store" / "v" / "0"
+    below.mkdir(parents=True)
+    (below / "0").write_bytes(bytes(3 << 20))
+    evict([tmp_path / "store"])
+    warm_up([tmp_path / "store", file])
+    assert resident_fraction([tmp_path / "store", file]) == 1.0
+    (tmp_path / "empty").mkdir()
+    assert resident_fraction([tmp_path / "empty"]) is None
+
+
 def test_of_nothing_nothing_is_known(tmp_path):
     (tmp_path / "empty").write_bytes(b"")
     assert resident_fraction([]) is None

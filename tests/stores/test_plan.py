@@ -37,6 +37,18 @@ def test_fingerprint_sees_size_first_and_last_bytes(tmp_path):
     assert len(set(found)) == 4
 
 
+def test_fingerprint_of_a_folder_sees_names_sizes_and_some_bytes(tmp_path):
+    folder = tmp_path / "own.zarr"
+    (folder / "v").mkdir(parents=True)
+    found = [fingerprint(folder)]
+    for name, data in (("0", b"a"), ("1", b"a"), ("1", b"ab"), ("1", b"bb"), ("2", b"bb")):
+        (folder / "v" / name).write_bytes(data)
+        found.append(fingerprint(folder))
+    assert [each["nbytes"] for each in found] == [0, 1, 2, 3, 3, 5]
+    assert len({str(each) for each in found}) == 6
+    assert found[-1] == fingerprint(folder)
+
+
 def test_fingerprint_of_a_file_that_went_names_it(tmp_path):
     with pytest.raises(MissingFileError, match="gone"):
         fingerprint(tmp_path / "gone")
