@@ -1,5 +1,6 @@
 """What samples are made from: the dataset contract, locating files, source readers."""
 
+from iobench.datasets.anemoi_store import anemoi_dataset
 from iobench.datasets.baselines import (
     PIPELINES,
     Baseline,
@@ -33,6 +34,7 @@ from iobench.datasets.download import (
 )
 from iobench.datasets.extents import FileExtent, read_extents
 from iobench.datasets.files import user_files
+from iobench.datasets.forks import fork_between_reads
 from iobench.datasets.grib.decoding import decode_message
 from iobench.datasets.grib.index import GribIndex, index_grib, read_messages
 from iobench.datasets.locate import FileLocator, own_files
@@ -58,6 +60,8 @@ from iobench.datasets.netcdf.storage import (
     slab_array,
     slab_extents,
 )
+from iobench.datasets.objects.source import ObjectDataset, object_dataset
+from iobench.datasets.objects.targets import is_object_target
 from iobench.datasets.packing import Packing, unpack
 from iobench.datasets.patterns import DatedFile, FilePattern
 from iobench.datasets.positions import time_positions
@@ -100,6 +104,7 @@ __all__ = [
     "MapStyle",
     "NetcdfFile",
     "NetcdfVariable",
+    "ObjectDataset",
     "Packing",
     "PlannedFile",
     "PluginBaseline",
@@ -115,6 +120,7 @@ __all__ = [
     "Synthesizer",
     "UpstreamBaseline",
     "Where",
+    "anemoi_dataset",
     "box_extents",
     "box_through_library",
     "decode_box",
@@ -122,9 +128,11 @@ __all__ = [
     "decode_slab",
     "download_missing",
     "ensure_stand_in",
+    "fork_between_reads",
     "index_folders",
     "index_grib",
     "inspect_netcdf",
+    "is_object_target",
     "load_sidecar",
     "locate_files",
     "make_box",
@@ -132,6 +140,7 @@ __all__ = [
     "make_sample",
     "network_cut_off",
     "no_progress",
+    "object_dataset",
     "open_through_plugin",
     "own_files",
     "place_index_windows",

@@ -141,12 +141,16 @@ def test_the_real_plugin_asks_for_exactly_these_urls(case, tmp_path):
         assert call.terms_of_use
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in FUNCTIONS if n not in ("maelstrom-radiation", "maelstrom-radiation-tf")]
+SMALL_BY_DEFAULT = (
+    "maelstrom-radiation",
+    "maelstrom-radiation-tf",
+    "maelstrom-constants-a-b",
+    "maelstrom-power-production",
 )
+
+
+@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - set(SMALL_BY_DEFAULT)))
 def test_what_is_large_is_not_fetched_without_a_choice(name):
-    if name in ("maelstrom-constants-a-b", "maelstrom-power-production"):
-        pytest.skip("one small file")
     with pytest.raises(OptionError, match=r"say what to fetch, e\.g\. --option \w+="):
         downloads_of(name, {})
 

@@ -216,12 +216,14 @@ def _positions(value: Any, dim: str) -> dict[str, Any]:
         return {}
     labels = np.asarray(value.indexes[dim].values)
     if labels.dtype.kind in "mM":
-        seconds = (labels - labels[0]) / np.timedelta64(1, "s")
-        return {"positions": [float(second) for second in seconds], "position_units": "seconds"}
-    if labels.dtype.kind in "iuf":
-        units = str(value.variables[dim].attrs.get("units", ""))
-        return {"positions": [float(label) for label in labels], "position_units": units}
-    return {}
+        places, units = (labels - labels[0]) / np.timedelta64(1, "s"), "seconds"
+    elif labels.dtype.kind in "iuf":
+        places, units = labels, str(value.variables[dim].attrs.get("units", ""))
+    else:
+        return {}
+    if not (np.isfinite(places).all() and (np.diff(places) > 0).all()):
+        return {}  # in no row that windows could be laid over
+    return {"positions": [float(place) for place in places], "position_units": units}
 
 
 def _files(value: Any) -> tuple[Path, ...]:

@@ -182,3 +182,20 @@ def test_workers_load_it(own_files, opened, load, name):
     make_sample(dataset, 0)  # by this process, whose open files the workers must not use
     loaded = np.concatenate([batch["t2m"] for batch in load(dataset, index, 3)])
     np.testing.assert_array_equal(loaded, fields().t2m.values)
+
+
+@pytest.mark.parametrize(
+    ("labels", "positions"),
+    [
+        ([1, 3, 4], [1.0, 3.0, 4.0]),
+        ([3, 1, 2], ()),
+        ([1, 1, 2], ()),
+        ([0.0, np.nan, 1.0], ()),
+        (["a", "b", "c"], ()),
+        (np.array([0, 60, 90], "timedelta64[s]"), [0.0, 60.0, 90.0]),
+    ],
+)
+def test_samples_have_positions_where_they_lie_in_a_row(opened, labels, positions):
+    value = xarray.Dataset({"v": (("t", "x"), np.zeros((3, 2)))}, {"t": labels})
+    _, index = opened(value, sample_dim="t")
+    assert index.positions == positions
