@@ -14,15 +14,9 @@ from iobench.errors import OptionError, WorkerError
 from iobench.loaders.contract import IN_THREADS, Batch
 from iobench.loaders.pipeline import STEP_KINDS
 from iobench.loaders.stages import Detail
+from iobench.loaders.stream_ends import Batcher, Numbering, StreamEnded, StreamPart, StreamSource
 from iobench.loaders.stream_log import CONSUMER, ThreadLog, Work
-from iobench.loaders.stream_stages import (
-    Batcher,
-    Numbering,
-    Relay,
-    StreamEnded,
-    StreamPart,
-    StreamSource,
-)
+from iobench.loaders.stream_relay import Relay
 from iobench.recording import Kind
 
 if TYPE_CHECKING:

@@ -481,6 +481,22 @@ def test_a_measured_run_adds_up(tmp_path, detail, make, ahead):
         assert all(row.hidden_ns == 0 for row in window.stages)
 
 
+def test_runs_that_take_turns_get_rounds_twice_as_long_as_their_fill(tmp_path):
+    runs = []
+    with ExitStack() as stack:
+        for name in ("a", "b"):
+            run = RunDirectory.create(tmp_path / name, {"workers": 0, "prefetch": 20})
+            recorder = stack.enter_context(run.recorder(role="consumer"))
+            loader = stack.enter_context(loader_of(recorder, chain(batches_ahead=20), 1))
+            plan = BatchPlan(plan_batches(10, 1), limit=84)
+            compute = parse_compute("none", None, batch_size=1, sample_nbytes=16)
+            runs.append(Run(name, loader, plan, recorder, compute))
+        measure(runs)
+    assert [run.n_rounds for run in runs] == [2, 2]
+    figures = open_profile(tmp_path / "a").exposure()
+    assert (figures.n_rounds, figures.steady.n_batches) == (2, 84 - 2 * 21)
+
+
 def test_errors_of_a_plan_pass_through(quiet):
     def plan():
         yield PlannedBatch(0, 0, ())
