@@ -4,30 +4,14 @@ from typing import ClassVar
 
 import pytest
 
-from iobench.datasets import Downloads
+from iobench.datasets import Downloadable, Downloads
 from iobench.datasets.locate import climetlab_cached_files
 from iobench.datasets.plugin_process import fail_fast
 from iobench.datasets.real_plugins import quiet_climetlab
 from iobench.errors import MissingFileError, OptionError
-from iobench.registry import find_dataset
-from iobench_maelstrom import downloads
+from iobench.registry import dataset_names, find_dataset
 
-FUNCTIONS = {
-    "maelstrom-yr": downloads.yr_downloads,
-    "maelstrom-radiation": downloads.radiation_downloads,
-    "maelstrom-radiation-tf": downloads.radiation_tf_downloads,
-    "maelstrom-ens10": downloads.ens10_downloads,
-    "maelstrom-ens5mini": downloads.ens5mini_downloads,
-    "maelstrom-downscaling": downloads.downscaling_downloads,
-    "maelstrom-downscaling-tier1": downloads.downscaling_downloads,
-    "maelstrom-downscaling-tier2": downloads.downscaling_downloads,
-    "maelstrom-power": downloads.power_downloads,
-    "maelstrom-power-production": downloads.production_downloads,
-    "maelstrom-constants-a-b": downloads.constants_downloads,
-    "maelstrom-weather-model-level": downloads.weather_downloads,
-    "maelstrom-weather-pressure-level": downloads.weather_downloads,
-    "maelstrom-weather-surface-level": downloads.weather_downloads,
-}
+MAELSTROM = [name for name in dataset_names() if name.startswith("maelstrom-")]
 CHOSEN = [
     ("maelstrom-yr", {"size": "5GB", "dates": "2020-03-01,2020-03-03"}),
     ("maelstrom-yr", {"dates": "2021-03-01/to/2021-03-03"}),
@@ -84,7 +68,9 @@ class Asked:
 
 
 def downloads_of(name, options) -> Downloads:
-    return FUNCTIONS[name](find_dataset(name, **options))
+    dataset = find_dataset(name, **options)
+    assert isinstance(dataset, Downloadable)
+    return dataset.downloads()
 
 
 def ids(case):
@@ -149,7 +135,7 @@ SMALL_BY_DEFAULT = (
 )
 
 
-@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - set(SMALL_BY_DEFAULT)))
+@pytest.mark.parametrize("name", sorted(set(MAELSTROM) - set(SMALL_BY_DEFAULT)))
 def test_what_is_large_is_not_fetched_without_a_choice(name):
     with pytest.raises(OptionError, match=r"say what to fetch, e\.g\. --option \w+="):
         downloads_of(name, {})
@@ -161,6 +147,4 @@ def test_the_target_of_ens10_is_to_be_there_before():
 
 
 def test_every_maelstrom_dataset_has_its_downloads():
-    from iobench.registry import dataset_names
-
-    assert {name for name in dataset_names() if name.startswith("maelstrom-")} == set(FUNCTIONS)
+    assert {name for name, _ in CHOSEN} == set(MAELSTROM)

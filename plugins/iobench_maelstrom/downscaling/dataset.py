@@ -26,6 +26,7 @@ from iobench.datasets import (
 )
 from iobench.errors import MissingFileError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
+from iobench_maelstrom.downloads import downscaling_downloads
 from iobench_maelstrom.downscaling.files import MonthlyFiles, Where, open_monthly_files
 from iobench_maelstrom.downscaling.normalisation import Normalisation, normalisation_of
 from iobench_maelstrom.downscaling.schema import TIERS, Request, Tier, parse_request
@@ -35,6 +36,8 @@ from iobench_maelstrom.downscaling.upstream import upstream_baseline
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from iobench.datasets import Downloads
 
 __all__ = ["Downscaling", "downscaling", "downscaling_tier1", "downscaling_tier2"]
 
@@ -184,6 +187,10 @@ class Downscaling:
                 "name their folder with --data-dir"
             )
         return [path for path in found if path is not None]
+
+    def downloads(self) -> Downloads:
+        """Return what ``--download`` fetches; raise OptionError where no choice was made."""
+        return downscaling_downloads(self)
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per time step, in order of time.

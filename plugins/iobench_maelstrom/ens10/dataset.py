@@ -36,6 +36,7 @@ from iobench.datasets import (
 )
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
+from iobench_maelstrom.downloads import ens10_downloads
 from iobench_maelstrom.ens10.messages import Layout, find_messages
 from iobench_maelstrom.ens10.normalisation import (
     SPREAD,
@@ -65,6 +66,8 @@ from iobench_maelstrom.ens10.upstream import grid_loader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from iobench.datasets import Downloads
 
 __all__ = ["Ens10", "ens10"]
 
@@ -205,6 +208,10 @@ class Ens10:
         if missing:
             raise self._missing_forecasts(missing, locator)
         return [file.path for file in own if file.month + file.day in self.dates]
+
+    def downloads(self) -> Downloads:
+        """Return what ``--download`` fetches; raise OptionError where no choice was made."""
+        return ens10_downloads(self)
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per start date and year, in order of time.

@@ -30,6 +30,7 @@ from iobench.datasets import (
 )
 from iobench.errors import MissingFileError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
+from iobench_maelstrom.downloads import ens5mini_downloads
 from iobench_maelstrom.ens10.ens5mini_files import Forecasts, open_forecasts
 from iobench_maelstrom.ens10.ens5mini_schema import (
     ALL_MONTHS,
@@ -53,6 +54,8 @@ from iobench_maelstrom.ens10.toy_through_plugin import toy_plugin_baseline
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from iobench.datasets import Downloads
 
 __all__ = ["Ens5mini", "ens5mini"]
 
@@ -133,6 +136,10 @@ class Ens5mini:
                 "fetch the files and name their folder with --data-dir"
             )
         return [path for path in found if path is not None]
+
+    def downloads(self) -> Downloads:
+        """Return what ``--download`` fetches; raise OptionError where no choice was made."""
+        return ens5mini_downloads(self)
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per forecast, in order of time.

@@ -25,6 +25,7 @@ from iobench.datasets import (
 )
 from iobench.errors import MissingFileError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
+from iobench_maelstrom.downloads import radiation_downloads
 from iobench_maelstrom.radiation.grouping import (
     CHANNELS,
     GROUPS,
@@ -67,6 +68,7 @@ from iobench_maelstrom.radiation.upstream import column_stream, in_upstream_orde
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from iobench.datasets import Downloads
     from iobench_maelstrom.radiation.pairs import Pairs
 
 __all__ = ["PUBLISHED", "Radiation", "radiation", "require_files"]
@@ -189,6 +191,10 @@ class Radiation:
         urls = [pair.input_url() for pair in self.pairs]
         urls += [pair.output_url(self.solver) for pair in self.pairs]
         return require_files(self.name, urls, locator)
+
+    def downloads(self) -> Downloads:
+        """Return what ``--download`` fetches; raise OptionError where no choice was made."""
+        return radiation_downloads(self)
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per column, in the order of date, time step, patch and column.

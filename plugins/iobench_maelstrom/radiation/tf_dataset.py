@@ -26,6 +26,7 @@ from iobench.datasets import (
 )
 from iobench.errors import OptionError
 from iobench.samples import Sample, SampleSpec, Variable
+from iobench_maelstrom.downloads import radiation_tf_downloads
 from iobench_maelstrom.radiation.dataset import PUBLISHED, require_files
 from iobench_maelstrom.radiation.examples import (
     FEATURES,
@@ -67,6 +68,8 @@ from iobench_maelstrom.radiation.view import View, view_asked_for
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from iobench.datasets import Downloads
 
 __all__ = ["RadiationTf", "radiation_tf"]
 
@@ -186,6 +189,10 @@ class RadiationTf:
         if self.view.norm:
             urls += norm_urls(self.view.input_fields)
         return require_files(self.name, urls, locator)
+
+    def downloads(self) -> Downloads:
+        """Return what ``--download`` fetches; raise OptionError where no choice was made."""
+        return radiation_tf_downloads(self)
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per example, file after file.

@@ -33,6 +33,7 @@ from iobench.datasets import (
 )
 from iobench.errors import MissingFileError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
+from iobench_maelstrom.downloads import yr_downloads
 from iobench_maelstrom.yr.files import FIELDS, open_files
 from iobench_maelstrom.yr.options import YrOptions, parse_options
 from iobench_maelstrom.yr.patches import Computed, Patch, PatchGrid, split_samples
@@ -58,6 +59,8 @@ from iobench_maelstrom.yr.upstream import upstream_baseline
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from iobench.datasets import Downloads
 
 __all__ = ["Yr", "yr"]
 
@@ -169,6 +172,10 @@ class Yr:
                 "fetch the files and name their folder with --data-dir"
             )
         return [path for path in found if path is not None]
+
+    def downloads(self) -> Downloads:
+        """Return what ``--download`` fetches; raise OptionError where no choice was made."""
+        return yr_downloads(self)
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return one sample per date, lead time and patch, in that order.
