@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import itertools
+import multiprocessing
 import pickle
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -138,6 +140,34 @@ def test_steps_open_files_again_in_another_process(yr_5gb):
     item = copy.items(0)[0]
     read = stream.stages[0].run(item), copy.stages[0].run(item)
     np.testing.assert_array_equal(read[0].predictors, read[1].predictors)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_process_forked_while_a_stream_reads_can_read(yr_5tb):
+    files = yr_5tb.files[:2]
+    dataset, index = prepared(files, yr_5tb.locator, size="5TB")
+    stream = dataset.upstream(files, index, yr_5tb.locator, batch_size=None).pipeline
+    read, over = stream.stages[0].run, threading.Event()
+
+    def keep_reading():
+        while not over.is_set():
+            read((0, 0))
+
+    reader = threading.Thread(target=keep_reading)
+    reader.start()
+    context = multiprocessing.get_context("fork")
+    children = [context.Process(target=read, args=((1, 1),)) for _ in range(8)]
+    try:
+        for child in children:
+            child.start()
+        for child in children:
+            child.join(60)
+        assert [child.exitcode for child in children] == [0] * 8
+    finally:
+        over.set()
+        reader.join()
+        for child in children:
+            child.kill()
 
 
 def test_a_file_that_xarray_cannot_open_is_named(yr_5gb, tmp_path):

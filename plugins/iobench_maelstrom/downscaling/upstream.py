@@ -7,7 +7,6 @@ Order and numbers: downscaling_benchmark, ``handle_data_class.py`` (``StreamMont
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ import numpy as np
 
 from iobench.datasets import Baseline, Stream, StreamStage, stopwatch
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
+from iobench_maelstrom.library_lock import LIBRARY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,9 +45,6 @@ SOURCE = (
     "once. {whole}Statistics are of one group's worth of months; upstream's are of all."
 )
 WHOLE = "Tier 1, one file upstream, is loaded whole there. "
-
-_LIBRARY = threading.Lock()
-"""netCDF4 fails when several threads are in it at once."""
 
 
 def upstream_baseline(
@@ -217,7 +214,7 @@ class MonthGroups:
         import xarray
 
         path = self.monthly.files[number].path
-        with _LIBRARY, _opened(path, self._decode_cf(number)) as file:
+        with LIBRARY, _opened(path, self._decode_cf(number)) as file:
             read = file[list(self.names)].load()
         scored = {}
         for name in self.names:

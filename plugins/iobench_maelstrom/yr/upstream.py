@@ -16,6 +16,7 @@ import numpy as np
 
 from iobench.datasets import Baseline, Stream, StreamStage, stopwatch
 from iobench.errors import FileFormatError, MissingExtraError
+from iobench_maelstrom.library_lock import LIBRARY
 from iobench_maelstrom.yr.schema import RAW_FORECAST
 
 if TYPE_CHECKING:
@@ -156,13 +157,15 @@ class TrainingSteps:
     def read(self, where: Where) -> LeadField:
         """Return the whole grid at a lead time through xarray, which decodes what it reads."""
         number, lead = where
-        file = self._file(number)
-        targets = np.expand_dims(file["target_mean"][[lead]].values, -1)
-        if self.options.probabilistic_target:
-            std = np.expand_dims(file["target_std"][[lead]].values, -1)
-            targets = np.concatenate((targets, std), axis=-1)
-        predictors = file["predictors"][[lead]].values
-        return LeadField(lead, predictors, file["static_predictors"][...].values, targets)
+        with LIBRARY:
+            file = self._file(number)
+            targets = np.expand_dims(file["target_mean"][[lead]].values, -1)
+            if self.options.probabilistic_target:
+                std = np.expand_dims(file["target_std"][[lead]].values, -1)
+                targets = np.concatenate((targets, std), axis=-1)
+            predictors = file["predictors"][[lead]].values
+            static = file["static_predictors"][...].values
+        return LeadField(lead, predictors, static, targets)
 
     def expand(self, read: LeadField) -> LeadField:
         """Crop, and repeat the static predictors for the lead time."""
