@@ -76,7 +76,9 @@ def _documents2(path: Path) -> _Documents:
     if (path / CONSOLIDATED).is_file():
         return dict(_part(path / CONSOLIDATED, "metadata"))
     documents = {}
-    for prefix in ("", *(f"{folder.name}/" for folder in _folders(path))):
+    # The folders in an array hold chunks, thousands of them.
+    folders = [] if (path / ARRAY2).is_file() else _folders(path)
+    for prefix in ("", *(f"{folder.name}/" for folder in folders)):
         for name in (ARRAY2, GROUP2, ATTRIBUTES2):
             if (path / prefix / name).is_file():
                 documents[prefix + name] = _json(path / prefix / name)
