@@ -223,7 +223,7 @@ def _run(relay: Relay, log: ThreadLog, since_ns: int) -> None:
 
 
 def _work(name: str) -> Work:
-    kind = STEP_KINDS.get(name)
+    kind = Kind.OPAQUE if name == Kind.OPAQUE.spelled else STEP_KINDS.get(name)
     return Work(Kind.FUSED, name, name) if kind is None else Work(kind, "", name)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from iobench.cpus import available_cpus
 from iobench.datasets import PIPELINES
@@ -47,8 +47,9 @@ class RunConfig:
 
     Parameters
     ----------
-    targets : tuple of str
-        The name of a dataset, or paths of the user's own files.
+    targets : tuple of str, or of one object
+        The name of a dataset; paths of the user's own files; ``anemoi:PATH``; an object as
+        ``package.module:callable`` or ``climetlab:NAME``, or itself: see `object_dataset`.
     formats : tuple of str
         ``source`` for the original files, else store formats; several are interleaved.
     pipelines : tuple of str
@@ -89,7 +90,7 @@ class RunConfig:
         ``auto``, ``sample`` or ``batch``.
     """
 
-    targets: tuple[str, ...]
+    targets: tuple[Any, ...]
     formats: tuple[str, ...] = (SOURCE,)
     pipelines: tuple[str, ...] = ("own",)
     framework: str = "workers"

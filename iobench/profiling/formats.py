@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cpus import available_cpus
-from iobench.datasets import Stream, stopwatch
-from iobench.errors import StoreClaimedError, StoreError
+from iobench.datasets import ObjectDataset, Stream, stopwatch
+from iobench.errors import OptionError, StoreClaimedError, StoreError
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
 from iobench.profiling.wanted import WantedSamples, find_wanted
 from iobench.registry import SOURCE, find_converter, find_format
@@ -18,7 +18,7 @@ from iobench.stores import store_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.datasets import Baseline
+    from iobench.datasets import Baseline, Dataset
     from iobench.profiling.config import RunConfig, Screen
     from iobench.profiling.source import Source
     from iobench.stores import Store
@@ -86,6 +86,9 @@ def prepare(
     screen: Screen,
 ) -> list[Prepared]:
     """Return what is to be measured, over the same samples; probes are converted first."""
+    if _stream_of(source.dataset) is not None:
+        _refuse_for_streams(config)
+        return [_of_source(config, source, WantedSamples([]), [])]
     wanted = find_wanted(config, source, batch_size, screen)
     stores = {
         name: _prepare_store(name, config, source, wanted.samples, screen)
@@ -110,9 +113,40 @@ def prepare(
     return prepared
 
 
+def _refuse_for_streams(config: RunConfig) -> None:
+    """Raise OptionError for what takes samples by their number."""
+    given = {
+        "--format": config.formats != (SOURCE,),
+        "--pipeline": config.pipelines != ("own",),
+        "--window": config.window is not None,
+        "--split": config.split is not None,
+        "--workers": config.workers is not None,
+    }
+    wrong = [option for option, is_given in given.items() if is_given]
+    if wrong:
+        raise OptionError(
+            f"{', '.join(wrong)}: this object hands out samples in its own order and by its own "
+            "workers; give a dataset with __getitem__, or leave the option out"
+        )
+
+
 def _of_source(
     config: RunConfig, source: Source, wanted: WantedSamples, chosen: Sequence[int]
 ) -> Prepared:
+    running = _stream_of(source.dataset)
+    if running is not None:
+        return Prepared(
+            label=SOURCE,
+            format=SOURCE,
+            pipeline="own",
+            work=running,
+            n_samples=running.n_samples_all,
+            files=source.files,
+            store=None,
+            framework="stream",
+            workers=0,
+            prefetch=running.ahead,
+        )
     work = wanted.over(dataset_pipeline(source.dataset, source.index, chosen), chosen)
     return Prepared(
         label=SOURCE,
@@ -127,6 +161,11 @@ def _of_source(
         prefetch=PREFETCH if config.n_workers else 0,
         windows=wanted.windows,
     )
+
+
+def _stream_of(dataset: Dataset) -> Stream | None:
+    """Return what to run of an object that cannot be asked for a sample by its number."""
+    return dataset.stream if isinstance(dataset, ObjectDataset) else None
 
 
 def _of_baseline(

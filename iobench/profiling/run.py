@@ -58,7 +58,7 @@ def profile(config: RunConfig, screen: Screen) -> Path:
     if config.framework == "torch":
         importlib.import_module("iobench.torch")  # before anything is made: it may be missing
     source = open_source(config, screen)
-    asked = config.batch_size or _published_batch_size(source.dataset)
+    asked = _batch_size(config, source.dataset)
     baselines = open_baselines(config, source, screen, batch_size=asked)
     batch_size = asked or next((each.batch_size for each, _ in baselines.values()), 1)
     prepared = prepare(config, source, baselines, batch_size, screen)
@@ -88,8 +88,18 @@ def profile(config: RunConfig, screen: Screen) -> Path:
     return out
 
 
-def _published_batch_size(dataset: Dataset) -> int | None:
-    return dataset.published.batch_size if dataset.published else None
+def _batch_size(config: RunConfig, dataset: Dataset) -> int | None:
+    """Return the batch size asked for, else the published one; a ready DataLoader has its own."""
+    own = getattr(dataset, "batch_size", None)
+    if own is not None:
+        if config.batch_size not in (None, own):
+            raise OptionError(
+                f"--batch-size {config.batch_size}: {dataset.name} hands out batches of {own}; "
+                "leave it out"
+            )
+        return int(own)
+    published = dataset.published.batch_size if dataset.published else None
+    return config.batch_size or published
 
 
 def _make_run(
@@ -108,11 +118,16 @@ def _make_run(
     stack.callback(loader.close)
     limit, limit_s = config.batches, config.duration_s
     if config.epochs is not None:
+        if not one.n_samples:
+            raise OptionError(
+                f"--epochs {config.epochs}: {one.label} does not tell how many samples an epoch "
+                "has; give --batches"
+            )
         limit = -(-config.epochs * one.n_samples // batch_size)
     elif limit is None and limit_s is None:
         limit, limit_s = DEFAULT_BATCHES, DEFAULT_STEADY_S
     plan = BatchPlan(
-        plan_batches(one.n_samples, batch_size, seed=config.seed),
+        plan_batches(max(1, one.n_samples), batch_size, seed=config.seed),
         limit=limit,
         before_epoch=(lambda: evict(one.files)) if config.cache == "cold" else None,
     )

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.datasets import (
     Downloadable,
     FileLocator,
     FilePattern,
+    anemoi_dataset,
     download_missing,
+    is_object_target,
     locate_files,
+    object_dataset,
     stopwatch,
     user_files,
 )
@@ -26,6 +30,9 @@ if TYPE_CHECKING:
     from iobench.profiling.config import RunConfig, Screen
 
 __all__ = ["Source", "open_source"]
+
+ANEMOI: Final = "anemoi:"
+"""Before the path of an anemoi-datasets store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +58,9 @@ def open_source(config: RunConfig, screen: Screen) -> Source:
         If the dataset, a file or an option is not what it should be; nothing is made before the
         user's own folders are known to exist.
     """
-    names_files = len(config.targets) > 1 or _is_path(config.targets[0])
-    dataset = _user_dataset(config) if names_files else _named_dataset(config)
-    data_dir = _data_dir(config, names_files=names_files)
+    kind = _kind(config.targets)
+    dataset = _DATASETS[kind](config)
+    data_dir = _data_dir(config, kind)
     pattern = FilePattern(config.files) if config.files is not None else None
     beside = data_dir or (pattern.folder if pattern else None)
     place = choose_place(beside, store_dir=config.store_dir)
@@ -67,7 +74,7 @@ def open_source(config: RunConfig, screen: Screen) -> Source:
             dataset,
             store_root=place.path,
             cache_dir=place.path / "indexes",
-            data_dir=None if names_files else config.data_dir,
+            data_dir=config.data_dir,
             pattern=pattern,
             seed=config.seed,
             scale=config.scale,
@@ -129,9 +136,11 @@ def _remember_indexes(files: list[Path]) -> None:
             remember_place(beside)
 
 
-def _data_dir(config: RunConfig, *, names_files: bool) -> Path | None:
+def _data_dir(config: RunConfig, kind: str) -> Path | None:
     """Return the folder of the user's own data, if any; it exists."""
-    if names_files:
+    if kind == "anemoi":
+        return Path(config.targets[0].removeprefix(ANEMOI)).absolute().parent
+    if kind == "files":
         missing = [target for target in config.targets if not Path(target).exists()]
         if missing:
             raise MissingFileError(
@@ -145,10 +154,20 @@ def _data_dir(config: RunConfig, *, names_files: bool) -> Path | None:
     return config.data_dir
 
 
-def _is_path(target: str) -> bool:
-    return target not in dataset_names() and (
-        Path(target).exists() or os.sep in target or Path(target).suffix != ""
-    )
+def _kind(targets: Sequence[Any]) -> str:
+    """Return what the targets are: a key of `_DATASETS`."""
+    first = targets[0]
+    if not isinstance(first, str):
+        return "object"
+    if len(targets) > 1 or Path(first).exists():
+        return "named" if first in dataset_names() and len(targets) == 1 else "files"
+    if first in dataset_names():
+        return "named"
+    if first.startswith(ANEMOI):
+        return "anemoi"
+    if is_object_target(first):
+        return "object"
+    return "files" if os.sep in first or Path(first).suffix else "named"
 
 
 def _named_dataset(config: RunConfig) -> Dataset:
@@ -160,15 +179,57 @@ def _named_dataset(config: RunConfig) -> Dataset:
     return find_dataset(config.targets[0], **config.options)
 
 
-def _user_dataset(config: RunConfig) -> Dataset:
-    named = config.options or config.data_dir or config.files is not None or config.download
-    if named or config.tiny or config.scale is not None:
+def _anemoi_dataset(config: RunConfig) -> Dataset:
+    _refuse_locating(config, "an anemoi store")
+    if config.sample_dim or config.variables:
         raise OptionError(
-            "--option, --tiny, --scale, --data-dir, --files and --download are for named "
-            "datasets, not for files"
+            "--sample-dim and --variables are for files of your own; of an anemoi store a date is "
+            "a sample, and --option select=A,B chooses variables"
         )
+    path = config.targets[0].removeprefix(ANEMOI)
+    return anemoi_dataset(path, **config.options)
+
+
+def _object_dataset(config: RunConfig) -> Dataset:
+    if len(config.targets) > 1:
+        raise OptionError("an object is profiled by itself: name one of them")
+    _refuse_locating(config, "an object", but_download=True)
+    return object_dataset(
+        config.targets[0],
+        options=config.options,
+        sample_dim=config.sample_dim,
+        variables=config.variables or None,
+    )
+
+
+def _user_dataset(config: RunConfig) -> Dataset:
+    _refuse_locating(config, "files")
+    if config.options:
+        raise OptionError("--option is for named datasets, not for files")
     return user_files(
         [Path(target) for target in config.targets],
         sample_dim=config.sample_dim,
         variables=config.variables or None,
     )
+
+
+def _refuse_locating(config: RunConfig, what: str, *, but_download: bool = False) -> None:
+    """Raise OptionError if an option says where the files of a named dataset are."""
+    given = {
+        "--tiny": config.tiny,
+        "--scale": config.scale is not None,
+        "--data-dir": config.data_dir is not None,
+        "--files": config.files is not None,
+        "--download": config.download and not but_download,
+    }
+    wrong = [option for option, is_given in given.items() if is_given]
+    if wrong:
+        raise OptionError(f"{', '.join(wrong)}: for named datasets, not for {what}")
+
+
+_DATASETS: Final[dict[str, Callable[[RunConfig], Dataset]]] = {
+    "named": _named_dataset,
+    "files": _user_dataset,
+    "anemoi": _anemoi_dataset,
+    "object": _object_dataset,
+}

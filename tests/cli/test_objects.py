@@ -1,0 +1,153 @@
+"""Python objects, by name, through the command line and handed over from Python."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from iobench.cli import main
+from iobench.profiling import RunConfig, profile
+
+MODULE = """
+import numpy as np
+
+class Numbered:
+    def __len__(self):
+        return 12
+    def __getitem__(self, number):
+        return {"field": np.full((3, 4), number, "f4"), "label": number}
+
+class Parted:
+    def __len__(self):
+        return 12
+    def read(self, number):
+        return [np.full((3, 4), number, "f4").tobytes()]
+    def decode(self, raw):
+        return {"field": np.frombuffer(raw[0], "f4").reshape(3, 4)}
+    def preprocess(self, arrays):
+        return arrays
+
+class Flowing:
+    def __iter__(self):
+        for number in range(7):
+            yield np.full(5, number, "f4"), float(number)
+
+def gridded(steps=6):
+    import xarray
+    return xarray.Dataset({"t2m": (("time", "x"), np.ones((int(steps), 3), "f4"))})
+
+def loader():
+    import torch
+    return torch.utils.data.DataLoader(Numbered(), batch_size=4)
+
+def busy_loader():
+    import torch
+    return torch.utils.data.DataLoader(Numbered(), batch_size=4, num_workers=1)
+
+def broken():
+    raise RuntimeError("no licence")
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module in the folder the command runs in, under a name no other test has imported."""
+    monkeypatch.chdir(tmp_path)
+    name = f"own_{tmp_path.name.replace('-', '_')}"
+    Path(f"{name}.py").write_text(MODULE)
+    return name
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], store_dir: Path):
+    """Profile in this process; return the JSON of its runs."""
+
+    def profiled(*arguments: str) -> list[dict]:
+        quick = ("--batches", "6", "--compute", "none", "--store-dir", str(store_dir))
+        assert main(["profile", *arguments, *quick, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)["runs"]
+
+    return profiled
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]):
+    """Profile what cannot be; return the one line that is said."""
+
+    def said(*arguments: str) -> str:
+        assert main(["profile", *arguments]) == 1
+        return capsys.readouterr().err.splitlines()[-1]
+
+    return said
+
+
+def stages(run: dict) -> set[str]:
+    return {row["stage"] for row in run["stages"]}
+
+
+def test_map_style_object_also_as_a_store(run, module: str) -> None:
+    runs = run(f"{module}:Numbered", "--workers", "1", "--format", "source,numpy")
+    assert [each["format"] for each in runs] == ["source", "numpy"]
+    assert "fused:read+decode+preprocess" in stages(runs[0])
+    assert {"read", "decode"} <= stages(runs[1])
+    assert all(each["sample_nbytes"] == 3 * 4 * 4 + 8 for each in runs)
+
+
+def test_object_with_our_three_steps_is_split(run, module: str) -> None:
+    (done,) = run(f"{module}:Parted", "--workers", "0")
+    assert {"read", "decode", "preprocess"} <= stages(done)
+
+
+def test_iterable_object_is_run_as_it_is(run, module: str) -> None:
+    (done,) = run(f"{module}:Flowing", "--batch-size", "2")
+    assert done["framework"] == "stream"
+    assert (done["batches"], done["samples"]) == (6, 12)
+
+
+def test_xarray_with_an_option(run, module: str) -> None:
+    pytest.importorskip("xarray", reason="the object is an xarray.Dataset")
+    (done,) = run(
+        f"{module}:gridded", "--sample-dim", "time", "--option", "steps=4", "--workers", "0"
+    )
+    assert done["n_samples"] == 4
+    assert "fused:read+decode" in stages(done)
+
+
+def test_ready_data_loader(run, module: str) -> None:
+    pytest.importorskip("torch", reason="the object is torch's DataLoader")
+    (done,) = run(f"{module}:loader")
+    assert done["batch_size"] == 4
+    assert "fused:read+decode+preprocess+collate" in stages(done)
+    (done,) = run(f"{module}:busy_loader")
+    assert "opaque" in stages(done)
+
+
+def test_object_handed_over(module: str, tmp_path: Path, store_dir: Path) -> None:
+    class Quiet:
+        def note(self, text: str) -> None: ...
+
+        def progress(self, title: str):
+            import contextlib
+
+            return contextlib.nullcontext(lambda done, total: None)
+
+    pairs = [(np.ones(3, "f4") * number, number) for number in range(5)]
+    config = RunConfig(
+        targets=(pairs,), workers=0, batches=4, compute="none", store_dir=store_dir,
+        out=tmp_path / "handed",
+    )  # fmt: skip
+    path = profile(config, Quiet())
+    document = json.loads((path / "run.json").read_text())
+    assert (document["n_samples"], document["sample_nbytes"]) == (4, 3 * 4 + 8)
+
+
+def test_what_cannot_be_used(refused, module: str) -> None:
+    assert f"{module} has no 'Numberd'" in refused(f"{module}:Numberd")
+    assert "no licence" in refused(f"{module}:broken")
+    pytest.importorskip("xarray", reason="the object is an xarray.Dataset")
+    assert "--sample-dim" in refused(f"{module}:gridded")
+    assert "for named datasets" in refused(f"{module}:gridded", "--tiny")
+    assert "--format" in refused(f"{module}:Flowing", "--format", "numpy")
