@@ -34,7 +34,6 @@ from iobench.datasets.download import (
 )
 from iobench.datasets.extents import FileExtent, read_extents
 from iobench.datasets.files import user_files
-from iobench.datasets.forks import fork_between_reads
 from iobench.datasets.grib.decoding import decode_message
 from iobench.datasets.grib.index import GribIndex, index_grib, read_messages
 from iobench.datasets.locate import FileLocator, own_files
@@ -128,7 +127,6 @@ __all__ = [
     "decode_slab",
     "download_missing",
     "ensure_stand_in",
-    "fork_between_reads",
     "index_folders",
     "index_grib",
     "inspect_netcdf",

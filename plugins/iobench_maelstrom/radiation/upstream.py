@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.datasets import Baseline, Stream, StreamStage
 from iobench.errors import FileFormatError, MissingExtraError
+from iobench_maelstrom.library_lock import LIBRARY
 from iobench_maelstrom.radiation.grouping import G_CP
 from iobench_maelstrom.radiation.options import HR_SCALES
 from iobench_maelstrom.radiation.schema import (
@@ -77,7 +78,8 @@ def column_stream(
     names = spec.names
 
     def column(number: int) -> Sample:
-        return {name: dataset[name].sel(column=number).to_numpy() for name in names}
+        with LIBRARY:  # which the workers of another pipeline may not inherit held
+            return {name: dataset[name].sel(column=number).to_numpy() for name in names}
 
     n_columns = int(dataset.sizes["column"])
     stream = Stream(
