@@ -26,6 +26,7 @@ from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.locate import climetlab_cache_folder, climetlab_cached_files
 from iobench.datasets.processes import stopwatch
 from iobench.errors import IobenchError, MissingExtraError, MissingFileError, StorageError
+from iobench.stores.atomic import EXIT_RESUMABLE
 
 __all__ = ["INSTALL", "child_main", "download_through_plugin", "fail_fast", "missing_in_cache"]
 
@@ -88,10 +89,12 @@ def download_through_plugin(
     with _child(name, arguments, to_xarray) as (child, last_lines):
         while child.poll() is None:
             if watch() > timeout_s:
-                raise StorageError(
+                late = StorageError(
                     f"--download of {name}: not finished after {timeout_s:g} s; so far "
                     f"{cache.grown()}. Finished files are kept: the same command goes on from there"
                 )
+                late.exit_code = EXIT_RESUMABLE
+                raise late
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(LOOK_EVERY_S)
             if urls:

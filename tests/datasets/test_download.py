@@ -181,8 +181,11 @@ def silent(send_requests_to):
 def test_a_server_that_never_answers_is_given_up(silent, cache, monkeypatch):
     seen, lost = silent
     monkeypatch.setattr(plugin_process, "stopwatch", lambda: lambda: 1e6 if seen.is_set() else 0.0)
-    with pytest.raises(StorageError, match=r"after 60 s; so far 0 files and 0 bytes came into"):
+    with pytest.raises(
+        StorageError, match=r"after 60 s; so far 0 files and 0 bytes came into"
+    ) as late:
         download_through_plugin("maelstrom-constants-a-b", {}, timeout_s=60)
+    assert late.value.exit_code == 75  # the same command goes on
     assert lost.wait(20), "the plugin's process is still there"
 
 

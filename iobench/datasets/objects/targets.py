@@ -25,6 +25,7 @@ __all__ = [
     "in_one_line",
     "is_object_target",
     "parse_value",
+    "plain",
 ]
 
 TARGET: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -107,7 +108,7 @@ class NamedObject:
             raise OptionError(f"{target!r}: expected package.module:callable, e.g. mydata:train")
         self.name = target
         self.options = dict(options)
-        self.facts: Mapping[str, Any] = {"object": target, "options": self.options}
+        self.facts: Mapping[str, Any] = {"object": target, "options": plain(self.options)}
         self._folder = str(Path.cwd())
 
     def open(self) -> Any:
@@ -142,7 +143,7 @@ class NamedObject:
         found = self._import(module_name)
         self.facts = {
             "object": self.name,
-            "options": self.options,
+            "options": plain(self.options),
             "source": _fingerprint(getattr(found, "__file__", None)),
         }
         for attribute in path.split("."):
@@ -234,6 +235,15 @@ def in_one_line(what: str) -> Iterator[None]:
         clear = OptionError(f"{what} {type(error).__name__}: {reason}; mend it")
         clear.add_note("".join(traceback.format_exception(error)))
         raise clear from error
+
+
+def plain(value: Any) -> Any:
+    """Return an option's value as JSON can hold it; other objects as they are shown."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value if value is None or isinstance(value, str | int | float) else repr(value)
 
 
 def _fingerprint(file: str | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from iobench.datasets.locate import climetlab_cache_folder
 from iobench.datasets.objects.labelled import dask_in_this_thread
-from iobench.datasets.objects.targets import CLIMETLAB, in_one_line, parse_value
+from iobench.datasets.objects.targets import CLIMETLAB, in_one_line, parse_value, plain
 from iobench.datasets.plugin_process import fail_fast
 from iobench.datasets.real_plugins import network_cut_off, quiet_climetlab
 from iobench.errors import MissingExtraError, MissingFileError, OptionError, UnknownNameError
@@ -43,7 +43,7 @@ class ClimetlabObject:
         self.name = f"{CLIMETLAB}{dataset}"
         self.dataset = dataset
         self.arguments = {name: parse_value(value) for name, value in options.items()}
-        self.facts: Mapping[str, Any] = {"object": self.name, "options": self.arguments}
+        self.facts: Mapping[str, Any] = {"object": self.name, "options": plain(self.arguments)}
 
     def open(self) -> Any:
         """Return the ``xarray.Dataset``.

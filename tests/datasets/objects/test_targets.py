@@ -1,8 +1,10 @@
 """Names of objects: how they are spelled, found and called, and what goes wrong with them."""
 
+import json
 import pickle
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,3 +114,11 @@ def test_another_module_text_is_another_source(own_module):
 def test_a_name_travels_instead_of_the_object(own_module):
     copy = pickle.loads(pickle.dumps(NamedObject("mydata:Squares", {"n": "2"})))
     assert len(copy.open()) == 2
+
+
+def test_options_of_any_kind_can_be_kept(own_module, opened):
+    _, index = opened("mydata:Squares", options={"n": 3, "scale": np.float32(2)})
+    options = index.provenance["options"]
+    assert json.loads(json.dumps(options)) == options
+    assert options["n"] == 3
+    assert "2.0" in options["scale"]
