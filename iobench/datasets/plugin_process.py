@@ -151,10 +151,10 @@ def _failure(
     if last.startswith(("NameError: Cannot find dataset", "ModuleNotFoundError")):
         return MissingExtraError(f"{name} needs its CliMetLab plugin: {install} ({last})")
     ended = f"was ended by signal {-returncode}" if returncode < 0 else "failed"
-    return MissingFileError(
-        f"--download of {name} {ended}: {last}; {cache.grown()}; see whether this machine reaches "
-        "the host, or copy the files and give --data-dir"
-    )
+    advice = "see whether this machine reaches the host, or copy the files and give --data-dir"
+    if "404 " in last:
+        advice = "the host has no such file: choose others"
+    return MissingFileError(f"--download of {name} {ended}: {last}; {cache.grown()}; {advice}")
 
 
 @contextlib.contextmanager
