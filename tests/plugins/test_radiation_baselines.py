@@ -7,6 +7,7 @@ import multiprocessing
 import pickle
 import shutil
 import sys
+import threading
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -166,6 +167,37 @@ def test_a_forked_process_opens_them_for_itself(locator):
     assert_same(mine, _from_held(200))
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as children:
         assert_same(mine, children.submit(_from_held, 200).result(timeout=60))
+
+
+@pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(), reason="needs processes that are forked"
+)
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_processes_forked_while_the_application_reads_can_read(locator):
+    dataset, index, baseline = through_plugin(locator)
+    HELD["columns"] = baseline.pipeline.dataset, index
+    stream = dataset.upstream(dataset.files(locator), index, locator, batch_size=1).pipeline
+    over = threading.Event()
+
+    def keep_reading():
+        while not over.is_set():
+            stream.stages[0].run(0)
+
+    reader = threading.Thread(target=keep_reading)
+    reader.start()
+    context = multiprocessing.get_context("fork")
+    children = [context.Process(target=_from_held, args=(number,)) for number in range(2)]
+    try:
+        for child in children:
+            child.start()
+        for child in children:
+            child.join(40)
+        assert [child.exitcode for child in children] == [0, 0]
+    finally:
+        over.set()
+        reader.join()
+        for child in children:
+            child.kill()
 
 
 def test_what_is_opened_stays_behind_when_pickled(locator):
