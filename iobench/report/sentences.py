@@ -80,23 +80,25 @@ def _blame(diagnosis: Diagnosis) -> str:
 def today_sentence(reports: Sequence[RunReport]) -> str:
     """Return how the application's own loading compares; empty where it was not measured.
 
-    Rates are those of the windows the verdicts are about; where compute hides all loading, both
-    are the rate of compute.
+    Whole runs are compared: what an application loads before its first step is its own cost, too.
+    Where compute hides all loading, the rates of samples are those of compute.
     """
     today = next((each for each in reports if each.facts.pipeline == "upstream"), None)
-    others = [each for each in reports if each.facts.pipeline == "own" and each.judged.n_batches]
-    if today is None or not others or not today.judged.n_batches:
+    others = [each for each in reports if each.facts.pipeline == "own"]
+    if today is None or not others or not today.exposure.whole.n_batches:
         return ""
-    rate = rates.samples_per_s(today.judged)
+    rate = rates.samples_per_s(today.exposure.whole)
     told = []
     for each in others:
-        other = rates.samples_per_s(each.judged)
+        whole = each.exposure.whole
+        other = rates.samples_per_s(whole)
         times = f"{units.ratio(other / rate)} times the samples a second" if rate and other else ""
-        waits = f"waits {units.fraction(each.wait_fraction)}"
+        waits = f"waits {units.fraction(whole.wait_fraction)}"
         told.append(f"as {each.facts.label} {', '.join(filter(None, (waits, times)))}")
+    share = units.fraction(today.exposure.whole.wait_fraction)
     return (
-        f"The application's own loading code waits {units.fraction(today.wait_fraction)} of its "
-        f"time for data; with iobench the same training {'; '.join(told)}."
+        f"Over the whole run the application's own loading code waits {share} of its time for "
+        f"data; with iobench the same training {'; '.join(told)}."
     )
 
 
