@@ -122,8 +122,9 @@ class StreamedObject:
         if epoch and self._goes_once:
             value = self._opener.open()
         for each in (value, getattr(value, "sampler", None)):
-            if callable(getattr(each, "set_epoch", None)):
-                each.set_epoch(epoch)
+            set_epoch = getattr(each, "set_epoch", None)
+            if callable(set_epoch):
+                set_epoch(epoch)
         what = "batch" if self._batched else "sample"
         for number, item in enumerate(value):
             yield named_arrays(item, where=f"{what} {number} of {self._opener.name}")
