@@ -76,8 +76,8 @@ def compare(path: Path, rounds: int) -> None:
         own, peer = (statistics.median(times) for times in spent)
         print(
             f"{path.stem}, {index.spec.nbytes / 1e6:.2f} MB a date, {what}: "
-            f"iobench {1 / own:.1f}/s, open_dataset {1 / peer:.1f}/s, ratio of medians {peer / own:.2f}, of means "
-            f"{sum(spent[1]) / sum(spent[0]):.2f}"
+            f"iobench {1 / own:.1f}/s, open_dataset {1 / peer:.1f}/s, "
+            f"ratio of medians {peer / own:.2f}, of means {sum(spent[1]) / sum(spent[0]):.2f}"
         )
 
 
