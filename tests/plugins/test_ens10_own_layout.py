@@ -93,7 +93,7 @@ def test_own_files_and_a_stand_in_are_not_asked_for_at_once(split, capsys, more)
 def test_files_of_no_dataset_take_no_pattern(capsys, split):
     [file, *_] = (split / "ensemble").glob("*.grib")
     assert main(["profile", str(file), "--sample-dim", "number", "--files", "x"]) == 1
-    assert "--files are for named datasets" in capsys.readouterr().err
+    assert "--files: for named datasets" in capsys.readouterr().err
 
 
 def test_info_tells_from_them(split, capsys):

@@ -49,10 +49,9 @@ def test_its_samples_are_ours(tiny, tmp_path, target):
     assert [path for path in left if ".iobench" not in path.parts] == []
 
 
-@pytest.mark.parametrize("target", ["z500", "t850"])
-def test_its_samples_are_ours_at_pressure_levels(pressure_root, tmp_path, target):
+def test_its_samples_are_ours_at_a_pressure_level(pressure_root, tmp_path):
     dataset, index, made = baselined(
-        pressure_root, tmp_path, date="0104", dtype="pl", target=target
+        pressure_root, tmp_path, date="0104", dtype="pl", target="t850"
     )
     assert_equal_samples(dataset, index, made.pipeline, range(2))
 
