@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import importlib.util
 import itertools
@@ -40,6 +41,13 @@ HAS_PLUGIN = importlib.util.find_spec("climetlab_maelstrom_downscaling") is not 
 needs_plugin = pytest.mark.skipif(
     not HAS_PLUGIN, reason="the real plugin climetlab-maelstrom-downscaling is not installed"
 )
+
+
+@pytest.fixture(autouse=True)
+def files_closed():
+    """Close what xarray has open while no thread reads: netCDF4 breaks when two do something."""
+    yield
+    gc.collect()
 
 
 def place_of(folder, url):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import importlib.util
 import itertools
@@ -38,6 +39,13 @@ HAS_PLUGIN = importlib.util.find_spec("climetlab_maelstrom_yr") is not None
 needs_plugin = pytest.mark.skipif(
     not HAS_PLUGIN, reason="the real plugin climetlab-maelstrom-yr is not installed"
 )
+
+
+@pytest.fixture(autouse=True)
+def files_closed():
+    """Close what xarray has open while no thread reads: netCDF4 breaks when two do something."""
+    yield
+    gc.collect()
 
 
 def prepared(files, locator, **options):
