@@ -38,9 +38,10 @@ ROOMS = {
     "loaders": {"cpus", "datasets", "recording", "samples", "storage", "stores"},
     "torch": {"loaders", "recording", "samples", "storage"},
     "testing": {"datasets", "recording", "registry", "samples", "stores"},
+    "sources": {"datasets", "registry", "stores"},
     "profiling": {
-        "cpus", "datasets", "loaders", "recording", "registry", "samples", "storage", "stores",
-        "torch",
+        "cpus", "datasets", "loaders", "recording", "registry", "samples", "sources", "storage",
+        "stores", "torch",
     },
     "cli": {"datasets", "profiles", "profiling", "recording", "registry", "report", "stores"},
 }  # fmt: skip

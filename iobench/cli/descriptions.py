@@ -17,8 +17,8 @@ from iobench.registry import dataset_factory, find_dataset
 
 if TYPE_CHECKING:
     from iobench.datasets import Dataset
-    from iobench.profiling import Screen
     from iobench.samples import SampleSpec
+    from iobench.sources import Screen
 
 __all__ = ["describe_dataset", "describe_run", "describe_store"]
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from iobench.datasets import Baseline
-    from iobench.profiling.config import RunConfig, Screen
-    from iobench.profiling.source import Source
+    from iobench.profiling.config import RunConfig
+    from iobench.sources import Screen, Source
 
 __all__ = ["open_baselines"]
 

@@ -1,13 +1,11 @@
-"""What ``iobench profile`` is asked to do, checked, and where it says how far it is."""
+"""What ``iobench profile`` is asked to do, checked."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Final
 
 from iobench.cpus import available_cpus
 from iobench.datasets import PIPELINES
@@ -16,40 +14,24 @@ from iobench.loaders.compute import parse_compute
 from iobench.loaders.stages import Detail
 from iobench.registry import SOURCE, find_format, unknown_name
 from iobench.samples import Window
+from iobench.sources import SourceRequest
 
-if TYPE_CHECKING:
-    from iobench.datasets import Progress
-
-__all__ = ["RunConfig", "Screen"]
+__all__ = ["RunConfig"]
 
 FRAMEWORKS: Final = ("workers", "torch")
 CACHES: Final = ("as-is", "warm", "cold")
 DEFAULT_BATCHES: Final = 200
 DEFAULT_STEADY_S: Final = 60.0
-DEFAULT_DOWNLOAD_S: Final = 3600.0
-
-
-class Screen(Protocol):
-    """Where notes and progress go."""
-
-    def note(self, text: str) -> None:
-        """Say one line."""
-        ...
-
-    def progress(self, title: str) -> AbstractContextManager[Progress]:
-        """Return a context that yields a function of (done, total)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunConfig:
+class RunConfig(SourceRequest):
     """What to profile and how; field for field the options of ``iobench profile``.
+
+    To the fields of its source it adds
 
     Parameters
     ----------
-    targets : tuple of str, or of one object
-        The name of a dataset; paths of the user's own files; ``anemoi:PATH``; an object as
-        ``package.module:callable`` or ``climetlab:NAME``, or itself: see `object_dataset`.
     formats : tuple of str
         ``source`` for the original files, else store formats; several are interleaved.
     pipelines : tuple of str
@@ -68,29 +50,16 @@ class RunConfig:
         ``published``, ``none`` or a time such as ``25ms``.
     cache : str
         ``as-is``, ``warm`` or ``cold``.
-    data_dir, store_dir, out, spool : Path or None
-        Where the dataset's files, the stores, the run and unfinished span files lie.
-    files : str or None
-        Pattern of the paths of the user's own layout of a named dataset.
-    options : mapping of str to str
-        The dataset's own.
+    out, spool : Path or None
+        Where the run and unfinished span files lie.
     split : str or None
         One of the dataset's splits, to load no other samples.
     window : str or None
         Offsets of inputs and targets along the sample dimension, as ``-1,0:1``.
-    download : bool
-        Whether files that are not at hand may be fetched, through the real CliMetLab plugin.
-    download_timeout_s : float
-        How long that may take.
-    sample_dim, variables : str, tuple of str
-        For the user's own files.
-    tiny, scale, seed : bool, float or None, int
-        Of the stand-in; ``seed`` also of the order of samples.
     detail : str
         ``auto``, ``sample`` or ``batch``.
     """
 
-    targets: tuple[Any, ...]
     formats: tuple[str, ...] = (SOURCE,)
     pipelines: tuple[str, ...] = ("own",)
     framework: str = "workers"
@@ -101,25 +70,15 @@ class RunConfig:
     epochs: int | None = None
     compute: str = "published"
     cache: str = "as-is"
-    data_dir: Path | None = None
-    files: str | None = None
-    store_dir: Path | None = None
     out: Path | None = None
     spool: Path | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
     split: str | None = None
     window: str | None = None
-    download: bool = False
-    download_timeout_s: float = DEFAULT_DOWNLOAD_S
-    sample_dim: str | None = None
-    variables: tuple[str, ...] = ()
-    tiny: bool = False
-    scale: float | None = None
-    seed: int = 0
     detail: str = "auto"
     command: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        SourceRequest.__post_init__(self)
         if self.framework not in FRAMEWORKS:
             raise unknown_name("framework", self.framework, FRAMEWORKS)
         if self.cache not in CACHES:
@@ -150,7 +109,6 @@ class RunConfig:
             if self.pipelines != ("own",):
                 raise OptionError("--window is for our own reading: leave --pipeline out")
         for option, value in (
-            ("--download-timeout", self.download_timeout_s),
             ("--batches", self.batches),
             ("--duration", self.duration_s),
             ("--epochs", self.epochs),
@@ -158,8 +116,6 @@ class RunConfig:
         ):
             if value is not None and not 0 < value < math.inf:
                 raise OptionError(f"{option} {value}: expected more than 0")
-        if self.seed < 0:
-            raise OptionError(f"--seed {self.seed}: expected 0 or more")
         if self.batches is not None and self.epochs is not None:
             raise OptionError("--batches and --epochs both say how long to run: give one of them")
         if self.workers is not None and self.workers < 0:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.datasets import Baseline, Dataset
-    from iobench.profiling.config import RunConfig, Screen
-    from iobench.profiling.source import Source
+    from iobench.profiling.config import RunConfig
+    from iobench.sources import Screen, Source
     from iobench.stores import Store
 
 __all__ = ["PREFETCH", "Prepared", "prepare"]

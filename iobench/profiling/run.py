@@ -32,10 +32,10 @@ from iobench.loaders.stages import Detail
 from iobench.loaders.stream import StreamLoader
 from iobench.loaders.workers import WorkerLoader
 from iobench.profiling.baselines import open_baselines
-from iobench.profiling.config import DEFAULT_BATCHES, DEFAULT_STEADY_S, RunConfig, Screen
+from iobench.profiling.config import DEFAULT_BATCHES, DEFAULT_STEADY_S, RunConfig
 from iobench.profiling.formats import PREFETCH, Prepared, prepare
-from iobench.profiling.source import Source, open_source
 from iobench.recording import RunDirectory, unit_costs
+from iobench.sources import Screen, Source, open_source
 from iobench.storage import ProcessIo, counts_device_reads, evict, resident_fraction, warm_up
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from iobench.datasets import SampleIndex
     from iobench.loaders.pipeline import Pipeline
-    from iobench.profiling.config import RunConfig, Screen
-    from iobench.profiling.source import Source
+    from iobench.profiling.config import RunConfig
+    from iobench.sources import Screen, Source
     from iobench.windows import WindowPlacement
 
 __all__ = ["WantedSamples", "find_wanted"]

@@ -1,4 +1,4 @@
-"""From the targets of a profile to files that exist and samples that can be loaded."""
+"""From the targets of a command to files that exist and samples that can be loaded."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from iobench.datasets import (
     user_files,
 )
 from iobench.errors import MissingFileError, OptionError
-from iobench.profiling.terms import show_terms_once, terms_file
 from iobench.registry import dataset_names, find_dataset
+from iobench.sources.terms import show_terms_once, terms_file
 from iobench.stores import BESIDE_NAME, choose_place, remember_place
 
 if TYPE_CHECKING:
     from iobench.datasets import Dataset, SampleIndex
-    from iobench.profiling.config import RunConfig, Screen
+    from iobench.sources.request import Screen, SourceRequest
 
 __all__ = ["Source", "open_source"]
 
@@ -49,7 +49,7 @@ class Source:
     setup_s: dict[str, float]
 
 
-def open_source(config: RunConfig, screen: Screen) -> Source:
+def open_source(config: SourceRequest, screen: Screen) -> Source:
     """Find the files, or make a stand-in, and index their samples.
 
     Raises
@@ -108,7 +108,7 @@ def open_source(config: RunConfig, screen: Screen) -> Source:
     )
 
 
-def _download(config: RunConfig, dataset: Dataset, place: Path, screen: Screen) -> None:
+def _download(config: SourceRequest, dataset: Dataset, place: Path, screen: Screen) -> None:
     """Fetch what is not at hand; the one way to the network."""
     if not isinstance(dataset, Downloadable):
         raise OptionError(f"--download: {dataset.name} has no CliMetLab plugin that fetches it")
@@ -136,7 +136,7 @@ def _remember_indexes(files: list[Path]) -> None:
             remember_place(beside)
 
 
-def _data_dir(config: RunConfig, kind: str) -> Path | None:
+def _data_dir(config: SourceRequest, kind: str) -> Path | None:
     """Return the folder of the user's own data, if any; it exists."""
     if kind == "anemoi":
         return Path(config.targets[0].removeprefix(ANEMOI)).absolute().parent
@@ -170,7 +170,7 @@ def _kind(targets: Sequence[Any]) -> str:
     return "files" if os.sep in first or Path(first).suffix else "named"
 
 
-def _named_dataset(config: RunConfig) -> Dataset:
+def _named_dataset(config: SourceRequest) -> Dataset:
     if config.sample_dim or config.variables:
         raise OptionError(
             f"--sample-dim and --variables are for files of your own; {config.targets[0]} says "
@@ -179,7 +179,7 @@ def _named_dataset(config: RunConfig) -> Dataset:
     return find_dataset(config.targets[0], **config.options)
 
 
-def _anemoi_dataset(config: RunConfig) -> Dataset:
+def _anemoi_dataset(config: SourceRequest) -> Dataset:
     _refuse_locating(config, "an anemoi store")
     if config.sample_dim or config.variables:
         raise OptionError(
@@ -190,7 +190,7 @@ def _anemoi_dataset(config: RunConfig) -> Dataset:
     return anemoi_dataset(path, **config.options)
 
 
-def _object_dataset(config: RunConfig) -> Dataset:
+def _object_dataset(config: SourceRequest) -> Dataset:
     if len(config.targets) > 1:
         raise OptionError("an object is profiled by itself: name one of them")
     _refuse_locating(config, "an object", but_download=True)
@@ -202,7 +202,7 @@ def _object_dataset(config: RunConfig) -> Dataset:
     )
 
 
-def _user_dataset(config: RunConfig) -> Dataset:
+def _user_dataset(config: SourceRequest) -> Dataset:
     _refuse_locating(config, "files")
     if config.options:
         raise OptionError("--option is for named datasets, not for files")
@@ -213,7 +213,7 @@ def _user_dataset(config: RunConfig) -> Dataset:
     )
 
 
-def _refuse_locating(config: RunConfig, what: str, *, but_download: bool = False) -> None:
+def _refuse_locating(config: SourceRequest, what: str, *, but_download: bool = False) -> None:
     """Raise OptionError if an option says where the files of a named dataset are."""
     given = {
         "--tiny": config.tiny,
@@ -227,7 +227,7 @@ def _refuse_locating(config: RunConfig, what: str, *, but_download: bool = False
         raise OptionError(f"{', '.join(wrong)}: for named datasets, not for {what}")
 
 
-_DATASETS: Final[dict[str, Callable[[RunConfig], Dataset]]] = {
+_DATASETS: Final[dict[str, Callable[[SourceRequest], Dataset]]] = {
     "named": _named_dataset,
     "files": _user_dataset,
     "anemoi": _anemoi_dataset,

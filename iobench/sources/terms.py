@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from iobench.profiling.config import Screen
+    from iobench.sources.request import Screen
 
 __all__ = ["show_terms_once", "terms_file"]
 

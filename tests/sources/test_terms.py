@@ -2,7 +2,7 @@
 
 import pytest
 
-from iobench.profiling.terms import show_terms_once, terms_file
+from iobench.sources.terms import show_terms_once, terms_file
 from iobench.stores import user_folder
 
 

@@ -1,0 +1,72 @@
+"""What a command says of its source, and where it says how far it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from iobench.datasets import DEFAULT_TIMEOUT_S, Progress
+from iobench.errors import OptionError
+
+__all__ = ["Screen", "SourceRequest"]
+
+
+class Screen(Protocol):
+    """Where notes and progress go."""
+
+    def note(self, text: str) -> None:
+        """Say one line."""
+        ...
+
+    def progress(self, title: str) -> AbstractContextManager[Progress]:
+        """Return a context that yields a function of (done, total)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRequest:
+    """Where samples come from; field for field the options of every command that has a source.
+
+    Parameters
+    ----------
+    targets : tuple of str, or of one object
+        The name of a dataset; paths of the user's own files; ``anemoi:PATH``; an object as
+        ``package.module:callable`` or ``climetlab:NAME``, or itself: see `object_dataset`.
+    options : mapping of str to str
+        The dataset's own.
+    data_dir, store_dir : Path or None
+        Where the dataset's files lie, and stores and stand-ins.
+    files : str or None
+        Pattern of the paths of the user's own layout of a named dataset.
+    sample_dim, variables : str, tuple of str
+        For the user's own files and arrays.
+    tiny, scale, seed : bool, float or None, int
+        Of the stand-in; ``seed`` also of the order of samples.
+    download : bool
+        Whether files that are not at hand may be fetched, through the real CliMetLab plugin.
+    download_timeout_s : float
+        How long that may take.
+    """
+
+    targets: tuple[Any, ...]
+    options: Mapping[str, str] = field(default_factory=dict)
+    data_dir: Path | None = None
+    store_dir: Path | None = None
+    files: str | None = None
+    sample_dim: str | None = None
+    variables: tuple[str, ...] = ()
+    tiny: bool = False
+    scale: float | None = None
+    seed: int = 0
+    download: bool = False
+    download_timeout_s: float = DEFAULT_TIMEOUT_S
+
+    def __post_init__(self) -> None:
+        if not 0 < self.download_timeout_s < math.inf:
+            raise OptionError(f"--download-timeout {self.download_timeout_s}: expected more than 0")
+        if self.seed < 0:
+            raise OptionError(f"--seed {self.seed}: expected 0 or more")
