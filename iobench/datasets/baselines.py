@@ -197,9 +197,16 @@ class PluginBaseline(Protocol):
     """Optional face of a dataset: ``--pipeline climetlab``."""
 
     def through_plugin(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+        self,
+        files: Sequence[Path],
+        index: SampleIndex,
+        locator: Locator,
+        *,
+        batch_size: int | None = None,
     ) -> Baseline:
         """Return how these samples are made from what the real plugin's ``to_xarray`` gives.
+
+        ``batch_size`` is for plugins that hand out batches themselves.
 
         Raises
         ------

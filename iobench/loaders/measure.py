@@ -75,7 +75,9 @@ def measure(runs: Sequence[Run], *, progress: RunProgress | None = None) -> None
     IobenchError
         Whatever a loader raises; what was recorded until then stays.
     """
-    going = list(runs)
+    # Worker processes are forked in the first round: before a stream has threads, whose locks a
+    # child would inherit held.
+    going = sorted(runs, key=lambda run: run.loader.workers == 0)
     while going:
         for run in going:
             n_batches = max(ROUND_BATCHES, 2 * _fill(run)) if len(runs) > 1 else None

@@ -46,7 +46,7 @@ def _open(name: str, source: Source, batch_size: int | None) -> Baseline:
     if name == "upstream" and isinstance(dataset, UpstreamBaseline):
         return dataset.upstream(files, index, source.locator, batch_size=batch_size)
     if name == "climetlab" and isinstance(dataset, PluginBaseline):
-        return dataset.through_plugin(files, index, source.locator)
+        return dataset.through_plugin(files, index, source.locator, batch_size=batch_size)
     have = {"upstream": UpstreamBaseline, "climetlab": PluginBaseline}
     others = [other for other, face in have.items() if isinstance(dataset, face)]
     raise OptionError(

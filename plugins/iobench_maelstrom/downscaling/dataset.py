@@ -256,7 +256,12 @@ class Downscaling:
         return upstream_baseline(monthly, normalisation, index, batch_size)
 
     def through_plugin(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+        self,
+        files: Sequence[Path],
+        index: SampleIndex,
+        locator: Locator,
+        *,
+        batch_size: int | None = None,
     ) -> Baseline:
         """Return how these samples are made from what the real plugin gives.
 

@@ -299,7 +299,12 @@ class Ens10:
         return grid_loader(self, self._prepared(), index, locator, batch_size=batch_size)
 
     def through_plugin(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+        self,
+        files: Sequence[Path],
+        index: SampleIndex,
+        locator: Locator,
+        *,
+        batch_size: int | None = None,
     ) -> Baseline:
         """Return the samples made from the real plugin's arrays (`PluginBaseline`)."""
         return plugin_baseline(self, self._prepared(), index)

@@ -192,7 +192,12 @@ class Ens5mini:
         return {"inputs": inputs.reshape(len(CHANNELS), n_latitudes, n_longitudes)}
 
     def through_plugin(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+        self,
+        files: Sequence[Path],
+        index: SampleIndex,
+        locator: Locator,
+        *,
+        batch_size: int | None = None,
     ) -> Baseline:
         """Return the samples made from the real plugin's arrays (`PluginBaseline`).
 

@@ -209,7 +209,12 @@ class ClusteringFields:
         return clustering_baseline(whole, index.spec, batch_size)
 
     def through_plugin(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+        self,
+        files: Sequence[Path],
+        index: SampleIndex,
+        locator: Locator,
+        *,
+        batch_size: int | None = None,
     ) -> Baseline:
         """Return how the crops are taken out of what the real plugin opens.
 

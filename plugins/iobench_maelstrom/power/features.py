@@ -221,7 +221,12 @@ class PowerFeatures:
         )
 
     def through_plugin(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+        self,
+        files: Sequence[Path],
+        index: SampleIndex,
+        locator: Locator,
+        *,
+        batch_size: int | None = None,
     ) -> Baseline:
         """Return how the hours are taken out of what the real plugin opens."""
         found = ForecastFiles.of(files)

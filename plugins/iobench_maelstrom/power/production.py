@@ -201,7 +201,12 @@ class Production(SmallFile):
         return {name: np.asarray(values, "<f4").reshape(()) for name, values in arrays.items()}
 
     def through_plugin(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+        self,
+        files: Sequence[Path],
+        index: SampleIndex,
+        locator: Locator,
+        *,
+        batch_size: int | None = None,
     ) -> Baseline:
         """Return how the steps are taken out of what the real plugin opens."""
         return _through_plugin(self, files, index, take_step, wind_turbine_id=self.wind_turbine_id)
@@ -264,7 +269,12 @@ class LevelConstants(SmallFile):
         return dict(arrays)
 
     def through_plugin(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+        self,
+        files: Sequence[Path],
+        index: SampleIndex,
+        locator: Locator,
+        *,
+        batch_size: int | None = None,
     ) -> Baseline:
         """Return how the coefficients are taken out of what the real plugin opens."""
         return _through_plugin(self, files, index, take_whole)

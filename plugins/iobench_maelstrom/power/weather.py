@@ -118,7 +118,12 @@ class WeatherFields:
         return {name: np.asarray(values, "<f4", "C") for name, values in arrays.items()}
 
     def through_plugin(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+        self,
+        files: Sequence[Path],
+        index: SampleIndex,
+        locator: Locator,
+        *,
+        batch_size: int | None = None,
     ) -> Baseline:
         """Return how the hours are taken out of what the real plugin opens."""
         days = index.provenance["options"]["date"]

@@ -260,7 +260,12 @@ class Radiation:
         )
 
     def through_plugin(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+        self,
+        files: Sequence[Path],
+        index: SampleIndex,
+        locator: Locator,
+        *,
+        batch_size: int | None = None,
     ) -> Baseline:
         """Return how the real plugin makes these samples; see `columns_through_plugin`."""
         like = Radiation(

@@ -263,7 +263,12 @@ class Yr:
         return upstream_baseline(self._ready(), self.options, index.spec, batch_size)
 
     def through_plugin(
-        self, files: Sequence[Path], index: SampleIndex, locator: Locator
+        self,
+        files: Sequence[Path],
+        index: SampleIndex,
+        locator: Locator,
+        *,
+        batch_size: int | None = None,
     ) -> Baseline:
         """Return how these samples are made from what the real plugin gives.
 
