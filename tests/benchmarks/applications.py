@@ -5,9 +5,10 @@
 For each application one stand-in of at least 200 MB and one command, `iobench profile NAME
 --pipeline own,upstream,climetlab`, in which the pipelines take turns: once without a compute
 stage, for the samples a second each can load, and once with the published step, for what of the
-loading stays exposed. Batch sizes are upstream's; the page cache is left as it is (warm after the
-first turn), so nothing here is a disk's speed. Medians over the repeats, least and most in
-brackets.
+loading stays exposed (one run). Batch sizes are upstream's. The page cache is left as it is, warm
+after the first turn, so nothing here is a disk's speed. Steady state where a run has one; whole
+runs where the application loads everything before its first step. Medians over the repeats, least
+and most in brackets.
 """
 
 from __future__ import annotations
@@ -33,16 +34,21 @@ class Application:
     batches: int
     options: tuple[str, ...] = ()
     pipelines: tuple[str, ...] = ("own", "upstream", "climetlab")
+    whole: bool = False
+
+    def part(self, run: dict[str, Any]) -> dict[str, Any]:
+        """Return the part of a run that is compared."""
+        return run if self.whole or run["steady"] is None else run["steady"]
 
 
-# Few batches where a sample of upstream's takes a tenth of a second and a batch has 512.
+# Few batches where a sample of upstream's or the plugin's takes a tenth of a second or more.
 APPLICATIONS = (
-    Application("yr", "maelstrom-yr", 12),
-    Application("radiation", "maelstrom-radiation", 2),
-    Application("radiation-tf", "maelstrom-radiation-tf", 60),
-    Application("ens10", "maelstrom-ens10", 24),
-    Application("downscaling", "maelstrom-downscaling-tier2", 40),
-    Application("power", "maelstrom-power", 20, ("--batch-size", "64")),
+    Application("yr", "maelstrom-yr", 6),
+    Application("radiation", "maelstrom-radiation", 1),
+    Application("radiation-tf", "maelstrom-radiation-tf", 40),
+    Application("ens10", "maelstrom-ens10", 16),
+    Application("downscaling", "maelstrom-downscaling-tier2", 12),
+    Application("power", "maelstrom-power", 2, ("--batch-size", "8"), whole=True),
 )
 COLUMNS = ("pipeline", "samples/s", "to upstream", "read/used", "exposed, published step")
 
@@ -74,12 +80,14 @@ def measure(application: Application, arguments: argparse.Namespace) -> None:
     exposed: dict[str, list[float]] = {}
     for _ in range(arguments.repeats):
         for run in runs(application, arguments, compute="none", batches=application.batches):
-            rates.setdefault(run["pipeline"], []).append(run["samples_per_s"])
-            if run["read_per_byte"] is not None:
-                read.setdefault(run["pipeline"], []).append(run["read_per_byte"])
-        for run in runs(application, arguments, compute="published", batches=application.batches):
-            exposed.setdefault(run["pipeline"], []).append(100 * run["wait_fraction"])
-    print(f"\n{application.dataset}, {application.batches} batches a turn")
+            part = application.part(run)
+            rates.setdefault(run["pipeline"], []).append(part["samples_per_s"])
+            if part["read_per_byte"] is not None:
+                read.setdefault(run["pipeline"], []).append(part["read_per_byte"])
+    for run in runs(application, arguments, compute="published", batches=application.batches):
+        exposed.setdefault(run["pipeline"], []).append(100 * application.part(run)["wait_fraction"])
+    which = "whole runs" if application.whole else "steady state where there is one"
+    print(f"\n{application.dataset}, {application.batches} batches a turn, {which}")
     rows = [COLUMNS]
     for name in application.pipelines:
         pairs = zip(rates[name], rates["upstream"], strict=True)
@@ -90,12 +98,13 @@ def measure(application: Application, arguments: argparse.Namespace) -> None:
                 spread(rates[name]),
                 spread(ratios),
                 spread(read.get(name, [])),
-                f"{spread(exposed[name])} %",
+                f"{exposed[name][0]:.3g} %",
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     for row in rows:
-        print("  " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)))
+        line = "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))
+        print(f"  {line}", flush=True)
 
 
 def runs(
