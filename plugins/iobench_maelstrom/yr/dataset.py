@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Yr", "yr"]
 
+ROWS_AT_ONCE = 16
 PUBLISHED = PublishedStep(
     forward_ns=117_010_000,
     backward_ns=0,
@@ -239,21 +240,27 @@ class Yr:
         shape = prepared.grid.shape
         inputs = np.empty((1, *shape, len(CHANNELS)), dtype=np.float32)
         n_dynamic, n_static = len(PREDICTORS), len(STATIC_PREDICTORS)
-        view = inputs[0]
-        view[..., :n_dynamic] = arrays["predictors"]
-        view[..., n_dynamic : n_dynamic + n_static] = arrays["static_predictors"]
-        view[..., -3] = arrays["leadtime"]
-        view[..., -2] = arrays["x"]
-        view[..., -1] = arrays["y"][:, None]
+        grid_rows = inputs[0]
+        mean, std = (np.tile(each, shape[1]) for each in (prepared.mean, prepared.std))
+        # Some rows at a time, filled and normalised while they are in the processor's cache.
+        for first in range(0, shape[0], ROWS_AT_ONCE):
+            rows = slice(first, first + ROWS_AT_ONCE)
+            view = grid_rows[rows]
+            view[..., :n_dynamic] = arrays["predictors"][rows]
+            view[..., n_dynamic : n_dynamic + n_static] = arrays["static_predictors"][rows]
+            view[..., -3] = arrays["leadtime"]
+            view[..., -2] = arrays["x"]
+            view[..., -1] = arrays["y"][rows, None]
+            if self.options.normalize:
+                flat = view.reshape(len(view), -1)
+                flat -= mean
+                flat /= std
         targets = np.empty((1, *shape, self.options.n_targets), dtype=np.float32)
         targets[0, ..., 0] = arrays["target_mean"]
         if self.options.probabilistic_target:
             targets[0, ..., 1] = arrays["target_std"]
         if self.options.predict_diff:
-            targets[0, ..., 0] -= view[..., RAW_FORECAST]
-        if self.options.normalize:
-            inputs -= prepared.mean
-            inputs /= prepared.std
+            targets[0, ..., 0] -= arrays["predictors"][..., RAW_FORECAST]
         return {"predictors": inputs, "targets": targets}
 
     def upstream(
