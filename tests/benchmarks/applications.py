@@ -43,7 +43,7 @@ class Application:
 
 # Few batches where a sample of upstream's or the plugin's takes a tenth of a second or more.
 APPLICATIONS = (
-    Application("yr", "maelstrom-yr", 6),
+    Application("yr", "maelstrom-yr", 30),
     Application("radiation", "maelstrom-radiation", 1),
     Application("radiation-tf", "maelstrom-radiation-tf", 40),
     Application("ens10", "maelstrom-ens10", 16),
