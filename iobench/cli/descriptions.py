@@ -11,12 +11,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iobench.datasets import FileLocator, FilePattern, Synthesizer, ensure_stand_in, stand_in_root
+from iobench.datasets import (
+    FileLocator,
+    FilePattern,
+    Synthesizer,
+    ensure_stand_in,
+    pipelines_of,
+    stand_in_root,
+)
 from iobench.errors import MissingFileError, ProfileError
 from iobench.registry import dataset_factory, find_dataset
 
 if TYPE_CHECKING:
-    from iobench.datasets import Dataset
+    from iobench.datasets import Dataset, SampleIndex
     from iobench.samples import SampleSpec
     from iobench.sources import Screen
 
@@ -70,6 +77,8 @@ def describe_dataset(
             "n_samples": len(index),
             "splits": {split: len(numbers) for split, numbers in index.splits.items()},
             "coordinate": [*index.coordinate[:1], *index.coordinate[1:][-1:]],
+            "windows": _windows(index),
+            "pipelines": list(pipelines_of(dataset)),
             "sample": _sample(index.spec),
             "normalisation": provenance.get("normalisation"),
             "fused": list(dataset.fused),
@@ -207,6 +216,13 @@ def _located(
 def _sample(spec: SampleSpec) -> dict[str, Any]:
     variables = [{**variable.to_dict(), "nbytes": variable.nbytes} for variable in spec]
     return {"nbytes": spec.nbytes, "variables": variables}
+
+
+def _windows(index: SampleIndex) -> dict[str, Any] | None:
+    """Return what windows would be laid over; None where samples are in no row."""
+    if not len(index.positions):
+        return None
+    return {"position_units": index.position_units, "n_rows": len({*index.rows}) or 1}
 
 
 def _attribute(dataset: Dataset, name: str) -> str | None:

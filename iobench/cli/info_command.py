@@ -99,13 +99,25 @@ def _dataset_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     coordinate = " to ".join(facts["coordinate"])
     told = "; ".join(filter(None, (count(facts["n_samples"]), splits, coordinate)))
     yield _line("samples", told)
+    yield _line("windows", _windows_text(facts["windows"]))
     yield from _sample_lines(facts["sample"])
     yield from _normalisation_lines(facts["normalisation"])
+    yield _line("pipelines", ", ".join(facts["pipelines"]))
     if facts["fused"]:
         yield _line("fused", f"{'+'.join(facts['fused'])}: cannot be told apart")
     yield from _published_lines(facts["published"])
     for name in ("terms_of_use", "citation"):
         yield from _wrapped(name.replace("_", " "), facts[name] or "unknown")
+
+
+def _windows_text(windows: Mapping[str, Any] | None) -> str:
+    from iobench.report.units import count
+
+    if windows is None:
+        return "none: samples are in no row along which they follow each other"
+    rows = "one row" if windows["n_rows"] == 1 else f"{count(windows['n_rows'])} rows"
+    units = f", {windows['position_units']}" if windows["position_units"] else ""
+    return f"--window lays them over {rows}{units}"
 
 
 def _published_lines(published: Mapping[str, Any] | None) -> Iterator[str]:

@@ -9,6 +9,7 @@ from iobench.datasets.baselines import (
     Stream,
     StreamStage,
     UpstreamBaseline,
+    pipelines_of,
     stream_samples,
 )
 from iobench.datasets.contract import (
@@ -141,6 +142,7 @@ __all__ = [
     "object_dataset",
     "open_through_plugin",
     "own_files",
+    "pipelines_of",
     "place_index_windows",
     "read_extents",
     "read_messages",

@@ -30,6 +30,7 @@ __all__ = [
     "Stream",
     "StreamStage",
     "UpstreamBaseline",
+    "pipelines_of",
     "stream_samples",
 ]
 
@@ -214,3 +215,9 @@ class PluginBaseline(Protocol):
             If the plugin cannot be imported; says what installs it.
         """
         ...
+
+
+def pipelines_of(dataset: Dataset) -> tuple[str, ...]:
+    """Return which of `PIPELINES` a dataset has; ``own`` is always one of them."""
+    faces = {"upstream": UpstreamBaseline, "climetlab": PluginBaseline}
+    return ("own", *(name for name, face in faces.items() if isinstance(dataset, face)))

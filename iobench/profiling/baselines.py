@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iobench.datasets import PluginBaseline, UpstreamBaseline, stopwatch
+from iobench.datasets import PluginBaseline, UpstreamBaseline, pipelines_of, stopwatch
 from iobench.errors import OptionError
 
 if TYPE_CHECKING:
@@ -47,9 +47,7 @@ def _open(name: str, source: Source, batch_size: int | None) -> Baseline:
         return dataset.upstream(files, index, source.locator, batch_size=batch_size)
     if name == "climetlab" and isinstance(dataset, PluginBaseline):
         return dataset.through_plugin(files, index, source.locator, batch_size=batch_size)
-    have = {"upstream": UpstreamBaseline, "climetlab": PluginBaseline}
-    others = [other for other, face in have.items() if isinstance(dataset, face)]
     raise OptionError(
         f"--pipeline {name}: {dataset.name} has no such pipeline; it has "
-        f"{' and '.join(['own', *others])}"
+        f"{' and '.join(pipelines_of(dataset))}"
     )

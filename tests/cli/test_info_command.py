@@ -57,6 +57,8 @@ def test_a_dataset_without_files_is_told_from_a_tiny_stand_in_that_is_removed(to
     assert [option["name"] for option in answer["options"]] == ["date", "dtype"]
     assert answer["normalisation"]["formula"] == "(x - mean) / (std + 0.1)"
     assert answer["published"] is None
+    assert answer["pipelines"] == ["own", "climetlab"]
+    assert answer["windows"] is None
     assert answer["terms_of_use"].endswith("ENS10_LICENCE.txt")
     assert list(tmp_path.iterdir()) == []
 
@@ -85,6 +87,15 @@ def test_a_dataset_in_words(told):
     assert "input inputs (channel 22, latitude 91, longitude 180) <f4, 1" in text
     assert "target t2m (latitude 91, longitude 180) <f4, K" in text
     assert "4; train 2, test 2; 2015-01-01 to 2016-01-04" in text
+
+
+def test_what_windows_are_laid_over_is_told(told):
+    name = "maelstrom-downscaling-tier1"
+    assert told(name)["windows"] == {"position_units": "seconds", "n_rows": 1}
+    text = told(name, json_too=False)
+    assert "--window lays them over one row, seconds" in text
+    assert "own, upstream, climetlab" in text
+    assert "none: samples are in no row" in told("maelstrom-ens5mini", json_too=False)
 
 
 def test_a_store(told, run_and_store):

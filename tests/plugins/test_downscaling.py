@@ -9,8 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator, Synthesizer, ensure_stand_in, make_sample, sample_steps
+from iobench.datasets import (
+    FileLocator,
+    Synthesizer,
+    ensure_stand_in,
+    make_sample,
+    place_index_windows,
+    sample_steps,
+)
 from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.samples import Window
 from iobench.testing import DatasetTests
 from iobench_maelstrom.downscaling.dataset import downscaling, downscaling_tier1, downscaling_tier2
 from iobench_maelstrom.downscaling.schema import TIERS
@@ -212,6 +220,17 @@ def test_splits_are_by_month(tier1, tier2):
     assert index.coordinate[:2] == ["2019-04-01T00", "2019-04-01T12"]
 
 
+def test_samples_lie_along_the_time(tier):
+    number, _, files, index = tier
+    times = np.concatenate([file["time"].to_numpy() for file in opened(files)])
+    seconds = times.astype("datetime64[s]").astype(np.int64)
+    assert index.position_units == "seconds"
+    np.testing.assert_array_equal(index.positions, seconds)
+    placed = place_index_windows(index, Window.parse("-1,0:1"), split="train")
+    assert len(placed.gaps) == 1  # between a training month and the next the stand-in has
+    assert placed.step == 3600 * TIERS[number].step_hours
+
+
 def test_months_are_upstreams():
     counts = {
         number: {name: len(months) for name, months in tier.splits.items()}
@@ -273,6 +292,7 @@ def test_augmented_files_are_read(tier1, tmp_path):
     short_copy(tier1[1][0], tmp_path / "downscaling_tier1_val_aug.nc")
     index = user_index(tmp_path, downscaling_tier1(dataset="validation_aug"))
     assert index.splits == {"validation": [0, 1, 2, 3, 4]}
+    assert not len(index.positions)  # times may be there more than once
 
 
 def test_the_normalisation_is_computed_once(tier1):
@@ -330,7 +350,8 @@ def test_published_times_are_tier_2s():
         (downscaling_tier2, {"variant": "old"}, "benchmark_t2m, published$"),
         (downscaling_tier1, {"dataset": "training", "months": "2016-04"}, "give one of them"),
         (downscaling, {"tier": "3"}, "expected 1 or 2"),
-        (downscaling, {"tier": "1", "variant": "published"}, "tier1 knows months, dataset$"),
+        (downscaling, {"tier": "1", "variant": "x"}, "tier, and months, dataset with tier 1$"),
+        (downscaling, {"month": "1"}, "knows tier, and months, dataset, variant with tier 2$"),
     ],
 )
 def test_wrong_options_are_told_with_the_valid_ones(factory, options, message):

@@ -22,6 +22,7 @@ from iobench.datasets import (
     no_progress,
     stand_in_identity,
     stopwatch,
+    time_positions,
     write_planned_files,
 )
 from iobench.errors import MissingFileError, OptionError
@@ -123,7 +124,7 @@ def downscaling(**options: str) -> Downscaling:
     if number not in ("1", "2"):
         raise OptionError(f"tier {number!r}: expected 1 or 2")
     tier = TIERS[int(number)]
-    return Downscaling(tier, parse_request(tier, options), of_alias=True)
+    return Downscaling(tier, parse_request(tier, options, of_alias=True), of_alias=True)
 
 
 class Downscaling:
@@ -215,11 +216,14 @@ class Downscaling:
         self._normalisation, computed = normalisation_of(monthly, fitted, locator)
         self._monthly = monthly.without_times()
         where = monthly.where()
+        positions, units = self._positions(monthly)
         return SampleIndex(
             spec=self._spec(monthly),
             where=where,
             splits=self._splits(monthly, where),
             coordinate=[str(monthly.times[number][index]) for number, index in where],
+            positions=positions,
+            position_units=units,
             setup={"normalisation": watch()} if computed else {},
             provenance={**self._provenance(monthly, fitted), "stand_in": locator.stand_in},
         )
@@ -363,6 +367,13 @@ class Downscaling:
             if split:
                 splits[split].append(number)
         return {name: numbers for name, numbers in splits.items() if numbers}
+
+    def _positions(self, monthly: MonthlyFiles) -> tuple[list[float], str]:
+        """Return where samples lie in time; nothing of an augmented file, which repeats times."""
+        if self.augmented_name:
+            return [], ""
+        positions, units = time_positions(np.concatenate(monthly.times))
+        return positions.tolist(), units
 
     def _provenance(self, monthly: MonthlyFiles, fitted: Sequence[int]) -> Mapping[str, Any]:
         files = [file.path for file in monthly.files]

@@ -110,8 +110,13 @@ class Request:
     variant: str = ""
 
 
-def parse_request(tier: Tier, options: Mapping[str, str]) -> Request:
+ALIAS = "maelstrom-downscaling"
+
+
+def parse_request(tier: Tier, options: Mapping[str, str], *, of_alias: bool = False) -> Request:
     """Return what options ask for.
+
+    ``of_alias``: they were given to `ALIAS`, which knows ``tier``, too, and took it off them.
 
     Raises
     ------
@@ -122,7 +127,9 @@ def parse_request(tier: Tier, options: Mapping[str, str]) -> Request:
     known = ("months", "dataset", *(("variant",) if len(tier.variants) > 1 else ()))
     for name in options:
         if name not in known:
-            raise OptionError(f"option {name!r}: {tier.name} knows {', '.join(known)}")
+            who = f"{ALIAS} knows tier, and" if of_alias else f"{tier.name} knows"
+            of_tier = f" with tier {tier.number}" if of_alias else ""
+            raise OptionError(f"option {name!r}: {who} {', '.join(known)}{of_tier}")
     if "months" in options and "dataset" in options:
         raise OptionError("months and dataset choose the same thing: give one of them")
     _check_choice(options, "dataset", (*tier.splits, *tier.augmented))

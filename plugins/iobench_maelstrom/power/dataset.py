@@ -136,7 +136,7 @@ def weather_pressure_level(**options: str) -> WeatherFields | ClusteringFields:
         raise OptionError(f"sample {kind!r}: expected fields or clustering")
     if "crop" in options:
         raise OptionError("crop: fields are not cropped; give --option sample=clustering with it")
-    return _weather("pressure", options, "sample")
+    return _weather("pressure", options, "sample", "crop")
 
 
 def weather_surface_level(**options: str) -> WeatherFields:
