@@ -25,12 +25,11 @@ from iobench.stores import (
     Store,
     Writer,
     claim,
+    finish_store,
     make_item,
     plan_conversion,
     read_manifest,
     storage_errors,
-    write_checksums,
-    write_manifest,
 )
 from iobench_converters.journal import Journal
 
@@ -167,7 +166,13 @@ class _Run:
         done: int,
         progress: Progress,
     ) -> ShardInfo:
-        writer = self.fmt.writer(self.path, self.plan.spec, shard=number, options=self.plan.options)
+        writer = self.fmt.writer(
+            self.path,
+            self.plan.spec,
+            shard=number,
+            options=self.plan.options,
+            n_samples=len(self.plan.shards[0]),
+        )
         try:
             for position in range(count):
                 if position and budget.spent:
@@ -184,7 +189,6 @@ class _Run:
         writer.append(sample)
 
     def _finish(self, finished: Sequence[ShardInfo], n_samples: int) -> None:
-        write_checksums(self.path, [crc for info in finished for crc in info.checksums])
         manifest = Manifest(
             format=self.plan.format,
             format_version=self.plan.format_version,
@@ -197,7 +201,13 @@ class _Run:
             provenance=self.plan.provenance,
             normalisation=self.plan.normalisation,
         )
-        write_manifest(self.path, manifest)
+        finish_store(
+            self.path,
+            self.fmt,
+            manifest,
+            checksums=[crc for info in finished for crc in info.checksums],
+            n_samples=len(self.plan.shards[0]),
+        )
 
     def _check_room(self, n_samples: int) -> None:
         needed = n_samples * self.plan.spec.nbytes

@@ -84,7 +84,13 @@ class NumpyFormat:
         return ExtentStore(path, manifest, table=table, decode=ArrayDecoder(manifest.spec))
 
     def writer(
-        self, path: Path, spec: SampleSpec, *, shard: int, options: Mapping[str, str]
+        self,
+        path: Path,
+        spec: SampleSpec,
+        *,
+        shard: int,
+        options: Mapping[str, str],
+        n_samples: int | None = None,
     ) -> NumpyWriter:
         """Return a writer of shard number ``shard`` of the store at ``path``."""
         if options:

@@ -74,7 +74,13 @@ class TFRecordFormat:
         return ExtentStore(path, manifest, table=table, decode=ExampleDecoder(manifest.spec))
 
     def writer(
-        self, path: Path, spec: SampleSpec, *, shard: int, options: Mapping[str, str]
+        self,
+        path: Path,
+        spec: SampleSpec,
+        *,
+        shard: int,
+        options: Mapping[str, str],
+        n_samples: int | None = None,
     ) -> TFRecordWriter:
         """Return a writer of shard number ``shard`` of the store at ``path``."""
         return TFRecordWriter(path, spec, shard=shard, encoding=_encoding(options))

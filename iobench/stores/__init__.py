@@ -14,7 +14,16 @@ from iobench.stores.checksums import (
     write_checksums,
 )
 from iobench.stores.claims import Claim, claim
-from iobench.stores.contract import Converter, Extent, Format, Notice, ShardInfo, Store, Writer
+from iobench.stores.contract import (
+    Converter,
+    DescribedFormat,
+    Extent,
+    Format,
+    Notice,
+    ShardInfo,
+    Store,
+    Writer,
+)
 from iobench.stores.example import (
     MAX_EXAMPLE_NBYTES,
     Feature,
@@ -23,6 +32,7 @@ from iobench.stores.example import (
     parse_example,
 )
 from iobench.stores.extents import ExtentStore, ExtentTable, open_file_size
+from iobench.stores.finishing import finish_store
 from iobench.stores.manifest import (
     MANIFEST_NAME,
     Manifest,
@@ -71,6 +81,7 @@ __all__ = [
     "Claim",
     "ConversionPlan",
     "Converter",
+    "DescribedFormat",
     "Extent",
     "ExtentStore",
     "ExtentTable",
@@ -92,6 +103,7 @@ __all__ = [
     "crc32c_of_file",
     "encode_example",
     "fingerprint",
+    "finish_store",
     "frame_footer",
     "frame_header",
     "list_items",

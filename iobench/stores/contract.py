@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,9 +17,18 @@ if TYPE_CHECKING:
 
     from iobench.datasets import Dataset, Progress, SampleIndex
     from iobench.samples import Sample, SampleSpec
-    from iobench.stores.manifest import Manifest, Shard
+    from iobench.stores.manifest import Manifest, Shard, ShardFile
 
-__all__ = ["Converter", "Extent", "Format", "Notice", "ShardInfo", "Store", "Writer"]
+__all__ = [
+    "Converter",
+    "DescribedFormat",
+    "Extent",
+    "Format",
+    "Notice",
+    "ShardInfo",
+    "Store",
+    "Writer",
+]
 
 Notice = Callable[[str], None]
 """Called with one line for the user while something goes on."""
@@ -130,12 +139,43 @@ class Format(Protocol):
         ...
 
     def writer(
-        self, path: Path, spec: SampleSpec, *, shard: int, options: Mapping[str, str]
+        self,
+        path: Path,
+        spec: SampleSpec,
+        *,
+        shard: int,
+        options: Mapping[str, str],
+        n_samples: int | None = None,
     ) -> Writer:
         """Return a writer of shard number ``shard`` of the store at ``path``.
 
+        ``n_samples`` is what a full shard of the store holds, for containers that have to know;
+        the last shard may hold fewer. None: this is the only shard.
+
         Raises SampleError for a spec the container cannot hold without loss, OptionError or
         UnknownNameError for options it does not know.
+        """
+        ...
+
+
+@runtime_checkable
+class DescribedFormat(Format, Protocol):
+    """A format whose shards need files of metadata beside them, such as Zarr's ``zarr.json``."""
+
+    def describe(self, path: Path, manifest: Manifest, *, n_samples: int) -> tuple[ShardFile, ...]:
+        """Write the metadata of a store whose shards are all there; return the files.
+
+        Called once, just before the manifest is written, which then lists them. Files appear
+        complete or not at all, and the same store gets the same bytes.
+
+        Parameters
+        ----------
+        path : Path
+            The store's folder.
+        manifest : Manifest
+            The store's, but for these files.
+        n_samples : int
+            As the writers of its shards were told.
         """
         ...
 

@@ -35,11 +35,16 @@ MANIFEST_VERSION = 1
 MAX_MANIFEST_NBYTES = 1 << 28
 MAX_NBYTES = 1 << 60
 _PLAIN_NAME = re.compile(r"[^/\\\0-\x1f]{1,255}")
+MAX_PARTS = 8
+"""Folders below a store's, and the name, that a file of it may have: Zarr's arrays have one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardFile:
-    """One file of a shard: plain name, size, CRC-32C of all its bytes."""
+    """One file of a store: its name, size, CRC-32C of all its bytes.
+
+    The name is plain, or a path of plain names below the store's folder (``t2m/c.0.0``).
+    """
 
     name: str
     nbytes: int
@@ -63,22 +68,14 @@ class Shard:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the shard as JSON-ready values."""
-        files = [{f.name: getattr(file, f.name) for f in fields(file)} for file in self.files]
-        return {"n_samples": self.n_samples, "files": files}
+        return {"n_samples": self.n_samples, "files": _file_values(self.files)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Shard:
         """Return the shard that `to_dict` described; raise ValueError where it cannot be one."""
         return cls(
             n_samples=_number(values["n_samples"], "n_samples"),
-            files=tuple(
-                ShardFile(
-                    _plain_name(file["name"]),
-                    _number(file["nbytes"], "nbytes"),
-                    _number(file["crc32c"], "crc32c", limit=1 << 32),
-                )
-                for file in values["files"]
-            ),
+            files=_files(values["files"]),
         )
 
 
@@ -108,6 +105,8 @@ class Manifest:
         JSON-ready facts about the source.
     normalisation : mapping
         JSON-ready facts about the normalisation applied.
+    metadata : tuple of ShardFile
+        Files that belong to no shard: what the container says about itself.
     """
 
     format: str
@@ -120,6 +119,7 @@ class Manifest:
     options: Mapping[str, str] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     normalisation: Mapping[str, Any] = field(default_factory=dict)
+    metadata: tuple[ShardFile, ...] = ()
 
     def __post_init__(self) -> None:
         # As JSON gives them back, so that a manifest equals the one read from its file.
@@ -130,6 +130,11 @@ class Manifest:
     def n_samples(self) -> int:
         """Samples in the store."""
         return len(self.samples)
+
+    @property
+    def files(self) -> tuple[ShardFile, ...]:
+        """All files of all shards, and of the metadata."""
+        return (*(file for shard in self.shards for file in shard.files), *self.metadata)
 
     @property
     def nbytes(self) -> int:
@@ -150,6 +155,7 @@ class Manifest:
             "provenance": dict(self.provenance),
             "normalisation": dict(self.normalisation),
             "shards": [shard.to_dict() for shard in self.shards],
+            **({"metadata": _file_values(self.metadata)} if self.metadata else {}),
             **self.spec.to_dict(),
         }
 
@@ -166,7 +172,8 @@ class Manifest:
         if version != MANIFEST_VERSION:
             raise ValueError(f"manifest version {version}, this iobench reads {MANIFEST_VERSION}")
         shards = tuple(Shard.from_dict(shard) for shard in values["shards"])
-        names = [file.name for shard in shards for file in shard.files]
+        metadata = _files(values.get("metadata", ()))
+        names = [file.name for file in (*(f for s in shards for f in s.files), *metadata)]
         if len(set(names)) != len(names):
             raise ValueError("a file name occurs in two shards")
         spec = _spec(values)
@@ -187,6 +194,7 @@ class Manifest:
             options={_text(key): _text(value) for key, value in values["options"].items()},
             provenance=dict(values["provenance"]),
             normalisation=dict(values["normalisation"]),
+            metadata=metadata,
         )
 
 
@@ -275,6 +283,21 @@ def _spec(values: Mapping[str, Any]) -> SampleSpec:
     return spec
 
 
+def _file_values(files: Sequence[ShardFile]) -> list[dict[str, Any]]:
+    return [{f.name: getattr(file, f.name) for f in fields(file)} for file in files]
+
+
+def _files(values: Any) -> tuple[ShardFile, ...]:
+    return tuple(
+        ShardFile(
+            _plain_name(file["name"]),
+            _number(file["nbytes"], "nbytes"),
+            _number(file["crc32c"], "crc32c", limit=1 << 32),
+        )
+        for file in values
+    )
+
+
 def _number(value: Any, what: str, *, limit: int = MAX_NBYTES) -> int:
     if type(value) is not int or not 0 <= value < limit:
         raise ValueError(f"{what} is {value!r}, expected a whole number from 0")
@@ -289,6 +312,8 @@ def _text(value: Any) -> str:
 
 def _plain_name(value: Any) -> str:
     name = _text(value)
-    if not _PLAIN_NAME.fullmatch(name) or name in {".", ".."}:
-        raise ValueError(f"shard file {name!r} is not a plain name inside the store's folder")
+    parts = name.split("/")
+    plain = all(_PLAIN_NAME.fullmatch(part) and part not in {".", ".."} for part in parts)
+    if not plain or len(parts) > MAX_PARTS:
+        raise ValueError(f"file {name!r} is not a plain path inside the store's folder")
     return name

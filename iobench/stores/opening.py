@@ -60,11 +60,10 @@ def verify_store(store: Store) -> int:
                     f"{extent.file}: checksum of sample {index} is wrong ({extent.length} bytes "
                     f"from byte {extent.offset}); convert the store again"
                 )
-    for shard in store.manifest.shards:
-        for file in shard.files:
-            path = store.path / file.name
-            with missing_is_damage(path), storage_errors(path):
-                found = crc32c_of_file(path)
-            if found != file.crc32c:
-                raise StoreError(f"{path}: checksum of the file is wrong; convert the store again")
+    for file in store.manifest.files:
+        path = store.path / file.name
+        with missing_is_damage(path), storage_errors(path):
+            found = crc32c_of_file(path)
+        if found != file.crc32c:
+            raise StoreError(f"{path}: checksum of the file is wrong; convert the store again")
     return nbytes

@@ -19,11 +19,10 @@ from iobench.stores import (
     Manifest,
     Store,
     crc32c,
+    finish_store,
     read_checksums,
     read_manifest,
     verify_store,
-    write_checksums,
-    write_manifest,
 )
 
 if TYPE_CHECKING:
@@ -74,11 +73,12 @@ def write_store(
     path.mkdir(parents=True, exist_ok=True)
     finished = []
     for shard, at in enumerate(range(0, len(samples), shard_n_samples)):
-        writer = fmt.writer(path, spec, shard=shard, options=options or {})
+        writer = fmt.writer(
+            path, spec, shard=shard, options=options or {}, n_samples=shard_n_samples
+        )
         for sample in samples[at : at + shard_n_samples]:
             writer.append(sample)
         finished.append(writer.close())
-    write_checksums(path, [crc for info in finished for crc in info.checksums])
     manifest = Manifest(
         format=fmt.name,
         format_version=fmt.version,
@@ -87,7 +87,13 @@ def write_store(
         samples=tuple(range(len(samples))),
         options=options or {},
     )
-    write_manifest(path, manifest)
+    finish_store(
+        path,
+        fmt,
+        manifest,
+        checksums=[crc for info in finished for crc in info.checksums],
+        n_samples=shard_n_samples,
+    )
     return fmt.open(path, read_manifest(path))
 
 
@@ -153,9 +159,9 @@ class StoreTests:
         ends: dict[str, int] = {}
         for index in range(len(store)):
             for extent in store.extents(index):
-                assert extent.file.parent == store.path
-                assert ends.get(extent.file.name, 0) <= extent.offset
-                ends[extent.file.name] = extent.offset + extent.length
+                name = extent.file.relative_to(store.path).as_posix()
+                assert ends.get(name, 0) <= extent.offset
+                ends[name] = extent.offset + extent.length
         assert all(end <= listed[name] for name, end in ends.items())
 
     def test_checksums_are_those_of_the_extents(self, store: Store) -> None:
@@ -170,8 +176,8 @@ class StoreTests:
 
     def test_manifest_lists_every_file(self, store: Store) -> None:
         """Nothing lies about that the manifest does not know."""
-        listed = {file.name for shard in store.manifest.shards for file in shard.files}
-        assert listed | {MANIFEST_NAME, CHECKSUMS_NAME} == {p.name for p in store.path.iterdir()}
+        listed = {file.name for file in store.manifest.files}
+        assert listed | {MANIFEST_NAME, CHECKSUMS_NAME} == files_below(store.path)
 
     def test_same_samples_same_bytes(
         self, store: Store, tmp_path: Path, samples: list[dict[str, NDArray[Any]]]
@@ -180,8 +186,8 @@ class StoreTests:
         again = write_store(
             tmp_path / "again", self.format, store.spec, samples, options=dict(self.options)
         )
-        for file in store.path.iterdir():
-            assert (again.path / file.name).read_bytes() == file.read_bytes()
+        for name in files_below(store.path):
+            assert (again.path / name).read_bytes() == (store.path / name).read_bytes(), name
 
     def test_pickled_store_reads_the_same(self, store: Store) -> None:
         """A store travels to a worker inside a pickle, before and after its first read."""
@@ -216,22 +222,20 @@ class StoreTests:
 
     def test_every_truncated_file_is_named(self, store: Store) -> None:
         """A file that is a byte short makes one error that names it."""
-        for shard in store.manifest.shards:
-            for file in shard.files:
-                whole = (store.path / file.name).read_bytes()
-                (store.path / file.name).write_bytes(whole[:-1])
-                with pytest.raises(StoreError, match=file.name):
-                    self.reopen(store)
-                (store.path / file.name).write_bytes(whole)
+        for file in store.manifest.files:
+            whole = (store.path / file.name).read_bytes()
+            (store.path / file.name).write_bytes(whole[:-1])
+            with pytest.raises(StoreError, match=file.name):
+                self.reopen(store)
+            (store.path / file.name).write_bytes(whole)
 
     def test_every_missing_file_is_named(self, store: Store) -> None:
         """A file that is gone makes one error that names it."""
-        for shard in store.manifest.shards:
-            for file in shard.files:
-                (store.path / file.name).rename(store.path / "elsewhere")
-                with pytest.raises(StoreError, match=file.name):
-                    self.reopen(store)
-                (store.path / "elsewhere").rename(store.path / file.name)
+        for file in store.manifest.files:
+            (store.path / file.name).rename(store.path / "elsewhere")
+            with pytest.raises(StoreError, match=file.name):
+                self.reopen(store)
+            (store.path / "elsewhere").rename(store.path / file.name)
 
     def test_file_cut_while_open_is_named(self, store: Store) -> None:
         """A file that shrinks after the store was opened is no short sample."""
@@ -284,6 +288,11 @@ def assert_same_bits(found: Sample, expected: Sample) -> None:
     for name, array in expected.items():
         assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape), name
         assert found[name].tobytes() == array.tobytes(), name
+
+
+def files_below(folder: Path) -> set[str]:
+    """Return the names of all files below a folder, relative to it."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
 
 
 def flip_bit(file: Path, offset: int) -> None:

@@ -95,7 +95,13 @@ class Bins:
         return ExtentStore(path, manifest, table=table, decode=Decode(spec))
 
     def writer(
-        self, path: Path, spec: SampleSpec, *, shard: int, options: Mapping[str, str]
+        self,
+        path: Path,
+        spec: SampleSpec,
+        *,
+        shard: int,
+        options: Mapping[str, str],
+        n_samples: int | None = None,
     ) -> BinsWriter:
         """Return the writer of one shard."""
         if options:
