@@ -6,7 +6,7 @@ them. See ``plugins/README.md`` for how to write one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Arrays",
     "Dataset",
+    "GroupedDataset",
     "Locator",
     "Progress",
     "PublishedStep",
     "Raw",
+    "RunJobs",
     "SampleIndex",
     "Synthesizer",
     "Where",
@@ -36,6 +38,9 @@ Where = Any
 Raw = Sequence[Any]
 """Bytes-like objects, as read from storage, in the order ``decode`` expects."""
 Arrays = Mapping[str, NDArray[Any]]
+RunJobs = Callable[[Iterable[Callable[[], None]]], None]
+"""Runs jobs that may run at once, in threads or not; returns when all are done, raises what one
+raised. The jobs are taken as they come: an iterable of a million is not listed first."""
 Progress = Callable[[int, int], None]
 """Called with (done, total) as long work goes on."""
 
@@ -189,6 +194,60 @@ def make_sample(dataset: Dataset, where: Where) -> Sample:
         value = step(value)
     sample: Sample = value
     return sample
+
+
+@runtime_checkable
+class GroupedDataset(Protocol):
+    """Optional face of a dataset whose samples share what is decoded as a whole.
+
+    In files of chunks of many time steps, making samples one by one decodes every chunk as often
+    as it has steps. Made in groups, each chunk is read and decoded once, or as seldom as the
+    memory allows. The samples equal those of `read` and `decode`, bit for bit; those of a group of
+    one may be made that way as well.
+    """
+
+    def groups(self, where: Sequence[Where], *, memory_nbytes: int) -> list[int]:
+        """Return how many consecutive samples to make together; sums to ``len(where)``.
+
+        Parameters
+        ----------
+        where : sequence of Where
+            Entries of the index, in the order in which the samples are to be made. Only
+            neighbours that share something are put together; all ones where none do.
+        memory_nbytes : int
+            For two groups and no more: one that is read and decoded while the samples of the one
+            before are written. The last `groups` called also bounds what `decode_group` decodes
+            at once on the way to the arrays.
+
+        Raises
+        ------
+        OptionError
+            If not even one sample can be made within it: names the smallest --memory that works.
+        """
+        ...
+
+    def read_group(self, where: Sequence[Where]) -> Raw:
+        """Return what is stored of these samples, undecoded, each chunk once.
+
+        Where chunks outweigh the samples, because the memory is small, some are left for
+        `decode_group` to read when it needs them.
+        """
+        ...
+
+    def decode_group(self, raw: Raw, run: RunJobs) -> list[Arrays]:
+        """Return the arrays of each sample of the group, in order; decodes chunks through ``run``.
+
+        The samples may be views of arrays of the whole group, and share what all have in common.
+        ``raw`` is used up: its bytes are let go one by one as they are decoded.
+        """
+        ...
+
+    def group_nbytes(self, where: Sequence[Where]) -> tuple[int, int]:
+        """Return the bytes read from storage and the bytes decoded for a group, without reading.
+
+        Divided by the bytes of its samples, the second tells how often chunks are decoded.
+        """
+        ...
 
 
 @runtime_checkable
