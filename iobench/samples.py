@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -18,10 +18,51 @@ from numpy.typing import NDArray
 
 from iobench.errors import OptionError, SampleError
 
-__all__ = ["Role", "Sample", "SampleSpec", "Variable", "Window"]
+__all__ = ["Packed", "Role", "Sample", "SampleSpec", "Variable", "Window"]
 
 Role = Literal["input", "target"]
 Sample = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """How the numbers a store holds of a variable become its values.
+
+    Parameters
+    ----------
+    kind : {"bfloat16", "scaled"}
+        ``"bfloat16"``: uint16 numbers are the upper halves of float32 bit patterns.
+        ``"scaled"``: a value is ``number * scale + offset``, computed in float64 (the attributes
+        ``scale_factor`` and ``add_offset`` of the CF conventions, section 8.1).
+    dtype : str
+        NumPy dtype string of the values, e.g. ``"<f4"``.
+    scale, offset : float
+        Of ``"scaled"``.
+    """
+
+    kind: Literal["bfloat16", "scaled"]
+    dtype: str = "<f4"
+    scale: float = 1.0
+    offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        is_usable = math.isfinite(self.scale) and self.scale != 0 and math.isfinite(self.offset)
+        if self.kind not in ("bfloat16", "scaled") or not is_usable:
+            raise SampleError(f"packed as {self.kind!r}, scale {self.scale}: no such packing")
+        if np.dtype(self.dtype).kind != "f":
+            raise SampleError(f"packed values of {self.dtype}, expected a floating-point dtype")
+        object.__setattr__(self, "dtype", np.dtype(self.dtype).newbyteorder("<").str)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-ready values."""
+        return {
+            "kind": self.kind, "dtype": self.dtype, "scale": self.scale, "offset": self.offset
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Packed:
+        """Return what `to_dict` described."""
+        return cls(values["kind"], values["dtype"], float(values["scale"]), float(values["offset"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +86,9 @@ class Variable:
     channels : tuple of str
         Names along the axis ``"channel"``, or the first where none has that name, if it stacks
         several quantities; else empty.
+    packed : Packed, optional
+        Where a store holds other numbers than the values: how these come of them. ``dtype`` is
+        that of the numbers.
 
     Raises
     ------
@@ -59,6 +103,7 @@ class Variable:
     units: str = ""
     role: Role = "input"
     channels: tuple[str, ...] = ()
+    packed: Packed | None = None
 
     def __post_init__(self) -> None:
         if len(self.dims) != len(self.shape):
@@ -85,6 +130,7 @@ class Variable:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the variable as JSON-ready values."""
+        packed = {} if self.packed is None else {"packed": self.packed.to_dict()}
         return {
             "name": self.name,
             "shape": list(self.shape),
@@ -93,6 +139,7 @@ class Variable:
             "units": self.units,
             "role": self.role,
             "channels": list(self.channels),
+            **packed,
         }
 
     @classmethod
@@ -106,7 +153,13 @@ class Variable:
             units=values["units"],
             role=values["role"],
             channels=tuple(values["channels"]),
+            packed=Packed.from_dict(values["packed"]) if "packed" in values else None,
         )
+
+    @property
+    def unpacked(self) -> Variable:
+        """The variable as readers of a store get it."""
+        return self if self.packed is None else replace(self, dtype=self.packed.dtype, packed=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +205,13 @@ class SampleSpec:
     def nbytes(self) -> int:
         """Bytes of one sample."""
         return sum(variable.nbytes for variable in self.variables)
+
+    @property
+    def unpacked(self) -> SampleSpec:
+        """The sample as readers of a store get it: nothing packed."""
+        if all(variable.packed is None for variable in self.variables):
+            return self
+        return SampleSpec(tuple(variable.unpacked for variable in self.variables))
 
     def check(self, sample: Sample, *, where: str) -> None:
         """Check that ``sample`` is what the spec says.

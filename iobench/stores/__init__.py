@@ -24,6 +24,7 @@ from iobench.stores.contract import (
     Store,
     Writer,
 )
+from iobench.stores.encoding import EncodedSample, Encoder, Encoding, Errors, merge_errors
 from iobench.stores.example import (
     MAX_EXAMPLE_NBYTES,
     Feature,
@@ -81,6 +82,10 @@ __all__ = [
     "Claim",
     "ConversionPlan",
     "Converter",
+    "EncodedSample",
+    "Encoder",
+    "Encoding",
+    "Errors",
     "DescribedFormat",
     "Extent",
     "ExtentStore",
@@ -109,6 +114,7 @@ __all__ = [
     "list_items",
     "list_places",
     "make_item",
+    "merge_errors",
     "open_file_size",
     "open_store",
     "parse_example",

@@ -17,6 +17,7 @@ import numpy as np
 from iobench.errors import StoreError
 from iobench.stores.atomic import storage_errors
 from iobench.stores.contract import Extent
+from iobench.stores.rounding import unpack_sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -182,7 +183,7 @@ class ExtentStore:
     ) -> None:
         self.path = path
         self.manifest = manifest
-        self.spec: SampleSpec = manifest.spec
+        self.spec: SampleSpec = manifest.spec.unpacked
         self.table = table
         self._decode = decode
         self._reader = ExtentReader()
@@ -210,11 +211,17 @@ class ExtentStore:
         return self._reader.read(extents)
 
     def decode(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
-        """Return the sample's arrays, views of ``raw`` where the container allows."""
+        """Return the sample's arrays, views of ``raw`` where the container allows.
+
+        What is packed (`iobench.samples.Packed`) is unpacked.
+        """
         try:
-            return self._decode(raw)
+            arrays = self._decode(raw)
         except StoreError as error:
             raise StoreError(f"{self.path}: {error}") from error
+        if self.spec is self.manifest.spec:
+            return arrays
+        return unpack_sample(self.manifest.spec, arrays)
 
     def close(self) -> None:
         """Close the files; the store reopens them when used again."""

@@ -1,0 +1,171 @@
+"""Fewer bits for floating-point numbers: rounded mantissas, bfloat16, linear packing; and back.
+
+All of it rounds to nearest, ties to even, and is the same on every machine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.samples import Packed, Sample, SampleSpec
+
+__all__ = [
+    "MANTISSA_BITS",
+    "largest_errors",
+    "pack_linearly",
+    "round_mantissa",
+    "scale_and_offset",
+    "to_bfloat16",
+    "unpack",
+    "unpack_sample",
+]
+
+MANTISSA_BITS = {"<f2": 10, "<f4": 23, "<f8": 52}
+BFLOAT16_BITS = 7
+MAX_CODE = 32767
+"""int16 codes go from -32767: -32768 stays free for a reader's fill value."""
+LARGEST = float(np.finfo(np.float64).max)
+PIECE = 1 << 16
+"""Values taken at a time, so that what is in between stays in the cache."""
+
+
+def round_mantissa(values: NDArray[Any], keep_bits: int) -> NDArray[Any]:
+    """Return floating-point numbers with all but ``keep_bits`` bits of their mantissas zero.
+
+    Half of the last kept bit is added to the bit pattern taken as a whole number, a little less
+    where the kept part is even, and the rest is cut off: a carry runs into the exponent, which is
+    the next power of two. Source: Klöwer et al. 2021, Nature Computational Science 1, 713 (doi
+    10.1038/s43588-021-00156-2), as in the codec BitRound of numcodecs. Unlike there NaN and
+    infinity keep every bit.
+
+    Parameters
+    ----------
+    values : ndarray of float16, float32 or float64
+        Any shape. What lies beyond the largest rounded number becomes infinity.
+    keep_bits : int
+        From 0 to one less than the mantissa has.
+    """
+    dtype = values.dtype.newbyteorder("<")
+    drop = MANTISSA_BITS[dtype.str] - keep_bits
+    whole = np.dtype(f"<u{dtype.itemsize}")
+    bits = np.ascontiguousarray(values, dtype=dtype).view(whole)
+    one = whole.type(1)
+    last_kept = (bits >> whole.type(drop)) & one
+    rounded = bits + (last_kept + whole.type((1 << (drop - 1)) - 1))
+    rounded &= whole.type((1 << (8 * dtype.itemsize)) - (1 << drop))
+    special = ~np.isfinite(values)
+    if special.any():
+        rounded[special] = bits[special]
+    answer: NDArray[Any] = rounded.view(dtype)
+    return answer
+
+
+def to_bfloat16(values: NDArray[Any]) -> NDArray[np.uint16]:
+    """Return the bfloat16 bit patterns nearest to float32 or float64 numbers; NaN stays NaN.
+
+    bfloat16 is the upper half of a float32.
+    """
+    single = values.astype("<f4") if values.dtype.itemsize != 8 else _rounded_to_odd(values)
+    rounded = round_mantissa(single, BFLOAT16_BITS).view("<u4")
+    upper = (rounded >> np.uint32(16)).astype("<u2")
+    upper[np.isnan(single)] |= np.uint16(0x40)  # the payload may have been in the lower half
+    return upper
+
+
+def _rounded_to_odd(values: NDArray[Any]) -> NDArray[np.float32]:
+    """Return float64 as float32, inexact ones with the last bit set.
+
+    Rounding that once more is the same as rounding float64 at once; to nearest twice is not.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        single = values.astype("<f4")
+    bits = single.view("<u4")
+    widened = single.astype("<f8")
+    inexact = np.isfinite(values) & (widened != values) & (bits & 1 == 0)
+    outwards = np.abs(widened) < np.abs(values)
+    bits[inexact & outwards] += 1
+    bits[inexact & ~outwards] -= 1
+    return single
+
+
+def scale_and_offset(low: float, high: float) -> tuple[float, float]:
+    """Return what int16 numbers are multiplied by and added to, to reach from low to high."""
+    if low == high:
+        return 1.0, low
+    return high / (2 * MAX_CODE) - low / (2 * MAX_CODE), low / 2 + high / 2
+
+
+def pack_linearly(values: NDArray[Any], packed: Packed) -> NDArray[np.int16]:
+    """Return the int16 number nearest to each value; values must be finite and in the range."""
+    codes = values.astype("<f8")
+    codes -= packed.offset
+    codes /= packed.scale
+    np.rint(codes, out=codes)
+    return np.clip(codes, -MAX_CODE, MAX_CODE, out=codes).astype("<i2")
+
+
+def unpack(numbers: NDArray[Any], packed: Packed) -> NDArray[Any]:
+    """Return the values that a store's numbers stand for.
+
+    Raises
+    ------
+    TypeError
+        If the numbers are not of a dtype that can be packed so.
+    """
+    if packed.kind == "bfloat16":
+        bits = numbers.astype("<u4", casting="safe")
+        bits <<= np.uint32(16)
+        return bits.view("<f4").astype(packed.dtype, copy=False)
+    out = np.empty(numbers.shape, packed.dtype)
+    flat, numbers = out.reshape(-1), numbers.reshape(-1)
+    for start in range(0, flat.size, PIECE):
+        piece = numbers[start : start + PIECE].astype("<f8", casting="safe")
+        piece *= packed.scale
+        piece += packed.offset
+        flat[start : start + PIECE] = piece
+    return out
+
+
+def unpack_sample(spec: SampleSpec, sample: Sample) -> dict[str, NDArray[Any]]:
+    """Return a stored sample as its readers get it; ``spec`` is that of what is stored."""
+    return {
+        variable.name: sample[variable.name]
+        if variable.packed is None
+        else unpack(sample[variable.name], variable.packed)
+        for variable in spec
+    }
+
+
+def largest_errors(values: NDArray[Any], stored: NDArray[Any]) -> tuple[float, float]:
+    """Return the largest absolute and the largest relative difference of two arrays.
+
+    Relative to the absolute of ``values``, over those that are not 0. Equal infinities and NaNs
+    in both are no difference; a number on one side only is an infinite one. A relative one beyond
+    what float64 holds is its largest number, so that JSON can say it.
+    """
+    absolute = relative = 0.0
+    flat, other = values.reshape(-1), stored.reshape(-1)
+    with np.errstate(all="ignore"):
+        for start in range(0, flat.size, PIECE):
+            exact = flat[start : start + PIECE].astype("<f8")
+            off = np.abs(exact - other[start : start + PIECE].astype("<f8"))
+            if not np.isfinite(off).all():
+                off = _without_special(flat, other, off, start)
+            ratio = np.zeros_like(off)
+            np.divide(off, np.abs(exact), out=ratio, where=(off > 0) & (exact != 0))
+            absolute = max(absolute, float(off.max(initial=0.0)))
+            relative = max(relative, float(np.nan_to_num(ratio, nan=LARGEST).max(initial=0.0)))
+    return absolute, relative
+
+
+def _without_special(
+    flat: NDArray[Any], other: NDArray[Any], off: NDArray[Any], start: int
+) -> NDArray[Any]:
+    one, two = flat[start : start + PIECE], other[start : start + PIECE]
+    same = (one == two) | (np.isnan(one) & np.isnan(two))
+    return np.where(same, 0.0, np.where(np.isnan(off), np.inf, off))
