@@ -59,6 +59,11 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
         user's own folders are known to exist.
     """
     kind = _kind(config.targets)
+    if config.target_variables and kind != "files":
+        raise OptionError(
+            "--target-variables: for files of your own; other sources say themselves what a "
+            "target is"
+        )
     dataset = _DATASETS[kind](config)
     data_dir = _data_dir(config, kind)
     pattern = FilePattern(config.files) if config.files is not None else None
@@ -210,6 +215,7 @@ def _user_dataset(config: SourceRequest) -> Dataset:
         [Path(target) for target in config.targets],
         sample_dim=config.sample_dim,
         variables=config.variables or None,
+        target_variables=config.target_variables or None,
     )
 
 

@@ -44,6 +44,8 @@ class SourceRequest:
         Pattern of the paths of the user's own layout of a named dataset.
     sample_dim, variables : str, tuple of str
         For the user's own files and arrays.
+    target_variables : tuple of str
+        Of the user's own files, which of them a model is trained towards.
     tiny, scale, seed : bool, float or None, int
         Of the stand-in; ``seed`` also of the order of samples.
     download : bool
@@ -59,6 +61,7 @@ class SourceRequest:
     files: str | None = None
     sample_dim: str | None = None
     variables: tuple[str, ...] = ()
+    target_variables: tuple[str, ...] = ()
     tiny: bool = False
     scale: float | None = None
     seed: int = 0
