@@ -12,14 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iobench.datasets import read_extents
-from iobench.datasets.netcdf import storage
+from iobench.datasets.netcdf import filters
 from iobench.datasets.netcdf.file import (
     decode_slab,
     inspect_netcdf,
     read_through_library,
     where_slab,
 )
-from iobench.datasets.netcdf.storage import Chunked, Contiguous, fletcher32, slab_extents
+from iobench.datasets.netcdf.filters import fletcher32
+from iobench.datasets.netcdf.storage import Chunked, Contiguous, slab_extents
 from iobench.datasets.packing import packing_of, unpack
 from iobench.errors import FileFormatError
 
@@ -284,9 +285,9 @@ def other_inflate(monkeypatch):
         isal_zlib=SimpleNamespace(decompress=decompress, error=OtherInflateError)
     )
     monkeypatch.setitem(sys.modules, "isal", module)
-    storage._inflater.cache_clear()
+    filters.inflater.cache_clear()
     yield used
-    storage._inflater.cache_clear()
+    filters.inflater.cache_clear()
 
 
 def test_isal_inflates_where_it_is_installed(write, other_inflate):

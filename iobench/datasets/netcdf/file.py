@@ -11,8 +11,8 @@ import numpy as np
 
 from iobench.datasets.extents import open_for_reading
 from iobench.datasets.netcdf.classic import read_classic_header
+from iobench.datasets.netcdf.filters import FILTERS
 from iobench.datasets.netcdf.storage import (
-    FILTERS,
     Chunked,
     Contiguous,
     Slab,

@@ -6,25 +6,29 @@ import itertools
 import math
 import zlib
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.datasets.netcdf.filters import SHUFFLE, undo_filter, unshuffle
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from iobench.datasets.extents import FileExtent
 
-__all__ = ["Chunked", "Contiguous", "Slab", "Storage", "slab_array", "slab_extents"]
-
-DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
-FILTERS = (DEFLATE, SHUFFLE, FLETCHER32)
-"""HDF5 filter numbers that are undone here."""
+__all__ = [
+    "Chunked",
+    "Contiguous",
+    "Slab",
+    "Storage",
+    "slab_array",
+    "slab_extents",
+    "unfiltered_chunk",
+]
 
 PICK_NBYTES = 4096
 """Stretches of a strided slab shorter than this are read with what lies between them."""
@@ -196,26 +200,40 @@ def _overlap(
 def _undo_filters(
     slab: Slab, storage: Chunked, where: tuple[int, ...], stored: memoryview
 ) -> NDArray[Any]:
+    content, shuffled = unfiltered_chunk(slab, storage, where, stored)
     dtype = np.dtype(slab.stored)
-    expected = math.prod(storage.chunk) * dtype.itemsize
+    if shuffled:
+        content = unshuffle(content, dtype.itemsize)
+    return np.frombuffer(content, dtype=dtype).reshape(storage.chunk)
+
+
+def unfiltered_chunk(
+    slab: Slab, storage: Chunked, where: tuple[int, ...], stored: memoryview
+) -> tuple[memoryview | bytes, bool]:
+    """Return a chunk's bytes with its filters undone, and whether they are shuffled still.
+
+    They are where shuffling was the first filter applied: whoever puts the numbers in their place
+    can undo it on the way.
+
+    Raises
+    ------
+    FileFormatError
+        If the chunk cannot be inflated, has a wrong size or checksum.
+    """
+    itemsize = np.dtype(slab.stored).itemsize
+    expected = math.prod(storage.chunk) * itemsize
     mask = int(storage.masks[where])
+    applied = [n for bit, n in enumerate(storage.filters) if not mask >> bit & 1]
+    shuffled = applied[:1] == [SHUFFLE]
     content: memoryview | bytes = stored
-    for position in reversed(range(len(storage.filters))):
-        if mask >> position & 1:
-            continue
-        number = storage.filters[position]
+    for number in reversed(applied[shuffled:]):
         try:
-            if number == DEFLATE:
-                content = _inflater()(content, expected)
-            elif number == SHUFFLE:
-                content = unshuffle(content, dtype.itemsize)
-            else:
-                content = check_fletcher32(content)
+            content = undo_filter(number, content, itemsize=itemsize, expected=expected)
         except (zlib.error, ValueError, EOFError) as error:
             raise _damaged_chunk(slab, where, str(error)) from error
     if len(content) != expected:
         raise _damaged_chunk(slab, where, f"it holds {len(content)} bytes, expected {expected}")
-    return np.frombuffer(content, dtype=dtype).reshape(storage.chunk)
+    return content, shuffled
 
 
 def _damaged_chunk(slab: Slab, where: tuple[int, ...], reason: str) -> FileFormatError:
@@ -223,57 +241,3 @@ def _damaged_chunk(slab: Slab, where: tuple[int, ...], reason: str) -> FileForma
         f"{slab.file}: variable {slab.name!r}: chunk {where} is damaged: {reason}; "
         "fetch the file again"
     )
-
-
-@cache
-def _inflater() -> Callable[[memoryview | bytes, int], bytes]:
-    """Return isa-l's inflate where it is installed (twice as fast), else zlib's."""
-    try:
-        from isal import isal_zlib
-    except ImportError:
-        return lambda content, expected: zlib.decompress(content, bufsize=max(expected, 1))
-
-    def inflate(content: memoryview | bytes, expected: int) -> bytes:
-        try:
-            inflated: bytes = isal_zlib.decompress(content, bufsize=max(expected, 1))
-        except isal_zlib.error as error:
-            raise zlib.error(str(error)) from error
-        return inflated
-
-    return inflate
-
-
-def unshuffle(content: memoryview | bytes, itemsize: int) -> memoryview:
-    """Undo HDF5's shuffle: byte 0 of all numbers, then byte 1 of all, then what is left over."""
-    flat = np.frombuffer(content, dtype=np.uint8)
-    whole = len(flat) // itemsize * itemsize
-    values = np.empty(len(flat), dtype=np.uint8)
-    values[:whole].reshape(-1, itemsize)[:] = flat[:whole].reshape(itemsize, -1).T
-    values[whole:] = flat[whole:]
-    return values.data
-
-
-def fletcher32(content: memoryview | bytes) -> int:
-    """Return HDF5's Fletcher-32 checksum: of big-endian 16-bit words, an odd byte comes last."""
-    flat = np.frombuffer(content, dtype=np.uint8)
-    even = len(flat) // 2 * 2
-    words = flat[:even].view(">u2").astype(np.int64)
-    if even < len(flat):
-        words = np.append(words, np.int64(flat[-1]) << 8)
-    weights = np.arange(len(words), 0, -1, dtype=np.int64) % 0xFFFF
-    sums = int(words.sum()), int((words * weights).sum())
-    # In ones' complement a sum that is not zero never folds to zero.
-    low, high = (total % 0xFFFF or (0xFFFF if total else 0) for total in sums)
-    return high << 16 | low
-
-
-def check_fletcher32(content: memoryview | bytes) -> memoryview:
-    """Return ``content`` without its last four bytes, the checksum; raise ValueError if wrong."""
-    view = memoryview(content)
-    stored = int.from_bytes(view[-4:], "little")
-    found = fletcher32(view[:-4])
-    # HDF5 1.6.2 wrote the two bytes of each half swapped; every HDF5 since accepts both.
-    swapped = (found & 0x00FF00FF) << 8 | (found >> 8) & 0x00FF00FF
-    if stored not in (found, swapped):
-        raise ValueError(f"checksum {found:#010x} instead of {stored:#010x}")
-    return view[:-4]

@@ -1,0 +1,98 @@
+"""HDF5's filters, undone: inflating, unshuffling, checksums."""
+
+from __future__ import annotations
+
+import zlib
+from functools import cache
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["FILTERS", "SHUFFLE", "fletcher32", "undo_filter", "unshuffle"]
+
+DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
+FILTERS = (DEFLATE, SHUFFLE, FLETCHER32)
+"""HDF5 filter numbers that are undone here."""
+
+
+def undo_filter(
+    number: int, content: memoryview | bytes, *, itemsize: int, expected: int
+) -> memoryview | bytes:
+    """Undo one filter.
+
+    Parameters
+    ----------
+    number : int
+        One of `FILTERS`.
+    content : bytes-like
+        What the filter made.
+    itemsize, expected : int
+        Bytes of a number, and of the chunk before any filter.
+
+    Raises
+    ------
+    zlib.error, ValueError, EOFError
+        If the content is damaged.
+    """
+    if number == DEFLATE:
+        return inflater()(content, expected)
+    return unshuffle(content, itemsize) if number == SHUFFLE else check_fletcher32(content)
+
+
+@cache
+def inflater() -> Callable[[memoryview | bytes, int], bytes]:
+    """Return isa-l's inflate where it is installed (twice as fast), else zlib's."""
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        return lambda content, expected: zlib.decompress(content, bufsize=max(expected, 1))
+
+    failure = cast("type[Exception]", isal_zlib.error)  # its stubs say that it is an instance
+
+    def inflate(content: memoryview | bytes, expected: int) -> bytes:
+        try:
+            inflated: bytes = isal_zlib.decompress(content, bufsize=max(expected, 1))
+        except failure as error:
+            raise zlib.error(str(error)) from error
+        return inflated
+
+    return inflate
+
+
+def unshuffle(content: memoryview | bytes, itemsize: int) -> memoryview:
+    """Undo HDF5's shuffle: byte 0 of all numbers, then byte 1 of all, then what is left over."""
+    flat = np.frombuffer(content, dtype=np.uint8)
+    whole = len(flat) // itemsize * itemsize
+    values = np.empty(len(flat), dtype=np.uint8)
+    values[:whole].reshape(-1, itemsize)[:] = flat[:whole].reshape(itemsize, -1).T
+    values[whole:] = flat[whole:]
+    return values.data
+
+
+def fletcher32(content: memoryview | bytes) -> int:
+    """Return HDF5's Fletcher-32 checksum: of big-endian 16-bit words, an odd byte comes last."""
+    flat = np.frombuffer(content, dtype=np.uint8)
+    even = len(flat) // 2 * 2
+    words = flat[:even].view(">u2").astype(np.int64)
+    if even < len(flat):
+        words = np.append(words, np.int64(flat[-1]) << 8)
+    weights = np.arange(len(words), 0, -1, dtype=np.int64) % 0xFFFF
+    sums = int(words.sum()), int((words * weights).sum())
+    # In ones' complement a sum that is not zero never folds to zero.
+    low, high = (total % 0xFFFF or (0xFFFF if total else 0) for total in sums)
+    return high << 16 | low
+
+
+def check_fletcher32(content: memoryview | bytes) -> memoryview:
+    """Return ``content`` without its last four bytes, the checksum; raise ValueError if wrong."""
+    view = memoryview(content)
+    stored = int.from_bytes(view[-4:], "little")
+    found = fletcher32(view[:-4])
+    # HDF5 1.6.2 wrote the two bytes of each half swapped; every HDF5 since accepts both.
+    swapped = (found & 0x00FF00FF) << 8 | (found >> 8) & 0x00FF00FF
+    if stored not in (found, swapped):
+        raise ValueError(f"checksum {found:#010x} instead of {stored:#010x}")
+    return view[:-4]
