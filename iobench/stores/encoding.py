@@ -7,24 +7,15 @@ happens without one.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from iobench.errors import OptionError, SampleError
-from iobench.samples import Packed, SampleSpec, Variable
-from iobench.stores.rounding import (
-    MANTISSA_BITS,
-    largest_errors,
-    pack_linearly,
-    round_mantissa,
-    scale_and_offset,
-    to_bfloat16,
-    unpack,
-)
+from iobench.errors import OptionError
+from iobench.samples import SampleSpec, Variable
+from iobench.stores.encoding_options import dtype_name, limit, pairs, value_range, whole
+from iobench.stores.encoding_steps import EncodingStep, finite_range
+from iobench.stores.rounding import MANTISSA_BITS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,11 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EncodedSample", "Encoder", "Encoding", "Errors", "merge_errors"]
 
-_T = TypeVar("_T")
-
-DTYPES = {"float16": ("<f2", 10), "bfloat16": ("<u2", 7), "int16": ("<i2", 0)}
-"""What ``--dtype`` takes: the dtype of the numbers in the store, bits of their mantissas."""
-ALL = ""
+ALL: Final = ""
 """The name that stands for every floating-point variable."""
 
 Errors = Mapping[str, Mapping[str, float]]
@@ -105,10 +92,10 @@ class Encoding:
             If one of them is spelled otherwise, or there is nothing for it to apply to.
         """
         found = cls(
-            dtypes=dict(_pairs("--dtype", dtype, _dtype_name)),
-            keep_bits=dict(_pairs("--keep-bits", keep_bits, _whole)),
-            max_errors=dict(_pairs("--max-error", max_error, _limit, needs_name=True)),
-            ranges=dict(_pairs("--range", ranges, _range, needs_name=True)),
+            dtypes=dict(pairs("--dtype", dtype, dtype_name)),
+            keep_bits=dict(pairs("--keep-bits", keep_bits, whole)),
+            max_errors=dict(pairs("--max-error", max_error, limit, needs_name=True)),
+            ranges=dict(pairs("--range", ranges, value_range, needs_name=True)),
         )
         if found.dtypes or found.keep_bits:
             return found
@@ -149,14 +136,10 @@ class Encoding:
         ranges = dict(self.ranges)
         for where, sample in samples:
             for name in unknown:
-                if not sample[name].size:
-                    continue
-                low, high = float(sample[name].min()), float(sample[name].max())
-                if not (math.isfinite(low) and math.isfinite(high)):
-                    raise _not_finite(sample[name], name, where)
-                if name in ranges:
-                    low, high = min(low, ranges[name][0]), max(high, ranges[name][1])
-                ranges[name] = (low, high)
+                found = finite_range(sample[name], name, where)
+                known = ranges.get(name, found)
+                if found is not None and known is not None:
+                    ranges[name] = (min(found[0], known[0]), max(found[1], known[1]))
         return replace(self, ranges={**dict.fromkeys(unknown, (0.0, 0.0)), **ranges})
 
     def stored_nbytes(self, spec: SampleSpec) -> int:
@@ -187,12 +170,37 @@ class Encoding:
         steps = {step.name: (step, step.stored()) for step in self._steps(spec)}
         return Encoder(spec, steps)
 
-    def _by_variable(self, spec: SampleSpec) -> list[_Step | None]:
+    def _by_variable(self, spec: SampleSpec) -> list[EncodingStep | None]:
         steps = {step.name: step for step in self._steps(spec)}
         return [steps.get(variable.name) for variable in spec]
 
-    def _steps(self, spec: SampleSpec) -> list[_Step]:
+    def _steps(self, spec: SampleSpec) -> list[EncodingStep]:
         """Return one step for each variable that is encoded, after checking the options."""
+        self._check_names(spec)
+        steps = []
+        for variable in spec:
+            dtype = self.dtypes.get(variable.name, self.dtypes.get(ALL))
+            keep_bits = self.keep_bits.get(variable.name, self.keep_bits.get(ALL))
+            if (dtype is None and keep_bits is None) or variable.dtype not in MANTISSA_BITS:
+                continue
+            allowed = self.max_errors.get(variable.name)
+            limits = self.ranges.get(variable.name)
+            steps.append(EncodingStep(variable, dtype, keep_bits, allowed, limits))
+        if not steps:
+            raise OptionError(
+                f"--dtype and --keep-bits: none of {', '.join(spec.names)} is floating-point"
+            )
+        encoded = {step.name for step in steps}
+        packed = {step.name for step in steps if step.dtype == "int16"}
+        for name in sorted({*self.max_errors} - encoded):
+            raise OptionError(
+                f"--max-error {name}=...: {name} is stored without loss; leave it out"
+            )
+        for name in sorted({*self.ranges} - packed):
+            raise OptionError(f"--range {name}=...: it is not stored as int16; leave it out")
+        return steps
+
+    def _check_names(self, spec: SampleSpec) -> None:
         given = {
             "--dtype": self.dtypes, "--keep-bits": self.keep_bits,
             "--max-error": self.max_errors, "--range": self.ranges,
@@ -200,115 +208,15 @@ class Encoding:
         for option, values in given.items():
             for name in values:
                 if name != ALL and name not in spec.names:
-                    raise OptionError(f"{option} {name}=: there is {', '.join(spec.names)}")
-        steps = []
-        for variable in spec:
-            dtype = self.dtypes.get(variable.name, self.dtypes.get(ALL))
-            keep_bits = self.keep_bits.get(variable.name, self.keep_bits.get(ALL))
-            is_named = variable.name in {*self.dtypes, *self.keep_bits}
-            if dtype is None and keep_bits is None:
-                continue
-            if variable.dtype not in MANTISSA_BITS:
-                if is_named:
                     raise OptionError(
-                        f"{variable.name} is {variable.dtype}: --dtype and --keep-bits are for "
-                        "floating-point variables"
+                        f"{option} {name}=...: no such variable; there is {', '.join(spec.names)}"
                     )
-                continue
-            limit = self.max_errors.get(variable.name)
-            steps.append(_Step(variable, dtype, keep_bits, limit, self.ranges.get(variable.name)))
-        encoded = {step.name for step in steps}
-        if not encoded:
-            raise OptionError(f"--dtype: none of {', '.join(spec.names)} is floating-point")
-        packed = {step.name for step in steps if step.dtype == "int16"}
-        for name in sorted({*self.max_errors} - encoded):
-            raise OptionError(f"--max-error {name}=: {name} is stored without loss; leave it out")
-        for name in sorted({*self.ranges} - packed):
-            raise OptionError(f"--range {name}=: {name} is not stored as int16; leave it out")
-        return steps
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """What is done to one variable."""
-
-    variable: Variable
-    dtype: str | None
-    keep_bits: int | None
-    max_error: float | None
-    range: tuple[float, float] | None
-
-    def __post_init__(self) -> None:
-        if self.keep_bits is None:
-            return
-        if self.dtype == "int16":
-            raise OptionError(f"{self.name}: --keep-bits does not go with --dtype int16")
-        there = MANTISSA_BITS[self.variable.dtype]
-        if self.dtype is not None:
-            there = min(there, DTYPES[self.dtype][1])
-        if not 0 <= self.keep_bits < there:
-            raise OptionError(
-                f"{self.name}: --keep-bits {self.keep_bits}, expected 0 to {there - 1}; "
-                f"{self.dtype or self.variable.dtype} has {there}"
-            )
-
-    @property
-    def name(self) -> str:
-        return self.variable.name
-
-    @property
-    def lacks_range(self) -> bool:
-        return self.dtype == "int16" and self.range is None
-
-    @property
-    def stored_nbytes(self) -> int:
-        itemsize = 2 if self.dtype else np.dtype(self.variable.dtype).itemsize
-        return math.prod(self.variable.shape) * itemsize
-
-    def stored(self) -> Variable:
-        """Return the variable as it is stored."""
-        if self.dtype is None:
-            return self.variable
-        dtype, _ = DTYPES[self.dtype]
-        packed = None
-        if self.dtype == "bfloat16":
-            packed = Packed("bfloat16")
-        elif self.dtype == "int16":
-            if self.range is None:
+        for name in (*self.dtypes, *self.keep_bits):
+            if name != ALL and spec[name].dtype not in MANTISSA_BITS:
                 raise OptionError(
-                    f"{self.name}: its range must be known for --dtype int16; "
-                    f"give --range {self.name}=LOW:HIGH"
+                    f"{name} is {spec[name].dtype}: --dtype and --keep-bits are for "
+                    "floating-point variables"
                 )
-            scale, offset = scale_and_offset(*self.range)
-            packed = Packed("scaled", self.variable.dtype, scale, offset)
-        return replace(self.variable, dtype=dtype, packed=packed)
-
-    def encode(self, values: NDArray[Any], packed: Packed | None, where: str) -> NDArray[Any]:
-        """Return the numbers to store; those that overflow are infinity."""
-        if self.dtype == "int16":
-            assert packed is not None
-            self._check_range(values, where)
-            return pack_linearly(values, packed)
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            if self.keep_bits is not None:
-                values = round_mantissa(values, self.keep_bits)
-            if self.dtype == "bfloat16":
-                return to_bfloat16(values)
-            return values if self.dtype is None else values.astype(DTYPES[self.dtype][0])
-
-    def _check_range(self, values: NDArray[Any], where: str) -> None:
-        assert self.range is not None
-        low, high = self.range
-        if not values.size or (values.min() >= low and values.max() <= high):
-            return  # never where there is a NaN: it is the lowest and the highest
-        if not np.isfinite(values).all():
-            raise _not_finite(values, self.name, where)
-        first = np.argwhere((values < low) | (values > high))[0]
-        value = values[tuple(first)]
-        raise SampleError(
-            f"{where}: {value} of {self.name}{_at(first)} is beyond the range {low} to {high} of "
-            f"its int16 numbers; give a wider --range {self.name}=LOW:HIGH"
-        )
 
 
 class Encoder:
@@ -320,7 +228,9 @@ class Encoder:
         What goes in and what comes out.
     """
 
-    def __init__(self, spec: SampleSpec, steps: Mapping[str, tuple[_Step, Variable]]) -> None:
+    def __init__(
+        self, spec: SampleSpec, steps: Mapping[str, tuple[EncodingStep, Variable]]
+    ) -> None:
         self.spec = spec
         self.stored_spec = SampleSpec(
             tuple(steps[v.name][1] if v.name in steps else v for v in spec)
@@ -352,29 +262,11 @@ class Encoder:
                 encoded[variable.name] = values
                 continue
             step, stored = self._steps[variable.name]
-            numbers = step.encode(values, stored.packed, where)
+            numbers = step.encode(values, stored, where)
+            errors[variable.name] = step.measure(values, numbers, stored, where)
             encoded[variable.name] = numbers
-            back = numbers if stored.packed is None else unpack(numbers, stored.packed)
-            errors[variable.name] = _measure(step, values, back, where)
         encoded.errors = errors
         return encoded
-
-
-def _measure(step: _Step, values: NDArray[Any], back: NDArray[Any], where: str) -> dict[str, float]:
-    absolute, relative = largest_errors(values, back)
-    if math.isinf(absolute):
-        first = np.argwhere(np.isfinite(values) & ~np.isfinite(back))[0]
-        name = step.dtype or f"{step.keep_bits} bits"
-        raise SampleError(
-            f"{where}: {values[tuple(first)]} of {step.name}{_at(first)} is beyond the largest "
-            f"number of {name}; choose --dtype {step.name}=bfloat16, int16 or none"
-        )
-    if step.max_error is not None and absolute > step.max_error:
-        raise SampleError(
-            f"{where}: {step.name} is off by up to {absolute:.6g}, --max-error allows "
-            f"{step.max_error:.6g}; keep more bits of it"
-        )
-    return {"max_absolute_error": absolute, "max_relative_error": relative}
 
 
 def merge_errors(*many: Errors) -> dict[str, dict[str, float]]:
@@ -389,72 +281,3 @@ def merge_errors(*many: Errors) -> dict[str, dict[str, float]]:
             for key, value in measured.items():
                 largest[key] = max(value, largest.get(key, 0.0))
     return {name: merged[name] for name in sorted(merged)}
-
-
-def _not_finite(values: NDArray[Any], name: str, where: str) -> SampleError:
-    first = np.argwhere(~np.isfinite(values))[0]
-    return SampleError(
-        f"{where}: {values[tuple(first)]} of {name}{_at(first)} cannot be stored as int16; "
-        f"choose --dtype {name}=float16 or bfloat16"
-    )
-
-
-def _at(position: NDArray[np.intp]) -> str:
-    return f"{position.tolist()}" if position.size else ""
-
-
-def _pairs(
-    option: str,
-    given: str | int | Sequence[str] | None,
-    convert: Callable[[str, str, str], _T],
-    *,
-    needs_name: bool = False,
-) -> Iterator[tuple[str, _T]]:
-    """Yield (variable, value) of the spellings ``VALUE`` and ``VAR=VALUE``."""
-    texts = [] if given is None else [given] if isinstance(given, str | int) else given
-    seen: set[str] = set()
-    for text in map(str, texts):
-        name, equals, value = text.rpartition("=")
-        if (needs_name and not name) or (equals and not name):
-            raise OptionError(f"{option} {text}: expected VAR=VALUE")
-        if name in seen:
-            raise OptionError(f"{option} {text}: given twice for the same")
-        seen.add(name)
-        yield name, convert(option, text, value)
-
-
-def _dtype_name(option: str, text: str, value: str) -> str:
-    if value not in DTYPES:
-        raise OptionError(f"{option} {text}: expected {', '.join(DTYPES)}")
-    return value
-
-
-def _whole(option: str, text: str, value: str) -> int:
-    if not value.isdecimal():
-        raise OptionError(f"{option} {text}: expected a whole number of bits")
-    return int(value)
-
-
-def _limit(option: str, text: str, value: str) -> float:
-    number = _float(option, text, value)
-    if number < 0:
-        raise OptionError(f"{option} {text}: expected a number from 0")
-    return number
-
-
-def _range(option: str, text: str, value: str) -> tuple[float, float]:
-    low, colon, high = value.partition(":")
-    pair = (_float(option, text, low), _float(option, text, high)) if colon else (1.0, 0.0)
-    if pair[0] > pair[1]:
-        raise OptionError(f"{option} {text}: expected VAR=LOW:HIGH, the lower one first")
-    return pair
-
-
-def _float(option: str, text: str, value: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise OptionError(f"{option} {text}: {value!r} is not a number")
-    return number

@@ -48,20 +48,22 @@ def round_mantissa(values: NDArray[Any], keep_bits: int) -> NDArray[Any]:
     values : ndarray of float16, float32 or float64
         Any shape. What lies beyond the largest rounded number becomes infinity.
     keep_bits : int
-        From 0 to one less than the mantissa has.
+        From 0 to one less than the mantissa has. With 0, half way between two powers of two the
+        one with an even exponent is taken.
     """
     dtype = values.dtype.newbyteorder("<")
     drop = MANTISSA_BITS[dtype.str] - keep_bits
     whole = np.dtype(f"<u{dtype.itemsize}")
-    bits = np.ascontiguousarray(values, dtype=dtype).view(whole)
+    flat = np.ascontiguousarray(values, dtype=dtype).reshape(-1)
+    bits = flat.view(whole)
     one = whole.type(1)
     last_kept = (bits >> whole.type(drop)) & one
     rounded = bits + (last_kept + whole.type((1 << (drop - 1)) - 1))
     rounded &= whole.type((1 << (8 * dtype.itemsize)) - (1 << drop))
-    special = ~np.isfinite(values)
+    special = ~np.isfinite(flat)
     if special.any():
         rounded[special] = bits[special]
-    answer: NDArray[Any] = rounded.view(dtype)
+    answer: NDArray[Any] = rounded.view(dtype).reshape(values.shape)
     return answer
 
 
@@ -70,11 +72,12 @@ def to_bfloat16(values: NDArray[Any]) -> NDArray[np.uint16]:
 
     bfloat16 is the upper half of a float32.
     """
-    single = values.astype("<f4") if values.dtype.itemsize != 8 else _rounded_to_odd(values)
+    flat = values.reshape(-1)
+    single = flat.astype("<f4") if flat.dtype.itemsize != 8 else _rounded_to_odd(flat)
     rounded = round_mantissa(single, BFLOAT16_BITS).view("<u4")
     upper = (rounded >> np.uint32(16)).astype("<u2")
     upper[np.isnan(single)] |= np.uint16(0x40)  # the payload may have been in the lower half
-    return upper
+    return upper.reshape(values.shape)
 
 
 def _rounded_to_odd(values: NDArray[Any]) -> NDArray[np.float32]:

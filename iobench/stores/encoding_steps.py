@@ -1,0 +1,187 @@
+"""What is done to one variable of a sample on its way into a store with fewer bits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.errors import OptionError, SampleError
+from iobench.samples import Packed
+from iobench.stores.rounding import (
+    MANTISSA_BITS,
+    largest_errors,
+    pack_linearly,
+    round_mantissa,
+    scale_and_offset,
+    to_bfloat16,
+    unpack,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.samples import Variable
+
+__all__ = ["DTYPES", "EncodingStep", "finite_range"]
+
+DTYPES: Final = {"float16": ("<f2", 10), "bfloat16": ("<u2", 7), "int16": ("<i2", 0)}
+"""What ``--dtype`` takes: the dtype of the numbers in the store, bits of their mantissas."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodingStep:
+    """What is done to one floating-point variable.
+
+    Parameters
+    ----------
+    variable : Variable
+        As the dataset makes it.
+    dtype : str or None
+        One of `DTYPES`, None for the variable's own.
+    keep_bits : int or None
+        Bits of the mantissa that stay.
+    max_error : float or None
+        Largest absolute error allowed.
+    limits : (float, float) or None
+        Lowest and highest value, for int16.
+
+    Raises
+    ------
+    OptionError
+        If ``keep_bits`` does not fit the dtype.
+    """
+
+    variable: Variable
+    dtype: str | None
+    keep_bits: int | None
+    max_error: float | None
+    limits: tuple[float, float] | None
+
+    def __post_init__(self) -> None:
+        if self.keep_bits is None:
+            return
+        if self.dtype == "int16":
+            raise OptionError(f"{self.name}: --keep-bits does not go with --dtype int16")
+        there = MANTISSA_BITS[self.variable.dtype]
+        if self.dtype is not None:
+            there = min(there, DTYPES[self.dtype][1])
+        if not 0 <= self.keep_bits < there:
+            raise OptionError(
+                f"{self.name}: --keep-bits {self.keep_bits}, expected 0 to {there - 1}; "
+                f"{self.dtype or self.variable.dtype} has {there}"
+            )
+
+    @property
+    def name(self) -> str:
+        """Name of the variable."""
+        return self.variable.name
+
+    @property
+    def lacks_range(self) -> bool:
+        """Whether only a pass over all samples can tell how to pack it."""
+        return self.dtype == "int16" and self.limits is None
+
+    @property
+    def stored_nbytes(self) -> int:
+        """Bytes of one array as it is stored."""
+        itemsize = 2 if self.dtype else np.dtype(self.variable.dtype).itemsize
+        return math.prod(self.variable.shape) * itemsize
+
+    def stored(self) -> Variable:
+        """Return the variable as it is stored; raise OptionError if its range is unknown."""
+        if self.dtype is None:
+            return self.variable
+        packed = None
+        if self.dtype == "bfloat16":
+            packed = Packed("bfloat16")
+        elif self.dtype == "int16":
+            if self.limits is None:
+                raise OptionError(
+                    f"{self.name}: its range must be known for --dtype int16; "
+                    f"give --range {self.name}=LOW:HIGH"
+                )
+            scale, offset = scale_and_offset(*self.limits)
+            packed = Packed("scaled", self.variable.dtype, scale, offset)
+        return replace(self.variable, dtype=DTYPES[self.dtype][0], packed=packed)
+
+    def encode(self, values: NDArray[Any], stored: Variable, where: str) -> NDArray[Any]:
+        """Return the numbers to store; those that overflow are infinity.
+
+        Raises
+        ------
+        SampleError
+            Naming ``where``, the variable and the value that int16 cannot hold.
+        """
+        if stored.packed is not None and stored.packed.kind == "scaled":
+            self._check_range(values, where)
+            return pack_linearly(values, stored.packed)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            if self.keep_bits is not None:
+                values = round_mantissa(values, self.keep_bits)
+            if self.dtype == "bfloat16":
+                return to_bfloat16(values)
+            return values.astype(stored.dtype, copy=False)
+
+    def measure(
+        self, values: NDArray[Any], numbers: NDArray[Any], stored: Variable, where: str
+    ) -> dict[str, float]:
+        """Return the largest errors of what ``numbers`` give back.
+
+        Raises
+        ------
+        SampleError
+            If one overflowed, or one is off by more than is allowed.
+        """
+        back = numbers if stored.packed is None else unpack(numbers, stored.packed)
+        absolute, relative = largest_errors(values, back)
+        if math.isinf(absolute):
+            first = np.argwhere(np.isfinite(values) & ~np.isfinite(back))[0]
+            what = self.dtype or f"{stored.dtype} with {self.keep_bits} bits"
+            raise SampleError(
+                f"{where}: {values[tuple(first)]!s} of {self.name}{_at(first)} is beyond the "
+                f"largest number of {what}; give {self.name} another --dtype or --keep-bits"
+            )
+        if self.max_error is not None and absolute > self.max_error:
+            raise SampleError(
+                f"{where}: {self.name} is off by up to {absolute:.6g}, --max-error allows "
+                f"{self.max_error:.6g}; keep more bits of it"
+            )
+        return {"max_absolute_error": absolute, "max_relative_error": relative}
+
+    def _check_range(self, values: NDArray[Any], where: str) -> None:
+        low, high = self.limits or (0.0, 0.0)
+        found = finite_range(values, self.name, where)
+        if found is None or (low <= found[0] and found[1] <= high):
+            return
+        first = np.argwhere((values < low) | (values > high))[0]
+        raise SampleError(
+            f"{where}: {values[tuple(first)]!s} of {self.name}{_at(first)} is beyond the range "
+            f"{low} to {high} of its int16 numbers; give a wider --range {self.name}=LOW:HIGH"
+        )
+
+
+def finite_range(values: NDArray[Any], name: str, where: str) -> tuple[float, float] | None:
+    """Return the lowest and highest value, None of an empty array.
+
+    Raises
+    ------
+    SampleError
+        If a value is NaN or infinite, which int16 cannot hold.
+    """
+    if not values.size:
+        return None
+    low, high = float(values.min()), float(values.max())
+    if math.isfinite(low) and math.isfinite(high):  # a NaN is the lowest and the highest
+        return low, high
+    first = np.argwhere(~np.isfinite(values))[0]
+    raise SampleError(
+        f"{where}: {values[tuple(first)]!s} of {name}{_at(first)} cannot be stored as int16; "
+        f"choose --dtype {name}=float16 or bfloat16"
+    )
+
+
+def _at(position: NDArray[np.intp]) -> str:
+    return f"{position.tolist()}" if position.size else ""
