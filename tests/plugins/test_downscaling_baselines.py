@@ -283,5 +283,5 @@ def test_a_plugin_that_is_not_installed_is_named(prepare, monkeypatch, module):
         return None if name == module else found(name, *arguments) or object()
 
     monkeypatch.setattr(importlib.util, "find_spec", without)
-    with pytest.raises(MissingExtraError, match=rf"needs {module} for .*iobench\[climetlab\]"):
+    with pytest.raises(MissingExtraError, match=rf"needs {module}: .*iobench\[climetlab\]"):
         dataset.through_plugin(files, index, locator)

@@ -11,7 +11,7 @@ import pytest
 
 from iobench.datasets import FileLocator, FilePattern, PluginBaseline, index_grib, make_sample
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
-from iobench_maelstrom.ens10 import through_plugin
+from iobench_maelstrom import plugin_samples
 from iobench_maelstrom.ens10.dataset import ens10
 
 pytest.importorskip(
@@ -59,9 +59,9 @@ def test_its_samples_are_ours_at_a_pressure_level(pressure_root, tmp_path):
 def test_a_file_is_opened_once(tiny, tmp_path, monkeypatch):
     _, _, made = baselined(tiny.root, tmp_path, date="0101")
     opened = []
-    real = through_plugin.open_through_plugin
+    real = plugin_samples.open_through_plugin
     monkeypatch.setattr(
-        through_plugin, "open_through_plugin", lambda asked: (opened.append(asked), real(asked))[1]
+        plugin_samples, "open_through_plugin", lambda asked: (opened.append(asked), real(asked))[1]
     )
     dataset, where = made.pipeline.dataset, made.pipeline.index.where
     content = pickle.dumps(dataset)
@@ -110,6 +110,8 @@ def test_a_file_that_went_away_is_named_by_its_url(tiny, tmp_path):
 
 
 def test_without_the_plugin_says_what_installs_it(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(through_plugin.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"needs climetlab: pip install"):
+    monkeypatch.setattr(plugin_samples.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        MissingExtraError, match=r"needs climetlab and climetlab_maelstrom_ens10: pip install"
+    ):
         baselined(tiny.root, tmp_path)

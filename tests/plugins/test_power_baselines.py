@@ -23,6 +23,7 @@ from iobench.datasets import (
 )
 from iobench.errors import MissingExtraError, MissingFileError, StorageError
 from iobench.registry import find_dataset
+from iobench_maelstrom import plugin_samples
 
 POWER, PRESSURE = "maelstrom-power", "maelstrom-weather-pressure-level"
 CLUSTERING = {"sample": "clustering"}
@@ -181,12 +182,12 @@ def test_the_plugin_gives_our_samples(prepared, name, options):
 
 @pytest.mark.usefixtures("plugin")
 def test_the_plugin_opens_once_in_a_process_and_stays_out_of_pickles(prepared, monkeypatch):
-    from iobench_maelstrom.power import through_plugin as module
-
     opened = []
-    real = module.open_through_plugin
+    real = plugin_samples.open_through_plugin
     monkeypatch.setattr(
-        module, "open_through_plugin", lambda request: opened.append(request.name) or real(request)
+        plugin_samples,
+        "open_through_plugin",
+        lambda request: opened.append(request.name) or real(request),
     )
     made = prepared("maelstrom-weather-surface-level")
     samples = through_plugin(made).pipeline.dataset
@@ -195,7 +196,7 @@ def test_the_plugin_opens_once_in_a_process_and_stays_out_of_pickles(prepared, m
         samples.read(where)
     assert opened == ["maelstrom-weather-surface-level"]
     assert len(pickle.dumps(samples)) < 20_000
-    monkeypatch.setattr(module.os, "getpid", lambda: -1)
+    monkeypatch.setattr(plugin_samples.os, "getpid", lambda: -1)
     samples.read(made[2].where[0])
     assert len(opened) == 2
 
@@ -237,8 +238,6 @@ def test_a_file_gone_is_named_by_url_before_the_plugin_looks_for_it(prepared, tm
 
 
 def test_without_the_plugin_the_error_says_what_to_install(prepared, monkeypatch):
-    from iobench_maelstrom.power import through_plugin as module
-
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(plugin_samples.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"--no-deps climetlab-maelstrom-power-production"):
         through_plugin(prepared("maelstrom-constants-a-b"))

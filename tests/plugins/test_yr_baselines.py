@@ -272,5 +272,5 @@ def test_a_plugin_that_is_not_installed_is_named(yr_5gb, monkeypatch, module):
     monkeypatch.setattr(importlib.util, "find_spec", without)
     files = yr_5gb.files[:2]
     dataset, index = prepared(files, yr_5gb.locator, size="5GB")
-    with pytest.raises(MissingExtraError, match=rf"needs {module} for .*iobench\[climetlab\]"):
+    with pytest.raises(MissingExtraError, match=rf"needs {module}: .*iobench\[climetlab\]"):
         dataset.through_plugin(files, index, yr_5gb.locator)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import Baseline, MapStyle, PluginRequest, open_through_plugin
+from iobench.datasets import Baseline, MapStyle, PluginRequest
 from iobench.errors import FileFormatError
-from iobench_maelstrom.yr.through_plugin import check_plugin
+from iobench_maelstrom.plugin_samples import PluginSamples, require_plugin
 
 if TYPE_CHECKING:
-    from iobench.datasets import Arrays, Locator, PublishedStep, Raw, SampleIndex
-    from iobench.samples import Sample
+    from iobench.datasets import SampleIndex
     from iobench_maelstrom.downscaling.dataset import Downscaling
     from iobench_maelstrom.downscaling.files import Where
     from iobench_maelstrom.downscaling.schema import Tier
@@ -50,7 +47,7 @@ def plugin_baseline(
     MissingExtraError
         If CliMetLab or the plugin is not installed.
     """
-    check_plugin("climetlab_maelstrom_downscaling", dataset.name)
+    require_plugin(dataset.name, "climetlab_maelstrom_downscaling")
     spans = _spans(index, len(files))
     request = _request(dataset.tier, dataset.augmented_name, files, spans)
     made = DownscalingThroughPlugin(dataset, tuple(names), request, spans)
@@ -77,11 +74,8 @@ def _request(
     return PluginRequest(tier.name, arguments, dict(zip(urls, map(Path, files), strict=True)))
 
 
-class DownscalingThroughPlugin:
-    """Time steps of the plugin's dataset; a `Dataset`.
-
-    What the plugin opened stays with the process: a copy in another one opens it again on first
-    use.
+class DownscalingThroughPlugin(PluginSamples):
+    """Time steps of the plugin's dataset.
 
     Parameters
     ----------
@@ -95,8 +89,6 @@ class DownscalingThroughPlugin:
         Of each file.
     """
 
-    fused: tuple[str, ...] = ("read", "decode")
-
     def __init__(
         self,
         dataset: Downscaling,
@@ -104,27 +96,13 @@ class DownscalingThroughPlugin:
         request: PluginRequest,
         spans: tuple[MonthSpan, ...],
     ) -> None:
-        self.dataset = dataset
-        self.request = request
-        self.name = dataset.name
-        self.title = f"{dataset.title}, through the CliMetLab plugin"
-        self.published: PublishedStep | None = dataset.published
+        super().__init__(dataset, {request.name: request})
+        self._request = request.name
+        self._time = dataset.tier.dims[0]
         self._names = names
         self._spans = spans
-        self._opened: tuple[int, Any, tuple[int, ...]] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None}
-
-    def files(self, locator: Locator) -> list[Path]:
-        """Return the files of the dataset."""
-        return self.dataset.files(locator)
-
-    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return the samples of the dataset."""
-        return self.dataset.samples(files, locator)
-
-    def read(self, where: Where) -> Any:
+    def cut(self, where: Where) -> Any:
         """Return each variable at the time step, in its own units.
 
         Raises
@@ -134,35 +112,16 @@ class DownscalingThroughPlugin:
         FileFormatError
             If the plugin's time steps are not those of the files.
         """
-        opened, firsts = self._plugin_dataset()
-        time = self.dataset.tier.dims[0]
-        step = opened.isel({time: firsts[where[0]] + where[1]})
+        opened, firsts = self.opened(self._request)
+        step = opened.isel({self._time: firsts[where[0]] + where[1]})
         # In this thread alone: netCDF4 fails when several read at once.
         step = step.load(scheduler="synchronous")
         return {name: step[name].values for name in self._names}
 
-    def decode(self, raw: Raw) -> Arrays:
-        """Refuse: ``read`` decodes."""
-        raise TypeError(f"{self.name}: read decodes, call preprocess next")
-
-    def preprocess(self, arrays: Arrays) -> Sample:
-        """Return ``inputs`` and ``targets``, z-scored."""
-        return self.dataset.preprocess(arrays)
-
-    def _plugin_dataset(self) -> tuple[Any, tuple[int, ...]]:
-        """Return what the plugin made of a sample's variables, and where in it each file begins."""
-        if self._opened is None or self._opened[0] != os.getpid():
-            with warnings.catch_warnings():
-                # xarray's, on defaults of open_mfdataset that will change
-                warnings.simplefilter("ignore")
-                made = open_through_plugin(self.request)[list(self._names)]
-            hours = made[self.dataset.tier.dims[0]].values.astype("datetime64[h]")
-            self._opened = (
-                os.getpid(),
-                made,
-                tuple(self._place(hours, each) for each in self._spans),
-            )
-        return self._opened[1], self._opened[2]
+    def kept(self, made: Any) -> tuple[Any, tuple[int, ...]]:
+        """Return the plugin's variables of a sample, and where in them each file begins."""
+        hours = made[self._time].values.astype("datetime64[h]")
+        return made[list(self._names)], tuple(self._place(hours, each) for each in self._spans)
 
     def _place(self, hours: Any, span: MonthSpan) -> int:
         """Return where a file begins: the plugin joins months by their times, not as listed."""

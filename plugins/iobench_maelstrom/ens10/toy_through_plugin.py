@@ -10,14 +10,13 @@ import numpy as np
 from iobench.datasets import Baseline, MapStyle, PluginRequest
 from iobench.errors import MissingFileError
 from iobench_maelstrom.ens10.ens5mini_schema import LEAD_HOURS, PRESSURE_VARIABLES, month_url
-from iobench_maelstrom.ens10.through_plugin import OpenedByPlugin, check_plugin
+from iobench_maelstrom.ens10.through_plugin import PLUGIN
+from iobench_maelstrom.plugin_samples import PluginSamples, require_plugin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from iobench.datasets import Arrays, Locator, PublishedStep, Raw, SampleIndex
-    from iobench.samples import Sample
+    from iobench.datasets import SampleIndex
     from iobench_maelstrom.ens10.ens5mini import Ens5mini
     from iobench_maelstrom.ens10.ens5mini_files import Forecasts
 
@@ -44,7 +43,7 @@ def toy_plugin_baseline(dataset: Ens5mini, forecasts: Forecasts, index: SampleIn
     MissingFileError
         If a month is spread over several files: the plugin reads the published one.
     """
-    check_plugin()
+    require_plugin(dataset.name, PLUGIN)
     made = Ens5miniThroughPlugin(dataset, _requests(forecasts, index))
     where = [(start[5:7], start) for start in index.coordinate]
     own = dataclasses.replace(index, where=where, setup={})
@@ -68,48 +67,15 @@ def _requests(forecasts: Forecasts, index: SampleIndex) -> dict[str, PluginReque
     }
 
 
-class Ens5miniThroughPlugin:
-    """Samples of the plugin's datasets; a `Dataset`.
+class Ens5miniThroughPlugin(PluginSamples):
+    """Samples of the plugin's datasets, by month (``MM``)."""
 
-    Parameters
-    ----------
-    dataset : Ens5mini
-        Prepared: whose samples these are, and what makes a sample of arrays.
-    requests : mapping of str to PluginRequest
-        By month (``MM``).
-    """
-
-    name = "maelstrom-ens5mini"
-    title = "ENS5-mini ensemble forecasts through the CliMetLab plugin (MAELSTROM A4)"
-    fused: tuple[str, ...] = ("read", "decode")
-
-    def __init__(self, dataset: Ens5mini, requests: Mapping[str, PluginRequest]) -> None:
-        self.dataset = dataset
-        self.published: PublishedStep | None = dataset.published
-        self._opened = OpenedByPlugin(requests)
-
-    def files(self, locator: Locator) -> list[Path]:
-        """Return the files of the dataset."""
-        return self.dataset.files(locator)
-
-    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return the samples of the dataset, where its own reader finds them."""
-        return self.dataset.samples(files, locator)
-
-    def read(self, where: Where) -> Any:
+    def cut(self, where: Where) -> Any:
         """Return each variable, shape (member, level, latitude, longitude)."""
         month, start = where
-        fields = self._opened[month].sel(
+        fields = self.opened(month).sel(
             time=np.datetime64(start, "ns"), step=np.timedelta64(LEAD_HOURS, "h")
         )
         # In this thread alone: netCDF4 fails when several read at once.
         loaded = fields.load(scheduler="synchronous")
         return {variable.name: loaded[variable.name].values for variable in PRESSURE_VARIABLES}
-
-    def decode(self, raw: Raw) -> Arrays:
-        """Refuse: ``read`` decodes."""
-        raise TypeError(f"{self.name}: read decodes, call preprocess next")
-
-    def preprocess(self, arrays: Arrays) -> Sample:
-        """Return ``inputs``: normalised mean and deviation by variable and level."""
-        return self.dataset.preprocess(arrays)

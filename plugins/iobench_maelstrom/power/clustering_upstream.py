@@ -12,6 +12,7 @@ import psutil
 
 from iobench.datasets import Baseline, Stream, StreamStage
 from iobench.errors import StorageError
+from iobench_maelstrom.library_lock import LIBRARY
 from iobench_maelstrom.power.merging import loading_threads, merged, xarray_library
 from iobench_maelstrom.power.schema import BATCH_SIZE
 from iobench_maelstrom.power.upstream import one_sample
@@ -74,7 +75,7 @@ class WholeWeather:
         StorageError
             If that takes more memory than is free.
         """
-        with merged(self._files, self._n_steps) as data:
+        with LIBRARY, merged(self._files, self._n_steps) as data:
             chosen = data[self._variables].sel(level=self._levels)
             free = psutil.virtual_memory().available
             if chosen.nbytes > free:

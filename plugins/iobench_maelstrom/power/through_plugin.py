@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import datetime
-import importlib.util
-import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import (
-    Arrays,
-    Baseline,
-    Locator,
-    MapStyle,
-    PluginRequest,
-    PublishedStep,
-    Raw,
-    SampleIndex,
-    open_through_plugin,
-)
-from iobench.errors import MissingExtraError
+from iobench.datasets import Arrays, Baseline, MapStyle, PluginRequest, SampleIndex
+from iobench_maelstrom.plugin_samples import PluginSamples, require_plugin
 from iobench_maelstrom.power.merging import loading_threads
 from iobench_maelstrom.power.schema import BATCH_SIZE, HOURS_PER_RUN, RUNS, run_url
 
 if TYPE_CHECKING:
     from iobench.datasets import Dataset, Where
-    from iobench.samples import Sample
 
 __all__ = [
-    "PluginSamples",
+    "PowerThroughPlugin",
     "plugin_baseline",
     "plugin_request",
     "take_crop",
@@ -43,7 +29,7 @@ __all__ = [
     "weather_request",
 ]
 
-PACKAGES = ("climetlab", "climetlab_maelstrom_power_production", "netCDF4", "dask")
+PACKAGES = ("climetlab_maelstrom_power_production", "netCDF4", "dask")
 INSTALL = (
     "pip install 'iobench[climetlab,netcdf]' dask && pip install --no-deps "
     "climetlab-maelstrom-power-production==0.2.2"
@@ -58,10 +44,8 @@ Opened = Mapping[str, Any]
 """What ``to_xarray`` gave, by the data set's name."""
 
 
-class PluginSamples:
-    """The samples of a data set of A6, taken out of what the plugin opens; a `Dataset`.
-
-    It is opened once in each process, when the first sample is read.
+class PowerThroughPlugin(PluginSamples):
+    """The samples of a data set of A6, taken out of what the plugin opens.
 
     Parameters
     ----------
@@ -73,51 +57,21 @@ class PluginSamples:
         ``take(opened, where)`` returns the arrays our ``decode`` returns; picklable.
     """
 
-    fused: tuple[str, ...] = ("read", "decode")
-    published: PublishedStep | None = None
-
     def __init__(
         self,
         own: Dataset,
         requests: Sequence[PluginRequest],
         take: Callable[[Opened, Where], Arrays],
     ) -> None:
-        self.name = own.name
-        self.title = own.title
-        self._own = own
-        self._requests = tuple(requests)
+        super().__init__(own, {request.name: request for request in requests})
+        self._names = tuple(request.name for request in requests)
         self._take = take
-        self._opened: Opened = {}
-        self._opened_by = 0
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Travel to another process without what is open."""
-        return {**self.__dict__, "_opened": {}, "_opened_by": 0}
-
-    def files(self, locator: Locator) -> list[Path]:
-        """Return the files of our own dataset."""
-        return self._own.files(locator)
-
-    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return the samples of our own dataset."""
-        return self._own.samples(files, locator)
-
-    def read(self, where: Where) -> Any:
-        """Return the numbers of one sample, through xarray."""
-        # A file that was opened before a fork shares its position with the parent's.
-        if self._opened_by != os.getpid():
-            self._opened = {request.name: open_quietly(request) for request in self._requests}
-            self._opened_by = os.getpid()
+    def cut(self, where: Where) -> Any:
+        """Return the numbers of one sample."""
+        opened = {name: self.opened(name) for name in self._names}
         with loading_threads():
-            return self._take(self._opened, where)
-
-    def decode(self, raw: Raw) -> Arrays:
-        """Not called: ``read`` decodes."""
-        raise NotImplementedError("read and decode are one step here")
-
-    def preprocess(self, arrays: Arrays) -> Sample:
-        """Return the sample, as our own dataset makes it of these numbers."""
-        return self._own.preprocess(arrays)
+            return self._take(opened, where)
 
 
 def plugin_baseline(
@@ -133,12 +87,8 @@ def plugin_baseline(
     MissingExtraError
         If the plugin or what it needs is not installed; says what installs it.
     """
-    absent = [package for package in PACKAGES if importlib.util.find_spec(package) is None]
-    if absent:
-        raise MissingExtraError(
-            f"--pipeline climetlab: {own.name} needs {' and '.join(absent)}: {INSTALL}"
-        )
-    samples = PluginSamples(own, requests, take)
+    require_plugin(own.name, *PACKAGES, install=INSTALL)
+    samples = PowerThroughPlugin(own, requests, take)
     return Baseline(MapStyle(samples, index), BATCH_SIZE, SOURCE)
 
 
@@ -235,10 +185,3 @@ def values_of(data: Any) -> Arrays:
 def position(run: int, step: int) -> int:
     """Return which time of the merged forecasts a step of a run is."""
     return run * HOURS_PER_RUN + step
-
-
-def open_quietly(request: PluginRequest) -> Any:
-    """Return what the plugin opens, without the warnings its libraries give about each other."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return open_through_plugin(request)

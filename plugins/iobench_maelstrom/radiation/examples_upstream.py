@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.datasets import Baseline, PluginRequest, open_through_plugin, stopwatch
+from iobench_maelstrom.plugin_samples import require_plugin
 from iobench_maelstrom.radiation.examples import FEATURES
 from iobench_maelstrom.radiation.norms import norm_urls
 from iobench_maelstrom.radiation.on_tensorflow import batch_stream, import_tensorflow
-from iobench_maelstrom.radiation.through_plugin import require_plugin
+from iobench_maelstrom.radiation.through_plugin import PLUGIN
 from iobench_maelstrom.radiation.upstream import UPSTREAM_BATCH_SIZE
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def example_batches_through_plugin(
     MissingExtraError
         If TensorFlow, CliMetLab or the plugin is not installed.
     """
-    require_plugin(INSTALL)
+    require_plugin("maelstrom-radiation-tf", PLUGIN, install=INSTALL)
     watch = stopwatch()
     import_tensorflow("maelstrom-radiation-tf --pipeline climetlab")
     imported_s = watch()

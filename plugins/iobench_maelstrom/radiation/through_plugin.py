@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.datasets import (
-    Arrays,
-    Baseline,
-    Locator,
-    MapStyle,
-    PluginRequest,
-    PublishedStep,
-    Raw,
-    SampleIndex,
-    open_through_plugin,
-)
-from iobench.errors import FileFormatError, IobenchError, MissingExtraError, OptionError
+from iobench.datasets import Arrays, Baseline, MapStyle, PluginRequest, SampleIndex
+from iobench.errors import OptionError
+from iobench_maelstrom.plugin_samples import PluginSamples, require_plugin
 from iobench_maelstrom.radiation.schema import PATCHES, FilePair
 from iobench_maelstrom.radiation.sequences import Starts
 from iobench_maelstrom.radiation.upstream import UPSTREAM_BATCH_SIZE, in_upstream_order
@@ -30,8 +19,9 @@ if TYPE_CHECKING:
     from iobench.samples import Sample
     from iobench_maelstrom.radiation.dataset import Radiation
 
-__all__ = ["INSTALL", "PluginColumns", "column_request", "columns_through_plugin", "require_plugin"]
+__all__ = ["PLUGIN", "PluginColumns", "column_request", "columns_through_plugin"]
 
+PLUGIN: Final = "climetlab_maelstrom_radiation"
 INSTALL: Final = (
     "pip install 'iobench[climetlab]' and then "
     "pip install --no-deps climetlab-maelstrom-radiation==0.7.5"
@@ -41,13 +31,6 @@ SOURCE = (
     "to_xarray gives, which is lazy, so that reading, decoding, heating rates and grouping cannot "
     "be told apart. Assumed: a PyTorch DataLoader and batches of 512"
 )
-
-
-def require_plugin(install: str = INSTALL) -> None:
-    """Raise MissingExtraError if the plugin or CliMetLab is not installed; import neither."""
-    for module in ("climetlab", "climetlab_maelstrom_radiation"):
-        if importlib.util.find_spec(module) is None:
-            raise MissingExtraError(f"--pipeline climetlab needs {module}: {install}")
 
 
 def column_request(
@@ -113,7 +96,7 @@ def columns_through_plugin(
     OptionError
         If the plugin cannot do what the options ask for.
     """
-    require_plugin()
+    require_plugin(dataset.name, PLUGIN, install=INSTALL)
     wanted = dataset.outputs
     if wanted.all_outputs and not dataset.raw_inputs:
         raise OptionError(
@@ -128,8 +111,8 @@ def columns_through_plugin(
     return Baseline(MapStyle(columns, index), UPSTREAM_BATCH_SIZE, SOURCE)
 
 
-class PluginColumns:
-    """Columns of what the plugin opens, on first use and once in each process; a `Dataset`.
+class PluginColumns(PluginSamples):
+    """Columns of what the plugin opens.
 
     Parameters
     ----------
@@ -152,64 +135,30 @@ class PluginColumns:
         names: Sequence[str],
         n_columns: Sequence[int],
     ) -> None:
-        self.name, self.title = dataset.name, dataset.title
-        self.published: PublishedStep | None = dataset.published
-        self._like = dataset
-        self._request = request
+        super().__init__(dataset, {request.name: request})
+        self._request = request.name
         self._names = tuple(names)
         self._first = _first_columns(dataset.pairs, n_columns)
-        self._opened: tuple[int, Any, ThreadPoolExecutor] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave what this process has opened behind."""
-        return {**self.__dict__, "_opened": None}
-
-    def files(self, locator: Locator) -> list[Path]:
-        """Return the same files as our own dataset."""
-        return self._like.files(locator)
-
-    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return the same samples as our own dataset."""
-        return self._like.samples(files, locator)
-
-    def read(self, where: tuple[int, int]) -> Any:
+    def cut(self, where: tuple[int, int]) -> Any:
         """Return a sample: one dask graph for each of its variables."""
         import dask
 
         pair, column = where
-        opened, pool = self._in_this_process()
+        opened, pool = self.opened(self._request)
         number = self._first[pair] + column
         with dask.config.set(pool=pool):
             return {name: opened[name].isel(column=number).to_numpy() for name in self._names}
-
-    def decode(self, raw: Raw) -> Arrays:
-        """Return what `read` has made."""
-        arrays: Any = raw
-        return arrays  # type: ignore[no-any-return]
 
     def preprocess(self, arrays: Arrays) -> Sample:
         """Return what `read` has made."""
         return dict(arrays)
 
-    def _in_this_process(self) -> tuple[Any, ThreadPoolExecutor]:
-        if self._opened is None or self._opened[0] != os.getpid():
-            from dask.system import CPU_COUNT
+    def kept(self, made: Any) -> tuple[Any, ThreadPoolExecutor]:
+        """Return what the plugin made, and threads for dask: its own do not outlive a fork."""
+        from dask.system import CPU_COUNT
 
-            # Neither HDF5's handles nor dask's own threads outlive a fork.
-            pool = ThreadPoolExecutor(CPU_COUNT)
-            self._opened = os.getpid(), self._open(), pool
-        return self._opened[1:]
-
-    def _open(self) -> Any:
-        try:
-            return open_through_plugin(self._request)
-        except IobenchError:
-            raise
-        except (OSError, ValueError) as error:
-            raise FileFormatError(
-                f"{next(iter(self._request.files.values()))} and the files beside it: the plugin "
-                f"of {self.name} cannot open them as one: {' '.join(str(error).split())}"
-            ) from error
+        return made, ThreadPoolExecutor(CPU_COUNT)
 
 
 def _first_columns(pairs: Sequence[FilePair], n_columns: Sequence[int]) -> tuple[int, ...]:

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import Baseline, MapStyle, PluginRequest, open_through_plugin
-from iobench.errors import FileFormatError, MissingExtraError
+from iobench.datasets import Baseline, MapStyle, PluginRequest
+from iobench.errors import FileFormatError
+from iobench_maelstrom.plugin_samples import PluginSamples, require_plugin
 from iobench_maelstrom.yr.schema import CHANNELS, FEATURES, file_url, start_name
 
 if TYPE_CHECKING:
-    from iobench.datasets import Arrays, Locator, PublishedStep, Raw, SampleIndex
+    from iobench.datasets import Arrays, SampleIndex
     from iobench.samples import Sample
     from iobench_maelstrom.yr.dataset import Yr
     from iobench_maelstrom.yr.patches import Patch
     from iobench_maelstrom.yr.prepared import YrPrepared
 
-__all__ = ["YrThroughPlugin", "check_plugin", "plugin_baseline"]
+__all__ = ["YrThroughPlugin", "plugin_baseline"]
 
 BATCH_SIZE = 32
 SOURCE = (
@@ -46,25 +44,10 @@ def plugin_baseline(
     MissingExtraError
         If CliMetLab or the plugin is not installed.
     """
-    check_plugin("climetlab_maelstrom_yr", "maelstrom-yr")
+    require_plugin(dataset.name, "climetlab_maelstrom_yr")
     made = YrThroughPlugin(dataset, prepared, _request(dataset, prepared, files))
     source = SOURCE if len(files) > 1 else SOURCE_OF_ONE
     return Baseline(MapStyle(made, index, workers=1), BATCH_SIZE, source)
-
-
-def check_plugin(module: str, name: str) -> None:
-    """Check that CliMetLab and a plugin are installed, importing neither.
-
-    Raises
-    ------
-    MissingExtraError
-        If one is not; says what installs both.
-    """
-    for each in ("climetlab", module):
-        if importlib.util.find_spec(each) is None:
-            raise MissingExtraError(
-                f"--pipeline climetlab needs {each} for {name}: pip install 'iobench[climetlab]'"
-            )
 
 
 def _request(dataset: Yr, prepared: YrPrepared, files: Sequence[Path]) -> PluginRequest:
@@ -85,11 +68,8 @@ def _request(dataset: Yr, prepared: YrPrepared, files: Sequence[Path]) -> Plugin
     )
 
 
-class YrThroughPlugin:
-    """Patches of the plugin's dataset; a `Dataset`.
-
-    What the plugin opened stays with the process: a copy in another one opens it again on first
-    use.
+class YrThroughPlugin(PluginSamples):
+    """Patches of the plugin's dataset.
 
     Parameters
     ----------
@@ -101,29 +81,13 @@ class YrThroughPlugin:
         What the plugin is asked for.
     """
 
-    name = "maelstrom-yr"
-    title = "Nordic temperature forecasts through the CliMetLab plugin (MAELSTROM A1)"
-    fused: tuple[str, ...] = ("read", "decode")
-
     def __init__(self, dataset: Yr, prepared: YrPrepared, request: PluginRequest) -> None:
-        self.dataset = dataset
-        self.request = request
-        self.published: PublishedStep | None = dataset.published
+        super().__init__(dataset, {request.name: request})
+        self._request = request
+        self._options = dataset.options
         self._prepared = prepared
-        self._opened: tuple[int, Any, tuple[int, ...]] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None}
-
-    def files(self, locator: Locator) -> list[Path]:
-        """Return the files of the dataset."""
-        return self.dataset.files(locator)
-
-    def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
-        """Return the samples of the dataset."""
-        return self.dataset.samples(files, locator)
-
-    def read(self, where: Patch) -> Any:
+    def cut(self, where: Patch) -> Any:
         """Return the patch's part of each variable the plugin made, with its coordinates.
 
         Raises
@@ -131,7 +95,7 @@ class YrThroughPlugin:
         FileFormatError
             If the plugin does not have the dates it was asked for.
         """
-        opened, places = self._plugin_dataset()
+        opened, places = self.opened(self._request.name)
         n_y, n_x = self._prepared.grid.shape
         part = {
             "time": places[where.file],
@@ -146,14 +110,10 @@ class YrThroughPlugin:
         arrays = {name: each.load(scheduler="synchronous").values for name, each in cut.items()}
         return {**arrays, **self._prepared.coordinates(where)}
 
-    def decode(self, raw: Raw) -> Arrays:
-        """Refuse: ``read`` decodes."""
-        raise TypeError(f"{self.name}: read decodes, call preprocess next")
-
     def preprocess(self, arrays: Arrays) -> Sample:
         """Return ``predictors`` with all 17 channels, normalised, and ``targets``."""
         if "targets" not in arrays:
-            return self.dataset.preprocess(arrays)
+            return super().preprocess(arrays)
         inputs = np.empty((1, *self._prepared.grid.shape, len(CHANNELS)), dtype=np.float32)
         n_features = len(FEATURES)
         inputs[0, ..., :-n_features] = arrays["predictors"]
@@ -161,28 +121,22 @@ class YrThroughPlugin:
         features[..., 0] = arrays["leadtime"]
         features[..., 1] = arrays["x"]
         features[..., 2] = arrays["y"][:, None]
-        if self.dataset.options.normalize:
+        if self._options.normalize:
             features -= self._prepared.mean[-n_features:]
             features /= self._prepared.std[-n_features:]
         return {"predictors": inputs, "targets": np.ascontiguousarray(arrays["targets"])[None]}
 
     def _is_wanted(self, name: str) -> bool:
-        return name != "target_std" or self.dataset.options.probabilistic_target
+        return name != "target_std" or self._options.probabilistic_target
 
-    def _plugin_dataset(self) -> tuple[Any, tuple[int, ...]]:
+    def kept(self, made: Any) -> tuple[Any, tuple[int, ...]]:
         """Return what the plugin made, and where in it each file is."""
-        if self._opened is None or self._opened[0] != os.getpid():
-            with warnings.catch_warnings():
-                # xarray's, on how the plugin joins dates
-                warnings.simplefilter("ignore")
-                made = open_through_plugin(self.request)
-            self._opened = os.getpid(), made, self._places(made)
-        return self._opened[1], self._opened[2]
+        return made, self._places(made)
 
     def _places(self, made: Any) -> tuple[int, ...]:
         starts = [
             np.datetime64(f"{start[:4]}-{start[4:6]}-{start[6:11]}", "h")
-            for start in map(start_name, self.request.arguments["dates"])
+            for start in map(start_name, self._request.arguments["dates"])
         ]
         found = np.atleast_1d(made["time"].values).astype("datetime64[h]").tolist()
         missing = [start for start in starts if start.item() not in found]
