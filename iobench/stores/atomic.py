@@ -86,6 +86,9 @@ class AtomicFile:
         Where it shall appear.
     resumable : bool
         Whether a refusal says that the same command continues.
+    folder : Path, optional
+        Where it lies until then, on the same file system; beside ``path`` by default. Then the
+        folder of ``path`` is made when the file appears, if it is not there.
 
     Raises
     ------
@@ -93,10 +96,11 @@ class AtomicFile:
         When the file system refuses.
     """
 
-    def __init__(self, path: Path, *, resumable: bool = False) -> None:
+    def __init__(self, path: Path, *, resumable: bool = False, folder: Path | None = None) -> None:
         self.path = path
         self._resumable = resumable
-        self._temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
+        self._folder = folder or path.parent
+        self._temporary = self._folder / f".{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
         with storage_errors(path, resumable=resumable):
             # Unbuffered: a BufferedWriter takes large arrays at a tenth of the disk's speed.
             self._stream = self._temporary.open("xb", buffering=0)
@@ -118,6 +122,9 @@ class AtomicFile:
             with storage_errors(self.path, resumable=self._resumable):
                 os.fsync(self._stream.fileno())
                 self._stream.close()
+                if not self.path.parent.is_dir():
+                    self.path.parent.mkdir(parents=True, exist_ok=True)
+                    sync_directory(self._folder)
                 self._temporary.replace(self.path)
         except OSError:
             self.abort()
@@ -132,15 +139,17 @@ class AtomicFile:
             self._temporary.unlink(missing_ok=True)
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes, *, resumable: bool = False) -> None:
     """Write a small file so that it appears complete or not at all.
+
+    ``resumable`` is that of `AtomicFile`.
 
     Raises
     ------
     StorageError
         When the file system refuses.
     """
-    file = AtomicFile(path)
+    file = AtomicFile(path, resumable=resumable)
     try:
         file.write(data)
     except BaseException:

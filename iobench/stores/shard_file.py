@@ -24,6 +24,9 @@ class ShardFileWriter:
     ----------
     path : Path
         Where it shall appear.
+    below : Path, optional
+        The store's folder, where ``path`` is in a folder of it: what the manifest lists is the
+        path from there. By default the file lies in the store's folder itself.
 
     Attributes
     ----------
@@ -31,9 +34,10 @@ class ShardFileWriter:
         Bytes written so far.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = AtomicFile(path, resumable=True)
+    def __init__(self, path: Path, *, below: Path | None = None) -> None:
+        self._file = AtomicFile(path, resumable=True, folder=below)
         self._path = path
+        self._name = path.relative_to(below or path.parent).as_posix()
         self._small = bytearray()
         self._crc32c = 0
         self._is_rewritten = False
@@ -63,7 +67,7 @@ class ShardFileWriter:
         self._flush()
         self._file.commit()
         crc = crc32c_of_file(self._path) if self._is_rewritten else self._crc32c
-        return ShardFile(self._path.name, self.nbytes, crc)
+        return ShardFile(self._name, self.nbytes, crc)
 
     def abort(self) -> None:
         """Drop the file."""

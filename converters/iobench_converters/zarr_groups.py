@@ -1,0 +1,231 @@
+"""Zarr v3: a group of sharded arrays, readable by zarr-python, xarray, tensorstore and others.
+
+An inner chunk is one sample (or a patch of one, with ``inner-chunk``), a shard of the plan is the
+file ``c.0.0.0`` in the folder of each array. Raw by default: a sample is an extent of each array
+and needs no decoding; ``codec=blosc-lz4`` compresses each chunk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.errors import OptionError, SampleError, StoreError
+from iobench.stores import (
+    ExtentStore,
+    ExtentTable,
+    Manifest,
+    ShardFile,
+    Store,
+    crc32c,
+    open_file_size,
+    storage_errors,
+    write_atomically,
+)
+from iobench_converters.zarr_layout import BLOSC_LZ4, ArrayLayout, ZarrOptions, plan_arrays
+from iobench_converters.zarr_metadata import (
+    METADATA_NAME,
+    array_metadata,
+    group_metadata,
+    read_shard_length,
+    to_bytes,
+)
+from iobench_converters.zarr_shards import ZarrWriter, load_blosc, read_shard_index, shard_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from iobench.samples import SampleSpec
+
+__all__ = ["FORMAT", "ZarrFormat"]
+
+BLOSC_HEADER_NBYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ZarrFormat:
+    """The format ``zarr``.
+
+    Options: ``codec`` is ``none`` (default) or ``blosc-lz4``; ``pack`` is ``none`` (default) or
+    ``channels``; ``inner-chunk`` cuts samples into chunks, as ``inner-chunk=y=256,x=256``.
+    """
+
+    name: str = "zarr"
+    version: int = 1
+
+    def open(self, path: Path, manifest: Manifest) -> Store:
+        """Open a finished store; raise StoreError naming the file that does not fit."""
+        try:
+            options = ZarrOptions.parse(manifest.options)
+            arrays = plan_arrays(manifest.spec, options)
+        except (OptionError, SampleError) as error:
+            raise StoreError(
+                f"{path}: its manifest says what zarr does not hold: {error}"
+            ) from error
+        room = _check_metadata(path, manifest, arrays, codec=options.codec)
+        offsets, lengths = [], []
+        for number, shard in enumerate(manifest.shards):
+            if [file.name for file in shard.files] != [shard_name(a, number) for a in arrays]:
+                raise StoreError(f"{path}: shard {number} is not one file for each array")
+            found = [
+                read_shard_index(path, file, array, n_samples=shard.n_samples, room=room)
+                for file, array in zip(shard.files, arrays, strict=True)
+            ]
+            offsets.append(np.stack([offset for offset, _ in found], axis=1))
+            lengths.append(np.stack([length for _, length in found], axis=1))
+        counts = [shard.n_samples for shard in manifest.shards]
+        first = np.repeat(np.arange(len(counts)) * len(arrays), counts)[:, None]
+        table = ExtentTable(
+            files=tuple(path / file.name for shard in manifest.shards for file in shard.files),
+            file=(first + np.arange(len(arrays))).astype(np.uint32),
+            offset=np.concatenate(offsets),
+            length=np.concatenate(lengths),
+        )
+        decode = ChunkDecoder(manifest.spec, arrays, options.codec)
+        store = ExtentStore(path, manifest, table=table, decode=decode)
+        store.codec = options.codec
+        return store
+
+    def writer(
+        self,
+        path: Path,
+        spec: SampleSpec,
+        *,
+        shard: int,
+        options: Mapping[str, str],
+        n_samples: int | None = None,
+    ) -> ZarrWriter:
+        """Return a writer of shard number ``shard`` of the store at ``path``."""
+        chosen = ZarrOptions.parse(options)
+        arrays = plan_arrays(spec, chosen)
+        return ZarrWriter(path, spec, arrays, shard=shard, n_samples=n_samples, codec=chosen.codec)
+
+    def describe(self, path: Path, manifest: Manifest, *, n_samples: int) -> tuple[ShardFile, ...]:
+        """Write the ``zarr.json`` of the arrays, then that of the group, and return them."""
+        options = ZarrOptions.parse(manifest.options)
+        arrays = plan_arrays(manifest.spec, options)
+        texts = _metadata(manifest, arrays, codec=options.codec, shard_n_samples=n_samples)
+        for name, text in texts.items():
+            write_atomically(path / name, text)
+        return tuple(ShardFile(name, len(text), crc32c(text)) for name, text in texts.items())
+
+
+FORMAT: Final = ZarrFormat()
+
+
+@dataclass(frozen=True)
+class ChunkDecoder:
+    """Turns the stored chunks of one sample into its arrays; views where nothing is compressed."""
+
+    spec: SampleSpec
+    arrays: tuple[ArrayLayout, ...]
+    codec: str
+
+    def __call__(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
+        """Return the arrays; raise StoreError where the bytes are not those of a sample."""
+        found: dict[str, NDArray[Any]] = {}
+        for array, data in zip(self.arrays, raw, strict=True):
+            whole = self._whole(array, data)
+            if len(array.variables) == 1:
+                found[array.variables[0].name] = whole
+                continue
+            for variable, start, stop in array.parts():
+                found[variable.name] = whole[start:stop].reshape(variable.shape)
+        return {name: found[name] for name in self.spec.names}
+
+    def _whole(self, array: ArrayLayout, data: memoryview) -> NDArray[Any]:
+        """Return one sample of an array."""
+        if self.codec == BLOSC_LZ4:
+            chunks = self._decompressed(array, data)
+        elif len(data) != array.n_chunks * array.chunk_nbytes:
+            raise StoreError(f"{len(data)} bytes are not one sample of {array.folder}")
+        else:
+            chunks = np.frombuffer(data, dtype=array.dtype)
+        if array.n_chunks == 1:
+            return chunks.reshape(array.shape)
+        whole = np.empty(array.shape, dtype=array.dtype)
+        for chunk, box in zip(chunks.reshape(-1, *array.chunk), array.boxes(), strict=True):
+            target = whole[box]
+            target[...] = chunk[tuple(slice(0, n) for n in target.shape)]
+        return whole
+
+    def _decompressed(self, array: ArrayLayout, data: memoryview) -> NDArray[Any]:
+        chunks = np.empty(array.n_chunks * array.chunk_nbytes, dtype=np.uint8)
+        position = 0
+        for number in range(array.n_chunks):
+            stored = _blosc_chunk(data[position:], array)
+            start = number * array.chunk_nbytes
+            try:
+                self._blosc.decompress(stored, chunks[start : start + array.chunk_nbytes])
+            except (RuntimeError, ValueError) as error:
+                raise StoreError(f"a chunk of {array.folder} cannot be decompressed") from error
+            position += len(stored)
+        if position != len(data):
+            raise StoreError(f"{len(data) - position} bytes too many in a sample of {array.folder}")
+        return chunks.view(array.dtype)
+
+    @cached_property
+    def _blosc(self) -> Any:
+        return load_blosc()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ChunkDecoder, (self.spec, self.arrays, self.codec)  # not the library
+
+
+def _blosc_chunk(data: memoryview, array: ArrayLayout) -> memoryview:
+    """Return the chunk that begins here; its header must say what the array has.
+
+    Blosc believes a header: sizes that are not true would make it read past the end. Source:
+    README_CHUNK_FORMAT of c-blosc, size of the numbers at byte 4, of the chunk at byte 12.
+    """
+    plain, stored = (int.from_bytes(data[at : at + 4], "little") for at in (4, 12))
+    if plain != array.chunk_nbytes or not BLOSC_HEADER_NBYTES <= stored <= len(data):
+        raise StoreError(f"a chunk of {array.folder} has a damaged header; verify the store")
+    return data[:stored]
+
+
+def _metadata(
+    manifest: Manifest, arrays: Sequence[ArrayLayout], *, codec: str, shard_n_samples: int
+) -> dict[str, bytes]:
+    """Return the files of metadata by name: those of arrays first, the group's last."""
+    described = {
+        array.folder: array_metadata(
+            array, codec=codec, n_samples=manifest.n_samples, shard_n_samples=shard_n_samples
+        )
+        for array in arrays
+    }
+    texts = {f"{name}/{METADATA_NAME}": to_bytes(values) for name, values in described.items()}
+    return texts | {METADATA_NAME: to_bytes(group_metadata(described, title=manifest.dataset))}
+
+
+def _check_metadata(
+    path: Path, manifest: Manifest, arrays: Sequence[ArrayLayout], *, codec: str
+) -> int:
+    """Return for how many samples a shard has room, after comparing every ``zarr.json``.
+
+    That number is all that is taken from the files; everything else is compared.
+    """
+    if not manifest.metadata:
+        raise StoreError(f"{path}: its manifest lists no {METADATA_NAME}; convert the store again")
+    room = read_shard_length(path, manifest.metadata[0])
+    expected = _metadata(manifest, arrays, codec=codec, shard_n_samples=room)
+    if [file.name for file in manifest.metadata] != list(expected):
+        raise StoreError(f"{path}: its manifest lists other arrays than it has; convert again")
+    for file in manifest.metadata:
+        name = path / file.name
+        open_file_size(name, expected=file.nbytes)
+        with storage_errors(name):
+            is_same = len(expected[file.name]) == file.nbytes
+            if not is_same or name.read_bytes() != expected[file.name]:
+                raise StoreError(f"{name}: not as written with its store; convert the store again")
+    if any(shard.n_samples > room for shard in manifest.shards) or any(
+        shard.n_samples != room for shard in manifest.shards[:-1]
+    ):
+        raise StoreError(f"{path}: shards are not of {room} samples each; convert the store again")
+    return room

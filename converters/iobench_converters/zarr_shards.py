@@ -1,0 +1,288 @@
+"""The shards of an array: written chunk after chunk with the index at the end, and read back.
+
+Source: https://zarr-specs.readthedocs.io/en/latest/v3/codecs/sharding-indexed/index.html: offset
+and length of each chunk as little-endian uint64, both 2**64 - 1 where there is none, and the
+CRC-32C of that.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.errors import MissingExtraError, StoreError
+from iobench.stores import (
+    Shard,
+    ShardFile,
+    ShardFileWriter,
+    ShardInfo,
+    crc32c,
+    open_file_size,
+    storage_errors,
+)
+from iobench_converters.zarr_layout import BLOSC_LZ4
+from iobench_converters.zarr_metadata import BLOSC_LEVEL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from iobench.samples import Sample, SampleSpec
+    from iobench_converters.zarr_layout import ArrayLayout
+
+__all__ = ["ZarrWriter", "load_blosc", "read_shard_index", "shard_name"]
+
+ENTRY_NBYTES: Final = 16
+CHECKSUM_NBYTES: Final = 4
+ABSENT: Final = np.iinfo(np.uint64).max
+BLOSC_SHUFFLE: Final = 1
+
+
+def shard_name(array: ArrayLayout, shard: int) -> str:
+    """Return the file of a shard, from the store's folder: one shard spans all but samples."""
+    return f"{array.folder}/c.{'.'.join([str(shard), *('0' for _ in array.shape)])}"
+
+
+def load_blosc() -> Any:
+    """Return ``numcodecs.blosc``; raise MissingExtraError where it is not installed."""
+    try:
+        from numcodecs import blosc
+    except ImportError as error:
+        raise MissingExtraError(
+            "codec=blosc-lz4 needs numcodecs: pip install 'iobench[zarr]'"
+        ) from error
+    return blosc
+
+
+class ZarrWriter:
+    """Writes one shard of every array; see `iobench.stores.Writer`.
+
+    Parameters
+    ----------
+    path : Path
+        The store's folder. Unfinished shards lie in it, finished ones in the arrays' folders.
+    spec : SampleSpec
+        What a sample is.
+    arrays : sequence of ArrayLayout
+        What becomes of it.
+    shard : int
+        Number of the shard.
+    n_samples : int or None
+        Samples of a full shard, for which the index has places; None: as many as will come.
+    codec : str
+        Of the chunks.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        spec: SampleSpec,
+        arrays: Sequence[ArrayLayout],
+        *,
+        shard: int,
+        n_samples: int | None,
+        codec: str,
+    ) -> None:
+        self._spec = spec
+        self._where = f"shard {shard} of {path}"
+        self._room = n_samples
+        self._n_samples = 0
+        self._checksums: list[int] = []
+        self._compressor = _Compressor() if codec == BLOSC_LZ4 else None
+        self._arrays: list[_ArrayShard] = []
+        try:
+            for array in arrays:
+                file = ShardFileWriter(path / shard_name(array, shard), below=path)
+                self._arrays.append(_ArrayShard(array, file))
+        except BaseException:
+            self.abort()
+            raise
+
+    def append(self, sample: Sample) -> None:
+        """Write one sample; raise SampleError or StorageError."""
+        self._spec.check(sample, where=f"sample {self._n_samples} of {self._where}")
+        if self._compressor is None:
+            self._checksums += [one.append(one.pieces(sample)) for one in self._arrays]
+        else:
+            chunks = [chunk for one in self._arrays for chunk in one.chunks(sample)]
+            stored = iter(self._compressor(chunks))
+            for one in self._arrays:
+                pieces = [next(stored) for _ in range(one.layout.n_chunks)]
+                self._checksums.append(one.append(pieces))
+        self._n_samples += 1
+
+    def close(self) -> ShardInfo:
+        """Write the indexes, flush to disk, rename into place, and return what was written."""
+        try:
+            room = self._n_samples if self._room is None else self._room
+            for one in self._arrays:
+                one.end(room)
+            files = tuple(one.file.commit() for one in self._arrays)
+        except BaseException:
+            self.abort()
+            raise
+        self._stop()
+        return ShardInfo(Shard(self._n_samples, files), self._checksums)
+
+    def abort(self) -> None:
+        """Drop the unfinished shard."""
+        self._stop()
+        for one in self._arrays:
+            one.file.abort()
+
+    def _stop(self) -> None:
+        if self._compressor is not None:
+            self._compressor.close()
+
+
+class _ArrayShard:
+    """One array's part of a shard that is being written."""
+
+    def __init__(self, layout: ArrayLayout, file: ShardFileWriter) -> None:
+        self.layout = layout
+        self.file = file
+        self._lengths: list[int] = []
+        self._names = [variable.name for variable in layout.variables]
+        self._is_whole = layout.n_chunks == 1  # then a chunk is as long as the array, too
+        if not self._is_whole or len(self._names) > 1:
+            self._sample = np.empty(layout.shape, dtype=layout.dtype)
+
+    def pieces(self, sample: Sample) -> list[memoryview]:
+        """Return buffers that, one after the other, are the chunks of a sample."""
+        if self._is_whole:
+            return [_octets(sample[name]) for name in self._names]
+        return [_octets(chunk) for chunk in self.chunks(sample)]
+
+    def chunks(self, sample: Sample) -> Iterator[NDArray[Any]]:
+        """Yield the chunks of a sample, contiguous."""
+        whole = self._gathered(sample)
+        if self._is_whole:
+            yield np.ascontiguousarray(whole)
+            return
+        for box in self.layout.boxes():
+            inside = whole[box]
+            chunk = np.zeros(self.layout.chunk, dtype=self.layout.dtype)
+            chunk[tuple(slice(0, n) for n in inside.shape)] = inside
+            yield chunk
+
+    def append(self, pieces: Sequence[Any]) -> int:
+        """Write the chunks of a sample; return the checksum of them all."""
+        start = self.file.nbytes
+        crc = 0
+        for piece in pieces:
+            crc = crc32c(piece, crc)
+        self.file.write(*pieces)
+        if len(pieces) == self.layout.n_chunks:
+            self._lengths += map(len, pieces)
+        else:  # the variables that share a chunk
+            self._lengths.append(self.file.nbytes - start)
+        return crc
+
+    def end(self, room: int) -> None:
+        """Write the index, with places for ``room`` samples."""
+        index = np.full((room * self.layout.n_chunks, 2), ABSENT, dtype="<u8")
+        lengths = np.array(self._lengths, dtype=np.int64)
+        index[: lengths.size, 0] = np.cumsum(lengths) - lengths
+        index[: lengths.size, 1] = lengths
+        data = _octets(index)
+        self.file.write(data, crc32c(data).to_bytes(CHECKSUM_NBYTES, "little"))
+
+    def _gathered(self, sample: Sample) -> NDArray[Any]:
+        if len(self._names) == 1:
+            return sample[self._names[0]]
+        for variable, start, stop in self.layout.parts():
+            part = self._sample[start:stop]
+            part[...] = sample[variable.name].reshape(part.shape)
+        return self._sample
+
+
+class _Compressor:
+    """Compresses chunks in threads of its own.
+
+    In the main thread Blosc may use threads of its own, which lay a chunk's blocks down in the
+    order they finish in: the bytes would differ from run to run.
+    """
+
+    def __init__(self) -> None:
+        self._compress: Callable[..., bytes] = load_blosc().compress
+        self._pool = ThreadPoolExecutor(_n_cpus(), thread_name_prefix="iobench-blosc")
+
+    def __call__(self, chunks: Iterable[NDArray[Any]]) -> list[bytes]:
+        """Return the compressed chunks, in order."""
+        return list(self._pool.map(self._one, chunks))
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown()
+
+    def _one(self, chunk: NDArray[Any]) -> bytes:
+        return self._compress(_plain(chunk), b"lz4", BLOSC_LEVEL, BLOSC_SHUFFLE)
+
+
+def read_shard_index(
+    path: Path, file: ShardFile, array: ArrayLayout, *, n_samples: int, room: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return offset and length of each sample's chunks in a shard, all of them together.
+
+    Parameters
+    ----------
+    path : Path
+        The store's folder.
+    file : ShardFile
+        The shard, as the manifest lists it.
+    array : ArrayLayout
+        The array.
+    n_samples, room : int
+        Samples it holds, and for how many its index has places.
+
+    Raises
+    ------
+    StoreError
+        If the file is missing, of another size, or its index is damaged or not as written: the
+        chunks lie one after another from the beginning of the file.
+    """
+    name = path / file.name
+    nbytes = open_file_size(name, expected=file.nbytes)
+    index_nbytes = room * array.n_chunks * ENTRY_NBYTES
+    data_nbytes = nbytes - index_nbytes - CHECKSUM_NBYTES
+    if data_nbytes < 0:  # before anything is allocated
+        raise StoreError(f"{name}: {nbytes} bytes are less than its index; convert again")
+    with storage_errors(name), name.open("rb", buffering=0) as stream:
+        raw = os.pread(stream.fileno(), index_nbytes, data_nbytes)
+        stored = os.pread(stream.fileno(), CHECKSUM_NBYTES, data_nbytes + index_nbytes)
+    if len(raw) != index_nbytes or crc32c(raw) != int.from_bytes(stored, "little"):
+        raise StoreError(f"{name}: checksum of its index is wrong; convert the store again")
+    index = np.frombuffer(raw, dtype="<u8").reshape(-1, 2)
+    n_held = n_samples * array.n_chunks
+    offsets, lengths = index[:n_held].astype(np.int64).T
+    ends = np.cumsum(lengths)
+    tiles = np.array_equal(offsets, ends - lengths) and (lengths > 0).all()
+    if not tiles or ends[-1] != data_nbytes or (index[n_held:] != ABSENT).any():
+        raise StoreError(
+            f"{name}: its index does not describe the chunks of {n_samples} samples one after "
+            "another; convert the store again"
+        )
+    first = offsets[:: array.n_chunks]
+    return first, np.append(first[1:], data_nbytes) - first
+
+
+def _octets(array: NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _plain(chunk: NDArray[Any]) -> NDArray[Any]:
+    """Return numbers of the same size that export a buffer of a kind every library knows."""
+    itemsize = chunk.dtype.itemsize
+    return chunk.reshape(-1).view({1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}[itemsize])
+
+
+def _n_cpus() -> int:
+    with suppress(AttributeError):  # only Linux knows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

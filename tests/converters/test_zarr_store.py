@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import struct
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iobench.errors import OptionError, SampleError, StoreError
+from iobench.samples import Packed, SampleSpec, Variable
+from iobench.stores import crc32c, open_store, read_manifest, verify_store
+from iobench.testing import EVERY_DTYPE, StoreTests, flip_bit, random_sample, write_store
+from iobench_converters.zarr_groups import FORMAT
+from iobench_converters.zarr_layout import ZarrOptions, plan_arrays
+
+pytest.importorskip("numcodecs", reason="needs pip install 'iobench[zarr]'")
+
+GRID = ("y", "x")
+FIELDS = SampleSpec(
+    (
+        Variable("t2m", (5, 7), "f4", GRID, "K"),
+        Variable("pressure", (3, 5, 7), "f4", ("channel", *GRID), "Pa", channels=("a", "b", "c")),
+        Variable("mask", (5, 7), "u1", GRID),
+        Variable("rain", (5, 7), "f4", GRID, "mm", role="target"),
+    )
+)
+EVERYTHING = {"codec": "blosc-lz4", "pack": "channels", "inner-chunk": "y=2,x=64"}
+
+
+@pytest.fixture(autouse=True)
+def no_sync(monkeypatch):
+    """Nothing here cuts the power: these tests write thousands of small files."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+class TestZarrStore(StoreTests):
+    format = FORMAT
+
+
+class TestZarrStoreWithAllOptions(StoreTests):
+    format = FORMAT
+    options = MappingProxyType(EVERYTHING)
+
+
+def bits(sample):
+    return {name: array.tobytes() for name, array in sample.items()}
+
+
+@pytest.mark.parametrize("codec", ["none", "blosc-lz4"])
+@pytest.mark.parametrize("pack", ["none", "channels"])
+@pytest.mark.parametrize("inner", ["", "y=2,x=64", "channel=1,x=3"])
+@pytest.mark.parametrize("n_samples", [1, 4, 5])
+def test_all_options_together_lose_nothing(tmp_path, codec, pack, inner, n_samples):
+    options = {"codec": codec, "pack": pack} | ({"inner-chunk": inner} if inner else {})
+    samples = [random_sample(FIELDS, seed) for seed in range(n_samples)]
+    store = write_store(tmp_path, FORMAT, FIELDS, samples, options=options)
+    assert store.codec == codec
+    assert [bits(store[index]) for index in range(n_samples)] == [bits(s) for s in samples]
+    verify_store(store)
+    with pytest.raises(OptionError, match=r"inner-chunk=lat=.*are channel, x, y"):
+        FORMAT.writer(tmp_path, FIELDS, shard=9, options={"inner-chunk": "lat=3"})
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_spec_round_trips_in_any_chunks(tmp_path_factory, data):
+    dtypes = data.draw(
+        st.lists(st.sampled_from(["f4", "f8", "i2", "u8", "?"]), min_size=1, max_size=4)
+    )
+    names = st.sampled_from(["x", "y", "sample", "channel", ""])
+    variables = []
+    for number, dtype in enumerate(dtypes):
+        shape = tuple(data.draw(st.lists(st.integers(1, 5), max_size=3)))
+        dims = tuple(data.draw(names) for _ in shape)
+        variables.append(Variable(f"v{number}", shape, dtype, dims))
+    spec = SampleSpec(tuple(variables))
+    known = sorted({name for variable in spec for name in variable.dims} - {""})
+    options = {
+        "codec": data.draw(st.sampled_from(["none", "blosc-lz4"])),
+        "pack": data.draw(st.sampled_from(["none", "channels"])),
+    }
+    if known:
+        options["inner-chunk"] = (
+            f"{data.draw(st.sampled_from(known))}={data.draw(st.integers(1, 6))}"
+        )
+    samples = [random_sample(spec, seed) for seed in range(3)]
+    try:
+        store = write_store(
+            tmp_path_factory.mktemp("store"), FORMAT, spec, samples, options=options
+        )
+    except OptionError as error:
+        assert "inner-chunk" in str(error)  # noqa: PT017  packed away: no array has it any more
+        return
+    assert [bits(store[index]) for index in range(3)] == [bits(sample) for sample in samples]
+    for array in plan_arrays(spec, ZarrOptions.parse(options)):
+        assert len(set(array.dims)) == len(array.dims)
+        assert "sample" not in array.dims
+
+
+def test_one_dimension_name_has_one_length_in_the_group():
+    arrays = plan_arrays(EVERY_DTYPE, ZarrOptions())
+    lengths = {}
+    for array in arrays:
+        for name, length in zip(array.dims, array.shape, strict=True):
+            assert lengths.setdefault(name, length) == length
+    assert lengths == {"c": 3, "y_3": 3, "x_5": 5, "y_80": 80, "x_80": 80}
+
+
+def test_variables_of_one_role_dtype_and_grid_share_an_array(tmp_path):
+    samples = [random_sample(FIELDS, 0)]
+    store = write_store(tmp_path, FORMAT, FIELDS, samples, options={"pack": "channels"})
+    assert {extent.file.parent.name for extent in store.extents(0)} == {"inputs", "mask", "rain"}
+    attributes = json.loads((tmp_path / "inputs/zarr.json").read_text())["attributes"]
+    assert attributes == {
+        "role": "input",
+        "channels": ["t2m", "pressure a", "pressure b", "pressure c"],
+        "channel_units": ["K", "Pa", "Pa", "Pa"],
+    }
+
+
+def test_names_that_are_no_nodes_stay_inside_the_folder(tmp_path):
+    names = ("../a", "T", "t", "zarr.json", "__x", "iobench.crc32c", "u-1.5", "é", ".")
+    spec = SampleSpec(tuple(Variable(name, (2,), "f4", ("x",)) for name in names))
+    sample = random_sample(spec, 0)
+    store = write_store(tmp_path / "store", FORMAT, spec, [sample])
+    folders = [extent.file.parent.relative_to(store.path).as_posix() for extent in store.extents(0)]
+    expected = [f"variable-{number}" for number in range(len(names))]
+    expected[6] = "u-1.5"
+    assert folders == expected
+    assert bits(store[0]) == bits(sample)
+    attributes = json.loads((store.path / "variable-0/zarr.json").read_text())["attributes"]
+    assert attributes["long_name"] == "../a"
+
+
+def test_linear_packing_is_told_as_cf_does(tmp_path):
+    packed = Packed("scaled", "<f4", 0.5, 200.0)
+    spec = SampleSpec((Variable("t", (3,), "i2", ("x",), "K", packed=packed),))
+    write_store(tmp_path, FORMAT, spec, [random_sample(spec, 0)])
+    attributes = json.loads((tmp_path / "t/zarr.json").read_text())["attributes"]
+    assert attributes == {"role": "input", "units": "K", "scale_factor": 0.5, "add_offset": 200.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"codec": "zstd"}, "codec=zstd"),
+        ({"pack": "all"}, "pack=all"),
+        ({"inner-chunk": "y"}, "inner-chunk=y: expected dimensions"),
+        ({"inner-chunk": "y=0"}, "inner-chunk=y=0"),
+        ({"inner-chunk": "y=2,y=3"}, "inner-chunk=y=2,y=3"),
+        ({"inner-chunk": "y=99999999999999999999"}, "inner-chunk"),
+        ({"chunks": "y=2"}, "chunks"),
+    ],
+)
+def test_unknown_options_are_refused(tmp_path, options, message):
+    with pytest.raises(OptionError, match=message):
+        FORMAT.writer(tmp_path, FIELDS, shard=0, options=options)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("variable", "message"),
+    [
+        (Variable("x", (3, 0), "f4", GRID), "no values"),
+        (Variable("x", (3, 2), "g", GRID), "no dtype"),
+        (Variable("x", (3, 2), "G", GRID), "no dtype"),
+    ],
+)
+def test_what_zarr_cannot_hold_is_refused(tmp_path, variable, message):
+    with pytest.raises(SampleError, match=f"{message}.*--format numpy"):
+        FORMAT.writer(tmp_path, SampleSpec((variable,)), shard=0, options={})
+
+
+def test_chunk_beyond_what_blosc_takes_is_refused(tmp_path):
+    spec = SampleSpec((Variable("x", (1 << 29,), "f4", ("x",)),))
+    with pytest.raises(OptionError, match="smaller inner-chunk"):
+        FORMAT.writer(tmp_path, spec, shard=0, options={"codec": "blosc-lz4"})
+
+
+def test_index_is_as_the_sharding_codec_says(tmp_path):
+    """Two samples in a shard of room for four: two places are marked as empty."""
+    spec = SampleSpec((Variable("x", (3,), "f4", ("x",)),))
+    writer = FORMAT.writer(tmp_path, spec, shard=2, options={}, n_samples=4)
+    for seed in range(2):
+        writer.append(random_sample(spec, seed))
+    (file,) = writer.close().shard.files
+    data = (tmp_path / file.name).read_bytes()
+    assert file.name == "x/c.2.0"
+    empty = (1 << 64) - 1
+    index = struct.pack("<8Q", 0, 12, 12, 12, *(empty for _ in range(4)))
+    assert data[24:] == index + struct.pack("<I", crc32c(index))
+    assert data[:24] == b"".join(random_sample(spec, seed)["x"].tobytes() for seed in range(2))
+
+
+def test_nothing_says_that_an_unfinished_store_is_a_group(tmp_path):
+    writer = FORMAT.writer(tmp_path, FIELDS, shard=0, options={}, n_samples=4)
+    writer.append(random_sample(FIELDS, 0))
+    writer.close()
+    assert not list(tmp_path.rglob("zarr.json"))
+
+
+def test_compressed_bytes_do_not_depend_on_threads(tmp_path):
+    """Blosc's own threads would lay blocks down in the order they finish in."""
+    spec = SampleSpec((Variable("x", (512, 1024), "f4", GRID),))
+    smooth = {
+        "x": np.cumsum(np.ones((512, 1024), "f4"), axis=1) + np.arange(512, dtype="f4")[:, None]
+    }
+    found = []
+    for number in range(4):
+        store = write_store(
+            tmp_path / str(number), FORMAT, spec, [smooth] * 4, options={"codec": "blosc-lz4"}
+        )
+        found += [bytes(store.read(store.extents(index))[0]) for index in range(4)]
+        assert store.manifest.nbytes < 0.5 * 4 * spec.nbytes
+    assert len(set(found)) == 1
+
+
+@pytest.fixture
+def store(tmp_path):
+    samples = [random_sample(FIELDS, seed) for seed in range(3)]
+    return write_store(tmp_path, FORMAT, FIELDS, samples, options=EVERYTHING)
+
+
+@pytest.mark.parametrize("name", ["zarr.json", "inputs/zarr.json", "rain/zarr.json"])
+@pytest.mark.parametrize("change", [(b'"little"', b'"bigger"'), (b"[", b"{"), (b"3", b"\xff")])
+def test_metadata_edited_by_hand_are_refused(store, name, change):
+    file = store.path / name
+    file.write_bytes(file.read_bytes().replace(*change, 1))
+    with pytest.raises(StoreError, match=name):
+        open_store(store.path)
+
+
+@pytest.mark.parametrize("length", ["1", "7", "-1", "9000000000000000000", "1e400", "true", "[]"])
+def test_length_of_shards_is_not_believed(store, length):
+    """An absurd length leads to no allocation."""
+    for file in store.path.rglob("zarr.json"):
+        text = file.read_text().replace(
+            '"chunk_shape": [\n        2,', f'"chunk_shape": [\n{length},'
+        )
+        file.write_text(text)
+    manifest = json.loads((store.path / "iobench.json").read_text())
+    for entry in manifest["metadata"]:
+        entry["nbytes"] = (store.path / entry["name"]).stat().st_size
+    (store.path / "iobench.json").write_text(json.dumps(manifest))
+    with pytest.raises(StoreError):
+        open_store(store.path)
+
+
+def test_one_flipped_bit_of_an_index_is_found(store):
+    file = store.path / store.manifest.shards[0].files[0].name
+    flip_bit(file, file.stat().st_size - 30)
+    with pytest.raises(StoreError, match=r"inputs/c\.0\.0.*checksum of its index"):
+        open_store(store.path)
+
+
+@pytest.mark.parametrize(
+    "entries", [[(0, 999)], [(1, 1)], [((1 << 64) - 1, (1 << 64) - 1)], [(1 << 63, 1 << 63)]]
+)
+def test_index_that_does_not_fit_is_refused_though_its_checksum_is_right(store, entries):
+    file = store.path / store.manifest.shards[0].files[0].name
+    data = bytearray(file.read_bytes())
+    start = len(data) - 4 - 16 * 2 * 3  # two samples of three chunks
+    for number, entry in enumerate(entries):
+        struct.pack_into("<2Q", data, start + 16 * number, *entry)
+    data[-4:] = struct.pack("<I", crc32c(data[start:-4]))
+    file.write_bytes(data)
+    with pytest.raises(StoreError, match="its index"):
+        open_store(store.path)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_damaged_chunks_are_a_store_error_or_a_whole_sample(tmp_path_factory, data):
+    store = _one_sample(tmp_path_factory)
+    raw = [bytearray(piece) for piece in store.read(store.extents(0))]
+    store.close()
+    piece = raw[data.draw(st.integers(0, len(raw) - 1))]
+    place = st.one_of(st.integers(0, len(piece) - 1), st.integers(0, 15))
+    for _ in range(data.draw(st.integers(0, 3))):
+        piece[data.draw(place)] = data.draw(st.integers(0, 255))
+    del piece[data.draw(st.one_of(st.just(len(piece)), st.integers(0, len(piece)))) :]
+    try:
+        store.spec.check(store.decode([memoryview(bytes(p)) for p in raw]), where="damaged")
+    except StoreError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+
+
+_STORES = []
+
+
+def _one_sample(tmp_path_factory):
+    if not _STORES:
+        path = tmp_path_factory.mktemp("damaged")
+        _STORES.append(
+            write_store(path, FORMAT, FIELDS, [random_sample(FIELDS, 0)], options=EVERYTHING)
+        )
+    return _STORES[0]
+
+
+def test_pickled_before_and_after_the_library_was_loaded(store):
+    again = pickle.loads(pickle.dumps(store))
+    assert bits(again[2]) == bits(pickle.loads(pickle.dumps(again))[2])
+
+
+def test_manifest_that_names_other_shards_is_refused(store):
+    file = store.path / "iobench.json"
+    file.write_text(file.read_text().replace("inputs/c.0", "inputs/./c.0"))
+    with pytest.raises(StoreError, match="plain path"):
+        read_manifest(store.path)
+    file.write_text(file.read_text().replace("inputs/./c.0", "../c.0"))
+    with pytest.raises(StoreError, match="plain path"):
+        read_manifest(store.path)
