@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import os
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from iobench.errors import StoreError
+from iobench.samples import SampleSpec, Variable
+from iobench.stores import (
+    CHECKSUMS_NAME,
+    open_store,
+    read_checksums,
+    read_manifest,
+    verify_store,
+    write_checksums,
+    write_manifest,
+)
+from iobench.stores.verification import PIECE_NBYTES, shard_of
+from iobench.testing import flip_bit, random_sample, write_store
+from iobench_converters import numpy_records, tfrecord
+
+LARGE = SampleSpec(
+    tuple(Variable(name, (160, 161), "f4", ("y", "x"), "K") for name in ("T", "u", "v"))
+)
+SMALL = SampleSpec((Variable("T", (3,), "f4", ("x",)), Variable("n", (), "i4", ())))
+pytestmark = pytest.mark.timeout(60)
+
+
+def make(path, spec=LARGE, fmt=numpy_records.FORMAT, n_samples=9, **more):
+    samples = [random_sample(spec, seed) for seed in range(n_samples)]
+    return write_store(path, fmt, spec, samples, shard_n_samples=4, **more)
+
+
+def damage(store, sample, number):
+    extent = store.extents(sample)[number]
+    flip_bit(extent.file, extent.offset + extent.length // 3)
+    return extent
+
+
+@pytest.mark.parametrize("fmt", [numpy_records.FORMAT, tfrecord.FORMAT], ids=["numpy", "tfrecord"])
+@pytest.mark.parametrize("workers", [1, 4])
+def test_all_bytes_are_read_once_and_told(tmp_path, fmt, workers):
+    store = make(tmp_path / "store", fmt=fmt)
+    told = []
+    nbytes = verify_store(store, workers=workers, progress=lambda *done: told.append(done))
+    assert nbytes == store.manifest.nbytes
+    assert told[-1] == (nbytes, nbytes)
+    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    assert len(told) >= nbytes / PIECE_NBYTES
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_shard_sample_and_array_of_the_first_failure_are_named(tmp_path, workers):
+    store = make(tmp_path / "store")
+    for sample, number in [(8, 0), (7, 0), (6, 2), (6, 1)]:
+        extent = damage(store, sample, number)
+        with pytest.raises(StoreError) as caught:
+            verify_store(store, workers=workers)
+        assert str(caught.value) == (
+            f"{extent.file}: checksum of shard {sample // 4}, sample {sample}, array "
+            f"{LARGE.names[number]!r} is wrong ({extent.length} bytes from byte {extent.offset}); "
+            "convert the store again"
+        )
+
+
+def test_arrays_of_one_stretch_are_all_named(tmp_path):
+    store = make(tmp_path / "store", fmt=tfrecord.FORMAT)
+    damage(store, 5, 0)
+    with pytest.raises(StoreError, match="shard 1, sample 5, one of its arrays T, u, v"):
+        verify_store(store)
+
+
+def test_a_damaged_file_beside_its_samples_is_named(tmp_path):
+    store = make(tmp_path / "store")
+    name = store.manifest.shards[1].files[2].name
+    flip_bit(store.path / name, 3)
+    with pytest.raises(StoreError, match=rf"{name}: checksum of the file of shard 1, outside its"):
+        verify_store(store)
+
+
+def test_damaged_checksums_are_told_from_damaged_samples(tmp_path):
+    store = make(tmp_path / "store")
+    flip_bit(store.path / CHECKSUMS_NAME, 4 * 3 * 5)
+    with pytest.raises(StoreError, match=f"sample 5, array 'T'.*so {CHECKSUMS_NAME} is damaged"):
+        verify_store(store)
+
+
+@pytest.mark.parametrize("change", ["longer", "shorter"])
+def test_checksums_of_another_length_are_refused(tmp_path, change):
+    store = make(tmp_path / "store")
+    checksums = read_checksums(store.path, 27).tolist()
+    write_checksums(store.path, [*checksums, 1] if change == "longer" else checksums[:-1])
+    with pytest.raises(StoreError, match=f"{CHECKSUMS_NAME}: .* expected 108"):
+        verify_store(store)
+
+
+def test_a_file_that_is_gone_or_cut_since_is_named(tmp_path):
+    store = make(tmp_path / "store")
+    file = store.extents(8)[1].file
+    os.truncate(file, file.stat().st_size - 1)
+    with pytest.raises(StoreError, match=rf"{file.name}: .*sample 8, array 'u'"):
+        verify_store(store)
+    file.unlink()
+    with pytest.raises(StoreError, match=f"{file.name} is missing"):
+        verify_store(store)
+
+
+def test_samples_in_a_file_of_another_shard_are_refused(tmp_path):
+    store = make(tmp_path / "store")
+    one, *others = store.manifest.shards
+    swapped = replace(store.manifest, shards=(replace(one, files=one.files[:2]), *others))
+    store.manifest = swapped
+    with pytest.raises(StoreError, match=r"\.v\.npy: holds samples of a shard for which"):
+        verify_store(store)
+
+
+def test_metadata_files_are_checked(tmp_path):
+    store = make(tmp_path / "store")
+    (store.path / "about.json").write_bytes(b"{}")
+    file = replace(store.manifest.shards[0].files[0], name="about.json", nbytes=2, crc32c=7)
+    write_manifest(store.path, replace(store.manifest, metadata=(file,)))
+    with pytest.raises(StoreError, match=r"about.json: checksum of the file is wrong"):
+        verify_store(open_store(store.path))
+
+
+def test_a_store_that_is_no_table_of_extents_is_verified_too(tmp_path):
+    class Bare:
+        """No more than the contract asks for."""
+
+        def __init__(self, store):
+            self.path, self.manifest, self.spec = store.path, store.manifest, store.spec
+            self.extents, self.read = store.extents, store.read
+
+        def __len__(self):
+            return self.manifest.n_samples
+
+    store = make(tmp_path / "store")
+    assert verify_store(Bare(store), workers=2) == store.manifest.nbytes
+    damage(store, 4, 1)
+    with pytest.raises(StoreError, match="shard 1, sample 4, array 'u'"):
+        verify_store(Bare(store), workers=2)
+
+
+def test_an_empty_store_verifies(tmp_path):
+    store = make(tmp_path / "store", n_samples=0)
+    assert verify_store(store) == 0
+
+
+@pytest.mark.parametrize("nbytes", [1, 1000, PIECE_NBYTES, PIECE_NBYTES + 1, 3 * PIECE_NBYTES + 5])
+def test_samples_of_any_size_against_the_pieces(tmp_path, nbytes):
+    spec = SampleSpec((Variable("x", (nbytes,), "u1", ("n",)),))
+    samples = [random_sample(spec, seed) for seed in range(3)]
+    store = write_store(tmp_path / "store", numpy_records.FORMAT, spec, samples, shard_n_samples=3)
+    verify_store(store)
+    extent = store.extents(1)[0]
+    for offset in (extent.offset, extent.offset + extent.length - 1):
+        flip_bit(extent.file, offset)
+        with pytest.raises(StoreError, match="sample 1"):
+            verify_store(store)
+        flip_bit(extent.file, offset)
+
+
+def test_memory_does_not_grow_with_the_samples(tmp_path):
+    spec = SampleSpec((Variable("x", (8 * PIECE_NBYTES,), "u1", ("n",)),))
+    store = write_store(
+        tmp_path / "store", numpy_records.FORMAT, spec, [random_sample(spec, 1)] * 4
+    )
+    verify_store(store, workers=2)
+    tracemalloc.start()
+    try:
+        verify_store(store, workers=2)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * PIECE_NBYTES
+
+
+def test_many_small_samples(tmp_path):
+    samples = [random_sample(SMALL, seed) for seed in range(5)] * 400
+    store = write_store(tmp_path / "s", numpy_records.FORMAT, SMALL, samples, shard_n_samples=700)
+    assert verify_store(store, workers=3) == store.manifest.nbytes
+    damage(store, 1999, 0)
+    damage(store, 1401, 0)
+    with pytest.raises(StoreError, match="shard 2, sample 1401, one of its arrays T, n"):
+        verify_store(store, workers=3)
+
+
+def test_shard_of_a_sample(tmp_path):
+    store = make(tmp_path / "store")
+    assert [shard_of(store, sample) for sample in range(9)] == [0] * 4 + [1] * 4 + [2]
+    counts = np.bincount([shard_of(store, sample) for sample in range(9)])
+    assert counts.tolist() == [s.n_samples for s in read_manifest(store.path).shards]
