@@ -43,7 +43,13 @@ ROOMS = {
         "cpus", "datasets", "loaders", "recording", "registry", "samples", "sources", "storage",
         "stores", "torch",
     },
-    "cli": {"datasets", "profiles", "profiling", "recording", "registry", "report", "stores"},
+    "conversion": {
+        "analysis", "cpus", "datasets", "loaders", "registry", "samples", "sources", "stores",
+    },
+    "cli": {
+        "conversion", "datasets", "profiles", "profiling", "recording", "registry", "report",
+        "stores",
+    },
 }  # fmt: skip
 AGAINST_THE_ARROW = {("iobench.profiles", "Profile.exposure", "iobench.analysis")}
 """One-line conveniences: (module, method, what it imports)."""

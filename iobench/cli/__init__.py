@@ -7,6 +7,7 @@ Results go to stdout, progress and notes to stderr. Exit 0 done, 1 an error said
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -20,7 +21,7 @@ INTERRUPTED = 75
 
 
 class _Interrupted(BaseException):
-    """Ctrl-C or SIGTERM. Not a KeyboardInterrupt, which the argument parser would swallow."""
+    """Ctrl-C, SIGTERM or SIGUSR1; no KeyboardInterrupt, which the argument parser swallows."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,15 +35,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     from iobench.cli.app import make_app
     from iobench.errors import IobenchError
 
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         with _interruptible():
-            make_app()(args=list(sys.argv[1:] if argv is None else argv), prog_name="iobench")
+            make_app()(args=arguments, prog_name="iobench")
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     except IobenchError as error:
         return _say(f"iobench: {' '.join(str(error).split())}", error.exit_code)
     except _Interrupted:
-        return _say("iobench: interrupted; what is finished is kept, run it again", INTERRUPTED)
+        again = shlex.join(["iobench", *arguments])
+        line = f"iobench: interrupted; what is finished is kept, run it again: {again}"
+        return _say(line, INTERRUPTED)
     except BrokenPipeError:
         # Whoever read stdout has seen enough; keep the interpreter from flushing into it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -51,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Turn Ctrl-C and SIGTERM into one exception that unwinds everything."""
+    """Turn Ctrl-C, SIGTERM and SIGUSR1 (SLURM's warning) into one exception that unwinds all."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise _Interrupted
@@ -68,7 +72,8 @@ def _interruptible() -> Iterator[None]:
 
 
 def _signals() -> tuple[signal.Signals, ...]:
-    return (signal.SIGINT, signal.SIGTERM)
+    names = ("SIGINT", "SIGTERM", "SIGUSR1")
+    return tuple(signal.Signals[name] for name in names if hasattr(signal, name))
 
 
 def _say(line: str, code: int) -> int:

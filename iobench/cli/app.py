@@ -5,12 +5,14 @@ from __future__ import annotations
 import typer
 
 from iobench.cli.cache_command import cache
+from iobench.cli.convert_command import convert
 from iobench.cli.doctor_command import doctor
 from iobench.cli.info_command import info
 from iobench.cli.list_command import list_
 from iobench.cli.profile_command import profile
 from iobench.cli.report_command import report
 from iobench.cli.synthesize_command import synthesize
+from iobench.cli.verify_command import verify
 
 __all__ = ["make_app"]
 
@@ -26,6 +28,8 @@ def make_app() -> typer.Typer:
     )
     app.command()(profile)
     app.command()(report)
+    app.command()(convert)
+    app.command()(verify)
     app.command("list")(list_)
     app.command()(info)
     app.command()(synthesize)

@@ -161,8 +161,8 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _options(pairs: list[str]) -> dict[str, str]:
-    """Return ``NAME=VALUE`` pairs as a mapping.
+def _options(pairs: list[str], *, spelled: str = "--option") -> dict[str, str]:
+    """Return ``NAME=VALUE`` pairs as a mapping; ``spelled`` is the option, for the message.
 
     Raises
     ------
@@ -175,6 +175,6 @@ def _options(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise OptionError(f"--option {pair}: expected NAME=VALUE")
+            raise OptionError(f"{spelled} {pair}: expected NAME=VALUE")
         options[name] = value
     return options

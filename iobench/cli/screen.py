@@ -26,11 +26,11 @@ class TerminalScreen:
         self._console.print(text, markup=False)
 
     @contextmanager
-    def progress(self, title: str) -> Iterator[Progress]:
+    def progress(self, title: str, *, in_bytes: bool = False) -> Iterator[Progress]:
         """Yield a function of (done, total) that moves a bar named ``title``.
 
-        No thread redraws it: a thread would take time from what is measured, and is not wanted
-        beside a fork.
+        ``in_bytes`` says that both are bytes: they are shown with their rate. No thread redraws
+        it: a thread would take time from what is measured, and is not wanted beside a fork.
         """
         from iobench.datasets import no_progress
 
@@ -39,17 +39,20 @@ class TerminalScreen:
             return
         from rich.progress import (
             BarColumn,
+            DownloadColumn,
             MofNCompleteColumn,
             Progress,
             TextColumn,
             TimeElapsedColumn,
             TimeRemainingColumn,
+            TransferSpeedColumn,
         )
 
+        counts = (DownloadColumn(), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)
         bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            MofNCompleteColumn(),
+            *counts,
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=self._console,
@@ -58,11 +61,15 @@ class TerminalScreen:
         )
         with bar:
             task = bar.add_task(title, total=None)
+            drawn = -1
 
             def move(done: int, total: int) -> None:
                 # About a hundred redraws at the most, whatever the number of steps.
+                nonlocal drawn
                 bar.update(task, completed=done, total=total)
-                if total <= 100 or done % (total // 100) == 0 or done == total:
+                share = 100 * done // max(1, total) if total > 100 else done
+                if share != drawn:
+                    drawn = share
                     bar.refresh()
 
             yield move

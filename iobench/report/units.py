@@ -19,6 +19,7 @@ __all__ = [
     "fraction",
     "nanoseconds",
     "nbytes",
+    "number",
     "ratio",
     "sample_rate",
     "seconds",
@@ -110,6 +111,11 @@ def fraction(value: float | None) -> str:
 def count(value: int | None) -> str:
     """Return a number of things, with a comma at thousands."""
     return UNKNOWN if value is None else f"{value:,}"
+
+
+def number(value: float | None) -> str:
+    """Return a number in three significant digits, e.g. ``"0.00391"`` or ``"1.2e-07"``."""
+    return UNKNOWN if value is None else f"{value:.3g}"
 
 
 def epochs(value: float) -> str:

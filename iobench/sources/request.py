@@ -22,8 +22,8 @@ class Screen(Protocol):
         """Say one line."""
         ...
 
-    def progress(self, title: str) -> AbstractContextManager[Progress]:
-        """Return a context that yields a function of (done, total)."""
+    def progress(self, title: str, *, in_bytes: bool = False) -> AbstractContextManager[Progress]:
+        """Return a context that yields a function of (done, total), of bytes if ``in_bytes``."""
         ...
 
 

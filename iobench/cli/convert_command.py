@@ -1,0 +1,214 @@
+"""``iobench convert``: write a dataset's samples into a container that loads faster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["convert"]
+
+
+def convert(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE...", help="A dataset's name, or files of your own."),
+    ],
+    out: Annotated[
+        str, typer.Argument(metavar="OUT", help="The store's folder: new, or begun by the same.")
+    ],
+    to: Annotated[str, typer.Option(metavar="FORMAT", help="zarr, tfrecord, numpy.")],
+    stage: Annotated[
+        str,
+        typer.Option(
+            help="What is stored: raw, the source's bytes; decoded, its arrays; preprocessed."
+        ),
+    ] = "preprocessed",
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print the plan, from a short probe, and write nothing."),
+    ] = False,
+    sample_dim: Annotated[
+        str | None, typer.Option(help="Own files: the dimension along which samples lie.")
+    ] = None,
+    variables: Annotated[
+        str | None, typer.Option(help="Own files: the variables to take, with commas.")
+    ] = None,
+    target_variables: Annotated[
+        str | None,
+        typer.Option(help="Own files: which of them a model is trained towards, with commas."),
+    ] = None,
+    patch: Annotated[
+        str | None,
+        typer.Option(help="Own files: store tiles of each sample, as y=256,x=256."),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Store one split's samples only, e.g. train.")
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(help="Refused: a store holds each item once; windows are laid on loading."),
+    ] = None,
+    dtype: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Lossy: float16, bfloat16 or int16; VAR=DTYPE for one variable; repeatable."
+        ),
+    ] = None,
+    keep_bits: Annotated[
+        list[str] | None,
+        typer.Option(help="Lossy: bits of the mantissa to keep, N or VAR=N; repeatable."),
+    ] = None,
+    max_error: Annotated[
+        list[str] | None,
+        typer.Option(help="Refuse to store VAR with a larger error, VAR=VALUE; repeatable."),
+    ] = None,
+    range_: Annotated[
+        list[str] | None,
+        typer.Option("--range", help="What int16 spans, VAR=LOW:HIGH. [default: what is there]"),
+    ] = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="tfrecord: float, lists of numbers, or bytes.")
+    ] = None,
+    codec: Annotated[
+        str | None, typer.Option(help="zarr: none or blosc-lz4. [default: none]")
+    ] = None,
+    inner_chunk: Annotated[
+        str | None,
+        typer.Option(help="zarr: chunks within a sample, as y=256,x=256. [default: a sample]"),
+    ] = None,
+    pack: Annotated[
+        str | None,
+        typer.Option(help="zarr: none, an array per variable; channels: those alike in one."),
+    ] = None,
+    format_option: Annotated[
+        list[str] | None,
+        typer.Option(help="An option of a format of others, NAME=VALUE; repeatable."),
+    ] = None,
+    shard_size: Annotated[str, typer.Option(help="Bytes of samples in a shard.")] = "1GiB",
+    memory: Annotated[
+        str, typer.Option(help="What samples may take that are being made.")
+    ] = "256MiB",
+    workers: Annotated[
+        int | None, typer.Option(help="Threads that make samples. [default: usable CPUs]")
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Convert on the workers of this dask scheduler."),
+    ] = None,
+    hash_sources: Annotated[
+        bool,
+        typer.Option("--hash-sources", help="Know the source files by all bytes, not stretches."),
+    ] = False,
+    compute: Annotated[
+        str, typer.Option(help="--dry-run: the training step, published, none, or e.g. 25ms.")
+    ] = "published",
+    batch_size: Annotated[
+        int | None,
+        typer.Option(help="--dry-run: samples of that step. [default: the published ones, else 1]"),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="The dataset's files: a CliMetLab mirror, or a flat folder."),
+    ] = None,
+    files: Annotated[
+        str | None,
+        typer.Option(metavar="GLOB", help="Your own layout of the dataset, as for profile."),
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="An option of the dataset, NAME=VALUE; repeatable.")
+    ] = None,
+    download: Annotated[
+        bool,
+        typer.Option(
+            "--download", help="Fetch files that are not at hand, through the CliMetLab plugin."
+        ),
+    ] = False,
+    download_timeout: Annotated[
+        float, typer.Option(help="Seconds the download may take.")
+    ] = 3600.0,
+    store_dir: Annotated[
+        Path | None,
+        typer.Option(help="Where stand-ins and indexes go. [default: $IOBENCH_STORE_DIR, ...]"),
+    ] = None,
+    tiny: Annotated[
+        bool, typer.Option("--tiny", help="Use the small stand-in that tests use.")
+    ] = False,
+    scale: Annotated[
+        float | None, typer.Option(help="Use a stand-in with this share of the real samples.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the stand-in.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Write samples into a standard container, verified and resumable, or say what it takes."""
+    from iobench.cli.conversion_text import forecast_lines, outcome_lines
+    from iobench.cli.profile_command import _names, _options
+    from iobench.cli.screen import TerminalScreen
+    from iobench.conversion import ConvertRequest, forecast, parse_nbytes, parse_patch, run
+
+    named = {"encoding": encoding, "codec": codec, "inner-chunk": inner_chunk, "pack": pack}
+    request = ConvertRequest(
+        targets=tuple(sources),
+        out=_folder(out),
+        to=to,
+        stage=stage,
+        split=split,
+        window=window,
+        sample_dim=sample_dim,
+        variables=_names(variables or ""),
+        target_variables=_names(target_variables or ""),
+        patch={} if patch is None else parse_patch(patch),
+        dtype=tuple(dtype or ()),
+        keep_bits=tuple(keep_bits or ()),
+        max_error=tuple(max_error or ()),
+        ranges=tuple(range_ or ()),
+        format_options={
+            **{name: value for name, value in named.items() if value is not None},
+            **_options(format_option or [], spelled="--format-option"),
+        },
+        shard_nbytes=parse_nbytes("--shard-size", shard_size),
+        memory_nbytes=parse_nbytes("--memory", memory),
+        workers=workers,
+        scheduler=scheduler,
+        hash_sources=hash_sources,
+        compute=compute,
+        batch_size=batch_size,
+        data_dir=data_dir,
+        files=files,
+        options=_options(option or []),
+        download=download,
+        download_timeout_s=download_timeout,
+        store_dir=store_dir,
+        tiny=tiny,
+        scale=scale,
+        seed=seed,
+    )
+    screen = TerminalScreen()
+    if dry_run:
+        prepared, planned = forecast(request, screen)
+        facts = {"kind": "plan", "out": str(request.out), **planned.to_dict()}
+        _print(facts, forecast_lines(request, prepared, planned), json=json)
+    else:
+        outcome = run(request, screen)
+        facts = {"kind": "conversion", **outcome.to_dict()}
+        _print(facts, outcome_lines(outcome), json=json)
+
+
+def _folder(text: str) -> Path:
+    """Return OUT as a path; raise OptionError for what is the address of something else."""
+    from iobench.errors import OptionError
+
+    if "://" in text:
+        raise OptionError(f"{text}: stores are written to folders; name one")
+    return Path(text)
+
+
+def _print(facts: dict[str, object], lines: list[str], *, json: bool) -> None:
+    import json as json_text
+
+    if json:
+        typer.echo(json_text.dumps(facts, indent=1, allow_nan=False))
+        return
+    for line in lines:
+        typer.echo(line)

@@ -1,0 +1,164 @@
+"""What ``iobench verify`` does, without the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iobench.conversion.preparing import open_samples
+from iobench.conversion.request import ConvertRequest
+from iobench.cpus import available_cpus
+from iobench.datasets import stopwatch
+from iobench.errors import OptionError, StoreError
+from iobench.sources import SourceRequest
+from iobench.stores import open_store, verify_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from iobench.sources import Screen
+    from iobench.stores import Manifest, Store
+
+__all__ = ["Verification", "VerifyRequest", "verify"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyRequest(SourceRequest):
+    """Which store to check; the source, if named, as for a conversion.
+
+    How the samples were made of it (sample dimension, variables, stage, tiles, options) is told by
+    the store; ``options`` given here go before.
+
+    Parameters
+    ----------
+    store : Path
+        Its folder.
+    """
+
+    targets: tuple[Any, ...] = ()
+    store: Path = field(default_factory=Path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What was checked, and found as it should be.
+
+    Parameters
+    ----------
+    path : Path
+        The store.
+    dataset, format : str
+        Names.
+    n_samples, n_shards, n_files : int
+        Of the store.
+    nbytes : int
+        Bytes that were read and whose checksums are right.
+    against : str or None
+        The source the samples were compared with.
+    n_compared : int
+        Samples that were made again of it, and are equal.
+    wall_s : float
+        Seconds it took.
+    """
+
+    path: Path
+    dataset: str
+    format: str
+    n_samples: int
+    n_shards: int
+    n_files: int
+    nbytes: int
+    against: str | None
+    n_compared: int
+    wall_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-ready values."""
+        values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        return {**values, "path": str(self.path)}
+
+
+def verify(request: VerifyRequest, screen: Screen) -> Verification:
+    """Check every checksum of a store, and every sample against the source if one is named.
+
+    Raises
+    ------
+    StoreError
+        Naming shard, sample and array of the first thing that is not as written, or not as the
+        source has it.
+    IobenchError
+        If store or source cannot be opened.
+    """
+    watch = stopwatch()
+    store = open_store(request.store)
+    try:
+        with screen.progress(f"checking {store.path.name}", in_bytes=True) as move:
+            nbytes = verify_store(store, workers=available_cpus(), progress=move)
+        n_compared = _compare(store, request, screen) if request.targets else 0
+        manifest = store.manifest
+        return Verification(
+            path=store.path,
+            dataset=manifest.dataset,
+            format=manifest.format,
+            n_samples=len(store),
+            n_shards=len(manifest.shards),
+            n_files=len(manifest.files),
+            nbytes=nbytes,
+            against=" ".join(map(str, request.targets)) or None,
+            n_compared=n_compared,
+            wall_s=watch(),
+        )
+    finally:
+        store.close()
+
+
+def _compare(store: Store, request: VerifyRequest, screen: Screen) -> int:
+    from iobench.stores import verify_against
+
+    again = conversion_of(store.manifest, request)
+    _, dataset, index = open_samples(again, screen)
+    with screen.progress(f"comparing with {dataset.name}") as move:
+        return verify_against(store, dataset, index, workers=again.n_workers, progress=move)
+
+
+def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
+    """Return the request that a store was made by, of the source named now.
+
+    Stores that profiles made as probes tell less; what a dataset needs is then given by options.
+
+    Raises
+    ------
+    StoreError
+        If the manifest does not tell it as it was written.
+    """
+    told = manifest.provenance.get("request", {})
+    try:
+        return ConvertRequest(
+            targets=request.targets,
+            to=manifest.format,
+            out=request.store,
+            options={**_texts(told.get("options", {})), **request.options},
+            sample_dim=told.get("sample_dim", manifest.provenance.get("sample_dim")),
+            variables=tuple(map(str, told.get("variables", ()))),
+            target_variables=tuple(map(str, told.get("target_variables", ()))),
+            stage=told.get("stage", "preprocessed"),
+            patch={str(dim): int(size) for dim, size in told.get("patch", {}).items()},
+            tiny=request.tiny or bool(told.get("tiny", False)),
+            scale=told.get("scale") if request.scale is None else request.scale,
+            seed=int(told.get("seed", 0)) or request.seed,
+            data_dir=request.data_dir,
+            files=request.files,
+            store_dir=request.store_dir,
+        )
+    except OptionError:
+        raise
+    except (AttributeError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"{request.store}: its manifest does not tell how it was made ({error}); convert again"
+        ) from error
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    return {str(name): str(value) for name, value in values.items()}

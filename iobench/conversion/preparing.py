@@ -1,0 +1,151 @@
+"""From a request to a dataset whose samples are what the store shall hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from iobench.conversion.coordinates import check_monotonic
+from iobench.conversion.stages import decoded_samples, raw_samples
+from iobench.conversion.tiles import tiled_samples
+from iobench.datasets import ObjectDataset, select_split
+from iobench.datasets.files import UserFiles
+from iobench.errors import OptionError
+from iobench.registry import find_format
+from iobench.sources import open_source
+from iobench.stores import MANIFEST_NAME, Encoding, storage_errors
+from iobench.stores.places import MARK_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from iobench.conversion.request import ConvertRequest
+    from iobench.datasets import Dataset, SampleIndex
+    from iobench.sources import Screen, Source
+    from iobench.stores import Format
+
+__all__ = ["PreparedConversion", "check_target", "open_samples", "prepare"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedConversion:
+    """What is converted to what.
+
+    Parameters
+    ----------
+    source : Source
+        Where it comes from.
+    dataset, index : Dataset, SampleIndex
+        Of the stage and the tiles that were asked for.
+    samples : sequence of int
+        Sample numbers, those of a split perhaps.
+    fmt : Format
+        The container.
+    encoding : Encoding or None
+        What is stored with fewer bits; ranges of int16 may still be unknown.
+    """
+
+    source: Source
+    dataset: Dataset
+    index: SampleIndex
+    samples: Sequence[int]
+    fmt: Format
+    encoding: Encoding | None
+
+    @property
+    def stored_nbytes(self) -> int:
+        """Bytes of the arrays of one sample as they are stored."""
+        spec = self.index.spec
+        return spec.nbytes if self.encoding is None else self.encoding.stored_nbytes(spec)
+
+
+def prepare(request: ConvertRequest, screen: Screen) -> PreparedConversion:
+    """Return what a request asks for, ready to be converted or planned.
+
+    Raises
+    ------
+    IobenchError
+        If the source, an option or the target cannot be used. Nothing has been written by then
+        but indexes and stand-ins.
+    """
+    check_target(request.out)
+    encoding = Encoding.parse(
+        dtype=request.dtype,
+        keep_bits=request.keep_bits,
+        max_error=request.max_error,
+        ranges=request.ranges,
+    )
+    fmt = find_format(request.to)
+    source, dataset, index = open_samples(request, screen)
+    samples: Sequence[int] = range(len(index))
+    if request.split is not None:
+        samples = select_split(index, request.split)
+    if encoding is not None:
+        encoding.stored_nbytes(index.spec)  # refuses variables that are not there
+    facts = {**index.provenance, "request": request.to_dict()}
+    return PreparedConversion(
+        source=source,
+        dataset=dataset,
+        index=replace(index, provenance=facts),
+        samples=samples,
+        fmt=fmt,
+        encoding=encoding,
+    )
+
+
+def open_samples(request: ConvertRequest, screen: Screen) -> tuple[Source, Dataset, SampleIndex]:
+    """Return the source, and the dataset and index of the stage and tiles that were asked for.
+
+    Raises
+    ------
+    OptionError
+        If the source hands out samples in an order of its own, or has not what was asked for.
+    """
+    source = open_source(request, screen)
+    dataset, index = source.dataset, source.index
+    if isinstance(dataset, ObjectDataset) and dataset.stream is not None:
+        raise OptionError(
+            f"{dataset.name}: hands out samples in its own order and cannot be asked for one by "
+            "its number, so a conversion could not go on where it stopped; give a dataset with "
+            "__getitem__"
+        )
+    if not len(index):
+        raise OptionError(f"{dataset.name}: holds no sample")
+    if request.stage == "decoded":
+        dataset, index = decoded_samples(dataset, index)
+    elif request.stage == "raw":
+        dataset, index = raw_samples(dataset, index)
+    if request.patch:
+        if not isinstance(source.dataset, UserFiles):
+            raise OptionError(
+                f"--patch is for files of your own; {dataset.name} says itself what a sample is"
+            )
+        tiled, tiles = tiled_samples(dataset, index, request.patch)
+        check_monotonic(source.files, list(request.patch), str(index.provenance["kind"]))
+        for line in tiled.overlaps:
+            screen.note(line)
+        return source, tiled, tiles
+    return source, dataset, index
+
+
+def check_target(out: Path) -> None:
+    """Check that a store may be written at ``out``, or is begun or finished there.
+
+    Raises
+    ------
+    OptionError
+        If there is something else.
+    """
+    if "://" in str(out) or str(out).startswith("s3:/"):
+        raise OptionError(f"{out}: stores are written to folders; name one")
+    with storage_errors(out):
+        if not out.exists():
+            return
+        if not out.is_dir():
+            raise OptionError(f"{out}: is a file; name a new folder for the store")
+        others = sorted(entry.name for entry in out.iterdir())
+        if others and not (out / MARK_NAME).exists() and not (out / MANIFEST_NAME).exists():
+            raise OptionError(
+                f"{out}: holds {others[0]}, which iobench did not make; name a new folder"
+            )

@@ -1,0 +1,203 @@
+"""A short conversion of a few samples into a folder that goes again, to reckon a plan from."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.conversion.planning import KnownSource, KnownTarget, MeasuredProbe
+from iobench.conversion.tiles import buffers_nbytes
+from iobench.datasets import GroupedDataset, make_sample, stopwatch
+from iobench.loaders.compute import parse_compute
+from iobench.registry import find_converter
+from iobench.stores import probe_samples, storage_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iobench.conversion.preparing import PreparedConversion
+    from iobench.conversion.request import ConvertRequest
+    from iobench.datasets import Where
+    from iobench.sources import Screen
+
+__all__ = ["known_source", "known_target", "measure_probe"]
+
+PROBE_N_SAMPLES: Final = 256
+PROBE_NBYTES: Final = 64 << 20
+PROBE_S: Final = 3.0
+LOADED_N_SAMPLES: Final = 8
+LOADED_S: Final = 1.0
+
+
+def known_source(prepared: PreparedConversion, request: ConvertRequest) -> KnownSource:
+    """Return what is known of the source without reading samples.
+
+    Raises
+    ------
+    OptionError
+        If what must be decoded at once is more than the memory allowed.
+    """
+    where = [prepared.index.where[number] for number in prepared.samples]
+    ranges = prepared.encoding.unknown_ranges(prepared.index.spec) if prepared.encoding else ()
+    read = needed = group = None
+    if isinstance(prepared.dataset, GroupedDataset):
+        sizes = [
+            prepared.dataset.group_nbytes(part)
+            for part in _groups(prepared, where, request.memory_nbytes)
+        ]
+        read = sum(nbytes for nbytes, _ in sizes)
+        group = max(map(sum, sizes))
+        needed = prepared.dataset.group_nbytes(where)[0]
+    return KnownSource(
+        n_samples=len(where),
+        sample_nbytes=prepared.index.spec.nbytes,
+        files_nbytes=_files_nbytes(prepared.source.files),
+        read_nbytes=read,
+        needed_nbytes=needed,
+        group_nbytes=group,
+        n_looks=2 if ranges else 1,
+    )
+
+
+def known_target(prepared: PreparedConversion, request: ConvertRequest) -> KnownTarget:
+    """Return what is asked for, and the room there is."""
+    stored_nbytes = prepared.stored_nbytes
+    folder = _existing(request.out)
+    with storage_errors(folder):
+        free_nbytes = shutil.disk_usage(folder).free
+    return KnownTarget(
+        stored_nbytes=stored_nbytes,
+        shard_n_samples=max(1, request.shard_nbytes // max(1, stored_nbytes)),
+        memory_nbytes=request.memory_nbytes,
+        workers=request.n_workers,
+        free_nbytes=free_nbytes,
+        step_s=_step_s(prepared, request),
+    )
+
+
+def measure_probe(
+    prepared: PreparedConversion, request: ConvertRequest, screen: Screen
+) -> MeasuredProbe:
+    """Convert a few samples beside the target, load some from both ends, and remove it all.
+
+    Raises
+    ------
+    StorageError
+        If nothing can be written where the store shall be.
+    """
+    samples = _probed(prepared, request)
+    folder = _existing(request.out)
+    with (
+        storage_errors(folder),
+        tempfile.TemporaryDirectory(prefix=".iobench-probe-", dir=folder) as temporary,
+    ):
+        watch = stopwatch()
+        with screen.progress("converting a probe") as move:
+            store = find_converter()(
+                prepared.dataset,
+                prepared.index,
+                prepared.fmt,
+                Path(temporary, "store"),
+                samples=samples,
+                options=request.format_options,
+                workers=request.n_workers,
+                memory_nbytes=request.memory_nbytes,
+                encoding=prepared.encoding,
+                limit_s=None if isinstance(prepared.dataset, GroupedDataset) else PROBE_S,
+                progress=move,
+            )
+        convert_s = watch()
+        where = [prepared.index.where[number] for number in store.manifest.samples]
+        source_s = _seconds_each(lambda n: make_sample(prepared.dataset, where[n]), len(where))
+        store_s = _seconds_each(lambda n: store[n], len(store))
+        read_nbytes, decoded_nbytes = _nbytes_of_one(prepared, where[0])
+        probe = MeasuredProbe(
+            n_samples=len(store),
+            convert_s=convert_s,
+            store_nbytes=store.manifest.nbytes,
+            sample_read_nbytes=read_nbytes,
+            sample_decoded_nbytes=decoded_nbytes,
+            source_sample_s=source_s,
+            store_sample_s=store_s,
+        )
+        store.close()
+        return probe
+
+
+def _probed(prepared: PreparedConversion, request: ConvertRequest) -> list[int]:
+    """Return the samples of a probe: a group that is made together, else spread evenly."""
+    nbytes = max(1, prepared.index.spec.nbytes)
+    wanted = min(PROBE_N_SAMPLES, max(1, PROBE_NBYTES // nbytes), len(prepared.samples))
+    if isinstance(prepared.dataset, GroupedDataset):
+        where = [prepared.index.where[number] for number in prepared.samples]
+        first = _groups(prepared, where, request.memory_nbytes)[0]
+        if len(first) > 1:
+            return list(prepared.samples[: len(first)])
+    return [prepared.samples[rank] for rank in probe_samples(len(prepared.samples), wanted)]
+
+
+def _groups(
+    prepared: PreparedConversion, where: Sequence[Where], memory_nbytes: int
+) -> list[Sequence[Where]]:
+    assert isinstance(prepared.dataset, GroupedDataset)
+    counts = prepared.dataset.groups(where, memory_nbytes=memory_nbytes)
+    return [where[end - count : end] for end, count in zip(accumulate(counts), counts, strict=True)]
+
+
+def _seconds_each(load: Callable[[int], Any], n_there: int) -> float:
+    """Return the seconds one load takes, in the mean of a few."""
+    watch = stopwatch()
+    done = 0
+    while done < min(n_there, LOADED_N_SAMPLES) and (not done or watch() < LOADED_S):
+        load(done)
+        done += 1
+    return watch() / done
+
+
+def _nbytes_of_one(prepared: PreparedConversion, where: Where) -> tuple[int, int]:
+    """Return the bytes read, and those of the decoded arrays, of one sample."""
+    dataset, nbytes = prepared.dataset, prepared.index.spec.nbytes
+    raw: Any = dataset.read(where)
+    try:
+        read = buffers_nbytes(raw)
+    except (TypeError, ValueError):
+        return nbytes, nbytes  # an object of Python's own: what it read is not to be seen
+    if "decode" in dataset.fused[1:]:
+        return read, read
+    try:
+        return read, buffers_nbytes(dataset.decode(raw))
+    except (TypeError, ValueError):
+        return read, nbytes
+
+
+def _files_nbytes(files: Sequence[Path]) -> int:
+    every = [
+        below
+        for file in files
+        for below in (file.rglob("*") if file.is_dir() else (file,))
+        if below.is_file()
+    ]
+    return sum(below.stat().st_size for below in every)
+
+
+def _existing(out: Path) -> Path:
+    """Return the folder the store will be in, or the nearest there is above it."""
+    return next(folder for folder in out.absolute().parents if folder.is_dir())
+
+
+def _step_s(prepared: PreparedConversion, request: ConvertRequest) -> float | None:
+    """Return the seconds of the training step for one of its samples; None where unknown."""
+    published = prepared.dataset.published
+    if request.compute == "published" and published is None:
+        return None
+    batch_size = request.batch_size or (published.batch_size if published else 1)
+    step = parse_compute(
+        request.compute,
+        published,
+        batch_size=batch_size,
+        sample_nbytes=prepared.index.spec.nbytes,
+    )
+    return step.total_ns / batch_size / 1e9

@@ -1,0 +1,141 @@
+"""What ``iobench convert`` is asked to do, checked."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from iobench.cpus import available_cpus
+from iobench.errors import OptionError
+from iobench.loaders.compute import parse_compute
+from iobench.registry import SOURCE, find_format, unknown_name
+from iobench.sources import SourceRequest
+
+__all__ = ["STAGES", "ConvertRequest", "parse_patch"]
+
+STAGES: Final = ("raw", "decoded", "preprocessed")
+DEFAULT_MEMORY_NBYTES: Final = 256 << 20
+DEFAULT_SHARD_NBYTES: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertRequest(SourceRequest):
+    """What to convert to what; field for field the options of ``iobench convert``.
+
+    To the fields of its source it adds
+
+    Parameters
+    ----------
+    to : str
+        The store format, as registered.
+    out : Path
+        The store's folder: new, or one that the same request began or finished.
+    stage : str
+        Of `STAGES`: what the store holds of a sample. ``raw``, its bytes as they lie in the
+        source; ``decoded``, the arrays they hold; ``preprocessed``, what a model is given.
+    split : str or None
+        One of the dataset's splits, to convert no other samples.
+    window : str or None
+        Refused: a store holds each item once.
+    patch : mapping of str to int
+        For the user's own files: size of the tiles each sample is cut into, by dimension.
+    format_options : mapping of str to str
+        Options of the format.
+    dtype, keep_bits, max_error, ranges : tuple of str
+        How values are stored with fewer bits, as `iobench.stores.Encoding.parse` takes them.
+    memory_nbytes : int
+        What a conversion may hold of the data at once.
+    workers : int or None
+        Threads that read, decode and preprocess; None for one per usable CPU.
+    shard_nbytes : int
+        Samples of this many bytes make a shard.
+    compute, batch_size : str, int or None
+        The training step that a plan's pay-back is reckoned with: ``published``, ``none`` or a
+        time such as ``25ms``, and the samples it takes; None for the published number, else 1.
+    hash_sources : bool
+        Whether the source files are known again by all their bytes, not a few stretches.
+    scheduler : str or None
+        Address of a dask.distributed scheduler whose workers convert.
+    """
+
+    to: str
+    out: Path
+    stage: str = "preprocessed"
+    split: str | None = None
+    window: str | None = None
+    patch: Mapping[str, int] = field(default_factory=dict)
+    format_options: Mapping[str, str] = field(default_factory=dict)
+    dtype: tuple[str, ...] = ()
+    keep_bits: tuple[str, ...] = ()
+    max_error: tuple[str, ...] = ()
+    ranges: tuple[str, ...] = ()
+    memory_nbytes: int = DEFAULT_MEMORY_NBYTES
+    workers: int | None = None
+    shard_nbytes: int = DEFAULT_SHARD_NBYTES
+    compute: str = "published"
+    batch_size: int | None = None
+    hash_sources: bool = False
+    scheduler: str | None = None
+
+    def __post_init__(self) -> None:
+        SourceRequest.__post_init__(self)
+        if self.to == SOURCE:
+            raise OptionError(f"--to {SOURCE}: that is what there is already; name a store format")
+        find_format(self.to)
+        if self.stage not in STAGES:
+            raise unknown_name("--stage", self.stage, STAGES)
+        if self.window is not None:
+            raise OptionError(
+                f"--window={self.window}: a store holds each item once, whatever windows are laid "
+                "over it later; convert without it and give --window to what loads the store"
+            )
+        if self.patch and self.stage == "raw":
+            raise OptionError("--patch cuts arrays, --stage raw keeps bytes: leave one of them out")
+        parse_compute(self.compute, None, batch_size=1, sample_nbytes=1)
+        for option, value in (("--workers", self.workers), ("--batch-size", self.batch_size)):
+            if value is not None and not 0 < value < math.inf:
+                raise OptionError(f"{option} {value}: expected 1 or more")
+
+    @property
+    def n_workers(self) -> int:
+        """Threads: as asked for, else one per usable CPU."""
+        return available_cpus() if self.workers is None else self.workers
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what of the request decides what a sample of the store is, and only that.
+
+        JSON-ready; goes into the manifest, so that a store tells how it can be made again. No
+        paths: a copy of the source elsewhere gives the same store.
+        """
+        named = {"tiny": self.tiny, "scale": self.scale, "seed": self.seed}
+        is_stand_in = self.tiny or self.scale is not None
+        return {
+            "options": dict(self.options),
+            "sample_dim": self.sample_dim,
+            "variables": list(self.variables),
+            "target_variables": list(self.target_variables),
+            "stage": self.stage,
+            "patch": dict(self.patch),
+            **(named if is_stand_in else {}),
+        }
+
+
+def parse_patch(text: str) -> dict[str, int]:
+    """Return the size of a tile by dimension, as ``--patch y=256,x=256`` spells it.
+
+    Raises
+    ------
+    OptionError
+        If it is spelled otherwise, or a dimension is there twice.
+    """
+    patch: dict[str, int] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([^=\s]+)\s*=\s*(\d{1,9})\s*", part)
+        if match is None or int(match[2]) < 1 or match[1] in patch:
+            raise OptionError(f"--patch {text}: expected dimensions and sizes, as y=256,x=256")
+        patch[match[1]] = int(match[2])
+    return patch

@@ -1,0 +1,194 @@
+"""What ``iobench convert`` does, without the command line: prepare, convert, say what it took."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.conversion.planning import ConversionForecast, plan
+from iobench.conversion.preparing import PreparedConversion, prepare
+from iobench.conversion.probing import known_source, known_target, measure_probe
+from iobench.datasets import stopwatch
+from iobench.registry import find_converter
+from iobench.stores import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from iobench.conversion.request import ConvertRequest
+    from iobench.sources import Screen
+    from iobench.stores import Store
+
+__all__ = ["ConversionOutcome", "forecast", "run"]
+
+STATUS: Final = Path("/proc/self/status")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversionOutcome:
+    """What a conversion made and what it took.
+
+    Parameters
+    ----------
+    path : Path
+        The store.
+    dataset, format : str
+        Names.
+    stand_in : bool
+        Whether the source is a stand-in.
+    was_finished : bool
+        Whether it was there already, so that nothing was done.
+    n_samples : int
+        Samples of the store.
+    in_nbytes, out_nbytes : int
+        Bytes read from the source by this run, and bytes of the finished store.
+    wrote_nbytes : int
+        Bytes this run wrote of it.
+    wall_s : float
+        Seconds of this run.
+    stages_s, stages_nbytes : mapping
+        Seconds and bytes by stage, summed over threads.
+    peak_rss_nbytes, idle_rss_nbytes : int or None
+        Resident memory at its most, and before the conversion began; None where the system does
+        not tell.
+    n_resumed, n_written, n_elsewhere : int
+        Shards that were there already, that this run wrote, and that other processes did.
+    shards : tuple of mapping
+        Of each shard the samples, and name, size and CRC-32C of its files.
+    lossy : mapping
+        Largest absolute and relative error by variable; empty where nothing was lost.
+    """
+
+    path: Path
+    dataset: str
+    format: str
+    stand_in: bool
+    was_finished: bool
+    n_samples: int
+    in_nbytes: int
+    out_nbytes: int
+    wrote_nbytes: int
+    wall_s: float
+    stages_s: Mapping[str, float]
+    stages_nbytes: Mapping[str, int]
+    peak_rss_nbytes: int | None
+    idle_rss_nbytes: int | None
+    n_resumed: int
+    n_written: int
+    n_elsewhere: int
+    shards: tuple[Mapping[str, Any], ...]
+    lossy: Mapping[str, Any]
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Bytes of samples made over wall time; None where nothing was made."""
+        made = self.stages_nbytes.get("preprocess") or self.wrote_nbytes
+        return made / self.wall_s if made and self.wall_s > 0 else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-ready values."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**values, "path": str(self.path), "bytes_per_s": self.bytes_per_s}
+
+
+def forecast(
+    request: ConvertRequest, screen: Screen
+) -> tuple[PreparedConversion, ConversionForecast]:
+    """Return what a conversion would take, from a short probe; nothing is left behind.
+
+    Raises
+    ------
+    IobenchError
+        As `run` would before it begins.
+    """
+    prepared = prepare(request, screen)
+    source, target = known_source(prepared, request), known_target(prepared, request)
+    return prepared, plan(source, target, measure_probe(prepared, request, screen))
+
+
+def run(request: ConvertRequest, screen: Screen) -> ConversionOutcome:
+    """Convert what the request asks for, or what is missing of it.
+
+    Several processes with the same request share the work.
+
+    Raises
+    ------
+    IobenchError
+        One line saying what is missing or wrong; shards that are finished stay, and the same
+        request goes on from there.
+    """
+    prepared = prepare(request, screen)
+    tally = Tally()
+    idle_rss, watch = resident_nbytes("VmRSS"), stopwatch()
+    each = prepared.index.spec.nbytes
+    title = f"{prepared.dataset.name} to {prepared.fmt.name}"
+    with screen.progress(title, in_bytes=True) as move:
+        store = find_converter()(
+            prepared.dataset,
+            prepared.index,
+            prepared.fmt,
+            request.out.absolute(),
+            samples=prepared.samples,
+            options=request.format_options,
+            files=prepared.source.files,
+            shard_nbytes=request.shard_nbytes,
+            workers=request.n_workers,
+            progress=lambda done, total: move(done * each, total * each),
+            notice=screen.note,
+            encoding=prepared.encoding,
+            memory_nbytes=request.memory_nbytes,
+            tally=tally,
+            together=True,
+            hash_sources=request.hash_sources,
+            scheduler=request.scheduler,
+        )
+    try:
+        return _outcome(prepared, store, tally, wall_s=watch(), idle_rss=idle_rss)
+    finally:
+        store.close()
+
+
+def _outcome(
+    prepared: PreparedConversion,
+    store: Store,
+    tally: Tally,
+    *,
+    wall_s: float,
+    idle_rss: int | None,
+) -> ConversionOutcome:
+    manifest = store.manifest
+    stages_s, stages_nbytes = tally.seconds, tally.nbytes
+    read = next((name for name in stages_nbytes if name.split("+")[0] == "read"), "read")
+    return ConversionOutcome(
+        path=store.path,
+        dataset=manifest.dataset,
+        format=manifest.format,
+        stand_in=prepared.source.stand_in,
+        was_finished=not (tally.n_written or tally.n_resumed or tally.n_elsewhere),
+        n_samples=len(store),
+        in_nbytes=stages_nbytes.get(read, 0),
+        out_nbytes=manifest.nbytes,
+        wrote_nbytes=stages_nbytes.get("write", 0),
+        wall_s=wall_s,
+        stages_s=stages_s,
+        stages_nbytes=stages_nbytes,
+        peak_rss_nbytes=resident_nbytes("VmHWM"),
+        idle_rss_nbytes=idle_rss,
+        n_resumed=tally.n_resumed,
+        n_written=tally.n_written,
+        n_elsewhere=tally.n_elsewhere,
+        shards=tuple(shard.to_dict() for shard in manifest.shards),
+        lossy=dict(manifest.lossy),
+    )
+
+
+def resident_nbytes(key: str) -> int | None:
+    """Return ``VmRSS`` (now) or ``VmHWM`` (the most so far) of this process, in bytes."""
+    try:
+        lines = STATUS.read_text().splitlines()
+    except OSError:
+        return None
+    found = [line.split() for line in lines if line.startswith(f"{key}:")]
+    return int(found[0][1]) * 1024 if found else None

@@ -1,0 +1,60 @@
+"""What a conversion is asked for: sizes, patches, and requests that cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from iobench.conversion import ConvertRequest, parse_nbytes, parse_patch
+from iobench.errors import OptionError, UnknownNameError
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [("1GiB", 1 << 30), ("256mib", 256 << 20), ("1.5 GB", 1_500_000_000), ("4096", 4096)],
+)
+def test_sizes(text: str, nbytes: int) -> None:
+    assert parse_nbytes("--memory", text) == nbytes
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1XB", "big", "1e9", "nan", "9" * 30, "1 G i B"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(OptionError, match="--memory .*expected a size"):
+        parse_nbytes("--memory", text)
+
+
+def test_patches() -> None:
+    assert parse_patch("y=256, x=128") == {"y": 256, "x": 128}
+    for text in ("", "y", "y=0", "y=-1", "y=1,y=2", "=3", "y=1.5"):
+        with pytest.raises(OptionError, match="--patch .*expected dimensions and sizes"):
+            parse_patch(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"to": "numpi"}, UnknownNameError, "did you mean numpy"),
+        ({"to": "source"}, OptionError, "there is already"),
+        ({"stage": "decode"}, UnknownNameError, "did you mean decoded"),
+        ({"window": "-1:0"}, OptionError, "holds each item once"),
+        ({"patch": {"x": 2}, "stage": "raw"}, OptionError, "leave one of them out"),
+        ({"workers": 0}, OptionError, "--workers 0"),
+        ({"batch_size": 0}, OptionError, "--batch-size 0"),
+        ({"compute": "soon"}, OptionError, "25ms"),
+    ],
+)
+def test_requests_that_cannot_be(given, error, words: str) -> None:
+    with pytest.raises(error, match=words):
+        ConvertRequest(**{"targets": ("a",), "to": "numpy", "out": Path("o"), **given})
+
+
+def test_what_a_manifest_keeps_names_no_path() -> None:
+    request = ConvertRequest(
+        targets=("/some/where.nc",), to="numpy", out=Path("/else/where"), data_dir=Path("/d"),
+        sample_dim="time", variables=("t",), patch={"x": 2}, workers=3, memory_nbytes=5,
+    )  # fmt: skip
+    assert request.to_dict() == {
+        "options": {}, "sample_dim": "time", "variables": ["t"], "target_variables": [],
+        "stage": "preprocessed", "patch": {"x": 2},
+    }  # fmt: skip
