@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.datasets.extents import open_for_reading
 from iobench.datasets.grib.samples import GribSamples
+from iobench.datasets.grouped import SampleGroups, decode_apart
 from iobench.datasets.netcdf.file import CLASSIC_MAGIC, HDF5_MAGIC
 from iobench.datasets.netcdf.samples import NetcdfSamples
 from iobench.datasets.selection import Selection
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         Locator,
         PublishedStep,
         Raw,
+        RunJobs,
         SampleIndex,
         Where,
     )
@@ -56,6 +58,7 @@ class UserFiles:
         self._paths = tuple(paths)
         self._selection = selection
         self._source: _Source = GribSamples(selection)
+        self._sample_nbytes = 0
 
     @property
     def thread_safe(self) -> bool:
@@ -86,6 +89,7 @@ class UserFiles:
         self._source = _source(files, self._selection)
         index = self._source.samples(files, locator)
         self.fused = self._source.fused
+        self._sample_nbytes = index.spec.nbytes
         facts = {
             "kind": self._source.kind,
             "files": [_facts(path, self._source) for path in files],
@@ -101,6 +105,51 @@ class UserFiles:
     def decode(self, raw: Raw) -> Arrays:
         """Return the sample's arrays."""
         return self._source.decode(raw)
+
+    def groups(self, where: Sequence[Where], *, memory_nbytes: int) -> list[int]:
+        """Return how many samples to make together: those whose chunks hold several.
+
+        Raises
+        ------
+        OptionError
+            If two samples and a chunk need more memory.
+        """
+        grouped = self._grouped()
+        return (
+            [1] * len(where)
+            if grouped is None
+            else grouped.groups(where, memory_nbytes=memory_nbytes)
+        )
+
+    def read_group(self, where: Sequence[Where]) -> Raw:
+        """Return what is stored of these samples, each chunk once."""
+        grouped = self._grouped()
+        if grouped is None:
+            return [self.read(each) for each in where]
+        return grouped.read_group(where)
+
+    def decode_group(self, raw: Raw, run: RunJobs) -> list[Arrays]:
+        """Return the arrays of each sample of a group."""
+        grouped = self._grouped()
+        if grouped is not None:
+            return grouped.decode_group(raw, run)
+        return decode_apart(raw, run, None if self.fused else self.decode)
+
+    def group_nbytes(self, where: Sequence[Where]) -> tuple[int, int]:
+        """Return the bytes read and decoded to make these samples together."""
+        grouped = self._grouped()
+        if grouped is not None:
+            return grouped.group_nbytes(where)
+        decoded = self._sample_nbytes * len(where)
+        if isinstance(self._source, GribSamples):
+            return sum(map(self._source.stored_nbytes, where)), decoded
+        return decoded, decoded
+
+    def _grouped(self) -> SampleGroups | None:
+        """Return the source's groups; None where each of its samples is decoded by itself."""
+        if isinstance(self._source, GribSamples) or self.fused:
+            return None
+        return self._source.grouped
 
     def preprocess(self, arrays: Arrays) -> Sample:
         """Return the arrays as they are."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Packing", "packing_of", "unpack"]
+__all__ = ["Packing", "is_plain", "packing_of", "unpack"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +92,17 @@ def _decoded_dtype(stored: np.dtype[Any], attributes: Mapping[str, Any]) -> np.d
     return dtype
 
 
+def is_plain(packing: Packing) -> bool:
+    """Whether stored numbers are the numbers, but for their dtype."""
+    return not packing.fill_values and packing.scale is None and packing.offset is None
+
+
 def unpack(stored: NDArray[Any], packing: Packing) -> NDArray[Any]:
     """Return the numbers of ``stored``, in native byte order and C order.
 
     Same operations in the same order and precision as xarray, so that values are equal bit by bit.
     """
-    plain = not packing.fill_values and packing.scale is None and packing.offset is None
-    if plain:
+    if is_plain(packing):
         return np.asarray(stored, dtype=packing.dtype, order="C")
     values = stored.astype(packing.dtype, order="C")
     if packing.fill_values:

@@ -141,6 +141,10 @@ class GribSamples:
             [(self._files[file], offset, length) for file, offset, length in where.tolist()]
         )
 
+    def stored_nbytes(self, where: NDArray[np.int64]) -> int:
+        """Return the bytes that `read` will return."""
+        return int(where[:, 2].sum())
+
     def decode(self, raw: Raw) -> Arrays:
         """Return the arrays of the sample's messages."""
         if not isinstance(raw, _RawMessages):

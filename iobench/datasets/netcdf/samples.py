@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.extents import read_extents
+from iobench.datasets.grouped import SampleGroups
 from iobench.datasets.netcdf.file import (
     decode_slab,
     inspect_netcdf,
     read_through_library,
     where_slab,
 )
+from iobench.datasets.netcdf.pieces import pieced_netcdf
 from iobench.datasets.netcdf.rows import FileRows
 from iobench.datasets.netcdf.storage import Slab, slab_extents
 from iobench.datasets.selection import (
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from iobench.datasets.contract import Arrays, Locator, Raw
     from iobench.datasets.netcdf.file import NetcdfFile
     from iobench.datasets.packing import Packing
+    from iobench.datasets.pieces import PiecedVariable
 
 __all__ = ["NetcdfSamples"]
 
@@ -125,3 +129,12 @@ class NetcdfSamples:
             arrays[name] = decode_slab(slab, packing, raw[start : start + n_buffers])
             start += n_buffers
         return arrays
+
+    @cached_property
+    def grouped(self) -> SampleGroups:
+        """The same samples, made in groups; not where only the library knows the storage."""
+        return SampleGroups(self._pieced, len(self._files))
+
+    def _pieced(self, number: int) -> list[PiecedVariable]:
+        file = self._files[number]
+        return [pieced_netcdf(file, name, self._dim) for name in self._names]

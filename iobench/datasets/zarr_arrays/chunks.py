@@ -19,13 +19,23 @@ from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from iobench.datasets.extents import FileExtent
     from iobench.datasets.zarr_arrays.arrays import Chunking, Sharding, ZarrVariable
 
-__all__ = ["Cut", "cut_array", "decode_cut", "missing_keys", "read_cut"]
+__all__ = [
+    "Cut",
+    "chunk_nbytes",
+    "cut_array",
+    "decode_cut",
+    "decode_stored_chunk",
+    "missing_keys",
+    "read_chunks",
+    "read_cut",
+]
 
 Place = tuple[int, ...]
 """Where a chunk is in the grid of chunks."""
@@ -63,11 +73,32 @@ def read_cut(cut: Cut) -> list[memoryview | None]:
     StorageError
         If a file cannot be read.
     """
-    chunking = _chunking(cut.variable)
+    return read_chunks(cut.variable, _places(cut))
+
+
+def read_chunks(variable: ZarrVariable, places: Sequence[Place]) -> list[memoryview | None]:
+    """Return the stored bytes of chunks as `read_cut` does, of those at these places."""
+    chunking = _chunking(variable)
     if chunking.sharding is None:
-        folder = cut.variable.folder
-        return [_whole_file(f"{folder}/{chunking.key(place)}") for place in _places(cut)]
-    return _read_from_shards(cut, chunking, chunking.sharding)
+        folder = variable.folder
+        return [_whole_file(f"{folder}/{chunking.key(place)}") for place in places]
+    found: list[memoryview | None] = [None] * len(places)
+    extents = _extents_in_shards(variable, chunking, chunking.sharding, places)
+    _check_ends(variable, chunking, extents)
+    numbers = {place: number for number, place in enumerate(places)}
+    for place, buffer in zip(extents, read_extents(list(extents.values())), strict=True):
+        found[numbers[place]] = buffer
+    return found
+
+
+def chunk_nbytes(variable: ZarrVariable, place: Place) -> int:
+    """Return the bytes that a chunk has in storage, 0 for one never written; reads none of it."""
+    chunking = _chunking(variable)
+    if chunking.sharding is None:
+        path = Path(variable.folder, chunking.key(place))
+        return path.stat().st_size if path.exists() else 0
+    extents = _extents_in_shards(variable, chunking, chunking.sharding, [place])
+    return sum(length for _, _, length in extents.values())
 
 
 def decode_cut(cut: Cut, buffers: Sequence[memoryview | None]) -> NDArray[Any]:
@@ -86,7 +117,7 @@ def cut_array(cut: Cut, buffers: Sequence[memoryview | None]) -> NDArray[Any]:
     """
     places = _places(cut)
     if len(places) == 1 and buffers[0] is not None:
-        chunk = _decoded(cut.variable, places[0], buffers[0])
+        chunk = decode_stored_chunk(cut.variable, places[0], buffers[0])
         if chunk.size == math.prod(cut.shape) and chunk.flags.c_contiguous:
             return chunk.reshape(cut.shape)
         # With an ellipsis one number stays an array, and keeps its byte order.
@@ -97,7 +128,7 @@ def cut_array(cut: Cut, buffers: Sequence[memoryview | None]) -> NDArray[Any]:
         if buffer is None:
             values[target] = cut.variable.fill
         else:
-            values[target] = _decoded(cut.variable, place, buffer)[source]
+            values[target] = decode_stored_chunk(cut.variable, place, buffer)[source]
     return values
 
 
@@ -165,7 +196,14 @@ def _overlap(
     return tuple(target), tuple(source)
 
 
-def _decoded(variable: ZarrVariable, place: Place, stored: memoryview) -> NDArray[Any]:
+def decode_stored_chunk(variable: ZarrVariable, place: Place, stored: memoryview) -> NDArray[Any]:
+    """Return the numbers of a chunk as stored, in the shape of a chunk, from its bytes.
+
+    Raises
+    ------
+    FileFormatError
+        If it cannot be decoded, has a wrong size or checksum: names store, array and chunk.
+    """
     chunking = _chunking(variable)
     try:
         return decode_chunk(stored, chunking.codecs)
@@ -209,41 +247,34 @@ def _file_key(chunking: Chunking, place: Place) -> str:
     return chunking.key([number // count for number, count in zip(place, counts, strict=True)])
 
 
-def _read_from_shards(cut: Cut, chunking: Chunking, sharding: Sharding) -> list[memoryview | None]:
-    variable = cut.variable
-    places = _places(cut)
-    found: list[memoryview | None] = [None] * len(places)
-    numbers, extents = [], []
-    for number, place in enumerate(places):
-        key = _file_key(chunking, place)
-        index = _shard_index(variable.store, variable.name, f"{variable.folder}/{key}", sharding)
+def _extents_in_shards(
+    variable: ZarrVariable, chunking: Chunking, sharding: Sharding, places: Sequence[Place]
+) -> dict[Place, FileExtent]:
+    """Return where chunks are, but for those never written."""
+    counts = sharding.chunks_per_shard
+    extents = {}
+    for place in places:
+        path = f"{variable.folder}/{_file_key(chunking, place)}"
+        index = _shard_index(variable.store, variable.name, path, sharding)
         if index is None:
             continue
-        counts = sharding.chunks_per_shard
         offset, length = index[tuple(n % count for n, count in zip(place, counts, strict=True))]
         if int(offset) != ABSENT or int(length) != ABSENT:
-            numbers.append(number)
-            extents.append((f"{variable.folder}/{key}", int(offset), int(length)))
-    _check_ends(cut, chunking, [places[number] for number in numbers], extents)
-    for number, buffer in zip(numbers, read_extents(extents), strict=True):
-        found[number] = buffer
-    return found
+            extents[place] = (path, int(offset), int(length))
+    return extents
 
 
 def _check_ends(
-    cut: Cut,
-    chunking: Chunking,
-    places: Sequence[Place],
-    extents: Sequence[tuple[str, int, int]],
+    variable: ZarrVariable, chunking: Chunking, extents: Mapping[Place, FileExtent]
 ) -> None:
     """Refuse chunks beyond the end of their shard, before memory is asked for them."""
     sharding = chunking.sharding
     behind = _index_nbytes(sharding) if sharding and sharding.index_at_end else 0
-    for place, (path, offset, length) in zip(places, extents, strict=True):
+    for place, (path, offset, length) in extents.items():
         size = Path(path).stat().st_size - behind
         if offset + length > size:
             reason = f"it ends at byte {offset + length}, the chunks of its shard at {size}"
-            raise _damaged(cut.variable, _chunk_name(chunking, place), reason)
+            raise _damaged(variable, _chunk_name(chunking, place), reason)
 
 
 def _index_nbytes(sharding: Sharding) -> int:

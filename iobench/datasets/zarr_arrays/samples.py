@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.datasets.contract import SampleIndex
+from iobench.datasets.grouped import SampleGroups
 from iobench.datasets.rows import SampleRows
 from iobench.datasets.selection import (
     Selection,
@@ -16,6 +18,7 @@ from iobench.datasets.selection import (
     sample_variable,
 )
 from iobench.datasets.zarr_arrays.chunks import Cut, cut_array, decode_cut, read_cut
+from iobench.datasets.zarr_arrays.pieces import PiecedZarr
 from iobench.datasets.zarr_arrays.store import inspect_zarr, metadata_fingerprint
 from iobench.datasets.zarr_arrays.through_library import check_through_zarr, read_through_zarr
 from iobench.samples import SampleSpec
@@ -130,6 +133,15 @@ class ZarrSamples:
         if not isinstance(raw, _ChunksOfSample):
             raise TypeError("decode takes what read returned")
         return {cut.variable.name: decode_cut(cut, chunks) for cut, chunks in raw.parts}
+
+    @cached_property
+    def grouped(self) -> SampleGroups:
+        """The same samples, made in groups; not where only zarr can read them."""
+        return SampleGroups(self._pieced, len(self._stores))
+
+    def _pieced(self, number: int) -> list[PiecedZarr]:
+        variables = self._stores[number].variables
+        return [PiecedZarr(variables[name], self._dim) for name in self._names]
 
 
 def _cut(variable: ZarrVariable, dim: str, index: int) -> Cut:

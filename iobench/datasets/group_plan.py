@@ -1,0 +1,182 @@
+"""Which samples to make together, so that few chunks are decoded twice and the memory is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from iobench.cpus import available_cpus
+from iobench.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["GroupPlan", "SharedDecoding", "plan_groups"]
+
+JOINED_NBYTES = 8 << 20
+"""Neighbours that share nothing are made together up to this: a read for many small samples."""
+
+SMALL = 16
+"""What all samples share binds them together where it is no less than this part of a sample."""
+
+MIB = 1 << 20
+
+
+class SharedDecoding(Protocol):
+    """How the samples of a file share the decoding of one variable."""
+
+    @property
+    def name(self) -> str:
+        """Of the variable."""
+        ...
+
+    @property
+    def axis(self) -> int:
+        """Of the sample dimension; -1: every sample has all of the variable."""
+        ...
+
+    @property
+    def sample_nbytes(self) -> int:
+        """Bytes of the variable in one sample."""
+        ...
+
+    @property
+    def sharing(self) -> int:
+        """Indexes of the sample dimension that are decoded together, counted from 0."""
+        ...
+
+    @property
+    def row_nbytes(self) -> int:
+        """Bytes to decode for the samples that share."""
+        ...
+
+    @property
+    def piece_nbytes(self) -> int:
+        """Memory that decoding one piece takes on the way."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """Groups, and the memory for what is decoded on the way to their arrays."""
+
+    lengths: list[int]
+    in_flight_nbytes: int
+
+
+def plan_groups(
+    where: Sequence[tuple[int, int]],
+    files: Sequence[Sequence[SharedDecoding]],
+    memory_nbytes: int,
+) -> GroupPlan:
+    """Return how many samples to make together, one number per group.
+
+    Parameters
+    ----------
+    where : sequence of (file, index)
+        In the order in which the samples are made.
+    files : sequence of sequences of SharedDecoding
+        The variables of each file; of one schema, but not of one chunking.
+    memory_nbytes : int
+        For the arrays of two groups and some pieces on the way.
+
+    Raises
+    ------
+    OptionError
+        If two samples and one piece need more: names the smallest --memory that works.
+
+    Notes
+    -----
+    Neighbours that share the decoding of anything form a chain. A chain that is too long is cut
+    where, for the samples gained, the fewest bytes are decoded twice. What is short then is joined
+    with its neighbours in the file.
+    """
+    if not len(where):
+        return GroupPlan([], memory_nbytes)
+    first = files[where[0][0]]
+    each = sum(variable.sample_nbytes for variable in first if variable.axis >= 0)
+    common = sum(variable.sample_nbytes for variable in first if variable.axis < 0)
+    in_flight = _in_flight(files, each + common, memory_nbytes)
+    room = (memory_nbytes - in_flight) // 2 - common
+    most = room // each if each else len(where)
+    cost, follows = _boundaries(np.asarray(where, dtype=np.int64).reshape(-1, 2), files)
+    lengths = _cut_chains(cost, most)
+    joined = min(room, JOINED_NBYTES) // each if each else len(where)
+    return GroupPlan(_join(lengths, follows, joined), in_flight)
+
+
+def _in_flight(
+    files: Sequence[Sequence[SharedDecoding]], sample_nbytes: int, memory_nbytes: int
+) -> int:
+    """Return the memory for pieces on the way: enough for all CPUs, or an eighth, or one piece."""
+    largest = max((each for file in files for each in file), key=lambda each: each.piece_nbytes)
+    needed = 2 * sample_nbytes + largest.piece_nbytes
+    if needed > memory_nbytes:
+        raise OptionError(
+            f"--memory {_mebibytes(memory_nbytes)} is too little: a chunk of variable "
+            f"{largest.name!r} takes {largest.piece_nbytes} bytes to decode, two samples "
+            f"{2 * sample_nbytes}; the smallest that works is --memory {_mebibytes(needed)}"
+        )
+    wanted = min(available_cpus() * largest.piece_nbytes, memory_nbytes // 8)
+    return max(largest.piece_nbytes, min(wanted, memory_nbytes - 2 * sample_nbytes))
+
+
+def _mebibytes(nbytes: int) -> str:
+    return f"{-(-nbytes // MIB)}MiB"
+
+
+def _boundaries(
+    where: NDArray[np.int64], files: Sequence[Sequence[SharedDecoding]]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return what it costs to cut behind each sample but the last, and whether the next follows.
+
+    The cost is the bytes that are then decoded once more.
+    """
+    number, index = where.T
+    same = number[1:] == number[:-1]
+    cost = np.zeros(len(where) - 1)
+    each = sum(variable.sample_nbytes for variable in files[0])
+    for position, variable in enumerate(files[0]):
+        if variable.axis < 0 and variable.sample_nbytes * SMALL < each:
+            continue
+        sharing = np.array([max(1, file[position].sharing) for file in files])
+        row_nbytes = np.array([file[position].row_nbytes for file in files])
+        row = index // sharing[number]
+        shared = (same & (row[1:] == row[:-1])) & (sharing[number[1:]] > 1)
+        cost += np.where(shared, row_nbytes[number[1:]], 0)
+    return cost, same & (index[1:] == index[:-1] + 1)
+
+
+def _cut_chains(cost: NDArray[np.float64], most: int) -> list[int]:
+    """Return lengths of groups of at most ``most``: chains of samples that share, cut if need be.
+
+    ``cost`` has an entry for each neighbourhood, 0 where a chain ends.
+    """
+    ends = np.append(np.flatnonzero(cost == 0) + 1, len(cost) + 1)
+    lengths, start = [], 0
+    for end in ends.tolist():
+        while end - start > most:
+            per_sample = cost[start : start + most] / np.arange(1, most + 1)
+            cheapest = most - 1 - int(np.argmin(per_sample[::-1]))
+            lengths.append(cheapest + 1)
+            start += cheapest + 1
+        lengths.append(end - start)
+        start = end
+    return lengths
+
+
+def _join(lengths: list[int], follows: NDArray[np.bool_], most: int) -> list[int]:
+    """Join neighbouring groups that follow each other in a file, up to ``most`` samples."""
+    joined: list[int] = []
+    start = 0
+    for length in lengths:
+        if joined and follows[start - 1] and joined[-1] + length <= most:
+            joined[-1] += length
+        else:
+            joined.append(length)
+        start += length
+    return joined

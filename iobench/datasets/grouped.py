@@ -1,0 +1,94 @@
+"""Samples of files whose variables come in pieces, made in groups."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from iobench.datasets.group_plan import plan_groups
+from iobench.datasets.pieces import GroupBytes, consecutive_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iobench.datasets.contract import Arrays, Raw, RunJobs
+    from iobench.datasets.pieces import PiecedVariable
+
+__all__ = ["SampleGroups", "decode_apart"]
+
+IN_FLIGHT_NBYTES = 64 << 20
+"""Decoded at once where nobody asked for groups first, and so named no memory."""
+
+
+class SampleGroups:
+    """The face `iobench.datasets.GroupedDataset` of samples that are (file, index).
+
+    Parameters
+    ----------
+    variables : callable
+        Returns the variables of a file in pieces, by its number.
+    n_files : int
+        How many files there are.
+    """
+
+    def __init__(self, variables: Callable[[int], Sequence[PiecedVariable]], n_files: int) -> None:
+        self._files = [tuple(variables(number)) for number in range(n_files)]
+        self._in_flight_nbytes = IN_FLIGHT_NBYTES
+
+    def groups(self, where: Sequence[tuple[int, int]], *, memory_nbytes: int) -> list[int]:
+        """Return how many samples to make together; see `plan_groups`."""
+        plan = plan_groups(where, self._files, memory_nbytes)
+        self._in_flight_nbytes = plan.in_flight_nbytes
+        return plan.lengths
+
+    def read_group(self, where: Sequence[tuple[int, int]]) -> Raw:
+        """Return the stored bytes of these samples of one file; raise ValueError for several."""
+        numbers = {number for number, _ in where}
+        if len(numbers) != 1:
+            raise ValueError(f"a group is of one file, asked for samples of {len(numbers)}")
+        return GroupBytes(self._files[numbers.pop()], [index for _, index in where])
+
+    def decode_group(self, raw: Raw, run: RunJobs) -> list[Arrays]:
+        """Return the arrays of each sample."""
+        if not isinstance(raw, GroupBytes):
+            raise TypeError("decode_group takes what read_group returned")
+        return raw.decode(run, self._in_flight_nbytes)
+
+    def group_nbytes(self, where: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        """Return the bytes read and decoded to make these samples, each file's as one group."""
+        read = decoded = 0
+        for number, entries in groupby(where, key=itemgetter(0)):
+            runs = consecutive_runs([index for _, index in entries])
+            for variable in self._files[number]:
+                pieces = variable.pieces(runs)
+                read += sum(map(variable.stored_nbytes, pieces))
+                itemsize = np.dtype(variable.dtype).itemsize
+                decoded += sum(piece.size for piece in pieces) * itemsize
+        return read, decoded
+
+
+def decode_apart(raw: Raw, run: RunJobs, decode: Callable[[Raw], Arrays] | None) -> list[Arrays]:
+    """Return the arrays of samples that share nothing, one job each.
+
+    Parameters
+    ----------
+    raw : sequence
+        What reading each of the samples returned.
+    run : callable
+        Runs the jobs.
+    decode : callable or None
+        Decodes one; None: they were decoded as they were read.
+    """
+    if decode is None:
+        return list(raw)
+    arrays: list[Arrays] = [{}] * len(raw)
+
+    def job(number: int) -> None:
+        arrays[number] = decode(raw[number])
+
+    run(partial(job, number) for number in range(len(raw)))
+    return arrays

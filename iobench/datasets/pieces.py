@@ -1,0 +1,302 @@
+"""Samples made in groups: every piece of a variable is read and decoded once for all of them.
+
+A piece is what cannot be decoded in part: a chunk, or a stretch of numbers that lie as they are.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from iobench.datasets.group_plan import SharedDecoding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from iobench.datasets.contract import Arrays, RunJobs
+
+__all__ = ["GroupBytes", "Part", "Piece", "PiecedVariable", "Run", "consecutive_runs"]
+
+READ_NBYTES = 4 << 20
+"""Pieces of about this many decoded bytes are read together: neighbours with one system call."""
+
+JOB_NBYTES = 1 << 20
+"""Smaller pieces are decoded several in one job."""
+
+LATER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Samples of a group whose indexes follow each other.
+
+    Parameters
+    ----------
+    position : int
+        Of the first in the group.
+    index : int
+        Of the first along the sample dimension.
+    length : int
+        How many.
+    """
+
+    position: int
+    index: int
+    length: int
+
+
+def consecutive_runs(indexes: Sequence[int]) -> list[Run]:
+    """Return the runs that make up a group of samples, in the order of the group."""
+    runs: list[Run] = []
+    start = 0
+    for position in range(1, len(indexes) + 1):
+        if position == len(indexes) or indexes[position] != indexes[position - 1] + 1:
+            runs.append(Run(start, indexes[start], position - start))
+            start = position
+    return runs
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What is decoded as a whole.
+
+    Parameters
+    ----------
+    place : tuple of int
+        Of its chunk in the grid of chunks; empty where there are no chunks.
+    start, stop : tuple of int
+        Which part of the variable it holds, one entry per dimension.
+    """
+
+    place: tuple[int, ...]
+    start: tuple[int, ...]
+    stop: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many numbers of the variable it holds."""
+        return math.prod(stop - start for start, stop in zip(self.start, self.stop, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Where numbers of a piece go.
+
+    Parameters
+    ----------
+    source : tuple of slice and an ellipsis
+        Which numbers of the piece; with the ellipsis one number stays an array.
+    target : ndarray
+        The same part of the group's array, with the axes of the variable.
+    """
+
+    source: tuple[Any, ...]
+    target: NDArray[Any]
+
+
+class PiecedVariable(SharedDecoding, Protocol):
+    """A variable of one file, in pieces."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the whole variable."""
+        ...
+
+    @property
+    def dtype(self) -> str:
+        """Of the numbers as samples have them."""
+        ...
+
+    def pieces(self, runs: Sequence[Run]) -> list[Piece]:
+        """Return the pieces that these samples need, each once."""
+        ...
+
+    def stored_nbytes(self, piece: Piece) -> int:
+        """Return the bytes a piece has in storage."""
+        ...
+
+    def read(self, pieces: Sequence[Piece]) -> list[list[memoryview]]:
+        """Return what is stored of each piece; nothing for one that was never written."""
+        ...
+
+    def put(self, piece: Piece, stored: Sequence[memoryview], parts: Sequence[Part]) -> None:
+        """Decode a piece and write its numbers, unpacked, where they go."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A piece to decode: whose, and which of the group's buffers; ``first`` `LATER`: unread."""
+
+    variable: int
+    piece: Piece
+    first: int
+    n_buffers: int
+
+
+class GroupBytes(list[memoryview]):
+    """What is stored of a group of samples of one file, read once and used up by decoding.
+
+    Of each variable no more is read here than its arrays will take, so that the bytes and the
+    arrays together never need more than the arrays alone; what is left (few samples of long
+    chunks) is read as it is decoded.
+
+    Parameters
+    ----------
+    variables : sequence of PiecedVariable
+        Of the file.
+    indexes : sequence of int
+        Of the samples along the sample dimension.
+    """
+
+    def __init__(self, variables: Sequence[PiecedVariable], indexes: Sequence[int]) -> None:
+        super().__init__()
+        self._variables = tuple(variables)
+        self._n_samples = len(indexes)
+        self._runs = consecutive_runs(indexes)
+        self._pending: list[_Pending] = []
+        for number in range(len(self._variables)):
+            self._read_variable(number)
+
+    def _read_variable(self, number: int) -> None:
+        variable = self._variables[number]
+        pieces = variable.pieces(self._runs)
+        allowed = _array_nbytes(variable, self._n_samples)
+        at_once = max(1, READ_NBYTES // max(1, variable.piece_nbytes))
+        while pieces and allowed > 0:
+            batch, pieces = pieces[:at_once], pieces[at_once:]
+            for piece, buffers in zip(batch, variable.read(batch), strict=True):
+                self._pending.append(_Pending(number, piece, len(self), len(buffers)))
+                self.extend(buffers)
+                allowed -= sum(buffer.nbytes for buffer in buffers)
+        self._pending += [_Pending(number, piece, LATER, 0) for piece in pieces]
+
+    def decode(self, run: RunJobs, in_flight_nbytes: int) -> list[Arrays]:
+        """Return the arrays of each sample, in order; they are views of the group's.
+
+        Parameters
+        ----------
+        run : callable
+            Runs the jobs, one or more pieces each.
+        in_flight_nbytes : int
+            Jobs wait while more than this is decoded on the way; one always runs.
+        """
+        arrays = [_empty(variable, self._n_samples) for variable in self._variables]
+        largest = max((variable.piece_nbytes for variable in self._variables), default=1)
+        gate = threading.BoundedSemaphore(max(1, in_flight_nbytes // max(1, largest)))
+        run(self._jobs(arrays, gate))
+        self.clear()
+        named = list(zip(self._variables, arrays, strict=True))
+        return [
+            {each.name: array[i, ...] if each.axis >= 0 else array for each, array in named}
+            for i in range(self._n_samples)
+        ]
+
+    def _jobs(
+        self, arrays: Sequence[NDArray[Any]], gate: threading.BoundedSemaphore
+    ) -> Iterator[Callable[[], None]]:
+        targets = [
+            _Target(variable, array, self._runs)
+            for variable, array in zip(self._variables, arrays, strict=True)
+        ]
+        batch: list[_Pending] = []
+        nbytes = 0
+        for pending in self._pending:
+            batch.append(pending)
+            nbytes += self._variables[pending.variable].piece_nbytes
+            if nbytes >= JOB_NBYTES:
+                yield self._job(batch, targets, gate)
+                batch, nbytes = [], 0
+        if batch:
+            yield self._job(batch, targets, gate)
+
+    def _job(
+        self,
+        batch: Sequence[_Pending],
+        targets: Sequence[_Target],
+        gate: threading.BoundedSemaphore,
+    ) -> Callable[[], None]:
+        def job() -> None:
+            with gate:
+                for pending in batch:
+                    variable = self._variables[pending.variable]
+                    parts = targets[pending.variable].parts(pending.piece)
+                    variable.put(pending.piece, self._taken(variable, pending), parts)
+
+        return job
+
+    def _taken(self, variable: PiecedVariable, pending: _Pending) -> list[memoryview]:
+        """Return the bytes of a piece, and let go of them here."""
+        if pending.first == LATER:
+            return variable.read([pending.piece])[0]
+        taken = slice(pending.first, pending.first + pending.n_buffers)
+        buffers = self[taken]
+        self[taken] = [memoryview(b"")] * pending.n_buffers
+        return buffers
+
+
+class _Target:
+    """The array of one variable for a group, and which part of it a piece fills."""
+
+    def __init__(self, variable: PiecedVariable, array: NDArray[Any], runs: Sequence[Run]) -> None:
+        self._axis = variable.axis
+        self._array = array if variable.axis < 0 else np.moveaxis(array, 0, variable.axis)
+        self._runs = runs
+        self._along: dict[tuple[int, int], list[tuple[slice, slice]]] = {}
+
+    def parts(self, piece: Piece) -> list[Part]:
+        """Return where the numbers of a piece go."""
+        target = [slice(*ends) for ends in zip(piece.start, piece.stop, strict=True)]
+        source = [slice(0, each.stop - each.start) for each in target]
+        if self._axis < 0:
+            return [self._part(source, target)]
+        parts = []
+        for positions, indexes in self._overlaps(piece.start[self._axis], piece.stop[self._axis]):
+            target[self._axis], source[self._axis] = positions, indexes
+            parts.append(self._part(source, target))
+        return parts
+
+    def _part(self, source: Sequence[slice], target: Sequence[slice]) -> Part:
+        # With an ellipsis even one number is a view of the array.
+        inside: tuple[Any, ...] = (*target, ...)
+        return Part((*source, ...), self._array[inside])
+
+    def _overlaps(self, start: int, stop: int) -> list[tuple[slice, slice]]:
+        """Return which positions in the group take which indexes of a piece, counted from its own.
+
+        Pieces side by side ask for the same; threads that ask at once find the same.
+        """
+        found = self._along.get((start, stop))
+        if found is None:
+            found = [
+                (
+                    slice(begin - run.index + run.position, end - run.index + run.position),
+                    slice(begin - start, end - start),
+                )
+                for run in self._runs
+                for begin, end in ((max(run.index, start), min(run.index + run.length, stop)),)
+                if begin < end
+            ]
+            self._along[start, stop] = found
+        return found
+
+
+def _shape_in_group(variable: PiecedVariable, n_samples: int) -> tuple[int, ...]:
+    if variable.axis < 0:
+        return variable.shape
+    before, behind = variable.shape[: variable.axis], variable.shape[variable.axis + 1 :]
+    return (n_samples, *before, *behind)
+
+
+def _empty(variable: PiecedVariable, n_samples: int) -> NDArray[Any]:
+    return np.empty(_shape_in_group(variable, n_samples), dtype=variable.dtype)
+
+
+def _array_nbytes(variable: PiecedVariable, n_samples: int) -> int:
+    return variable.sample_nbytes * (n_samples if variable.axis >= 0 else 1)
