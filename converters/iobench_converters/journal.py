@@ -1,106 +1,254 @@
-"""Which shards of an unfinished store are finished: one small file each, believed after a check."""
+"""What an unfinished store is: its plan, who writes which shard, which shards are finished.
+
+All of it lies in ``iobench.journal`` in the store's folder and goes when the store is finished::
+
+    plan               digest of the plan, who began it, when its sources were modified
+    shard-00003.json   a finished shard: its files and checksums
+    shard-00004/       a shard being written: the claim on it, and the files of whoever holds that
+"""
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
-from typing import TYPE_CHECKING
+from array import array
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from iobench.errors import StoreError
 from iobench.stores import (
+    JOURNAL_NAME,
     TEMPORARY_SUFFIX,
+    Claim,
     ConversionPlan,
     Shard,
     ShardInfo,
     canonical_json,
     crc32c_of_file,
+    find_holder,
+    find_writer,
+    modified_ns,
     storage_errors,
+    try_claim,
     write_atomically,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "PlanMark"]
 
-JOURNAL_NAME = "iobench.journal"
 PLAN_NAME = "plan"
 
 
+@dataclass(frozen=True, slots=True)
+class PlanMark:
+    """What the file ``plan`` says of the conversion that was begun.
+
+    Parameters
+    ----------
+    digest, title : str
+        Of its plan.
+    begun_by : str
+        Process, host and job.
+    modified_ns : sequence of int
+        When each source file was modified last. Not part of the plan: a copy of the sources gives
+        the same store, but shards of one store are of the same state of them.
+    ranges : mapping of str to (float, float)
+        Of variables stored as int16, as found by a pass over the samples.
+    """
+
+    digest: str
+    title: str
+    begun_by: str
+    modified_ns: Sequence[int] = ()
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
 class Journal:
-    """The folder ``iobench.journal`` of a store that is being written.
+    """The journal of a store that is being written.
 
     Parameters
     ----------
     path : Path
         The store's folder.
+    plan : ConversionPlan
+        What it is to hold.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, plan: ConversionPlan) -> None:
         self._store = path
         self._path = path / JOURNAL_NAME
+        self._plan = plan
+        self._digest = plan.digest
 
     def exists(self) -> bool:
         """Whether a conversion has begun and not tidied up."""
         return self._path.exists()
 
-    def resume(self, plan: ConversionPlan) -> list[ShardInfo]:
-        """Begin, or go on: return the shards that are there and whole, in order.
-
-        Leftovers of an interrupted shard are removed. Call it while holding the claim.
+    def mark(self, files: Sequence[Path]) -> PlanMark | None:
+        """Return what was begun, None if nothing was; check that it is what we are to write.
 
         Raises
         ------
         StoreError
-            If the unfinished store is one of another plan.
+            If it is of another plan, or a source file was modified since.
         """
+        try:
+            with storage_errors(self._path):
+                values = json.loads((self._path / PLAN_NAME).read_bytes())
+            mark = PlanMark(**values)
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError) as error:
+            raise StoreError(
+                f"{self._path / PLAN_NAME} is damaged; remove {self._store} and convert again"
+            ) from error
+        if mark.digest != self._digest:
+            raise StoreError(self._is_of_another(mark))
+        self.check_sources(mark, files)
+        return mark
+
+    def begin(
+        self, files: Sequence[Path], begun_by: str, ranges: Mapping[str, tuple[float, float]]
+    ) -> PlanMark:
+        """Note the plan; call it while holding the claim on the store."""
+        times = [modified_ns(file) for file in files]
+        ranges = {name: (low, high) for name, (low, high) in ranges.items()}
+        mark = PlanMark(self._digest, self._plan.title, begun_by, times, ranges)
+        values = {name: getattr(mark, name) for name in PlanMark.__slots__}
         with storage_errors(self._store):
             self._path.mkdir(exist_ok=True)
-            for folder in (self._store, self._path):
-                for leftover in folder.glob(f".*{TEMPORARY_SUFFIX}"):
-                    leftover.unlink(missing_ok=True)
-            mark = self._path / PLAN_NAME
-            if not mark.exists():
-                write_atomically(mark, plan.digest.encode())
-            elif mark.read_bytes() != plan.digest.encode():
+        write_atomically(self._path / PLAN_NAME, canonical_json(values).encode(), resumable=True)
+        return mark
+
+    def check_sources(self, mark: PlanMark, files: Sequence[Path]) -> None:
+        """Raise StoreError if a source file is not as it was when the store was begun."""
+        for file, then_ns in zip(files, mark.modified_ns, strict=True):
+            if modified_ns(file) != then_ns:
                 raise StoreError(
-                    f"{self._store} holds an unfinished store of something else (source files, "
-                    "samples or options differ); remove it or choose another --store-dir"
+                    f"{file} was modified since the first part of {self._store} was written; "
+                    "remove that folder and convert again"
                 )
-        finished: list[ShardInfo] = []
-        for samples in plan.shards:
-            info = self._read(len(finished))
-            if info is None or info.shard.n_samples != len(samples) or not self._is_whole(info):
-                break
-            finished.append(info)
-        return finished
+
+    def find(self, number: int) -> ShardInfo | None:
+        """Return a finished shard, after a look at its files; None if it is not there as noted.
+
+        Files of the size and time noted are taken as they are; others are read.
+        """
+        try:
+            values = json.loads(self._entry(number).read_bytes())
+            numbers = np.frombuffer(base64.b85decode(values["checksums"]), dtype="<u4")
+            checksums = array("I", numbers.astype(np.uintc).tobytes())
+            info = ShardInfo(Shard.from_dict(values["shard"]), checksums, values["lossy"])
+            times = [int(time) for time in values["modified_ns"]]
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError):
+            return None  # not as written: the shard is written again
+        is_full = info.shard.n_samples == len(self._plan.shard(number))
+        return info if is_full and self._is_whole(info.shard, times) else None
 
     def add(self, number: int, info: ShardInfo) -> None:
-        """Note that a shard is finished."""
-        values = {"checksums": list(info.checksums), "shard": info.shard.to_dict()}
-        write_atomically(self._entry(number), canonical_json(values).encode())
+        """Note that a shard is finished, its files in place."""
+        checksums = np.asarray(info.checksums, dtype="<u4")
+        values: dict[str, Any] = {
+            "checksums": base64.b85encode(checksums.tobytes()).decode(),
+            "lossy": info.lossy,
+            "modified_ns": [modified_ns(self._store / file.name) for file in info.shard.files],
+            "shard": info.shard.to_dict(),
+        }
+        write_atomically(self._entry(number), canonical_json(values).encode(), resumable=True)
+
+    def claim(self, number: int) -> Claim | None:
+        """Return the claim on one shard, None where another process holds it.
+
+        What an earlier holder left unfinished is removed.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the journal is gone: the store is finished, or was removed.
+        """
+        folder = self._folder(number)
+        with storage_errors(folder, resumable=True):
+            folder.mkdir(exist_ok=True)
+            try:
+                held = try_claim(folder)
+            except FileNotFoundError:  # who held it has just left and removed its folder
+                if not self.exists():
+                    raise
+                return None
+            if held is not None:
+                for left in folder.iterdir():
+                    if left.is_dir():
+                        shutil.rmtree(left, ignore_errors=True)
+        return held
+
+    def room(self, held: Claim) -> Path:
+        """Return a new folder for the files of the shard somebody holds."""
+        folder = held.file.parent / held.holder.token
+        with storage_errors(folder, resumable=True):
+            folder.mkdir()
+        return folder
+
+    def leave(self, held: Claim) -> None:
+        """Give a shard back, and remove what was not moved into place."""
+        folder = held.file.parent
+        shutil.rmtree(folder / held.holder.token, ignore_errors=True)
+        held.release()
+        with suppress(OSError):  # somebody else claims it already
+            folder.rmdir()
+
+    def tidy(self) -> None:
+        """Remove what processes that ended left of unfinished shards."""
+        for folder in self._path.glob("shard-*/"):
+            with suppress(FileNotFoundError):
+                held = self.claim(int(folder.name.removeprefix("shard-")))
+                if held is not None:
+                    self.leave(held)
+
+    def sweep(self) -> None:
+        """Remove what was not finished of files about the whole; the claim on the store is held."""
+        for leftover in self._store.glob(f".*{TEMPORARY_SUFFIX}"):
+            leftover.unlink(missing_ok=True)
+
+    def holder(self, number: int) -> str:
+        """Return who writes a shard, in words; "" if nobody does."""
+        return str(find_holder(self._folder(number)) or "")
 
     def remove(self) -> None:
         """Remove the journal: the store is finished."""
-        with storage_errors(self._path):
-            shutil.rmtree(self._path, ignore_errors=True)
+        shutil.rmtree(self._path, ignore_errors=True)
 
     def _entry(self, number: int) -> Path:
         return self._path / f"shard-{number:05d}.json"
 
-    def _read(self, number: int) -> ShardInfo | None:
-        try:
-            values = json.loads(self._entry(number).read_bytes())
-            return ShardInfo(Shard.from_dict(values["shard"]), list(map(int, values["checksums"])))
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return None  # not there, or not as written: the shard is written again
+    def _folder(self, number: int) -> Path:
+        return self._path / f"shard-{number:05d}"
 
-    def _is_whole(self, info: ShardInfo) -> bool:
+    def _is_whole(self, shard: Shard, times: Sequence[int]) -> bool:
         try:
-            return all(
-                (self._store / file.name).stat().st_size == file.nbytes
-                and crc32c_of_file(self._store / file.name) == file.crc32c
-                for file in info.shard.files
-            )
-        except FileNotFoundError:
+            for file, then_ns in zip(shard.files, times, strict=True):
+                path = self._store / file.name
+                if path.stat().st_size != file.nbytes:
+                    return False
+                if modified_ns(path) != then_ns and crc32c_of_file(path) != file.crc32c:
+                    return False
+        except (FileNotFoundError, ValueError):
             return False
+        return True
+
+    def _is_of_another(self, mark: PlanMark) -> str:
+        writer = find_writer(self._store)
+        now = f"; {writer} is writing it now" if writer is not None else ""
+        return (
+            f"{self._store} holds an unfinished store of something else (source files, samples or "
+            f"options differ): {mark.title}, begun by {mark.begun_by}{now}; remove it or choose "
+            "another folder"
+        )

@@ -3,6 +3,7 @@
 from iobench.stores.atomic import (
     TEMPORARY_SUFFIX,
     storage_errors,
+    sync_directory,
     write_atomically,
 )
 from iobench.stores.budget import Budget
@@ -13,7 +14,8 @@ from iobench.stores.checksums import (
     read_checksums,
     write_checksums,
 )
-from iobench.stores.claims import Claim, claim
+from iobench.stores.claims import JOURNAL_NAME, Claim, claim, find_holder, find_writer, try_claim
+from iobench.stores.comparison import MakeSamples, verify_against
 from iobench.stores.contract import (
     Converter,
     DescribedFormat,
@@ -43,7 +45,7 @@ from iobench.stores.manifest import (
     read_manifest,
     write_manifest,
 )
-from iobench.stores.opening import open_store, verify_store
+from iobench.stores.opening import open_store
 from iobench.stores.places import (
     BESIDE_NAME,
     choose_place,
@@ -57,11 +59,13 @@ from iobench.stores.places import (
 from iobench.stores.plan import (
     ConversionPlan,
     fingerprint,
+    modified_ns,
     plan_conversion,
     probe_samples,
     store_name,
 )
 from iobench.stores.shard_file import ShardFileWriter
+from iobench.stores.tally import Tally
 from iobench.stores.tfrecord import (
     FRAME_NBYTES,
     HEADER_NBYTES,
@@ -69,12 +73,15 @@ from iobench.stores.tfrecord import (
     frame_header,
     scan_frames,
 )
+from iobench.stores.verification import verify_store
+from iobench.stores.verify_result import Difference, SourceFiles, VerifyResult
 
 __all__ = [
     "BESIDE_NAME",
     "CHECKSUMS_NAME",
     "FRAME_NBYTES",
     "HEADER_NBYTES",
+    "JOURNAL_NAME",
     "MANIFEST_NAME",
     "MAX_EXAMPLE_NBYTES",
     "TEMPORARY_SUFFIX",
@@ -82,24 +89,29 @@ __all__ = [
     "Claim",
     "ConversionPlan",
     "Converter",
+    "DescribedFormat",
+    "Difference",
     "EncodedSample",
     "Encoder",
     "Encoding",
     "Errors",
-    "DescribedFormat",
     "Extent",
     "ExtentStore",
     "ExtentTable",
     "Feature",
     "FeatureKind",
     "Format",
+    "MakeSamples",
     "Manifest",
     "Notice",
     "Shard",
     "ShardFile",
     "ShardFileWriter",
     "ShardInfo",
+    "SourceFiles",
     "Store",
+    "Tally",
+    "VerifyResult",
     "Writer",
     "canonical_json",
     "choose_place",
@@ -107,6 +119,8 @@ __all__ = [
     "crc32c",
     "crc32c_of_file",
     "encode_example",
+    "find_holder",
+    "find_writer",
     "fingerprint",
     "finish_store",
     "frame_footer",
@@ -115,6 +129,7 @@ __all__ = [
     "list_places",
     "make_item",
     "merge_errors",
+    "modified_ns",
     "open_file_size",
     "open_store",
     "parse_example",
@@ -127,7 +142,10 @@ __all__ = [
     "scan_frames",
     "storage_errors",
     "store_name",
+    "sync_directory",
+    "try_claim",
     "user_folder",
+    "verify_against",
     "verify_store",
     "write_atomically",
     "write_checksums",

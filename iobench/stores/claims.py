@@ -9,6 +9,7 @@ time, compared with that of a file just written beside it, so that clocks of hos
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -30,25 +31,43 @@ if TYPE_CHECKING:
 
     from iobench.stores.contract import Notice
 
-__all__ = ["CLAIM_NAME", "STALE_S", "Claim", "Holder", "claim", "find_holder"]
+__all__ = [
+    "CLAIM_NAME",
+    "JOURNAL_NAME",
+    "STALE_S",
+    "Claim",
+    "Holder",
+    "claim",
+    "find_holder",
+    "find_writer",
+    "try_claim",
+]
 
 CLAIM_NAME = "iobench.claim"
+JOURNAL_NAME = "iobench.journal"
+"""The folder of an unfinished store; each folder in it is claimed apart, for one shard."""
 STALE_S = 60.0
 """After this long without a heartbeat a claim is anybody's."""
 BEAT_S = 5.0
 POLL_S = 0.2
 MAX_CLAIM_NBYTES = 4096
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+"""How file systems without hard links refuse one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a claim: host, process, when that process began, and a number of its own."""
+    """Who holds a claim: host, process, when that process began, and a number of its own.
+
+    ``job`` is the SLURM job it belongs to, if any.
+    """
 
     host: str
     pid: int
     process_started: str
     pid_namespace: str
     token: str
+    job: str = ""
 
     @classmethod
     def here(cls) -> Holder:
@@ -59,6 +78,7 @@ class Holder:
             process_started=_process_started(os.getpid()),
             pid_namespace=_pid_namespace(),
             token=secrets.token_hex(8),
+            job=os.environ.get("SLURM_JOB_ID", ""),
         )
 
     def is_gone(self) -> bool:
@@ -75,7 +95,8 @@ class Holder:
         return ended or _process_started(self.pid) != self.process_started
 
     def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}"
+        job = f" (job {self.job})" if self.job else ""
+        return f"process {self.pid} on {self.host}{job}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +179,7 @@ def claim(
     """
     budget = Budget(wait_s)
     told = False
-    while (held := _try_claim(path)) is None:
+    while (held := try_claim(path)) is None:
         holder = find_holder(path)
         if holder is not None and budget.spent:
             raise StoreClaimedError(
@@ -186,7 +207,24 @@ def find_holder(path: Path) -> Holder | None:
     return next((one.holder for one in _live(found, now_ns) if one.holder is not None), None)
 
 
-def _try_claim(path: Path) -> Claim | None:
+def find_writer(path: Path) -> Holder | None:
+    """Return who writes the store at ``path``, as a whole or one of its shards, or None."""
+    with storage_errors(path):
+        folders = [file.parent for file in (path / JOURNAL_NAME).glob(f"*/{CLAIM_NAME}*")]
+    holders = map(find_holder, dict.fromkeys([path, *folders]))
+    return next((holder for holder in holders if holder is not None), None)
+
+
+def try_claim(path: Path) -> Claim | None:
+    """Return a claim on the folder ``path``, or None where another process holds it.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such folder.
+    StorageError
+        If the folder cannot be written.
+    """
     holder = Holder.here()
     before = _list(path)
     if before and not _all_stale(path, before):
@@ -235,16 +273,44 @@ def _live(found: list[_Found], now_ns: int) -> Iterator[_Found]:
 
 
 def _create(file: Path, holder: Holder) -> bool:
+    """Create a claim file unless it is there; whole at once, where the file system has links.
+
+    A file that is created first and filled then is nobody's, for as long as `STALE_S`, if its
+    writer is killed in between.
+    """
+    data = json.dumps(asdict(holder)).encode()
+    temporary = file.with_name(f".{holder.token}{TEMPORARY_SUFFIX}")
     with storage_errors(file):
         try:
-            descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            _write_new(temporary, data)
+            os.link(temporary, file)
         except FileExistsError:
             return False
-        try:
-            os.write(descriptor, json.dumps(asdict(holder)).encode())
+        except FileNotFoundError:
+            if not file.parent.exists():
+                raise
+            return False  # swept away by who held the folder until now
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            try:
+                _write_new(file, data)
+            except FileExistsError:
+                return False
         finally:
-            os.close(descriptor)
+            temporary.unlink(missing_ok=True)
     return True
+
+
+def _write_new(file: Path, data: bytes) -> None:
+    descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    try:
+        os.write(descriptor, data)
+    except OSError:
+        file.unlink(missing_ok=True)  # a full disk: nobody has claimed anything
+        raise
+    finally:
+        os.close(descriptor)
 
 
 def _list(path: Path) -> list[_Found]:

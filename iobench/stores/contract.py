@@ -7,7 +7,7 @@ group ``iobench.formats``; see ``converters/README.md`` for how to write one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from iobench.datasets import Dataset, Progress, SampleIndex
     from iobench.samples import Sample, SampleSpec
+    from iobench.stores.encoding import Encoding, Errors
     from iobench.stores.manifest import Manifest, Shard, ShardFile
+    from iobench.stores.tally import Tally
 
 __all__ = [
     "Converter",
@@ -53,10 +55,14 @@ class ShardInfo:
         Samples and files (name, size, CRC-32C), as the manifest will list them.
     checksums : sequence of int
         CRC-32C of the bytes of each extent, sample-major.
+    lossy : mapping
+        Largest errors by variable (`iobench.stores.merge_errors`), where samples were encoded;
+        the driver adds them.
     """
 
     shard: Shard
     checksums: Sequence[int]
+    lossy: Errors = field(default_factory=dict)
 
 
 class Writer(Protocol):
@@ -203,6 +209,12 @@ class Converter(Protocol):
         progress: Progress | None = None,
         notice: Notice | None = None,
         wait_s: float | None = None,
+        encoding: Encoding | None = None,
+        memory_nbytes: int = 256 << 20,
+        tally: Tally | None = None,
+        together: bool = False,
+        hash_sources: bool = False,
+        scheduler: str | None = None,
     ) -> Store:
         """Return the finished store at ``path``, writing what is missing of it.
 
@@ -236,11 +248,30 @@ class Converter(Protocol):
         wait_s : float, optional
             How long to wait for another process that writes this store; for as long as it
             lives by default.
+        encoding : Encoding, optional
+            What is stored with fewer bits; without loss by default. A range it does not know is
+            found by a pass over all samples, once.
+        memory_nbytes : int
+            What samples may take that are being made, or wait to be written. One sample at a time
+            is always taken, whatever its size; groups of samples that share chunks are not.
+        tally : Tally, optional
+            To be filled with seconds and bytes of every stage.
+        together : bool
+            True: other processes may make the same call and share the shards. False: they wait.
+        hash_sources : bool
+            Whether fingerprints of source files are of all their bytes.
+        scheduler : str, optional
+            Address of a dask.distributed scheduler whose workers write the shards; they have to
+            see the same files.
 
         Raises
         ------
+        OptionError
+            If one decoded chunk does not fit ``memory_nbytes``; names what works. If options
+            exclude each other.
         StoreError
-            If a store of another plan is there already.
+            If a store of another plan is there already, or a source file was modified since the
+            first part of this one was written.
         StoreClaimedError
             If another process still writes it after ``wait_s``.
         StorageError

@@ -105,6 +105,8 @@ class Manifest:
         JSON-ready facts about the source.
     normalisation : mapping
         JSON-ready facts about the normalisation applied.
+    lossy : mapping
+        Largest errors by variable, where the samples were encoded with fewer bits.
     metadata : tuple of ShardFile
         Files that belong to no shard: what the container says about itself.
     """
@@ -119,11 +121,12 @@ class Manifest:
     options: Mapping[str, str] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     normalisation: Mapping[str, Any] = field(default_factory=dict)
+    lossy: Mapping[str, Any] = field(default_factory=dict)
     metadata: tuple[ShardFile, ...] = ()
 
     def __post_init__(self) -> None:
         # As JSON gives them back, so that a manifest equals the one read from its file.
-        for name in ("options", "provenance", "normalisation"):
+        for name in ("options", "provenance", "normalisation", "lossy"):
             object.__setattr__(self, name, json.loads(canonical_json(getattr(self, name))))
 
     @property
@@ -154,6 +157,7 @@ class Manifest:
             "options": dict(self.options),
             "provenance": dict(self.provenance),
             "normalisation": dict(self.normalisation),
+            **({"lossy": dict(self.lossy)} if self.lossy else {}),
             "shards": [shard.to_dict() for shard in self.shards],
             **({"metadata": _file_values(self.metadata)} if self.metadata else {}),
             **self.spec.to_dict(),
@@ -194,6 +198,7 @@ class Manifest:
             options={_text(key): _text(value) for key, value in values["options"].items()},
             provenance=dict(values["provenance"]),
             normalisation=dict(values["normalisation"]),
+            lossy=dict(values.get("lossy", {})),
             metadata=metadata,
         )
 

@@ -22,7 +22,7 @@ from iobench.stores.atomic import (
     storage_errors,
     write_atomically,
 )
-from iobench.stores.claims import find_holder
+from iobench.stores.claims import find_writer
 from iobench.stores.manifest import canonical_json
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def remove_item(item: Item) -> None:
     mark = item.path / MARK_NAME
     if item.path.is_symlink() or not mark.is_file():
         raise StorageError(f"{item.path} was not made by iobench; remove it yourself")
-    holder = find_holder(item.path)
+    holder = find_writer(item.path)
     if holder is not None:
         raise StoreClaimedError(f"{item.path} is being written by {holder}; end that first")
     with storage_errors(item.path), suppress(FileNotFoundError):

@@ -18,11 +18,20 @@ if TYPE_CHECKING:
     from iobench.datasets import Dataset, SampleIndex
     from iobench.samples import SampleSpec
     from iobench.stores.contract import Format
+    from iobench.stores.encoding import Encoding
 
-__all__ = ["ConversionPlan", "fingerprint", "plan_conversion", "probe_samples", "store_name"]
+__all__ = [
+    "ConversionPlan",
+    "fingerprint",
+    "modified_ns",
+    "plan_conversion",
+    "probe_samples",
+    "store_name",
+]
 
 N_STRETCHES = 16
 STRETCH_NBYTES = 1 << 16
+PIECE_NBYTES = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +45,7 @@ class ConversionPlan:
     format_version : int
         Version of the container's layout.
     spec : SampleSpec
-        What each sample is.
+        What each sample is, as the dataset makes it.
     samples : tuple of int
         Sample numbers of the dataset, in the order of the store.
     shard_n_samples : int
@@ -47,6 +56,9 @@ class ConversionPlan:
         JSON-ready facts for the manifest, fingerprints of the files among them.
     limit_s : float or None
         A store that may have ended early is not one that may not.
+    encoding : Encoding or None
+        What is stored with fewer bits, as asked for: ranges that a pass over the samples finds
+        are not part of the plan.
     """
 
     dataset: str
@@ -59,6 +71,7 @@ class ConversionPlan:
     provenance: Mapping[str, Any]
     normalisation: Mapping[str, Any]
     limit_s: float | None
+    encoding: Encoding | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON-ready values."""
@@ -72,6 +85,7 @@ class ConversionPlan:
             "provenance": dict(self.provenance),
             "normalisation": dict(self.normalisation),
             "limit_s": self.limit_s,
+            **({} if self.encoding is None else {"encoding": self.encoding.to_dict()}),
             **self.spec.to_dict(),
         }
 
@@ -87,10 +101,29 @@ class ConversionPlan:
         return f"{words}-{self.format}-{self.digest[:12]}"
 
     @property
+    def title(self) -> str:
+        """The plan in a few words, for people."""
+        return f"{self.dataset} as {self.format}"
+
+    @property
+    def n_shards(self) -> int:
+        """Shards of the store."""
+        return -(-len(self.samples) // self.shard_n_samples)
+
+    @property
+    def full_n_samples(self) -> int:
+        """Samples of a full shard, or of the only one."""
+        return min(self.shard_n_samples, len(self.samples))
+
+    def shard(self, number: int) -> tuple[int, ...]:
+        """Return the samples of one shard."""
+        start = number * self.shard_n_samples
+        return self.samples[start : start + self.shard_n_samples]
+
+    @property
     def shards(self) -> list[tuple[int, ...]]:
         """The samples of each shard."""
-        step = self.shard_n_samples
-        return [self.samples[at : at + step] for at in range(0, len(self.samples), step)]
+        return [self.shard(number) for number in range(self.n_shards)]
 
 
 def plan_conversion(
@@ -104,13 +137,16 @@ def plan_conversion(
     shard_nbytes: int = 1 << 30,
     limit_nbytes: int | None = None,
     limit_s: float | None = None,
+    encoding: Encoding | None = None,
+    hash_sources: bool = False,
 ) -> ConversionPlan:
     """Return the plan of a conversion; see `iobench.stores.Converter` for the arguments.
 
     Raises
     ------
     OptionError
-        If there is no sample, or a number is beyond those of the dataset.
+        If there is no sample, or a number is beyond those of the dataset; or if the encoding does
+        not fit its variables.
     """
     chosen = tuple(range(len(index)) if samples is None else map(int, samples))
     if not chosen or min(chosen) < 0 or max(chosen) >= len(index):
@@ -118,23 +154,25 @@ def plan_conversion(
             f"{dataset.name}: a store needs samples from 0 to {len(index) - 1}, got "
             f"{len(chosen)} of them" + (f" up to {max(chosen)}" if chosen else "")
         )
+    nbytes = index.spec.nbytes if encoding is None else encoding.stored_nbytes(index.spec)
     if limit_nbytes is not None:
-        chosen = chosen[: max(1, limit_nbytes // max(1, index.spec.nbytes))]
+        chosen = chosen[: max(1, limit_nbytes // max(1, nbytes))]
     provenance = dict(index.provenance)
     normalisation = provenance.pop("normalisation", {})
     if files:
-        provenance["fingerprints"] = [fingerprint(file) for file in files]
+        provenance["fingerprints"] = [fingerprint(file, whole=hash_sources) for file in files]
     return ConversionPlan(
         dataset=dataset.name,
         format=fmt.name,
         format_version=fmt.version,
         spec=index.spec,
         samples=chosen,
-        shard_n_samples=max(1, shard_nbytes // max(1, index.spec.nbytes)),
+        shard_n_samples=max(1, shard_nbytes // max(1, nbytes)),
         options=dict(options or {}),
         provenance=provenance,
         normalisation=normalisation,
         limit_s=limit_s,
+        encoding=encoding,
     )
 
 
@@ -143,12 +181,13 @@ def store_name(dataset: Dataset, index: SampleIndex, fmt: Format, **plan: Any) -
     return plan_conversion(dataset, index, fmt, **plan).name
 
 
-def fingerprint(file: Path) -> dict[str, Any]:
+def fingerprint(file: Path, *, whole: bool = False) -> dict[str, Any]:
     """Return what a source file looks like: name, size, hash of 16 stretches of 64 KiB.
 
     No modification time: a copy of the data gives the same store. The first and last bytes are
-    always among the stretches; a change between them may go unseen. Of a folder, such as a Zarr
-    store, names and sizes of all files below it, and the beginnings of 16 of them.
+    always among the stretches; a change between them may go unseen, unless ``whole`` asks for the
+    hash of all bytes. Of a folder, such as a Zarr store, names and sizes of all files below it,
+    and the beginnings of 16 of them, or all of all.
 
     Raises
     ------
@@ -160,20 +199,48 @@ def fingerprint(file: Path) -> dict[str, Any]:
     digest = hashlib.blake2b(digest_size=16)
     try:
         if file.is_dir():
-            nbytes = _sample_folder(file, digest)
-            return {"name": file.name, "nbytes": nbytes, "sampled_blake2b": digest.hexdigest()}
-        with storage_errors(file), file.open("rb", buffering=0) as stream:
-            nbytes = file.stat().st_size
-            last = max(0, nbytes - STRETCH_NBYTES)
-            for offset in sorted({last * step // (N_STRETCHES - 1) for step in range(N_STRETCHES)}):
-                stream.seek(offset)
-                digest.update(stream.read(STRETCH_NBYTES))
+            nbytes = _hash_folder(file, digest, whole=whole)
+        else:
+            with storage_errors(file):
+                nbytes = file.stat().st_size
+            _hash_file(file, nbytes, digest, whole=whole)
     except FileNotFoundError as error:
         raise MissingFileError(f"{file} is missing; it was there when it was indexed") from error
-    return {"name": file.name, "nbytes": nbytes, "sampled_blake2b": digest.hexdigest()}
+    key = "blake2b" if whole else "sampled_blake2b"
+    return {"name": file.name, "nbytes": nbytes, key: digest.hexdigest()}
 
 
-def _sample_folder(folder: Path, digest: hashlib.blake2b) -> int:
+def modified_ns(file: Path) -> int:
+    """Return when a source was modified last; of a folder the latest of all files below it.
+
+    Raises
+    ------
+    MissingFileError
+        If it is not there.
+    StorageError
+        If it cannot be read.
+    """
+    try:
+        with storage_errors(file):
+            files = [file, *(file.rglob("*") if file.is_dir() else ())]
+            return max(int(path.stat().st_mtime_ns) for path in files)
+    except FileNotFoundError as error:
+        raise MissingFileError(f"{file} is missing; it was there when it was indexed") from error
+
+
+def _hash_file(file: Path, nbytes: int, digest: hashlib.blake2b, *, whole: bool) -> None:
+    with storage_errors(file), file.open("rb", buffering=0) as stream:
+        if whole:
+            while piece := stream.read(PIECE_NBYTES):
+                digest.update(piece)
+            return
+        last = max(0, nbytes - STRETCH_NBYTES)
+        for offset in sorted({last * step // (N_STRETCHES - 1) for step in range(N_STRETCHES)}):
+            stream.seek(offset)
+            digest.update(stream.read(STRETCH_NBYTES))
+
+
+def _hash_folder(folder: Path, digest: hashlib.blake2b, *, whole: bool) -> int:
     """Add a folder to a digest; return the bytes of all files below it."""
     with storage_errors(folder):
         files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -181,6 +248,10 @@ def _sample_folder(folder: Path, digest: hashlib.blake2b) -> int:
         for path, size in zip(files, sizes, strict=True):
             digest.update(f"{path.relative_to(folder).as_posix()} {size}\n".encode())
         last = len(files) - 1
+        if whole:
+            for path, size in zip(files, sizes, strict=True):
+                _hash_file(path, size, digest, whole=True)
+            return sum(sizes)
         chosen = {last * step // (N_STRETCHES - 1) for step in range(N_STRETCHES)} if files else ()
         for number in sorted(chosen):
             with files[number].open("rb", buffering=0) as stream:

@@ -17,7 +17,7 @@ from iobench.stores.atomic import AtomicFile
 from iobench.stores.claims import CLAIM_NAME, Holder
 from iobench.testing import MadeUpDataset, flip_bit, random_sample
 from iobench_converters import numpy_records, tfrecord
-from iobench_converters.convert import convert, made_samples
+from iobench_converters.convert import convert
 
 SPEC = SampleSpec(
     (Variable("x", (3, 5), "f4", ("y", "x"), "K"), Variable("t", (), "i4", (), role="target"))
@@ -155,7 +155,9 @@ def test_one_sample_is_always_taken(tmp_path, limits):
 def test_progress_counts_to_the_end(tmp_path):
     seen = []
     run(tmp_path / "store", progress=lambda *now: seen.append(now))
-    assert seen == [(done, 10) for done in range(1, 11)]
+    assert seen == sorted(set(seen))
+    assert seen[-1] == (10, 10)
+    assert len(seen) >= 5  # once a shard at least
 
 
 @pytest.mark.parametrize("samples", [[], [10], [-1]])
@@ -338,25 +340,6 @@ def test_store_that_is_being_written_names_who_writes_it(tmp_path):
     with claim(path), pytest.raises(StoreClaimedError, match=f"written by process {os.getpid()} "):
         run(path, wait_s=0)
     assert len(run(path, wait_s=0)) == 10
-
-
-def test_samples_come_in_order_with_a_bounded_number_ahead():
-    started, release = [], threading.Event()
-
-    class Slow(MadeUpDataset):
-        def read(self, where):
-            started.append(where)
-            if where == 1:
-                release.wait(20)  # all others overtake it
-            return super().read(where)
-
-    made = made_samples(Slow(SPEC), INDEX, range(10), workers=3)
-    first = next(made)
-    assert first["x"].tobytes() == random_sample(SPEC, 0)["x"].tobytes()
-    assert len(started) <= 4
-    release.set()
-    for number, sample in enumerate(made, start=1):
-        assert sample["x"].tobytes() == random_sample(SPEC, number)["x"].tobytes()
 
 
 def test_dataset_that_does_not_say_it_may_is_not_used_by_two_threads(tmp_path):

@@ -1,0 +1,246 @@
+"""Making samples ahead of the writer: in order, in threads, within a bound of memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from iobench.datasets import GroupedDataset, sample_steps, stopwatch
+from iobench.stores import EncodedSample, Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Sequence
+
+    from iobench.datasets import Dataset, SampleIndex, Where
+    from iobench.samples import Sample
+    from iobench.stores import Encoder
+
+__all__ = ["Maker", "errors_of"]
+
+TASK_NBYTES = 1 << 20
+"""Small samples are made by tasks of this many bytes: a task costs as much as reading 16 KB."""
+TASK_S = 0.02
+"""And tasks end after about this time, so that a probe of slow samples ends when it should."""
+OBJECT_NBYTES = 512
+"""About what Python's objects take beside the bytes of one array."""
+COPIES = 3
+"""Of a sample that is being made: as read, as decoded, as preprocessed."""
+
+
+class Maker:
+    """Makes the samples of a dataset.
+
+    Parameters
+    ----------
+    dataset, index
+        Where they come from.
+    workers : int
+        Threads; one where the dataset does not say that it may be used by several.
+    memory_nbytes : int
+        What samples may take that are being made or wait; one is always made.
+    tally : Tally
+        Where seconds and bytes of the stages go.
+    encoder : Encoder, optional
+        What makes stored samples of them.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        index: SampleIndex,
+        *,
+        workers: int,
+        memory_nbytes: int,
+        tally: Tally,
+        encoder: Encoder | None = None,
+    ) -> None:
+        self._dataset = dataset
+        self._index = index
+        self._steps = sample_steps(dataset)
+        self._tally = tally
+        self._encoder = encoder
+        self._memory_nbytes = memory_nbytes
+        self._nbytes = index.spec.nbytes + OBJECT_NBYTES * (1 + len(index.spec))
+        self._making_nbytes = COPIES * self._nbytes
+        self._is_alone = not getattr(dataset, "thread_safe", False)
+        self._workers = 1 if self._is_alone else max(1, workers)
+        self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="iobench-make")
+        self._lead = ThreadPoolExecutor(1, thread_name_prefix="iobench-group")
+
+    def close(self) -> None:
+        """End the threads, after what they are at."""
+        self._lead.shutdown(wait=True, cancel_futures=True)
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def groups(self, numbers: Sequence[int]) -> list[int] | None:
+        """Return how many samples are made together; None where each is made by itself.
+
+        Raises
+        ------
+        OptionError
+            If one decoded chunk does not fit the memory.
+        """
+        if not isinstance(self._dataset, GroupedDataset):
+            return None
+        where = self._where(numbers)
+        counts = self._dataset.groups(where, memory_nbytes=self._memory_nbytes)
+        if max(counts, default=1) > 1:
+            return counts
+        self._making_nbytes = max(
+            self._making_nbytes, self._nbytes + sum(self._dataset.group_nbytes(where[:1]))
+        )
+        return None
+
+    def batches(self, numbers: Sequence[int]) -> Generator[list[Sample], None, None]:
+        """Yield the samples of these numbers in order, a few at a time; made a little ahead."""
+        counts = self.groups(numbers)
+        if counts is None:
+            return self._one_by_one(numbers)
+        return self._by_groups(numbers, counts)
+
+    def _one_by_one(self, numbers: Sequence[int]) -> Generator[list[Sample], None, None]:
+        pending: deque[Future[tuple[float, list[Sample]]]] = deque()
+        at, size = 0, 1
+
+        def submit(limit: int) -> None:
+            nonlocal at
+            while at < len(numbers) and len(pending) < limit:
+                pending.append(self._pool.submit(self._timed_make, numbers[at : at + size]))
+                at += size
+
+        try:
+            submit(max(1, self._ahead(size)))
+            while pending:
+                seconds, samples = pending.popleft().result()
+                size = self._next_size(len(samples), seconds)
+                submit(self._ahead(size))
+                yield samples
+                del samples  # before more are made, where there is room for one alone
+                submit(1)
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def _ahead(self, size: int) -> int:
+        """Return how many tasks of ``size`` samples may wait while those of one are written."""
+        room = self._memory_nbytes // size - self._nbytes
+        if room < self._workers * self._making_nbytes:
+            return max(0, room // self._making_nbytes)
+        waiting = (room - self._workers * self._making_nbytes) // self._nbytes
+        # Tasks that are small still: as many as keep the threads busy until they have their size.
+        most = waiting if size >= self._largest_size else self._workers
+        return self._workers + min(waiting, most)
+
+    @property
+    def _largest_size(self) -> int:
+        return max(1, min(TASK_NBYTES, self._memory_nbytes // 16) // self._nbytes)
+
+    def _next_size(self, count: int, seconds: float) -> int:
+        """Return how many samples the next tasks make, after ``count`` of them took so long."""
+        fitting = int(TASK_S * count / max(seconds, 1e-9))
+        return max(1, min(fitting, 8 * count, self._largest_size))
+
+    def _timed_make(self, numbers: Sequence[int]) -> tuple[float, list[Sample]]:
+        watch = stopwatch()
+        values: list[Any] = self._where(numbers)
+        for name, step in self._steps:
+            values = self._apply(name, step, values)
+        samples = self._stored(numbers, values)
+        return watch(), samples
+
+    def _apply(self, name: str, step: Callable[[Any], Any], values: list[Any]) -> list[Any]:
+        with self._tally.timed(name):
+            made = [step(value) for value in values]
+        self._tally.add_nbytes(name, sum(map(_nbytes, made)))
+        return made
+
+    def _stored(self, numbers: Sequence[int], samples: list[Sample]) -> list[Sample]:
+        """Return the samples as they are stored, after checking them."""
+        name, encoder = self._dataset.name, self._encoder
+        if encoder is None:
+            for number, sample in zip(numbers, samples, strict=True):
+                self._index.spec.check(sample, where=f"{name} sample {number}")
+            return samples
+        with self._tally.timed("encode"):
+            encoded: list[Sample] = [
+                encoder.encode(sample, f"{name} sample {number}")
+                for number, sample in zip(numbers, samples, strict=True)
+            ]
+        self._tally.add_nbytes("encode", sum(map(_nbytes, encoded)))
+        return encoded
+
+    def _by_groups(
+        self, numbers: Sequence[int], counts: Sequence[int]
+    ) -> Generator[list[Sample], None, None]:
+        starts = [0]
+        for count in counts:
+            starts.append(starts[-1] + count)
+        groups = [numbers[start : start + n] for start, n in zip(starts, counts, strict=False)]
+        made = self._lead.submit(self._make_group, groups[0])
+        try:
+            for following in [*groups[1:], None]:
+                batches = made.result()
+                if following is not None:  # made while the samples of this one are written
+                    made = self._lead.submit(self._make_group, following)
+                while batches:
+                    yield batches.popleft()
+        finally:
+            made.cancel()
+
+    def _make_group(self, numbers: Sequence[int]) -> deque[list[Sample]]:
+        """Return the samples of one group, a few in each of several lists."""
+        dataset = self._dataset
+        assert isinstance(dataset, GroupedDataset)  # else there are no groups
+        with self._tally.timed("read"):
+            raw = dataset.read_group(self._where(numbers))
+        self._tally.add_nbytes("read", _nbytes(raw))
+        with self._tally.timed("decode"):
+            arrays = dataset.decode_group(raw, self._run)
+        del raw
+        self._tally.add_nbytes("decode", sum(map(_nbytes, arrays)))
+        size = max(1, TASK_NBYTES // self._nbytes)
+        tasks = [slice(at, at + size) for at in range(0, len(arrays), size)]
+
+        def finish(task: slice) -> list[Sample]:
+            made = self._apply("preprocess", dataset.preprocess, arrays[task])
+            return self._stored(numbers[task], made)
+
+        return deque(self._pool.map(finish, tasks))
+
+    def _run(self, jobs: Iterable[Callable[[], None]]) -> None:
+        """Run jobs that may run at once in as many threads as there are, taking them as needed."""
+        waiting = iter(jobs)
+        running: deque[Future[None]] = deque()
+        try:
+            for job in waiting:
+                running.append(self._pool.submit(job))
+                if len(running) > 2 * self._workers:
+                    running.popleft().result()
+            while running:
+                running.popleft().result()
+        except BaseException:
+            for future in running:
+                future.cancel()
+            raise
+
+    def _where(self, numbers: Sequence[int]) -> list[Where]:
+        return [self._index.where[number] for number in numbers]
+
+
+def errors_of(sample: Sample) -> Any:
+    """Return the errors of an encoded sample; none of one that is stored without loss."""
+    return sample.errors if isinstance(sample, EncodedSample) else {}
+
+
+def _nbytes(value: Any) -> int:
+    """Return the bytes of what a step returned, as far as it can be told: buffers and arrays."""
+    if isinstance(value, bytes | bytearray):
+        return len(value)
+    if hasattr(value, "nbytes"):
+        return int(value.nbytes)
+    if isinstance(value, dict):
+        return sum(map(_nbytes, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(_nbytes, value))
+    return 0

@@ -1,0 +1,90 @@
+"""The shards of a conversion as tasks of a dask.distributed cluster.
+
+The plan, the claims and the journal are those of any conversion, so that a worker that dies loses
+one shard, and ``iobench convert`` without a scheduler goes on where the cluster ended. Workers see
+the same files under the same names, and have iobench installed.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from iobench.datasets import no_progress
+from iobench.errors import MissingExtraError, OptionError, StoreError
+from iobench.stores import Tally
+from iobench_converters.running import ConversionRun
+
+if TYPE_CHECKING:
+    from iobench_converters.shards import Conversion
+
+__all__ = ["write_on_dask"]
+
+CONNECT_S = 30
+N_RETRIES = 3
+"""Workers that may die over one shard before the conversion ends."""
+
+
+def write_on_dask(run: ConversionRun, scheduler: str) -> None:
+    """Have the missing shards of a conversion written by the workers of a scheduler.
+
+    Parameters
+    ----------
+    run : ConversionRun
+        Begun, and not finished.
+    scheduler : str
+        Address, such as ``tcp://host:8786``.
+
+    Raises
+    ------
+    MissingExtraError
+        If dask.distributed is not installed.
+    OptionError
+        If nothing answers at that address.
+    StoreError
+        If a shard is not written after the workers that tried it died.
+    """
+    try:
+        from distributed import Client, KilledWorker, as_completed
+    except ImportError as error:
+        raise MissingExtraError(
+            "--scheduler needs dask.distributed: pip install 'iobench[cluster]'"
+        ) from error
+    missing = run.collect()
+    if not missing:
+        return
+    try:
+        client = Client(scheduler, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            f"--scheduler {scheduler}: no dask scheduler answers there ({error})"
+        ) from error
+    with client:
+        # A task of its own hands the plan out: workers that die do not take it with them.
+        work = client.submit(bytes, pickle.dumps(run.conversion), pure=False)
+        tasks = client.map(_write_one, missing, work=work, retries=N_RETRIES, pure=False)
+        try:
+            for task in as_completed(tasks):
+                run.take(*task.result())
+        except KilledWorker as error:
+            raise StoreError(
+                f"{run.conversion.path}: the workers of {scheduler} that tried one shard died; "
+                "what is finished is kept, the same command continues"
+            ) from error
+        finally:
+            client.cancel(tasks)
+
+
+def _write_one(number: int, work: bytes) -> tuple[int, dict[str, Any]]:
+    """Write one shard in a worker; return its number and where the time went."""
+    conversion: Conversion = pickle.loads(work)
+    tally = Tally()
+    run = ConversionRun(conversion, tally=tally, progress=no_progress, notice=_say_nothing)
+    if not run.join():
+        raise StoreError(f"{conversion.path}: a worker does not find what was begun there")
+    run.write_one(number)
+    return number, tally.to_dict()
+
+
+def _say_nothing(line: str) -> None:
+    """Show nothing."""

@@ -1,0 +1,210 @@
+"""One shard: claimed, made, written aside, moved into place, noted in the journal."""
+
+from __future__ import annotations
+
+from array import array
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from iobench.stores import (
+    Claim,
+    Encoding,
+    ShardInfo,
+    Tally,
+    Writer,
+    merge_errors,
+    storage_errors,
+    sync_directory,
+)
+from iobench_converters.making import Maker, errors_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from iobench.datasets import Dataset, SampleIndex
+    from iobench.stores import ConversionPlan, Errors, Format
+    from iobench_converters.journal import Journal
+
+__all__ = ["Conversion", "ShardDrain", "write_shard"]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What any process needs to write any shard of a store. Picklable.
+
+    Parameters
+    ----------
+    dataset, index, fmt, path, files
+        As `iobench.stores.Converter` takes them; the path is absolute.
+    plan : ConversionPlan
+        Which samples go into which shard.
+    encoding : Encoding or None
+        That of the plan, with all ranges known.
+    workers, memory_nbytes : int
+        Threads, and bytes of samples, of one process.
+    """
+
+    dataset: Dataset
+    index: SampleIndex
+    fmt: Format
+    path: Path
+    files: tuple[Path, ...]
+    plan: ConversionPlan
+    encoding: Encoding | None
+    workers: int
+    memory_nbytes: int
+
+    def maker(self, tally: Tally) -> Maker:
+        """Return what makes the samples, as they are stored."""
+        encoding = self.encoding
+        return Maker(
+            self.dataset,
+            self.index,
+            workers=self.workers,
+            memory_nbytes=self.memory_nbytes,
+            tally=tally,
+            encoder=None if encoding is None else encoding.encoder(self.plan.spec),
+        )
+
+    def writer(self, folder: Path, number: int) -> Writer:
+        """Return the writer of one shard into a folder."""
+        spec = self.plan.spec
+        return self.fmt.writer(
+            folder,
+            spec if self.encoding is None else self.encoding.stored_spec(spec),
+            shard=number,
+            options=self.plan.options,
+            n_samples=self.plan.full_n_samples,
+        )
+
+
+class ShardDrain:
+    """Closes finished shards in a thread, while the next one is written.
+
+    A shard is closed by flushing it to disk, moving its files into place and noting it. At most
+    one is waiting for that. As a context manager it waits at the end, whatever happened.
+
+    Parameters
+    ----------
+    conversion : Conversion
+        What is converted.
+    journal : Journal
+        Where finished shards are noted.
+    tally : Tally
+        Where the time goes.
+    finished : callable
+        Called, in the thread, with number and info of each shard when it is there.
+    """
+
+    def __init__(
+        self,
+        conversion: Conversion,
+        journal: Journal,
+        tally: Tally,
+        finished: Callable[[int, ShardInfo], None],
+    ) -> None:
+        self._conversion = conversion
+        self._journal = journal
+        self._tally = tally
+        self._finished = finished
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="iobench-close")
+        self._last: Future[None] | None = None
+
+    def __enter__(self) -> ShardDrain:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._thread.shutdown(wait=True)
+
+    def put(self, number: int, held: Claim, writer: Writer, lossy: Errors) -> None:
+        """Take a shard whose samples are all written; it is released in the end."""
+        try:
+            self.wait()
+        except BaseException:
+            writer.abort()
+            self._journal.leave(held)
+            raise
+        self._last = self._thread.submit(self._close, number, held, writer, lossy)
+
+    def wait(self) -> None:
+        """Wait for the shard put last; raise what went wrong with it."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()
+
+    def _close(self, number: int, held: Claim, writer: Writer, lossy: Errors) -> None:
+        path, room = self._conversion.path, held.file.parent / held.holder.token
+        try:
+            with self._tally.timed("write"):
+                info = writer.close()
+                info = replace(info, checksums=array("I", info.checksums), lossy=lossy)
+                held.check()
+                _move(info, room, path)
+                self._journal.add(number, info)
+        except FileNotFoundError:
+            held.check()  # says who took it over, and removed our files
+            raise
+        finally:
+            self._journal.leave(held)
+        self._tally.add_nbytes("write", sum(file.nbytes for file in info.shard.files))
+        self._finished(number, info)
+
+
+def write_shard(
+    conversion: Conversion,
+    number: int,
+    held: Claim,
+    *,
+    journal: Journal,
+    maker: Maker,
+    drain: ShardDrain,
+    tally: Tally,
+    advance: Callable[[int], bool],
+) -> None:
+    """Write one shard whose claim is held, and leave it to the drain.
+
+    Parameters
+    ----------
+    advance : callable
+        Called with the samples just written; False ends the shard there.
+    """
+    try:
+        writer = conversion.writer(journal.room(held), number)
+    except BaseException:
+        journal.leave(held)
+        raise
+    lossy: Errors = {}
+    made = maker.batches(conversion.plan.shard(number))
+    try:
+        for samples in made:
+            with tally.timed("write"):
+                for sample in samples:
+                    writer.append(sample)
+            lossy = merge_errors(lossy, *map(errors_of, samples))
+            n_written = len(samples)
+            del samples
+            if not advance(n_written):
+                break
+    except BaseException:
+        writer.abort()
+        journal.leave(held)
+        raise
+    finally:
+        made.close()
+    drain.put(number, held, writer, lossy)
+
+
+def _move(info: ShardInfo, room: Path, path: Path) -> None:
+    """Move the files of a shard to where the manifest will say they are."""
+    folders = {path}
+    with storage_errors(path, resumable=True):
+        for file in info.shard.files:
+            target = path / file.name
+            if target.parent not in folders:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                folders |= {target.parent}
+            (room / file.name).replace(target)
+        for folder in folders:
+            sync_directory(folder)

@@ -1,0 +1,91 @@
+"""Where the time of one conversion went, and its bytes: stage by stage, over all threads."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from iobench.recording import now_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["Tally"]
+
+
+class Tally:
+    """Seconds and bytes of each stage of a conversion, and its shards; safe in threads.
+
+    Stages are ``read``, ``decode``, ``preprocess`` (fused ones joined by ``+``), ``encode`` and
+    ``write``. Their times are summed over threads, so that together they may exceed the wall time.
+
+    Attributes
+    ----------
+    n_written, n_resumed, n_elsewhere : int
+        Shards written here, those that were there at the start, and those other processes wrote
+        meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ns: Counter[str] = Counter()
+        self._nbytes: Counter[str] = Counter()
+        self.n_written = 0
+        self.n_resumed = 0
+        self.n_elsewhere = 0
+
+    @contextmanager
+    def timed(self, stage: str, nbytes: int = 0) -> Iterator[None]:
+        """Add the time a block takes to a stage, and so many bytes if it succeeds."""
+        started_ns = now_ns()
+        try:
+            yield
+        except BaseException:
+            nbytes = 0
+            raise
+        finally:
+            with self._lock:
+                self._ns[stage] += now_ns() - started_ns
+                self._nbytes[stage] += nbytes
+
+    def add_nbytes(self, stage: str, nbytes: int) -> None:
+        """Add bytes to a stage whose size is known only afterwards."""
+        with self._lock:
+            self._nbytes[stage] += nbytes
+
+    def count(self, *, written: int = 0, resumed: int = 0, elsewhere: int = 0) -> None:
+        """Add finished shards."""
+        with self._lock:
+            self.n_written += written
+            self.n_resumed += resumed
+            self.n_elsewhere += elsewhere
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds by stage, in the order the stages were first met."""
+        with self._lock:
+            return {stage: ns / 1e9 for stage, ns in self._ns.items()}
+
+    @property
+    def nbytes(self) -> dict[str, int]:
+        """Bytes that came out of each stage; of ``write``, bytes of files."""
+        with self._lock:
+            return dict(self._nbytes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-ready values."""
+        shards = {
+            "written": self.n_written, "resumed": self.n_resumed, "elsewhere": self.n_elsewhere
+        }  # fmt: skip
+        return {"seconds": self.seconds, "nbytes": self.nbytes, "shards": shards}
+
+    def merge(self, values: Mapping[str, Any]) -> None:
+        """Add what another process tallied, as `to_dict` gave it; its shards count as written."""
+        with self._lock:
+            for stage, seconds in values["seconds"].items():
+                self._ns[stage] += round(seconds * 1e9)
+            for stage, nbytes in values["nbytes"].items():
+                self._nbytes[stage] += nbytes
+            self.n_written += values["shards"]["written"]
