@@ -64,6 +64,7 @@ from iobench.datasets.netcdf.storage import (
 )
 from iobench.datasets.objects.source import ObjectDataset, object_dataset
 from iobench.datasets.objects.targets import is_object_target
+from iobench.datasets.ordered import samples_in_order
 from iobench.datasets.packing import Packing, unpack
 from iobench.datasets.patterns import DatedFile, FilePattern
 from iobench.datasets.positions import time_positions
@@ -153,6 +154,7 @@ __all__ = [
     "read_through_library",
     "run_jobs",
     "sample_steps",
+    "samples_in_order",
     "save_sidecar",
     "select_split",
     "slab_array",

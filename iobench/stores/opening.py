@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 from iobench.errors import StoreError
 from iobench.registry import find_format
 from iobench.stores.manifest import read_manifest
-from iobench.stores.verification import verify_store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.stores.contract import Store
 
-__all__ = ["open_store", "verify_store"]
+__all__ = ["open_store"]
 
 
 def open_store(path: Path) -> Store:

@@ -1,0 +1,151 @@
+"""What a comparison of a store with its source found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Difference", "SourceFiles", "VerifyResult"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One value of a store that is not that of its source.
+
+    Parameters
+    ----------
+    shard, sample : int
+        Where it is in the store.
+    number : int
+        Which sample of the dataset it is.
+    coordinate : str
+        That sample's name (a date), empty where it has none.
+    array : str
+        Name of the array.
+    index : tuple of int
+        Position in the array.
+    stored, source : str
+        The two values, as NumPy prints them.
+    """
+
+    shard: int
+    sample: int
+    number: int
+    coordinate: str
+    array: str
+    index: tuple[int, ...]
+    stored: str
+    source: str
+
+    def __str__(self) -> str:
+        named = f" ({self.coordinate})" if self.coordinate else ""
+        return (
+            f"shard {self.shard}, sample {self.sample}, which is {self.number} of the "
+            f"source{named}: {self.array}{list(self.index) or ''} is {self.stored}, in the source "
+            f"{self.source}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-ready values."""
+        return {
+            "shard": self.shard,
+            "sample": self.sample,
+            "source_sample": self.number,
+            "coordinate": self.coordinate,
+            "array": self.array,
+            "index": list(self.index),
+            "stored": self.stored,
+            "source": self.source,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFiles:
+    """How the source files compare with the fingerprints in the manifest, by file name.
+
+    Parameters
+    ----------
+    n_known : int
+        Fingerprints in the manifest; 0 where it has none, so that nothing is known.
+    missing, changed, added : tuple of str
+        Files that were there, that are others now, and that were not there.
+    """
+
+    n_known: int
+    missing: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+
+    @property
+    def same(self) -> bool:
+        """Whether all files are those the store was made of, as far as known."""
+        return not (self.missing or self.changed or self.added)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-ready values."""
+        return {
+            "n_known": self.n_known,
+            "missing": list(self.missing),
+            "changed": list(self.changed),
+            "added": list(self.added),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """What the comparison of a store with its source found.
+
+    Parameters
+    ----------
+    files : SourceFiles
+        The source files.
+    n_samples, n_compared : int
+        Samples of the store, and how many of them were made again.
+    nbytes : int
+        Bytes of the arrays compared, as readers of the store get them.
+    allowed : mapping of str to float
+        Largest absolute error of each lossy array, by the manifest; the others are compared bit
+        for bit.
+    first : Difference or None
+        The first one, in the order of samples, arrays and positions.
+    n_values, n_differing_samples : int
+        Values that differ, and samples that have one.
+    differing : mapping of str to int
+        Values that differ, by array, for those that have any.
+    largest : mapping of str to float
+        Largest difference of two finite values, by array, of what was compared bit for bit and
+        differs, or is lossy. 0.0 where only signs of 0 or kinds of NaN differ.
+    """
+
+    files: SourceFiles
+    n_samples: int
+    n_compared: int
+    nbytes: int
+    allowed: Mapping[str, float]
+    first: Difference | None
+    n_values: int
+    n_differing_samples: int
+    differing: Mapping[str, int]
+    largest: Mapping[str, float]
+
+    @property
+    def same(self) -> bool:
+        """Whether every value compared is that of the source, or within its allowed error."""
+        return self.first is None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-ready values."""
+        return {
+            "same": self.same,
+            "files": self.files.to_dict(),
+            "n_samples": self.n_samples,
+            "n_compared": self.n_compared,
+            "nbytes": self.nbytes,
+            "allowed": dict(self.allowed),
+            "first": None if self.first is None else self.first.to_dict(),
+            "n_values": self.n_values,
+            "n_differing_samples": self.n_differing_samples,
+            "differing": dict(self.differing),
+            "largest": dict(self.largest),
+        }
