@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from iobench.datasets.contract import Arrays, RunJobs
 
-__all__ = ["GroupBytes", "Part", "Piece", "PiecedVariable", "Run", "consecutive_runs"]
+__all__ = ["GroupBytes", "IndexRun", "Piece", "PiecePart", "PiecedVariable", "consecutive_runs"]
 
 READ_NBYTES = 4 << 20
 """Pieces of about this many decoded bytes are read together: neighbours with one system call."""
@@ -33,7 +33,7 @@ LATER = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class IndexRun:
     """Samples of a group whose indexes follow each other.
 
     Parameters
@@ -51,13 +51,13 @@ class Run:
     length: int
 
 
-def consecutive_runs(indexes: Sequence[int]) -> list[Run]:
+def consecutive_runs(indexes: Sequence[int]) -> list[IndexRun]:
     """Return the runs that make up a group of samples, in the order of the group."""
-    runs: list[Run] = []
+    runs: list[IndexRun] = []
     start = 0
     for position in range(1, len(indexes) + 1):
         if position == len(indexes) or indexes[position] != indexes[position - 1] + 1:
-            runs.append(Run(start, indexes[start], position - start))
+            runs.append(IndexRun(start, indexes[start], position - start))
             start = position
     return runs
 
@@ -85,7 +85,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PiecePart:
     """Where numbers of a piece go.
 
     Parameters
@@ -113,7 +113,7 @@ class PiecedVariable(SharedDecoding, Protocol):
         """Of the numbers as samples have them."""
         ...
 
-    def pieces(self, runs: Sequence[Run]) -> list[Piece]:
+    def pieces(self, runs: Sequence[IndexRun]) -> list[Piece]:
         """Return the pieces that these samples need, each once."""
         ...
 
@@ -125,7 +125,7 @@ class PiecedVariable(SharedDecoding, Protocol):
         """Return what is stored of each piece; nothing for one that was never written."""
         ...
 
-    def put(self, piece: Piece, stored: Sequence[memoryview], parts: Sequence[Part]) -> None:
+    def put(self, piece: Piece, stored: Sequence[memoryview], parts: Sequence[PiecePart]) -> None:
         """Decode a piece and write its numbers, unpacked, where they go."""
         ...
 
@@ -244,13 +244,15 @@ class GroupBytes(list[memoryview]):
 class _Target:
     """The array of one variable for a group, and which part of it a piece fills."""
 
-    def __init__(self, variable: PiecedVariable, array: NDArray[Any], runs: Sequence[Run]) -> None:
+    def __init__(
+        self, variable: PiecedVariable, array: NDArray[Any], runs: Sequence[IndexRun]
+    ) -> None:
         self._axis = variable.axis
         self._array = array if variable.axis < 0 else np.moveaxis(array, 0, variable.axis)
         self._runs = runs
         self._along: dict[tuple[int, int], list[tuple[slice, slice]]] = {}
 
-    def parts(self, piece: Piece) -> list[Part]:
+    def parts(self, piece: Piece) -> list[PiecePart]:
         """Return where the numbers of a piece go."""
         target = [slice(*ends) for ends in zip(piece.start, piece.stop, strict=True)]
         source = [slice(0, each.stop - each.start) for each in target]
@@ -262,10 +264,10 @@ class _Target:
             parts.append(self._part(source, target))
         return parts
 
-    def _part(self, source: Sequence[slice], target: Sequence[slice]) -> Part:
+    def _part(self, source: Sequence[slice], target: Sequence[slice]) -> PiecePart:
         # With an ellipsis even one number is a view of the array.
         inside: tuple[Any, ...] = (*target, ...)
-        return Part((*source, ...), self._array[inside])
+        return PiecePart((*source, ...), self._array[inside])
 
     def _overlaps(self, start: int, stop: int) -> list[tuple[slice, slice]]:
         """Return which positions in the group take which indexes of a piece, counted from its own.

@@ -14,7 +14,7 @@ from iobench.datasets.netcdf.file import where_slab
 from iobench.datasets.netcdf.filters import SHUFFLE, unshuffle
 from iobench.datasets.netcdf.storage import PICK_NBYTES, Chunked, Contiguous, unfiltered_chunk
 from iobench.datasets.packing import is_plain, unpack
-from iobench.datasets.pieces import READ_NBYTES, Part, Piece, PiecedVariable, Run
+from iobench.datasets.pieces import READ_NBYTES, IndexRun, Piece, PiecedVariable, PiecePart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +61,7 @@ class ChunkedNetcdf:
         copies = 1 + (SHUFFLE in self._storage.filters)
         return self._stored.itemsize * copies + np.dtype(self.dtype).itemsize + 1
 
-    def pieces(self, runs: Sequence[Run]) -> list[Piece]:
+    def pieces(self, runs: Sequence[IndexRun]) -> list[Piece]:
         """Return the chunks that hold these samples."""
         ranges: list[Any] = [range(n) for n in self._storage.offsets.shape]
         if self.axis >= 0:
@@ -86,7 +86,7 @@ class ChunkedNetcdf:
         found = iter(read_extents(extents))
         return [[next(found)] if offsets[piece.place] >= 0 else [] for piece in pieces]
 
-    def put(self, piece: Piece, stored: Sequence[memoryview], parts: Sequence[Part]) -> None:
+    def put(self, piece: Piece, stored: Sequence[memoryview], parts: Sequence[PiecePart]) -> None:
         """Undo a chunk's filters and put its numbers in their place.
 
         Raises
@@ -109,7 +109,7 @@ class ChunkedNetcdf:
         for part in parts:
             part.target[...] = unpack(values[part.source], self._packing)
 
-    def _put_shuffled(self, content: memoryview | bytes, parts: Sequence[Part]) -> None:
+    def _put_shuffled(self, content: memoryview | bytes, parts: Sequence[PiecePart]) -> None:
         """Put byte 0 of all numbers, then byte 1 of all: unshuffled on the way, not before."""
         itemsize = self._stored.itemsize
         planes: NDArray[Any] = np.frombuffer(content, dtype=np.uint8).reshape(
@@ -142,7 +142,7 @@ class ContiguousNetcdf:
         per_number = self._itemsize + (0 if plain else np.dtype(self.dtype).itemsize + 1)
         self.piece_nbytes = per_number * min(math.prod(self.shape), READ_NBYTES // self._itemsize)
 
-    def pieces(self, runs: Sequence[Run]) -> list[Piece]:
+    def pieces(self, runs: Sequence[IndexRun]) -> list[Piece]:
         """Return the stretches, or rows of stretches, that hold these samples, some MiB each."""
         if 0 in self.shape:
             return []
@@ -180,7 +180,7 @@ class ContiguousNetcdf:
         found = iter(read_extents([extent for some in extents for extent in some]))
         return [[next(found) for _ in some] for some in extents]
 
-    def put(self, piece: Piece, stored: Sequence[memoryview], parts: Sequence[Part]) -> None:
+    def put(self, piece: Piece, stored: Sequence[memoryview], parts: Sequence[PiecePart]) -> None:
         """Put the numbers of a piece in their place."""
         values: NDArray[Any] = box_array(self._box(piece), stored)
         for part in parts:

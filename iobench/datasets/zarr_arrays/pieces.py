@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.packing import is_plain, unpack
-from iobench.datasets.pieces import Part, Piece, Run
+from iobench.datasets.pieces import IndexRun, Piece, PiecePart
 from iobench.datasets.zarr_arrays.chunks import chunk_nbytes, decode_stored_chunk, read_chunks
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class PiecedZarr:
             per_number += np.dtype(self.dtype).itemsize + 1
         self.piece_nbytes = math.prod(self._codecs.shape) * per_number
 
-    def pieces(self, runs: Sequence[Run]) -> list[Piece]:
+    def pieces(self, runs: Sequence[IndexRun]) -> list[Piece]:
         """Return the chunks that hold these samples."""
         chunk = self._codecs.shape
         counts = [-(-n // length) for n, length in zip(self.shape, chunk, strict=True)]
@@ -65,7 +65,7 @@ class PiecedZarr:
         found = read_chunks(self._variable, [piece.place for piece in pieces])
         return [[] if buffer is None else [buffer] for buffer in found]
 
-    def put(self, piece: Piece, stored: Sequence[memoryview], parts: Sequence[Part]) -> None:
+    def put(self, piece: Piece, stored: Sequence[memoryview], parts: Sequence[PiecePart]) -> None:
         """Decode a chunk and put its numbers, unpacked, in their place.
 
         Raises
