@@ -138,7 +138,8 @@ def _announce(stretches: Sequence[_Stretch]) -> None:
     with suppress(OSError):
         for path, start, length, _ in stretches:
             if 0 < length < ADVISED_NBYTES:
-                advise(_cached(path).fd, start, length, soon)
+                opened = _cached(path)
+                advise(opened.fd, start, length, soon)
 
 
 def read_extents(extents: Sequence[FileExtent]) -> list[memoryview]:
@@ -177,7 +178,9 @@ def read_extents(extents: Sequence[FileExtent]) -> list[memoryview]:
             buffer = room[used : used + length]
             used += length
             short -= length
-        pread_into(_cached(path).fd, buffer, start, path=path)
+        # Held while it is read: of two threads that open a file at once, one is not in the cache.
+        opened = _cached(path)
+        pread_into(opened.fd, buffer, start, path=path)
         if len(members) == 1:
             found[members[0]] = buffer
             continue

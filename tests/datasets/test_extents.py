@@ -1,4 +1,6 @@
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -93,3 +95,20 @@ def test_replaced_files_are_seen_after_reopening(tmp_path):
     path.with_suffix(".new").replace(path)
     reopen_files()
     assert bytes(read_extents([(str(path), 0, 3)])[0]) == b"new"
+
+
+def test_threads_that_open_a_file_at_once_both_read_it(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "shared"
+    path.write_bytes(b"abcd")
+    reopen_files()
+    opened, both = os.open, threading.Barrier(2, timeout=30)
+
+    def open_together(*arguments):
+        descriptor = opened(*arguments)
+        both.wait()
+        return descriptor
+
+    monkeypatch.setattr(os, "open", open_together)
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(read_extents, [(str(path), 1, 2)]) for _ in range(2)]
+        assert [bytes(job.result()[0]) for job in jobs] == [b"bc", b"bc"]
