@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 from iobench.conversion.preparing import open_samples
 from iobench.conversion.request import ConvertRequest
 from iobench.cpus import available_cpus
-from iobench.datasets import stopwatch
+from iobench.datasets import samples_in_order, stopwatch
 from iobench.errors import OptionError, StoreError
 from iobench.sources import SourceRequest
-from iobench.stores import open_store, verify_store
+from iobench.stores import open_store, verify_against, verify_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from iobench.samples import Sample
     from iobench.sources import Screen
     from iobench.stores import Manifest, Store
 
@@ -115,12 +116,25 @@ def verify(request: VerifyRequest, screen: Screen) -> Verification:
 
 
 def _compare(store: Store, request: VerifyRequest, screen: Screen) -> int:
-    from iobench.stores import verify_against
-
+    """Return how many samples were made again; raise StoreError where one is another now."""
     again = conversion_of(store.manifest, request)
-    _, dataset, index = open_samples(again, screen)
+    source, dataset, index = open_samples(again, screen)
+
+    def make(numbers: Sequence[int]) -> Iterator[Sample]:
+        return samples_in_order(
+            dataset, index, numbers, workers=again.n_workers, memory_nbytes=again.memory_nbytes
+        )
+
     with screen.progress(f"comparing with {dataset.name}") as move:
-        return verify_against(store, dataset, index, workers=again.n_workers, progress=move)
+        result = verify_against(
+            store, index, make, files=source.files, workers=again.n_workers, progress=move
+        )
+    if not result.same:
+        files = "" if result.files.same else f"; {result.files}"
+        raise StoreError(f"{store.path}: not as {dataset.name} has it: {result}{files}")
+    if not result.files.same:
+        screen.note(f"{result.files}; the samples are equal all the same")
+    return result.n_compared
 
 
 def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 __all__ = ["Difference", "SourceFiles", "VerifyResult"]
+
+N_NAMED: Final = 3
+"""Files named in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,21 @@ class SourceFiles:
         """Whether all files are those the store was made of, as far as known."""
         return not (self.missing or self.changed or self.added)
 
+    def __str__(self) -> str:
+        if self.same:
+            return f"all {self.n_known} source files are as they were" if self.n_known else ""
+        told = [
+            f"{len(names)} source files {what} ({', '.join(names[:N_NAMED])}"
+            + (", ...)" if len(names) > N_NAMED else ")")
+            for what, names in (
+                ("are missing", self.missing),
+                ("have changed", self.changed),
+                ("were not there", self.added),
+            )
+            if names
+        ]
+        return ", ".join(told)
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values."""
         return {
@@ -133,6 +151,16 @@ class VerifyResult:
     def same(self) -> bool:
         """Whether every value compared is that of the source, or within its allowed error."""
         return self.first is None
+
+    def __str__(self) -> str:
+        of = "all" if self.n_compared == self.n_samples else f"{self.n_compared} of"
+        if self.first is None:
+            return f"{of} {self.n_samples} samples are as the source has them"
+        largest = ", ".join(f"{name} by up to {off:.6g}" for name, off in self.largest.items())
+        return (
+            f"{self.first}; {self.n_values} values in {self.n_differing_samples} of "
+            f"{self.n_compared} samples differ ({largest})"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values."""
