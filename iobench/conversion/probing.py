@@ -23,13 +23,26 @@ if TYPE_CHECKING:
     from iobench.datasets import Where
     from iobench.sources import Screen
 
-__all__ = ["known_source", "known_target", "measure_probe"]
+__all__ = ["check_memory", "known_source", "known_target", "measure_probe"]
 
 PROBE_N_SAMPLES: Final = 256
 PROBE_NBYTES: Final = 64 << 20
 PROBE_S: Final = 3.0
 LOADED_N_SAMPLES: Final = 8
 LOADED_S: Final = 1.0
+
+
+def check_memory(prepared: PreparedConversion, request: ConvertRequest) -> None:
+    """Check that what must be decoded at once fits the memory allowed, before anything is made.
+
+    Raises
+    ------
+    OptionError
+        Naming the smallest ``--memory`` that works.
+    """
+    if isinstance(prepared.dataset, GroupedDataset):
+        where = [prepared.index.where[number] for number in prepared.samples]
+        prepared.dataset.groups(where, memory_nbytes=request.memory_nbytes)
 
 
 def known_source(prepared: PreparedConversion, request: ConvertRequest) -> KnownSource:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.conversion.planning import ConversionForecast, plan
 from iobench.conversion.preparing import PreparedConversion, prepare
-from iobench.conversion.probing import known_source, known_target, measure_probe
+from iobench.conversion.probing import check_memory, known_source, known_target, measure_probe
 from iobench.datasets import stopwatch
 from iobench.registry import find_converter
 from iobench.stores import Tally
@@ -120,6 +120,7 @@ def run(request: ConvertRequest, screen: Screen) -> ConversionOutcome:
         request goes on from there.
     """
     prepared = prepare(request, screen)
+    check_memory(prepared, request)
     tally = Tally()
     idle_rss, watch = resident_nbytes("VmRSS"), stopwatch()
     each = prepared.index.spec.nbytes

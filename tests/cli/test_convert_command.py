@@ -1,0 +1,393 @@
+"""``iobench convert`` through the command line: what it makes, what it says, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from iobench.cli import main
+from iobench.datasets.extents import reopen_files
+from iobench.stores import open_store, verify_store
+
+DATA = Path(__file__).parents[1] / "data"
+MEMBERS = "era5/era5-levels-members.grib"
+YR = [f"maelstrom-yr/air_temperature/5GB/{day}.nc" for day in ("20200301T03Z", "20200302T09Z")]
+COMMAND = [sys.executable, "-c", "import sys; from iobench.cli import main; sys.exit(main())"]
+OUTCOME = {
+    "kind", "path", "dataset", "format", "stand_in", "was_finished", "n_samples", "in_nbytes",
+    "out_nbytes", "wrote_nbytes", "wall_s", "stages_s", "stages_nbytes", "peak_rss_nbytes",
+    "idle_rss_nbytes", "n_resumed", "n_written", "n_elsewhere", "shards", "lossy", "bytes_per_s",
+}  # fmt: skip
+PLAN = {
+    "kind", "out", "n_samples", "n_shards", "shard_n_samples", "in_nbytes", "out_nbytes",
+    "read_amplification", "passes", "peak_nbytes", "free_needed_nbytes", "free_nbytes",
+    "convert_s", "load_source_s", "load_store_s", "saved_s", "payback_epochs", "fits",
+}  # fmt: skip
+BLOCKING = '''
+import os
+import numpy as np
+
+class Blocking:
+    """Twelve samples; those from the sixth on wait for whoever opens the pipe, if it is there."""
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, number):
+        if number >= 12:
+            raise IndexError(number)
+        if number >= 5 and os.path.exists("pipe"):
+            open("blocked", "w").close()
+            open("pipe").close()
+        return {"x": np.full((64, 64), number, "f4")}
+'''
+
+
+@pytest.fixture(autouse=True)
+def no_open_files() -> None:
+    """Forget descriptors that other tests left open for files of the same relative path."""
+    reopen_files()
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Copy files of tests/data into the folder the command runs in; return their names."""
+    monkeypatch.chdir(tmp_path)
+
+    def copy(*names: str) -> list[str]:
+        return [Path(shutil.copy(DATA / name, tmp_path)).name for name in names]
+
+    return copy
+
+
+@pytest.fixture
+def converts(capsys: pytest.CaptureFixture[str]):
+    """Convert in this process; return the JSON it prints."""
+
+    def run(*arguments: str) -> dict:
+        code = main(["convert", *arguments, "--json"])
+        said = capsys.readouterr()
+        assert code == 0, said.err
+        return json.loads(said.out)
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]):
+    """Convert what cannot be; return the one line that is said last."""
+
+    def run(*arguments: str) -> str:
+        assert main(["convert", *arguments]) == 1
+        said = capsys.readouterr()
+        assert said.out == ""
+        return said.err.splitlines()[-1]
+
+    return run
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("to", ["numpy", "tfrecord", "zarr"])
+def test_own_grib_in_every_format(own, converts, to: str) -> None:
+    if to == "zarr":
+        pytest.importorskip("zarr", reason="stores are checked with the library")
+    [name] = own(MEMBERS)
+    done = converts(name, "out", "--to", to, "--sample-dim", "time")
+    assert set(done) == OUTCOME
+    assert (done["n_samples"], done["n_written"], done["was_finished"]) == (4, 1, False)
+    assert set(done["stages_s"]) >= {"read", "decode", "preprocess", "write"}
+    assert done["in_nbytes"] == done["stages_nbytes"]["read"] > 2_000_000
+    assert done["peak_rss_nbytes"] >= done["idle_rss_nbytes"] > 0
+    assert done["bytes_per_s"] > 0
+    [shard] = done["shards"]
+    assert all(file["crc32c"] >= 0 and file["nbytes"] > 0 for file in shard["files"])
+    store = open_store(Path("out"))
+    assert len(store) == 4
+    verify_store(store)
+    store.close()
+    again = converts(name, "out", "--to", to, "--sample-dim", "time")
+    assert again["was_finished"]
+    assert again["shards"] == done["shards"]
+
+
+def test_the_result_as_text(own, capsys: pytest.CaptureFixture[str]) -> None:
+    [name] = own(MEMBERS)
+    command = ["convert", name, "out", "--to", "numpy", "--sample-dim", "time"]
+    assert main(command) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    lines = said.out.splitlines()
+    assert lines[0].startswith(f"{name} as numpy in {Path('out').absolute()}: 4 samples, 4.69 MB")
+    told = [line.split()[0] for line in lines[1:]]
+    assert told == ["time", "stages", "shards", "memory", "check"]
+    assert main(command) == 0
+    assert "the store was finished already" in capsys.readouterr().out
+
+
+def test_several_files_variables_and_targets(own, converts) -> None:
+    names = own(*YR)
+    converts(
+        *names, "out", "--to", "numpy", "--sample-dim", "leadtime",
+        "--variables", "static_predictors,predictors",
+        "--target-variables", "target_mean",
+    )  # fmt: skip
+    spec = open_store(Path("out")).spec
+    assert {v.name: v.role for v in spec} == {
+        "static_predictors": "input", "predictors": "input", "target_mean": "target",
+    }  # fmt: skip
+
+
+def test_a_tiny_stand_in_of_a_dataset(converts, tmp_path: Path, store_dir: Path) -> None:
+    out = tmp_path / "out"
+    source = ("maelstrom-ens10", "--tiny", "--store-dir", str(store_dir))
+    done = converts(*source, str(out), "--to", "tfrecord", "--encoding", "bytes")
+    assert done["stand_in"]
+    assert open_store(out).manifest.options == {"encoding": "bytes"}
+    raw, decoded = tmp_path / "raw", tmp_path / "decoded"
+    done = converts(*source, str(raw), "--to", "numpy", "--stage", "raw")
+    [variable] = open_store(raw).spec
+    assert done["in_nbytes"] == 4 * variable.nbytes
+    converts(*source, str(decoded), "--to", "numpy", "--stage", "decoded")
+    assert "inputs" not in open_store(decoded).spec.names
+
+
+def special(shape: tuple[int, ...]) -> np.ndarray:
+    """Return float32 values of every kind: -0.0, subnormals, infinities, NaNs with a payload."""
+    bits = np.random.default_rng(0).integers(0, 1 << 32, size=shape, dtype="u4")
+    bits.ravel()[:5] = [0x80000000, 1, 0x7F800000, 0xFF800000, 0x7FC12345]
+    return bits.view("f4")
+
+
+@pytest.fixture
+def netcdf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Write a NetCDF file of 6 times, 8 rows and 10 columns; return the values of ``t``."""
+    netcdf4 = pytest.importorskip("netCDF4", reason="writes the file")
+    monkeypatch.chdir(tmp_path)
+
+    def write(name: str = "own.nc", *, x=range(10), zlib: bool = False) -> np.ndarray:
+        values = special((6, 8, 10))
+        with netcdf4.Dataset(name, "w") as file:
+            for dim, length in (("time", 6), ("y", 8), ("x", 10)):
+                file.createDimension(dim, length)
+            file.createVariable("x", "f8", ("x",))[:] = list(x)
+            chunks = {"zlib": True, "chunksizes": (3, 8, 10)} if zlib else {"contiguous": True}
+            variable = file.createVariable(
+                "t", "f4", ("time", "y", "x"), fill_value=False, **chunks
+            )
+            variable.set_auto_maskandscale(False)
+            variable[:] = values
+        return values
+
+    return write
+
+
+@pytest.mark.parametrize("zlib", [False, True])
+def test_every_bit_is_kept(netcdf, converts, zlib: bool) -> None:
+    values = netcdf(zlib=zlib)
+    converts("own.nc", "out", "--to", "numpy", "--sample-dim", "time", "--variables", "t")
+    store = open_store(Path("out"))
+    assert b"".join(store[n]["t"].tobytes() for n in range(6)) == values.tobytes()
+
+
+def test_tiles_of_own_files(netcdf, converts, capsys: pytest.CaptureFixture[str]) -> None:
+    values = netcdf(zlib=True)
+    done = converts(
+        "own.nc", "out", "--to", "numpy", "--sample-dim", "time", "--variables", "t",
+        "--patch", "y=4,x=4", "--shard-size", "1000",
+    )  # fmt: skip
+    assert done["n_samples"] == 6 * 2 * 3
+    assert len(done["shards"]) > 1
+    store = open_store(Path("out"))
+    for number in range(len(store)):
+        time_, tile = divmod(number, 6)
+        y, x = (0, 4)[tile // 3], (0, 4, 6)[tile % 3]
+        assert store[number]["t"].tobytes() == values[time_, y : y + 4, x : x + 4].tobytes()
+
+
+def test_a_coordinate_that_turns_is_named(netcdf, refused) -> None:
+    netcdf(x=[0, 1, 2, 5, 4, 6, 7, 8, 9, 10])
+    common = ("own.nc", "out", "--to", "numpy", "--sample-dim", "time", "--variables", "t")
+    line = refused(*common, "--patch", "x=5")
+    assert line.startswith("iobench: own.nc: the coordinate 'x' is not monotonic: 5 at 3, then 4")
+    assert not Path("out").exists()
+    assert main(["convert", *common, "--patch", "y=4"]) == 0
+
+
+def test_lossy_on_request_and_measured(netcdf, converts, refused) -> None:
+    netcdf()
+    values = np.random.default_rng(1).normal(280, 10, (6, 8, 10)).astype("f4")
+    netcdf4 = pytest.importorskip("netCDF4")
+    with netcdf4.Dataset("own.nc", "a") as file:
+        file["t"][:] = values
+    common = ("own.nc", "--to", "numpy", "--sample-dim", "time", "--variables", "t")
+    done = converts(*common, "out", "--dtype", "float16")
+    stored = np.stack([open_store(Path("out"))[n]["t"] for n in range(6)])
+    worst = np.abs(stored.astype("f8") - values).max()
+    assert done["lossy"]["t"]["max_absolute_error"] == worst > 0
+    line = refused(*common, "strict", "--dtype", "float16", "--max-error", "t=0.001")
+    assert "own.nc sample 0" in line
+    assert "t is off by up to" in line
+    assert "there is t" in refused(*common, "strict", "--dtype", "u=float16")
+
+
+def test_the_plan(own, converts, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    [name] = own(MEMBERS)
+    common = (
+        name, "out", "--to", "numpy", "--sample-dim", "time", "--shard-size", "2500000",
+    )  # fmt: skip
+    planned = converts(*common, "--dry-run", "--compute", "none", "--workers", "1")
+    assert set(planned) == PLAN
+    assert {path.name for path in tmp_path.iterdir()} == {name, ".iobench"}
+    done = converts(*common)
+    assert planned["n_shards"] == len(done["shards"]) == 2
+    assert planned["n_samples"] == done["n_samples"]
+    assert planned["in_nbytes"] == done["in_nbytes"]
+    assert planned["out_nbytes"] == pytest.approx(done["out_nbytes"], rel=0.01)
+    assert planned["fits"]
+    assert planned["saved_s"] is not None
+    assert main(["convert", *common, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "nothing written" in said.splitlines()[0]
+    assert "give yours, as --compute 25ms" in said
+
+
+def test_one_chunk_that_does_not_fit_is_refused_with_what_does(netcdf, refused) -> None:
+    netcdf(zlib=True)
+    common = ("own.nc", "out", "--to", "numpy", "--sample-dim", "time")
+    line = refused(*common, "--memory", "1kB")
+    assert "--memory" in line
+    assert not Path("out").exists()
+
+
+def test_a_corrupt_chunk_is_named_and_what_is_finished_stays(netcdf, refused) -> None:
+    h5py = pytest.importorskip("h5py", reason="finds the chunk")
+    netcdf(zlib=True)
+    with h5py.File("own.nc") as file:
+        chunk = file["t"].id.get_chunk_info(1)
+    with Path("own.nc").open("r+b") as stream:
+        stream.seek(chunk.byte_offset + chunk.size // 2)
+        stream.write(b"\xff" * 16)
+    line = refused(
+        "own.nc", "out", "--to", "numpy", "--sample-dim", "time", "--variables", "t",
+        "--shard-size", "320", "--memory", "20kB",
+    )  # fmt: skip
+    assert "own.nc: variable 't': chunk (1, 0, 0) is damaged" in line
+    assert len(list(Path("out").glob("shard-*.npy"))) >= 3
+    assert not Path("out/iobench.json").exists()
+
+
+def test_variables_of_unequal_length_are_named(
+    refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zarr = pytest.importorskip("zarr", reason="writes the store")
+    monkeypatch.chdir(tmp_path)
+    group = zarr.open_group("own.zarr", mode="w", zarr_format=3)
+    for name, length in (("a", 4), ("b", 5)):
+        group.create_array(
+            name, shape=(length, 3), dtype="f4", chunks=(1, 3), dimension_names=("time", "x")
+        )
+    line = refused("own.zarr", "out", "--to", "numpy", "--sample-dim", "time")
+    assert "own.zarr" in line
+    assert "time" in line
+    assert "4" in line
+    assert "5" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--sample-dim", "hour"), "no such dimension; dimensions (lengths): "),
+        (("--sample-dim", "time", "--window=-1:0"), "holds each item once"),
+        (("--sample-dim", "time", "--to", "numpi"), "did you mean numpy"),
+        (("--sample-dim", "time", "--stage", "early"), "unknown --stage 'early'"),
+        (("--sample-dim", "time", "--codec", "blosc-lz4"), "codec"),
+        (("--sample-dim", "time", "--format-option", "a"), "--format-option a: expected NAME"),
+        (("--sample-dim", "time", "--memory", "lots"), "--memory lots"),
+        (("--sample-dim", "time", "--shard-size", "0"), "--shard-size 0"),
+        (("--sample-dim", "time", "--patch", "y"), "--patch y"),
+        (("--sample-dim", "time", "--patch", "z=3"), "samples have no such dimension"),
+        (("--sample-dim", "time", "--split", "train"), "no splits"),
+        (("--sample-dim", "time", "--dtype", "float8"), "float16, bfloat16, int16"),
+        (("--sample-dim", "time", "--max-error", "t=1"), "--dtype or --keep-bits"),
+        (("--sample-dim", "time", "--variables", "q"), "no variable q"),
+    ],
+)
+def test_what_cannot_be_asked_for(own, refused, arguments, words: str) -> None:
+    [name] = own(MEMBERS)
+    assert words in refused(name, "out", "--to", "numpy", *arguments)
+    assert not list(Path().glob("out/shard*"))
+
+
+def test_where_a_store_cannot_be(own, refused, converts, tmp_path: Path) -> None:
+    [name] = own(MEMBERS)
+    common = ("--to", "numpy", "--sample-dim", "time")
+    assert "is a file" in refused(name, name, *common)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/thesis.tex").touch()
+    assert "thesis.tex, which iobench did not make" in refused(name, "full", *common)
+    assert "written to folders" in refused(name, "gs://bucket/out", *common)
+    converts(name, "out", *common)
+    assert "something else" in refused(name, "out", *common, "--variables", "t")
+    assert "for named datasets" in refused(name, "other", *common, "--tiny")
+    assert "files of your own" in refused("maelstrom-ens10", "o", "--to", "numpy", "--patch", "x=2",
+                                          "--tiny")  # fmt: skip
+    assert "files of your own" in refused(
+        "maelstrom-ens10", "o", "--to", "numpy", "--target-variables", "t2m"
+    )
+
+
+def test_usage_errors_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", "maelstrom-ens10", "out"]) == 2
+    assert "--to" in capsys.readouterr().err
+
+
+@pytest.mark.timeout(110)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_an_interrupted_conversion_goes_on(iobench, tmp_path: Path, number: int) -> None:
+    (tmp_path / "blocking.py").write_text(BLOCKING)
+    arguments = [
+        "convert", "blocking:Blocking", "out", "--to", "numpy", "--shard-size", "32768", "--json",
+    ]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    os.mkfifo(tmp_path / "pipe")
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: (tmp_path / "blocked").exists())
+    wait_for(lambda: len(list(tmp_path.glob("out/shard-*.npy"))) == 2)
+    process.send_signal(number)
+    with (tmp_path / "pipe").open("w"):
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 75, stderr
+    assert stderr.splitlines()[-1].endswith(f"run it again: iobench {' '.join(arguments)}")
+    assert not (tmp_path / "out/iobench.json").exists()
+    assert len(list(tmp_path.glob("out/shard-*.npy"))) == 2
+    (tmp_path / "pipe").unlink()
+    done = iobench(*arguments, env=environment)
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
+    assert (outcome["n_resumed"], outcome["n_written"]) == (2, 4)
+    undisturbed = [*arguments[:2], "whole", *arguments[3:]]
+    assert iobench(*undisturbed, env=environment).returncode == 0
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+
+
+def wait_for(condition, limit_s: float = 60.0) -> None:
+    """Poll a condition that another process brings about; fail after the limit."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "the other process did not get there"
+        time.sleep(0.05)
