@@ -1,7 +1,8 @@
 """TFRecord: a sample is one record, a ``tf.train.Example`` with one feature per variable.
 
 float32 is a ``float`` list, whole numbers up to 64 bits signed an ``int64`` list, everything else
-(and everything with ``encoding=bytes``) one string of little-endian bytes: never a lossy cast.
+(packed numbers too, and everything with ``encoding=bytes``) one string of little-endian bytes:
+never a lossy cast.
 ``tf.io.parse_single_example`` with ``FixedLenFeature(shape, tf.float32)`` reads it. Beside each
 ``shard-00000.tfrecord`` lies ``shard-00000.idx``, offset and length of each record with its
 framing as NVIDIA's ``tfrecord2idx`` writes them. A sample's extent is the example alone, so its
@@ -20,6 +21,7 @@ from iobench.stores import (
     FRAME_NBYTES,
     HEADER_NBYTES,
     MAX_EXAMPLE_NBYTES,
+    ExampleTemplate,
     ExtentStore,
     ExtentTable,
     Feature,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "TFRecordFormat", "TFRecordWriter"]
 
 ENCODINGS: Final = ("float", "bytes")
+SMALL_NBYTES = 1 << 16
 EXAMPLE_OVERHEAD_NBYTES = 64
 """More than tags and lengths of one feature take, its name apart."""
 
@@ -101,6 +104,8 @@ class TFRecordWriter:
             )
         self._spec = spec
         self._kinds = {variable.name: _feature_kind(variable, encoding) for variable in spec}
+        self._template = _template(spec, self._kinds)
+        self._header = (-1, b"")
         self._frames: list[tuple[int, int]] = []
         self._checksums: list[int] = []
         self._index_path = path / f"shard-{shard:05d}.idx"
@@ -109,13 +114,20 @@ class TFRecordWriter:
     def append(self, sample: Sample) -> None:
         """Write one sample; raise SampleError or StorageError."""
         self._spec.check(sample, where=f"sample {len(self._frames)} of {self._index_path.stem}")
-        pieces = encode_example([(name, kind, sample[name]) for name, kind in self._kinds.items()])
+        if self._template is not None:
+            pieces: list[Any] = [self._template.encode(map(sample.__getitem__, self._kinds))]
+        else:
+            pieces = encode_example(
+                [(name, kind, sample[name]) for name, kind in self._kinds.items()]
+            )
         crc = 0
         for piece in pieces:
             crc = crc32c(piece, crc)
         start = self._file.nbytes
-        header = frame_header(sum(map(len, pieces)))
-        self._file.write(header, *pieces, frame_footer(crc))
+        nbytes = sum(map(len, pieces))
+        if nbytes != self._header[0]:
+            self._header = nbytes, frame_header(nbytes)
+        self._file.write(self._header[1], *pieces, frame_footer(crc))
         self._frames.append((start, self._file.nbytes - start))
         self._checksums.append(crc)
 
@@ -271,9 +283,18 @@ def _feature_kind(variable: Variable, encoding: str) -> FeatureKind:
     dtype = np.dtype(variable.dtype)
     if encoding == "float" and variable.dtype == "<f4":
         return FeatureKind.FLOAT
-    if encoding == "float" and dtype.kind in "biu" and np.can_cast(dtype, np.int64):
+    # Packed numbers are no integers to a reader; as such negative ones would take ten bytes each.
+    is_whole = dtype.kind in "biu" and np.can_cast(dtype, np.int64) and variable.packed is None
+    if encoding == "float" and is_whole:
         return FeatureKind.INT64
     return FeatureKind.BYTES
+
+
+def _template(spec: SampleSpec, kinds: Mapping[str, FeatureKind]) -> ExampleTemplate | None:
+    """Return what writes small samples of which all but the numbers is the same."""
+    if spec.nbytes > SMALL_NBYTES or FeatureKind.INT64 in kinds.values():
+        return None
+    return ExampleTemplate([(name, spec[name].nbytes, kind) for name, kind in kinds.items()])
 
 
 def _encoding(options: Mapping[str, str]) -> str:
