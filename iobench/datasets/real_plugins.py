@@ -75,13 +75,9 @@ def open_through_plugin(request: PluginRequest) -> Any:
     import_climetlab(request.install)
     import climetlab
     import dask
-    from climetlab.core import caching
     from climetlab.mirrors.directory_mirror import DirectoryMirror
 
-    if not caching.CACHE.is_alive():
-        # A fork left its thread behind, and calls of it would wait for ever.
-        caching.CACHE = caching.Cache()
-        caching.CACHE.start()
+    revive_cache()
     with tempfile.TemporaryDirectory(prefix="iobench-mirror-") as folder:
         for url, path in request.files.items():
             _link(Path(folder), url, path)
@@ -90,13 +86,15 @@ def open_through_plugin(request: PluginRequest) -> Any:
             network_cut_off(f"the plugin of {request.name}"),
             climetlab.settings.temporary("cache-directory", str(Path(folder, "cache"))),
             climetlab.settings.temporary("check-out-of-date-urls", False),
+            climetlab.settings.temporary("datasets-catalogs-urls", []),
             dask.config.set(scheduler="synchronous"),
             DirectoryMirror(path=folder),
         ):
             try:
                 loaded = climetlab.load_dataset(request.name, **request.arguments)
             except NameError as error:
-                # What climetlab raises for a name no installed plugin has.
+                if not is_unknown_dataset(error):
+                    raise
                 raise MissingExtraError(
                     f"{request.name} needs its CliMetLab plugin: {request.install}"
                 ) from error
@@ -115,6 +113,23 @@ def import_climetlab(install: str = "pip install 'iobench[climetlab]'") -> None:
         import climetlab  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(f"--pipeline climetlab needs CliMetLab: {install}") from error
+
+
+def revive_cache() -> None:
+    """Start the thread of CliMetLab's cache again where a fork left it behind.
+
+    Calls of it would wait for ever.
+    """
+    from climetlab.core import caching
+
+    if not caching.CACHE.is_alive():
+        caching.CACHE = caching.Cache()
+        caching.CACHE.start()
+
+
+def is_unknown_dataset(error: NameError) -> bool:
+    """Tell whether it is CliMetLab's for a name that no installed plugin has."""
+    return str(error).startswith("Cannot find dataset")
 
 
 @contextlib.contextmanager

@@ -9,7 +9,12 @@ from iobench.datasets.locate import climetlab_cache_folder
 from iobench.datasets.objects.labelled import dask_in_this_thread
 from iobench.datasets.objects.targets import CLIMETLAB, in_one_line, parse_value, plain
 from iobench.datasets.plugin_process import fail_fast
-from iobench.datasets.real_plugins import network_cut_off, quiet_climetlab
+from iobench.datasets.real_plugins import (
+    is_unknown_dataset,
+    network_cut_off,
+    quiet_climetlab,
+    revive_cache,
+)
 from iobench.errors import MissingExtraError, MissingFileError, OptionError, UnknownNameError
 
 __all__ = ["ClimetlabObject"]
@@ -64,6 +69,7 @@ class ClimetlabObject:
         except ImportError as error:
             raise MissingExtraError(f"{self.name} needs CliMetLab: {INSTALL}") from error
         settings = climetlab.settings
+        revive_cache()
         with (
             in_one_line(f"{self.name}: load_dataset or to_xarray raised"),
             quiet_climetlab(),
@@ -76,7 +82,7 @@ class ClimetlabObject:
             try:
                 loaded = climetlab.load_dataset(self.dataset, **self.arguments)
             except NameError as error:
-                if not str(error).startswith("Cannot find dataset"):
+                if not is_unknown_dataset(error):
                     raise
                 raise UnknownNameError(
                     f"{self.name}: {error}; install the plugin that brings it"

@@ -1,5 +1,6 @@
 """``climetlab:NAME``: any dataset CliMetLab knows, with the network cut off."""
 
+import multiprocessing
 import socket
 
 import numpy as np
@@ -127,6 +128,33 @@ def test_a_plugin_of_maelstrom_on_files_of_a_mirror(mirror, opened, tmp_path):
         expected = make_sample(ours, our_index.where[number])["production"]
         # Ours is a float32 at a point, xarray's a float64 on a grid of one.
         assert sample["production"].astype("f4").tolist() == [[[expected.item()]]]
+
+
+@pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(), reason="needs processes that are forked"
+)
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_forked_process_opens_it_for_itself(mirror, opened, tmp_path):
+    """The thread of CliMetLab's cache does not outlive a fork: it must not be waited for."""
+    pytest.importorskip(
+        "climetlab_maelstrom_power_production.dataset", reason="the real plugin is not installed"
+    )
+    mirror(ensure_stand_in(constants_a_b(), tmp_path / "stand-in", tiny=True))
+    dataset, index = opened("climetlab:maelstrom-constants-a-b", sample_dim="dim0_0")
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    child = context.Process(
+        target=lambda: answers.put(make_sample(dataset, index.where[1])), daemon=True
+    )
+    child.start()
+    child.join(40)
+    if child.is_alive():
+        child.kill()
+    assert child.exitcode == 0
+    made = answers.get()
+    expected = make_sample(dataset, index.where[1])
+    assert made.keys() == expected.keys()
+    assert all(np.array_equal(made[name], expected[name]) for name in expected)
 
 
 def test_a_file_that_is_not_at_hand_is_named_at_once(opened, tmp_path):
