@@ -103,6 +103,8 @@ def _one_round(run: Run, n_batches: int | None, progress: RunProgress | None) ->
     makers = {-1: recorder.string("consumer"), IN_THREADS: recorder.string("threads")}
     makers |= {number: recorder.string(f"worker-{number}") for number in range(run.loader.workers)}
     fill = _fill(run)
+    if run.process_io is not None:
+        run.process_io.delta()  # what this process read since was another run's, or set-up
     round_ns = asked_ns = now_ns()
     batches = run.loader.batches(run.plan.take(n_batches))
     release = recorder.string("release")

@@ -104,6 +104,11 @@ class RunConfig(SourceRequest):
                 f"--pipeline {','.join(self.pipelines)}: says how the original files are loaded; "
                 f"add {SOURCE} to --format"
             )
+        if self.cache == "cold" and len(self.pipelines) > 1:
+            raise OptionError(
+                f"--cache cold: {' and '.join(self.pipelines)} read the same files, and would warm "
+                "them for each other; profile one --pipeline at a time"
+            )
         if self.window is not None:
             Window.parse(self.window)
             if self.pipelines != ("own",):

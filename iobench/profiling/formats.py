@@ -89,6 +89,8 @@ def prepare(
     if _stream_of(source.dataset) is not None:
         _refuse_for_streams(config)
         return [_of_source(config, source, WantedSamples([]), [])]
+    if config.split is not None:
+        _refuse_splits(config.split, source, baselines)
     wanted = find_wanted(config, source, batch_size, screen)
     stores = {
         name: _prepare_store(name, config, source, wanted.samples, screen)
@@ -128,6 +130,24 @@ def _refuse_for_streams(config: RunConfig) -> None:
             f"{', '.join(wrong)}: this object hands out samples in its own order and by its own "
             "workers; give a dataset with __getitem__, or leave the option out"
         )
+
+
+def _refuse_splits(
+    split: str, source: Source, baselines: Mapping[str, tuple[Baseline, dict[str, float]]]
+) -> None:
+    """Raise OptionError for a baseline that loads what it loads, and not samples by number."""
+    for name, (baseline, _) in baselines.items():
+        if not _has_same_samples(baseline, source):
+            raise OptionError(
+                f"--split {split}: --pipeline {name} of {source.dataset.name} loads all samples, "
+                "in its own order; leave --split out"
+            )
+
+
+def _has_same_samples(baseline: Baseline, source: Source) -> bool:
+    """Tell whether a baseline's samples have the numbers of our own."""
+    running = baseline.pipeline
+    return not isinstance(running, Stream) and len(running.index) == len(source.index)
 
 
 def _of_source(
@@ -193,8 +213,8 @@ def _of_baseline(
             described_by=baseline.source,
             setup_s=setup_s,
         )
-    same = len(running.index) == len(source.index)
-    work = dataset_pipeline(running.dataset, running.index, chosen if same else None)
+    same = chosen if _has_same_samples(baseline, source) else None
+    work = dataset_pipeline(running.dataset, running.index, same)
     workers = running.workers if config.workers is None else config.workers
     return Prepared(
         label=name,

@@ -89,6 +89,17 @@ def test_pipelines_that_are_not_there(refused) -> None:
     assert "leave --pipeline out" in refused(
         "maelstrom-ens10", "--pipeline", "upstream", "--window=0:1"
     )
+    assert "profile one --pipeline at a time" in refused(
+        "maelstrom-ens10", "--pipeline", "own,upstream", "--cache", "cold"
+    )
+
+
+def test_a_stream_knows_no_split(refused) -> None:
+    pytest.importorskip("xarray", reason="xarray is what the application reads with")
+    pytest.importorskip("dask.array", reason="dask is what the application reads with")
+    assert "loads all samples, in its own order; leave --split out" in refused(
+        "maelstrom-yr", "--tiny", "--pipeline", "own,upstream", "--split", "train"
+    )
 
 
 @pytest.fixture

@@ -6,14 +6,15 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from span_rows import rows_by_kind
+from span_rows import rows_by_kind, rows_of
 
 from iobench.errors import WorkerError
 from iobench.loaders.compute import Compute
 from iobench.loaders.contract import Batch
 from iobench.loaders.measure import ROUND_BATCHES, Run, measure
 from iobench.loaders.plan import BatchPlan, plan_batches
-from iobench.recording import Kind, Recorder, RunDirectory, active_recorder
+from iobench.recording import Flag, Kind, Recorder, RunDirectory, active_recorder
+from iobench.storage import ProcessIo, process_io
 from iobench.testing import FakeClock
 
 LOAD_NS, STEP_NS = 70, 30
@@ -92,6 +93,18 @@ def test_several_runs_take_turns(bench):
     )
     assert (a.n_batches, b.n_batches, a.n_rounds, b.n_rounds) == (60, 30, 3, 2)
     assert [row.sample for row in rows_by_kind(of_a)[Kind.OTHER]] == [0, 1, 2]
+
+
+def test_what_another_run_reads_is_not_counted(bench, monkeypatch):
+    """Both load in this process, whose reads are counted; each batch of theirs reads 100 bytes."""
+    monkeypatch.setattr(process_io, "read_process_io", lambda: (100 * len(bench.order), 0))
+    runs = dict(zip("ab", (bench("a", limit=60), bench("b", limit=30)), strict=True))
+    for run, _ in runs.values():
+        run.process_io = ProcessIo()
+    measure([run for run, _ in runs.values()])
+    for name, (_, directory) in runs.items():
+        counted = [row.nbytes for row in rows_of(directory) if row.flags & Flag.IO]
+        assert counted == [100] * bench.order.count(name)
 
 
 def test_rounds_of_many_workers_are_long_enough_to_be_steady(bench):
