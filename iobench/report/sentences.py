@@ -8,9 +8,9 @@ from iobench.analysis import Verdict
 from iobench.report import rates, units
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from iobench.analysis import Diagnosis, LongWaits
+    from iobench.analysis import Diagnosis, LongWaits, PartExposure
     from iobench.report.run_report import RunReport
 
 __all__ = ["long_waits_sentence", "today_sentence", "verdict_sentence"]
@@ -80,26 +80,39 @@ def _blame(diagnosis: Diagnosis) -> str:
 def today_sentence(reports: Sequence[RunReport]) -> str:
     """Return how the application's own loading compares; empty where it was not measured.
 
-    Whole runs are compared: what an application loads before its first step is its own cost, too.
-    Where compute hides all loading, the rates of samples are those of compute.
+    Over whole runs, for what an application loads before its first step is its own cost, too; and
+    in steady state, for the shorter the run, the more of it that is. Where compute hides all
+    loading, the rates of samples are those of compute.
     """
     today = next((each for each in reports if each.facts.pipeline == "upstream"), None)
     others = [each for each in reports if each.facts.pipeline == "own"]
     if today is None or not others or not today.exposure.whole.n_batches:
         return ""
-    rate = rates.samples_per_s(today.exposure.whole)
-    told = []
-    for each in others:
-        whole = each.exposure.whole
-        other = rates.samples_per_s(whole)
-        times = f"{units.ratio(other / rate)} times the samples a second" if rate and other else ""
-        waits = f"waits {units.fraction(whole.wait_fraction)}"
-        told.append(f"as {each.facts.label} {', '.join(filter(None, (waits, times)))}")
-    share = units.fraction(today.exposure.whole.wait_fraction)
-    return (
+    whole = {f"as {each.facts.label}": each.exposure.whole for each in others}
+    share, told = _compared(today.exposure.whole, whole)
+    text = (
         f"Over the whole run the application's own loading code waits {share} of its time for "
-        f"data; with iobench the same training {'; '.join(told)}."
+        f"data; with iobench the same training {told}."
     )
+    steady = {f"as {each.facts.label}": each.exposure.steady for each in others}
+    known = {label: part for label, part in steady.items() if part is not None}
+    if today.exposure.steady is None or not known:
+        return text
+    share, told = _compared(today.exposure.steady, known)
+    return f"{text} In steady state its own waits {share}; {told}."
+
+
+def _compared(today: PartExposure, others: Mapping[str, PartExposure]) -> tuple[str, str]:
+    """Return the share of its time that today's loading waits, and how others compare with it."""
+    rate = rates.samples_per_s(today)
+    told = []
+    for label, part in others.items():
+        other = rates.samples_per_s(part)
+        times = (
+            f", {units.ratio(other / rate)} times the samples a second" if rate and other else ""
+        )
+        told.append(f"{label} waits {units.fraction(part.wait_fraction)}{times}")
+    return units.fraction(today.wait_fraction), "; ".join(told)
 
 
 def long_waits_sentence(long: LongWaits) -> str:
