@@ -179,6 +179,9 @@ class SampleSpec:
 
     variables: tuple[Variable, ...]
     _by_name: Mapping[str, Variable] = field(init=False, repr=False, compare=False)
+    _expected: tuple[tuple[str, tuple[int, ...], np.dtype[Any]], ...] = field(
+        init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         by_name = {variable.name: variable for variable in self.variables}
@@ -186,6 +189,8 @@ class SampleSpec:
             names = [variable.name for variable in self.variables]
             raise SampleError(f"a sample needs variables with distinct names, got {names}")
         object.__setattr__(self, "_by_name", by_name)
+        expected = tuple((v.name, v.shape, np.dtype(v.dtype)) for v in self.variables)
+        object.__setattr__(self, "_expected", expected)
 
     def __getitem__(self, name: str) -> Variable:
         return self._by_name[name]
@@ -228,16 +233,16 @@ class SampleSpec:
         SampleError
             Naming the first array whose name, shape or dtype differs.
         """
-        if set(sample) != set(self.names):
+        if sample.keys() != self._by_name.keys():
             raise SampleError(
                 f"{where}: expected arrays {sorted(self.names)}, got {sorted(sample)}"
             )
-        for variable in self.variables:
-            array = sample[variable.name]
-            if array.shape != variable.shape or array.dtype != np.dtype(variable.dtype):
+        for name, shape, dtype in self._expected:  # of 100,000 samples a second each is checked
+            array = sample[name]
+            if array.shape != shape or array.dtype != dtype:
                 raise SampleError(
-                    f"{where}: array {variable.name!r} is {array.dtype.str} {array.shape}, "
-                    f"expected {variable.dtype} {variable.shape}"
+                    f"{where}: array {name!r} is {array.dtype.str} {array.shape}, "
+                    f"expected {dtype.str} {shape}"
                 )
 
     def to_dict(self) -> dict[str, Any]:

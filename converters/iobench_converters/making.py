@@ -235,12 +235,10 @@ def errors_of(sample: Sample) -> Any:
 
 def _nbytes(value: Any) -> int:
     """Return the bytes of what a step returned, as far as it can be told: buffers and arrays."""
-    if isinstance(value, bytes | bytearray):
+    if isinstance(value, bytes):
         return len(value)
-    if hasattr(value, "nbytes"):
-        return int(value.nbytes)
     if isinstance(value, dict):
-        return sum(map(_nbytes, value.values()))
-    if isinstance(value, list | tuple):
-        return sum(map(_nbytes, value))
-    return 0
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return int(getattr(value, "nbytes", 0))
+    return sum(len(one) if type(one) is bytes else getattr(one, "nbytes", 0) for one in value)

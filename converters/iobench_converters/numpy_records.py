@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import struct
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,11 +43,17 @@ __all__ = ["FORMAT", "NumpyFormat", "NumpyWriter", "is_one_record", "record_dtyp
 
 RECORD_LIMIT_NBYTES: Final = 64 << 10
 ALIGNMENT: Final = 64
-MAX_HEADER_NBYTES: Final = 1 << 20
+HEADER_SLACK_NBYTES: Final = 4096
+"""How much longer than ours a header may be, to be compared rather than refused unread."""
 MAGIC: Final = b"\x93NUMPY\x03\x00"
 """Version 3.0 of the ``.npy`` format: header length in four bytes, header in UTF-8."""
 PREFIX_NBYTES: Final = len(MAGIC) + 4
 LENGTH_DIGITS: Final = 20
+HEADER_ERRORS: Final = (
+    ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, SyntaxError,
+    TypeError, ValueError,
+)  # fmt: skip
+"""What NumPy and Python raise over a header that is none."""
 _PLAIN = re.compile(r"[A-Za-z0-9_]{1,100}")
 
 
@@ -110,7 +117,7 @@ class NumpyWriter:
         self._n_samples = 0
         self._checksums: list[int] = []
         self._dtypes = _file_dtypes(spec)
-        self._record = np.zeros((), dtype=self._dtypes[0]) if is_one_record(spec) else None
+        self._record = _RecordBuffer(self._dtypes[0]) if is_one_record(spec) else None
         self._files: list[ShardFileWriter] = []
         try:
             for suffix, dtype in zip(_file_suffixes(spec), self._dtypes, strict=True):
@@ -146,13 +153,25 @@ class NumpyWriter:
             file.abort()
 
     def _buffers(self, sample: Sample) -> list[memoryview]:
-        if self._record is None:
-            arrays = [sample[name] for name in self._spec.names]
-        else:
-            for name in self._spec.names:
-                self._record[name] = sample[name]
-            arrays = [self._record]
+        if self._record is not None:
+            return [self._record.fill(sample)]
+        arrays = [sample[name] for name in self._spec.names]
         return [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in arrays]
+
+
+class _RecordBuffer:
+    """One structured record, filled again for each sample; padding stays zero."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        record = np.zeros(1, dtype=dtype)
+        self._fields = [(name, record[name][0, ...]) for name in dtype.names or ()]
+        self._data = record.view(np.uint8).data
+
+    def fill(self, sample: Sample) -> memoryview:
+        """Return the bytes of the sample's record, until the next one is filled."""
+        for name, values in self._fields:
+            values[...] = sample[name]
+        return self._data
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,13 +248,22 @@ def _data_start(path: Path, file: ShardFile, *, dtype: np.dtype[Any], n_samples:
         if len(prefix) < PREFIX_NBYTES or not prefix.startswith(MAGIC):
             raise StoreError(f"{name}: not an .npy file as iobench writes it")
         header_nbytes = int.from_bytes(prefix[-4:], "little")
-        header = stream.read(min(header_nbytes, MAX_HEADER_NBYTES))
+        expected = len(_header(dtype, n_samples)) - PREFIX_NBYTES
+        if header_nbytes > expected + HEADER_SLACK_NBYTES:
+            # Parsing Python's literals takes hundreds of times their memory.
+            raise StoreError(
+                f"{name}: a header of {header_nbytes} bytes is announced, expected {expected}; "
+                "convert the store again"
+            )
+        header = stream.read(header_nbytes)
     start = PREFIX_NBYTES + header_nbytes
     try:
-        values = ast.literal_eval(header.decode())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            values = ast.literal_eval(header.decode())
         found = np.lib.format.descr_to_dtype(values["descr"])
         shape, order = values["shape"], values["fortran_order"]
-    except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError) as error:
+    except HEADER_ERRORS as error:
         raise StoreError(f"{name}: its header is damaged; convert the store again") from error
     if found != dtype.base or shape != (n_samples, *dtype.shape) or order:
         raise StoreError(

@@ -54,6 +54,8 @@ ENCODINGS: Final = ("float", "bytes")
 SMALL_NBYTES = 1 << 16
 EXAMPLE_OVERHEAD_NBYTES = 64
 """More than tags and lengths of one feature take, its name apart."""
+MAX_LINE_NBYTES = 40
+"""Two numbers below 2**63, a space and a newline: a line of the index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +264,11 @@ def _read_index(path: Path, shard: Shard) -> NDArray[np.int64]:
     data_file, index_file = shard.files
     nbytes = open_file_size(path / data_file.name, expected=data_file.nbytes)
     open_file_size(path / index_file.name, expected=index_file.nbytes)
+    if index_file.nbytes > shard.n_samples * MAX_LINE_NBYTES:
+        raise StoreError(
+            f"{path / index_file.name}: {index_file.nbytes} bytes are too many for "
+            f"{shard.n_samples} records; convert the store again"
+        )
     with storage_errors(path / index_file.name):
         text = (path / index_file.name).read_bytes()
     try:
@@ -270,7 +277,7 @@ def _read_index(path: Path, shard: Shard) -> NDArray[np.int64]:
         frames = np.empty((0, 2), dtype=np.int64)
     ends = frames.sum(axis=1)
     tiles = np.array_equal(frames[1:, 0], ends[:-1]) and (frames[:, 1] > FRAME_NBYTES).all()
-    spans = len(frames) and frames[0, 0] == 0 and ends[-1] == nbytes
+    spans = len(frames) and frames[0, 0] == 0 and ends[-1] == nbytes and frames.max() <= nbytes
     if len(frames) != shard.n_samples or not tiles or not spans:
         raise StoreError(
             f"{path / index_file.name}: does not describe the {shard.n_samples} records of "

@@ -29,6 +29,7 @@ from iobench.stores.contract import (
 from iobench.stores.encoding import EncodedSample, Encoder, Encoding, Errors, merge_errors
 from iobench.stores.example import (
     MAX_EXAMPLE_NBYTES,
+    ExampleTemplate,
     Feature,
     FeatureKind,
     encode_example,
@@ -95,6 +96,7 @@ __all__ = [
     "Encoder",
     "Encoding",
     "Errors",
+    "ExampleTemplate",
     "Extent",
     "ExtentStore",
     "ExtentTable",

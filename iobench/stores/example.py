@@ -17,11 +17,18 @@ from iobench.errors import StoreError
 from iobench.stores.varints import decode_varints, encode_varint, encode_varints, parse_varint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["MAX_EXAMPLE_NBYTES", "Feature", "FeatureKind", "encode_example", "parse_example"]
+__all__ = [
+    "MAX_EXAMPLE_NBYTES",
+    "ExampleTemplate",
+    "Feature",
+    "FeatureKind",
+    "encode_example",
+    "parse_example",
+]
 
 MAX_EXAMPLE_NBYTES = (1 << 31) - 1
 """What protocol buffers allow a message, and TensorFlow refuses beyond."""
@@ -85,6 +92,40 @@ def encode_example(features: Sequence[tuple[str, FeatureKind, NDArray[Any]]]) ->
         feature = _delimited(kind, _delimited(1, [data]))
         entries.append(_delimited(1, [*_delimited(1, [name.encode()]), *_delimited(2, feature)]))
     return _merged(_delimited(1, [piece for entry in entries for piece in entry]))
+
+
+class ExampleTemplate:
+    """Writes the examples of samples that differ in their numbers alone: all but those is known.
+
+    Parameters
+    ----------
+    features : sequence of (name, nbytes, kind)
+        FLOAT or BYTES; of INT64 the lengths differ from sample to sample.
+    """
+
+    def __init__(self, features: Sequence[tuple[str, int, FeatureKind]]) -> None:
+        entries: list[list[Any]] = []
+        for name, nbytes, kind in features:
+            feature = _delimited(kind, _delimited(1, [memoryview(bytes(nbytes))]))
+            entries.append(
+                _delimited(1, [*_delimited(1, [name.encode()]), *_delimited(2, feature)])
+            )
+        pieces = _delimited(1, [piece for entry in entries for piece in entry])
+        self._around: list[bytes] = []
+        around = b""
+        for piece in pieces:
+            if isinstance(piece, memoryview):
+                self._around.append(around)
+                around = b""
+            else:
+                around += piece
+
+    def encode(self, arrays: Iterable[NDArray[Any]]) -> bytes:
+        """Return the example of these arrays, in the order of the features, in one piece."""
+        pieces: list[Any] = []
+        for around, array in zip(self._around, arrays, strict=True):
+            pieces += (around, array if array.flags.c_contiguous else array.tobytes())
+        return b"".join(pieces)
 
 
 def parse_example(data: memoryview) -> dict[str, Feature]:
