@@ -58,11 +58,14 @@ def verification_lines(found: Verification) -> list[str]:
             f"{_plural('file', found.n_files)}: every checksum is right",
         ),
     ]
-    if found.against is not None:
-        equal = f"{count(found.n_compared)} samples made again of {found.against}"
-        lines.append(_line("compared", f"{equal}: as the store has them"))
-    else:
+    if found.comparison is None:
         lines.append(_line("time", f"{_time(found.wall_s)}, {byte_rate(rate)}"))
+        return lines
+    lines.append(_line("compared", f"with {found.against}: {found.comparison}"))
+    for name, off in found.comparison.largest.items():
+        allowed = number(found.comparison.allowed.get(name))
+        lines.append(_line("lossy", f"{name} is off by at most {number(off)}, as {allowed} says"))
+    lines.append(_line("time", _time(found.wall_s)))
     return lines
 
 

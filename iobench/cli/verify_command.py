@@ -19,6 +19,15 @@ def verify(
             help="Make every sample again of this dataset or these files; repeatable.",
         ),
     ] = None,
+    share: Annotated[
+        float, typer.Option(help="How much of the store is compared, spread evenly.")
+    ] = 1.0,
+    workers: Annotated[
+        int | None, typer.Option(help="Threads that read and compare. [default: usable CPUs]")
+    ] = None,
+    memory: Annotated[
+        str, typer.Option(help="What samples may take that are being made again.")
+    ] = "256MiB",
     data_dir: Annotated[
         Path | None, typer.Option(help="The dataset's files, as for convert.")
     ] = None,
@@ -42,8 +51,9 @@ def verify(
     from iobench.cli.conversion_text import verification_lines
     from iobench.cli.profile_command import _options
     from iobench.cli.screen import TerminalScreen
-    from iobench.conversion import VerifyRequest
+    from iobench.conversion import VerifyRequest, parse_nbytes
     from iobench.conversion import verify as check
+    from iobench.errors import StoreError
 
     request = VerifyRequest(
         store=store,
@@ -52,10 +62,19 @@ def verify(
         files=files,
         options=_options(option or []),
         store_dir=store_dir,
+        share=share,
+        workers=workers,
+        memory_nbytes=parse_nbytes("--memory", memory),
     )
-    found = check(request, TerminalScreen())
+    try:
+        found = check(request, TerminalScreen())
+    except StoreError as error:
+        if json:
+            facts = {"kind": "verification", "as_written": False, "error": str(error)}
+            typer.echo(json_text.dumps(facts, indent=1))
+        raise
     if json:
-        facts = {"kind": "verification", **found.to_dict()}
+        facts = {"kind": "verification", "as_written": True, **found.to_dict()}
         typer.echo(json_text.dumps(facts, indent=1, allow_nan=False))
         return
     for line in verification_lines(found):

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iobench.conversion.preparing import open_samples
-from iobench.conversion.request import ConvertRequest
+from iobench.conversion.request import DEFAULT_MEMORY_NBYTES, ConvertRequest
 from iobench.cpus import available_cpus
 from iobench.datasets import samples_in_order, stopwatch
 from iobench.errors import OptionError, StoreError
 from iobench.sources import SourceRequest
-from iobench.stores import open_store, verify_against, verify_store
+from iobench.stores import VerifyResult, open_store, verify_against, verify_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,10 +36,31 @@ class VerifyRequest(SourceRequest):
     ----------
     store : Path
         Its folder.
+    share : float
+        How much of the store is compared with the source, from above 0 to 1.
+    workers : int or None
+        Threads that read the store, and make samples again; None for one per usable CPU.
+    memory_nbytes : int
+        What samples may take that are being made again.
     """
 
     targets: tuple[Any, ...] = ()
     store: Path = field(default_factory=Path)
+    share: float = 1.0
+    workers: int | None = None
+    memory_nbytes: int = DEFAULT_MEMORY_NBYTES
+
+    def __post_init__(self) -> None:
+        SourceRequest.__post_init__(self)
+        if not 0 < self.share <= 1:
+            raise OptionError(f"--share {self.share}: expected more than 0 and at most 1")
+        if self.workers is not None and self.workers < 1:
+            raise OptionError(f"--workers {self.workers}: expected 1 or more")
+        if not self.targets and self.share != 1:
+            raise OptionError(
+                f"--share {self.share}: of what is compared with --against SOURCE; checksums are "
+                "always checked, all of them"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +79,8 @@ class Verification:
         Bytes that were read and whose checksums are right.
     against : str or None
         The source the samples were compared with.
-    n_compared : int
-        Samples that were made again of it, and are equal.
+    comparison : VerifyResult or None
+        What comparing found: every sample as the source has it.
     wall_s : float
         Seconds it took.
     """
@@ -72,13 +93,14 @@ class Verification:
     n_files: int
     nbytes: int
     against: str | None
-    n_compared: int
+    comparison: VerifyResult | None
     wall_s: float
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values."""
         values = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
-        return {**values, "path": str(self.path)}
+        comparison = None if self.comparison is None else self.comparison.to_dict()
+        return {**values, "path": str(self.path), "comparison": comparison}
 
 
 def verify(request: VerifyRequest, screen: Screen) -> Verification:
@@ -96,8 +118,8 @@ def verify(request: VerifyRequest, screen: Screen) -> Verification:
     store = open_store(request.store)
     try:
         with screen.progress(f"checking {store.path.name}", in_bytes=True) as move:
-            nbytes = verify_store(store, workers=available_cpus(), progress=move)
-        n_compared = _compare(store, request, screen) if request.targets else 0
+            nbytes = verify_store(store, workers=_workers(request), progress=move)
+        comparison = _compare(store, request, screen) if request.targets else None
         manifest = store.manifest
         return Verification(
             path=store.path,
@@ -108,15 +130,19 @@ def verify(request: VerifyRequest, screen: Screen) -> Verification:
             n_files=len(manifest.files),
             nbytes=nbytes,
             against=" ".join(map(str, request.targets)) or None,
-            n_compared=n_compared,
+            comparison=comparison,
             wall_s=watch(),
         )
     finally:
         store.close()
 
 
-def _compare(store: Store, request: VerifyRequest, screen: Screen) -> int:
-    """Return how many samples were made again; raise StoreError where one is another now."""
+def _workers(request: VerifyRequest) -> int:
+    return available_cpus() if request.workers is None else request.workers
+
+
+def _compare(store: Store, request: VerifyRequest, screen: Screen) -> VerifyResult:
+    """Return what comparing found; raise StoreError where a sample is another now."""
     again = conversion_of(store.manifest, request)
     source, dataset, index = open_samples(again, screen)
 
@@ -127,14 +153,20 @@ def _compare(store: Store, request: VerifyRequest, screen: Screen) -> int:
 
     with screen.progress(f"comparing with {dataset.name}") as move:
         result = verify_against(
-            store, index, make, files=source.files, workers=again.n_workers, progress=move
+            store,
+            index,
+            make,
+            files=source.files,
+            share=request.share,
+            workers=again.n_workers,
+            progress=move,
         )
     if not result.same:
         files = "" if result.files.same else f"; {result.files}"
         raise StoreError(f"{store.path}: not as {dataset.name} has it: {result}{files}")
     if not result.files.same:
         screen.note(f"{result.files}; the samples are equal all the same")
-    return result.n_compared
+    return result
 
 
 def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
@@ -165,6 +197,8 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
             data_dir=request.data_dir,
             files=request.files,
             store_dir=request.store_dir,
+            workers=request.workers,
+            memory_nbytes=request.memory_nbytes,
         )
     except OptionError:
         raise

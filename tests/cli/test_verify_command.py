@@ -1,0 +1,182 @@
+"""``iobench verify`` through the command line: what is as written, and what is named where not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from iobench.cli import main
+from iobench.datasets.extents import reopen_files
+from iobench.testing import flip_bit
+
+DATA = Path(__file__).parents[1] / "data"
+MEMBERS = "era5-levels-members.grib"
+KEYS = {
+    "kind", "as_written", "path", "dataset", "format", "n_samples", "n_shards", "n_files",
+    "nbytes", "against", "comparison", "wall_s",
+}  # fmt: skip
+
+
+@pytest.fixture(params=["numpy", "tfrecord", "zarr"])
+def store(request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Path:
+    """A store of two shards made of a GRIB file beside it."""
+    if request.param == "zarr":
+        pytest.importorskip("zarr", reason="the format zarr writes with it")
+    reopen_files()
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(DATA / "era5" / MEMBERS, tmp_path)
+    arguments = ("--to", request.param, "--sample-dim", "time", "--shard-size", "2500000")
+    assert main(["convert", MEMBERS, "out", *arguments]) == 0
+    capsys.readouterr()
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def verified(capsys: pytest.CaptureFixture[str]):
+    """Verify in this process; return the JSON it prints."""
+
+    def run(*arguments: str | Path) -> dict:
+        code = main(["verify", *map(str, arguments), "--json"])
+        said = capsys.readouterr()
+        assert code == 0, said.err
+        return json.loads(said.out)
+
+    return run
+
+
+@pytest.fixture
+def wrong(capsys: pytest.CaptureFixture[str]):
+    """Verify what is not as it should be; return the one line that is said."""
+
+    def run(*arguments: str | Path) -> str:
+        assert main(["verify", *map(str, arguments)]) == 1
+        said = capsys.readouterr()
+        assert said.out == ""
+        return said.err.splitlines()[-1]
+
+    return run
+
+
+def shards(store: Path) -> list[Path]:
+    """Return the files of the second shard's arrays."""
+    manifest = json.loads((store / "iobench.json").read_text())
+    return [store / file["name"] for file in manifest["shards"][1]["files"]]
+
+
+def test_a_store_as_written(store: Path, verified, capsys: pytest.CaptureFixture[str]) -> None:
+    found = verified(store)
+    assert set(found) == KEYS
+    assert (found["as_written"], found["comparison"]) == (True, None)
+    assert (found["n_samples"], found["n_shards"]) == (4, 2)
+    assert found["nbytes"] > 4_600_000
+    assert main(["verify", str(store)]) == 0
+    assert capsys.readouterr().out.startswith(f"{store}: as written\n")
+
+
+def test_a_store_as_its_source_has_it(store: Path, verified) -> None:
+    found = verified(store, "--against", MEMBERS)
+    assert found["against"] == MEMBERS
+    assert found["comparison"]["n_compared"] == 4
+    assert found["comparison"]["same"]
+    assert verified(store, "--against", MEMBERS, "--share", "0.5")["comparison"]["n_compared"] == 2
+
+
+def test_one_bit_is_found_and_named(store: Path, wrong, capsys) -> None:
+    file = max(shards(store), key=lambda path: path.stat().st_size)
+    flip_bit(file, file.stat().st_size // 3)
+    line = wrong(store)
+    assert line.startswith(f"iobench: {file}: checksum of shard 1, sample ")
+    assert "array" in line
+    assert main(["verify", str(store), "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said["as_written"] is False
+    assert f"iobench: {said['error']}" == line
+
+
+def test_another_source_is_found_and_named(store: Path, wrong, tmp_path: Path) -> None:
+    message = bytearray((tmp_path / MEMBERS).read_bytes())
+    message[-5000] ^= 0x10  # a packed value of the last field
+    (tmp_path / "other.grib").write_bytes(message)
+    line = wrong(store, "--against", "other.grib")
+    assert "not as other.grib has it: shard 1, sample 3, which is 3 of the source" in line
+    assert "values in 1 of 4 samples differ" in line
+
+
+def test_a_source_that_makes_other_samples_is_refused(store: Path, wrong) -> None:
+    own = DATA / "era5" / "test4.nc"
+    assert "out: z is <f4 (10, 2, 61, 120), the source makes" in wrong(store, "--against", own)
+
+
+def test_a_manifest_edited_by_hand_reaches_nothing_outside(store: Path, wrong) -> None:
+    file = store / "iobench.json"
+    name = shards(store)[0].relative_to(store).as_posix()
+    file.write_text(file.read_text().replace(f'"{name}"', f'"../{name}"'))
+    line = wrong(store)
+    assert f"{file}: not a manifest of a store" in line
+    assert f"../{name}" in line
+
+
+def test_what_is_no_store(tmp_path: Path, wrong) -> None:
+    assert f"{tmp_path} is not a finished store: it has no iobench.json" in wrong(tmp_path)
+    assert "nowhere is not a finished store" in wrong(tmp_path / "nowhere")
+
+
+def test_a_pickle_in_place_of_an_array_is_not_run(
+    tmp_path: Path, wrong, monkeypatch, capsys
+) -> None:
+    import numpy as np
+
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(DATA / "era5" / MEMBERS, tmp_path)
+    assert main(["convert", MEMBERS, "out", "--to", "numpy", "--sample-dim", "time"]) == 0
+    capsys.readouterr()
+    manifest = json.loads(Path("out/iobench.json").read_text())
+    [file] = [file for shard in manifest["shards"] for file in shard["files"]][:1]
+    np.save(Path("out", file["name"]), np.array([print], dtype=object), allow_pickle=True)
+    assert file["name"] in wrong("out")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--against", MEMBERS, "--share", "0"), "--share 0"),
+        (("--share", "0.5"), "--against SOURCE"),
+        (("--workers", "0"), "--workers 0"),
+        (("--memory", "much"), "--memory much"),
+    ],
+)
+def test_what_cannot_be_asked_for(tmp_path: Path, wrong, arguments, words: str) -> None:
+    assert words in wrong(tmp_path, *arguments)
+
+
+@pytest.mark.parametrize("stage", ["raw", "decoded", "preprocessed"])
+def test_a_stand_in_is_found_again(
+    tmp_path: Path, store_dir: Path, verified, capsys: pytest.CaptureFixture[str], stage: str
+) -> None:
+    out = tmp_path / "out"
+    arguments = ("--to", "numpy", "--tiny", "--store-dir", str(store_dir), "--stage", stage)
+    assert main(["convert", "maelstrom-ens10", str(out), *arguments, "--option", "dtype=pl"]) == 0
+    capsys.readouterr()
+    found = verified(out, "--against", "maelstrom-ens10", "--store-dir", store_dir)
+    assert found["comparison"]["n_compared"] == found["n_samples"] > 0
+
+
+def test_tiles_and_lossy_variables_are_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verified, capsys
+) -> None:
+    reopen_files()
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(DATA / "era5" / MEMBERS, tmp_path)
+    arguments = (
+        "--to", "numpy", "--sample-dim", "time", "--variables", "t", "--patch",
+        "latitude=32,longitude=60", "--dtype", "float16",
+    )  # fmt: skip
+    assert main(["convert", MEMBERS, "out", *arguments]) == 0
+    capsys.readouterr()
+    found = verified("out", "--against", MEMBERS)
+    assert found["n_samples"] == found["comparison"]["n_compared"] == 4 * 2 * 2
+    off = found["comparison"]["largest"]["t"]
+    assert 0 < off <= found["comparison"]["allowed"]["t"]
