@@ -20,14 +20,14 @@ def test_sizes(text: str, nbytes: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1XB", "big", "1e9", "nan", "9" * 30, "1 G i B"])
 def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(OptionError, match="--memory .*expected a size"):
+    with pytest.raises(OptionError, match=r"--memory .*expected a size"):
         parse_nbytes("--memory", text)
 
 
 def test_patches() -> None:
     assert parse_patch("y=256, x=128") == {"y": 256, "x": 128}
     for text in ("", "y", "y=0", "y=-1", "y=1,y=2", "=3", "y=1.5"):
-        with pytest.raises(OptionError, match="--patch .*expected dimensions and sizes"):
+        with pytest.raises(OptionError, match=r"--patch .*expected dimensions and sizes"):
             parse_patch(text)
 
 

@@ -72,7 +72,7 @@ def test_arrays_that_are_no_numbers_are_refused() -> None:
         def decode(self, raw):
             return {"time": np.array(["2020-01-01"], "M8[s]")}
 
-    with pytest.raises(SampleError, match="'time'.*is not a number; leave --stage out"):
+    with pytest.raises(SampleError, match=r"'time'.*is not a number; leave --stage out"):
         decoded_samples(Dated(), index())
 
 
@@ -87,5 +87,5 @@ def test_raw_bytes_one_after_the_other() -> None:
 
 def test_raw_samples_of_different_lengths_are_refused_before_anything_is_made() -> None:
     growing = Fields(lengths=lambda where: (24 + where, 8))
-    with pytest.raises(OptionError, match="sample 1 of fields is 33 bytes.*--stage decoded"):
+    with pytest.raises(OptionError, match=r"sample 1 of fields is 33 bytes.*--stage decoded"):
         raw_samples(growing, index())
