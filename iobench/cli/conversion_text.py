@@ -64,7 +64,9 @@ def verification_lines(found: Verification) -> list[str]:
     lines.append(_line("compared", f"with {found.against}: {found.comparison}"))
     for name, off in found.comparison.largest.items():
         allowed = number(found.comparison.allowed.get(name))
-        lines.append(_line("lossy", f"{name} is off by at most {number(off)}, as {allowed} says"))
+        lines.append(
+            _line("lossy", f"{name} is off by at most {number(off)}; the store says {allowed}")
+        )
     lines.append(_line("time", _time(found.wall_s)))
     return lines
 

@@ -62,8 +62,8 @@ class KnownTarget:
         As asked for.
     free_nbytes : int
         On the target's file system.
-    n_samples_done, nbytes_done : int
-        What shards that are finished already hold.
+    nbytes_there : int
+        Bytes of the store that an earlier run left.
     step_s : float or None
         Seconds of the training step for each sample of its batch; None where unknown.
     """
@@ -73,8 +73,7 @@ class KnownTarget:
     memory_nbytes: int
     workers: int
     free_nbytes: int
-    n_samples_done: int = 0
-    nbytes_done: int = 0
+    nbytes_there: int = 0
     step_s: float | None = None
 
 
@@ -192,10 +191,10 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
     amplification = in_nbytes / needed if needed else float(source.n_looks)
     share = source.n_samples / probe.n_samples
     out_nbytes = round(probe.store_nbytes * share)
-    left = max(0, source.n_samples - target.n_samples_done) / probe.n_samples
+    left = max(0.0, 1 - target.nbytes_there / out_nbytes) if out_nbytes else 1.0
     load_source_s = source.n_samples * probe.source_sample_s / target.workers
     load_store_s = source.n_samples * probe.store_sample_s / target.workers
-    convert_s = probe.convert_s * left * source.n_looks
+    convert_s = probe.convert_s * share * left * source.n_looks
     saved_s = None
     if target.step_s is not None:
         # Loading hides behind the steps as far as they last.
@@ -211,7 +210,7 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
         read_amplification=amplification,
         passes=max(1, math.ceil(amplification - 1e-9)),
         peak_nbytes=_peak(source, target, probe),
-        free_needed_nbytes=max(0, out_nbytes - target.nbytes_done),
+        free_needed_nbytes=max(0, out_nbytes - target.nbytes_there),
         free_nbytes=target.free_nbytes,
         convert_s=convert_s,
         load_source_s=load_source_s,
@@ -222,9 +221,9 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
 
 
 def _peak(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> int:
-    """Return the bytes held at once: two groups, or a sample for each thread and one written."""
+    """Return the bytes held at once: as much as is allowed, but one sample or group at least."""
     written = source.sample_nbytes + target.stored_nbytes
     if source.group_nbytes is not None:
-        return min(target.memory_nbytes, 2 * source.group_nbytes) + written
+        return max(source.group_nbytes, min(target.memory_nbytes, 2 * source.group_nbytes))
     one = probe.sample_read_nbytes + probe.sample_decoded_nbytes + written
-    return (target.workers + 1) * one
+    return max(one, min(target.memory_nbytes, source.n_samples * one))

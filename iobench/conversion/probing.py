@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.conversion.planning import KnownSource, KnownTarget, MeasuredProbe
 from iobench.conversion.tiles import buffers_nbytes
 from iobench.datasets import GroupedDataset, make_sample, stopwatch
+from iobench.errors import StoreError
 from iobench.loaders.compute import parse_compute
 from iobench.registry import find_converter
-from iobench.stores import probe_samples, storage_errors
+from iobench.stores import (
+    MANIFEST_NAME,
+    plan_conversion,
+    probe_samples,
+    read_manifest,
+    storage_errors,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,18 +82,44 @@ def known_source(prepared: PreparedConversion, request: ConvertRequest) -> Known
     )
 
 
-def known_target(prepared: PreparedConversion, request: ConvertRequest) -> KnownTarget:
-    """Return what is asked for, and the room there is."""
-    stored_nbytes = prepared.stored_nbytes
+def known_target(
+    prepared: PreparedConversion, request: ConvertRequest, screen: Screen
+) -> KnownTarget:
+    """Return what is asked for, and the room there is.
+
+    Raises
+    ------
+    StoreError
+        If a store of something else is there.
+    """
+    planned = plan_conversion(
+        prepared.dataset,
+        prepared.index,
+        prepared.fmt,
+        samples=prepared.samples,
+        options=request.format_options,
+        files=prepared.source.files,
+        shard_nbytes=request.shard_nbytes,
+        encoding=prepared.encoding,
+        hash_sources=request.hash_sources,
+    )
+    if (request.out / MANIFEST_NAME).exists():
+        if read_manifest(request.out).plan != planned.digest:
+            raise StoreError(
+                f"{request.out}: holds a store made from something else (source files, samples or "
+                "options differ); remove it or name another folder"
+            )
+        screen.note(f"{request.out}: is finished; this plan says what it took")
     folder = _existing(request.out)
     with storage_errors(folder):
         free_nbytes = shutil.disk_usage(folder).free
     return KnownTarget(
-        stored_nbytes=stored_nbytes,
-        shard_n_samples=max(1, request.shard_nbytes // max(1, stored_nbytes)),
+        stored_nbytes=prepared.stored_nbytes,
+        shard_n_samples=planned.shard_n_samples,
         memory_nbytes=request.memory_nbytes,
         workers=request.n_workers,
         free_nbytes=free_nbytes,
+        nbytes_there=_files_nbytes([request.out]) if request.out.is_dir() else 0,
         step_s=_step_s(prepared, request),
     )
 

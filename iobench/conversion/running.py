@@ -104,7 +104,8 @@ def forecast(
         As `run` would before it begins.
     """
     prepared = prepare(request, screen)
-    source, target = known_source(prepared, request), known_target(prepared, request)
+    source = known_source(prepared, request)
+    target = known_target(prepared, request, screen)
     return prepared, plan(source, target, measure_probe(prepared, request, screen))
 
 
