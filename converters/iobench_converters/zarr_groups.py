@@ -8,7 +8,6 @@ and needs no decoding; ``codec=blosc-lz4`` compresses each chunk.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -119,63 +118,94 @@ class ZarrFormat:
 FORMAT: Final = ZarrFormat()
 
 
-@dataclass(frozen=True)
 class ChunkDecoder:
-    """Turns the stored chunks of one sample into its arrays; views where nothing is compressed."""
+    """Turns the stored chunks of one sample into its arrays; views where nothing is compressed.
 
-    spec: SampleSpec
-    arrays: tuple[ArrayLayout, ...]
-    codec: str
+    Parameters
+    ----------
+    spec : SampleSpec
+        What a sample is.
+    arrays : tuple of ArrayLayout
+        What its extents are.
+    codec : str
+        Of the chunks.
+    """
+
+    def __init__(self, spec: SampleSpec, arrays: tuple[ArrayLayout, ...], codec: str) -> None:
+        self.spec = spec
+        self.arrays = arrays
+        self.codec = codec
+        self._blosc: Any = None
+        # What does not change from sample to sample is worked out once: small samples notice.
+        self._n_stored = [array.n_chunks * array.chunk_nbytes for array in arrays]
+        self._whole = [
+            (array.variables[0].name, array.dtype, array.shape)
+            if codec != BLOSC_LZ4 and array.n_chunks == 1 and len(array.variables) == 1
+            else None
+            for array in arrays
+        ]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ChunkDecoder, (self.spec, self.arrays, self.codec)  # not the library
 
     def __call__(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
         """Return the arrays; raise StoreError where the bytes are not those of a sample."""
         found: dict[str, NDArray[Any]] = {}
-        for array, data in zip(self.arrays, raw, strict=True):
-            whole = self._whole(array, data)
-            if len(array.variables) == 1:
-                found[array.variables[0].name] = whole
-                continue
-            for variable, start, stop in array.parts():
-                found[variable.name] = whole[start:stop].reshape(variable.shape)
+        for number, data in enumerate(raw):
+            whole = self._whole[number]
+            if whole is None:
+                self._add(found, self.arrays[number], data)
+            elif len(data) == self._n_stored[number]:
+                name, dtype, shape = whole
+                found[name] = np.frombuffer(data, dtype).reshape(shape)
+            else:
+                raise _wrong_size(self.arrays[number], data)
         return {name: found[name] for name in self.spec.names}
 
-    def _whole(self, array: ArrayLayout, data: memoryview) -> NDArray[Any]:
-        """Return one sample of an array."""
+    def _add(self, found: dict[str, NDArray[Any]], array: ArrayLayout, data: memoryview) -> None:
+        """Add the variables of an array that is cut, compressed, or shared by several."""
         if self.codec == BLOSC_LZ4:
             chunks = self._decompressed(array, data)
         elif len(data) != array.n_chunks * array.chunk_nbytes:
-            raise StoreError(f"{len(data)} bytes are not one sample of {array.folder}")
+            raise _wrong_size(array, data)
         else:
             chunks = np.frombuffer(data, dtype=array.dtype)
-        if array.n_chunks == 1:
-            return chunks.reshape(array.shape)
-        whole = np.empty(array.shape, dtype=array.dtype)
-        for chunk, box in zip(chunks.reshape(-1, *array.chunk), array.boxes(), strict=True):
-            target = whole[box]
-            target[...] = chunk[tuple(slice(0, n) for n in target.shape)]
-        return whole
+        whole = chunks.reshape(array.shape) if array.n_chunks == 1 else _joined(array, chunks)
+        if len(array.variables) == 1:
+            found[array.variables[0].name] = whole
+            return
+        for variable, start, stop in array.parts():
+            found[variable.name] = whole[start:stop].reshape(variable.shape)
 
     def _decompressed(self, array: ArrayLayout, data: memoryview) -> NDArray[Any]:
-        chunks = np.empty(array.n_chunks * array.chunk_nbytes, dtype=np.uint8)
+        if self._blosc is None:
+            self._blosc = load_blosc()
+        nbytes = array.chunk_nbytes
+        chunks = np.empty(array.n_chunks * nbytes, dtype=np.uint8)
         position = 0
-        for number in range(array.n_chunks):
+        for start in range(0, chunks.size, nbytes):
             stored = _blosc_chunk(data[position:], array)
-            start = number * array.chunk_nbytes
             try:
-                self._blosc.decompress(stored, chunks[start : start + array.chunk_nbytes])
+                self._blosc.decompress(stored, chunks[start : start + nbytes])
             except (RuntimeError, ValueError) as error:
                 raise StoreError(f"a chunk of {array.folder} cannot be decompressed") from error
             position += len(stored)
         if position != len(data):
-            raise StoreError(f"{len(data) - position} bytes too many in a sample of {array.folder}")
+            raise _wrong_size(array, data)
         return chunks.view(array.dtype)
 
-    @cached_property
-    def _blosc(self) -> Any:
-        return load_blosc()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ChunkDecoder, (self.spec, self.arrays, self.codec)  # not the library
+def _wrong_size(array: ArrayLayout, data: memoryview) -> StoreError:
+    return StoreError(f"{len(data)} bytes are not one sample of {array.folder}")
+
+
+def _joined(array: ArrayLayout, chunks: NDArray[Any]) -> NDArray[Any]:
+    """Return one sample of an array from its chunks, without what is beyond its edges."""
+    whole = np.empty(array.shape, dtype=array.dtype)
+    for chunk, box in zip(chunks.reshape(-1, *array.chunk), array.boxes(), strict=True):
+        target = whole[box]
+        target[...] = chunk[tuple(slice(0, n) for n in target.shape)]
+    return whole
 
 
 def _blosc_chunk(data: memoryview, array: ArrayLayout) -> memoryview:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -42,6 +43,8 @@ ENTRY_NBYTES: Final = 16
 CHECKSUM_NBYTES: Final = 4
 ABSENT: Final = np.iinfo(np.uint64).max
 BLOSC_SHUFFLE: Final = 1
+SMALL_NBYTES: Final = 1 << 16
+BATCH_NBYTES: Final = 1 << 20
 
 
 def shard_name(array: ArrayLayout, shard: int) -> str:
@@ -110,16 +113,15 @@ class ZarrWriter:
         if self._compressor is None:
             self._checksums += [one.append(one.pieces(sample)) for one in self._arrays]
         else:
-            chunks = [chunk for one in self._arrays for chunk in one.chunks(sample)]
-            stored = iter(self._compressor(chunks))
-            for one in self._arrays:
-                pieces = [next(stored) for _ in range(one.layout.n_chunks)]
-                self._checksums.append(one.append(pieces))
+            self._compressor.add(chunk for one in self._arrays for chunk in one.chunks(sample))
+            if self._compressor.is_full:
+                self._write_compressed()
         self._n_samples += 1
 
     def close(self) -> ShardInfo:
         """Write the indexes, flush to disk, rename into place, and return what was written."""
         try:
+            self._write_compressed()
             room = self._n_samples if self._room is None else self._room
             for one in self._arrays:
                 one.end(room)
@@ -136,6 +138,13 @@ class ZarrWriter:
         for one in self._arrays:
             one.file.abort()
 
+    def _write_compressed(self) -> None:
+        stored = self._compressor.take() if self._compressor is not None else iter(())
+        while first := list(islice(stored, self._arrays[0].layout.n_chunks)):
+            self._checksums.append(self._arrays[0].append(first))
+            for one in self._arrays[1:]:
+                self._checksums.append(one.append(list(islice(stored, one.layout.n_chunks))))
+
     def _stop(self) -> None:
         if self._compressor is not None:
             self._compressor.close()
@@ -149,20 +158,27 @@ class _ArrayShard:
         self.file = file
         self._lengths: list[int] = []
         self._names = [variable.name for variable in layout.variables]
-        self._is_whole = layout.n_chunks == 1  # then a chunk is as long as the array, too
-        if not self._is_whole or len(self._names) > 1:
+        self._n_chunks = layout.n_chunks
+        self._is_small = layout.nbytes < SMALL_NBYTES
+        if self._n_chunks > 1 or len(self._names) > 1:
             self._sample = np.empty(layout.shape, dtype=layout.dtype)
 
-    def pieces(self, sample: Sample) -> list[memoryview]:
-        """Return buffers that, one after the other, are the chunks of a sample."""
-        if self._is_whole:
-            return [_octets(sample[name]) for name in self._names]
-        return [_octets(chunk) for chunk in self.chunks(sample)]
+    def pieces(self, sample: Sample) -> list[Any]:
+        """Return buffers that, one after the other, are the chunks of a sample.
+
+        Large ones are not copied unless they are cut; small ones cost less as one copy.
+        """
+        if self._n_chunks > 1:
+            return [_octets(chunk) for chunk in self.chunks(sample)]
+        if self._is_small:
+            parts = [sample[name].tobytes() for name in self._names]
+            return parts if len(parts) == 1 else [b"".join(parts)]
+        return [_octets(sample[name]) for name in self._names]
 
     def chunks(self, sample: Sample) -> Iterator[NDArray[Any]]:
-        """Yield the chunks of a sample, contiguous."""
+        """Yield the chunks of a sample, contiguous; they last until the next sample."""
         whole = self._gathered(sample)
-        if self._is_whole:
+        if self._n_chunks == 1:
             yield np.ascontiguousarray(whole)
             return
         for box in self.layout.boxes():
@@ -178,15 +194,15 @@ class _ArrayShard:
         for piece in pieces:
             crc = crc32c(piece, crc)
         self.file.write(*pieces)
-        if len(pieces) == self.layout.n_chunks:
-            self._lengths += map(len, pieces)
-        else:  # the variables that share a chunk
+        if self._n_chunks == 1:  # in several pieces, where variables share it
             self._lengths.append(self.file.nbytes - start)
+        else:
+            self._lengths += map(len, pieces)
         return crc
 
     def end(self, room: int) -> None:
         """Write the index, with places for ``room`` samples."""
-        index = np.full((room * self.layout.n_chunks, 2), ABSENT, dtype="<u8")
+        index = np.full((room * self._n_chunks, 2), ABSENT, dtype="<u8")
         lengths = np.array(self._lengths, dtype=np.int64)
         index[: lengths.size, 0] = np.cumsum(lengths) - lengths
         index[: lengths.size, 1] = lengths
@@ -203,7 +219,7 @@ class _ArrayShard:
 
 
 class _Compressor:
-    """Compresses chunks in threads of its own.
+    """Compresses chunks in threads of its own, many small ones at a time.
 
     In the main thread Blosc may use threads of its own, which lay a chunk's blocks down in the
     order they finish in: the bytes would differ from run to run.
@@ -211,18 +227,38 @@ class _Compressor:
 
     def __init__(self) -> None:
         self._compress: Callable[..., bytes] = load_blosc().compress
-        self._pool = ThreadPoolExecutor(_n_cpus(), thread_name_prefix="iobench-blosc")
+        self._n_threads = _n_cpus()
+        self._pool = ThreadPoolExecutor(self._n_threads, thread_name_prefix="iobench-blosc")
+        self._chunks: list[NDArray[Any]] = []
+        self._nbytes = 0
 
-    def __call__(self, chunks: Iterable[NDArray[Any]]) -> list[bytes]:
-        """Return the compressed chunks, in order."""
-        return list(self._pool.map(self._one, chunks))
+    @property
+    def is_full(self) -> bool:
+        """Whether there is enough to do for a hand-over to threads not to matter."""
+        return self._nbytes >= BATCH_NBYTES
+
+    def add(self, chunks: Iterable[NDArray[Any]]) -> None:
+        """Add the chunks of a sample; small ones are copied, of large ones `take` comes next."""
+        added = list(chunks)
+        nbytes = sum(chunk.nbytes for chunk in added)
+        # Whoever made the sample may use its arrays for the next one.
+        self._chunks += added if nbytes >= BATCH_NBYTES else [chunk.copy() for chunk in added]
+        self._nbytes += nbytes
+
+    def take(self) -> Iterator[bytes]:
+        """Return what was added, compressed, in order."""
+        chunks, self._chunks, self._nbytes = self._chunks, [], 0
+        step = max(1, -(-len(chunks) // (4 * self._n_threads)))
+        parts = [chunks[at : at + step] for at in range(0, len(chunks), step)]
+        return chain.from_iterable(self._pool.map(self._all, parts))
 
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown()
 
-    def _one(self, chunk: NDArray[Any]) -> bytes:
-        return self._compress(_plain(chunk), b"lz4", BLOSC_LEVEL, BLOSC_SHUFFLE)
+    def _all(self, chunks: Sequence[NDArray[Any]]) -> list[bytes]:
+        compress = self._compress
+        return [compress(_plain(chunk), b"lz4", BLOSC_LEVEL, BLOSC_SHUFFLE) for chunk in chunks]
 
 
 def read_shard_index(

@@ -38,7 +38,8 @@ class ShardFileWriter:
         self._file = AtomicFile(path, resumable=True, folder=below)
         self._path = path
         self._name = path.relative_to(below or path.parent).as_posix()
-        self._small = bytearray()
+        self._small = memoryview(bytearray(BUFFER_NBYTES))  # one for all: fresh pages cost time
+        self._n_small = 0
         self._crc32c = 0
         self._is_rewritten = False
         self.nbytes = 0
@@ -46,14 +47,17 @@ class ShardFileWriter:
     def write(self, *pieces: Any) -> None:
         """Append buffers of bytes; raise StorageError, resumable, when the file system refuses."""
         for piece in pieces:
-            if len(piece) >= SMALL_NBYTES:
+            nbytes = len(piece)
+            end = self._n_small + nbytes
+            if nbytes >= SMALL_NBYTES or end > BUFFER_NBYTES:
                 self._flush()
+                end = nbytes
+            if nbytes >= SMALL_NBYTES:
                 self._put(piece)
             else:
-                self._small += piece
-            self.nbytes += len(piece)
-        if len(self._small) >= BUFFER_NBYTES:
-            self._flush()
+                self._small[self._n_small : end] = piece
+                self._n_small = end
+            self.nbytes += nbytes
 
     def rewrite_start(self, data: bytes) -> None:
         """Replace the first bytes, for headers that hold what only the end of a shard knows."""
@@ -74,9 +78,9 @@ class ShardFileWriter:
         self._file.abort()
 
     def _flush(self) -> None:
-        if self._small:
-            self._put(self._small)
-            self._small = bytearray()
+        if self._n_small:
+            self._put(self._small[: self._n_small])
+            self._n_small = 0
 
     def _put(self, data: Any) -> None:
         self._file.write(data)
