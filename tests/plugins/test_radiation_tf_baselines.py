@@ -167,7 +167,10 @@ def test_damage_is_named(locator, needs, tmp_path, kind):
     content[30_000] ^= 1
     copy.write_bytes(content)
     stream = baseline_of(kind, dataset, files, index, there).pipeline
-    with pytest.raises(FileFormatError, match=r"triplecloud0\.0\.tfrecord: TensorFlow cannot read"):
+    message = (
+        r"triplecloud0\.0\.tfrecord: TensorFlow cannot read the examples: corrupted record at "
+    )
+    with pytest.raises(FileFormatError, match=message + r"\d+; fetch the files again$"):
         list(stream.items(0))
 
 

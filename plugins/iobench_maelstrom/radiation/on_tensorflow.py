@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -95,7 +96,7 @@ def batch_stream(
             for inputs, targets in make(epoch).as_numpy_iterator():
                 yield _as_specified({**inputs, **targets}, spec)
         except tensorflow.errors.OpError as error:
-            reason = " ".join(str(error.message).split())
+            reason = _in_words(str(error.message))
             raise FileFormatError(
                 f"{where}: TensorFlow cannot read the examples: {reason}; fetch the files again"
             ) from error
@@ -115,3 +116,9 @@ def batch_stream(
 def _as_specified(batch: Mapping[str, Any], spec: SampleSpec) -> Sample:
     """Return the arrays without the axis of length 1 that the plugin's norms add to vectors."""
     return {variable.name: batch[variable.name].reshape(-1, *variable.shape) for variable in spec}
+
+
+def _in_words(message: str) -> str:
+    """Return what TensorFlow says, without the names of its functions and devices."""
+    said = re.sub(r"\{\{.*?\}\}|\[Op:.*", "", message, flags=re.DOTALL)
+    return " ".join(said.split())
