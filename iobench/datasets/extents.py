@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from iobench.datasets.memory import from_heap
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["FileExtent", "open_for_reading", "read_extents", "reopen_files"]
+__all__ = ["Allocate", "FileExtent", "open_for_reading", "read_extents", "reopen_files"]
 
 FileExtent = tuple[str, int, int]
 """A stretch of a file: its path, the offset of its first byte, its length."""
+Allocate = Callable[[int], NDArray[np.uint8]]
+"""Returns memory for so many bytes."""
 
 MERGE_GAP_NBYTES = 4096
 """Extents no further apart than this are read at once: a page costs less than a system call."""
@@ -78,9 +83,11 @@ def reopen_files() -> None:
     _cached.cache_clear()
 
 
-def pread_exactly(fd: int, length: int, offset: int, *, path: str) -> memoryview:
+def pread_exactly(
+    fd: int, length: int, offset: int, *, path: str, allocate: Allocate = from_heap
+) -> memoryview:
     """Return ``length`` bytes at ``offset``, writable; a file that ends before is an error."""
-    buffer = np.empty(length, dtype=np.uint8).data
+    buffer = allocate(length).data
     pread_into(fd, buffer, offset, path=path)
     return buffer
 
@@ -142,13 +149,17 @@ def _announce(stretches: Sequence[_Stretch]) -> None:
                 advise(opened.fd, start, length, soon)
 
 
-def read_extents(extents: Sequence[FileExtent]) -> list[memoryview]:
+def read_extents(
+    extents: Sequence[FileExtent], *, allocate: Allocate = from_heap
+) -> list[memoryview]:
     """Read extents, neighbours at once.
 
     Parameters
     ----------
     extents : sequence of (path, offset, length)
         In any order, from any number of files.
+    allocate : callable
+        Returns the memory for so many bytes, of stretches that are not short.
 
     Returns
     -------
@@ -170,7 +181,7 @@ def read_extents(extents: Sequence[FileExtent]) -> list[memoryview]:
     room, used = memoryview(b""), 0
     for path, start, length, members in stretches:
         if length >= SHARED_NBYTES:
-            buffer = np.empty(length, dtype=np.uint8).data
+            buffer = allocate(length).data
         else:
             if used + length > len(room):
                 # Not all in one: memory of this size is used again, larger comes fresh by page.

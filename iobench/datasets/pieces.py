@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from iobench.datasets.group_plan import SharedDecoding
+from iobench.datasets.memory import own_pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -297,7 +298,9 @@ def _shape_in_group(variable: PiecedVariable, n_samples: int) -> tuple[int, ...]
 
 
 def _empty(variable: PiecedVariable, n_samples: int) -> NDArray[Any]:
-    return np.empty(_shape_in_group(variable, n_samples), dtype=variable.dtype)
+    shape = _shape_in_group(variable, n_samples)
+    pages = own_pages(math.prod(shape) * np.dtype(variable.dtype).itemsize)
+    return pages.view(variable.dtype).reshape(shape)
 
 
 def _array_nbytes(variable: PiecedVariable, n_samples: int) -> int:

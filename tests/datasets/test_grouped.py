@@ -211,9 +211,9 @@ def test_each_chunk_is_read_and_inflated_once(tmp_path, open_user_files, monkeyp
     read, inflated = [], []
     read_extents, unfiltered = netcdf_pieces.read_extents, netcdf_pieces.unfiltered_chunk
 
-    def reading(extents):
+    def reading(extents, **options):
         read.extend(extents)
-        return read_extents(extents)
+        return read_extents(extents, **options)
 
     def inflating(slab, storage, where, stored):
         inflated.append(where)

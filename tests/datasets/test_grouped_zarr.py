@@ -150,9 +150,9 @@ def test_each_chunk_is_read_and_decoded_once(tmp_path, open_user_files, monkeypa
     read, decoded = [], []
     read_chunks, decode_stored_chunk = pieces.read_chunks, pieces.decode_stored_chunk
 
-    def reading(variable, places):
+    def reading(variable, places, **options):
         read.extend((variable.name, place) for place in places)
-        return read_chunks(variable, places)
+        return read_chunks(variable, places, **options)
 
     def decoding(variable, place, stored):
         decoded.append((variable.name, place))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.extents import read_extents
+from iobench.datasets.memory import own_pages
 from iobench.datasets.netcdf.boxes import Box, box_array, box_extents
 from iobench.datasets.netcdf.file import where_slab
 from iobench.datasets.netcdf.filters import SHUFFLE, unshuffle
@@ -83,7 +84,7 @@ class ChunkedNetcdf:
         offsets, nbytes = self._storage.offsets, self._storage.nbytes
         written = [piece.place for piece in pieces if offsets[piece.place] >= 0]
         extents = [(self._slab.file, int(offsets[at]), int(nbytes[at])) for at in written]
-        found = iter(read_extents(extents))
+        found = iter(read_extents(extents, allocate=own_pages))
         return [[next(found)] if offsets[piece.place] >= 0 else [] for piece in pieces]
 
     def put(self, piece: Piece, stored: Sequence[memoryview], parts: Sequence[PiecePart]) -> None:
@@ -177,7 +178,8 @@ class ContiguousNetcdf:
     def read(self, pieces: Sequence[Piece]) -> list[list[memoryview]]:
         """Return the bytes of each piece."""
         extents = [box_extents(self._box(piece)) for piece in pieces]
-        found = iter(read_extents([extent for some in extents for extent in some]))
+        flat = [extent for some in extents for extent in some]
+        found = iter(read_extents(flat, allocate=own_pages))
         return [[next(found) for _ in some] for some in extents]
 
     def put(self, piece: Piece, stored: Sequence[memoryview], parts: Sequence[PiecePart]) -> None:

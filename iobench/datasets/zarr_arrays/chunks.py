@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.extents import open_for_reading, pread_exactly, read_extents
+from iobench.datasets.memory import from_heap
 from iobench.datasets.packing import unpack
 from iobench.datasets.zarr_arrays.chunk_codecs import DamagedChunkError, decode_chunk
 from iobench.errors import FileFormatError, MissingFileError, StorageError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.extents import FileExtent
+    from iobench.datasets.extents import Allocate, FileExtent
     from iobench.datasets.zarr_arrays.arrays import Chunking, Sharding, ZarrVariable
 
 __all__ = [
@@ -76,17 +77,20 @@ def read_cut(cut: Cut) -> list[memoryview | None]:
     return read_chunks(cut.variable, _places(cut))
 
 
-def read_chunks(variable: ZarrVariable, places: Sequence[Place]) -> list[memoryview | None]:
+def read_chunks(
+    variable: ZarrVariable, places: Sequence[Place], *, allocate: Allocate = from_heap
+) -> list[memoryview | None]:
     """Return the stored bytes of chunks as `read_cut` does, of those at these places."""
     chunking = _chunking(variable)
     if chunking.sharding is None:
         folder = variable.folder
-        return [_whole_file(f"{folder}/{chunking.key(place)}") for place in places]
+        return [_whole_file(f"{folder}/{chunking.key(place)}", allocate) for place in places]
     found: list[memoryview | None] = [None] * len(places)
     extents = _extents_in_shards(variable, chunking, chunking.sharding, places)
     _check_ends(variable, chunking, extents)
     numbers = {place: number for number, place in enumerate(places)}
-    for place, buffer in zip(extents, read_extents(list(extents.values())), strict=True):
+    buffers = read_extents(list(extents.values()), allocate=allocate)
+    for place, buffer in zip(extents, buffers, strict=True):
         found[numbers[place]] = buffer
     return found
 
@@ -224,7 +228,7 @@ def _damaged(variable: ZarrVariable, name: str, reason: str) -> FileFormatError:
     )
 
 
-def _whole_file(path: str) -> memoryview | None:
+def _whole_file(path: str, allocate: Allocate) -> memoryview | None:
     # Not through the cache of open files: of many thousands each is read once an epoch.
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -235,7 +239,7 @@ def _whole_file(path: str) -> memoryview | None:
             f"{path}: cannot be opened: {error.strerror}; give yourself read permission"
         ) from error
     try:
-        return pread_exactly(fd, os.fstat(fd).st_size, 0, path=path)
+        return pread_exactly(fd, os.fstat(fd).st_size, 0, path=path, allocate=allocate)
     finally:
         os.close(fd)
 

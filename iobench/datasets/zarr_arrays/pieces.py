@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.datasets.memory import own_pages
 from iobench.datasets.packing import is_plain, unpack
 from iobench.datasets.pieces import IndexRun, Piece, PiecePart
 from iobench.datasets.zarr_arrays.chunks import chunk_nbytes, decode_stored_chunk, read_chunks
@@ -62,7 +63,7 @@ class PiecedZarr:
 
     def read(self, pieces: Sequence[Piece]) -> list[list[memoryview]]:
         """Return the stored bytes of each chunk."""
-        found = read_chunks(self._variable, [piece.place for piece in pieces])
+        found = read_chunks(self._variable, [piece.place for piece in pieces], allocate=own_pages)
         return [[] if buffer is None else [buffer] for buffer in found]
 
     def put(self, piece: Piece, stored: Sequence[memoryview], parts: Sequence[PiecePart]) -> None:
