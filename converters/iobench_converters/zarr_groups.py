@@ -24,6 +24,7 @@ from iobench.stores import (
     storage_errors,
     write_atomically,
 )
+from iobench_converters.blosc_chunks import decompress
 from iobench_converters.zarr_layout import BLOSC_LZ4, ArrayLayout, ZarrOptions, plan_arrays
 from iobench_converters.zarr_metadata import (
     METADATA_NAME,
@@ -32,7 +33,7 @@ from iobench_converters.zarr_metadata import (
     read_shard_length,
     to_bytes,
 )
-from iobench_converters.zarr_shards import ZarrWriter, load_blosc, read_shard_index, shard_name
+from iobench_converters.zarr_shards import ZarrWriter, read_shard_index, shard_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from iobench.samples import SampleSpec
 
 __all__ = ["FORMAT", "ZarrFormat"]
-
-BLOSC_HEADER_NBYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,6 @@ class ChunkDecoder:
         self.spec = spec
         self.arrays = arrays
         self.codec = codec
-        self._blosc: Any = None
         # What does not change from sample to sample is worked out once: small samples notice.
         self._n_stored = [array.n_chunks * array.chunk_nbytes for array in arrays]
         self._whole = [
@@ -146,7 +144,7 @@ class ChunkDecoder:
         ]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ChunkDecoder, (self.spec, self.arrays, self.codec)  # not the library
+        return ChunkDecoder, (self.spec, self.arrays, self.codec)
 
     def __call__(self, raw: Sequence[memoryview]) -> dict[str, NDArray[Any]]:
         """Return the arrays; raise StoreError where the bytes are not those of a sample."""
@@ -165,7 +163,7 @@ class ChunkDecoder:
     def _add(self, found: dict[str, NDArray[Any]], array: ArrayLayout, data: memoryview) -> None:
         """Add the variables of an array that is cut, compressed, or shared by several."""
         if self.codec == BLOSC_LZ4:
-            chunks = self._decompressed(array, data)
+            chunks = decompress(data, array.n_chunks, array.chunk_nbytes).view(array.dtype)
         elif len(data) != array.n_chunks * array.chunk_nbytes:
             raise _wrong_size(array, data)
         else:
@@ -176,23 +174,6 @@ class ChunkDecoder:
             return
         for variable, start, stop in array.parts():
             found[variable.name] = whole[start:stop].reshape(variable.shape)
-
-    def _decompressed(self, array: ArrayLayout, data: memoryview) -> NDArray[Any]:
-        if self._blosc is None:
-            self._blosc = load_blosc()
-        nbytes = array.chunk_nbytes
-        chunks = np.empty(array.n_chunks * nbytes, dtype=np.uint8)
-        position = 0
-        for start in range(0, chunks.size, nbytes):
-            stored = _blosc_chunk(data[position:], array)
-            try:
-                self._blosc.decompress(stored, chunks[start : start + nbytes])
-            except (RuntimeError, ValueError) as error:
-                raise StoreError(f"a chunk of {array.folder} cannot be decompressed") from error
-            position += len(stored)
-        if position != len(data):
-            raise _wrong_size(array, data)
-        return chunks.view(array.dtype)
 
 
 def _wrong_size(array: ArrayLayout, data: memoryview) -> StoreError:
@@ -206,18 +187,6 @@ def _joined(array: ArrayLayout, chunks: NDArray[Any]) -> NDArray[Any]:
         target = whole[box]
         target[...] = chunk[tuple(slice(0, n) for n in target.shape)]
     return whole
-
-
-def _blosc_chunk(data: memoryview, array: ArrayLayout) -> memoryview:
-    """Return the chunk that begins here; its header must say what the array has.
-
-    Blosc believes a header: sizes that are not true would make it read past the end. Source:
-    README_CHUNK_FORMAT of c-blosc, size of the numbers at byte 4, of the chunk at byte 12.
-    """
-    plain, stored = (int.from_bytes(data[at : at + 4], "little") for at in (4, 12))
-    if plain != array.chunk_nbytes or not BLOSC_HEADER_NBYTES <= stored <= len(data):
-        raise StoreError(f"a chunk of {array.folder} has a damaged header; verify the store")
-    return data[:stored]
 
 
 def _metadata(

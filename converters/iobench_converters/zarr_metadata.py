@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import StoreError
 from iobench.stores import canonical_json, open_file_size, storage_errors
+from iobench_converters.blosc_chunks import BLOSC_LEVEL
 from iobench_converters.zarr_layout import BLOSC_LZ4, SAMPLE
 
 if TYPE_CHECKING:
@@ -24,10 +25,9 @@ if TYPE_CHECKING:
     from iobench.stores import ShardFile
     from iobench_converters.zarr_layout import ArrayLayout
 
-__all__ = ["BLOSC_LEVEL", "METADATA_NAME", "array_metadata", "group_metadata", "read_shard_length"]
+__all__ = ["METADATA_NAME", "array_metadata", "group_metadata", "read_shard_length"]
 
 METADATA_NAME: Final = "zarr.json"
-BLOSC_LEVEL: Final = 5
 MAX_METADATA_NBYTES: Final = 1 << 28
 MAX_LENGTH: Final = 1 << 40
 _LITTLE: Final = {"name": "bytes", "configuration": {"endian": "little"}}

@@ -8,14 +8,12 @@ CRC-32C of that.
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.errors import MissingExtraError, StoreError
+from iobench.errors import StoreError
 from iobench.stores import (
     Shard,
     ShardFile,
@@ -25,11 +23,11 @@ from iobench.stores import (
     open_file_size,
     storage_errors,
 )
+from iobench_converters.blosc_chunks import ChunkCompressor
 from iobench_converters.zarr_layout import BLOSC_LZ4
-from iobench_converters.zarr_metadata import BLOSC_LEVEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -37,30 +35,17 @@ if TYPE_CHECKING:
     from iobench.samples import Sample, SampleSpec
     from iobench_converters.zarr_layout import ArrayLayout
 
-__all__ = ["ZarrWriter", "load_blosc", "read_shard_index", "shard_name"]
+__all__ = ["ZarrWriter", "read_shard_index", "shard_name"]
 
 ENTRY_NBYTES: Final = 16
 CHECKSUM_NBYTES: Final = 4
 ABSENT: Final = np.iinfo(np.uint64).max
-BLOSC_SHUFFLE: Final = 1
 SMALL_NBYTES: Final = 1 << 16
-BATCH_NBYTES: Final = 1 << 20
 
 
 def shard_name(array: ArrayLayout, shard: int) -> str:
     """Return the file of a shard, from the store's folder: one shard spans all but samples."""
     return f"{array.folder}/c.{'.'.join([str(shard), *('0' for _ in array.shape)])}"
-
-
-def load_blosc() -> Any:
-    """Return ``numcodecs.blosc``; raise MissingExtraError where it is not installed."""
-    try:
-        from numcodecs import blosc
-    except ImportError as error:
-        raise MissingExtraError(
-            "codec=blosc-lz4 needs numcodecs: pip install 'iobench[zarr]'"
-        ) from error
-    return blosc
 
 
 class ZarrWriter:
@@ -97,7 +82,7 @@ class ZarrWriter:
         self._room = n_samples
         self._n_samples = 0
         self._checksums: list[int] = []
-        self._compressor = _Compressor() if codec == BLOSC_LZ4 else None
+        self._compressor = ChunkCompressor() if codec == BLOSC_LZ4 else None
         self._arrays: list[_ArrayShard] = []
         try:
             for array in arrays:
@@ -218,49 +203,6 @@ class _ArrayShard:
         return self._sample
 
 
-class _Compressor:
-    """Compresses chunks in threads of its own, many small ones at a time.
-
-    In the main thread Blosc may use threads of its own, which lay a chunk's blocks down in the
-    order they finish in: the bytes would differ from run to run.
-    """
-
-    def __init__(self) -> None:
-        self._compress: Callable[..., bytes] = load_blosc().compress
-        self._n_threads = _n_cpus()
-        self._pool = ThreadPoolExecutor(self._n_threads, thread_name_prefix="iobench-blosc")
-        self._chunks: list[NDArray[Any]] = []
-        self._nbytes = 0
-
-    @property
-    def is_full(self) -> bool:
-        """Whether there is enough to do for a hand-over to threads not to matter."""
-        return self._nbytes >= BATCH_NBYTES
-
-    def add(self, chunks: Iterable[NDArray[Any]]) -> None:
-        """Add the chunks of a sample; small ones are copied, of large ones `take` comes next."""
-        added = list(chunks)
-        nbytes = sum(chunk.nbytes for chunk in added)
-        # Whoever made the sample may use its arrays for the next one.
-        self._chunks += added if nbytes >= BATCH_NBYTES else [chunk.copy() for chunk in added]
-        self._nbytes += nbytes
-
-    def take(self) -> Iterator[bytes]:
-        """Return what was added, compressed, in order."""
-        chunks, self._chunks, self._nbytes = self._chunks, [], 0
-        step = max(1, -(-len(chunks) // (4 * self._n_threads)))
-        parts = [chunks[at : at + step] for at in range(0, len(chunks), step)]
-        return chain.from_iterable(self._pool.map(self._all, parts))
-
-    def close(self) -> None:
-        """End the threads."""
-        self._pool.shutdown()
-
-    def _all(self, chunks: Sequence[NDArray[Any]]) -> list[bytes]:
-        compress = self._compress
-        return [compress(_plain(chunk), b"lz4", BLOSC_LEVEL, BLOSC_SHUFFLE) for chunk in chunks]
-
-
 def read_shard_index(
     path: Path, file: ShardFile, array: ArrayLayout, *, n_samples: int, room: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -310,15 +252,3 @@ def read_shard_index(
 
 def _octets(array: NDArray[Any]) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-
-
-def _plain(chunk: NDArray[Any]) -> NDArray[Any]:
-    """Return numbers of the same size that export a buffer of a kind every library knows."""
-    itemsize = chunk.dtype.itemsize
-    return chunk.reshape(-1).view({1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}[itemsize])
-
-
-def _n_cpus() -> int:
-    with suppress(AttributeError):  # only Linux knows
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -81,12 +82,31 @@ def test_what_json_cannot_say_is_refused(fact):
         Manifest("f", 1, SPEC, (), (), provenance={"fact": fact})
 
 
-@pytest.mark.parametrize("name", ["../a", "/etc/passwd", "a/b", "..", ".", "", "a\\b", "a\0b", 7])
-def test_file_outside_the_folder_is_refused(tmp_path, name):
-    shard = {"n_samples": 3, "files": [{"name": name, "nbytes": 100, "crc32c": 7}]}
-    write(tmp_path, changed(shards=[shard]))
+OUTSIDE = [
+    "../a", "/etc/passwd", "a/../../b", "a/..", "./a", "a/./b", "a//b", "a/", "..", ".", "", "a\\b",
+    "a/b\\c", "a\0b", "a/" * 8 + "b", 7,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize("place", ["shard", "metadata"])
+def test_file_outside_the_folder_is_refused(tmp_path, name, place):
+    file = {"name": name, "nbytes": 100, "crc32c": 7}
+    inside = {"name": "a", "nbytes": 100, "crc32c": 7}
+    shard = {"n_samples": 3, "files": [file if place == "shard" else inside]}
+    write(tmp_path, changed(shards=[shard], metadata=[file] if place == "metadata" else []))
     with pytest.raises(StoreError, match=MANIFEST_NAME):
         read_manifest(tmp_path)
+
+
+def test_files_in_folders_and_metadata_are_listed(tmp_path):
+    shard = Shard(3, (ShardFile("t2m/c.0.0", 100, 7),))
+    metadata = (ShardFile("t2m/zarr.json", 20, 8),)
+    manifest = replace(MANIFEST, shards=(shard,), metadata=metadata)
+    write_manifest(tmp_path, manifest)
+    assert read_manifest(tmp_path) == manifest
+    assert [file.name for file in manifest.files] == ["t2m/c.0.0", "t2m/zarr.json"]
+    assert manifest.nbytes == 100
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,133 @@
+"""Chunks compressed with Blosc: lz4 behind a byte shuffle, the same bytes on every machine."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.errors import MissingExtraError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["BLOSC_LEVEL", "ChunkCompressor", "decompress", "load_blosc"]
+
+BLOSC_LEVEL: Final = 5
+BLOSC_SHUFFLE: Final = 1
+BLOSC_HEADER_NBYTES: Final = 16
+BATCH_NBYTES: Final = 1 << 20
+
+
+def load_blosc() -> Any:
+    """Return ``numcodecs.blosc``; raise MissingExtraError where it is not installed."""
+    try:
+        from numcodecs import blosc
+    except ImportError as error:
+        raise MissingExtraError(
+            "codec=blosc-lz4 needs numcodecs: pip install 'iobench[zarr]'"
+        ) from error
+    return blosc
+
+
+class ChunkCompressor:
+    """Compresses chunks in threads of its own, many small ones at a time.
+
+    In the main thread Blosc may use threads of its own, which lay a chunk's blocks down in the
+    order they finish in: the bytes would differ from run to run.
+    """
+
+    def __init__(self) -> None:
+        self._compress: Callable[..., bytes] = load_blosc().compress
+        self._n_threads = _n_cpus()
+        self._pool = ThreadPoolExecutor(self._n_threads, thread_name_prefix="iobench-blosc")
+        self._chunks: list[NDArray[Any]] = []
+        self._nbytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is enough to do for a hand-over to threads not to matter."""
+        return self._nbytes >= BATCH_NBYTES
+
+    def add(self, chunks: Iterable[NDArray[Any]]) -> None:
+        """Add the chunks of a sample; small ones are copied, of large ones `take` comes next."""
+        added = list(chunks)
+        nbytes = sum(chunk.nbytes for chunk in added)
+        # Whoever made the sample may use its arrays for the next one.
+        self._chunks += added if nbytes >= BATCH_NBYTES else [chunk.copy() for chunk in added]
+        self._nbytes += nbytes
+
+    def take(self) -> Iterator[bytes]:
+        """Return what was added, compressed, in order."""
+        chunks, self._chunks, self._nbytes = self._chunks, [], 0
+        step = max(1, -(-len(chunks) // (4 * self._n_threads)))
+        parts = [chunks[at : at + step] for at in range(0, len(chunks), step)]
+        return chain.from_iterable(self._pool.map(self._all, parts))
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown()
+
+    def _all(self, chunks: Sequence[NDArray[Any]]) -> list[bytes]:
+        compress = self._compress
+        return [compress(_plain(chunk), b"lz4", BLOSC_LEVEL, BLOSC_SHUFFLE) for chunk in chunks]
+
+
+def decompress(data: memoryview, n_chunks: int, nbytes: int) -> NDArray[np.uint8]:
+    """Return the bytes of chunks that lie one after another.
+
+    Parameters
+    ----------
+    data : memoryview of bytes
+        The compressed chunks, nothing behind them.
+    n_chunks, nbytes : int
+        How many there are, and the bytes each decompresses to.
+
+    Raises
+    ------
+    StoreError
+        If they are not that, or damaged.
+    """
+    undo = load_blosc().decompress
+    chunks = np.empty(n_chunks * nbytes, dtype=np.uint8)
+    position = 0
+    for start in range(0, chunks.size, nbytes):
+        stored = _chunk_at(data[position:], nbytes)
+        try:
+            undo(stored, chunks[start : start + nbytes])
+        except (RuntimeError, ValueError) as error:
+            raise StoreError("a chunk cannot be decompressed; verify the store") from error
+        position += len(stored)
+    if position != len(data):
+        raise StoreError(f"{len(data) - position} bytes too many behind a chunk; verify the store")
+    return chunks
+
+
+def _chunk_at(data: memoryview, nbytes: int) -> memoryview:
+    """Return the chunk that begins here; its header must announce ``nbytes``.
+
+    Blosc believes a header: sizes that are not true would make it read past the end. Source:
+    README_CHUNK_FORMAT of c-blosc, size of the numbers at byte 4, of the chunk at byte 12.
+    """
+    plain, stored = (int.from_bytes(data[at : at + 4], "little") for at in (4, 12))
+    if plain != nbytes or not BLOSC_HEADER_NBYTES <= stored <= len(data):
+        raise StoreError(f"a chunk of {nbytes} bytes has a damaged header; verify the store")
+    return data[:stored]
+
+
+def _plain(chunk: NDArray[Any]) -> NDArray[Any]:
+    """Return numbers of the same size that export a buffer of a kind every library knows."""
+    itemsize = chunk.dtype.itemsize
+    return chunk.reshape(-1).view({1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}[itemsize])
+
+
+def _n_cpus() -> int:
+    with suppress(AttributeError):  # only Linux knows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
