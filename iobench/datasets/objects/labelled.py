@@ -15,6 +15,7 @@ import numpy as np
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.objects.targets import in_one_line
 from iobench.datasets.objects.values import NamedArrays
+from iobench.datasets.positions import time_positions
 from iobench.datasets.selection import Selection, check_sample_dim
 from iobench.errors import OptionError, SampleError
 from iobench.samples import SampleSpec, Variable
@@ -211,17 +212,20 @@ def _describing(variables: dict[str, Any]) -> set[str]:
 
 
 def _positions(value: Any, dim: str) -> dict[str, Any]:
-    """Return where the samples lie along their dimension, in seconds or in its own units."""
+    """Return where the samples lie along their dimension, times as those of files."""
     if dim not in value.indexes:
         return {}
     labels = np.asarray(value.indexes[dim].values)
-    if labels.dtype.kind in "mM":
+    if labels.dtype.kind == "M" or hasattr(labels[0], "calendar"):  # or cftime's
+        places, units = time_positions(labels)
+    elif labels.dtype.kind == "m":
         places, units = (labels - labels[0]) / np.timedelta64(1, "s"), "seconds"
     elif labels.dtype.kind in "iuf":
         places, units = labels, str(value.variables[dim].attrs.get("units", ""))
     else:
         return {}
-    if not (np.isfinite(places).all() and (np.diff(places) > 0).all()):
+    steps = np.diff(places)
+    if not (np.isfinite(places).all() and ((steps > 0).all() or (steps < 0).all())):
         return {}  # in no row that windows could be laid over
     return {"positions": [float(place) for place in places], "position_units": units}
 

@@ -107,7 +107,8 @@ def test_samples_are_what_isel_gives(own_files, opened, name):
         "latitude": "a coordinate",
         "station": "a coordinate",
     }
-    assert index.positions[:3] == [0.0, 21600.0, 43200.0]
+    first = 1704067200.0  # 2024-01-01
+    assert index.positions[:3] == [first, first + 21600, first + 43200]
     assert index.position_units == "seconds"
     assert index.coordinate[1] == "time=2024-01-01 06:00:00"
 
@@ -188,11 +189,21 @@ def test_workers_load_it(own_files, opened, load, name):
     ("labels", "positions"),
     [
         ([1, 3, 4], [1.0, 3.0, 4.0]),
+        ([5, 3, 2], [5.0, 3.0, 2.0]),
         ([3, 1, 2], ()),
         ([1, 1, 2], ()),
         ([0.0, np.nan, 1.0], ()),
         (["a", "b", "c"], ()),
         (np.array([0, 60, 90], "timedelta64[s]"), [0.0, 60.0, 90.0]),
+        (np.array(["1970-01-31", "1970-02-28", "1970-03-31"], "datetime64[ns]"), [0.0, 1.0, 2.0]),
+        (
+            xarray.date_range("1970-02-01", periods=3, calendar="360_day", use_cftime=True),
+            [
+                30 * 86400.0,
+                31 * 86400.0,
+                32 * 86400.0,
+            ],
+        ),
     ],
 )
 def test_samples_have_positions_where_they_lie_in_a_row(opened, labels, positions):
