@@ -22,6 +22,8 @@ __all__ = ["Packed", "Role", "Sample", "SampleSpec", "Variable", "Window"]
 
 Role = Literal["input", "target"]
 Sample = Mapping[str, NDArray[Any]]
+MAX_PACKED_NBYTES = 4
+"""Of a whole number that float64 holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,12 @@ class Packed:
         if np.dtype(self.dtype).kind != "f":
             raise SampleError(f"packed values of {self.dtype}, expected a floating-point dtype")
         object.__setattr__(self, "dtype", np.dtype(self.dtype).newbyteorder("<").str)
+
+    def fits(self, dtype: np.dtype[Any]) -> bool:
+        """Return whether numbers of this dtype may be packed so."""
+        if self.kind == "bfloat16":
+            return dtype.newbyteorder("<").str == "<u2" and self.dtype == "<f4"
+        return dtype.kind in "iu" and dtype.itemsize <= MAX_PACKED_NBYTES
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values."""
@@ -120,6 +128,11 @@ class Variable:
         dtype = np.dtype(self.dtype)
         if dtype.hasobject or dtype.kind not in "biufc":
             raise SampleError(f"variable {self.name!r}: dtype {self.dtype} is not a number")
+        if self.packed is not None and not self.packed.fits(dtype):
+            raise SampleError(
+                f"variable {self.name!r}: numbers of {self.dtype} are not packed as "
+                f"{self.packed.kind!r}"
+            )
         # One spelling per dtype, so that equal specs compare equal.
         object.__setattr__(self, "dtype", dtype.newbyteorder("<").str)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.errors import OptionError, StoreError
+from iobench.errors import OptionError, SampleError, StoreError
 from iobench.stores import (
     ExtentStore,
     ExtentTable,
@@ -66,7 +66,10 @@ class NumpyFormat:
 
     def open(self, path: Path, manifest: Manifest) -> Store:
         """Open a finished store; raise StoreError naming the shard that does not fit."""
-        dtypes = _file_dtypes(manifest.spec)
+        try:
+            dtypes = _file_dtypes(manifest.spec)
+        except SampleError as error:
+            raise StoreError(f"{path}: its manifest says what it cannot hold: {error}") from error
         files: list[Path] = []
         offsets: list[NDArray[np.int64]] = []
         for shard in manifest.shards:
@@ -205,10 +208,16 @@ def record_dtype(spec: SampleSpec) -> np.dtype[Any]:
 
 
 def _file_dtypes(spec: SampleSpec) -> list[np.dtype[Any]]:
-    """Return for each file of a shard what one sample is in it."""
-    if is_one_record(spec):
-        return [record_dtype(spec)]
-    return [np.dtype((variable.dtype, variable.shape)) for variable in spec]
+    """Return for each file of a shard what one sample is in it; raise SampleError if too large."""
+    try:
+        if is_one_record(spec):
+            return [record_dtype(spec)]
+        return [np.dtype((variable.dtype, variable.shape)) for variable in spec]
+    except ValueError as error:  # NumPy counts the bytes of a dtype in 31 bits
+        raise SampleError(
+            f"a sample of {spec.nbytes} bytes does not fit the format numpy, whose arrays hold "
+            "less than 2 GiB each; choose --format zarr"
+        ) from error
 
 
 def _file_suffixes(spec: SampleSpec) -> list[str]:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from iobench.errors import SampleError, StoreError
 from iobench.samples import SampleSpec
 from iobench.stores.atomic import storage_errors, write_atomically
+from iobench.stores.sample_numbers import SampleNumbers, count_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 __all__ = [
@@ -93,8 +94,9 @@ class Manifest:
         What each sample is.
     shards : tuple of Shard
         In sample order.
-    samples : tuple of int
-        Which sample of the dataset each sample of the store is.
+    samples : sequence of int
+        Which sample of the dataset each sample of the store is; of a manifest that was read, as
+        `SampleNumbers`.
     dataset : str
         Name of the dataset.
     plan : str
@@ -115,7 +117,7 @@ class Manifest:
     format_version: int
     spec: SampleSpec
     shards: tuple[Shard, ...]
-    samples: tuple[int, ...]
+    samples: Sequence[int]
     dataset: str = ""
     plan: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
@@ -192,7 +194,7 @@ class Manifest:
             format_version=_number(values["format_version"], "format_version"),
             spec=spec,
             shards=shards,
-            samples=_expand_runs(values["samples"], n_samples),
+            samples=_sample_numbers(values["samples"], n_samples),
             dataset=_text(values["dataset"]),
             plan=_text(values["plan"]),
             options={_text(key): _text(value) for key, value in values["options"].items()},
@@ -235,17 +237,19 @@ def read_manifest(path: Path) -> Manifest:
     """
     file = path / MANIFEST_NAME
     try:
-        with storage_errors(file), file.open("rb") as stream:
-            data = stream.read(MAX_MANIFEST_NBYTES + 1)
+        with storage_errors(file):
+            nbytes = file.stat().st_size
+            if nbytes > MAX_MANIFEST_NBYTES:
+                raise StoreError(
+                    f"{file}: expected a manifest, found {nbytes} bytes, more than "
+                    f"{MAX_MANIFEST_NBYTES}"
+                )
+            data = file.read_bytes()
     except FileNotFoundError as error:
         raise StoreError(
             f"{path} is not a finished store: it has no {MANIFEST_NAME}; "
             "run its conversion again to finish it"
         ) from error
-    if len(data) > MAX_MANIFEST_NBYTES:
-        raise StoreError(
-            f"{file}: expected a manifest, found more than {MAX_MANIFEST_NBYTES} bytes"
-        )
     try:
         return Manifest.from_dict(json.loads(data))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -255,31 +259,21 @@ def read_manifest(path: Path) -> Manifest:
         ) from error
 
 
-def count_runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield ``(first, count)`` of each stretch of consecutive numbers."""
-    first, count = 0, 0
-    for number in numbers:
-        if count and number == first + count:
-            count += 1
-            continue
-        if count:
-            yield first, count
-        first, count = number, 1
-    if count:
-        yield first, count
-
-
-def _expand_runs(runs: Any, n_samples: int) -> tuple[int, ...]:
+def _sample_numbers(runs: Any, n_samples: int) -> SampleNumbers:
     pairs = [(_number(first, "sample"), _number(count, "count")) for first, count in runs]
-    if sum(count for _, count in pairs) != n_samples:  # before anything is allocated
+    numbers = SampleNumbers(pairs)
+    if sum(count for _, count in pairs) != n_samples:
         raise ValueError(f"'samples' does not list {n_samples} of them")
-    return tuple(first + step for first, count in pairs for step in range(count))
+    return numbers
 
 
 def _spec(values: Mapping[str, Any]) -> SampleSpec:
     for variable in values["variables"]:
         for length in variable["shape"]:
             _number(length, "shape")
+        texts = [variable["name"], variable["dtype"], variable["units"], variable["role"]]
+        for text in (*texts, *variable["dims"], *variable["channels"]):
+            _text(text)
     try:
         spec = SampleSpec.from_dict(values)
     except SampleError as error:

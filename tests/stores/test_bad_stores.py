@@ -1,0 +1,486 @@
+"""Stores edited by hand or made to harm: refused in one line that names the file.
+
+Nothing of them is executed, and they make nobody allocate what they announce: each is opened and
+verified under a limit of memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from iobench.errors import IobenchError, SampleError, StoreError
+from iobench.samples import SampleSpec, Variable
+from iobench.stores import (
+    CHECKSUMS_NAME,
+    HEADER_NBYTES,
+    MANIFEST_NAME,
+    crc32c,
+    frame_header,
+    open_store,
+    scan_frames,
+    verify_store,
+)
+from iobench.testing import random_sample, write_store
+from iobench_converters import numpy_records, tfrecord, zarr_groups
+
+SPEC = SampleSpec((Variable("x", (3, 5), "f4", ("y", "x")), Variable("t", (), "i4", ())))
+LARGE = SampleSpec((Variable("x", (200, 201), "f4", ("y", "x")),))
+FORMATS = {"numpy": numpy_records.FORMAT, "tfrecord": tfrecord.FORMAT, "zarr": zarr_groups.FORMAT}
+LIMIT_NBYTES = 8 << 20
+"""Of what Python and NumPy allocate while a store is opened, verified and read."""
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(params=FORMATS)
+def fmt(request):
+    return FORMATS[request.param]
+
+
+@pytest.fixture
+def store(tmp_path, fmt):
+    return make(tmp_path, fmt)
+
+
+@pytest.fixture
+def numpy_store(tmp_path):
+    return make(tmp_path, numpy_records.FORMAT)
+
+
+def make(tmp_path, fmt, spec=SPEC):
+    samples = [random_sample(spec, seed) for seed in range(4)]
+    return write_store(tmp_path / "store", fmt, spec, samples, shard_n_samples=2)
+
+
+def use(path):
+    """Open a store, verify it and read all its samples."""
+    store = open_store(path)
+    verify_store(store)
+    for index in range(min(len(store), 10)):
+        store[index]
+
+
+def refused(path, *, match="store", error=StoreError):
+    """Check that a store is refused in one line that names a file, with little memory."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(error, match=match) as caught:
+            use(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < LIMIT_NBYTES
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 2000
+    return message
+
+
+def edit(path, change):
+    """Change the manifest of a store by hand."""
+    values = json.loads((path / MANIFEST_NAME).read_text())
+    change(values)
+    (path / MANIFEST_NAME).write_text(json.dumps(values))
+
+
+def rewrite(path, name, data):
+    """Replace a file of a store, and its size and checksum in the manifest with it."""
+    (path / name).write_bytes(data)
+
+    def change(values):
+        for entry in values["shards"]:
+            for file in entry["files"]:
+                if file["name"] == name:
+                    file |= {"nbytes": len(data), "crc32c": crc32c(data)}
+        for file in values.get("metadata", ()):
+            if file["name"] == name:
+                file |= {"nbytes": len(data), "crc32c": crc32c(data)}
+
+    edit(path, change)
+
+
+def test_the_checks_pass_what_is_whole(store):
+    use(store.path)
+
+
+OUTSIDE = ["../secret", "/etc/passwd", "a/../../secret", "..", ".", "", "a//b", "./a", "a\\..\\b"]
+
+
+@pytest.mark.parametrize("name", [*OUTSIDE, "a\0b", "a\nb", "x" * 300, "/".join("abcdefghi"), 7])
+@pytest.mark.parametrize("where", ["shards", "metadata"])
+def test_files_outside_the_folder_are_refused(tmp_path, numpy_store, name, where):
+    (tmp_path / "secret").write_bytes(b"secret")
+
+    def change(values):
+        file = {"name": name, "nbytes": 6, "crc32c": crc32c(b"secret")}
+        if where == "shards":
+            values["shards"][0]["files"][0] = file
+        else:
+            values["metadata"] = [file]
+
+    edit(numpy_store.path, change)
+    refused(numpy_store.path, match=MANIFEST_NAME)
+
+
+@pytest.mark.parametrize("n_samples", [1 << 30, 1 << 59])
+def test_more_samples_than_there_are_bytes(store, n_samples):
+    """As consistent as a hand can make it: sizes of files and numbers of samples fit."""
+
+    def change(values):
+        values["n_samples"] = n_samples
+        values["samples"] = [[0, n_samples]]
+        values["shards"] = values["shards"][:1]
+        values["shards"][0]["n_samples"] = n_samples
+        for file in values["shards"][0]["files"]:
+            file["nbytes"] = (1 << 60) - 1
+
+    edit(store.path, change)
+    refused(store.path, match="store")
+
+
+@pytest.mark.parametrize("n_samples", [3, 1 << 7])
+def test_more_samples_in_files_of_the_right_size(store, n_samples):
+    def change(values):
+        values["shards"][0]["n_samples"] = n_samples
+        values["n_samples"] = n_samples + 2
+        values["samples"] = [[0, n_samples + 2]]
+
+    edit(store.path, change)
+    refused(store.path)
+
+
+def test_samples_of_a_size_nobody_has(store):
+    def change(values):
+        values["variables"][0] |= {"shape": [1 << 19, 1 << 19]}
+
+    edit(store.path, change)
+    refused(store.path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": 5},
+        {"name": None},
+        {"units": 5},
+        {"role": ["input"]},
+        {"dims": [["y"], ["x"]]},
+        {"dims": 5},
+        {"channels": [1, 2, 3]},
+        {"dtype": "O"},
+        {"dtype": ["f4"]},
+        {"dtype": "f4,f4"},
+        {"dtype": "V1000000000000"},
+        {"dtype": "(1000000,1000000)f4"},
+        {"dtype": "no such dtype"},
+        {"packed": 5},
+        {"packed": {"kind": "scaled"}},
+        {"packed": {"kind": "eval", "dtype": "<f4", "scale": 1, "offset": 0}},
+        {"packed": {"kind": "scaled", "dtype": "<f4", "scale": 1, "offset": 0}},
+        {"packed": {"kind": "bfloat16", "dtype": "<f4", "scale": 1, "offset": 0}},
+        {"dtype": "<u2", "packed": {"kind": "bfloat16", "dtype": "<f8", "scale": 1, "offset": 0}},
+        {"dtype": "<i8", "packed": {"kind": "scaled", "dtype": "<f8", "scale": 1, "offset": 0}},
+        {"dtype": "<i2", "packed": {"kind": "scaled", "dtype": "O", "scale": 1, "offset": 0}},
+        {"dtype": "<i2", "packed": {"kind": "scaled", "dtype": "<f4", "scale": 1e999, "offset": 0}},
+    ],
+    ids=str,
+)
+def test_variables_that_are_none(numpy_store, change):
+    edit(numpy_store.path, lambda values: values["variables"][0].update(change))
+    refused(numpy_store.path, match=MANIFEST_NAME)
+
+
+@pytest.mark.parametrize("name", ["no-such-format", "../numpy", "iobench.stores:open_store"])
+def test_a_format_that_is_none(numpy_store, name):
+    edit(numpy_store.path, lambda values: values.update(format=name))
+    refused(numpy_store.path, match="format", error=IobenchError)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 200_000,
+        '{"a":' * 200_000,
+        '{"provenance": ' + "[" * 900 + "]" * 900 + "}",
+        '{"manifest_version": ' + "9" * 5000 + "}",
+        '{"manifest_version": 1e400}',
+        '{"manifest_version": NaN}',
+        "null",
+        "[1]",
+        '"text"',
+        "\0",
+    ],
+    ids=["lists", "objects", "deep", "digits", "1e400", "NaN", "null", "list", "text", "zero"],
+)
+def test_what_is_no_manifest(numpy_store, text):
+    (numpy_store.path / MANIFEST_NAME).write_text(text)
+    refused(numpy_store.path, match=MANIFEST_NAME)
+
+
+def test_deep_facts_in_an_otherwise_right_manifest(numpy_store):
+    text = (numpy_store.path / MANIFEST_NAME).read_text()
+    deep = '{"x": ' * 5000 + "1" + "}" * 5000
+    (numpy_store.path / MANIFEST_NAME).write_text(
+        text.replace('"provenance": {}', f'"provenance": {deep}')
+    )
+    refused(numpy_store.path, match=MANIFEST_NAME)
+
+
+def test_a_manifest_of_any_size_is_not_read(numpy_store):
+    os.truncate(numpy_store.path / MANIFEST_NAME, 1 << 40)  # sparse: the disk holds nothing of it
+    refused(numpy_store.path, match=f"{MANIFEST_NAME}: expected a manifest, found {1 << 40} bytes")
+
+
+def test_checksums_of_any_size_are_not_read(numpy_store):
+    os.truncate(numpy_store.path / CHECKSUMS_NAME, 1 << 40)
+    refused(numpy_store.path, match=CHECKSUMS_NAME)
+
+
+# numpy
+
+
+def npy(descr, shape, data=b"", *, header=None, announced=None):
+    """An ``.npy`` file, version 3."""
+    text = header if header is not None else repr(
+        {"descr": descr, "fortran_order": False, "shape": shape}
+    ).encode()  # fmt: skip
+    length = len(text) if announced is None else announced
+    return b"\x93NUMPY\x03\x00" + length.to_bytes(4, "little") + text + data
+
+
+class Bomb:
+    """Says so when it is unpickled."""
+
+    ran = False
+
+    def __reduce__(self):
+        return setattr, (Bomb, "ran", True)
+
+
+def test_a_pickle_is_not_run(tmp_path):
+    store = make(tmp_path, numpy_records.FORMAT, LARGE)
+    name = store.manifest.shards[0].files[0].name
+    bomb = pickle.dumps(np.array([Bomb()], dtype=object))
+    for data in (npy("|O", (2, 200, 201), bomb), bomb):
+        rewrite(store.path, name, data)
+        refused(store.path, match=name)
+    np.save(store.path / name, np.array([Bomb()], dtype=object), allow_pickle=True)
+    rewrite(store.path, name, (store.path / name).read_bytes())
+    refused(store.path, match=name)
+    assert not Bomb.ran
+    pickle.loads(bomb)
+    assert Bomb.ran  # it would have gone off
+    Bomb.ran = False
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        npy("<f4", (2, 1 << 40, 201)),
+        npy("<f4", (1 << 62, 1 << 62)),
+        npy("<f4", (-2, 200, 201)),
+        npy("<f4", 5),
+        npy("<f4", (2.0, 200, 201)),
+        npy([("a", "<f4")] * 5000, (2,)),
+        npy([("a",)], (2,)),
+        npy([("a", "<f4", (1 << 62, 1 << 62))], (2,)),
+        npy({"names": 5}, (2,)),
+        npy("V" + "9" * 50, (2,)),
+        npy(None, (2,)),
+        npy("", (), header=b"5"),
+        npy("", (), header=b"{}"),
+        npy("", (), header=b"\xff\xfe"),
+        npy("", (), header=b"-" * 4000),
+        npy("", (), header=b"(" * 4000),
+        npy("", (), header=b"__import__('os').system('true')"),
+        npy("", (), header=b"1" * 4000),
+        npy("", (), header=b"[" + b"0," * (1 << 20) + b"]"),
+        npy("", (), header=b"", announced=(1 << 32) - 1),
+        b"",
+        b"\x93NUMPY\x03\x00",
+        b"\x93NUMPY\x01\x00" + b"\x00" * 60,
+        b"PK\x03\x04" + b"\x00" * 100,
+    ],
+    ids=str,
+)
+def test_npy_files_that_are_none(tmp_path, data):
+    store = make(tmp_path, numpy_records.FORMAT, LARGE)
+    name = store.manifest.shards[1].files[0].name
+    rewrite(store.path, name, data)
+    refused(store.path, match=name)
+
+
+# TFRecord
+
+
+@pytest.mark.parametrize("nbytes", [1 << 40, (1 << 64) - 1, 1 << 63])
+def test_an_absurd_length_in_a_record_header(tmp_path, nbytes):
+    store = make(tmp_path, tfrecord.FORMAT)
+    name = store.manifest.shards[0].files[0].name
+    data = bytearray((store.path / name).read_bytes())
+    data[:HEADER_NBYTES] = frame_header(nbytes)  # its own checksum is right
+    (store.path / name).write_bytes(data)
+    refused(store.path, match=name)
+    with pytest.raises(StoreError, match=f"{name} at byte 0: a record of {nbytes} bytes"):
+        list(scan_frames(store.path / name))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0 1\n",
+        "x y\n",
+        "0 " + "9" * 4000 + "\n1 1\n",
+        "1 " * 100_000,
+        "1 " * 2_000_000,
+        "0 4611686018427387904\n4611686018427387904 4611686018427387904\n",
+        "0 9223372036854775807\n9223372036854775807 9223372036854775807\n",
+        "0 -5\n-5 900\n",
+        "nan nan\n",
+        "0.5 1.5\n",
+    ],
+    ids=lambda text: text[:20] or "empty",
+)
+def test_indexes_that_are_none(tmp_path, text):
+    store = make(tmp_path, tfrecord.FORMAT)
+    name = store.manifest.shards[0].files[1].name
+    rewrite(store.path, name, text.encode())
+    refused(store.path, match=name)
+
+
+def test_an_index_whose_lengths_wrap_around(tmp_path):
+    store = make(tmp_path, tfrecord.FORMAT)
+    data, index = store.manifest.shards[0].files
+    quarter = 1 << 62
+    lengths = [quarter, quarter, quarter, quarter + data.nbytes]  # their sum is one of int64
+    ends = np.cumsum(np.array(lengths, dtype=np.int64))
+    lines = [f"{end - n} {n}" for end, n in zip(ends.tolist(), lengths, strict=True)]
+    rewrite(store.path, index.name, "\n".join(lines).encode())
+
+    def change(values):
+        values["shards"][0]["n_samples"] = 4
+        values["n_samples"] = 6
+        values["samples"] = [[0, 6]]
+
+    edit(store.path, change)
+    refused(store.path, match=index.name)
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        b"\x0a" + b"\xff" * 9 + b"\x01",
+        b"\x0a\xff\xff\xff\xff\x0f",
+        b"\xff" * 100,
+        b"\x0a\x02\x0a\xff",
+        b"",
+    ],
+    ids=lambda data: data[:6].hex() or "empty",
+)
+def test_a_record_that_is_no_example(tmp_path, inside):
+    """Checksums and sizes right, what is inside is not: found when the sample is read."""
+    store = make(tmp_path, tfrecord.FORMAT)
+    extent = store.extents(0)[0]
+    data = bytearray(extent.file.read_bytes())
+    body = inside.ljust(extent.length, b"\x00")
+    data[extent.offset : extent.offset + extent.length] = body
+    rewrite(store.path, extent.file.name, bytes(data))
+    sums = np.fromfile(store.path / CHECKSUMS_NAME, "<u4")
+    sums[0] = crc32c(body)
+    (store.path / CHECKSUMS_NAME).write_bytes(sums.tobytes())
+    refused(store.path, match="store")
+
+
+# Zarr
+
+
+ARRAY = "x/zarr.json"
+
+
+def zarr_metadata(path, change):
+    values = json.loads((path / ARRAY).read_text())
+    change(values)
+    rewrite(path, ARRAY, json.dumps(values).encode())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": [1 << 62, 3, 5]},
+        {"shape": [4, 1 << 40, 1 << 40]},
+        {"shape": None},
+        {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1 << 60, 3, 5]}}},
+        {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1 << 30, 3, 5]}}},
+        {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [-1, 3, 5]}}},
+        {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": []}}},
+        {"chunk_grid": 5},
+        {"codecs": []},
+        {"data_type": "float64"},
+        {"fill_value": "x" * 100_000},
+    ],
+    ids=str,
+)
+def test_zarr_metadata_that_are_others(tmp_path, change):
+    store = make(tmp_path, zarr_groups.FORMAT)
+    zarr_metadata(store.path, lambda values: values.update(change))
+    refused(store.path, match="zarr.json|x/c")
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "{", "null", "5", '"x"', '{"chunk_grid": [' + "{}," * 9 + "{}]}"]
+)
+def test_zarr_metadata_that_are_none(tmp_path, text):
+    store = make(tmp_path, zarr_groups.FORMAT)
+    rewrite(store.path, ARRAY, text.encode())
+    refused(store.path, match="zarr.json")
+
+
+@pytest.mark.parametrize("value", [0, 1 << 40, (1 << 64) - 2, (1 << 64) - 1])
+@pytest.mark.parametrize("entry", [0, 1])
+def test_a_shard_index_that_lies(tmp_path, value, entry):
+    """Its checksum is right: only its numbers are not those of the chunks."""
+    store = make(tmp_path, zarr_groups.FORMAT)
+    file = Path(store.manifest.shards[0].files[0].name)
+    data = bytearray((store.path / file).read_bytes())
+    index = data[-4 - 2 * 16 : -4]
+    at = 8 * entry + (0 if entry else 16)  # the length of the first chunk, the offset of the next
+    index[at : at + 8] = value.to_bytes(8, "little")
+    data[-4 - 2 * 16 :] = bytes(index) + crc32c(bytes(index)).to_bytes(4, "little")
+    rewrite(store.path, file.as_posix(), bytes(data))
+    refused(store.path, match=r"c\.0\.0\.0: its index")
+
+
+def test_a_blosc_chunk_that_announces_too_much(tmp_path):
+    pytest.importorskip("numcodecs", reason="codec=blosc-lz4 needs it")
+    samples = [random_sample(LARGE, seed) for seed in range(2)]
+    store = write_store(
+        tmp_path / "store", zarr_groups.FORMAT, LARGE, samples, options={"codec": "blosc-lz4"}
+    )
+    extent = store.extents(0)[0]
+    data = bytearray(extent.file.read_bytes())
+    data[extent.offset + 4 : extent.offset + 8] = ((1 << 31) - 17).to_bytes(4, "little")
+    extent.file.write_bytes(data)
+    with pytest.raises(StoreError, match="checksum"):
+        verify_store(store)
+    tracemalloc.start()
+    try:
+        with pytest.raises(StoreError):
+            store[0]
+        assert tracemalloc.get_traced_memory()[1] < LIMIT_NBYTES
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_sample_that_numpy_has_no_dtype_for_is_refused_before_it_is_made(tmp_path):
+    spec = SampleSpec((Variable("x", (1 << 16, 1 << 16), "f4", ("y", "x")),))
+    with pytest.raises(SampleError, match="less than 2 GiB"):
+        numpy_records.FORMAT.writer(tmp_path, spec, shard=0, options={})
+    assert not list(tmp_path.iterdir())
