@@ -48,10 +48,14 @@ __all__ = ["FORMAT", "ZarrFormat"]
 
 @dataclass(frozen=True, slots=True)
 class ZarrFormat:
-    """The format ``zarr``.
+    """The format ``zarr``: version 3, an array for each variable, a chunk for each sample.
 
-    Options: ``codec`` is ``none`` (default) or ``blosc-lz4``; ``pack`` is ``none`` (default) or
-    ``channels``; ``inner-chunk`` cuts samples into chunks, as ``inner-chunk=y=256,x=256``.
+    Option ``codec`` is ``none`` (default) or ``blosc-lz4``, which compresses each chunk.
+
+    Option ``pack`` is ``none`` (default) or ``channels``: variables of one role, dtype and grid
+    share an array.
+
+    Option ``inner-chunk`` cuts samples into chunks, as ``inner-chunk=y=256,x=256``.
     """
 
     name: str = "zarr"

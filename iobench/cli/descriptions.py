@@ -1,4 +1,4 @@
-"""What there is to say about a dataset, a store and a run, as JSON-ready values."""
+"""What there is to say about a dataset, a format, a store and a run, as JSON-ready values."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from iobench.datasets import (
     stand_in_root,
 )
 from iobench.errors import MissingFileError, ProfileError
-from iobench.registry import dataset_factory, find_dataset
+from iobench.registry import dataset_factory, find_dataset, find_format
 
 if TYPE_CHECKING:
     from iobench.datasets import Dataset, SampleIndex
     from iobench.samples import SampleSpec
     from iobench.sources import Screen
 
-__all__ = ["describe_dataset", "describe_run", "describe_store"]
+__all__ = ["describe_dataset", "describe_format", "describe_run", "describe_store"]
 
 SAMPLE_FROM = {
     "files": "the files at hand",
@@ -86,6 +86,14 @@ def describe_dataset(
             "terms_of_use": provenance.get("terms_of_use") or _attribute(dataset, "terms_of_use"),
             "citation": provenance.get("citation") or _attribute(dataset, "citation"),
         }
+
+
+def describe_format(name: str) -> dict[str, Any]:
+    """Return what a store format says of itself and its options: its docstring, by paragraphs."""
+    fmt = find_format(name)
+    text = (inspect.getdoc(type(fmt)) or "").replace("``", "")
+    paragraphs = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
+    return {"kind": "format", "name": fmt.name, "version": fmt.version, "text": paragraphs}
 
 
 def describe_store(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``iobench info``: what a dataset, a store or a run is."""
+"""``iobench info``: what a dataset, a store format, a store or a run is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ INDENT = 15
 def info(
     target: Annotated[
         str,
-        typer.Argument(metavar="NAME|STORE|RUN", help="A dataset, or the folder of one of them."),
+        typer.Argument(
+            metavar="NAME|STORE|RUN",
+            help="A dataset, a store format, or the folder of a store or run.",
+        ),
     ],
     data_dir: Annotated[
         Path | None,
@@ -36,9 +39,10 @@ def info(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Say what a dataset's samples are, what a store holds, or how a run was made."""
+    """Say what a dataset's samples are, what options a format has, what a store or a run is."""
     from iobench.cli.descriptions import (
         describe_dataset,
+        describe_format,
         describe_run,
         describe_store,
         run_folders,
@@ -46,7 +50,7 @@ def info(
     from iobench.cli.profile_command import _options
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
-    from iobench.registry import dataset_names, unknown_name
+    from iobench.registry import dataset_names, format_names, unknown_name
     from iobench.stores import MANIFEST_NAME
 
     path = Path(target)
@@ -64,6 +68,8 @@ def info(
             f"--data-dir, --files, --option and --store-dir are for datasets; {target} is the name "
             "of none"
         )
+    elif target in format_names():
+        facts = describe_format(target)
     elif (path / MANIFEST_NAME).exists():
         facts = describe_store(path)
     elif run_folders(path):
@@ -79,7 +85,12 @@ def info(
 
         typer.echo(json_text.dumps(facts, indent=1))
     else:
-        show = {"dataset": _dataset_lines, "store": _store_lines, "run": _run_lines}
+        show = {
+            "dataset": _dataset_lines,
+            "format": _format_lines,
+            "store": _store_lines,
+            "run": _run_lines,
+        }
         for line in show[facts["kind"]](facts):
             typer.echo(line)
 
@@ -133,6 +144,12 @@ def _published_lines(published: Mapping[str, Any] | None) -> Iterator[str]:
         f"(forward {duration(forward)}, backward {duration(backward)})",
     )
     yield from _wrapped("", published["source"])
+
+
+def _format_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{facts['name']}: a store format, layout version {facts['version']}"
+    for paragraph in facts["text"]:
+        yield from _wrapped("", paragraph)
 
 
 def _store_lines(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -218,6 +235,6 @@ def _line(name: str, text: str) -> str:
 def _wrapped(name: str, text: str) -> Iterator[str]:
     import textwrap
 
-    lines = textwrap.wrap(text, 78 - INDENT, break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(text, 77 - INDENT, break_long_words=False, break_on_hyphens=False)
     for number, line in enumerate(lines or [""]):
         yield _line(name if number == 0 else "", line)

@@ -18,7 +18,9 @@ def profile(
     ],
     formats: Annotated[
         str,
-        typer.Option("--format", help="source, tfrecord, numpy; several with commas take turns."),
+        typer.Option(
+            "--format", help="source, zarr, tfrecord, numpy; several with commas take turns."
+        ),
     ] = "source",
     pipeline: Annotated[
         str,

@@ -12,7 +12,7 @@ from iobench.cli.descriptions import describe_options
 from iobench.cli.info_command import _few, _plain
 from iobench.datasets import ensure_stand_in, stand_in_root
 from iobench.errors import OptionError, UnknownNameError
-from iobench.registry import dataset_factory, dataset_names
+from iobench.registry import dataset_factory, dataset_names, find_format, format_names
 from iobench_maelstrom.ens10.ens5mini import ens5mini
 
 
@@ -96,6 +96,20 @@ def test_what_windows_are_laid_over_is_told(told):
     assert "--window lays them over one row, seconds" in text
     assert "own, upstream, climetlab" in text
     assert "none: samples are in no row" in told("maelstrom-ens5mini", json_too=False)
+
+
+@pytest.mark.parametrize("name", format_names())
+def test_a_format_tells_its_options(told, name):
+    assert told(name)["version"] == find_format(name).version
+    text = told(name, json_too=False)
+    assert text.startswith(f"{name}: a store format")
+    assert "option" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_options_of_zarr_are_told(told):
+    text = told("zarr", json_too=False)
+    assert all(word in text for word in ("codec", "blosc-lz4", "pack", "channels", "inner-chunk"))
 
 
 def test_a_store(told, run_and_store):
