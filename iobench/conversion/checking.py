@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iobench.conversion.preparing import open_samples
-from iobench.conversion.request import DEFAULT_MEMORY_NBYTES, ConvertRequest
+from iobench.conversion.request import DEFAULT_MEMORY_NBYTES, ConvertRequest, parse_patch
 from iobench.cpus import available_cpus
 from iobench.datasets import samples_in_order, stopwatch
 from iobench.errors import OptionError, StoreError
@@ -190,7 +190,7 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
             variables=tuple(map(str, told.get("variables", ()))),
             target_variables=tuple(map(str, told.get("target_variables", ()))),
             stage=told.get("stage", "preprocessed"),
-            patch={str(dim): int(size) for dim, size in told.get("patch", {}).items()},
+            patch=parse_patch(told["patch"]) if told.get("patch") else {},
             tiny=request.tiny or bool(told.get("tiny", False)),
             scale=told.get("scale") if request.scale is None else request.scale,
             seed=int(told.get("seed", 0)) or request.seed,

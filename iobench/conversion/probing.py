@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from iobench.conversion.request import ConvertRequest
     from iobench.datasets import Where
     from iobench.sources import Screen
+    from iobench.stores import ConversionPlan
 
-__all__ = ["check_memory", "known_source", "known_target", "measure_probe"]
+__all__ = ["check_memory", "conversion_plan", "known_source", "known_target", "measure_probe"]
 
 PROBE_N_SAMPLES: Final = 256
 PROBE_NBYTES: Final = 64 << 20
@@ -52,40 +53,10 @@ def check_memory(prepared: PreparedConversion, request: ConvertRequest) -> None:
         prepared.dataset.groups(where, memory_nbytes=request.memory_nbytes)
 
 
-def known_source(prepared: PreparedConversion, request: ConvertRequest) -> KnownSource:
-    """Return what is known of the source without reading samples.
-
-    Raises
-    ------
-    OptionError
-        If what must be decoded at once is more than the memory allowed.
-    """
-    where = [prepared.index.where[number] for number in prepared.samples]
-    ranges = prepared.encoding.unknown_ranges(prepared.index.spec) if prepared.encoding else ()
-    read = needed = group = None
-    if isinstance(prepared.dataset, GroupedDataset):
-        sizes = [
-            prepared.dataset.group_nbytes(part)
-            for part in _groups(prepared, where, request.memory_nbytes)
-        ]
-        read = sum(nbytes for nbytes, _ in sizes)
-        group = max(map(sum, sizes))
-        needed = prepared.dataset.group_nbytes(where)[0]
-    return KnownSource(
-        n_samples=len(where),
-        sample_nbytes=prepared.index.spec.nbytes,
-        files_nbytes=_files_nbytes(prepared.source.files),
-        read_nbytes=read,
-        needed_nbytes=needed,
-        group_nbytes=group,
-        n_looks=2 if ranges else 1,
-    )
-
-
-def known_target(
+def conversion_plan(
     prepared: PreparedConversion, request: ConvertRequest, screen: Screen
-) -> KnownTarget:
-    """Return what is asked for, and the room there is.
+) -> ConversionPlan:
+    """Return what decides what the store will hold: its shards among other things.
 
     Raises
     ------
@@ -110,6 +81,48 @@ def known_target(
                 "options differ); remove it or name another folder"
             )
         screen.note(f"{request.out}: is finished; this plan says what it took")
+    return planned
+
+
+def known_source(
+    prepared: PreparedConversion, planned: ConversionPlan, request: ConvertRequest
+) -> KnownSource:
+    """Return what is known of the source without reading samples.
+
+    Raises
+    ------
+    OptionError
+        If what must be decoded at once is more than the memory allowed.
+    """
+    where = [prepared.index.where[number] for number in planned.samples]
+    ranges = prepared.encoding.unknown_ranges(prepared.index.spec) if prepared.encoding else ()
+    read = needed = group = None
+    if isinstance(prepared.dataset, GroupedDataset):
+        # A shard is made by itself: what two of them share is read for each.
+        step = planned.shard_n_samples
+        sizes = [
+            prepared.dataset.group_nbytes(part)
+            for start in range(0, len(where), step)
+            for part in _groups(prepared, where[start : start + step], request.memory_nbytes)
+        ]
+        read = sum(nbytes for nbytes, _ in sizes)
+        group = max(map(sum, sizes))
+        needed = prepared.dataset.group_nbytes(where)[0]
+    return KnownSource(
+        n_samples=len(where),
+        sample_nbytes=prepared.index.spec.nbytes,
+        files_nbytes=_files_nbytes(prepared.source.files),
+        read_nbytes=read,
+        needed_nbytes=needed,
+        group_nbytes=group,
+        n_looks=2 if ranges else 1,
+    )
+
+
+def known_target(
+    prepared: PreparedConversion, planned: ConversionPlan, request: ConvertRequest
+) -> KnownTarget:
+    """Return what is asked for, and the room there is."""
     folder = _existing(request.out)
     with storage_errors(folder):
         free_nbytes = shutil.disk_usage(folder).free

@@ -119,7 +119,8 @@ class ConvertRequest(SourceRequest):
             "variables": list(self.variables),
             "target_variables": list(self.target_variables),
             "stage": self.stage,
-            "patch": dict(self.patch),
+            # As text: the order of its dimensions is that of the tiles.
+            "patch": ",".join(f"{dim}={size}" for dim, size in self.patch.items()),
             **(named if is_stand_in else {}),
         }
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.conversion.planning import ConversionForecast, plan
 from iobench.conversion.preparing import PreparedConversion, prepare
-from iobench.conversion.probing import check_memory, known_source, known_target, measure_probe
+from iobench.conversion.probing import (
+    check_memory,
+    conversion_plan,
+    known_source,
+    known_target,
+    measure_probe,
+)
 from iobench.datasets import stopwatch
 from iobench.registry import find_converter
 from iobench.stores import Tally
@@ -104,8 +110,9 @@ def forecast(
         As `run` would before it begins.
     """
     prepared = prepare(request, screen)
-    source = known_source(prepared, request)
-    target = known_target(prepared, request, screen)
+    planned = conversion_plan(prepared, request, screen)
+    source = known_source(prepared, planned, request)
+    target = known_target(prepared, planned, request)
     return prepared, plan(source, target, measure_probe(prepared, request, screen))
 
 

@@ -172,7 +172,7 @@ def test_tiles_and_lossy_variables_are_made_again(
     shutil.copy(DATA / "era5" / MEMBERS, tmp_path)
     arguments = (
         "--to", "numpy", "--sample-dim", "time", "--variables", "t", "--patch",
-        "latitude=32,longitude=60", "--dtype", "float16",
+        "longitude=60,latitude=32", "--dtype", "float16",
     )  # fmt: skip
     assert main(["convert", MEMBERS, "out", *arguments]) == 0
     capsys.readouterr()

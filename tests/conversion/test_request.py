@@ -52,9 +52,9 @@ def test_requests_that_cannot_be(given, error, words: str) -> None:
 def test_what_a_manifest_keeps_names_no_path() -> None:
     request = ConvertRequest(
         targets=("/some/where.nc",), to="numpy", out=Path("/else/where"), data_dir=Path("/d"),
-        sample_dim="time", variables=("t",), patch={"x": 2}, workers=3, memory_nbytes=5,
+        sample_dim="time", variables=("t",), patch={"y": 3, "x": 2}, workers=3, memory_nbytes=5,
     )  # fmt: skip
     assert request.to_dict() == {
         "options": {}, "sample_dim": "time", "variables": ["t"], "target_variables": [],
-        "stage": "preprocessed", "patch": {"x": 2},
+        "stage": "preprocessed", "patch": "y=3,x=2",
     }  # fmt: skip
