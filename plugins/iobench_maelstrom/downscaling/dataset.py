@@ -5,9 +5,9 @@ A sample is one time step: the channels the U-Net read and its targets, z-scored
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,12 +22,16 @@ from iobench.datasets import (
     no_progress,
     stand_in_identity,
     stopwatch,
-    time_positions,
     write_planned_files,
 )
 from iobench.errors import MissingFileError, OptionError
-from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.downloads import downscaling_downloads
+from iobench_maelstrom.downscaling.describing import (
+    positions_of,
+    provenance_of,
+    spec_of,
+    splits_of,
+)
 from iobench_maelstrom.downscaling.files import MonthlyFiles, Where, open_monthly_files
 from iobench_maelstrom.downscaling.normalisation import Normalisation, normalisation_of
 from iobench_maelstrom.downscaling.schema import TIERS, Request, Tier, parse_request
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets import Downloads
+    from iobench.samples import Sample
 
 __all__ = ["Downscaling", "downscaling", "downscaling_tier1", "downscaling_tier2"]
 
@@ -57,8 +62,6 @@ PUBLISHED = PublishedStep(
     ),
     sample_nbytes=(16 + 2) * 96 * 120 * 4,
 )
-HOME_PAGE = "https://git.ecmwf.int/projects/MLFET/repos/maelstrom-downscaling-ap5"
-TERMS = f"{HOME_PAGE}/browse/climetlab-maelstrom-downscaling-ap5/LICENSE"
 
 
 def downscaling_tier1(**options: str) -> Downscaling:
@@ -216,16 +219,19 @@ class Downscaling:
         self._normalisation, computed = normalisation_of(monthly, fitted, locator)
         self._monthly = monthly.without_times()
         where = monthly.where()
-        positions, units = self._positions(monthly)
+        positions, units = positions_of(monthly, self.augmented_name)
         return SampleIndex(
-            spec=self._spec(monthly),
+            spec=spec_of(monthly),
             where=where,
-            splits=self._splits(monthly, where),
+            splits=splits_of(monthly, where, self.augmented_name),
             coordinate=[str(monthly.times[number][index]) for number, index in where],
             positions=positions,
             position_units=units,
             setup={"normalisation": watch()} if computed else {},
-            provenance={**self._provenance(monthly, fitted), "stand_in": locator.stand_in},
+            provenance={
+                **provenance_of(self.name, self.request, monthly, self._normalisation, fitted),
+                "stand_in": locator.stand_in,
+            },
         )
 
     def read(self, where: Where) -> Raw:
@@ -340,64 +346,6 @@ class Downscaling:
         if self._monthly is None or self._normalisation is None:
             raise OptionError(f"{self.name}: call samples() before reading a sample")
         return self._monthly, self._normalisation
-
-    def _spec(self, monthly: MonthlyFiles) -> SampleSpec:
-        channels, dims = monthly.channels, ("channel", *self.tier.dims[1:])
-        n_inputs, n_targets = len(channels.inputs), len(channels.targets)
-        shape = self.tier.shape
-        inputs = Variable("inputs", (n_inputs, *shape), "<f4", dims, "1", channels=channels.inputs)
-        targets = Variable(
-            "targets",
-            (n_targets, *shape),
-            "<f4",
-            dims,
-            "1",
-            role="target",
-            channels=channels.targets,
-        )
-        return SampleSpec((inputs, targets))
-
-    def _splits(self, monthly: MonthlyFiles, where: Sequence[Where]) -> dict[str, list[int]]:
-        """Return the samples of each split by the month of their time, without empty ones."""
-        if self.augmented_name:
-            return {self.tier.augmented[self.request.dataset][1]: list(range(len(where)))}
-        splits: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
-        for number, (file, index) in enumerate(where):
-            split = self.tier.split_of(str(monthly.times[file][index])[:7])
-            if split:
-                splits[split].append(number)
-        return {name: numbers for name, numbers in splits.items() if numbers}
-
-    def _positions(self, monthly: MonthlyFiles) -> tuple[list[float], str]:
-        """Return where samples lie in time; nothing of an augmented file, which repeats times."""
-        if self.augmented_name:
-            return [], ""
-        positions, units = time_positions(np.concatenate(monthly.times))
-        return positions.tolist(), units
-
-    def _provenance(self, monthly: MonthlyFiles, fitted: Sequence[int]) -> Mapping[str, Any]:
-        files = [file.path for file in monthly.files]
-        return {
-            "dataset": self.name,
-            "tier": self.tier_number,
-            "options": {
-                "months": list(self.request.months),
-                "dataset": self.request.dataset,
-                "variant": monthly.variant,
-            },
-            "schema": {field.name: field.units for field in self.tier.fields},
-            "files": [{"name": file.name, "nbytes": file.stat().st_size} for file in files],
-            "normalisation": {
-                "formula": "(x - mean) / std, ddof 0; a std of 0 divides by 1",
-                "over": "time, rows and columns, per variable",
-                "per_grid_point_over_time": list(self.tier.per_point),
-                "files": [files[number].name for number in fitted],
-                "sha256": self._normalisation.checksum() if self._normalisation else "",
-            },
-            "home_page": HOME_PAGE,
-            "terms_of_use": TERMS,
-            "licence": "Apache Licence Version 2.0",
-        }
 
 
 def _scored(
