@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 from array import array
 from contextlib import suppress
@@ -207,9 +208,11 @@ class Journal:
 
     def tidy(self) -> None:
         """Remove what processes that ended left of unfinished shards."""
-        for folder in self._path.glob("shard-*/"):
-            with suppress(FileNotFoundError):
-                held = self.claim(int(folder.name.removeprefix("shard-")))
+        with suppress(FileNotFoundError):
+            with os.scandir(self._path) as entries:
+                left = [entry.name for entry in entries if entry.is_dir()]
+            for name in left:
+                held = self.claim(int(name.removeprefix("shard-")))
                 if held is not None:
                     self.leave(held)
 

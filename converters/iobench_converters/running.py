@@ -13,7 +13,6 @@ from iobench.stores import (
     MANIFEST_NAME,
     Budget,
     ConversionPlan,
-    Encoding,
     Manifest,
     ShardInfo,
     finish_store,
@@ -22,16 +21,16 @@ from iobench.stores import (
     storage_errors,
 )
 from iobench_converters.journal import Journal, PlanMark
-from iobench_converters.making import Maker
-from iobench_converters.shards import Conversion, ShardDrain, write_shard
+from iobench_converters.shards import ShardDrain, write_shard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from iobench.datasets import Progress
-    from iobench.samples import Sample
     from iobench.stores import Claim, Notice, Tally
+    from iobench_converters.making import Maker
+    from iobench_converters.shards import Conversion
 
 __all__ = ["ConversionRun", "is_finished"]
 
@@ -100,10 +99,8 @@ class ConversionRun:
     def begin(self, held: Claim) -> None:
         """Take up what was begun, or begin; the claim on the store is held."""
         if not self.join():
+            self.conversion = self.conversion.with_ranges(self._tally, self._notice)
             encoding = self.conversion.encoding
-            if encoding is not None:
-                encoding = self._learnt(encoding)
-                self.conversion = replace(self.conversion, encoding=encoding)
             ranges = {} if encoding is None else encoding.ranges
             self._mark = self.journal.begin(self.conversion.files, str(held.holder), ranges)
 
@@ -158,11 +155,11 @@ class ConversionRun:
             self.journal.check_sources(self._mark, self.conversion.files)
         infos = [self._infos[number] for number in sorted(self._infos)]
         n_samples = sum(info.shard.n_samples for info in infos)
-        encoding, plan = self.conversion.encoding, self.plan
+        plan = self.plan
         manifest = Manifest(
             format=plan.format,
             format_version=plan.format_version,
-            spec=plan.spec if encoding is None else encoding.stored_spec(plan.spec),
+            spec=self.conversion.stored_spec,
             shards=tuple(info.shard for info in infos),
             samples=plan.samples[:n_samples],
             dataset=plan.dataset,
@@ -289,38 +286,9 @@ class ConversionRun:
         more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
         return f"{holder}, which writes shard {numbers[0]}{more}"
 
-    def _learnt(self, encoding: Encoding) -> Encoding:
-        """Return the encoding with all ranges, after a pass over the samples if it needs one."""
-        spec = self.plan.spec
-        if not encoding.unknown_ranges(spec):
-            return encoding
-        self._notice("int16 without --range: all samples are read once to find their ranges")
-        maker = Maker(
-            self.conversion.dataset,
-            self.conversion.index,
-            workers=self.conversion.workers,
-            memory_nbytes=self.conversion.memory_nbytes,
-            tally=self._tally,
-        )
-        name = self.plan.dataset
-        made = maker.batches(self.plan.samples)
-
-        def named() -> Iterator[tuple[str, Sample]]:
-            numbers = iter(self.plan.samples)
-            for samples in made:
-                for sample in samples:
-                    yield f"{name} sample {next(numbers)}", sample
-
-        try:
-            return encoding.learn(spec, named())
-        finally:
-            made.close()
-            maker.close()
-
     def _check_room(self) -> None:
-        encoding, plan, path = self.conversion.encoding, self.plan, self.conversion.path
-        nbytes = plan.spec.nbytes if encoding is None else encoding.stored_nbytes(plan.spec)
-        needed = (len(plan.samples) - self._n_done) * nbytes
+        path = self.conversion.path
+        needed = (len(self.plan.samples) - self._n_done) * self.conversion.stored_spec.nbytes
         with storage_errors(path):
             free = shutil.disk_usage(path).free
         if free < needed:

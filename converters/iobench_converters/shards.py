@@ -20,11 +20,12 @@ from iobench.stores import (
 from iobench_converters.making import Maker, errors_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from iobench.datasets import Dataset, SampleIndex
-    from iobench.stores import ConversionPlan, Errors, Format
+    from iobench.samples import Sample, SampleSpec
+    from iobench.stores import ConversionPlan, Errors, Format, Notice
     from iobench_converters.journal import Journal
 
 __all__ = ["Conversion", "ShardDrain", "write_shard"]
@@ -56,6 +57,33 @@ class Conversion:
     workers: int
     memory_nbytes: int
 
+    @property
+    def stored_spec(self) -> SampleSpec:
+        """What a sample of the store is."""
+        spec = self.plan.spec
+        return spec if self.encoding is None else self.encoding.stored_spec(spec)
+
+    def with_ranges(self, tally: Tally, notice: Notice) -> Conversion:
+        """Return it with all ranges known: after a pass over the samples, if it needs one."""
+        encoding, spec = self.encoding, self.plan.spec
+        if encoding is None or not encoding.unknown_ranges(spec):
+            return self
+        notice("int16 without a range: all samples are read once to find it")
+        maker = replace(self, encoding=None).maker(tally)
+        made = maker.batches(self.plan.samples)
+
+        def named() -> Iterator[tuple[str, Sample]]:
+            numbers = iter(self.plan.samples)
+            for samples in made:
+                for sample in samples:
+                    yield f"{self.dataset.name} sample {next(numbers)}", sample
+
+        try:
+            return replace(self, encoding=encoding.learn(spec, named()))
+        finally:
+            made.close()
+            maker.close()
+
     def maker(self, tally: Tally) -> Maker:
         """Return what makes the samples, as they are stored."""
         encoding = self.encoding
@@ -70,10 +98,9 @@ class Conversion:
 
     def writer(self, folder: Path, number: int) -> Writer:
         """Return the writer of one shard into a folder."""
-        spec = self.plan.spec
         return self.fmt.writer(
             folder,
-            spec if self.encoding is None else self.encoding.stored_spec(spec),
+            self.stored_spec,
             shard=number,
             options=self.plan.options,
             n_samples=self.plan.full_n_samples,
@@ -172,8 +199,8 @@ def write_shard(
     """
     try:
         writer = conversion.writer(journal.room(held), number)
-    except BaseException:
-        journal.leave(held)
+    except BaseException as error:
+        _drop(error, held, journal)
         raise
     lossy: Errors = {}
     made = maker.batches(conversion.plan.shard(number))
@@ -187,13 +214,22 @@ def write_shard(
             del samples
             if not advance(n_written):
                 break
-    except BaseException:
+    except BaseException as error:
         writer.abort()
-        journal.leave(held)
+        _drop(error, held, journal)
         raise
     finally:
         made.close()
     drain.put(number, held, writer, lossy)
+
+
+def _drop(error: BaseException, held: Claim, journal: Journal) -> None:
+    """Leave a shard that cannot be written; raise StoreClaimedError if that is why."""
+    try:
+        if isinstance(error, FileNotFoundError):
+            held.check()  # who took it over has removed our files
+    finally:
+        journal.leave(held)
 
 
 def _move(info: ShardInfo, room: Path, path: Path) -> None:

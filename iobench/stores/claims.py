@@ -156,6 +156,8 @@ def find_holder(path: Path) -> Holder | None:
         return None
     try:
         now_ns = _file_system_ns(path)
+    except FileNotFoundError:
+        return None  # the folder has gone, and the claim with it
     except StorageError:  # read-only: the newest of them is all there is to compare with
         now_ns = max(one.beat_ns for one in found)
     return next((one.holder for one in _live(found, now_ns) if one.holder is not None), None)
@@ -163,9 +165,14 @@ def find_holder(path: Path) -> Holder | None:
 
 def find_writer(path: Path) -> Holder | None:
     """Return who writes the store at ``path``, as a whole or one of its shards, or None."""
-    with storage_errors(path):
-        folders = [file.parent for file in (path / JOURNAL_NAME).glob(f"*/{CLAIM_NAME}*")]
-    holders = map(find_holder, dict.fromkeys([path, *folders]))
+    journal = path / JOURNAL_NAME
+    with storage_errors(journal):
+        try:
+            with os.scandir(journal) as entries:
+                folders = [journal / entry.name for entry in entries if entry.is_dir()]
+        except FileNotFoundError:
+            folders = []
+    holders = map(find_holder, [path, *folders])
     return next((holder for holder in holders if holder is not None), None)
 
 
@@ -269,7 +276,11 @@ def _write_new(file: Path, data: bytes) -> None:
 
 def _list(path: Path) -> list[_Found]:
     with storage_errors(path):
-        files = sorted(path.glob(f"{CLAIM_NAME}*"))
+        try:  # not glob: folders of shards go while we look
+            names = [name for name in os.listdir(path) if name.startswith(CLAIM_NAME)]  # noqa: PTH208
+        except FileNotFoundError:
+            names = []
+        files = [path / name for name in sorted(names)]
     found = [one for one in map(_read, files) if one is not None]
     return sorted(found, key=lambda one: one.generation)
 

@@ -1,0 +1,260 @@
+"""Killed, full, closed, interrupted: the same call goes on and ends with the same bytes."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import sys
+import threading
+
+import pytest
+
+from iobench.errors import StorageError, StoreError
+from iobench.samples import SampleSpec, Variable
+from iobench.stores import JOURNAL_NAME, fingerprint, open_store
+from iobench.stores.atomic import AtomicFile
+from iobench.testing import MadeUpDataset, flip_bit
+from iobench_converters import numpy_records, tfrecord
+from iobench_converters.convert import convert
+
+SPEC = SampleSpec((Variable("x", (3, 5), "f4", ("y", "x"), "K"), Variable("t", (), "i4", ())))
+FORK = multiprocessing.get_context("fork")
+
+pytestmark = [
+    pytest.mark.timeout(90),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning"),
+]
+
+
+@pytest.fixture(params=["tfrecord", "numpy", "zarr"])
+def fmt(request):
+    if request.param == "zarr":
+        pytest.importorskip("numcodecs", reason="Zarr stores need it")
+        from iobench_converters import zarr_groups
+
+        return zarr_groups.FORMAT
+    return {"tfrecord": tfrecord.FORMAT, "numpy": numpy_records.FORMAT}[request.param]
+
+
+class Acting(MadeUpDataset):
+    """Does something, once, before the sample of one number is read."""
+
+    def __init__(self, number=-1, action=None):
+        super().__init__(SPEC)
+        self.number, self.action, self.reads = number, action, []
+
+    def read(self, where):
+        self.reads.append(where)
+        if where == self.number:
+            self.number = -1
+            self.action()
+        return super().read(where)
+
+
+def run(path, fmt, *, dataset=None, **more):
+    dataset = dataset or Acting()
+    arguments = {"shard_nbytes": 2 * SPEC.nbytes, "workers": 2} | more
+    return convert(dataset, dataset.index(10), fmt, path, **arguments)
+
+
+def content(path):
+    return {
+        file.relative_to(path).as_posix(): file.read_bytes()
+        for file in path.rglob("*")
+        if file.is_file()
+    }
+
+
+def in_a_child(function, *args):
+    """Run a function in a process of its own; return its exit code."""
+    process = FORK.Process(target=function, args=args)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def count_calls(path, fmt, counter):
+    """Convert, and count the calls of functions on the way."""
+    run_killed(path, fmt, -1, counter)
+
+
+def run_killed(path, fmt, moment, counter=None, together=False):
+    """Convert, and be killed as the given call of a function, in any thread, begins."""
+    calls = itertools.count()
+
+    def watch(frame, kind, argument):
+        if kind == "call" and next(calls) == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.setprofile(watch)
+    sys.setprofile(watch)
+    run(path, fmt, together=together)
+    sys.setprofile(None)
+    if counter is not None:
+        counter.value = next(calls)
+
+
+def kill_at_random_moments(tmp_path, fmt, n_kills, *, together):
+    counter = FORK.Value("q", 0)
+    assert in_a_child(count_calls, tmp_path / "whole", fmt, counter) == 0
+    whole = content(tmp_path / "whole")
+    chance = random.Random(f"{fmt.name} {together}")
+    n_killed = 0
+    for number in range(n_kills):
+        path = tmp_path / f"store-{number}"
+        for _ in range(2):  # the second one hits a conversion that goes on
+            moment = chance.randrange(counter.value)
+            code = in_a_child(run_killed, path, fmt, moment, None, together)
+            assert code in (0, -signal.SIGKILL)
+            n_killed += code != 0
+            if code and not (path / "iobench.json").exists():
+                with pytest.raises(StoreError, match="not a finished store"):
+                    open_store(path)
+        run(path, fmt, together=together)
+        assert content(path) == whole, f"kill number {number}"
+    assert n_killed >= n_kills
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
+def test_killed_at_random_moments_it_ends_the_same(tmp_path, fmt, together):
+    kill_at_random_moments(tmp_path, fmt, 4, together=together)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
+def test_killed_at_fifty_random_moments_it_ends_the_same(tmp_path, fmt, together):
+    kill_at_random_moments(tmp_path, fmt, 50, together=together)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
+def test_a_signal_leaves_whole_shards_and_nothing_else(tmp_path, fmt, number, together):
+    class InterruptedRun(BaseException):
+        pass
+
+    def interrupt(*_):
+        raise InterruptedRun
+
+    before = signal.signal(number, interrupt)
+    path = tmp_path / "store"
+    try:
+        dataset = Acting(5, lambda: os.kill(os.getpid(), number))
+        with pytest.raises(InterruptedRun):
+            run(path, fmt, dataset=dataset, together=together)
+    finally:
+        signal.signal(number, before)
+    assert not [name for name in content(path) if "claim" in name or name.endswith("-tmp")]
+    assert not list((path / JOURNAL_NAME).glob("shard-*/"))
+    again = Acting()
+    run(path, fmt, dataset=again, together=together)
+    assert len(again.reads) < 10
+    run(tmp_path / "whole", fmt)
+    assert content(path) == content(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])
+@pytest.mark.parametrize("part", ["shard-00002", "shard-00002.json", "plan", "iobench.json"])
+def test_a_disk_that_refuses_leaves_a_resumable_store(tmp_path, fmt, code, part, monkeypatch):
+    path, writing = tmp_path / "store", AtomicFile.write
+
+    def refuse(self, data):
+        is_journal = self.path.name.startswith("shard-") and self.path.suffix == ".json"
+        if part in self.path.as_posix() and is_journal == part.endswith("2.json"):
+            raise StorageError(f"{self.path}: {os.strerror(code)}")
+        writing(self, data)
+
+    monkeypatch.setattr(AtomicFile, "write", refuse)
+    if part == "shard-00002" and fmt.name == "zarr":
+        pytest.skip("its files are called otherwise")
+    with pytest.raises(StorageError) as caught:
+        run(path, fmt)
+    assert caught.value.exit_code == 75
+    monkeypatch.undo()
+    run(path, fmt)
+    run(tmp_path / "whole", fmt)
+    assert content(path) == content(tmp_path / "whole")
+
+
+def run_with_little_room(path, fmt, told):
+    """Convert where no file may become larger than the system's limit says."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+    spec = SampleSpec((Variable("x", (1 << 16,), "f4", ("x",)),))
+    try:
+        dataset = MadeUpDataset(spec)
+        convert(dataset, dataset.index(2), fmt, path, shard_nbytes=spec.nbytes)
+    except StorageError as error:
+        told.send((str(error), error.exit_code))
+
+
+def test_a_file_the_system_refuses_to_grow_is_one_line(tmp_path, fmt):
+    ours, theirs = FORK.Pipe()
+    assert in_a_child(run_with_little_room, tmp_path / "store", fmt, theirs) == 0
+    line, code = ours.recv()
+    assert "File too large; what is finished is kept, the same command continues" in line
+    assert code == 75
+    assert not [name for name in content(tmp_path / "store") if name.endswith("-tmp")]
+
+
+def test_a_source_modified_since_the_first_part_is_noticed(tmp_path, fmt):
+    source, path = tmp_path / "source.nc", tmp_path / "store"
+    source.write_bytes(b"x" * 100)
+
+    def fail():
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        run(path, fmt, dataset=Acting(5, fail), files=[source])
+    os.utime(source, ns=(0, 0))
+    with pytest.raises(StoreError, match=r"source\.nc was modified since the first part"):
+        run(path, fmt, files=[source])
+
+
+def test_a_source_modified_while_it_is_converted_is_noticed(tmp_path, fmt):
+    source, path = tmp_path / "source.nc", tmp_path / "store"
+    source.write_bytes(b"x" * 100)
+    dataset = Acting(9, lambda: os.utime(source, ns=(0, 0)))
+    with pytest.raises(StoreError, match=r"source\.nc was modified since the first part"):
+        run(path, fmt, dataset=dataset, files=[source])
+    assert not (path / "iobench.json").exists()
+
+
+def test_hashing_all_of_the_sources_sees_every_change(tmp_path):
+    folder = tmp_path / "data.zarr"
+    (folder / "x").mkdir(parents=True)
+    for name in ("x/0.0", "x/0.1"):
+        (folder / name).write_bytes(bytes(4 << 20))
+    for source in (folder, folder / "x" / "0.0"):
+        sampled, whole = fingerprint(source), fingerprint(source, whole=True)
+        flip_bit(folder / "x" / "0.0", 100_000)  # between the stretches that are sampled
+        assert fingerprint(source) == sampled
+        assert fingerprint(source, whole=True) != whole
+        assert "blake2b" in whole
+
+
+def test_a_finished_shard_is_read_again_only_if_it_was_touched(tmp_path, fmt, monkeypatch):
+    def fail():
+        raise RuntimeError
+
+    for name in ("one", "two"):
+        with pytest.raises(RuntimeError):
+            run(tmp_path / name, fmt, dataset=Acting(5, fail))
+    read = []
+    monkeypatch.setattr(
+        "iobench_converters.journal.crc32c_of_file", lambda path: read.append(path) or 0
+    )
+    run(tmp_path / "one", fmt)
+    assert read == []
+    for file in content(tmp_path / "two"):
+        if JOURNAL_NAME not in file:
+            os.utime(tmp_path / "two" / file, ns=(0, 0))
+    again = Acting()
+    run(tmp_path / "two", fmt, dataset=again)
+    assert read
+    assert len(again.reads) == 10  # their checksums, as the test has them, are wrong
