@@ -262,9 +262,7 @@ class Encoder:
                 encoded[variable.name] = values
                 continue
             step, stored = self._steps[variable.name]
-            numbers = step.encode(values, stored, where)
-            errors[variable.name] = step.measure(values, numbers, stored, where)
-            encoded[variable.name] = numbers
+            encoded[variable.name], errors[variable.name] = step.encode(values, stored, where)
         encoded.errors = errors
         return encoded
 

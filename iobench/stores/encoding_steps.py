@@ -12,6 +12,7 @@ from iobench.errors import OptionError, SampleError
 from iobench.samples import Packed
 from iobench.stores.rounding import (
     MANTISSA_BITS,
+    PIECE,
     largest_errors,
     pack_linearly,
     round_mantissa,
@@ -107,16 +108,44 @@ class EncodingStep:
             packed = Packed("scaled", self.variable.dtype, scale, offset)
         return replace(self.variable, dtype=DTYPES[self.dtype][0], packed=packed)
 
-    def encode(self, values: NDArray[Any], stored: Variable, where: str) -> NDArray[Any]:
-        """Return the numbers to store; those that overflow are infinity.
+    def encode(
+        self, values: NDArray[Any], stored: Variable, where: str
+    ) -> tuple[NDArray[Any], dict[str, float]]:
+        """Return the numbers to store, and the largest errors of what they give back.
+
+        Piece by piece, so that all that is in between stays in the processor's cache.
 
         Raises
         ------
         SampleError
-            Naming ``where``, the variable and the value that int16 cannot hold.
+            Naming ``where``, the variable and a value that cannot be stored; or if one is off by
+            more than is allowed.
         """
+        flat = values.reshape(-1)
+        numbers = np.empty(flat.size, dtype=stored.dtype)
         if stored.packed is not None and stored.packed.kind == "scaled":
             self._check_range(values, where)
+        absolute = relative = 0.0
+        for start in range(0, flat.size, PIECE):
+            piece = flat[start : start + PIECE]
+            encoded = self._numbers(piece, stored)
+            numbers[start : start + PIECE] = encoded
+            back = encoded if stored.packed is None else unpack(encoded, stored.packed)
+            errors = largest_errors(piece, back)
+            if math.isinf(errors[0]):
+                self._refuse_overflow(values, flat, start, back, where)
+            absolute, relative = max(absolute, errors[0]), max(relative, errors[1])
+        if self.max_error is not None and absolute > self.max_error:
+            raise SampleError(
+                f"{where}: {self.name} is off by up to {absolute:.6g}, --max-error allows "
+                f"{self.max_error:.6g}; keep more bits of it"
+            )
+        found = {"max_absolute_error": absolute, "max_relative_error": relative}
+        return numbers.reshape(values.shape), found
+
+    def _numbers(self, values: NDArray[Any], stored: Variable) -> NDArray[Any]:
+        """Return the numbers to store; those that overflow are infinity."""
+        if stored.packed is not None and stored.packed.kind == "scaled":
             return pack_linearly(values, stored.packed)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             if self.keep_bits is not None:
@@ -125,31 +154,16 @@ class EncodingStep:
                 return to_bfloat16(values)
             return values.astype(stored.dtype, copy=False)
 
-    def measure(
-        self, values: NDArray[Any], numbers: NDArray[Any], stored: Variable, where: str
-    ) -> dict[str, float]:
-        """Return the largest errors of what ``numbers`` give back.
-
-        Raises
-        ------
-        SampleError
-            If one overflowed, or one is off by more than is allowed.
-        """
-        back = numbers if stored.packed is None else unpack(numbers, stored.packed)
-        absolute, relative = largest_errors(values, back)
-        if math.isinf(absolute):
-            first = np.argwhere(np.isfinite(values) & ~np.isfinite(back))[0]
-            what = self.dtype or f"{stored.dtype} with {self.keep_bits} bits"
-            raise SampleError(
-                f"{where}: {values[tuple(first)]!s} of {self.name}{_at(first)} is beyond the "
-                f"largest number of {what}; give {self.name} another --dtype or --keep-bits"
-            )
-        if self.max_error is not None and absolute > self.max_error:
-            raise SampleError(
-                f"{where}: {self.name} is off by up to {absolute:.6g}, --max-error allows "
-                f"{self.max_error:.6g}; keep more bits of it"
-            )
-        return {"max_absolute_error": absolute, "max_relative_error": relative}
+    def _refuse_overflow(
+        self, values: NDArray[Any], flat: NDArray[Any], start: int, back: NDArray[Any], where: str
+    ) -> None:
+        inside = np.isfinite(flat[start : start + len(back)]) & ~np.isfinite(back)
+        first = np.array(np.unravel_index(start + int(np.argmax(inside)), values.shape))
+        what = self.dtype or f"{self.variable.dtype} with {self.keep_bits} bits"
+        raise SampleError(
+            f"{where}: {values[tuple(first)]!s} of {self.name}{_at(first)} is beyond the largest "
+            f"number of {what}; give {self.name} another --dtype or --keep-bits"
+        )
 
     def _check_range(self, values: NDArray[Any], where: str) -> None:
         low, high = self.limits or (0.0, 0.0)

@@ -30,7 +30,7 @@ BFLOAT16_BITS = 7
 MAX_CODE = 32767
 """int16 codes go from -32767: -32768 stays free for a reader's fill value."""
 LARGEST = float(np.finfo(np.float64).max)
-PIECE = 1 << 16
+PIECE = 1 << 14
 """Values taken at a time, so that what is in between stays in the cache."""
 
 
@@ -105,32 +105,27 @@ def scale_and_offset(low: float, high: float) -> tuple[float, float]:
 
 def pack_linearly(values: NDArray[Any], packed: Packed) -> NDArray[np.int16]:
     """Return the int16 number nearest to each value; values must be finite and in the range."""
-    codes = values.astype("<f8")
-    codes -= packed.offset
+    codes: NDArray[Any] = np.subtract(values, packed.offset, dtype="<f8", casting="safe")
     codes /= packed.scale
     np.rint(codes, out=codes)
-    return np.clip(codes, -MAX_CODE, MAX_CODE, out=codes).astype("<i2")
+    np.clip(codes, -MAX_CODE, MAX_CODE, out=codes)
+    return codes.astype(np.int16)
 
 
 def unpack(numbers: NDArray[Any], packed: Packed) -> NDArray[Any]:
-    """Return the values that a store's numbers stand for.
-
-    Raises
-    ------
-    TypeError
-        If the numbers are not of a dtype that can be packed so.
-    """
+    """Return the values that a store's numbers stand for."""
     if packed.kind == "bfloat16":
         bits = numbers.astype("<u4", casting="safe")
         bits <<= np.uint32(16)
-        return bits.view("<f4").astype(packed.dtype, copy=False)
+        return bits.view("<f4")
     out = np.empty(numbers.shape, packed.dtype)
     flat, numbers = out.reshape(-1), numbers.reshape(-1)
+    product = np.empty(min(PIECE, flat.size), dtype="<f8")
     for start in range(0, flat.size, PIECE):
-        piece = numbers[start : start + PIECE].astype("<f8", casting="safe")
-        piece *= packed.scale
-        piece += packed.offset
-        flat[start : start + PIECE] = piece
+        piece = numbers[start : start + PIECE]
+        exact = product[: piece.size]
+        np.multiply(piece, packed.scale, out=exact, dtype="<f8", casting="safe")
+        np.add(exact, packed.offset, out=flat[start : start + PIECE], casting="same_kind")
     return out
 
 
@@ -155,20 +150,28 @@ def largest_errors(values: NDArray[Any], stored: NDArray[Any]) -> tuple[float, f
     flat, other = values.reshape(-1), stored.reshape(-1)
     with np.errstate(all="ignore"):
         for start in range(0, flat.size, PIECE):
-            exact = flat[start : start + PIECE].astype("<f8")
-            off = np.abs(exact - other[start : start + PIECE].astype("<f8"))
-            if not np.isfinite(off).all():
-                off = _without_special(flat, other, off, start)
-            ratio = np.zeros_like(off)
-            np.divide(off, np.abs(exact), out=ratio, where=(off > 0) & (exact != 0))
-            absolute = max(absolute, float(off.max(initial=0.0)))
-            relative = max(relative, float(np.nan_to_num(ratio, nan=LARGEST).max(initial=0.0)))
+            one, two = flat[start : start + PIECE], other[start : start + PIECE]
+            off = np.subtract(one, two, dtype="<f8")
+            np.abs(off, out=off)
+            largest = float(off.max())
+            if not np.isfinite(largest):
+                off = _without_special(one, two, off)
+                largest = float(off.max())
+            if largest == 0:
+                continue
+            absolute = max(absolute, largest)
+            exact = np.abs(one, dtype="<f8")
+            zero = exact == 0
+            np.copyto(off, 0, where=zero)
+            np.copyto(exact, 1, where=zero)
+            off /= exact
+            largest = float(off.max())
+            if not np.isfinite(largest):  # an infinite one, or nothing beside a value
+                largest = float(np.nan_to_num(off, nan=LARGEST).max())
+            relative = max(relative, largest)
     return absolute, relative
 
 
-def _without_special(
-    flat: NDArray[Any], other: NDArray[Any], off: NDArray[Any], start: int
-) -> NDArray[Any]:
-    one, two = flat[start : start + PIECE], other[start : start + PIECE]
+def _without_special(one: NDArray[Any], two: NDArray[Any], off: NDArray[Any]) -> NDArray[Any]:
     same = (one == two) | (np.isnan(one) & np.isnan(two))
     return np.where(same, 0.0, np.where(np.isnan(off), np.inf, off))
