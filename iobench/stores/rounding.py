@@ -30,7 +30,7 @@ BFLOAT16_BITS = 7
 MAX_CODE = 32767
 """int16 codes go from -32767: -32768 stays free for a reader's fill value."""
 LARGEST = float(np.finfo(np.float64).max)
-PIECE = 1 << 14
+PIECE = 1 << 15
 """Values taken at a time, so that what is in between stays in the cache."""
 
 
