@@ -125,8 +125,8 @@ def _outcome(outcome: ConversionOutcome) -> Iterator[str]:
         return
     yield _line(
         "time",
-        f"{_time(outcome.wall_s)}, {byte_rate(outcome.bytes_per_s)} of samples; read "
-        f"{nbytes(outcome.in_nbytes)}, wrote {nbytes(outcome.wrote_nbytes)}",
+        f"{_time(outcome.wall_s)}: read {nbytes(outcome.in_nbytes)}, wrote "
+        f"{nbytes(outcome.wrote_nbytes)}, {byte_rate(outcome.bytes_per_s)}",
     )
     stages = ", ".join(f"{name} {_time(value)}" for name, value in outcome.stages_s.items())
     yield _line("stages", f"{stages} (over all threads)")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iobench.conversion.coordinates import check_monotonic
@@ -17,11 +19,11 @@ from iobench.stores import MANIFEST_NAME, Encoding, storage_errors
 from iobench.stores.places import MARK_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from iobench.conversion.request import ConvertRequest
     from iobench.datasets import Dataset, SampleIndex
+    from iobench.samples import SampleSpec
     from iobench.sources import Screen, Source
     from iobench.stores import Format
 
@@ -81,8 +83,7 @@ def prepare(request: ConvertRequest, screen: Screen) -> PreparedConversion:
     samples: Sequence[int] = range(len(index))
     if request.split is not None:
         samples = select_split(index, request.split)
-    if encoding is not None:
-        encoding.stored_nbytes(index.spec)  # refuses variables that are not there
+    _check_container(fmt, index.spec, encoding, request.format_options)
     facts = {**index.provenance, "request": request.to_dict()}
     return PreparedConversion(
         source=source,
@@ -149,3 +150,20 @@ def check_target(out: Path) -> None:
             raise OptionError(
                 f"{out}: holds {others[0]}, which iobench did not make; name a new folder"
             )
+
+
+def _check_container(
+    fmt: Format, spec: SampleSpec, encoding: Encoding | None, options: Mapping[str, str]
+) -> None:
+    """Begin a shard elsewhere and drop it: what the format refuses is said before OUT is made.
+
+    Raises
+    ------
+    OptionError, UnknownNameError, SampleError
+        For options or a sample that format or encoding do not take.
+    """
+    if encoding is not None:
+        some = dict.fromkeys(encoding.unknown_ranges(spec), (0.0, 1.0))
+        spec = replace(encoding, ranges={**encoding.ranges, **some}).stored_spec(spec)
+    with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
+        fmt.writer(Path(folder), spec, shard=0, options=options).abort()

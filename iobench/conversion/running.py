@@ -89,9 +89,10 @@ class ConversionOutcome:
 
     @property
     def bytes_per_s(self) -> float | None:
-        """Bytes of samples made over wall time; None where nothing was made."""
-        made = self.stages_nbytes.get("preprocess") or self.wrote_nbytes
-        return made / self.wall_s if made and self.wall_s > 0 else None
+        """Bytes written over wall time; None where nothing was written."""
+        if not self.wrote_nbytes or self.wall_s <= 0:
+            return None
+        return self.wrote_nbytes / self.wall_s
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values."""

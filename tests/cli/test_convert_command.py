@@ -328,7 +328,7 @@ def test_variables_of_unequal_length_are_named(
 def test_what_cannot_be_asked_for(own, refused, arguments, words: str) -> None:
     [name] = own(MEMBERS)
     assert words in refused(name, "out", "--to", "numpy", *arguments)
-    assert not list(Path().glob("out/shard*"))
+    assert not Path("out").exists()
 
 
 def test_where_a_store_cannot_be(own, refused, converts, tmp_path: Path) -> None:
