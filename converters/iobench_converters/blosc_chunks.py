@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.datasets import available_cpus
 from iobench.errors import MissingExtraError, StoreError
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class ChunkCompressor:
 
     def __init__(self) -> None:
         self._compress: Callable[..., bytes] = load_blosc().compress
-        self._n_threads = _n_cpus()
+        self._n_threads = available_cpus()
         self._pool = ThreadPoolExecutor(self._n_threads, thread_name_prefix="iobench-blosc")
         self._chunks: list[NDArray[Any]] = []
         self._nbytes = 0
@@ -125,9 +124,3 @@ def _plain(chunk: NDArray[Any]) -> NDArray[Any]:
     """Return numbers of the same size that export a buffer of a kind every library knows."""
     itemsize = chunk.dtype.itemsize
     return chunk.reshape(-1).view({1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}[itemsize])
-
-
-def _n_cpus() -> int:
-    with suppress(AttributeError):  # only Linux knows
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

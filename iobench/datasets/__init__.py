@@ -1,5 +1,6 @@
 """What samples are made from: the dataset contract, locating files, source readers."""
 
+from iobench.cpus import available_cpus
 from iobench.datasets.anemoi_store import anemoi_dataset
 from iobench.datasets.baselines import (
     PIPELINES,
@@ -126,6 +127,7 @@ __all__ = [
     "UpstreamBaseline",
     "Where",
     "anemoi_dataset",
+    "available_cpus",
     "box_extents",
     "box_through_library",
     "decode_box",

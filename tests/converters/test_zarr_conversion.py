@@ -1,0 +1,110 @@
+"""Zarr by the driver: probes that end early, resumed stores, one plan in other hands."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from iobench.errors import StoreError
+from iobench.samples import SampleSpec, Variable
+from iobench.stores import open_store, verify_store
+from iobench.testing import MadeUpDataset, random_sample
+from iobench_converters.convert import convert
+from iobench_converters.zarr_groups import FORMAT
+
+pytest.importorskip("numcodecs", reason="needs pip install 'iobench[zarr]'")
+
+SPEC = SampleSpec(
+    (
+        Variable("x", (3, 5), "f4", ("y", "x"), "K"),
+        Variable("u", (3, 5), "f4", ("y", "x"), "m s-1"),
+        Variable("t", (), "i4", (), role="target"),
+    )
+)
+THREE_A_SHARD = 3 * SPEC.nbytes
+OPTIONS = {"codec": "blosc-lz4", "pack": "channels", "inner-chunk": "y=2"}
+
+
+class EndingAt(MadeUpDataset):
+    """Ends the budget, or the process's patience, before the sample of one number is read."""
+
+    def __init__(self, number, action):
+        super().__init__(SPEC)
+        self.number, self.action = number, action
+
+    def read(self, where):
+        if where == self.number:
+            self.action()
+        return super().read(where)
+
+
+def run(path, dataset=None, **more):
+    dataset = dataset or MadeUpDataset(SPEC)
+    return convert(
+        dataset, dataset.index(10), FORMAT, path, **{"shard_nbytes": THREE_A_SHARD} | more
+    )
+
+
+def content(path):
+    return {
+        file.relative_to(path).as_posix(): file.read_bytes()
+        for file in path.rglob("*")
+        if file.is_file()
+    }
+
+
+def shapes(path):
+    metadata = json.loads((path / "zarr.json").read_text())["consolidated_metadata"]["metadata"]
+    assert all(
+        values == json.loads((path / name / "zarr.json").read_text())
+        for name, values in metadata.items()
+    )
+    return {name: values["shape"] for name, values in metadata.items()}
+
+
+@pytest.mark.parametrize("options", [{}, OPTIONS], ids=["raw", "everything"])
+def test_a_store_converted_is_a_group_of_the_right_shape(tmp_path, options):
+    store = run(tmp_path / "store", samples=[7, 0, 3, 9], options=options)
+    expected = {"inputs": [4, 2, 3, 5], "t": [4]} if options else None
+    assert shapes(store.path) == (expected or {"x": [4, 3, 5], "u": [4, 3, 5], "t": [4]})
+    for position, number in enumerate([7, 0, 3, 9]):
+        for name, values in random_sample(SPEC, number).items():
+            assert store[position][name].tobytes() == values.tobytes()
+    assert verify_store(open_store(store.path))
+
+
+@pytest.mark.parametrize("last", [1, 2, 3, 4, 5])
+def test_a_probe_that_ends_early_has_the_shape_of_what_it_holds(tmp_path, monkeypatch, last):
+    zarr = pytest.importorskip("zarr", minversion="3", reason="needs pip install 'iobench[zarr]'")
+    from iobench.stores import budget
+
+    clock = {"ns": 0}
+    monkeypatch.setattr(budget, "now_ns", lambda: clock["ns"])
+    dataset = EndingAt(last, lambda: clock.update(ns=100_000_000_000))
+    store = run(tmp_path / "store", dataset, limit_s=60)
+    held = len(store)
+    assert 1 <= held < 10
+    assert shapes(store.path) == {"x": [held, 3, 5], "u": [held, 3, 5], "t": [held]}
+    read = zarr.open_group(store.path, mode="r")["x"][:]
+    expected = np.stack([random_sample(SPEC, number)["x"] for number in range(held)])
+    assert read.tobytes() == expected.tobytes()
+    verify_store(store)
+
+
+def test_interrupted_and_resumed_is_the_same_and_no_group_before(tmp_path):
+    run(tmp_path / "whole", options=OPTIONS)
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "resumed", EndingAt(7, interrupt), options=OPTIONS)
+    left = content(tmp_path / "resumed")
+    assert "inputs/c.1.0.0.0" in left
+    assert not [name for name in left if name.endswith("zarr.json")]
+    with pytest.raises(StoreError, match="not a finished store"):
+        open_store(tmp_path / "resumed")
+    run(tmp_path / "resumed", options=OPTIONS)
+    assert content(tmp_path / "resumed") == content(tmp_path / "whole")
