@@ -46,6 +46,7 @@ def write_on_dask(run: ConversionRun, scheduler: str) -> None:
     """
     try:
         from distributed import Client, KilledWorker, as_completed
+        from distributed.protocol.pickle import dumps  # also what pickle alone cannot
     except ImportError as error:
         raise MissingExtraError(
             "--scheduler needs dask.distributed: pip install 'iobench[cluster]'"
@@ -59,9 +60,9 @@ def write_on_dask(run: ConversionRun, scheduler: str) -> None:
         raise OptionError(
             f"--scheduler {scheduler}: no dask scheduler answers there ({error})"
         ) from error
-    with client:
+    with client, client.as_current():
         # A task of its own hands the plan out: workers that die do not take it with them.
-        work = client.submit(bytes, pickle.dumps(run.conversion), pure=False)
+        work = client.submit(bytes, dumps(run.conversion), pure=False)
         tasks = client.map(_write_one, missing, work=work, retries=N_RETRIES, pure=False)
         try:
             for task in as_completed(tasks):
