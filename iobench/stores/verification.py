@@ -257,12 +257,12 @@ def _in_order(
         for checks in groups:
             pending.append([pool.submit(check) for check in checks])
             while sum(map(len, pending)) > max(1, workers):
-                yield _results(pending.popleft())
+                yield _damages(pending.popleft())
         while pending:
-            yield _results(pending.popleft())
+            yield _damages(pending.popleft())
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _results(futures: list[Future[_Damage | None]]) -> list[_Damage]:
+def _damages(futures: list[Future[_Damage | None]]) -> list[_Damage]:
     return [damage for future in futures if (damage := future.result()) is not None]
