@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "NumpyFormat", "NumpyWriter", "is_one_record", "record_dtype"]
 
 RECORD_LIMIT_NBYTES: Final = 64 << 10
+BUFFER_NBYTES: Final = 1 << 20
+"""Records are written this many bytes at a time."""
 ALIGNMENT: Final = 64
 HEADER_SLACK_NBYTES: Final = 4096
 """How much longer than ours a header may be, to be compared rather than refused unread."""
@@ -105,28 +107,34 @@ class NumpyFormat:
         """Return a writer of shard number ``shard`` of the store at ``path``."""
         if options:
             raise OptionError(f"format numpy has no options, got {sorted(options)[0]!r}")
-        return NumpyWriter(path, spec, shard=shard)
+        return NumpyWriter(path, spec, shard=shard, n_samples=n_samples)
 
 
 FORMAT: Final = NumpyFormat()
 
 
 class NumpyWriter:
-    """Writes the files of one shard; see `iobench.stores.Writer`."""
+    """Writes the files of one shard; see `iobench.stores.Writer`.
 
-    def __init__(self, path: Path, spec: SampleSpec, *, shard: int) -> None:
+    Where ``n_samples`` come, as announced, nothing is rewritten at the end.
+    """
+
+    def __init__(
+        self, path: Path, spec: SampleSpec, *, shard: int, n_samples: int | None = None
+    ) -> None:
         self._spec = spec
         self._where = f"shard-{shard:05d}"
+        self._announced = n_samples or 0
         self._n_samples = 0
         self._checksums: list[int] = []
         self._dtypes = _file_dtypes(spec)
-        self._record = _RecordBuffer(self._dtypes[0]) if is_one_record(spec) else None
+        self._records = _RecordBuffer(self._dtypes[0]) if is_one_record(spec) else None
         self._files: list[ShardFileWriter] = []
         try:
             for suffix, dtype in zip(_file_suffixes(spec), self._dtypes, strict=True):
                 file = ShardFileWriter(path / f"{self._where}{suffix}")
                 self._files.append(file)
-                file.write(_header(dtype, 0))
+                file.write(_header(dtype, self._announced))
         except BaseException:
             self.abort()
             raise
@@ -134,16 +142,25 @@ class NumpyWriter:
     def append(self, sample: Sample) -> None:
         """Write one sample; raise SampleError or StorageError."""
         self._spec.check(sample, where=f"sample {self._n_samples} of {self._where}")
-        for file, data in zip(self._files, self._buffers(sample), strict=True):
+        self._n_samples += 1
+        if self._records is not None:
+            self._checksums.append(crc32c(self._records.fill(sample)))
+            if self._records.is_full:
+                self._files[0].write(self._records.take())
+            return
+        for file, name in zip(self._files, self._spec.names, strict=True):
+            data = np.ascontiguousarray(sample[name]).reshape(-1).view(np.uint8).data
             file.write(data)
             self._checksums.append(crc32c(data))
-        self._n_samples += 1
 
     def close(self) -> ShardInfo:
         """Flush to disk, rename into place, and return what was written."""
         try:
-            for file, dtype in zip(self._files, self._dtypes, strict=True):
-                file.rewrite_start(_header(dtype, self._n_samples))
+            if self._records is not None:
+                self._files[0].write(self._records.take())
+            if self._n_samples != self._announced:
+                for file, dtype in zip(self._files, self._dtypes, strict=True):
+                    file.rewrite_start(_header(dtype, self._n_samples))
             files = tuple(file.commit() for file in self._files)
         except BaseException:
             self.abort()
@@ -155,26 +172,36 @@ class NumpyWriter:
         for file in self._files:
             file.abort()
 
-    def _buffers(self, sample: Sample) -> list[memoryview]:
-        if self._record is not None:
-            return [self._record.fill(sample)]
-        arrays = [sample[name] for name in self._spec.names]
-        return [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in arrays]
-
 
 class _RecordBuffer:
-    """One structured record, filled again for each sample; padding stays zero."""
+    """Structured records that follow each other, written many at a time; padding stays zero."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
-        record = np.zeros(1, dtype=dtype)
-        self._fields = [(name, record[name][0, ...]) for name in dtype.names or ()]
-        self._data = record.view(np.uint8).data
+        records = np.zeros(max(1, BUFFER_NBYTES // dtype.itemsize), dtype=dtype)
+        self._fields = [(name, records[name]) for name in dtype.names or ()]
+        self._data = records.view(np.uint8).data
+        self._nbytes = dtype.itemsize
+        self._n_records = len(records)
+        self._n_filled = 0
 
     def fill(self, sample: Sample) -> memoryview:
-        """Return the bytes of the sample's record, until the next one is filled."""
+        """Return the bytes of the sample's record, until the buffer is taken."""
+        at = self._n_filled
         for name, values in self._fields:
-            values[...] = sample[name]
-        return self._data
+            values[at] = sample[name]
+        self._n_filled += 1
+        return self._data[at * self._nbytes : (at + 1) * self._nbytes]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has to be taken now."""
+        return self._n_filled == self._n_records
+
+    def take(self) -> memoryview:
+        """Return the bytes of all records, until the next one is filled, and begin anew."""
+        data = self._data[: self._n_filled * self._nbytes]
+        self._n_filled = 0
+        return data
 
 
 @dataclass(frozen=True, slots=True)

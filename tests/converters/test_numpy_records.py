@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from iobench.errors import StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import read_manifest
+from iobench.stores import crc32c, read_manifest
 from iobench.testing import EVERY_DTYPE, StoreTests, random_sample, write_store
 from iobench_converters.numpy_records import FORMAT, _header, is_one_record, record_dtype
 
@@ -61,6 +61,16 @@ def test_names_that_are_no_file_names_stay_inside_the_folder(tmp_path):
         ".variable-2.npy",
         ".u.npy",
     ]
+
+
+@pytest.mark.parametrize("n_samples", [None, 1, 3, 7])
+def test_header_says_how_many_came_whatever_was_announced(tmp_path, n_samples):
+    writer = FORMAT.writer(tmp_path, EVERY_DTYPE, shard=0, options={}, n_samples=n_samples)
+    for seed in range(3):
+        writer.append(random_sample(EVERY_DTYPE, seed))
+    (file,) = writer.close().shard.files
+    assert np.load(tmp_path / file.name, mmap_mode="r").shape == (3,)
+    assert file.crc32c == crc32c((tmp_path / file.name).read_bytes())
 
 
 @given(st.integers(0, 10**19), st.integers(0, 10**19))
