@@ -55,8 +55,8 @@ class SharedDecoding(Protocol):
         ...
 
     @property
-    def piece_nbytes(self) -> int:
-        """Memory that decoding one piece takes on the way."""
+    def on_the_way_nbytes(self) -> int:
+        """Memory that decoding one piece takes, beside the arrays."""
         ...
 
 
@@ -113,16 +113,18 @@ def _in_flight(
     files: Sequence[Sequence[SharedDecoding]], sample_nbytes: int, memory_nbytes: int
 ) -> int:
     """Return the memory for pieces on the way: enough for all CPUs, or an eighth, or one piece."""
-    largest = max((each for file in files for each in file), key=lambda each: each.piece_nbytes)
-    needed = 2 * sample_nbytes + largest.piece_nbytes
+    variables = [variable for file in files for variable in file]
+    largest = max(variables, key=lambda variable: variable.on_the_way_nbytes)
+    one = largest.on_the_way_nbytes
+    needed = 2 * sample_nbytes + one
     if needed > memory_nbytes:
         raise OptionError(
             f"--memory {_mebibytes(memory_nbytes)} is too little: a chunk of variable "
-            f"{largest.name!r} takes {largest.piece_nbytes} bytes to decode, two samples "
+            f"{largest.name!r} takes {one} bytes to decode, two samples "
             f"{2 * sample_nbytes}; the smallest that works is --memory {_mebibytes(needed)}"
         )
-    wanted = min(available_cpus() * largest.piece_nbytes, memory_nbytes // 8)
-    return max(largest.piece_nbytes, min(wanted, memory_nbytes - 2 * sample_nbytes))
+    wanted = min(available_cpus() * one, memory_nbytes // 8)
+    return max(one, min(wanted, memory_nbytes - 2 * sample_nbytes))
 
 
 def _mebibytes(nbytes: int) -> str:

@@ -31,7 +31,8 @@ def own_pages(nbytes: int) -> NDArray[np.uint8]:
     """
     if nbytes < OWN_NBYTES:
         return from_heap(nbytes)
-    pages = mmap.mmap(-1, nbytes)
+    # Python's default are shared pages, which Linux makes no large ones of.
+    pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel without them: small pages do
             pages.madvise(mmap.MADV_HUGEPAGE)

@@ -114,6 +114,11 @@ class PiecedVariable(SharedDecoding, Protocol):
         """Of the numbers as samples have them."""
         ...
 
+    @property
+    def piece_nbytes(self) -> int:
+        """Bytes of the largest piece as stored numbers."""
+        ...
+
     def pieces(self, runs: Sequence[IndexRun]) -> list[Piece]:
         """Return the pieces that these samples need, each once."""
         ...
@@ -189,7 +194,7 @@ class GroupBytes(list[memoryview]):
             Jobs wait while more than this is decoded on the way; one always runs.
         """
         arrays = [_empty(variable, self._n_samples) for variable in self._variables]
-        largest = max((variable.piece_nbytes for variable in self._variables), default=1)
+        largest = max((variable.on_the_way_nbytes for variable in self._variables), default=1)
         gate = threading.BoundedSemaphore(max(1, in_flight_nbytes // max(1, largest)))
         run(self._jobs(arrays, gate))
         self.clear()

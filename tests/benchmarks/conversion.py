@@ -40,6 +40,7 @@ class Turn(NamedTuple):
     """One conversion of one contender."""
 
     mb_per_s: float
+    cpu_s_per_gb: float
     growth_nbytes: int
 
 
@@ -90,7 +91,8 @@ def turn(name: str, source: Path, memory_nbytes: int) -> Turn:
     if ran.returncode:
         raise SystemExit(f"{name} failed:\n{ran.stderr}")
     said = json.loads(ran.stdout.splitlines()[-1])
-    return Turn(said["nbytes"] / 1e6 / said["seconds"], said["growth_nbytes"])
+    nbytes = said["nbytes"]
+    return Turn(nbytes / 1e6 / said["seconds"], said["cpu_s"] / nbytes * 1e9, said["growth_nbytes"])
 
 
 def rate(turns: list[Turn]) -> float:
@@ -100,11 +102,14 @@ def rate(turns: list[Turn]) -> float:
 
 def print_table(turns: dict[str, list[Turn]]) -> None:
     """Print rates and peaks, and the goals beside what was reached."""
-    print(f"{'':26}{'MB/s':>8}{'lowest':>9}{'highest':>9}{'peak RSS, MB':>14}")
+    print(f"{'':26}{'MB/s':>8}{'lowest':>9}{'highest':>9}{'CPU s/GB':>10}{'peak RSS, MB':>14}")
     for name, each in turns.items():
         rates = [one.mb_per_s for one in each]
         growth = max(one.growth_nbytes for one in each) / 1e6
-        print(f"{name:26}{rate(each):8.0f}{min(rates):9.0f}{max(rates):9.0f}{growth:14.0f}")
+        cpu = statistics.median(one.cpu_s_per_gb for one in each)
+        print(
+            f"{name:26}{rate(each):8.0f}{min(rates):9.0f}{max(rates):9.0f}{cpu:10.2f}{growth:14.0f}"
+        )
     print()
     for what, who, whom, goal in GOALS:
         if set(who) - turns.keys() or (whom and whom not in turns):

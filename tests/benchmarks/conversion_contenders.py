@@ -178,6 +178,7 @@ def dask_p2p(source: Path, target: Path, memory_nbytes: int) -> int:
             nbytes = sum(int(data[name].nbytes) for name in data.data_vars)
         SPENT["seconds"] = time.perf_counter() - began
         SPENT["workers_kib"] = sum(client.run(growth_kib).values())
+        SPENT["workers_cpu_s"] = sum(client.run(cpu_s).values())
     return nbytes
 
 
@@ -268,18 +269,24 @@ def best(function: Callable[[], Any], times: int = 5) -> float:
     return min(seconds)
 
 
-IDLE: dict[str, int] = {}
+IDLE: dict[str, float] = {}
 
 
 def idle() -> None:
-    """Begin to look at the memory: forget the peak so far."""
+    """Begin to look at memory and CPU time: forget the peak so far."""
     Path("/proc/self/clear_refs").write_text("5")
     IDLE["kib"] = status_kib("VmRSS")
+    IDLE["cpu_s"] = time.process_time()
 
 
 def growth_kib() -> int:
     """Return by how much the peak exceeds the memory at `idle`."""
-    return status_kib("VmHWM") - IDLE["kib"]
+    return status_kib("VmHWM") - int(IDLE["kib"])
+
+
+def cpu_s() -> float:
+    """Return the CPU time of all threads since `idle`."""
+    return time.process_time() - IDLE["cpu_s"]
 
 
 def status_kib(name: str) -> int:
@@ -300,8 +307,13 @@ def main() -> None:
         began = time.perf_counter()
         nbytes = function(source, target, memory_nbytes)
         seconds = SPENT.get("seconds", time.perf_counter() - began)
-        grown = growth_kib() + SPENT.get("workers_kib", 0)
-        print(json.dumps({"seconds": seconds, "nbytes": nbytes, "growth_nbytes": grown * 1024}))
+        spent = {
+            "seconds": seconds,
+            "cpu_s": cpu_s() + SPENT.get("workers_cpu_s", 0),
+            "growth_nbytes": 1024 * (growth_kib() + SPENT.get("workers_kib", 0)),
+            "nbytes": nbytes,
+        }
+        print(json.dumps(spent))
     finally:
         shutil.rmtree(target.parent)
 

@@ -3,6 +3,7 @@
 import os
 import pickle
 import tempfile
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -209,7 +210,7 @@ def test_a_pickled_dataset_makes_groups(tmp_path, open_user_files):
 def test_each_chunk_is_read_and_inflated_once(tmp_path, open_user_files, monkeypatch):
     opened = open_user_files(write_file(tmp_path / "1.nc"), sample_dim="time", variables=["a"])
     read, inflated = [], []
-    read_extents, unfiltered = netcdf_pieces.read_extents, netcdf_pieces.unfiltered_chunk
+    read_extents, shuffled = netcdf_pieces.read_extents, netcdf_pieces.shuffled_slices
 
     def reading(extents, **options):
         read.extend(extents)
@@ -217,10 +218,10 @@ def test_each_chunk_is_read_and_inflated_once(tmp_path, open_user_files, monkeyp
 
     def inflating(slab, storage, where, stored):
         inflated.append(where)
-        return unfiltered(slab, storage, where, stored)
+        return shuffled(slab, storage, where, stored)
 
     monkeypatch.setattr(netcdf_pieces, "read_extents", reading)
-    monkeypatch.setattr(netcdf_pieces, "unfiltered_chunk", inflating)
+    monkeypatch.setattr(netcdf_pieces, "shuffled_slices", inflating)
     where = opened.index.where
     grouped_samples(opened.dataset, where)
     grid = [(t, y, 0) for t in range(3) for y in range(2)]
@@ -274,7 +275,7 @@ def test_jobs_wait_for_room(tmp_path, open_user_files, monkeypatch):
     """With memory for one chunk on the way, threads decode one at a time."""
     monkeypatch.setattr("iobench.datasets.pieces.JOB_NBYTES", 1)
     opened = open_user_files(
-        write_file(tmp_path / "1.nc", n=40), sample_dim="time", variables=["a"]
+        write_file(tmp_path / "1.nc", n=40, deflate=False), sample_dim="time", variables=["a"]
     )
     running, most = [0], [0]
     put = netcdf_pieces.ChunkedNetcdf.put
@@ -296,7 +297,9 @@ def test_too_little_memory_is_refused_with_what_works(tmp_path, open_user_files)
         for dim, length in (("time", 64), ("y", 64), ("x", 256)):
             ds.createDimension(dim, length)
         values = np.zeros((64, 64, 256))
-        write_variable(ds, "v", ("time", "y", "x"), values, chunksizes=(64, 64, 256), zlib=True)
+        write_variable(
+            ds, "v", ("time", "y", "x"), values, chunksizes=(64, 64, 256), zlib=True, shuffle=False
+        )
     opened = open_user_files(tmp_path / "f.nc", sample_dim="time")
     where = opened.index.where
     # A chunk of 4 MiB and two samples of 64 KiB.
@@ -323,6 +326,33 @@ def test_a_damaged_chunk_is_named(tmp_path, open_user_files):
             opened.dataset.decode_group(raw, run)
         for said in (str(path), "'a'", str(place)):
             assert said in str(caught.value)
+
+
+def test_a_chunk_is_never_needed_whole_where_it_is_shuffled_and_deflated(tmp_path, open_user_files):
+    with netCDF4.Dataset(tmp_path / "f.nc", "w") as ds:
+        for dim, length in (("time", 64), ("y", 64), ("x", 256)):
+            ds.createDimension(dim, length)
+        values = np.arange(64 * 64 * 256).reshape(64, 64, 256) % 1000
+        write_variable(ds, "v", ("time", "y", "x"), values, chunksizes=(64, 64, 256), zlib=True)
+    opened = open_user_files(tmp_path / "f.nc", sample_dim="time")
+    check_groups(opened, memory_nbytes=2 << 20)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (zlib.compress(bytes(239)), "it holds 239 bytes, expected 240"),
+        (zlib.compress(bytes(241)), "it holds at least 241 bytes, expected 240"),
+        (zlib.compress(bytes(240))[:-2], "its compressed bytes end early"),
+    ],
+)
+def test_a_chunk_of_another_size_is_refused(tmp_path, open_user_files, content, said):
+    path = write_file(tmp_path / "1.nc")
+    with h5py.File(path, "r+") as file:
+        file["a"].id.write_direct_chunk((4, 0, 0), content)
+    opened = open_user_files(path, sample_dim="time", variables=["a"])
+    with pytest.raises(FileFormatError, match=said):
+        grouped_samples(opened.dataset, opened.index.where)
 
 
 def test_a_file_cut_short_since_is_named(tmp_path, open_user_files):

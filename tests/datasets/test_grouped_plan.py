@@ -22,7 +22,7 @@ class Shared:
     sample_nbytes: int = LARGE
     axis: int = 0
     name: str = "v"
-    piece_nbytes: int = KB
+    on_the_way_nbytes: int = KB
 
     @property
     def row_nbytes(self):
@@ -100,14 +100,14 @@ def test_what_all_samples_have_binds_only_if_it_is_large():
 
 
 def test_a_chunk_that_does_not_fit_is_refused():
-    file = [Shared(30, sample_nbytes=1 << 20, piece_nbytes=9 << 20, name="large")]
+    file = [Shared(30, sample_nbytes=1 << 20, on_the_way_nbytes=9 << 20, name="large")]
     with pytest.raises(OptionError, match=r"'large'.*--memory 11MiB$"):
         lengths(in_order(60), file, memory_nbytes=(11 << 20) - 1)
     assert sum(lengths(in_order(60), file, memory_nbytes=11 << 20)) == 60
 
 
 def test_what_is_in_flight_fits_as_well():
-    file = [Shared(30, sample_nbytes=1 << 20, piece_nbytes=1 << 20)]
+    file = [Shared(30, sample_nbytes=1 << 20, on_the_way_nbytes=1 << 20)]
     for memory_nbytes in range(3 << 20, 200 << 20, 7 << 20):
         plan = plan_groups(in_order(60), [file], memory_nbytes)
         assert plan.in_flight_nbytes >= 1 << 20

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import zlib
-from functools import cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
-__all__ = ["FILTERS", "SHUFFLE", "fletcher32", "undo_filter", "unshuffle"]
+__all__ = [
+    "DEFLATE",
+    "FILTERS",
+    "INFLATED_NBYTES",
+    "SHUFFLE",
+    "fletcher32",
+    "inflate_in_slices",
+    "undo_filter",
+    "unshuffle",
+]
 
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
 FILTERS = (DEFLATE, SHUFFLE, FLETCHER32)
 """HDF5 filter numbers that are undone here."""
+
+SLICE_NBYTES = 1 << 18
+INFLATED_NBYTES = 1 << 20
+"""A slice of constant numbers inflates to a thousand times its size, if it is let."""
 
 
 def undo_filter(
@@ -38,28 +50,54 @@ def undo_filter(
         If the content is damaged.
     """
     if number == DEFLATE:
-        return inflater()(content, expected)
+        return inflate(content, expected)
     return unshuffle(content, itemsize) if number == SHUFFLE else check_fletcher32(content)
 
 
-@cache
-def inflater() -> Callable[[memoryview | bytes, int], bytes]:
-    """Return isa-l's inflate where it is installed (twice as fast), else zlib's."""
+def _library() -> tuple[Any, type[Exception]]:
+    """Return isa-l where it is installed (twice as fast), else zlib, and what it raises."""
     try:
         from isal import isal_zlib
     except ImportError:
-        return lambda content, expected: zlib.decompress(content, bufsize=max(expected, 1))
+        return zlib, zlib.error
+    # Its stubs say that the class is an instance.
+    return isal_zlib, cast("type[Exception]", isal_zlib.error)
 
-    failure = cast("type[Exception]", isal_zlib.error)  # its stubs say that it is an instance
 
-    def inflate(content: memoryview | bytes, expected: int) -> bytes:
-        try:
-            inflated: bytes = isal_zlib.decompress(content, bufsize=max(expected, 1))
-        except failure as error:
-            raise zlib.error(str(error)) from error
-        return inflated
+def inflate_in_slices(content: memoryview | bytes) -> Iterator[bytes]:
+    """Yield what was deflated, some 100 KB at a time, which stay in the processor's cache.
 
-    return inflate
+    Raises
+    ------
+    zlib.error, EOFError
+        If the content is damaged, or ends before its checksum.
+    """
+    library, failure = _library()
+    inflating = library.decompressobj()
+    for start in range(0, len(content), SLICE_NBYTES):
+        waiting = content[start : start + SLICE_NBYTES]
+        while len(waiting) and not inflating.eof:
+            try:
+                inflated = inflating.decompress(waiting, INFLATED_NBYTES)
+            except failure as error:
+                raise zlib.error(str(error)) from error
+            waiting = inflating.unconsumed_tail
+            yield inflated
+    while not inflating.eof:
+        inflated = inflating.decompress(b"", INFLATED_NBYTES)
+        if not inflated:
+            raise EOFError("its compressed bytes end early")
+        yield inflated
+
+
+def inflate(content: memoryview | bytes, expected: int) -> bytes:
+    """Return what was deflated: ``expected`` bytes, if nothing is wrong with it."""
+    library, failure = _library()
+    try:
+        inflated: bytes = library.decompress(content, bufsize=max(expected, 1))
+    except failure as error:
+        raise zlib.error(str(error)) from error
+    return inflated
 
 
 def unshuffle(content: memoryview | bytes, itemsize: int) -> memoryview:

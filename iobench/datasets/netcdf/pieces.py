@@ -12,8 +12,15 @@ from iobench.datasets.extents import read_extents
 from iobench.datasets.memory import own_pages
 from iobench.datasets.netcdf.boxes import Box, box_array, box_extents
 from iobench.datasets.netcdf.file import where_slab
-from iobench.datasets.netcdf.filters import SHUFFLE, unshuffle
-from iobench.datasets.netcdf.storage import PICK_NBYTES, Chunked, Contiguous, unfiltered_chunk
+from iobench.datasets.netcdf.filters import DEFLATE, INFLATED_NBYTES, SHUFFLE, unshuffle
+from iobench.datasets.netcdf.slices import put_slices
+from iobench.datasets.netcdf.storage import (
+    PICK_NBYTES,
+    Chunked,
+    Contiguous,
+    shuffled_slices,
+    unfiltered_chunk,
+)
 from iobench.datasets.packing import is_plain, unpack
 from iobench.datasets.pieces import READ_NBYTES, IndexRun, Piece, PiecedVariable, PiecePart
 
@@ -53,14 +60,19 @@ class ChunkedNetcdf:
         self.sharing = storage.chunk[self.axis] if self.axis >= 0 else np.iinfo(np.int64).max
         self.row_nbytes = self.sample_nbytes * (self.sharing if self.axis >= 0 else 1)
         self._as_stored = is_plain(self._packing) and self._stored == np.dtype(self.dtype)
-        self.piece_nbytes = math.prod(storage.chunk) * self._number_nbytes()
+        self.piece_nbytes = math.prod(storage.chunk) * self._stored.itemsize
+        self.on_the_way_nbytes = self._on_the_way_nbytes()
 
-    def _number_nbytes(self) -> int:
-        """Return the bytes per number on the way: as stored, unshuffled, unpacked with a mask."""
-        if self._as_stored:
-            return self._stored.itemsize
-        copies = 1 + (SHUFFLE in self._storage.filters)
-        return self._stored.itemsize * copies + np.dtype(self.dtype).itemsize + 1
+    def _on_the_way_nbytes(self) -> int:
+        """Return the memory for a chunk: as stored, and slices of it, or all of it some times."""
+        n_stored = int(self._storage.nbytes.max(initial=0))
+        masked = self._storage.masks.any()
+        if self._as_stored and self._storage.filters[:2] == (SHUFFLE, DEFLATE) and not masked:
+            return n_stored + min(self.piece_nbytes, INFLATED_NBYTES)
+        filters = self._storage.filters
+        copies = (DEFLATE in filters) + (SHUFFLE in filters and not self._as_stored)
+        per_number = 0 if self._as_stored else np.dtype(self.dtype).itemsize + 1
+        return n_stored + self.piece_nbytes * copies + math.prod(self._storage.chunk) * per_number
 
     def pieces(self, runs: Sequence[IndexRun]) -> list[Piece]:
         """Return the chunks that hold these samples."""
@@ -100,6 +112,10 @@ class ChunkedNetcdf:
             for part in parts:
                 part.target[...] = fill[0]
             return
+        slices = shuffled_slices(self._slab, self._storage, piece.place, stored[0])
+        if slices is not None and self._as_stored:
+            put_slices(slices, self._storage.chunk, parts)
+            return
         content, shuffled = unfiltered_chunk(self._slab, self._storage, piece.place, stored[0])
         if shuffled and self._as_stored:
             self._put_shuffled(content, parts)
@@ -113,9 +129,8 @@ class ChunkedNetcdf:
     def _put_shuffled(self, content: memoryview | bytes, parts: Sequence[PiecePart]) -> None:
         """Put byte 0 of all numbers, then byte 1 of all: unshuffled on the way, not before."""
         itemsize = self._stored.itemsize
-        planes: NDArray[Any] = np.frombuffer(content, dtype=np.uint8).reshape(
-            itemsize, *self._storage.chunk
-        )
+        planes: NDArray[Any] = np.frombuffer(content, dtype=np.uint8)
+        planes = planes.reshape(itemsize, *self._storage.chunk)
         for part in parts:
             target: NDArray[Any] = part.target[..., None].view(np.uint8)
             for byte in range(itemsize):
@@ -141,7 +156,9 @@ class ContiguousNetcdf:
         self.row_nbytes = self.sample_nbytes * (1 if apart else length)
         plain = is_plain(variable.packing)
         per_number = self._itemsize + (0 if plain else np.dtype(self.dtype).itemsize + 1)
-        self.piece_nbytes = per_number * min(math.prod(self.shape), READ_NBYTES // self._itemsize)
+        numbers = min(math.prod(self.shape), READ_NBYTES // self._itemsize)
+        self.piece_nbytes = numbers * self._itemsize
+        self.on_the_way_nbytes = numbers * per_number
 
     def pieces(self, runs: Sequence[IndexRun]) -> list[Piece]:
         """Return the stretches, or rows of stretches, that hold these samples, some MiB each."""

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.netcdf.filters import SHUFFLE, undo_filter, unshuffle
+from iobench.datasets.netcdf.filters import (
+    DEFLATE,
+    SHUFFLE,
+    inflate_in_slices,
+    undo_filter,
+    unshuffle,
+)
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:
@@ -25,6 +31,7 @@ __all__ = [
     "Contiguous",
     "Slab",
     "Storage",
+    "shuffled_slices",
     "slab_array",
     "slab_extents",
     "unfiltered_chunk",
@@ -220,20 +227,74 @@ def unfiltered_chunk(
     FileFormatError
         If the chunk cannot be inflated, has a wrong size or checksum.
     """
-    itemsize = np.dtype(slab.stored).itemsize
-    expected = math.prod(storage.chunk) * itemsize
-    mask = int(storage.masks[where])
-    applied = [n for bit, n in enumerate(storage.filters) if not mask >> bit & 1]
+    applied = _applied(storage, where)
     shuffled = applied[:1] == [SHUFFLE]
+    content = _undone(slab, storage, where, applied[shuffled:], stored)
+    expected = _chunk_nbytes(slab, storage)
+    if len(content) != expected:
+        raise _damaged_chunk(slab, where, f"it holds {len(content)} bytes, expected {expected}")
+    return content, shuffled
+
+
+def shuffled_slices(
+    slab: Slab, storage: Chunked, where: tuple[int, ...], stored: memoryview
+) -> Iterator[bytes] | None:
+    """Return a chunk's bytes, inflated but shuffled, slice by slice; None of another storage.
+
+    Raises
+    ------
+    FileFormatError
+        As `unfiltered_chunk`, some of it after the first slices.
+    """
+    applied = _applied(storage, where)
+    if applied[:2] != [SHUFFLE, DEFLATE]:
+        return None
+    return _slices(slab, storage, where, _undone(slab, storage, where, applied[2:], stored))
+
+
+def _slices(
+    slab: Slab, storage: Chunked, where: tuple[int, ...], deflated: memoryview | bytes
+) -> Iterator[bytes]:
+    expected, n_bytes = _chunk_nbytes(slab, storage), 0
+    try:
+        for part in inflate_in_slices(deflated):
+            n_bytes += len(part)
+            if n_bytes > expected:
+                break
+            yield part
+    except (zlib.error, EOFError) as error:
+        raise _damaged_chunk(slab, where, str(error)) from error
+    if n_bytes != expected:
+        at_least = "at least " if n_bytes > expected else ""
+        reason = f"it holds {at_least}{n_bytes} bytes, expected {expected}"
+        raise _damaged_chunk(slab, where, reason)
+
+
+def _chunk_nbytes(slab: Slab, storage: Chunked) -> int:
+    return math.prod(storage.chunk) * np.dtype(slab.stored).itemsize
+
+
+def _applied(storage: Chunked, where: tuple[int, ...]) -> list[int]:
+    """Return the numbers of the filters that a chunk went through, in this order."""
+    mask = int(storage.masks[where])
+    return [number for bit, number in enumerate(storage.filters) if not mask >> bit & 1]
+
+
+def _undone(
+    slab: Slab,
+    storage: Chunked,
+    where: tuple[int, ...],
+    applied: Sequence[int],
+    stored: memoryview,
+) -> memoryview | bytes:
     content: memoryview | bytes = stored
-    for number in reversed(applied[shuffled:]):
+    itemsize, expected = np.dtype(slab.stored).itemsize, _chunk_nbytes(slab, storage)
+    for number in reversed(applied):
         try:
             content = undo_filter(number, content, itemsize=itemsize, expected=expected)
         except (zlib.error, ValueError, EOFError) as error:
             raise _damaged_chunk(slab, where, str(error)) from error
-    if len(content) != expected:
-        raise _damaged_chunk(slab, where, f"it holds {len(content)} bytes, expected {expected}")
-    return content, shuffled
+    return content
 
 
 def _damaged_chunk(slab: Slab, where: tuple[int, ...], reason: str) -> FileFormatError:

@@ -37,10 +37,12 @@ class PiecedZarr:
         self.row_nbytes = self.sample_nbytes * (self.sharing if self.axis >= 0 else 1)
         # A codec before another makes a copy of its own; more than two are not seen.
         copies = min(2, max(1, len(self._codecs.applied)))
-        per_number = np.dtype(variable.dtype).itemsize * copies
+        itemsize = np.dtype(variable.dtype).itemsize
+        per_number = itemsize * (1 + copies)  # as stored, no larger than as numbers; and decoded
         if not is_plain(variable.packing):
             per_number += np.dtype(self.dtype).itemsize + 1
-        self.piece_nbytes = math.prod(self._codecs.shape) * per_number
+        self.piece_nbytes = math.prod(self._codecs.shape) * itemsize
+        self.on_the_way_nbytes = math.prod(self._codecs.shape) * per_number
 
     def pieces(self, runs: Sequence[IndexRun]) -> list[Piece]:
         """Return the chunks that hold these samples."""
