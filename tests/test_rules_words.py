@@ -120,8 +120,9 @@ def test_the_readme_names_no_command_that_is_not_there() -> None:
     assert told == there
 
 
-def test_the_readme_names_every_option_of_profile() -> None:
-    command = typer.main.get_command(make_app()).commands["profile"]
+@pytest.mark.parametrize("name", ["profile", "convert", "verify"])
+def test_the_readme_names_every_option_of(name: str) -> None:
+    command = typer.main.get_command(make_app()).commands[name]
     options = {option for p in command.params for option in p.opts if option.startswith("--")}
     assert {option for option in options if option not in README} == set()
 
@@ -131,6 +132,6 @@ def test_the_readme_names_no_option_that_is_not_there() -> None:
     there = {
         option for command in group.commands.values() for p in command.params for option in p.opts
     }
-    told = re.findall(r"iobench (?:profile|report|list|cache|synthesize)\b[^`\n]*", README)
+    told = re.findall(r"iobench (?:profile|report|convert|verify|list|cache|synthesize)\b[^`\n]*", README)
     options = {option for line in told for option in re.findall(r"(?<=\s)--[a-z-]+", line)}
     assert options <= {*there, "--help"}

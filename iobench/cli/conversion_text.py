@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iobench.report.units import (
@@ -50,7 +52,7 @@ def verification_lines(found: Verification) -> list[str]:
     rate = found.nbytes / found.wall_s if found.wall_s > 0 else None
     shards = f"{count(found.n_shards)} {_plural('shard', found.n_shards)}"
     lines = [
-        f"{found.path}: as written",
+        f"{_shown(found.path)}: as written",
         _line("samples", f"{count(found.n_samples)} of {found.dataset} as {found.format}"),
         _line(
             "checked",
@@ -115,7 +117,7 @@ def _outcome(outcome: ConversionOutcome) -> Iterator[str]:
     n_shards = len(outcome.shards)
     made = f"{count(outcome.n_samples)} samples, {nbytes(outcome.out_nbytes)}"
     yield (
-        f"{outcome.dataset} as {outcome.format} in {outcome.path}: {made} in "
+        f"{outcome.dataset} as {outcome.format} in {_shown(outcome.path)}: {made} in "
         f"{count(n_shards)} {_plural('shard', n_shards)}"
     )
     if outcome.stand_in:
@@ -146,7 +148,13 @@ def _outcome(outcome: ConversionOutcome) -> Iterator[str]:
             f"{name} is off by at most {number(errors['max_absolute_error'])}, relatively "
             f"{number(errors['max_relative_error'])}",
         )
-    yield _line("check", f"iobench verify {outcome.path}")
+    yield _line("check", shlex.join(["iobench", "verify", _shown(outcome.path)]))
+
+
+def _shown(path: Path) -> str:
+    """Return a path as one would type it here."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _time(value_s: float) -> str:

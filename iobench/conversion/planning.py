@@ -221,9 +221,10 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
 
 
 def _peak(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> int:
-    """Return the bytes held at once: as much as is allowed, but one sample or group at least."""
-    written = source.sample_nbytes + target.stored_nbytes
+    """Return the bytes held at once: what is allowed, or more where what is made at once is."""
     if source.group_nbytes is not None:
         return max(source.group_nbytes, min(target.memory_nbytes, 2 * source.group_nbytes))
-    one = probe.sample_read_nbytes + probe.sample_decoded_nbytes + written
-    return max(one, min(target.memory_nbytes, source.n_samples * one))
+    one = probe.sample_read_nbytes + probe.sample_decoded_nbytes + source.sample_nbytes
+    one += target.stored_nbytes
+    threads = min(target.workers, source.n_samples)
+    return max(threads * one, min(target.memory_nbytes, source.n_samples * one))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_memory", "conversion_plan", "known_source", "known_target", "measure_probe"]
 
-PROBE_N_SAMPLES: Final = 256
+PROBE_N_SAMPLES: Final = (4, 256)
 PROBE_NBYTES: Final = 64 << 20
 PROBE_S: Final = 3.0
 LOADED_N_SAMPLES: Final = 8
@@ -189,7 +189,8 @@ def measure_probe(
 def _probed(prepared: PreparedConversion, request: ConvertRequest) -> list[int]:
     """Return the samples of a probe: a group that is made together, else spread evenly."""
     nbytes = max(1, prepared.index.spec.nbytes)
-    wanted = min(PROBE_N_SAMPLES, max(1, PROBE_NBYTES // nbytes), len(prepared.samples))
+    fewest, most = PROBE_N_SAMPLES
+    wanted = min(most, max(fewest, PROBE_NBYTES // nbytes), len(prepared.samples))
     if isinstance(prepared.dataset, GroupedDataset):
         where = [prepared.index.where[number] for number in prepared.samples]
         first = _groups(prepared, where, request.memory_nbytes)[0]

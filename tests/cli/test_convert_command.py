@@ -130,7 +130,7 @@ def test_the_result_as_text(own, capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr()
     assert said.err == ""
     lines = said.out.splitlines()
-    assert lines[0].startswith(f"{name} as numpy in {Path('out').absolute()}: 4 samples, 4.69 MB")
+    assert lines[0].startswith(f"{name} as numpy in out: 4 samples, 4.69 MB")
     told = [line.split()[0] for line in lines[1:]]
     assert told == ["time", "stages", "shards", "memory", "check"]
     assert main(command) == 0
@@ -262,6 +262,27 @@ def test_the_plan(own, converts, capsys: pytest.CaptureFixture[str], tmp_path: P
     said = capsys.readouterr().out
     assert "nothing written" in said.splitlines()[0]
     assert "give yours, as --compute 25ms" in said
+
+
+def test_a_plan_over_another_store_is_refused(netcdf, converts, refused, capsys) -> None:
+    netcdf()
+    common = ("own.nc", "out", "--to", "numpy", "--sample-dim", "time")
+    converts(*common, "--variables", "t")
+    assert "made from something else" in refused(*common, "--dry-run", "--stage", "decoded")
+    assert main(["convert", *common, "--variables", "t", "--dry-run"]) == 0
+    assert "out: is finished; this plan says what it took" in capsys.readouterr().err
+
+
+def test_the_plan_of_chunked_files_knows_what_will_be_read(netcdf, converts) -> None:
+    netcdf(zlib=True)
+    common = ("own.nc", "out", "--to", "numpy", "--sample-dim", "time", "--variables", "t")
+    whole = converts(*common, "--dry-run")
+    assert (whole["passes"], whole["read_amplification"]) == (1, 1)
+    cut = (*common, "--shard-size", "640")  # two samples, of chunks that hold three
+    planned = converts(*cut, "--dry-run")
+    assert planned["n_shards"] == 3
+    assert planned["passes"] == 2
+    assert whole["in_nbytes"] < converts(*cut)["in_nbytes"] <= planned["in_nbytes"]
 
 
 def test_one_chunk_that_does_not_fit_is_refused_with_what_does(netcdf, refused) -> None:
