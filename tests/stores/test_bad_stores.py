@@ -6,17 +6,21 @@ verified under a limit of memory.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import pickle
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from iobench.errors import IobenchError, SampleError, StoreError
-from iobench.samples import SampleSpec, Variable
+from iobench.samples import Packed, SampleSpec, Variable
 from iobench.stores import (
     CHECKSUMS_NAME,
     HEADER_NBYTES,
@@ -479,8 +483,114 @@ def test_a_blosc_chunk_that_announces_too_much(tmp_path):
         tracemalloc.stop()
 
 
+def test_a_scale_beyond_the_numbers_makes_infinities(numpy_store):
+    def change(values):
+        packed = {"kind": "scaled", "dtype": "<f4", "scale": 1e308, "offset": 1e308}
+        values["variables"][1] |= {"packed": packed}
+
+    edit(numpy_store.path, change)
+    use(numpy_store.path)
+
+
 def test_a_sample_that_numpy_has_no_dtype_for_is_refused_before_it_is_made(tmp_path):
     spec = SampleSpec((Variable("x", (1 << 16, 1 << 16), "f4", ("y", "x")),))
     with pytest.raises(SampleError, match="less than 2 GiB"):
         numpy_records.FORMAT.writer(tmp_path, spec, shard=0, options={})
     assert not list(tmp_path.iterdir())
+
+
+# Whatever is changed
+
+
+ODD = [
+    None, True, -1, 0, 1, 7, 1 << 31, (1 << 59) + 1, 1 << 70, 1.5, 1e308, "", "x", "../x", "|O",
+    "<f4", "<M8[s]", "V9", "none", [], [[]], [0], ["x"], [[0, 1]], [[0, 1 << 58]], {}, {"x": 1},
+    {"name": "x", "nbytes": 1 << 40, "crc32c": 0},
+]  # fmt: skip
+"""What a hand may put in the place of anything."""
+
+
+def places(values, at=()):
+    """Yield the way to each value of nested lists and objects."""
+    yield at
+    items = values.items() if isinstance(values, dict) else ()
+    for key, value in enumerate(values) if isinstance(values, list) else items:
+        yield from places(value, (*at, key))
+
+
+def put(values, at, value):
+    if not at:
+        return value
+    inner = values
+    for key in at[:-1]:
+        inner = inner[key]
+    inner[at[-1]] = value
+    return values
+
+
+def survives(path):
+    """Use a store that may or may not be damaged: no error but ours, no memory to speak of."""
+    message = ""
+    tracemalloc.start()
+    try:
+        use(path)
+    except IobenchError as error:
+        message = str(error)
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert "\n" not in message
+    assert peak < LIMIT_NBYTES
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def target(request, tmp_path_factory):
+    """A store to be damaged again and again, and what its files hold."""
+    fmt = FORMATS[request.param]
+    spec = SampleSpec((*SPEC, replace(SPEC["x"], name="p", dtype="<i2", packed=Packed("scaled"))))
+    samples = [random_sample(spec, seed) for seed in range(4)]
+    path = tmp_path_factory.mktemp(request.param) / "store"
+    write_store(path, fmt, spec, samples, shard_n_samples=2)
+    return path, {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def restore(content):
+    for file, data in content.items():
+        file.write_bytes(data)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_anything_in_a_manifest_may_be_something_else(target, data):
+    path, content = target
+    restore(content)
+    values = json.loads((path / MANIFEST_NAME).read_text())
+    for _ in range(data.draw(st.integers(1, 2))):
+        at = data.draw(st.sampled_from(sorted(places(values), key=repr)))
+        values = put(values, at, copy.deepcopy(data.draw(st.sampled_from(ODD))))
+    (path / MANIFEST_NAME).write_text(json.dumps(values))
+    survives(path)
+
+
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_any_bytes_of_any_file_may_be_others(target, data):
+    """With sizes and checksums in the manifest put right, so that only the content is wrong."""
+    path, content = target
+    restore(content)
+    file = data.draw(st.sampled_from(sorted(content)))
+    changed = bytearray(content[file])
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(changed)))
+        stop = data.draw(st.integers(start, min(len(changed), start + 20)))
+        changed[start:stop] = data.draw(
+            st.binary(max_size=12) | st.sampled_from([b"\xff" * 8, b"\0" * 8, b"\xff\xff\xff\x7f"])
+        )
+    file.write_bytes(changed)
+    if file.name not in (MANIFEST_NAME, CHECKSUMS_NAME):
+        rewrite(path, file.relative_to(path).as_posix(), bytes(changed))
+    survives(path)
