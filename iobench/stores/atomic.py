@@ -27,6 +27,7 @@ __all__ = [
 TEMPORARY_SUFFIX = ".iobench-tmp"
 """How an unfinished file ends; nothing with this ending is ever read."""
 EXIT_RESUMABLE = 75
+OTHER_FOLDER = "choose another folder (--store-dir, or OUT)"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -44,9 +45,9 @@ def storage_errors(path: Path, *, resumable: bool = False) -> Iterator[None]:
         raise
     except OSError as error:
         if error.errno in _FULL:
-            reason = "the disk is full; free some space or choose another --store-dir"
+            reason = f"the disk is full; free some space or {OTHER_FOLDER}"
         elif error.errno in _REFUSED:
-            reason = f"{error.strerror}; make it writable or choose another --store-dir"
+            reason = f"{error.strerror}; make it writable or {OTHER_FOLDER}"
         else:
             reason = error.strerror or str(error)
         again = "; what is finished is kept, the same command continues" if resumable else ""

@@ -137,7 +137,8 @@ def claim(
         holder = find_holder(path)
         if holder is not None and budget.spent:
             raise StoreClaimedError(
-                f"{path} is being written by {holder}; wait for it, or choose another --store-dir"
+                f"{path} is being written by {holder}; wait for it, or choose another folder "
+                "(--store-dir, or OUT)"
             )
         if holder is not None and notice is not None and not told:
             notice(f"waiting for {holder}, which is writing {path}")

@@ -137,7 +137,7 @@ def make_item(path: Path, *, kind: ItemKind, title: str) -> Path:
         if others and not mark.exists():  # another process may have marked it meanwhile
             raise StorageError(
                 f"{path} holds {sorted(others)[0]}, which iobench did not make; "
-                "choose an empty folder or another --store-dir"
+                "choose an empty folder (--store-dir, or OUT)"
             )
     try:
         write_atomically(mark, canonical_json({"kind": kind, "title": title}).encode())
