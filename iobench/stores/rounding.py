@@ -162,9 +162,8 @@ def largest_errors(values: NDArray[Any], stored: NDArray[Any]) -> tuple[float, f
                 continue
             absolute = max(absolute, largest)
             exact = np.abs(one, dtype="<f8")
-            zero = exact == 0
-            np.copyto(off, 0, where=zero)
-            np.copyto(exact, 1, where=zero)
+            np.copyto(off, 0, where=exact == 0)
+            np.copyto(exact, 1, where=off == 0)  # of 0, and of a NaN in both
             off /= exact
             largest = float(off.max())
             if not np.isfinite(largest):  # an infinite one, or nothing beside a value

@@ -150,7 +150,7 @@ def test_unpacked_values_are_those_of_cf_attributes():
 
 
 def test_large_arrays_are_taken_piece_by_piece():
-    values = np.linspace(0, 1, 2 * PIECE + 7, dtype="<f4").reshape(3, -1)
+    values = np.linspace(0, 1, 2 * PIECE + 8, dtype="<f4").reshape(3, -1)
     packed = Packed("scaled", "<f4", *scale_and_offset(0.0, 1.0))
     found = unpack(pack_linearly(values, packed), packed)
     assert found.shape == values.shape
