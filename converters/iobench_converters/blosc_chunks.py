@@ -22,6 +22,7 @@ BLOSC_LEVEL: Final = 5
 BLOSC_SHUFFLE: Final = 1
 BLOSC_HEADER_NBYTES: Final = 16
 BATCH_NBYTES: Final = 1 << 20
+SMALL_NBYTES: Final = 1 << 16
 
 
 def load_blosc() -> Any:
@@ -64,8 +65,11 @@ class ChunkCompressor:
 
     def take(self) -> Iterator[bytes]:
         """Return what was added, compressed, in order."""
+        # Threads that compress small chunks would mostly wait for one another's interpreter.
+        are_small = self._nbytes < SMALL_NBYTES * len(self._chunks)
+        n_parts = 1 if are_small else 4 * self._n_threads
         chunks, self._chunks, self._nbytes = self._chunks, [], 0
-        step = max(1, -(-len(chunks) // (4 * self._n_threads)))
+        step = max(1, -(-len(chunks) // n_parts))
         parts = [chunks[at : at + step] for at in range(0, len(chunks), step)]
         return chain.from_iterable(self._pool.map(self._all, parts))
 

@@ -103,7 +103,7 @@ def test_radiation_plugin_parses_what_was_converted(tmp_path):
 @pytest.mark.timeout(120)
 def test_dali_reads_equal_values_by_the_index(tmp_path):
     if find_spec("nvidia") is None or find_spec("nvidia.dali") is None:
-        pytest.skip("needs pip install nvidia-dali-cuda120 (1 GB, not among the test extra)")
+        pytest.skip("needs pip install 'iobench[dali]' (1 GB, not in the test extra)")
     samples = [random_sample(SPEC, seed) for seed in range(5)]
     store = write_store(tmp_path / "store", FORMAT, SPEC, samples)
     files = sorted(store.path.glob("*.tfrecord"))
