@@ -30,8 +30,8 @@ INNER_CHUNK: Final = "inner-chunk"
 MAX_BLOSC_NBYTES: Final = (1 << 31) - 1 - 16
 """What c-blosc takes at once (``BLOSC_MAX_BUFFERSIZE``)."""
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-_TAKEN = re.compile(r"(iobench|zarr)\..*", re.IGNORECASE)
-"""Names beside the arrays' folders: ``zarr.json``, the manifest, checksums, claims, the journal."""
+_TAKEN = re.compile(r"(iobench|zarr)\..*|variable-[0-9]+", re.IGNORECASE)
+"""Names beside the arrays' folders (``zarr.json``, the manifest, claims), and our own of arrays."""
 
 
 @dataclass(frozen=True, slots=True)

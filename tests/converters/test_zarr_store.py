@@ -124,7 +124,18 @@ def test_variables_of_one_role_dtype_and_grid_share_an_array(tmp_path):
 
 
 def test_names_that_are_no_nodes_stay_inside_the_folder(tmp_path):
-    names = ("../a", "T", "t", "zarr.json", "__x", "iobench.crc32c", "u-1.5", "é", ".")
+    names = (
+        "../a",
+        "T",
+        "t",
+        "zarr.json",
+        "__x",
+        "iobench.crc32c",
+        "u-1.5",
+        "é",
+        ".",
+        "variable-0",
+    )
     spec = SampleSpec(tuple(Variable(name, (2,), "f4", ("x",)) for name in names))
     sample = random_sample(spec, 0)
     store = write_store(tmp_path / "store", FORMAT, spec, [sample])
