@@ -88,17 +88,14 @@ class SourceFiles:
     def __str__(self) -> str:
         if self.same:
             return f"all {self.n_known} source files are as they were" if self.n_known else ""
+        kinds = (("missing", self.missing), ("changed", self.changed), ("added", self.added))
         told = [
-            f"{len(names)} source files {what} ({', '.join(names[:N_NAMED])}"
+            f"{len(names)} {what} ({', '.join(names[:N_NAMED])}"
             + (", ...)" if len(names) > N_NAMED else ")")
-            for what, names in (
-                ("are missing", self.missing),
-                ("have changed", self.changed),
-                ("were not there", self.added),
-            )
+            for what, names in kinds
             if names
         ]
-        return ", ".join(told)
+        return f"source files: {', '.join(told)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values."""
@@ -156,10 +153,15 @@ class VerifyResult:
         of = "all" if self.n_compared == self.n_samples else f"{self.n_compared} of"
         if self.first is None:
             return f"{of} {self.n_samples} samples are as the source has them"
-        largest = ", ".join(f"{name} by up to {off:.6g}" for name, off in self.largest.items())
+        largest = ", ".join(
+            f"{name} {self.differing[name]} by up to {self.largest[name]:.6g}"
+            for name in self.differing
+        )
+        n = self.n_values
+        what, verb = ("value", "differs") if n == 1 else ("values", "differ")
         return (
-            f"{self.first}; {self.n_values} values in {self.n_differing_samples} of "
-            f"{self.n_compared} samples differ ({largest})"
+            f"{self.first}; {n} {what} in {self.n_differing_samples} of {self.n_compared} samples "
+            f"{verb} ({largest})"
         )
 
     def to_dict(self) -> dict[str, Any]:

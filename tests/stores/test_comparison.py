@@ -74,6 +74,7 @@ def test_a_store_of_its_source_is_the_same(store, workers):
     assert (result.n_values, result.n_differing_samples, result.differing) == (0, 0, {})
     assert told == [(done, 10) for done in range(1, 11)]
     assert (result.files.n_known, result.files.same) == (0, True)
+    assert str(result) == "all 10 samples are as the source has them"
 
 
 def test_random_bits_hold_what_only_bits_tell_apart():
@@ -94,6 +95,7 @@ def test_the_first_difference_is_named(store, workers):
         "source 7.5"
     )
     assert (result.n_values, result.n_differing_samples, result.differing) == (1, 1, {"T": 1})
+    assert str(result).startswith(f"{result.first}; 1 value in 1 of 10 samples differs (T 1 by up")
     expected = abs(float(before) - 7.5)
     assert result.largest == {"T": pytest.approx(expected)}
     assert json.loads(json.dumps(result.to_dict())) == result.to_dict()
@@ -277,6 +279,7 @@ def test_source_files_are_compared_by_their_fingerprints(store, tmp_path):
     files[1].write_bytes(b"x" * 100)
     found = verify_against(store, INDEX, make, files=[files[0], files[1], tmp_path / "c.nc"]).files
     assert (found.missing, found.changed, found.added) == (("a.nc",), ("b.nc",), ("c.nc",))
+    assert str(found) == "source files: 1 missing (a.nc), 1 changed (b.nc), 1 added (c.nc)"
     assert not found.same
     files[2].unlink()
     assert verify_against(store, INDEX, make, files=files[:3]).files.missing == ("a.nc",)
