@@ -102,7 +102,7 @@ def test_another_source_is_found_and_named(store: Path, wrong, tmp_path: Path) -
     (tmp_path / "other.grib").write_bytes(message)
     line = wrong(store, "--against", "other.grib")
     assert "not as other.grib has it: shard 1, sample 3, which is 3 of the source" in line
-    assert "values in 1 of 4 samples differ" in line
+    assert "1 value in 1 of 4 samples differs (t 1 by up to " in line
 
 
 def test_a_source_that_makes_other_samples_is_refused(store: Path, wrong) -> None:
