@@ -35,6 +35,14 @@ def in_turn(jobs):
         job()
 
 
+def slice_finely(monkeypatch):
+    """Inflate chunks of any size slice by slice, and stage a few numbers at a time."""
+    monkeypatch.setattr("iobench.datasets.netcdf.pieces.SLICED_NBYTES", 0)
+    monkeypatch.setattr("iobench.datasets.netcdf.filters.SLICE_NBYTES", 7)
+    monkeypatch.setattr("iobench.datasets.netcdf.filters.INFLATED_NBYTES", 11)
+    monkeypatch.setattr("iobench.datasets.netcdf.slices.STAGED_NBYTES", 10)
+
+
 def in_threads(jobs):
     with ThreadPoolExecutor(4) as pool:
         for future in [pool.submit(job) for job in jobs]:
@@ -120,6 +128,7 @@ def layouts(draw):
         "dtype": draw(st.sampled_from(DTYPES)),
         "packing": draw(st.sampled_from(PACKINGS)),
         "written": draw(st.sampled_from(["all", "part", "none"])),
+        "sliced": draw(st.booleans()),
         "storage": storage,
     }
 
@@ -131,7 +140,9 @@ def layouts(draw):
 def test_groups_equal_single_samples(layout, order, seed, open_user_files):
     shape, axis = layout["shape"], layout["axis"]
     dims = [f"d{n}" for n in range(len(shape))]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        if layout["sliced"]:
+            slice_finely(patched)
         path = Path(folder, "file.nc")
         with netCDF4.Dataset(path, "w") as ds:
             for dim, length in zip(dims, shape, strict=True):
@@ -208,6 +219,7 @@ def test_a_pickled_dataset_makes_groups(tmp_path, open_user_files):
 
 
 def test_each_chunk_is_read_and_inflated_once(tmp_path, open_user_files, monkeypatch):
+    slice_finely(monkeypatch)
     opened = open_user_files(write_file(tmp_path / "1.nc"), sample_dim="time", variables=["a"])
     read, inflated = [], []
     read_extents, shuffled = netcdf_pieces.read_extents, netcdf_pieces.shuffled_slices
@@ -311,7 +323,10 @@ def test_too_little_memory_is_refused_with_what_works(tmp_path, open_user_files)
     check_groups(opened, memory_nbytes=5 << 20)
 
 
-def test_a_damaged_chunk_is_named(tmp_path, open_user_files):
+@pytest.mark.parametrize("sliced", [False, True])
+def test_a_damaged_chunk_is_named(tmp_path, open_user_files, monkeypatch, sliced):
+    if sliced:
+        slice_finely(monkeypatch)
     path = write_file(tmp_path / "1.nc")
     with h5py.File(path) as file:
         info = file["a"].id.get_chunk_info(3)
@@ -346,7 +361,8 @@ def test_a_chunk_is_never_needed_whole_where_it_is_shuffled_and_deflated(tmp_pat
         (zlib.compress(bytes(240))[:-2], "its compressed bytes end early"),
     ],
 )
-def test_a_chunk_of_another_size_is_refused(tmp_path, open_user_files, content, said):
+def test_a_chunk_of_another_size_is_refused(tmp_path, open_user_files, monkeypatch, content, said):
+    slice_finely(monkeypatch)
     path = write_file(tmp_path / "1.nc")
     with h5py.File(path, "r+") as file:
         file["a"].id.write_direct_chunk((4, 0, 0), content)

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ChunkedNetcdf", "ContiguousNetcdf", "pieced_netcdf"]
 
+SLICED_NBYTES = INFLATED_NBYTES
+"""Chunks up to this are inflated whole: they stay in the cache, and slices cost some calls."""
+
 
 def pieced_netcdf(file: NetcdfFile, name: str, dim: str) -> PiecedVariable:
     """Return a variable, whose storage is known, in pieces for samples along ``dim``."""
@@ -112,10 +115,11 @@ class ChunkedNetcdf:
             for part in parts:
                 part.target[...] = fill[0]
             return
-        slices = shuffled_slices(self._slab, self._storage, piece.place, stored[0])
-        if slices is not None and self._as_stored:
-            put_slices(slices, self._storage.chunk, parts)
-            return
+        if self._as_stored and self.piece_nbytes > SLICED_NBYTES:
+            slices = shuffled_slices(self._slab, self._storage, piece.place, stored[0])
+            if slices is not None:
+                put_slices(slices, self._storage.chunk, parts)
+                return
         content, shuffled = unfiltered_chunk(self._slab, self._storage, piece.place, stored[0])
         if shuffled and self._as_stored:
             self._put_shuffled(content, parts)
