@@ -106,23 +106,25 @@ class ConvertRequest(SourceRequest):
         return available_cpus() if self.workers is None else self.workers
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what of the request decides what a sample of the store is, and only that.
+        """Return what of the request decides what a sample of the store is, where it was given.
 
         JSON-ready; goes into the manifest, so that a store tells how it can be made again. No
         paths: a copy of the source elsewhere gives the same store.
         """
-        named = {"tiny": self.tiny, "scale": self.scale, "seed": self.seed}
         is_stand_in = self.tiny or self.scale is not None
-        return {
+        told = {
+            "stage": self.stage,
             "options": dict(self.options),
             "sample_dim": self.sample_dim,
             "variables": list(self.variables),
             "target_variables": list(self.target_variables),
-            "stage": self.stage,
             # As text: the order of its dimensions is that of the tiles.
             "patch": ",".join(f"{dim}={size}" for dim, size in self.patch.items()),
-            **(named if is_stand_in else {}),
+            "tiny": self.tiny,
+            "scale": self.scale,
+            "seed": self.seed if is_stand_in else 0,
         }
+        return {name: value for name, value in told.items() if value}
 
 
 def parse_patch(text: str) -> dict[str, int]:

@@ -406,6 +406,24 @@ def test_an_interrupted_conversion_goes_on(iobench, tmp_path: Path, number: int)
     assert content(tmp_path / "out") == content(tmp_path / "whole")
 
 
+@pytest.mark.timeout(110)
+def test_the_same_command_twice_at_once_shares_the_work(iobench, netcdf, tmp_path: Path) -> None:
+    netcdf(zlib=True)
+    arguments = (
+        "convert", "own.nc", "out", "--to", "numpy", "--sample-dim", "time", "--shard-size", "320",
+        "--json",
+    )  # fmt: skip
+    processes = [
+        subprocess.Popen([*COMMAND, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    outcomes = [json.loads(process.communicate(timeout=90)[0]) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert sum(outcome["n_written"] for outcome in outcomes) == 6
+    assert iobench(*arguments[:2], "alone", *arguments[3:]).returncode == 0
+    assert content(tmp_path / "out") == content(tmp_path / "alone")
+
+
 def wait_for(condition, limit_s: float = 60.0) -> None:
     """Poll a condition that another process brings about; fail after the limit."""
     deadline = time.monotonic() + limit_s

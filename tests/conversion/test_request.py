@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,8 @@ def test_what_a_manifest_keeps_names_no_path() -> None:
         sample_dim="time", variables=("t",), patch={"y": 3, "x": 2}, workers=3, memory_nbytes=5,
     )  # fmt: skip
     assert request.to_dict() == {
-        "options": {}, "sample_dim": "time", "variables": ["t"], "target_variables": [],
-        "stage": "preprocessed", "patch": "y=3,x=2",
+        "sample_dim": "time", "variables": ["t"], "stage": "preprocessed", "patch": "y=3,x=2",
     }  # fmt: skip
+    assert "seed" not in replace(request, seed=3).to_dict()
+    stand_in = replace(request, seed=3, tiny=True).to_dict()
+    assert (stand_in["seed"], stand_in["tiny"]) == (3, True)
