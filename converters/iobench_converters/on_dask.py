@@ -8,6 +8,7 @@ the same files under the same names, and have iobench installed.
 from __future__ import annotations
 
 import pickle
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from iobench.datasets import no_progress
@@ -78,13 +79,19 @@ def write_on_dask(run: ConversionRun, scheduler: str) -> None:
 
 def _write_one(number: int, work: bytes) -> tuple[int, dict[str, Any]]:
     """Write one shard in a worker; return its number and where the time went."""
-    conversion: Conversion = pickle.loads(work)
     tally = Tally()
-    run = ConversionRun(conversion, tally=tally, progress=no_progress, notice=_say_nothing)
+    _joined(work).write_one(number, tally)
+    return number, tally.to_dict()
+
+
+@lru_cache(maxsize=1)
+def _joined(work: bytes) -> ConversionRun:
+    """Return this worker's part in a conversion: once, since it is as large as the index."""
+    conversion: Conversion = pickle.loads(work)
+    run = ConversionRun(conversion, tally=Tally(), progress=no_progress, notice=_say_nothing)
     if not run.join():
         raise StoreError(f"{conversion.path}: a worker does not find what was begun there")
-    run.write_one(number)
-    return number, tally.to_dict()
+    return run
 
 
 def _say_nothing(line: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import threading
 from array import array
@@ -117,10 +118,16 @@ class ConversionRun:
         if missing:
             self._write(missing)
 
-    def write_one(self, number: int) -> None:
-        """Write one shard, unless it is there; wait if another process is at it."""
-        if not self._is_elsewhere(number):
-            self._write([number])
+    def write_one(self, number: int, tally: Tally) -> None:
+        """Write one shard, unless it is there; wait if another process is at it.
+
+        Threads may call it at once, and what it costs does not depend on how many shards there
+        are.
+        """
+        one = copy.copy(self)
+        one._tally, one._infos, one._n_done = tally, {}, 0
+        if not one._is_elsewhere(number):
+            one._write([number])
 
     def collect(self) -> list[int]:
         """Look for shards that are there already; return the numbers of the others."""
@@ -185,7 +192,8 @@ class ConversionRun:
     def _write(self, missing: list[int]) -> None:
         maker = self.conversion.maker(self._tally)
         try:
-            maker.groups(self.plan.samples)  # refuses before the start what does not fit
+            if len(missing) > 1:  # refuses before the start what does not fit
+                maker.groups(self.plan.samples)
             with ShardDrain(self.conversion, self.journal, self._tally, self._add) as drain:
                 self._write_missing(missing, maker, drain)
                 self._wait(drain)
@@ -294,7 +302,7 @@ class ConversionRun:
         if free < needed:
             error = StorageError(
                 f"{path}: {needed} bytes are needed, {free} are free; free some space or "
-                "choose another --store-dir"
+                "choose another folder (--store-dir, or OUT)"
             )
             error.exit_code = EXIT_RESUMABLE
             raise error

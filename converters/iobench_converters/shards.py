@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from iobench.errors import StoreClaimedError
 from iobench.stores import (
     Claim,
     Encoding,
@@ -170,8 +171,9 @@ class ShardDrain:
                 held.check()
                 _move(info, room, path)
                 self._journal.add(number, info)
-        except FileNotFoundError:
-            held.check()  # says who took it over, and removed our files
+        except BaseException as error:
+            writer.abort()
+            _check_loss(error, held)
             raise
         finally:
             self._journal.leave(held)
@@ -198,12 +200,12 @@ def write_shard(
         Called with the samples just written; False ends the shard there.
     """
     try:
+        made = maker.batches(conversion.plan.shard(number))
         writer = conversion.writer(journal.room(held), number)
     except BaseException as error:
         _drop(error, held, journal)
         raise
     lossy: Errors = {}
-    made = maker.batches(conversion.plan.shard(number))
     try:
         for samples in made:
             with tally.timed("write"):
@@ -224,12 +226,21 @@ def write_shard(
 
 
 def _drop(error: BaseException, held: Claim, journal: Journal) -> None:
-    """Leave a shard that cannot be written; raise StoreClaimedError if that is why."""
+    """Leave a shard that cannot be written; raise StoreClaimedError if it is not ours any more."""
     try:
-        if isinstance(error, FileNotFoundError):
-            held.check()  # who took it over has removed our files
+        _check_loss(error, held)
     finally:
         journal.leave(held)
+
+
+def _check_loss(error: BaseException, held: Claim) -> None:
+    """Raise StoreClaimedError if a file is missing because somebody removed our folder."""
+    folder = held.file.parent
+    if isinstance(error, FileNotFoundError) and not (folder / held.holder.token).exists():
+        held.check()  # says who took it over
+        raise StoreClaimedError(
+            f"{folder} was removed while it was being written; run the command again"
+        ) from error
 
 
 def _move(info: ShardInfo, room: Path, path: Path) -> None:
