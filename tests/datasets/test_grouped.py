@@ -411,6 +411,21 @@ def test_what_only_the_library_reads_is_made_one_by_one(tmp_path, open_user_file
     assert_same_samples(grouped_samples(opened.dataset, where), expected)
 
 
+@pytest.mark.parametrize("run", [in_turn, in_threads])
+def test_grib_samples_share_nothing(real, open_user_files, run):
+    pytest.importorskip("eccodes", reason="reads GRIB")
+    opened = open_user_files(real("era5/era5-levels-members.grib"), sample_dim="number")
+    where, dataset = opened.index.where, opened.dataset
+    assert dataset.groups(where, memory_nbytes=1) == [1] * len(where)
+    check_groups(opened, run=run)
+    raw = [dataset.read(each) for each in where[:3]]
+    n_read = sum(part.nbytes for parts in raw for part in parts)
+    assert dataset.group_nbytes(where[:3]) == (n_read, 3 * opened.index.spec.nbytes)
+    assert_same_samples(
+        dataset.decode_group(dataset.read_group(where[:3]), run), [dataset.decode(r) for r in raw]
+    )
+
+
 def test_no_samples_make_no_groups(tmp_path, open_user_files):
     opened = open_user_files(write_file(tmp_path / "1.nc"), sample_dim="time", variables=["a"])
     assert opened.dataset.groups([], memory_nbytes=1) == []
