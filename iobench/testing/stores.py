@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from iobench.errors import IobenchError, SampleError, StoreError
-from iobench.samples import Sample, SampleSpec, Variable
+from iobench.samples import Packed, Sample, SampleSpec, Variable
 from iobench.stores import (
     CHECKSUMS_NAME,
     MANIFEST_NAME,
@@ -47,6 +47,15 @@ ONE_LARGE = SampleSpec(
     tuple(Variable(name, (160, 161), "f4", ("y", "x"), role="input") for name in ("x", "y/2"))
 )
 """Variables of more than 64 KiB each; one name is no file name."""
+
+PACKED = SampleSpec(
+    (
+        Variable("scaled", (3, 5), "i2", ("y", "x"), packed=Packed("scaled", "<f4", 0.5, -3.0)),
+        Variable("upper", (3, 5), "u2", ("y", "x"), packed=Packed("bfloat16")),
+        Variable("plain", (3, 5), "i2", ("y", "x")),
+    )
+)
+"""Numbers that are stored instead of values, beside some that are values."""
 
 
 def random_sample(spec: SampleSpec, seed: int) -> dict[str, NDArray[Any]]:
@@ -142,6 +151,19 @@ class StoreTests:
         for index, sample in enumerate(samples):
             assert_same_bits(store[index], sample)
             store.spec.check(store[index], where=f"sample {index}")
+
+    def test_packed_numbers_are_read_as_values(self, tmp_path: Path) -> None:
+        """What a spec says is packed comes back as the values it stands for."""
+        samples = [random_sample(PACKED, seed) for seed in range(3)]
+        store = write_store(
+            tmp_path / "packed", self.format, PACKED, samples, options=dict(self.options)
+        )
+        assert store.spec == PACKED.unpacked
+        for index, sample in enumerate(samples):
+            scaled = (sample["scaled"].astype("<f8") * 0.5 - 3.0).astype("<f4")
+            upper = (sample["upper"].astype("<u4") << np.uint32(16)).view("<f4")
+            expected = {"scaled": scaled, "upper": upper, "plain": sample["plain"]}
+            assert_same_bits(store[index], expected)
 
     def test_many_at_once_are_the_same(self, store: Store) -> None:
         """``__getitems__`` is ``__getitem__``, many times, in the order asked for."""
