@@ -110,12 +110,13 @@ class TFRecordWriter:
         self._header = (-1, b"")
         self._frames: list[tuple[int, int]] = []
         self._checksums: list[int] = []
-        self._index_path = path / f"shard-{shard:05d}.idx"
-        self._file = ShardFileWriter(path / f"shard-{shard:05d}.tfrecord")
+        self._where = f"shard-{shard:05d}"
+        self._index_path = path / f"{self._where}.idx"
+        self._file = ShardFileWriter(path / f"{self._where}.tfrecord")
 
     def append(self, sample: Sample) -> None:
         """Write one sample; raise SampleError or StorageError."""
-        self._spec.check(sample, where=f"sample {len(self._frames)} of {self._index_path.stem}")
+        self._spec.check(sample, where=f"sample {len(self._frames)} of {self._where}")
         if self._template is not None:
             pieces: list[Any] = [self._template.encode(map(sample.__getitem__, self._kinds))]
         else:
