@@ -80,8 +80,10 @@ class _OpenFile:
         self.descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
 
     def __del__(self) -> None:
-        with suppress(OSError, AttributeError):  # AttributeError: the open itself failed
+        try:  # noqa: SIM105  where Python ends, suppress() is gone already
             os.close(self.descriptor)
+        except (OSError, AttributeError):  # AttributeError: the open failed, or so is os
+            pass
 
 
 class ExtentReader:
