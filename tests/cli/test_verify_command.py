@@ -180,3 +180,20 @@ def test_tiles_and_lossy_variables_are_made_again(
     assert found["n_samples"] == found["comparison"]["n_compared"] == 4 * 2 * 2
     off = found["comparison"]["largest"]["t"]
     assert 0 < off <= found["comparison"]["allowed"]["t"]
+
+
+@pytest.mark.parametrize(
+    "told", [[], "raw", {"stage": 5}, {"patch": {"x": 2}}, {"options": ["a"]}, {"variables": 1}]
+)
+def test_a_request_edited_by_hand_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong, capsys, told
+) -> None:
+    reopen_files()
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(DATA / "era5" / MEMBERS, tmp_path)
+    assert main(["convert", MEMBERS, "out", "--to", "numpy", "--sample-dim", "time"]) == 0
+    capsys.readouterr()
+    manifest = json.loads(Path("out/iobench.json").read_text())
+    manifest["provenance"]["request"] = told
+    Path("out/iobench.json").write_text(json.dumps(manifest))
+    assert wrong("out", "--against", MEMBERS).startswith("iobench: ")
