@@ -15,7 +15,7 @@ from iobench.registry import (
 
 def test_first_party_names_come_through_entry_points() -> None:
     assert "maelstrom-ens10" in dataset_names()
-    assert {"numpy", "tfrecord"} <= set(format_names())
+    assert {"numpy", "tfrecord", "zarr"} <= set(format_names())
     assert callable(find_converter())
 
 

@@ -57,8 +57,8 @@ def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path):
 
 
 def test_grib_members_in_every_format(own, runs) -> None:
-    done = runs(*own(MEMBERS), "--sample-dim", "time", "--format", "source,numpy,tfrecord")
-    assert [run["format"] for run in done] == ["source", "numpy", "tfrecord"]
+    done = runs(*own(MEMBERS), "--sample-dim", "time", "--format", "source,numpy,tfrecord,zarr")
+    assert [run["format"] for run in done] == ["source", "numpy", "tfrecord", "zarr"]
     for run in done:
         assert run["batches"] == 6
         assert run["dataset"] == "era5-levels-members.grib"
@@ -67,8 +67,8 @@ def test_grib_members_in_every_format(own, runs) -> None:
 
 
 def test_two_netcdf_files_in_every_format(own, runs, tmp_path: Path) -> None:
-    done = runs(*own(*YR), "--sample-dim", "leadtime", "--format", "source,numpy,tfrecord")
-    assert len(done) == 3
+    done = runs(*own(*YR), "--sample-dim", "leadtime", "--format", "source,numpy,tfrecord,zarr")
+    assert len(done) == 4
     document = json.loads((tmp_path / "run/numpy/run.json").read_text())
     assert (document["n_samples"], document["dataset"]) == (6, "2 files")
 
