@@ -236,7 +236,7 @@ def _drop(error: BaseException, held: Claim, journal: Journal) -> None:
 def _check_loss(error: BaseException, held: Claim) -> None:
     """Raise StoreClaimedError if a file is missing because somebody removed our folder."""
     folder = held.file.parent
-    if isinstance(error, FileNotFoundError) and not (folder / held.holder.token).exists():
+    if isinstance(error, FileNotFoundError) and str(error.filename).startswith(str(folder.parent)):
         held.check()  # says who took it over
         raise StoreClaimedError(
             f"{folder} was removed while it was being written; run the command again"
