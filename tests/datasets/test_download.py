@@ -25,14 +25,14 @@ from iobench.datasets import (
 from iobench.datasets import download as download_module
 from iobench.datasets.plugin_process import download_through_plugin
 from iobench.errors import MissingExtraError, MissingFileError, StorageError
-from iobench_maelstrom.downloads import constants_downloads, yr_downloads
-from iobench_maelstrom.power.dataset import constants_a_b
+from iobench_maelstrom.downloads import yr_downloads
 from iobench_maelstrom.yr.dataset import yr
 
 pytest.importorskip(
     "climetlab_maelstrom_yr.yr", reason="the real plugin climetlab-maelstrom-yr is not installed"
 )
 
+ONE_FILE = {"size": "5GB", "dates": ["2020-03-01"]}
 PUBLISHED = "https://object-store.os-api.cci1.ecmwf.int"
 REWRITE = """
 import requests
@@ -152,7 +152,7 @@ def test_a_host_that_cannot_be_reached_is_an_error_at_once(send_requests_to, cac
         unused.bind(("127.0.0.1", 0))  # and does not listen: connections are refused
         send_requests_to(f"http://127.0.0.1:{unused.getsockname()[1]}")
         with pytest.raises(MissingFileError, match=r"Connection ?Error.*--data-dir"):
-            download_through_plugin("maelstrom-constants-a-b", {}, timeout_s=100)
+            download_through_plugin("maelstrom-yr", ONE_FILE, timeout_s=100)
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_a_server_that_never_answers_is_given_up(silent, cache, monkeypatch):
     with pytest.raises(
         StorageError, match=r"after 60 s; so far 0 files and 0 bytes came into"
     ) as late:
-        download_through_plugin("maelstrom-constants-a-b", {}, timeout_s=60)
+        download_through_plugin("maelstrom-yr", ONE_FILE, timeout_s=60)
     assert late.value.exit_code == 75  # the same command goes on
     assert lost.wait(20), "the plugin's process is still there"
 
@@ -198,10 +198,10 @@ def test_an_interrupt_ends_the_plugin(silent, cache):
 
     with pytest.raises(KeyboardInterrupt):
         download_through_plugin(
-            "maelstrom-constants-a-b",
-            {},
+            "maelstrom-yr",
+            ONE_FILE,
             timeout_s=100,
-            urls=constants_downloads(constants_a_b()).calls[0].urls,
+            urls=yr_downloads(yr(size="5GB", dates="2020-03-01")).calls[0].urls,
             progress=progress,
         )
     assert lost.wait(20), "the plugin's process is still there"
