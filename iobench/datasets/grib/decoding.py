@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["decode_message", "load_eccodes"]
 
+LONG_EDITION_1 = 0x800000
+"""Set in the length of a message of edition 1 that is longer than three bytes can say."""
 _MISSING = float(np.finfo(np.float32).max)
 _agreement: dict[tuple[int, int, int], bool] = {}
 """Whether ecCodes unpacks to the same bits, by edition, bits and decimal scale."""
@@ -93,6 +95,7 @@ def _unpacked(packing: SimplePacking, buffer: memoryview | bytes, dtype: type[An
 
 
 def _through_eccodes(buffer: memoryview | bytes, where: str) -> NDArray[np.float64]:
+    _check_whole(buffer, where)
     codes = load_eccodes()
     try:
         handle = codes.codes_new_from_message(buffer)
@@ -102,6 +105,25 @@ def _through_eccodes(buffer: memoryview | bytes, where: str) -> NDArray[np.float
             codes.codes_release(handle)
     except codes.CodesInternalError as error:
         raise FileFormatError(f"{where} cannot be decoded: ecCodes says {error}") from error
+
+
+def _check_whole(buffer: memoryview | bytes, where: str) -> None:
+    """Raise FileFormatError for a part of a message: ecCodes reads on beyond its end, and crashes.
+
+    Lengths are where WMO's GRIB editions 1 and 2 have them; of messages of edition 1 that are
+    longer than theirs can say only the ends are checked.
+    """
+    whole = len(buffer) >= 20 and bytes(buffer[:4]) == b"GRIB" and bytes(buffer[-4:]) == b"7777"
+    if whole and buffer[7] == 1:
+        told = int.from_bytes(buffer[4:7], "big")
+        whole = bool(told & LONG_EDITION_1) or told == len(buffer)
+    elif whole and buffer[7] == 2:
+        whole = int.from_bytes(buffer[8:16], "big") == len(buffer)
+    if not whole:
+        raise FileFormatError(
+            f"{where} cannot be decoded: {len(buffer)} bytes that are no whole GRIB message; fetch "
+            "the file again"
+        )
 
 
 def _values(codes: ModuleType, handle: int) -> NDArray[np.float64]:
