@@ -21,6 +21,7 @@ from iobench.stores import (
     make_item,
     plan_conversion,
     read_manifest,
+    remove_claims_of_the_dead,
 )
 from iobench_converters.running import EXIT_RESUMABLE, ConversionRun, is_finished
 from iobench_converters.shards import Conversion
@@ -95,6 +96,7 @@ def convert(
         except StorageError as error:
             error.exit_code = EXIT_RESUMABLE
             raise
+    remove_claims_of_the_dead(path)  # of one killed between the manifest and its last step
     return fmt.open(path, read_manifest(path))
 
 

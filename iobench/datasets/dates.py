@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -93,7 +93,7 @@ def _ends(
     if time:
         second = np.datetime64(f"{spelled}T{time}", "s")
         return second, second
-    unit = "D" if day else "M" if month else "Y"
-    period = np.datetime64(spelled, unit)  # type: ignore[call-overload]
-    following = (period + 1).astype("datetime64[s]")
+    unit: Literal["D", "M", "Y"] = "D" if day else "M" if month else "Y"
+    period = np.datetime64(spelled, unit)
+    following = (period + np.timedelta64(1, unit)).astype("datetime64[s]")
     return period.astype("datetime64[s]"), following - SECOND

@@ -14,7 +14,15 @@ from iobench.stores.checksums import (
     read_checksums,
     write_checksums,
 )
-from iobench.stores.claims import JOURNAL_NAME, Claim, claim, find_holder, find_writer, try_claim
+from iobench.stores.claims import (
+    JOURNAL_NAME,
+    Claim,
+    claim,
+    find_holder,
+    find_writer,
+    remove_claims_of_the_dead,
+    try_claim,
+)
 from iobench.stores.comparison import MakeSamples, verify_against
 from iobench.stores.contract import (
     Converter,
@@ -140,6 +148,7 @@ __all__ = [
     "read_checksums",
     "read_manifest",
     "remember_place",
+    "remove_claims_of_the_dead",
     "remove_item",
     "scan_frames",
     "storage_errors",

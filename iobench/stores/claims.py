@@ -38,6 +38,7 @@ __all__ = [
     "claim",
     "find_holder",
     "find_writer",
+    "remove_claims_of_the_dead",
     "try_claim",
 ]
 
@@ -175,6 +176,15 @@ def find_writer(path: Path) -> Holder | None:
             folders = []
     holders = map(find_holder, [path, *folders])
     return next((holder for holder in holders if holder is not None), None)
+
+
+def remove_claims_of_the_dead(path: Path) -> None:
+    """Remove what processes of this host that were killed left of their claims."""
+    with suppress(StorageError):  # read-only: they do no harm
+        for one in _list(path):
+            if one.holder is not None and one.holder.is_gone():
+                with storage_errors(one.file):
+                    one.file.unlink(missing_ok=True)
 
 
 def try_claim(path: Path) -> Claim | None:

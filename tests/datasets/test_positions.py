@@ -67,9 +67,10 @@ def test_months_have_no_fixed_length(day):
 
 def test_middles_and_ends_of_months_are_months():
     starts = np.arange("2019-01", "2021-01", dtype="datetime64[M]")
-    ends = (starts + 1).astype("datetime64[s]")
+    following = starts + np.timedelta64(1, "M")
+    ends = following.astype("datetime64[s]")
     middles = starts.astype("datetime64[s]") + (ends - starts.astype("datetime64[s]")) // 2
-    for times in (middles, (starts + 1).astype("datetime64[D]") - np.timedelta64(1, "D")):
+    for times in (middles, following.astype("datetime64[D]") - np.timedelta64(1, "D")):
         found, units = positions(times)
         assert (found - found[0]).tolist() == [*range(24)]
         assert units == "months"
