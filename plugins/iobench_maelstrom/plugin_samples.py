@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.datasets import open_through_plugin
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError
-from iobench_maelstrom.library_lock import LIBRARY
+from iobench_maelstrom.hdf5_lock import LIBRARY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -18,7 +18,7 @@ import numpy as np
 
 from iobench.datasets import Baseline, Stream, StreamStage, stopwatch
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
-from iobench_maelstrom.library_lock import LIBRARY
+from iobench_maelstrom.hdf5_lock import LIBRARY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

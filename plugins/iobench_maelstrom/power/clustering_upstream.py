@@ -12,7 +12,7 @@ import psutil
 
 from iobench.datasets import Baseline, Stream, StreamStage
 from iobench.errors import StorageError
-from iobench_maelstrom.library_lock import LIBRARY
+from iobench_maelstrom.hdf5_lock import LIBRARY
 from iobench_maelstrom.power.merging import loading_threads, merged, xarray_library
 from iobench_maelstrom.power.schema import BATCH_SIZE
 from iobench_maelstrom.power.upstream import one_sample

@@ -16,7 +16,7 @@ import numpy as np
 
 from iobench.datasets import Baseline, Stream, StreamStage, stopwatch
 from iobench.errors import FileFormatError, MissingExtraError
-from iobench_maelstrom.library_lock import LIBRARY
+from iobench_maelstrom.hdf5_lock import LIBRARY
 from iobench_maelstrom.yr.schema import RAW_FORECAST
 
 if TYPE_CHECKING:
