@@ -7,6 +7,22 @@ from typing import Annotated
 
 import typer
 
+from iobench.cli.source_options import (
+    DataDir,
+    DatasetOptions,
+    Download,
+    DownloadTimeout,
+    FilesGlob,
+    SampleDim,
+    StandInScale,
+    StandInSeed,
+    StandInTiny,
+    StoreDir,
+    VariableNames,
+    split_names,
+    split_options,
+)
+
 __all__ = ["convert"]
 
 
@@ -29,12 +45,8 @@ def convert(
         bool,
         typer.Option("--dry-run", help="Print the plan, from a short probe, and write nothing."),
     ] = False,
-    sample_dim: Annotated[
-        str | None, typer.Option(help="Own files: the dimension along which samples lie.")
-    ] = None,
-    variables: Annotated[
-        str | None, typer.Option(help="Own files: the variables to take, with commas.")
-    ] = None,
+    sample_dim: SampleDim = None,
+    variables: VariableNames = None,
     target_variables: Annotated[
         str | None,
         typer.Option(help="Own files: which of them a model is trained towards, with commas."),
@@ -108,42 +120,19 @@ def convert(
         int | None,
         typer.Option(help="--dry-run: samples of that step. [default: the published ones, else 1]"),
     ] = None,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(help="The dataset's files: a CliMetLab mirror, or a flat folder."),
-    ] = None,
-    files: Annotated[
-        str | None,
-        typer.Option(metavar="GLOB", help="Your own layout of the dataset, as for profile."),
-    ] = None,
-    option: Annotated[
-        list[str] | None, typer.Option(help="An option of the dataset, NAME=VALUE; repeatable.")
-    ] = None,
-    download: Annotated[
-        bool,
-        typer.Option(
-            "--download", help="Fetch files that are not at hand, through the CliMetLab plugin."
-        ),
-    ] = False,
-    download_timeout: Annotated[
-        float, typer.Option(help="Seconds the download may take.")
-    ] = 3600.0,
-    store_dir: Annotated[
-        Path | None,
-        typer.Option(help="Where stand-ins and indexes go. [default: $IOBENCH_STORE_DIR, ...]"),
-    ] = None,
-    tiny: Annotated[
-        bool, typer.Option("--tiny", help="Use the small stand-in that tests use.")
-    ] = False,
-    scale: Annotated[
-        float | None, typer.Option(help="Use a stand-in with this share of the real samples.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the stand-in.")] = 0,
+    data_dir: DataDir = None,
+    files: FilesGlob = None,
+    option: DatasetOptions = None,
+    download: Download = False,
+    download_timeout: DownloadTimeout = 3600.0,
+    store_dir: StoreDir = None,
+    tiny: StandInTiny = False,
+    scale: StandInScale = None,
+    seed: StandInSeed = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Write samples into a standard container, verified and resumable, or say what it takes."""
     from iobench.cli.conversion_text import forecast_lines, outcome_lines
-    from iobench.cli.profile_command import _names, _options
     from iobench.cli.screen import TerminalScreen
     from iobench.conversion import ConvertRequest, forecast, parse_nbytes, parse_patch, run
 
@@ -156,8 +145,8 @@ def convert(
         split=split,
         window=window,
         sample_dim=sample_dim,
-        variables=_names(variables or ""),
-        target_variables=_names(target_variables or ""),
+        variables=split_names(variables or ""),
+        target_variables=split_names(target_variables or ""),
         patch={} if patch is None else parse_patch(patch),
         dtype=tuple(dtype or ()),
         keep_bits=tuple(keep_bits or ()),
@@ -165,7 +154,7 @@ def convert(
         ranges=tuple(range_ or ()),
         format_options={
             **{name: value for name, value in named.items() if value is not None},
-            **_options(format_option or [], spelled="--format-option"),
+            **split_options(format_option or [], spelled="--format-option"),
         },
         shard_nbytes=parse_nbytes("--shard-size", shard_size),
         memory_nbytes=parse_nbytes("--memory", memory),
@@ -176,7 +165,7 @@ def convert(
         batch_size=batch_size,
         data_dir=data_dir,
         files=files,
-        options=_options(option or []),
+        options=split_options(option or []),
         download=download,
         download_timeout_s=download_timeout,
         store_dir=store_dir,

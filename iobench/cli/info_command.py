@@ -8,6 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
+from iobench.cli.source_options import (
+    DataDir,
+    DatasetOptions,
+    FilesGlob,
+    StoreDir,
+    split_options,
+)
+
 __all__ = ["info"]
 
 FEW = 8
@@ -23,20 +31,10 @@ def info(
             help="A dataset, a store format, or the folder of a store or run.",
         ),
     ],
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(help="The dataset's files: a CliMetLab mirror, or a flat folder."),
-    ] = None,
-    files: Annotated[
-        str | None,
-        typer.Option(metavar="GLOB", help="Your own layout of the dataset, as for profile."),
-    ] = None,
-    option: Annotated[
-        list[str] | None, typer.Option(help="An option of the dataset, NAME=VALUE; repeatable.")
-    ] = None,
-    store_dir: Annotated[
-        Path | None, typer.Option(help="Where stand-ins are. [default: $IOBENCH_STORE_DIR, ...]")
-    ] = None,
+    data_dir: DataDir = None,
+    files: FilesGlob = None,
+    option: DatasetOptions = None,
+    store_dir: StoreDir = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Say what a dataset's samples are, what options a format has, what a store or a run is."""
@@ -47,7 +45,6 @@ def info(
         describe_store,
         run_folders,
     )
-    from iobench.cli.profile_command import _options
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
     from iobench.registry import dataset_names, format_names, unknown_name
@@ -57,7 +54,7 @@ def info(
     if target in dataset_names():
         facts = describe_dataset(
             target,
-            options=_options(option or []),
+            options=split_options(option or []),
             data_dir=data_dir,
             files=files,
             store_dir=store_dir,

@@ -8,6 +8,22 @@ from typing import Annotated
 
 import typer
 
+from iobench.cli.source_options import (
+    DataDir,
+    DatasetOptions,
+    Download,
+    DownloadTimeout,
+    FilesGlob,
+    SampleDim,
+    StandInScale,
+    StandInSeed,
+    StandInTiny,
+    StoreDir,
+    VariableNames,
+    split_names,
+    split_options,
+)
+
 __all__ = ["profile"]
 
 
@@ -57,46 +73,21 @@ def profile(
         str,
         typer.Option(help="Page cache: as-is, warm (read first) or cold (evicted every epoch)."),
     ] = "as-is",
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(help="The dataset's files: a CliMetLab mirror, or a flat folder."),
-    ] = None,
-    files: Annotated[
-        str | None,
-        typer.Option(
-            metavar="GLOB",
-            help="Your own layout of the dataset: paths with {year}, {month}, {day}; quoted.",
-        ),
-    ] = None,
-    option: Annotated[
-        list[str] | None, typer.Option(help="An option of the dataset, NAME=VALUE; repeatable.")
-    ] = None,
+    data_dir: DataDir = None,
+    files: FilesGlob = None,
+    option: DatasetOptions = None,
     split: Annotated[
         str | None, typer.Option(help="Load one split's samples only, e.g. train.")
     ] = None,
-    download: Annotated[
-        bool,
-        typer.Option(
-            "--download", help="Fetch files that are not at hand, through the CliMetLab plugin."
-        ),
-    ] = False,
-    download_timeout: Annotated[
-        float, typer.Option(help="Seconds the download may take.")
-    ] = 3600.0,
+    download: Download = False,
+    download_timeout: DownloadTimeout = 3600.0,
     window: Annotated[
         str | None,
         typer.Option(help="Samples of several items: offsets of inputs:targets, --window=-1,0:1."),
     ] = None,
-    sample_dim: Annotated[
-        str | None, typer.Option(help="Own files: the dimension along which samples lie.")
-    ] = None,
-    variables: Annotated[
-        str | None, typer.Option(help="Own files: the variables to load, with commas.")
-    ] = None,
-    store_dir: Annotated[
-        Path | None,
-        typer.Option(help="Where stores and stand-ins go. [default: $IOBENCH_STORE_DIR, ...]"),
-    ] = None,
+    sample_dim: SampleDim = None,
+    variables: VariableNames = None,
+    store_dir: StoreDir = None,
     out: Annotated[
         Path | None, typer.Option(help="The run directory. [default: iobench-runs/NAME-N]")
     ] = None,
@@ -106,13 +97,9 @@ def profile(
     detail: Annotated[
         str, typer.Option(help="Spans per sample, per batch, or auto: what costs under 1 %.")
     ] = "auto",
-    tiny: Annotated[
-        bool, typer.Option("--tiny", help="Use the small stand-in that tests use.")
-    ] = False,
-    scale: Annotated[
-        float | None, typer.Option(help="Use a stand-in with this share of the real samples.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the order of samples and the stand-in.")] = 0,
+    tiny: StandInTiny = False,
+    scale: StandInScale = None,
+    seed: StandInSeed = 0,
     json: Annotated[
         bool, typer.Option("--json", help="Print the result as JSON instead of a report.")
     ] = False,
@@ -125,8 +112,8 @@ def profile(
 
     config = RunConfig(
         targets=tuple(targets),
-        formats=_names(formats),
-        pipelines=_names(pipeline),
+        formats=split_names(formats),
+        pipelines=split_names(pipeline),
         framework=framework,
         workers=workers,
         batch_size=batch_size,
@@ -140,13 +127,13 @@ def profile(
         store_dir=store_dir,
         out=out,
         spool=spool,
-        options=_options(option or []),
+        options=split_options(option or []),
         split=split,
         window=window,
         download=download,
         download_timeout_s=download_timeout,
         sample_dim=sample_dim,
-        variables=_names(variables or ""),
+        variables=split_names(variables or ""),
         tiny=tiny,
         scale=scale,
         seed=seed,
@@ -157,26 +144,3 @@ def profile(
     run = run_profile(config, screen)
     print_report(run, json=json)
     screen.note(f"kept in {run}; the same report again: iobench report {run}")
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _options(pairs: list[str], *, spelled: str = "--option") -> dict[str, str]:
-    """Return ``NAME=VALUE`` pairs as a mapping; ``spelled`` is the option, for the message.
-
-    Raises
-    ------
-    OptionError
-        If one has no ``=``.
-    """
-    from iobench.errors import OptionError
-
-    options = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise OptionError(f"{spelled} {pair}: expected NAME=VALUE")
-        options[name] = value
-    return options

@@ -7,6 +7,11 @@ from typing import Annotated
 
 import typer
 
+from iobench.cli.source_options import (
+    DatasetOptions,
+    split_options,
+)
+
 __all__ = ["synthesize"]
 
 
@@ -19,19 +24,16 @@ def synthesize(
     ] = None,
     tiny: Annotated[bool, typer.Option("--tiny", help="The small sizes that tests use.")] = False,
     seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 0,
-    option: Annotated[
-        list[str] | None, typer.Option(help="An option of the dataset, NAME=VALUE; repeatable.")
-    ] = None,
+    option: DatasetOptions = None,
 ) -> None:
     """Write files with exactly the layout of a dataset that cannot be downloaded."""
-    from iobench.cli.profile_command import _options
     from iobench.cli.screen import TerminalScreen
     from iobench.datasets import Synthesizer, ensure_stand_in
     from iobench.errors import OptionError
     from iobench.registry import find_dataset
     from iobench.stores import remember_place
 
-    dataset = find_dataset(name, **_options(option or []))
+    dataset = find_dataset(name, **split_options(option or []))
     if not isinstance(dataset, Synthesizer):
         raise OptionError(f"{name}: writes no stand-in; datasets that do say so in 'iobench list'")
     screen = TerminalScreen()

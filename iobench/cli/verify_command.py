@@ -7,6 +7,13 @@ from typing import Annotated
 
 import typer
 
+from iobench.cli.source_options import (
+    DataDir,
+    FilesGlob,
+    StoreDir,
+    split_options,
+)
+
 __all__ = ["verify"]
 
 
@@ -28,28 +35,19 @@ def verify(
     memory: Annotated[
         str, typer.Option(help="What samples may take that are being made again.")
     ] = "256MiB",
-    data_dir: Annotated[
-        Path | None, typer.Option(help="The dataset's files, as for convert.")
-    ] = None,
-    files: Annotated[
-        str | None,
-        typer.Option(metavar="GLOB", help="Your own layout of the dataset, as for convert."),
-    ] = None,
+    data_dir: DataDir = None,
+    files: FilesGlob = None,
     option: Annotated[
         list[str] | None,
         typer.Option(help="An option of the dataset, instead of the one the store was made with."),
     ] = None,
-    store_dir: Annotated[
-        Path | None,
-        typer.Option(help="Where stand-ins and indexes go. [default: $IOBENCH_STORE_DIR, ...]"),
-    ] = None,
+    store_dir: StoreDir = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Read every byte of a store, compare all checksums, and the samples with their source."""
     import json as json_text
 
     from iobench.cli.conversion_text import verification_lines
-    from iobench.cli.profile_command import _options
     from iobench.cli.screen import TerminalScreen
     from iobench.conversion import VerifyRequest, parse_nbytes
     from iobench.conversion import verify as check
@@ -60,7 +58,7 @@ def verify(
         targets=tuple(against or ()),
         data_dir=data_dir,
         files=files,
-        options=_options(option or []),
+        options=split_options(option or []),
         store_dir=store_dir,
         share=share,
         workers=workers,
