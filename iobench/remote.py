@@ -1,0 +1,175 @@
+"""Addresses of what lies elsewhere (``s3://bucket/prefix``), and the file systems behind them.
+
+The one place that knows fsspec. Where a store of objects is and who we are to it (endpoint,
+credentials) is never asked for and never kept: fsspec and the libraries below it find it in the
+environment (``AWS_*``, ``FSSPEC_S3_*``) and in their own files. What they say about it in errors
+is cleared of it before anybody sees it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from iobench.errors import MissingExtraError, OptionError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "is_url",
+    "open_filesystem",
+    "protocol_of",
+    "remote_errors",
+    "shown_url",
+    "without_secrets",
+]
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:::|://)")
+_USER = re.compile(r"(?<=//)[^/@\s]*@")
+_QUERY = re.compile(r"\?\S*")
+_SECRET_NAME = re.compile(r"^(AWS|FSSPEC|GOOGLE|AZURE|GCS|S3)_.*|.*(SECRET|TOKEN|PASSWORD).*")
+MIN_SECRET_LENGTH = 8
+MAX_REASON_LENGTH = 300
+_CLOUD = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "ossfs"}
+_LIBRARIES = {
+    "botocore.exceptions": ("BotoCoreError", "ClientError"),
+    "aiohttp": ("ClientError",),
+}
+"""Whose errors are none of Python's own; only where they are loaded can they be raised."""
+_opened: dict[tuple[int, str], Any] = {}
+_opening = threading.Lock()
+
+
+def _forget() -> None:
+    """Start anew in a forked child: what is open belongs to threads that stayed behind."""
+    global _opening
+    _opening = threading.Lock()
+    _opened.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def is_url(text: object) -> bool:
+    """Tell whether a text is an address (``s3://bucket/key``), and not a path of this machine."""
+    return isinstance(text, str) and _URL.match(text) is not None
+
+
+def protocol_of(url: str) -> str:
+    """Return what an address begins with, such as ``s3``."""
+    match = _URL.match(url)
+    return "" if match is None else match[1].lower()
+
+
+def shown_url(url: str) -> str:
+    """Return an address as it may be shown and kept: without user, password and signature."""
+    return _QUERY.sub("", _USER.sub("", url))
+
+
+def open_filesystem(url: str) -> tuple[Any, str]:
+    """Return the fsspec file system of an address, and the path in it.
+
+    There is one for each process and protocol, shared by its threads; a forked child opens its
+    own. It keeps no listings: what others wrote is seen at once.
+
+    Raises
+    ------
+    MissingExtraError
+        If fsspec, or what it needs for this protocol, is not installed.
+    OptionError
+        If nobody knows the protocol, or it lacks what it needs to be opened.
+    """
+    try:
+        core = import_module("fsspec.core")
+    except ImportError as error:
+        raise MissingExtraError(_missing(url, error)) from error
+    with _opening:
+        base = _base(url)
+        key = (os.getpid(), base)
+        try:
+            known = _opened.get(key)
+            if known is None:
+                known, path = core.url_to_fs(
+                    url, use_listings_cache=False, skip_instance_cache=True
+                )
+                _opened[key] = known
+            else:
+                path = known._strip_protocol(url)
+        except ImportError as error:
+            raise MissingExtraError(_missing(url, error)) from error
+        except ValueError as error:
+            reason = without_secrets(str(error))
+            raise OptionError(f"{shown_url(url)}: cannot be opened ({reason})") from error
+    return known, str(path)
+
+
+@contextmanager
+def remote_errors(url: str, *, exit_code: int | None = None) -> Iterator[None]:
+    """Turn what the libraries behind an address raise into a StorageError of one line.
+
+    A missing object stays a FileNotFoundError, one that is there already a FileExistsError: what
+    they mean depends on the caller. ``exit_code`` is the error's.
+    """
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError, StorageError):
+        raise
+    except _remote_errors() as error:
+        reason = _reason(error)
+        refused = StorageError(f"{shown_url(url)}: {reason}")
+        refused.errno = getattr(error, "errno", None)
+        if exit_code is not None:
+            refused.exit_code = exit_code
+        raise refused from None  # what is beneath may hold secrets
+
+
+def without_secrets(text: str) -> str:
+    """Return a text of one line without what only the environment should know."""
+    for name, value in os.environ.items():
+        if len(value) >= MIN_SECRET_LENGTH and _SECRET_NAME.fullmatch(name):
+            text = text.replace(value, f"${name}")
+    text = " ".join(_QUERY.sub("", _USER.sub("", text)).split())
+    return text if len(text) <= MAX_REASON_LENGTH else f"{text[:MAX_REASON_LENGTH]}..."
+
+
+def _base(url: str) -> str:
+    """Return what of an address decides its file system: all, where file systems are chained."""
+    if "::" in url:
+        return url
+    protocol = protocol_of(url)
+    if protocol in _CLOUD or protocol == "memory":
+        return protocol
+    return url.partition("://")[0] + "://" + url.partition("://")[2].partition("/")[0]
+
+
+def _missing(url: str, error: ImportError) -> str:
+    what = error.name or without_secrets(str(error))
+    if protocol_of(url) in {"s3", "s3a"} or what.startswith("fsspec"):
+        what = "fsspec and s3fs: pip install 'iobench[cloud]'"
+    return f"{shown_url(url)} needs what is not installed: {what}"
+
+
+def _remote_errors() -> tuple[type[Exception], ...]:
+    found: list[type[Exception]] = [OSError]
+    for module, names in _LIBRARIES.items():
+        if module in sys.modules:
+            found += [getattr(sys.modules[module], name) for name in names]
+    return tuple(found)
+
+
+def _reason(error: BaseException) -> str:
+    text = without_secrets(str(error)) or type(error).__name__
+    name = type(error).__name__
+    if name == "NoCredentialsError":
+        return "no credentials found (AWS_ACCESS_KEY_ID, AWS_PROFILE, FSSPEC_S3_ANON=true, ...)"
+    if isinstance(error, PermissionError):
+        return f"not permitted ({text})"
+    if isinstance(error, TimeoutError) or "Timeout" in name:
+        return f"no answer in time ({text})"
+    return text
