@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from iobench.errors import StoreClaimedError
 from iobench.stores import (
-    BatchWriter,
     Claim,
     Encoding,
     ShardInfo,
@@ -207,15 +206,11 @@ def write_shard(
         _drop(error, held, journal)
         raise
     lossy: Errors = {}
-    append_all = writer.append_all if isinstance(writer, BatchWriter) else None
     try:
         for samples in made:
             with tally.timed("write"):
-                if append_all is not None:
-                    append_all(samples)
-                else:
-                    for sample in samples:
-                        writer.append(sample)
+                for sample in samples:
+                    writer.append(sample)
             lossy = merge_errors(lossy, *map(errors_of, samples))
             n_written = len(samples)
             del samples

@@ -25,7 +25,6 @@ from iobench.stores.claims import (
 )
 from iobench.stores.comparison import MakeSamples, verify_against
 from iobench.stores.contract import (
-    BatchWriter,
     Converter,
     DescribedFormat,
     Extent,
@@ -95,7 +94,6 @@ __all__ = [
     "MANIFEST_NAME",
     "MAX_EXAMPLE_NBYTES",
     "TEMPORARY_SUFFIX",
-    "BatchWriter",
     "Budget",
     "Claim",
     "ConversionPlan",

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from iobench.stores.tally import Tally
 
 __all__ = [
-    "BatchWriter",
     "Converter",
     "DescribedFormat",
     "Extent",
@@ -79,22 +78,6 @@ class Writer(Protocol):
 
     def abort(self) -> None:
         """Drop the unfinished shard."""
-        ...
-
-
-@runtime_checkable
-class BatchWriter(Writer, Protocol):
-    """A writer that takes several samples at once, for less than one after the other costs.
-
-    Optional: whoever writes samples calls ``append_all`` where there is one, else ``append``.
-    """
-
-    def append_all(self, samples: Sequence[Sample]) -> None:
-        """Write samples, in order: the same bytes as `append` of each of them.
-
-        Their arrays are the caller's again when it returns. After an error the shard is of no use
-        but to be aborted; samples before the one that the error names may be in it or not.
-        """
         ...
 
 
