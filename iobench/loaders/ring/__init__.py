@@ -1,0 +1,25 @@
+"""The ring: batches filled by threads into buffers that are used again, at the speed of memory."""
+
+from iobench.loaders.ring.buffers import BatchMemory, BufferPool
+from iobench.loaders.ring.contract import BatchSource, Filler, Present, RingBatch, Rows
+from iobench.loaders.ring.iteration import RingIteration, RingRun
+from iobench.loaders.ring.loader import DEPTH, RingLoader
+from iobench.loaders.ring.log import BatchLog
+from iobench.loaders.ring.order import BatchOrder, Permutation
+
+__all__ = [
+    "DEPTH",
+    "BatchLog",
+    "BatchMemory",
+    "BatchOrder",
+    "BatchSource",
+    "BufferPool",
+    "Filler",
+    "Permutation",
+    "Present",
+    "RingBatch",
+    "RingIteration",
+    "RingLoader",
+    "RingRun",
+    "Rows",
+]

@@ -1,0 +1,313 @@
+"""Buffers of batches, allocated once and lent out; what is lent comes back when nobody holds it.
+
+A buffer that is filled again while somebody still looks at it is the worst failure a loader can
+have: no error, other numbers. So every hand-out is a *lease*: a fresh owner object over the
+buffer's memory, which all arrays of the batch are made from. Views, tensors, the autograd graph and
+DLPack capsules keep the owner alive, and only its death brings the buffer back. It must not be a
+slice of an array that lives longer: NumPy hangs views on the outermost array, past such an owner.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import mmap
+import os
+import threading
+import weakref
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import psutil
+
+from iobench.errors import OptionError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from iobench.samples import SampleSpec
+
+__all__ = ["BatchMemory", "BufferPool", "Lease", "ReusedBuffers"]
+
+ALIGNMENT: Final = 4096
+"""Of each variable in a buffer: what O_DIRECT needs, and vector instructions want less."""
+MEMORY_SHARE: Final = 0.5
+"""Of the memory that is free, for buffers of one loader unless ``max_bytes`` says more."""
+
+
+class BatchMemory:
+    """Memory for one batch: anonymous pages of this process, large ones where there are any.
+
+    Private, so that a forked child gets copies and never writes into its parent's batches.
+    """
+
+    __slots__ = ("__weakref__", "pages", "pinned")
+
+    def __init__(self, nbytes: int) -> None:
+        try:
+            self.pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise StorageError(
+                f"no memory for a batch of {nbytes} bytes: {error.strerror}; take a smaller "
+                "batch_size or depth"
+            ) from error
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with suppress(OSError):  # a kernel without them: small pages do
+                self.pages.madvise(mmap.MADV_HUGEPAGE)
+        self.pinned: object = None  # keeps a registration with CUDA as long as the memory
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A filled buffer on its way to the consumer.
+
+    Attributes
+    ----------
+    key : int
+        Number of the lease.
+    value : object
+        The arrays of the batch, or what was made of them.
+    """
+
+    key: int
+    value: Any
+
+
+class BufferPool:
+    """The buffers of one iteration at a time.
+
+    ``take`` is called by reader threads, ``grow`` and ``hand_out`` by the consumer. Buffers come
+    back from wherever their last holder dies: in any thread, at any moment, in the middle of a
+    garbage collection. So that end takes no lock.
+
+    Parameters
+    ----------
+    spec : SampleSpec
+        Of one sample.
+    batch_size : int
+        Samples of the largest batch.
+    depth : int
+        Buffers there are from the start; the system backs them with memory when first filled.
+    max_bytes : int, optional
+        What all buffers may take; by default half of the memory that is free now.
+    prepare : callable, optional
+        Called with each new buffer: registers it with a device.
+
+    Attributes
+    ----------
+    nbytes : int
+        Bytes of one buffer.
+    n_buffers, n_grown : int
+        Buffers there are; how many had to be added since all others were held.
+
+    Raises
+    ------
+    OptionError
+        If ``depth`` buffers take more than ``max_bytes``; with the sum.
+    """
+
+    def __init__(
+        self,
+        spec: SampleSpec,
+        batch_size: int,
+        *,
+        depth: int,
+        max_bytes: int | None = None,
+        prepare: Callable[[BatchMemory], None] | None = None,
+    ) -> None:
+        self.pid = os.getpid()
+        self.n_buffers = self.n_grown = 0
+        self._depth = depth
+        self._prepare = prepare
+        self._parts: list[tuple[str, tuple[int, ...], np.dtype[Any], int]] = []
+        nbytes = 0
+        for variable in spec:
+            self._parts.append((variable.name, variable.shape, np.dtype(variable.dtype), nbytes))
+            nbytes += -(-variable.nbytes * batch_size // ALIGNMENT) * ALIGNMENT
+        self.nbytes = max(nbytes, ALIGNMENT)
+        free_nbytes = psutil.virtual_memory().available
+        self._max_bytes = int(free_nbytes * MEMORY_SHARE) if max_bytes is None else max_bytes
+        if depth * self.nbytes > self._max_bytes:
+            limit = f"max_bytes={max_bytes}" if max_bytes else f"half of the {free_nbytes} free"
+            raise OptionError(
+                f"{depth} buffers of {self.nbytes} bytes, {batch_size} samples of "
+                f"{spec.nbytes} each, need {depth * self.nbytes} bytes of memory; more than "
+                f"{limit}: take a smaller batch_size or depth"
+            )
+        self._owner_type = ctypes.c_ubyte * self.nbytes
+        self._keys = itertools.count()
+        self._counting = threading.Lock()
+        self._free: SimpleQueue[BatchMemory | None] = SimpleQueue()
+        self._owners: dict[int, weakref.ref[Any]] = {}
+        self._held: dict[int, None] = {}  # handed out and alive
+        for _ in range(depth):
+            self._add()
+
+    def _add(self) -> None:
+        memory = BatchMemory(self.nbytes)
+        if self._prepare is not None:
+            self._prepare(memory)
+        with self._counting:
+            self.n_buffers += 1
+        self._free.put(memory)
+
+    # -- reader threads, one after the other --------------------------------------------------
+
+    def take(self, is_ended: Callable[[], bool]) -> BatchMemory | None:
+        """Return a buffer nobody holds, waiting for one; None if woken when all has ended."""
+        while (memory := self._free.get()) is None:
+            if is_ended():
+                return None
+        with self._counting:
+            if self.n_buffers > self._depth and not self._free.empty():
+                self.n_buffers -= 1  # grown for batches that were held, and no longer are
+                memory = self._free.get() or memory
+        return memory
+
+    def wake(self) -> None:
+        """Make a waiting `take` look whether all has ended."""
+        self._free.put(None)
+
+    def give(self, memory: BatchMemory) -> None:
+        """Take a buffer back that was not lent."""
+        self._free.put(memory)
+
+    def lend(self, memory: BatchMemory, n_samples: int) -> tuple[int, dict[str, NDArray[Any]]]:
+        """Return key and arrays of a new lease; the arrays alone keep the buffer from coming back.
+
+        Arrays have ``n_samples`` as their first axis and are contiguous.
+        """
+        owner = self._owner_type.from_buffer(memory.pages)
+        key = next(self._keys)
+        free, held, owners = self._free, self._held, self._owners
+
+        def returned(_: object) -> None:
+            owners.pop(key, None)
+            held.pop(key, None)
+            free.put(memory)
+
+        owners[key] = weakref.ref(owner, returned)
+        return key, self._arrays(owner, n_samples)
+
+    def drop(self, key: int) -> None:
+        """Say that a lease is not handed out; its buffer comes back by itself."""
+
+    def _arrays(self, owner: Any, n_samples: int) -> dict[str, NDArray[Any]]:
+        return {
+            name: np.ndarray((n_samples, *shape), dtype, buffer=owner, offset=offset)
+            for name, shape, dtype, offset in self._parts
+        }
+
+    # -- the consumer -----------------------------------------------------------------------
+
+    def hand_out(self, key: int) -> None:
+        """Count a lease as held by the consumer from now on, until it dies."""
+        self._held[key] = None
+        if key not in self._owners:  # dead already: nothing of the buffer was handed out
+            self._held.pop(key, None)
+
+    @property
+    def n_held(self) -> int:
+        """Buffers whose batches the consumer holds."""
+        return len(self._held)
+
+    @property
+    def is_all_held(self) -> bool:
+        """Whether no buffer is left that could be filled before the consumer lets go of one."""
+        return self.n_held >= self.n_buffers
+
+    @property
+    def can_grow(self) -> bool:
+        """Whether one more buffer is within ``max_bytes``."""
+        return (self.n_buffers + 1) * self.nbytes <= self._max_bytes
+
+    def grow(self) -> None:
+        """Add a buffer.
+
+        Raises
+        ------
+        OptionError
+            Where that would take more than ``max_bytes``.
+        """
+        if not self.can_grow:
+            total = (self.n_buffers + 1) * self.nbytes
+            raise OptionError(
+                f"{self.n_held} batches of {self.nbytes} bytes are held at once, one more makes "
+                f"{total} bytes, max_bytes is {self._max_bytes}: let go of batches (or copy what "
+                "you keep of them), or allow more with max_bytes"
+            )
+        self.n_grown += 1
+        self._add()
+
+    def discard(self) -> None:
+        """Let go of all buffers; those of batches that are held live as long as these."""
+        self._owners.clear()  # ends a cycle, so that memory goes at once
+        while not self._free.empty():
+            self._free.get()
+
+
+class ReusedBuffers(BufferPool):
+    """Buffers that come back by count, whoever still looks at them.
+
+    A batch is valid until ``depth`` - 1 further ones have been asked for. Nothing is allocated
+    after the start; who keeps a batch longer sees another one in its place.
+
+    Parameters
+    ----------
+    guard : bool
+        Overwrite buffers with 0xFF (of floating-point numbers that is NaN) when they come back, so
+        that who keeps one too long finds out.
+    spec, batch_size, depth, max_bytes, prepare
+        As of `BufferPool`. There are ``2 * depth - 1`` buffers: as many are filled ahead as there.
+    """
+
+    def __init__(
+        self,
+        spec: SampleSpec,
+        batch_size: int,
+        *,
+        depth: int,
+        guard: bool = False,
+        max_bytes: int | None = None,
+        prepare: Callable[[BatchMemory], None] | None = None,
+    ) -> None:
+        super().__init__(
+            spec, batch_size, depth=2 * depth - 1, max_bytes=max_bytes, prepare=prepare
+        )
+        self._guard = guard
+        self._n_valid = depth - 1
+        self._lent: dict[int, BatchMemory] = {}
+        self._valid: deque[int] = deque()
+
+    def lend(self, memory: BatchMemory, n_samples: int) -> tuple[int, dict[str, NDArray[Any]]]:
+        """Return key and arrays of a buffer, which do not keep it."""
+        key = next(self._keys)
+        self._lent[key] = memory
+        return key, self._arrays(memory.pages, n_samples)
+
+    def hand_out(self, key: int) -> None:
+        """Count a batch as valid, and those handed out too long ago as not."""
+        self._valid.append(key)
+        while len(self._valid) > self._n_valid:
+            self._reclaim(self._valid.popleft())
+
+    @property
+    def n_held(self) -> int:
+        """Batches that are valid."""
+        return len(self._valid)
+
+    def drop(self, key: int) -> None:
+        """Take back a buffer that was lent and never handed out."""
+        self._reclaim(key)
+
+    def _reclaim(self, key: int) -> None:
+        memory = self._lent.pop(key)
+        if self._guard:
+            np.frombuffer(memory.pages, dtype=np.uint8)[:] = 0xFF
+        self._free.put(memory)

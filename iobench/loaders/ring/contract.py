@@ -1,0 +1,76 @@
+"""What fills the buffers of a ring: a store's extents, or the steps of a dataset.
+
+A *source* knows its samples; a *filler* is one reader thread's own way to them. Fillers write into
+the rows of a batch at their final position: there is no sample in between, and no collating.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from iobench.loaders.ring.log import BatchLog
+    from iobench.samples import SampleSpec
+
+__all__ = ["BatchSource", "Filler", "Present", "RingBatch", "Rows"]
+
+Rows = Mapping[str, NDArray[Any]]
+"""Arrays of a batch by variable, the batch as their first axis; contiguous and writable."""
+Present = Callable[[dict[str, NDArray[Any]]], Any]
+"""Makes what is handed out of the arrays of a batch: tensors, a transform's result."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingBatch:
+    """Which samples make up a batch.
+
+    ``batch`` counts up as batches are handed out; ``epoch`` is the pass it belongs to.
+    """
+
+    batch: int
+    epoch: int
+    samples: NDArray[np.int64]
+
+
+class Filler(Protocol):
+    """Fills batches for one thread at a time."""
+
+    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+        """Write every byte of ``rows``: row ``i`` is sample ``samples[i]``.
+
+        What it does is noted in ``log``: read, decode, verify and preprocess, apart.
+
+        Raises
+        ------
+        IobenchError
+            Naming the sample that could not be made. The rows are then thrown away.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of what the thread held open."""
+        ...
+
+
+class BatchSource(Protocol):
+    """Samples that a ring can load. Used by several threads at once.
+
+    Attributes
+    ----------
+    spec : SampleSpec
+        What a sample is.
+    """
+
+    spec: SampleSpec
+
+    def __len__(self) -> int: ...
+
+    def filler(self) -> Filler:
+        """Return a filler for one more thread."""
+        ...

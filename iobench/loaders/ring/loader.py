@@ -1,0 +1,262 @@
+"""The loader over a ring: what ``iobench.loader`` returns."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.cpus import available_cpus
+from iobench.errors import OptionError
+from iobench.loaders.ring.buffers import BufferPool, ReusedBuffers
+from iobench.loaders.ring.contract import RingBatch
+from iobench.loaders.ring.iteration import RingIteration, RingRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from iobench.loaders.ring.buffers import BatchMemory
+    from iobench.loaders.ring.contract import BatchSource, Present
+    from iobench.loaders.ring.order import BatchOrder
+    from iobench.recording import Recorder
+    from iobench.samples import SampleSpec
+
+__all__ = ["DEPTH", "RingLoader"]
+
+DEPTH: Final = 4
+"""Two that the training loop holds (this batch, and the last one until it is overwritten), two
+that are filled meanwhile."""
+MIN_DEPTH: Final = 3
+MAX_THREADS: Final = 4
+"""By default: a copy from the page cache is bound by memory long before that."""
+
+
+class RingLoader:
+    """Yields batches that reader threads have filled ahead, into buffers used again and again.
+
+    A batch is valid as long as anyone holds it. Iterating again begins the next epoch.
+
+    Parameters
+    ----------
+    source : BatchSource
+        What fills the buffers.
+    order : BatchOrder
+        Which samples make up which batch.
+    threads : int, optional
+        Reader threads; by default as many as there are CPUs, at most 4, fewer than ``depth``.
+    depth : int
+        Buffers.
+    max_bytes : int, optional
+        What buffers may take in all, where batches are held; half of the free memory by default.
+    present : callable, optional
+        Makes what is yielded of the arrays of a batch; runs in the reader threads.
+    unsafe_reuse : bool
+        A batch is valid only until ``depth`` - 1 further ones have been asked for.
+    guard : bool
+        With ``unsafe_reuse``: overwrite what is no longer valid.
+    prepare : callable, optional
+        Called with the memory of each new buffer.
+    recorder : Recorder, optional
+        Where reader threads note what they do.
+
+    Attributes
+    ----------
+    epoch : int
+        The epoch that the next iteration is of, or the one that is going on.
+
+    Raises
+    ------
+    OptionError
+        If an option is out of its range, or the buffers do not fit into memory.
+    """
+
+    def __init__(
+        self,
+        source: BatchSource,
+        order: BatchOrder,
+        *,
+        threads: int | None = None,
+        depth: int = DEPTH,
+        max_bytes: int | None = None,
+        present: Present | None = None,
+        unsafe_reuse: bool = False,
+        guard: bool = False,
+        prepare: Callable[[BatchMemory], None] | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        if depth < MIN_DEPTH:
+            raise OptionError(
+                f"depth={depth}: expected {MIN_DEPTH} or more; a loop holds two batches, the last "
+                "one until the next is there, and one has to be filled"
+            )
+        if guard and not unsafe_reuse:
+            raise OptionError("guard=True goes with unsafe_reuse=True; without it all is safe")
+        if threads is None:
+            threads = min(available_cpus(), MAX_THREADS, max(1, depth - 1))
+        if threads < 1:
+            raise OptionError(f"threads={threads}: expected 1 or more")
+        self.source = source
+        self.order = order
+        self.threads = threads
+        self.depth = depth
+        self.epoch = 0
+        self._max_bytes = max_bytes
+        self._present = present
+        self._unsafe_reuse = unsafe_reuse
+        self._guard = guard
+        self._prepare = prepare
+        self._recorder = recorder
+        self._n_taken = 0  # batches of ``epoch`` that were handed out
+        self._is_resumed = self._is_begun = False
+        self._idle = _IdlePool()
+        self._idle.put(self._new_pool())  # so that what does not fit is said here
+        self._iterations: weakref.WeakSet[RingIteration] = weakref.WeakSet()
+
+    @property
+    def spec(self) -> SampleSpec:
+        """What one sample is; a batch has the samples as a further, first axis."""
+        return self.source.spec
+
+    @property
+    def batch_size(self) -> int:
+        """Samples a batch; the last of an epoch may have fewer."""
+        return self.order.batch_size
+
+    def __len__(self) -> int:
+        """Batches an epoch."""
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin the next epoch, or go on where `load_state_dict` said."""
+        if self._is_begun and not self._is_resumed:
+            self.epoch += 1
+        if not self._is_resumed:
+            self._n_taken = 0
+        self._is_begun, self._is_resumed = True, False
+        iteration = RingIteration(
+            RingRun(
+                self.source,
+                self._batches(self.epoch, self._n_taken),
+                self._idle.take() or self._new_pool(),
+                threads=self.threads,
+                ahead=self.depth,
+                present=self._present,
+                recorder=self._recorder,
+            ),
+            taken=self._took,
+            ended=self._idle.put_back,
+        )
+        self._iterations.add(iteration)
+        return iteration
+
+    def _batches(self, epoch: int, first: int) -> Iterator[RingBatch]:
+        order = self.order
+        for batch in range(first, len(order)):
+            yield RingBatch(epoch * len(order) + batch, epoch, order.samples(epoch, batch))
+
+    def _took(self, batch: RingBatch) -> None:
+        if batch.epoch == self.epoch:
+            self._n_taken = batch.batch - self.epoch * len(self.order) + 1
+
+    def _new_pool(self) -> BufferPool:
+        if self._unsafe_reuse:
+            return ReusedBuffers(
+                self.spec, self.batch_size, depth=self.depth, guard=self._guard,
+                max_bytes=self._max_bytes, prepare=self._prepare,
+            )  # fmt: skip
+        return BufferPool(
+            self.spec, self.batch_size, depth=self.depth,
+            max_bytes=self._max_bytes, prepare=self._prepare,
+        )  # fmt: skip
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the next iteration is of; its order depends on it.
+
+        Raises
+        ------
+        OptionError
+            If it is negative.
+        """
+        if epoch < 0:
+            raise OptionError(f"set_epoch({epoch}): expected 0 or more")
+        self.epoch, self._n_taken = epoch, 0
+        self._is_begun = self._is_resumed = False
+
+    def state_dict(self) -> dict[str, int | bool]:
+        """Return where it is: after ``batches`` batches of ``epoch``.
+
+        With it is what the order depends on, so that a loader of another one refuses it.
+        """
+        return {"epoch": self.epoch, "batches": self._n_taken, **self._identity()}
+
+    def _identity(self) -> dict[str, int | bool]:
+        order = self.order
+        return {
+            "seed": order.seed,
+            "shuffle": order.shuffle,
+            "n_samples": order.n_samples,
+            "batch_size": order.batch_size,
+            "drop_last": order.drop_last,
+            "world_size": order.world_size,
+        }
+
+    def load_state_dict(self, state: Mapping[str, int | bool]) -> None:
+        """Make the next iteration go on after the batches that were handed out.
+
+        Raises
+        ------
+        OptionError
+            If the state is of a loader with other batches.
+        """
+        for name, value in self._identity().items():
+            if state.get(name) != value:
+                raise OptionError(
+                    f"load_state_dict: {name} was {state.get(name)}, is {value} now; the batches "
+                    "would be others"
+                )
+        epoch, batches = int(state["epoch"]), int(state["batches"])
+        if epoch < 0 or not 0 <= batches <= len(self):
+            raise OptionError(f"load_state_dict: epoch {epoch}, batch {batches} of {len(self)}")
+        self.epoch, self._n_taken = epoch, batches
+        self._is_resumed = True
+
+    def close(self) -> None:
+        """End all threads and let the buffers go; batches that are held stay valid."""
+        for iteration in list(self._iterations):
+            iteration.close()
+        self._idle.discard()
+
+
+class _IdlePool:
+    """Holds the buffers between two iterations; not the loader, which may be gone by then."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # an iteration may end in the middle of a collection
+        self._pool: BufferPool | None = None
+
+    def take(self) -> BufferPool | None:
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None and pool.pid != os.getpid():
+            return None  # the parent's threads were at work in it when we were forked
+        return pool
+
+    def put(self, pool: BufferPool) -> None:
+        with self._lock:
+            if self._pool is None:
+                self._pool = pool
+                return
+        pool.discard()
+
+    def put_back(self, run: RingRun) -> None:
+        self.put(run.pool)
+
+    def discard(self) -> None:
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.discard()
+
+    def __del__(self) -> None:
+        self.discard()

@@ -1,0 +1,76 @@
+"""What a reader thread notes of the batch it makes; free where nothing is recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iobench.recording import Kind, now_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iobench.recording import Recorder
+
+__all__ = ["BatchLog"]
+
+
+class BatchLog:
+    """Notes spans of one thread's batches.
+
+    Parameters
+    ----------
+    recorder : Recorder or None
+        Where spans go; None: nowhere, and times are read only where somebody asks.
+
+    Attributes
+    ----------
+    now_ns : callable
+        The clock.
+    batch, epoch : int
+        Of the batch being made.
+    """
+
+    def __init__(self, recorder: Recorder | None = None) -> None:
+        self.recorder = recorder
+        self.now_ns: Callable[[], int] = now_ns if recorder is None else recorder.clock.now_ns
+        self.batch = self.epoch = -1
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is recorded: where not, nothing needs to be timed."""
+        return self.recorder is not None
+
+    def begin(self, batch: int, epoch: int) -> None:
+        """Say which batch all that follows is for."""
+        self.batch, self.epoch = batch, epoch
+        if self.recorder is not None:
+            self.recorder.position(batch, epoch, -1)
+
+    def add(
+        self,
+        kind: Kind,
+        start_ns: int,
+        end_ns: int,
+        *,
+        nbytes: int = -1,
+        cpu_ns: int = -1,
+        sample: int = -1,
+        label: str = "",
+    ) -> None:
+        """Note one stretch of work for the batch.
+
+        Parameters
+        ----------
+        kind : Kind
+        start_ns, end_ns : int
+            Of ``now_ns``.
+        nbytes, cpu_ns, sample : int
+            Bytes handled, CPU time of the thread, sample number; -1 where unknown.
+        label : str
+            As of `iobench.recording.stage_name`.
+        """
+        if self.recorder is not None:
+            number = self.recorder.string(label) if label else 0
+            self.recorder.emit(
+                kind, start_ns, end_ns, nbytes, cpu_ns, self.batch, self.epoch, sample, number
+            )

@@ -1,0 +1,195 @@
+"""Which samples make up which batch of which epoch: computed, never stored.
+
+A pass in random order is a permutation that depends on seed and epoch alone, and any part of it can
+be computed by itself. So the order does not depend on threads, memory does not grow with the number
+of samples, and a run that stopped in the middle goes on with the same batches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from iobench.errors import OptionError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["BatchOrder", "Permutation"]
+
+SORTED_LIMIT: Final = 1 << 16
+"""Up to here sorting random keys takes milliseconds, and is uniform for the smallest sizes too."""
+N_ROUNDS: Final = 8
+BLOCK: Final = 4096
+"""Places computed at once: single ones would cost a thousand times their share."""
+_FACTORS: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_SHIFTS: Final = (np.uint64(30), np.uint64(27), np.uint64(31))
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return 64 bits that depend on all bits of each value.
+
+    The finaliser of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
+    Generators, OOPSLA 2014).
+    """
+    for shift, factor in zip(_SHIFTS, _FACTORS, strict=False):
+        values = (values ^ (values >> shift)) * factor
+    return values ^ (values >> _SHIFTS[2])
+
+
+def _keys(seed: int, epoch: int, count: int) -> NDArray[np.uint64]:
+    """Return numbers that seed and epoch decide, the same for all versions of all libraries."""
+    text = f"iobench order {seed} {epoch}".encode()
+    digest = hashlib.shake_256(text).digest(8 * count)
+    return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
+
+
+class Permutation:
+    """A random order of ``n`` things, of which any part is computed when it is asked for.
+
+    Up to 65,536 things random keys are sorted. Beyond that a Feistel network permutes the smallest
+    power of two that holds them, and values beyond ``n`` are permuted again until they are within
+    (Black and Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002): no memory, however
+    many there are.
+
+    Parameters
+    ----------
+    n : int
+        How many.
+    seed, epoch : int
+        What the order depends on.
+    """
+
+    def __init__(self, n: int, *, seed: int, epoch: int) -> None:
+        self.n = n
+        self._sorted: NDArray[np.int64] | None = None
+        if n <= SORTED_LIMIT:
+            start, step = _keys(seed, epoch, 2)
+            places = np.arange(n, dtype=np.uint64)
+            keys = _mixed(_mixed(places * (step | np.uint64(1))) + start)
+            self._sorted = np.argsort(keys, kind="stable").astype(np.int64)
+            return
+        n_bits = (n - 1).bit_length()
+        self._bits = (n_bits - n_bits // 2, n_bits // 2)
+        self._keys = _keys(seed, epoch, N_ROUNDS)
+
+    def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which things come at these places, each from 0 to ``n`` - 1."""
+        if self._sorted is not None:
+            found: NDArray[np.int64] = self._sorted[places]
+            return found
+        values = self._encrypted(places.astype(np.uint64))
+        outside = np.flatnonzero(values >= self.n)
+        while outside.size:
+            values[outside] = self._encrypted(values[outside])
+            outside = outside[values[outside] >= self.n]
+        return values.astype(np.int64)
+
+    def _encrypted(self, values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        left_bits, right_bits = self._bits
+        left = values >> np.uint64(right_bits)
+        right = values & np.uint64((1 << right_bits) - 1)
+        for key in self._keys:  # an even number of rounds: the halves end as wide as they began
+            mask = np.uint64((1 << left_bits) - 1)
+            left, right = right, left ^ (_mixed(right + key) & mask)
+            left_bits, right_bits = right_bits, left_bits
+        return (left << np.uint64(right_bits)) | right
+
+
+class BatchOrder:
+    """The batches of every epoch, of one rank of several.
+
+    The order of samples is cut into batches for all ranks together; rank ``r`` of ``world_size``
+    takes batches ``r``, ``r + world_size``, and so on. All ranks get the same number: with
+    ``drop_last`` what does not go round is left out; without, the last round is filled up with
+    the first batches of the epoch, so that every sample comes at least once.
+
+    Parameters
+    ----------
+    n_samples, batch_size : int
+        At least 1.
+    shuffle : bool
+        Random order, another one each epoch; else as stored.
+    seed : int
+        Of the random order.
+    drop_last : bool
+        Whether a last batch of fewer samples is left out.
+    rank, world_size : int
+        Which training process of how many.
+
+    Raises
+    ------
+    OptionError
+        If a number is out of its range, or nothing would be left.
+    """
+
+    def __init__(
+        self,
+        n_samples: int,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        if batch_size < 1:
+            raise OptionError(f"batch_size={batch_size}: expected 1 or more")
+        if not 0 <= rank < world_size:
+            raise OptionError(f"rank={rank}, world_size={world_size}: expected 0 <= rank < world")
+        if n_samples < 1:
+            raise OptionError("there are no samples to load")
+        self.n_samples = n_samples
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.seed = seed
+        self.drop_last = drop_last
+        self.rank = rank
+        self.world_size = world_size
+        self._n_all = n_samples // batch_size if drop_last else -(-n_samples // batch_size)
+        self._n_rounds = self._n_all // world_size if drop_last else -(-self._n_all // world_size)
+        if not self._n_rounds:
+            raise OptionError(
+                f"drop_last leaves no batch: {n_samples} samples, batch_size={batch_size}, "
+                f"world_size={world_size}"
+            )
+        self._permutation: tuple[int, Permutation] | None = None
+        self._block: tuple[int, int, NDArray[np.int64]] | None = None
+
+    def __len__(self) -> int:
+        """Batches of one epoch, for this rank."""
+        return self._n_rounds
+
+    def samples(self, epoch: int, batch: int) -> NDArray[np.int64]:
+        """Return the sample numbers of this rank's batch number ``batch`` of an epoch.
+
+        Used by one thread at a time.
+        """
+        if not 0 <= batch < self._n_rounds:
+            raise IndexError(f"batch {batch} of {self._n_rounds}")
+        overall = (batch * self.world_size + self.rank) % self._n_all
+        first = overall * self.batch_size
+        return self._ordered(epoch, first, min(first + self.batch_size, self.n_samples))
+
+    def _ordered(self, epoch: int, first: int, end: int) -> NDArray[np.int64]:
+        if not self.shuffle:
+            return np.arange(first, end)
+        number = first // BLOCK
+        if (end - 1) // BLOCK != number:  # from two blocks or more
+            cut = (number + 1) * BLOCK
+            parts = self._ordered(epoch, first, cut), self._ordered(epoch, cut, end)
+            return np.concatenate(parts)
+        block = self._block
+        if block is None or block[:2] != (epoch, number):
+            places = np.arange(number * BLOCK, min((number + 1) * BLOCK, self.n_samples))
+            block = self._block = epoch, number, self._of_epoch(epoch).at(places)
+        return block[2][first - number * BLOCK : end - number * BLOCK]
+
+    def _of_epoch(self, epoch: int) -> Permutation:
+        if self._permutation is None or self._permutation[0] != epoch:
+            permutation = Permutation(self.n_samples, seed=self.seed, epoch=epoch)
+            self._permutation = epoch, permutation
+        return self._permutation[1]

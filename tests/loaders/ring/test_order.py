@@ -1,0 +1,109 @@
+"""The order of samples: permutations that nobody has to store."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iobench.errors import OptionError
+from iobench.loaders.ring import BatchOrder, Permutation
+from iobench.loaders.ring.order import SORTED_LIMIT
+
+
+@given(
+    n=st.one_of(st.integers(1, 300), st.integers(SORTED_LIMIT - 2, SORTED_LIMIT + 300)),
+    seed=st.integers(0, 1 << 40),
+    epoch=st.integers(0, 1000),
+)
+def test_every_thing_comes_once(n: int, seed: int, epoch: int) -> None:
+    found = Permutation(n, seed=seed, epoch=epoch).at(np.arange(n))
+    assert np.array_equal(np.sort(found), np.arange(n))
+
+
+def test_orders_of_a_few_are_all_there_and_about_as_often() -> None:
+    counts = Counter(
+        tuple(Permutation(4, seed=seed, epoch=0).at(np.arange(4)).tolist()) for seed in range(4800)
+    )
+    assert len(counts) == 24
+    assert min(counts.values()) > 140  # of 200; five standard deviations are 70
+    assert max(counts.values()) < 270
+
+
+@pytest.mark.parametrize("n", [20_000, 200_000])
+def test_orders_of_many_look_random(n: int) -> None:
+    first = Permutation(n, seed=1, epoch=0).at(np.arange(n))
+    second = Permutation(n, seed=1, epoch=1).at(np.arange(n))
+    for a, b in [(first, np.arange(n)), (first[:-1], first[1:]), (first, second)]:
+        assert abs(np.corrcoef(a, b)[0, 1]) < 5 / n**0.5
+    # Neighbours that stay neighbours, and things that stay in place: Poisson, 2 and 1 expected.
+    assert np.count_nonzero(np.abs(np.diff(first)) == 1) < 12
+    assert np.count_nonzero(first == np.arange(n)) < 10
+    parts = np.bincount(first[: n // 10] * 10 // n, minlength=10)
+    assert ((parts - n / 100) ** 2 / (n / 100)).sum() < 40  # chi-square, nine degrees
+
+
+def test_a_hundred_million_take_no_memory() -> None:
+    order = BatchOrder(100_000_000, 512, shuffle=True, seed=7)
+    far = order.samples(3, len(order) - 1)
+    assert len(far) == 100_000_000 % 512
+    assert far.max() < 100_000_000
+
+
+@given(
+    n=st.integers(1, 200),
+    batch_size=st.integers(1, 20),
+    world_size=st.integers(1, 5),
+    drop_last=st.booleans(),
+    shuffle=st.booleans(),
+)
+def test_ranks_share_the_batches_of_one_order(
+    n: int, batch_size: int, world_size: int, drop_last: bool, shuffle: bool
+) -> None:
+    alone = BatchOrder(n, batch_size, shuffle=shuffle, seed=2)
+    batches = [alone.samples(4, i).tolist() for i in range(len(alone))]
+    if drop_last:
+        batches = [batch for batch in batches if len(batch) == batch_size]
+        batches = batches[: len(batches) // world_size * world_size]
+    try:
+        ranks = [
+            BatchOrder(
+                n, batch_size, shuffle=shuffle, seed=2,
+                drop_last=drop_last, rank=rank, world_size=world_size,
+            )
+            for rank in range(world_size)
+        ]  # fmt: skip
+    except OptionError:
+        assert not batches
+        return
+    assert len({len(rank) for rank in ranks}) == 1
+    found = [rank.samples(4, number).tolist() for number in range(len(ranks[0])) for rank in ranks]
+    assert found[: len(batches)] == batches
+    assert (
+        found[len(batches) :]
+        == [batches[i % len(batches)] for i in range(len(found))][len(batches) :]
+    )
+
+
+def test_batches_across_blocks_are_those_of_the_whole() -> None:
+    order = BatchOrder(20_000, 3000, shuffle=True, seed=1)
+    whole = Permutation(20_000, seed=1, epoch=0).at(np.arange(20_000))
+    for number in (2, 0, 6, 1):
+        assert np.array_equal(order.samples(0, number), whole[number * 3000 : number * 3000 + 3000])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"rank": 2, "world_size": 2}, "rank=2"),
+        ({"n_samples": 0}, "no samples"),
+        ({"drop_last": True, "batch_size": 11}, "drop_last leaves no batch"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(options: dict[str, int], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        BatchOrder(**{"n_samples": 10, "batch_size": 2, **options})

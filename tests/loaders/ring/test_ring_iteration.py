@@ -1,0 +1,284 @@
+"""Batches of a ring are those of the order, whoever holds them for however long."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import pickle
+import threading
+import warnings
+import weakref
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from iobench.errors import OptionError, SampleError, WorkerError
+from iobench.loaders.ring import BatchLog, BatchOrder, RingLoader, Rows
+from iobench.samples import SampleSpec, Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+SPEC = SampleSpec(
+    (
+        Variable("field", (3, 5), "<f4", ("y", "x")),
+        Variable("number", (), "<i8", ()),
+    )
+)
+
+
+@dataclass
+class CountedFiller:
+    """Fills rows with the sample's number; may be told to fail."""
+
+    source: CountedSource
+
+    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+        for row, sample in enumerate(samples.tolist()):
+            if sample in self.source.broken:
+                raise SampleError(f"sample {sample} is broken")
+            rows["field"][row] = sample + np.arange(15).reshape(3, 5) / 16
+            rows["number"][row] = sample
+        self.source.n_filled += 1
+
+    def close(self) -> None:
+        self.source.n_closed += 1
+
+
+@dataclass
+class CountedSource:
+    """Samples that tell their number."""
+
+    n_samples: int = 50
+    broken: frozenset[int] = frozenset()
+    spec: SampleSpec = SPEC
+    n_filled: int = 0
+    n_fillers: int = 0
+    n_closed: int = 0
+    lock: Any = field(default_factory=threading.Lock)
+
+    def __len__(self) -> int:
+        return self.n_samples
+
+    def filler(self) -> CountedFiller:
+        self.n_fillers += 1
+        return CountedFiller(self)
+
+
+def make(
+    n_samples: int = 50, batch_size: int = 4, *, source: CountedSource | None = None, **options: Any
+) -> RingLoader:
+    names = ("shuffle", "seed", "drop_last", "rank", "world_size")
+    order = {name: options.pop(name) for name in names if name in options}
+    return RingLoader(
+        source or CountedSource(n_samples),
+        BatchOrder(n_samples, batch_size, **order),
+        **options,
+    )
+
+
+def numbers(batches: Any) -> list[list[int]]:
+    return [batch["number"].tolist() for batch in batches]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    gc.collect()
+    left = [thread.name for thread in threading.enumerate() if "iobench-ring" in thread.name]
+    assert not left
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_batches_do_not_depend_on_threads(threads: int) -> None:
+    loader = make(threads=threads, shuffle=True, seed=3)
+    expected = [loader.order.samples(0, batch).tolist() for batch in range(len(loader))]
+    assert numbers(loader) == expected
+    assert sorted(chain.from_iterable(expected)) == list(range(50))
+
+
+def test_each_iteration_is_another_epoch() -> None:
+    loader = make(shuffle=True)
+    first, second = numbers(loader), numbers(loader)
+    assert first != second
+    loader.set_epoch(0)
+    assert numbers(loader) == first
+
+
+@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
+def test_all_batches_can_be_held() -> None:
+    loader = make()
+    batches = list(loader)
+    for batch in batches:
+        for row, number in enumerate(batch["number"].tolist()):
+            assert (batch["field"][row] == number + np.arange(15).reshape(3, 5) / 16).all()
+    assert numbers(batches) == [list(range(i, min(i + 4, 50))) for i in range(0, 50, 4)]
+    again = numbers(loader)  # with all of the first epoch held still
+    assert again == numbers(batches)
+
+
+def test_holding_all_batches_is_told_once() -> None:
+    loader = make(depth=3)
+    with pytest.warns(UserWarning, match="batches are held at once") as caught:
+        held = list(loader)
+    assert len(caught) == 1
+    assert len(held) == 13
+
+
+def test_a_loop_that_holds_one_batch_needs_no_further_buffer() -> None:
+    loader = make(n_samples=400, depth=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(10):
+            for batch in loader:
+                assert batch["number"].shape == (4,)
+
+
+def test_more_than_max_bytes_is_an_error_and_no_deadlock() -> None:
+    loader = make(depth=3, max_bytes=5 * 8192)
+    held = []
+    with (
+        pytest.warns(UserWarning, match="held at once"),
+        pytest.raises(OptionError, match=r"5 batches of 8192 bytes are held.*max_bytes is 40960"),
+    ):
+        held.extend(iter(loader))
+    held = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(numbers(loader)) == 13
+
+
+@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
+def test_views_keep_a_batch_and_its_end_gives_it_back() -> None:
+    loader = make(n_samples=4000, depth=3)
+    view = None
+    for position, batch in enumerate(loader):
+        if position == 3:
+            view = batch["field"][1:, 2][::-1]
+            expected = view.copy()
+    assert view is not None
+    assert (view == expected).all()
+
+
+@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
+def test_batches_outlive_their_loader() -> None:
+    loader = make()
+    iterator = iter(loader)
+    held = [next(iterator) for _ in range(6)]
+    del loader, iterator
+    gc.collect()
+    assert numbers(held) == [list(range(4 * i, 4 * i + 4)) for i in range(6)]
+    assert numbers([pickle.loads(pickle.dumps(batch)) for batch in held]) == numbers(held)
+
+
+def test_an_iterator_that_is_forgotten_ends_its_threads() -> None:
+    loader = make(n_samples=4000)
+    iterator = iter(loader)
+    next(iterator)
+    alive = weakref.ref(iterator)
+    del iterator
+    assert alive() is None
+    assert not [t for t in threading.enumerate() if "iobench-ring" in t.name]
+    source = loader.source
+    assert isinstance(source, CountedSource)
+    assert source.n_closed == source.n_fillers
+
+
+def test_two_iterations_at_once_do_not_hinder_each_other() -> None:
+    loader = make(n_samples=200, depth=3)
+    for first, second in zip(loader, loader, strict=True):
+        assert first["number"].tolist() == second["number"].tolist()
+
+
+def test_what_fails_is_raised_in_its_place() -> None:
+    loader = make(source=CountedSource(broken=frozenset({9})), threads=3)
+    iterator = iter(loader)
+    assert numbers([next(iterator), next(iterator)]) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    with pytest.raises(SampleError, match="sample 9 is broken") as caught:
+        next(iterator)
+    assert caught.value.__notes__ == ["while batch 2 of epoch 0 was made"]
+    with pytest.raises(StopIteration):
+        next(iterator)
+
+
+def test_a_transform_runs_on_the_batch_and_its_result_is_handed_out() -> None:
+    def present(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        return {"double": arrays["number"] * 2}
+
+    loader = make(n_samples=400, present=present, depth=3)
+    held = [batch["double"].tolist() for batch in loader]
+    assert list(chain.from_iterable(held)) == list(range(0, 800, 2))
+
+
+def test_state_goes_on_in_the_middle_of_an_epoch() -> None:
+    loader = make(shuffle=True, seed=5)
+    whole = [numbers(loader), numbers(loader)]
+    loader = make(shuffle=True, seed=5)
+    numbers(loader)
+    iterator = iter(loader)
+    begun = [next(iterator)["number"].tolist() for _ in range(7)]
+    state = loader.state_dict()
+    other = make(shuffle=True, seed=5, threads=1)
+    other.load_state_dict(pickle.loads(pickle.dumps(state)))
+    assert begun + numbers(other) == whole[1]
+    assert numbers(other) != whole[1]  # the epoch after it
+    with pytest.raises(OptionError, match="seed was 5, is 6 now"):
+        make(shuffle=True, seed=6).load_state_dict(state)
+
+
+def test_unsafe_buffers_are_valid_for_depth_minus_one_further_batches() -> None:
+    loader = make(n_samples=400, depth=3, unsafe_reuse=True, guard=True)
+    kept: list[tuple[Any, list[int]]] = []
+    poisoned = 0
+    for batch in loader:
+        kept.append((batch["number"], batch["number"].tolist()))
+        for array, expected in kept[-2:]:
+            assert array.tolist() == expected
+        poisoned += any(array.tolist() != expected for array, expected in kept[:-2])
+    assert poisoned > 90
+    assert len(numbers(loader)) == 100
+
+
+def test_a_forked_child_iterates_for_itself() -> None:
+    loader = make(shuffle=True)
+    iterator = iter(loader)
+    first = next(iterator)["number"].tolist()
+    results = multiprocessing.get_context("fork").SimpleQueue()
+
+    def child() -> None:
+        try:
+            next(iterator)
+        except WorkerError as error:
+            results.put(str(error))
+        loader.set_epoch(0)
+        results.put(numbers(loader))
+        os._exit(0)
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: threads at a fork
+        process.start()
+    assert "belongs to the process that was forked" in results.get()
+    found = results.get()
+    process.join(60)
+    assert [first, *numbers(iterator)] == found
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"depth": 2}, "depth=2"),
+        ({"threads": 0}, "threads=0"),
+        ({"guard": True}, "unsafe_reuse"),
+        ({"max_bytes": 1000}, r"4 buffers of 8192 bytes, 4 samples of 68 each.*max_bytes=1000"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        make(**options)
