@@ -6,20 +6,20 @@ One index of a dimension is one sample.
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iobench.datasets.extents import open_for_reading
 from iobench.datasets.grib.samples import GribSamples
 from iobench.datasets.grouped import SampleGroups, decode_apart
 from iobench.datasets.netcdf.file import CLASSIC_MAGIC, HDF5_MAGIC
 from iobench.datasets.netcdf.samples import NetcdfSamples
 from iobench.datasets.selection import Selection
+from iobench.datasets.source_bytes import open_source_file
 from iobench.datasets.zarr_arrays.samples import ZarrSamples
 from iobench.datasets.zarr_arrays.store import is_zarr
 from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.remote_paths import source_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +67,7 @@ class UserFiles:
 
     def files(self, locator: Locator) -> list[Path]:
         """Return the files; raise MissingFileError listing all that are missing."""
-        missing = [str(path) for path in self._paths if not path.exists()]
+        missing = [f"{path}" for path in self._paths if not path.exists()]
         if missing:
             raise MissingFileError(
                 f"{', '.join(missing)}: no such file, seen from {Path.cwd()}; check the spelling"
@@ -157,7 +157,7 @@ class UserFiles:
 
 
 def user_files(
-    paths: Sequence[Path],
+    paths: Sequence[Path | str],
     *,
     sample_dim: str | None,
     variables: Sequence[str] | None = None,
@@ -167,8 +167,9 @@ def user_files(
 
     Parameters
     ----------
-    paths : sequence of Path
-        Files of one kind, told by their first bytes; or folders that are Zarr stores.
+    paths : sequence of Path or str
+        Files of one kind, told by their first bytes; or folders that are Zarr stores. Here, or
+        behind URLs that fsspec opens, of which only the stretches that samples need are read.
     sample_dim : str or None
         Dimension along which one index is one sample. None leaves the choice open: ``samples``
         then raises OptionError listing the dimensions there are.
@@ -187,7 +188,7 @@ def user_files(
         raise OptionError("name at least one GRIB or NetCDF file, or Zarr store")
     targets = tuple(target_variables or ())
     chosen = tuple(dict.fromkeys((*(variables or ()), *targets))) if variables else ()
-    return UserFiles(tuple(map(Path, paths)), Selection(sample_dim, chosen, targets))
+    return UserFiles(tuple(map(source_path, paths)), Selection(sample_dim, chosen, targets))
 
 
 def _source(files: Sequence[Path], selection: Selection) -> _Source:
@@ -209,8 +210,7 @@ def _kind(path: Path) -> str:
         raise FileFormatError(
             f"{path}: is a folder without Zarr metadata; name the files in it, or the Zarr store"
         )
-    held = open_for_reading(path)
-    magic = os.pread(held.fd, 8, 0)
+    magic = open_source_file(path).read_at(0, 8)
     if magic[:4] == b"GRIB":
         return "GRIB"
     if magic == HDF5_MAGIC or magic[:4] in CLASSIC_MAGIC:
@@ -229,10 +229,8 @@ def _facts(path: Path, source: _Source) -> dict[str, Any]:
     """Return name, size and a fingerprint: of a file's beginning and end, a store's metadata."""
     if isinstance(source, ZarrSamples):
         return source.facts(path)
-    held = open_for_reading(path)
-    size = os.fstat(held.fd).st_size
-    ends = os.pread(held.fd, FINGERPRINT_NBYTES, 0) + os.pread(
-        held.fd, FINGERPRINT_NBYTES, max(size - FINGERPRINT_NBYTES, 0)
-    )
-    fingerprint = hashlib.blake2b(ends, digest_size=16).hexdigest()
+    opened = open_source_file(path)
+    size = opened.nbytes
+    ends = opened.read_each([0, max(size - FINGERPRINT_NBYTES, 0)], FINGERPRINT_NBYTES)
+    fingerprint = hashlib.blake2b(b"".join(ends), digest_size=16).hexdigest()
     return {"name": path.name, "nbytes": size, "fingerprint": fingerprint}

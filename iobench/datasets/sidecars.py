@@ -10,12 +10,16 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.remote_paths import RemotePath
 from iobench.stores import BESIDE_NAME, make_item, write_atomically
+
+if TYPE_CHECKING:
+    from iobench.datasets.source_bytes import SourceBytes
 
 __all__ = ["index_folders", "load_sidecar", "make_index_folder", "save_sidecar", "sidecar_paths"]
 
@@ -39,11 +43,17 @@ def make_index_folder(folder: Path) -> None:
     make_item(folder, kind="index", title="indexes of source files")
 
 
-def sidecar_paths(source: Path, cache_dir: Path) -> tuple[Path, Path]:
-    """Return where the index of ``source`` may be: beside it, and in ``cache_dir``."""
+def sidecar_paths(source: Path, cache_dir: Path) -> tuple[Path, ...]:
+    """Return where the index of ``source`` may be: beside it, and in ``cache_dir``.
+
+    Of a remote file only in the latter: nothing is written where we only read.
+    """
     beside, cached = index_folders(source.parent, cache_dir)
     digest = hashlib.blake2b(os.fsencode(source.resolve()), digest_size=16).hexdigest()
-    return beside / f"{source.name}.npz", cached / f"{digest}.npz"
+    in_cache = cached / f"{digest}.npz"
+    return (
+        (in_cache,) if isinstance(source, RemotePath) else (beside / f"{source.name}.npz", in_cache)
+    )
 
 
 def load_sidecar(
@@ -85,6 +95,6 @@ def save_sidecar(
     return None
 
 
-def describe(source: Path, stat: os.stat_result, *, reader: str) -> str:
-    """Return what must not have changed for an index to hold: size, mtime, reader."""
-    return json.dumps([stat.st_size, stat.st_mtime_ns, reader])
+def describe(opened: SourceBytes, *, reader: str) -> str:
+    """Return what must not have changed for an index to hold: size, mtime or ETag, reader."""
+    return json.dumps([opened.nbytes, opened.version, reader])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +22,10 @@ from iobench.datasets import (
 )
 from iobench.errors import MissingFileError, OptionError
 from iobench.registry import dataset_names, find_dataset
+from iobench.remote import is_url
+from iobench.remote_paths import RemotePath, source_path
 from iobench.sources.terms import show_terms_once, terms_file
+from iobench.sources.url_patterns import expand_sources
 from iobench.stores import BESIDE_NAME, choose_place, remember_place
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
         If the dataset, a file or an option is not what it should be; nothing is made before the
         user's own folders are known to exist.
     """
+    config = replace(config, targets=expand_sources(config.targets))
     kind = _kind(config.targets)
     if config.target_variables and kind != "files":
         raise OptionError(
@@ -136,7 +140,8 @@ def _download(config: SourceRequest, dataset: Dataset, place: Path, screen: Scre
 
 def _remember_indexes(files: list[Path]) -> None:
     """Let ``iobench cache`` find what was kept beside the files."""
-    for beside in {file.parent / BESIDE_NAME for file in files}:
+    local = [file for file in files if not isinstance(file, RemotePath)]
+    for beside in {file.parent / BESIDE_NAME for file in local}:
         if beside.is_dir():
             remember_place(beside)
 
@@ -146,12 +151,13 @@ def _data_dir(config: SourceRequest, kind: str) -> Path | None:
     if kind == "anemoi":
         return Path(config.targets[0].removeprefix(ANEMOI)).absolute().parent
     if kind == "files":
-        missing = [target for target in config.targets if not Path(target).exists()]
+        paths = [source_path(target) for target in config.targets]
+        missing = [f"{path}" for path in paths if not path.exists()]
         if missing:
             raise MissingFileError(
                 f"{', '.join(missing)}: no such file, seen from {Path.cwd()}; check the spelling"
             )
-        return Path(config.targets[0]).parent
+        return None if isinstance(paths[0], RemotePath) else paths[0].parent
     if config.data_dir is not None and not config.data_dir.is_dir():
         raise MissingFileError(
             f"--data-dir {config.data_dir}: no such folder; name the one that holds the files"
@@ -164,6 +170,8 @@ def _kind(targets: Sequence[Any]) -> str:
     first = targets[0]
     if not isinstance(first, str):
         return "object"
+    if is_url(first):
+        return "files"
     if len(targets) > 1 or Path(first).exists():
         return "named" if first in dataset_names() and len(targets) == 1 else "files"
     if first in dataset_names():
@@ -212,7 +220,7 @@ def _user_dataset(config: SourceRequest) -> Dataset:
     if config.options:
         raise OptionError("--option is for named datasets, not for files")
     return user_files(
-        [Path(target) for target in config.targets],
+        config.targets,
         sample_dim=config.sample_dim,
         variables=config.variables or None,
         target_variables=config.target_variables or None,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import MissingFileError, OptionError
+from iobench.remote_paths import RemotePath
 from iobench.stores.atomic import storage_errors
 from iobench.stores.manifest import canonical_json, count_runs
 
@@ -213,6 +214,8 @@ def fingerprint(file: Path, *, whole: bool = False) -> dict[str, Any]:
 def modified_ns(file: Path) -> int:
     """Return when a source was modified last; of a folder the latest of all files below it.
 
+    Of a remote one a number that changes with size, ETag or time: its time alone is in seconds.
+
     Raises
     ------
     MissingFileError
@@ -221,6 +224,8 @@ def modified_ns(file: Path) -> int:
         If it cannot be read.
     """
     try:
+        if isinstance(file, RemotePath):
+            return file.state_number()
         with storage_errors(file):
             files = [file, *(file.rglob("*") if file.is_dir() else ())]
             return max(int(path.stat().st_mtime_ns) for path in files)
@@ -229,13 +234,18 @@ def modified_ns(file: Path) -> int:
 
 
 def _hash_file(file: Path, nbytes: int, digest: hashlib.blake2b, *, whole: bool) -> None:
+    last = max(0, nbytes - STRETCH_NBYTES)
+    offsets = sorted({last * step // (N_STRETCHES - 1) for step in range(N_STRETCHES)})
+    if isinstance(file, RemotePath) and not whole and nbytes:
+        for stretch in file.read_ranges(offsets, min(STRETCH_NBYTES, nbytes)):
+            digest.update(stretch)
+        return
     with storage_errors(file), file.open("rb", buffering=0) as stream:
         if whole:
             while piece := stream.read(PIECE_NBYTES):
                 digest.update(piece)
             return
-        last = max(0, nbytes - STRETCH_NBYTES)
-        for offset in sorted({last * step // (N_STRETCHES - 1) for step in range(N_STRETCHES)}):
+        for offset in offsets:
             stream.seek(offset)
             digest.update(stream.read(STRETCH_NBYTES))
 

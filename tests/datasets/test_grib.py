@@ -15,6 +15,7 @@ from iobench.datasets.grib import index as grib
 from iobench.datasets.grib.messages import grib_messages
 from iobench.datasets.grib.simple_packing import SimplePacking, simple_packing
 from iobench.datasets.sidecars import sidecar_paths
+from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.stores import list_items
 
@@ -122,11 +123,8 @@ def test_spherical_harmonics_are_indexed(written, index):
 
 def test_headers_leave_the_data_out(real):
     path = real("era5/test4.grib")
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        assert {len(each.headers) for each in grib_messages(fd, path)} == {108}
-    finally:
-        os.close(fd)
+    opened = open_source_file(path)
+    assert {len(each.headers) for each in grib_messages(opened, path)} == {108}
 
 
 def test_grib1_over_8_mib(written, index):

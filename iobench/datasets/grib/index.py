@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.contract import Progress, no_progress
-from iobench.datasets.extents import FileExtent, open_for_reading, read_extents, reopen_files
+from iobench.datasets.extents import FileExtent, read_extents, reopen_files
 from iobench.datasets.grib.decoding import load_eccodes
 from iobench.datasets.grib.messages import GribMessage, damaged, grib_messages
 from iobench.datasets.sidecars import describe, load_sidecar, save_sidecar
+from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from numpy.typing import NDArray
+
+    from iobench.datasets.source_bytes import SourceBytes
 
 __all__ = ["GRIB_COLUMNS", "GribIndex", "index_grib", "read_messages"]
 
@@ -145,24 +147,23 @@ def index_grib(
         If ecCodes is not installed.
     """
     codes = load_eccodes()
-    opened = [open_for_reading(file) for file in files]
-    stats = [os.fstat(each.fd) for each in opened]
-    total = sum(stat.st_size for stat in stats)
+    opened = [open_source_file(file) for file in files]
+    total = sum(each.nbytes for each in opened)
     reader = f"grib {INDEX_VERSION}, ecCodes {codes.codes_get_api_version()}"
     parts: list[dict[str, NDArray[Any]]] = []
     done = 0
-    for file, each, stat in zip(files, opened, stats, strict=True):
-        description = describe(file, stat, reader=reader)
+    for file, each in zip(files, opened, strict=True):
+        description = describe(each, reader=reader)
         columns = load_sidecar(file, cache_dir, description=description)
         if columns is None:
-            columns = _index_one(codes, each.fd, file, partial(_shift, progress, done, total))
-            if os.fstat(each.fd).st_mtime_ns != stat.st_mtime_ns:
+            columns = _index_one(codes, each, file, partial(_shift, progress, done, total))
+            if describe(open_source_file(file), reader=reader) != description:
                 raise FileFormatError(
                     f"{file}: changed while it was indexed; try again once it is complete"
                 )
             save_sidecar(file, cache_dir, columns, description=description)
             reopen_files()
-        done += stat.st_size
+        done += each.nbytes
         progress(done, total)
         parts.append(columns)
     return _concatenated(files, parts)
@@ -184,12 +185,12 @@ def _concatenated(files: Sequence[Path], parts: Sequence[Mapping[str, NDArray[An
 
 
 def _index_one(
-    codes: ModuleType, fd: int, path: Path, progress: Callable[[int], None]
+    codes: ModuleType, opened: SourceBytes, path: Path, progress: Callable[[int], None]
 ) -> dict[str, NDArray[Any]]:
     """Return the columns of one file, without ``file``."""
     describe_message = _describer(codes)
     rows = []
-    for message in grib_messages(fd, path):
+    for message in grib_messages(opened, path):
         try:
             rows.append(describe_message(message))
         except codes.CodesInternalError as error:

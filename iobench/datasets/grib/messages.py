@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from iobench.datasets.extents import pread_exactly
+from iobench.datasets.grib.looking_ahead import HeadReader
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from iobench.datasets.source_bytes import SourceBytes
 
 __all__ = ["GribMessage", "grib_messages"]
 
@@ -41,16 +42,19 @@ class GribMessage:
 class _Window:
     """The bytes of one message, read as far as they are asked for."""
 
-    def __init__(self, fd: int, path: Path, offset: int, head: bytes, length: int) -> None:
-        self.fd, self.path, self.offset, self.bytes, self.length = fd, path, offset, head, length
+    def __init__(
+        self, opened: SourceBytes, path: Path, offset: int, head: bytes, length: int
+    ) -> None:
+        self.opened, self.path, self.offset = opened, path, offset
+        self.bytes, self.length = head, length
 
     def __getitem__(self, where: slice) -> bytes:
         if where.stop > self.length:
             raise damaged(self.path, self.offset, "a section reaches beyond its end")
         if where.stop > len(self.bytes):
-            start = where.start
-            length = where.stop - start
-            return bytes(pread_exactly(self.fd, length, self.offset + start, path=str(self.path)))
+            content = bytearray(where.stop - where.start)
+            self.opened.fill(memoryview(content), self.offset + where.start)
+            return bytes(content)
         return self.bytes[where]
 
     def number(self, start: int, nbytes: int) -> int:
@@ -65,7 +69,7 @@ def damaged(path: Path, offset: int, reason: str) -> FileFormatError:
     )
 
 
-def grib_messages(fd: int, path: Path) -> Iterator[GribMessage]:
+def grib_messages(opened: SourceBytes, path: Path) -> Iterator[GribMessage]:
     """Yield every message of a GRIB file, in order, reading headers only.
 
     Every byte of the file belongs to a message or is a zero: zeros between and after messages are
@@ -78,25 +82,26 @@ def grib_messages(fd: int, path: Path) -> Iterator[GribMessage]:
         If the file is empty, is not GRIB, a message is cut short or damaged, or holds several
         fields.
     """
-    size = os.fstat(fd).st_size
+    size = opened.nbytes
+    heads = HeadReader(opened, HEAD_NBYTES)
     if size == 0:
         raise FileFormatError(f"{path}: the file is empty, expected GRIB messages")
     offset = 0
-    head = os.pread(fd, HEAD_NBYTES, 0)
+    head = heads.read(0)
     if head[:4] != b"GRIB":
         raise FileFormatError(
             f"{path}: is not GRIB: expected b'GRIB' at offset 0, found {head[:4]!r}"
         )
     while offset < size:
-        message = _message(fd, path, offset, head, size)
+        message = _message(opened, path, offset, head, size)
         yield message
-        offset, head = _after(fd, path, message, size)
+        offset, head = _after(heads, path, message, size)
 
 
-def _after(fd: int, path: Path, message: GribMessage, size: int) -> tuple[int, bytes]:
+def _after(heads: HeadReader, path: Path, message: GribMessage, size: int) -> tuple[int, bytes]:
     """Check the end of a message; return the next one's offset and first bytes."""
     end = message.offset + message.length
-    following = os.pread(fd, 4 + HEAD_NBYTES, end - 4)
+    following = heads.read_after(message.offset, message.length, with_nbytes=4)
     if following[:4] != b"7777":
         raise damaged(
             path,
@@ -112,11 +117,11 @@ def _after(fd: int, path: Path, message: GribMessage, size: int) -> tuple[int, b
                 f"{message.offset}, belong to no message (found {head[:4]!r}); fetch the file again"
             )
         offset += padding
-        head = os.pread(fd, HEAD_NBYTES, offset)
+        head = heads.read(offset)
     return offset, head
 
 
-def _message(fd: int, path: Path, offset: int, head: bytes, size: int) -> GribMessage:
+def _message(opened: SourceBytes, path: Path, offset: int, head: bytes, size: int) -> GribMessage:
     if len(head) < 16:
         raise damaged(path, offset, f"the file ends {len(head)} bytes after its start")
     edition = head[7]
@@ -124,7 +129,7 @@ def _message(fd: int, path: Path, offset: int, head: bytes, size: int) -> GribMe
         raise damaged(path, offset, f"its edition is {edition}, expected 1 or 2")
     length = int.from_bytes(head[4:7] if edition == 1 else head[8:16], "big")
     if edition == 1 and length & 0x800000:
-        length = _long_grib1_length(fd, path, offset, head, length, size)
+        length = _long_grib1_length(opened, path, offset, head, length, size)
     if offset + length > size:
         raise FileFormatError(
             f"{path}: the GRIB message at offset {offset} is cut short: its header says {length} "
@@ -132,7 +137,7 @@ def _message(fd: int, path: Path, offset: int, head: bytes, size: int) -> GribMe
         )
     if length < 20:
         raise damaged(path, offset, f"its header says {length} bytes")
-    window = _Window(fd, path, offset, head, length)
+    window = _Window(opened, path, offset, head, length)
     headers, grid = (_grib1_headers if edition == 1 else _grib2_headers)(window)
     return GribMessage(offset, length, edition, headers, grid)
 
@@ -150,7 +155,7 @@ def _grib1_sections(window: _Window) -> tuple[int, int, int]:
 
 
 def _long_grib1_length(
-    fd: int, path: Path, offset: int, head: bytes, stated: int, size: int
+    opened: SourceBytes, path: Path, offset: int, head: bytes, stated: int, size: int
 ) -> int:
     """Return the length of a GRIB1 message over 8 MiB.
 
@@ -158,7 +163,7 @@ def _long_grib1_length(
     of section 4 then holds what the last unit has too much (ecCodes, ECMWF convention).
     """
     units = (stated & 0x7FFFFF) * 120
-    window = _Window(fd, path, offset, head, min(units, size - offset))
+    window = _Window(opened, path, offset, head, min(units, size - offset))
     surplus = window.number(_grib1_sections(window)[2], 3)
     return units - surplus + 4 if surplus < 120 else stated
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.netcdf.storage import Chunked, Contiguous, Storage
+from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError, IobenchError
 
 if TYPE_CHECKING:
@@ -127,10 +128,10 @@ def read_classic_header(path: Path) -> tuple[dict[str, int], list[ClassicVariabl
     FileFormatError
         If the header is damaged, or the file ends before a variable does: names both.
     """
-    size = path.stat().st_size
+    opened = open_source_file(path)
+    size = opened.nbytes
     for limit in (HEADER_NBYTES, size):
-        with path.open("rb") as file:
-            content = file.read(limit)
+        content = opened.read_at(0, limit)
         try:
             return _parsed(path, _Header(content), size)
         except _EndOfBuffer:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.extents import open_for_reading
 from iobench.datasets.netcdf.classic import read_classic_header
 from iobench.datasets.netcdf.filters import FILTERS
+from iobench.datasets.netcdf.remote_hdf5 import hdf5_source
 from iobench.datasets.netcdf.storage import (
     Chunked,
     Contiguous,
@@ -20,6 +20,7 @@ from iobench.datasets.netcdf.storage import (
     slab_array,
 )
 from iobench.datasets.packing import Packing, packing_of, unpack
+from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -95,8 +96,7 @@ def inspect_netcdf(path: Path) -> NetcdfFile:
     MissingFileError, StorageError, MissingExtraError
         If it cannot be read, or a library is missing.
     """
-    held = open_for_reading(path)
-    magic = os.pread(held.fd, 8, 0)
+    magic = open_source_file(path).read_at(0, 8)
     if magic[:4] in CLASSIC_MAGIC:
         return _inspect_classic(path)
     if magic == HDF5_MAGIC:
@@ -215,7 +215,11 @@ def _inspect_hdf5(path: Path) -> NetcdfFile:
     except ImportError as error:
         raise _missing("h5py and h5netcdf") from error
     try:
-        with h5py.File(path, "r") as raw, h5netcdf.File(raw, "r", phony_dims="sort") as file:
+        with (
+            hdf5_source(path) as opened,
+            h5py.File(opened, "r") as raw,
+            h5netcdf.File(raw, "r", phony_dims="sort") as file,
+        ):
             return _hdf5_file(path, file, raw, h5py)
     except IobenchError:
         raise
@@ -227,7 +231,7 @@ def _inspect_hdf5(path: Path) -> NetcdfFile:
 
 
 def _hdf5_file(path: Path, file: Any, raw: Any, h5py: ModuleType) -> NetcdfFile:
-    size = path.stat().st_size
+    size = open_source_file(path).nbytes
     variables = {}
     skipped = {f"{name}/": "in a group, only the root group is read" for name in file.groups}
     for name, each in file.variables.items():

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.extents import open_for_reading, pread_exactly, read_extents
+from iobench.datasets.extents import read_extents
 from iobench.datasets.memory import from_heap
 from iobench.datasets.packing import unpack
+from iobench.datasets.source_bytes import cached_source_file, file_nbytes, read_whole_files
 from iobench.datasets.zarr_arrays.chunk_codecs import DamagedChunkError, decode_chunk
-from iobench.errors import FileFormatError, MissingFileError, StorageError
+from iobench.errors import FileFormatError, MissingFileError
 from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ def read_chunks(
     chunking = _chunking(variable)
     if chunking.sharding is None:
         folder = variable.folder
-        return [_whole_file(f"{folder}/{chunking.key(place)}", allocate) for place in places]
+        files = [f"{folder}/{chunking.key(place)}" for place in places]
+        return read_whole_files(files, allocate=allocate)
     found: list[memoryview | None] = [None] * len(places)
     extents = _extents_in_shards(variable, chunking, chunking.sharding, places)
     _check_ends(variable, chunking, extents)
@@ -99,8 +101,7 @@ def chunk_nbytes(variable: ZarrVariable, place: Place) -> int:
     """Return the bytes that a chunk has in storage, 0 for one never written; reads none of it."""
     chunking = _chunking(variable)
     if chunking.sharding is None:
-        path = Path(variable.folder, chunking.key(place))
-        return path.stat().st_size if path.exists() else 0
+        return file_nbytes(variable.folder, chunking.key(place))
     extents = _extents_in_shards(variable, chunking, chunking.sharding, [place])
     return sum(length for _, _, length in extents.values())
 
@@ -228,22 +229,6 @@ def _damaged(variable: ZarrVariable, name: str, reason: str) -> FileFormatError:
     )
 
 
-def _whole_file(path: str, allocate: Allocate) -> memoryview | None:
-    # Not through the cache of open files: of many thousands each is read once an epoch.
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StorageError(
-            f"{path}: cannot be opened: {error.strerror}; give yourself read permission"
-        ) from error
-    try:
-        return pread_exactly(fd, os.fstat(fd).st_size, 0, path=path, allocate=allocate)
-    finally:
-        os.close(fd)
-
-
 def _file_key(chunking: Chunking, place: Place) -> str:
     if chunking.sharding is None:
         return chunking.key(place)
@@ -275,7 +260,7 @@ def _check_ends(
     sharding = chunking.sharding
     behind = _index_nbytes(sharding) if sharding and sharding.index_at_end else 0
     for place, (path, offset, length) in extents.items():
-        size = Path(path).stat().st_size - behind
+        size = cached_source_file(path).nbytes - behind
         if offset + length > size:
             reason = f"it ends at byte {offset + length}, the chunks of its shard at {size}"
             raise _damaged(variable, _chunk_name(chunking, place), reason)
@@ -291,10 +276,10 @@ def _shard_index(store: str, name: str, path: str, sharding: Sharding) -> NDArra
     nbytes = math.prod(sharding.chunks_per_shard) * 16
     stored_nbytes = _index_nbytes(sharding)
     try:
-        held = open_for_reading(path)
+        opened = cached_source_file(path)
     except MissingFileError:
         return None
-    size = os.fstat(held.fd).st_size
+    size = opened.nbytes
     said = f"{store}: array {name!r}: shard {path}"
     if size < stored_nbytes:
         raise FileFormatError(
@@ -302,7 +287,8 @@ def _shard_index(store: str, name: str, path: str, sharding: Sharding) -> NDArra
             "fetch the store again"
         )
     start = size - stored_nbytes if sharding.index_at_end else 0
-    content = pread_exactly(held.fd, stored_nbytes, start, path=path)
+    content = memoryview(bytearray(stored_nbytes))
+    opened.fill(content, start)
     if sharding.index_checksum:
         stored, found = int.from_bytes(content[nbytes:], "little"), crc32c(content[:nbytes])
         if stored != found:

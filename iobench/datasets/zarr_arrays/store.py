@@ -101,6 +101,8 @@ def _documents3(path: Path) -> _Documents:
 def _folders(path: Path) -> list[Path]:
     try:
         return sorted(child for child in path.iterdir() if child.is_dir())
+    except StorageError:
+        raise
     except OSError as error:
         raise StorageError(f"{path}: cannot be listed: {error.strerror}") from error
 
@@ -108,6 +110,8 @@ def _folders(path: Path) -> list[Path]:
 def _json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
+    except StorageError:
+        raise
     except OSError as error:
         raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -1,0 +1,352 @@
+"""The bytes of one source file, on this machine or behind a URL: size, version, any stretch.
+
+All readers of source files stand on this: what a file system has to be able to do is to say how
+long a file is and to hand out bytes from the middle of it. A remote file is never copied; several
+stretches of it are asked for at once.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from iobench.datasets.memory import from_heap
+from iobench.errors import FileFormatError, MissingFileError, StorageError
+from iobench.remote import is_url, open_filesystem, remote_errors, shown_url
+from iobench.remote_paths import RemotePath
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = [
+    "LocalBytes",
+    "SourceBytes",
+    "cached_source_file",
+    "file_nbytes",
+    "fill_remote",
+    "open_source_file",
+    "read_whole_files",
+]
+
+OPEN_FILES = 128
+AT_ONCE_NBYTES = 32 << 20
+"""Of remote stretches this much is asked for at once, and then copied to where it goes."""
+PART_NBYTES = 8 << 20
+"""Longer stretches come in parts: one connection does not fill the line."""
+AT_ONCE = 64
+"""And this many of them: enough to hide what a request takes, and no burden to a server."""
+
+
+class SourceBytes(Protocol):
+    """An open source file."""
+
+    @property
+    def nbytes(self) -> int:
+        """Its size, now for a local file, when it was opened for a remote one."""
+        ...
+
+    @property
+    def version(self) -> int | str:
+        """Changes when the file is written anew: when it was modified (ns), or its ETag."""
+        ...
+
+    def read_at(self, offset: int, nbytes: int) -> bytes:
+        """Return some bytes; fewer where the file ends.
+
+        Raises
+        ------
+        StorageError
+            If they cannot be read.
+        """
+        ...
+
+    def read_each(self, offsets: Sequence[int], nbytes: int) -> list[bytes]:
+        """Return ``nbytes`` from each of some places, fewer where the file ends."""
+        ...
+
+    def fill(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from ``offset``.
+
+        Raises
+        ------
+        FileFormatError
+            If the file ends before.
+        StorageError
+            If it cannot be read.
+        """
+        ...
+
+
+class LocalBytes:
+    """A local file; its descriptor closes itself when the last reader lets go of it."""
+
+    __slots__ = ("fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path, self.fd = path, fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+        return os.fstat(self.fd).st_size
+
+    @property
+    def version(self) -> int:
+        """When it was modified, in nanoseconds."""
+        return os.fstat(self.fd).st_mtime_ns
+
+    def read_at(self, offset: int, nbytes: int) -> bytes:
+        """Return some bytes; fewer where the file ends."""
+        try:
+            return os.pread(self.fd, nbytes, offset)
+        except OSError as error:
+            raise StorageError(f"{self.path}: cannot be read: {error.strerror}") from error
+
+    def read_each(self, offsets: Sequence[int], nbytes: int) -> list[bytes]:
+        """Return ``nbytes`` from each of some places, fewer where the file ends."""
+        return [self.read_at(offset, nbytes) for offset in offsets]
+
+    def fill(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from ``offset``; a file that ends before is an error."""
+        length, done = len(buffer), 0
+        while done < length:
+            try:
+                n_read = os.preadv(self.fd, [buffer[done:] if done else buffer], offset + done)
+            except OSError as error:
+                raise StorageError(f"{self.path}: cannot be read: {error.strerror}") from error
+            if n_read == 0:
+                raise _ends_early(self.path, length - done, offset + length)
+            done += n_read
+
+    def announce(self, offset: int, nbytes: int) -> None:
+        """Tell the kernel what will be read next, where there is a way to."""
+        if hasattr(os, "posix_fadvise"):
+            # Advice only: where a file system refuses it, reading says what is wrong.
+            with suppress(OSError):
+                os.posix_fadvise(self.fd, offset, nbytes, os.POSIX_FADV_WILLNEED)
+
+
+class RemoteBytes:
+    """A file behind a URL; size and version are those of when it was opened.
+
+    It holds no connection: those are each process's own (`iobench.remote.open_filesystem`).
+    """
+
+    __slots__ = ("nbytes", "path", "version")
+
+    def __init__(self, path: RemotePath) -> None:
+        self.path = str(path)
+        self.nbytes = path.stat().st_size
+        self.version = path.version()
+
+    def read_at(self, offset: int, nbytes: int) -> bytes:
+        """Return some bytes; fewer where the file ends."""
+        return self.read_each([offset], nbytes)[0]
+
+    def read_each(self, offsets: Sequence[int], nbytes: int) -> list[bytes]:
+        """Return ``nbytes`` from each of some places, fewer where the file ends; all at once."""
+        wanted = [
+            (self.path, offset, max(0, min(nbytes, self.nbytes - offset))) for offset in offsets
+        ]
+        return _fetched(wanted)
+
+    def fill(self, buffer: memoryview, offset: int) -> None:
+        """Fill ``buffer`` from ``offset``; a file that ends before is an error."""
+        fill_remote([(self.path, offset, buffer)])
+
+
+def open_source_file(path: str | Path) -> LocalBytes | RemoteBytes:
+    """Open a source file by its path or URL.
+
+    Raises
+    ------
+    MissingFileError
+        If there is no such file.
+    StorageError
+        If it is a folder or cannot be read.
+    """
+    spelled = str(path)
+    if is_url(spelled):
+        return _open_remote(spelled)
+    try:
+        fd = os.open(spelled, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise MissingFileError(f"{path}: no such file") from error
+    except OSError as error:
+        raise StorageError(
+            f"{path}: cannot be opened: {error.strerror}; give yourself read permission"
+        ) from error
+    opened = LocalBytes(spelled, fd)
+    if Path(spelled).is_dir():
+        raise StorageError(f"{path}: is a folder, expected a file; name the files in it")
+    return opened
+
+
+def _open_remote(url: str) -> RemoteBytes:
+    try:
+        path = RemotePath(url).looked_up()
+        if path.is_dir():
+            raise StorageError(f"{path}: is a folder, expected a file; name the files in it")
+        return RemoteBytes(path)
+    except FileNotFoundError as error:
+        raise MissingFileError(f"{shown_url(url)}: no such file") from error
+
+
+# pread leaves no position behind, so a forked child may use its parent's descriptors.
+cached_source_file = lru_cache(maxsize=OPEN_FILES)(open_source_file)
+
+
+_Wanted = tuple[str, int, memoryview]
+
+
+def fill_remote(wanted: Iterable[_Wanted]) -> None:
+    """Fill buffers from (URL, offset), many at once.
+
+    Raises
+    ------
+    FileFormatError
+        If a file ends before.
+    MissingFileError, StorageError
+        If it is not there, or cannot be read.
+    """
+    for group in _groups(wanted):
+        fetched = _fetched([(path, offset, len(buffer)) for path, offset, buffer in group])
+        for number, (path, offset, buffer) in enumerate(group):
+            content, fetched[number] = fetched[number], b""
+            if len(content) < len(buffer):
+                end = offset + len(buffer)
+                raise _ends_early(shown_url(path), len(buffer) - len(content), end)
+            buffer[:] = content
+
+
+def _groups(wanted: Iterable[_Wanted]) -> Iterator[list[_Wanted]]:
+    """Yield what is asked for at once: long stretches in parts, short ones together."""
+    group: list[_Wanted] = []
+    room = AT_ONCE_NBYTES
+    for path, offset, buffer in wanted:
+        for start in range(0, len(buffer), PART_NBYTES):
+            part = buffer[start : start + PART_NBYTES]
+            if group and (room < len(part) or len(group) == AT_ONCE):
+                yield group
+                group, room = [], AT_ONCE_NBYTES
+            group.append((path, offset + start, part))
+            room -= len(part)
+    if group:
+        yield group
+
+
+def _fetched(wanted: Sequence[tuple[str, int, int]]) -> list[bytes]:
+    """Return stretches of remote files, (URL, offset, length), fewer bytes where they end."""
+    found = [b""] * len(wanted)
+    by_base: dict[int, tuple[object, list[tuple[int, str, int, int]]]] = {}
+    for number, (url, offset, nbytes) in enumerate(wanted):
+        if nbytes == 0:
+            continue  # HTTP has no way to ask for nothing
+        filesystem, inside = open_filesystem(url)
+        by_base.setdefault(id(filesystem), (filesystem, []))[1].append(
+            (number, inside, offset, offset + nbytes)
+        )
+    for filesystem, asked in by_base.values():
+        numbers, paths, starts, ends = (list(column) for column in zip(*asked, strict=True))
+        url = wanted[numbers[0]][0]
+        try:
+            with remote_errors(url):
+                contents = filesystem.cat_ranges(paths, starts, ends, on_error="raise")  # type: ignore[attr-defined]
+        except FileNotFoundError as error:
+            raise MissingFileError(f"{shown_url(url)}: no such file any more") from error
+        for number, content in zip(numbers, contents, strict=True):
+            path, _, nbytes = wanted[number]
+            if len(content) > nbytes:
+                raise StorageError(
+                    f"{shown_url(path)}: asked for {nbytes} bytes, got {len(content)}: the server "
+                    "hands out files only whole; copy the file here first"
+                )
+            found[number] = content
+    return found
+
+
+def read_whole_files(
+    paths: Sequence[str], *, allocate: Callable[[int], NDArray[np.uint8]] = from_heap
+) -> list[memoryview | None]:
+    """Return the content of files of one folder, None for those that are not there.
+
+    Not through the cache of open files: of many thousands each is read once an epoch.
+
+    Raises
+    ------
+    StorageError
+        If one is there and cannot be read.
+    """
+    if paths and is_url(paths[0]):
+        return _whole_remote(paths, allocate)
+    return [_whole_local(path, allocate) for path in paths]
+
+
+def _whole_local(path: str, allocate: Callable[[int], NDArray[np.uint8]]) -> memoryview | None:
+    try:
+        opened = LocalBytes(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(
+            f"{path}: cannot be opened: {error.strerror}; give yourself read permission"
+        ) from error
+    buffer = allocate(opened.nbytes).data
+    opened.fill(buffer, 0)
+    return buffer
+
+
+def _whole_remote(
+    paths: Sequence[str], allocate: Callable[[int], NDArray[np.uint8]]
+) -> list[memoryview | None]:
+    found: list[memoryview | None] = []
+    for start in range(0, len(paths), AT_ONCE):
+        some = list(paths[start : start + AT_ONCE])
+        with remote_errors(some[0]):
+            filesystem = open_filesystem(some[0])[0]
+            inside = [open_filesystem(path)[1] for path in some]
+            every = [None] * len(some)
+            contents = filesystem.cat_ranges(inside, every, every, on_error="return")
+            for number, content in enumerate(contents):
+                if isinstance(content, FileNotFoundError):
+                    found.append(None)
+                    continue
+                if isinstance(content, Exception):
+                    raise content
+                buffer = allocate(len(content)).data
+                buffer[:] = content
+                contents[number] = None
+                found.append(buffer)
+    return found
+
+
+def file_nbytes(folder: str, name: str) -> int:
+    """Return the size of a file below a folder, 0 if it is not there.
+
+    A remote folder is listed once: for a plan, not to be sure.
+    """
+    if is_url(folder):
+        return _remote_sizes(folder).get(f"{folder}/{name}", 0)
+    path = Path(folder, name)
+    return path.stat().st_size if path.exists() else 0
+
+
+@lru_cache(maxsize=32)
+def _remote_sizes(folder: str) -> dict[str, int]:
+    return {str(path): path.stat().st_size for path in RemotePath(folder).rglob("*")}
+
+
+def _ends_early(path: str, missing: int, end: int) -> FileFormatError:
+    return FileFormatError(
+        f"{path}: ends {missing} bytes before offset {end}: it is cut short or has changed since "
+        "it was indexed; fetch it again"
+    )
