@@ -46,11 +46,17 @@ def profile(
         ),
     ] = "own",
     framework: Annotated[
-        str, typer.Option(help="workers: our worker processes; torch: torch's DataLoader.")
+        str,
+        typer.Option(
+            help="native: threads that fill batches ahead; workers: our worker processes; torch: "
+            "torch's DataLoader."
+        ),
     ] = "workers",
     workers: Annotated[
         int | None,
-        typer.Option(help="Loading processes; 0 loads in the loop. [default: usable CPUs]"),
+        typer.Option(
+            help="Processes or threads that load; 0: the loop. [default: usable CPUs]"
+        ),
     ] = None,
     batch_size: Annotated[
         int | None, typer.Option(help="Samples a batch. [default: the published one, else 1]")

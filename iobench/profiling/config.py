@@ -18,7 +18,7 @@ from iobench.sources import SourceRequest
 
 __all__ = ["RunConfig"]
 
-FRAMEWORKS: Final = ("workers", "torch")
+FRAMEWORKS: Final = ("native", "workers", "torch")
 CACHES: Final = ("as-is", "warm", "cold")
 DEFAULT_BATCHES: Final = 200
 DEFAULT_STEADY_S: Final = 60.0
@@ -38,9 +38,10 @@ class RunConfig(SourceRequest):
         Of `iobench.datasets.PIPELINES`: which code loads the original files; several are
         interleaved. Stores are loaded by our own.
     framework : str
-        ``workers`` for our worker processes, ``torch`` for torch's DataLoader.
+        ``native`` for the ring of reader threads, ``workers`` for our worker processes, ``torch``
+        for torch's DataLoader.
     workers : int or None
-        Loading processes; None for one per usable CPU.
+        Loading processes, or threads; None for one per usable CPU.
     batch_size : int or None
         Samples a batch; None for the published one, else 1.
     batches, duration_s, epochs : int, float, int or None
@@ -128,5 +129,5 @@ class RunConfig(SourceRequest):
 
     @property
     def n_workers(self) -> int:
-        """Loading processes: as asked for, else one per usable CPU."""
+        """Loading processes or threads: as asked for, else one per usable CPU."""
         return available_cpus() if self.workers is None else self.workers

@@ -11,6 +11,7 @@ from iobench.cpus import available_cpus
 from iobench.datasets import ObjectDataset, Stream, stopwatch
 from iobench.errors import OptionError, StoreClaimedError, StoreError
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
+from iobench.profiling.threads import GIL_LIMIT, measure_gil_share
 from iobench.profiling.wanted import WantedSamples, find_wanted
 from iobench.registry import SOURCE, find_converter, find_format
 from iobench.stores import store_name
@@ -61,6 +62,10 @@ class Prepared:
         Seconds spent on this one alone.
     windows : mapping or None
         Where windows were laid, `WindowPlacement.to_dict`; None where a sample is an item.
+    threads : int
+        Reader threads of the ring; 0 where there is none.
+    gil_share : float or None
+        Of making a sample of the original files, where it was measured.
     """
 
     label: str
@@ -76,6 +81,8 @@ class Prepared:
     described_by: str = ""
     setup_s: Mapping[str, float] = field(default_factory=dict)
     windows: Mapping[str, Any] | None = None
+    threads: int = 0
+    gil_share: float | None = None
 
 
 def prepare(
@@ -88,7 +95,7 @@ def prepare(
     """Return what is to be measured, over the same samples; probes are converted first."""
     if _stream_of(source.dataset) is not None:
         _refuse_for_streams(config)
-        return [_of_source(config, source, WantedSamples([]), [])]
+        return [_of_source(config, source, WantedSamples([]), [], screen)]
     if config.split is not None:
         _refuse_splits(config.split, source, baselines)
     wanted = find_wanted(config, source, batch_size, screen)
@@ -107,7 +114,7 @@ def prepare(
             continue
         for pipeline in config.pipelines:
             if pipeline == "own":
-                prepared.append(_of_source(config, source, wanted, chosen))
+                prepared.append(_of_source(config, source, wanted, chosen, screen))
             else:
                 prepared.append(
                     _of_baseline(pipeline, config, source, chosen, *baselines[pipeline])
@@ -151,7 +158,11 @@ def _has_same_samples(baseline: Baseline, source: Source) -> bool:
 
 
 def _of_source(
-    config: RunConfig, source: Source, wanted: WantedSamples, chosen: Sequence[int]
+    config: RunConfig,
+    source: Source,
+    wanted: WantedSamples,
+    chosen: Sequence[int],
+    screen: Screen,
 ) -> Prepared:
     running = _stream_of(source.dataset)
     if running is not None:
@@ -168,6 +179,13 @@ def _of_source(
             prefetch=running.ahead,
         )
     work = wanted.over(dataset_pipeline(source.dataset, source.index, chosen), chosen)
+    threads, gil_share = 0, None
+    if config.framework == "native" and config.n_workers:
+        if getattr(source.dataset, "thread_safe", False):
+            gil_share = measure_gil_share(work)
+            threads = config.n_workers if (gil_share or 0.0) <= GIL_LIMIT else 0
+        if not threads:
+            screen.note(_why_processes(source.dataset.name, gil_share))
     return Prepared(
         label=SOURCE,
         format=SOURCE,
@@ -177,9 +195,20 @@ def _of_source(
         files=source.files,
         store=None,
         framework=config.framework,
-        workers=config.n_workers,
+        workers=0 if threads else config.n_workers,
         prefetch=PREFETCH if config.n_workers else 0,
         windows=wanted.windows,
+        threads=threads,
+        gil_share=gil_share,
+    )
+
+
+def _why_processes(name: str, gil_share: float | None) -> str:
+    if gil_share is None:
+        return f"{name} may be read by one thread at a time: worker processes make its samples"
+    return (
+        f"making samples of {name} holds Python's lock {gil_share:.0%} of the time: worker "
+        "processes make them"
     )
 
 
@@ -236,6 +265,7 @@ def _of_store(
     name: str, config: RunConfig, wanted: WantedSamples, path: Path, store: Store, facts: Facts
 ) -> Prepared:
     work = wanted.over(store_pipeline(store), store.manifest.samples)
+    threads = config.n_workers if config.framework == "native" else 0
     return Prepared(
         label=name,
         format=name,
@@ -245,9 +275,10 @@ def _of_store(
         files=[path / file.name for shard in store.manifest.shards for file in shard.files],
         store=facts,
         framework=config.framework,
-        workers=config.n_workers,
+        workers=0 if threads else config.n_workers,
         prefetch=PREFETCH if config.n_workers else 0,
         windows=wanted.windows,
+        threads=threads,
     )
 
 

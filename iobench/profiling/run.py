@@ -26,7 +26,9 @@ from iobench.datasets import Stream
 from iobench.errors import OptionError, StorageError
 from iobench.loaders.compute import Compute, parse_compute
 from iobench.loaders.measure import Run, RunProgress, measure
+from iobench.loaders.native import NativeLoader
 from iobench.loaders.plan import BatchPlan, plan_batches
+from iobench.loaders.ring import PipelineSource
 from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
 from iobench.loaders.stream import StreamLoader
@@ -174,6 +176,14 @@ def _make_loader(
             detail=detail,
             unit_costs=costs,
         )
+    if one.threads:
+        return NativeLoader(
+            PipelineSource(one.work, detail=detail, unit_costs=costs),
+            batch_size,
+            threads=one.threads,
+            ahead=one.prefetch,
+            recorder=recorder,
+        )
     if one.workers == 0:
         return SerialLoader(
             one.work, batch_size, recorder=recorder, detail=detail, unit_costs=costs
@@ -209,6 +219,8 @@ def _document(
         "stand_in": source.stand_in,
         "tiny": source.tiny,
         "workers": one.workers,
+        "threads": one.threads,
+        "gil_share": one.gil_share,
         "prefetch": one.prefetch,
         "batch_size": batch_size,
         "n_samples": one.n_samples,

@@ -21,6 +21,8 @@ class RunFacts:
     ----------
     dataset, format, framework : str or None
         By name.
+    threads : int
+        Reader threads of the ring; 0 where there was none.
     pipeline : str
         Whose code loaded it: ``"own"``, ``"upstream"`` or ``"climetlab"``.
     described_by : str
@@ -56,6 +58,7 @@ class RunFacts:
     dataset: str | None
     format: str | None
     framework: str | None
+    threads: int
     pipeline: str
     described_by: str
     stand_in: bool | None
@@ -126,6 +129,7 @@ class RunFacts:
             dataset=_typed(config.get("dataset"), str),
             format=_typed(config.get("format"), str),
             framework=_typed(config.get("framework"), str),
+            threads=_typed(config.get("threads"), int) or 0,
             pipeline=_typed(config.get("pipeline"), str) or OWN,
             described_by=_typed(config.get("described_by"), str) or "",
             stand_in=stand_in,

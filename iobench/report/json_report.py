@@ -42,7 +42,8 @@ def to_json(profiles: Sequence[Profile]) -> dict[str, Any]:
     - ``schema_version``; ``run``: its directory.
     - ``dataset``, ``format``, ``pipeline`` (``"own"``, ``"upstream"``, ``"climetlab"``),
       ``described_by`` (where a pipeline that is not our own is described), ``framework``,
-      ``stand_in`` (generated files), ``tiny`` (the small ones), ``workers``, ``prefetch``,
+      ``stand_in`` (generated files), ``tiny`` (the small ones), ``workers``, ``threads`` (of the
+      ring), ``prefetch``,
       ``batch_size``, ``n_samples`` (it could draw from), ``sample_nbytes``.
     - ``verdict``: the sentence; ``diagnosis``: the same as data, ``verdict`` one of ``"no batch"``,
       ``"no compute"``, ``"hidden"``, ``"partly hidden"``, ``"I/O-bound"``; ``steady`` whether it
@@ -139,6 +140,7 @@ def _shared(report: RunReport) -> dict[str, Any]:
         "format": facts.format,
         "pipeline": facts.pipeline,
         "framework": facts.framework,
+        "threads": facts.threads,
         "stand_in": facts.stand_in,
         "workers": exposure.workers,
         "batch_size": facts.batch_size,

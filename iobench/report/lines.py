@@ -28,7 +28,7 @@ def title_line(reports: Sequence[RunReport]) -> str:
     """Return dataset, formats, framework, workers, batch size and batches."""
     first = reports[0]
     formats = _distinct(report.facts.label or units.UNKNOWN for report in reports)
-    workers = _distinct(_workers(report.exposure.workers) for report in reports)
+    workers = _distinct(_workers(report) for report in reports)
     sizes = _distinct(units.count(report.facts.batch_size) for report in reports)
     batches = _distinct(units.count(report.exposure.whole.n_batches) for report in reports)
     frameworks = _distinct(report.facts.framework or units.UNKNOWN for report in reports)
@@ -40,7 +40,10 @@ def title_line(reports: Sequence[RunReport]) -> str:
     )
 
 
-def _workers(workers: int) -> str:
+def _workers(report: RunReport) -> str:
+    workers, threads = report.exposure.workers, report.facts.threads
+    if workers == 0 and threads:
+        return f"{threads} thread{'s' if threads > 1 else ''}"
     if workers == 0:
         return "no worker processes"
     return f"{workers} worker{'s' if workers > 1 else ''}"

@@ -6,6 +6,7 @@ from iobench.loaders.ring.iteration import RingIteration, RingRun
 from iobench.loaders.ring.loader import DEPTH, RingLoader
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.order import BatchOrder, Permutation
+from iobench.loaders.ring.pipeline_source import PipelineSource
 
 __all__ = [
     "DEPTH",
@@ -16,6 +17,7 @@ __all__ = [
     "BufferPool",
     "Filler",
     "Permutation",
+    "PipelineSource",
     "Present",
     "RingBatch",
     "RingIteration",

@@ -25,6 +25,7 @@ import numpy as np
 import psutil
 
 from iobench.errors import OptionError, StorageError
+from iobench.recording import now_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,9 +48,10 @@ class BatchMemory:
     Private, so that a forked child gets copies and never writes into its parent's batches.
     """
 
-    __slots__ = ("__weakref__", "pages", "pinned")
+    __slots__ = ("__weakref__", "freed_ns", "pages", "pinned")
 
     def __init__(self, nbytes: int) -> None:
+        self.freed_ns = 0  # when it last came back
         try:
             self.pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except OSError as error:
@@ -190,6 +192,7 @@ class BufferPool:
         def returned(_: object) -> None:
             owners.pop(key, None)
             held.pop(key, None)
+            memory.freed_ns = now_ns()
             free.put(memory)
 
         owners[key] = weakref.ref(owner, returned)
@@ -308,6 +311,7 @@ class ReusedBuffers(BufferPool):
 
     def _reclaim(self, key: int) -> None:
         memory = self._lent.pop(key)
+        memory.freed_ns = now_ns()
         if self._guard:
             np.frombuffer(memory.pages, dtype=np.uint8)[:] = 0xFF
         self._free.put(memory)

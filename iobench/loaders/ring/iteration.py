@@ -6,12 +6,13 @@ import os
 import threading
 import warnings
 import weakref
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import WorkerError
 from iobench.loaders.ring.buffers import Lease
 from iobench.loaders.ring.log import BatchLog
-from iobench.recording import Kind
+from iobench.recording import Kind, now_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -63,10 +64,13 @@ class RingRun:
         self._batches = batches
         self._present = present
         self._recorder = recorder
+        self._since_ns = now_ns()
         self._stopping = False
         self._failure: BaseException | None = None
         self._turn = threading.Lock()  # buffers go to batches in their order: so none can starve
-        self._room = threading.Semaphore(ahead)
+        self._room: SimpleQueue[int] = SimpleQueue()  # since when there is room for a batch
+        for _ in range(ahead):
+            self._room.put(0)
         self._changed = threading.Condition()
         self._ready: dict[int, tuple[RingBatch, Lease | BaseException]] = {}
         self._n_drawn = 0
@@ -84,25 +88,35 @@ class RingRun:
 
     def _read(self) -> None:
         log = BatchLog(self._recorder)
+        log.started(self._since_ns)
         filler: Filler | None = None
+        idle_ns = self._since_ns
         try:
-            while (drawn := self._draw(log)) is not None:
-                number, batch, memory = drawn
+            while (drawn := self._draw()) is not None:
+                number, batch, memory, room_ns = drawn
+                log.begin(batch.batch, batch.epoch)
+                release_ns = max(room_ns, memory.freed_ns, self._since_ns)
+                if release_ns >= idle_ns:
+                    log.released(release_ns)
                 try:
                     if filler is None:
                         filler = self._source.filler()
                     made: Lease | BaseException = self._make(filler, batch, memory, log)
                 except BaseException as error:  # noqa: BLE001  the consumer raises it
                     made = error
+                idle_ns = log.now_ns()
                 self._put(number, batch, made)
                 del made, memory, drawn
         finally:
             if filler is not None:
                 filler.close()
 
-    def _draw(self, log: BatchLog) -> tuple[int, RingBatch, BatchMemory] | None:
-        """Return the next batch and a buffer for it, waiting for one; None at the end."""
-        self._room.acquire()
+    def _draw(self) -> tuple[int, RingBatch, BatchMemory, int] | None:
+        """Return the next batch, a buffer for it, and since when there was room; None at the end.
+
+        Waits for room.
+        """
+        room_ns = self._room.get()
         with self._turn:
             if self._stopping or self._n_all is not None:
                 return None
@@ -120,8 +134,7 @@ class RingRun:
                 self._end(number, None)
                 return None
             self._n_drawn += 1
-        log.begin(batch.batch, batch.epoch)
-        return number, batch, memory
+        return number, batch, memory, room_ns
 
     def _is_stopping(self) -> bool:
         return self._stopping
@@ -157,7 +170,7 @@ class RingRun:
                 self._failure = error
             self._changed.notify_all()
         for _ in self._threads:
-            self._room.release()
+            self._room.put(0)
 
     # -- the consumer -----------------------------------------------------------------------
 
@@ -184,7 +197,7 @@ class RingRun:
             raise made
         self._n_taken += 1
         self.pool.hand_out(made.key)
-        self._room.release()
+        self._room.put(now_ns())
         if self.pool.is_all_held and self.pool.can_grow:
             self._grow()  # now, so that the next batch is made meanwhile
         return batch, made.value
@@ -207,7 +220,7 @@ class RingRun:
             return  # a forked child has none
         self._stopping = True
         for _ in self._threads:
-            self._room.release()
+            self._room.put(0)
         self.pool.wake()
         for thread in self._threads:
             if thread is not threading.current_thread():

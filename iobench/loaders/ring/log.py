@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from iobench.recording import Kind, now_ns
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from iobench.recording import Recorder
 
 __all__ = ["BatchLog"]
+
+CONSUMER: Final = "consumer"
+"""Who released a thread, as `iobench.analysis.releases` reads it."""
 
 
 class BatchLog:
@@ -45,6 +48,22 @@ class BatchLog:
         self.batch, self.epoch = batch, epoch
         if self.recorder is not None:
             self.recorder.position(batch, epoch, -1)
+
+    def started(self, since_ns: int) -> None:
+        """Note that the thread was asked for at ``since_ns`` and begins now."""
+        if self.recorder is not None:
+            self.recorder.emit(Kind.STARTUP, since_ns, self.now_ns())
+
+    def released(self, release_ns: int) -> None:
+        """Note that the thread had nothing to do until the training loop made room for the batch.
+
+        Waiting for room is slack: no wait of the loop is charged to what was done before it.
+        """
+        if self.recorder is not None:
+            self.recorder.emit(
+                Kind.SUBMIT_QUEUE, release_ns, self.now_ns(), -1, -1,
+                self.batch, self.epoch, -1, 0, self.recorder.string(CONSUMER),
+            )  # fmt: skip
 
     def add(
         self,

@@ -1,0 +1,102 @@
+"""The steps of a dataset in the threads of a ring, for data trained as they are stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from iobench.errors import IobenchError
+from iobench.loaders.stages import Detail, StageTimer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from iobench.loaders.pipeline import Pipeline
+    from iobench.loaders.ring.contract import Filler, Rows
+    from iobench.loaders.ring.log import BatchLog
+    from iobench.samples import Sample
+
+__all__ = ["PipelineSource"]
+
+
+class PipelineSource:
+    """Makes the samples of a batch one after the other, each into its row.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+        How a sample is made. Its steps are called by several threads at once.
+    detail : Detail
+        How finely steps are recorded, where anything is.
+    unit_costs : mapping of str to int, optional
+        What recording one span costs, ns.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        detail: Detail = Detail.AUTO,
+        unit_costs: Mapping[str, int | None] | None = None,
+    ) -> None:
+        self.spec = pipeline.spec
+        self._pipeline = pipeline
+        self._detail = detail
+        self._unit_costs = dict(unit_costs or {"light_ns": None, "full_ns": None})
+
+    def __len__(self) -> int:
+        return len(self._pipeline)
+
+    def filler(self) -> Filler:
+        """Return what one thread makes samples with."""
+        return _StepFiller(self._pipeline, self._detail, self._unit_costs)
+
+
+class _StepFiller:
+    def __init__(
+        self, pipeline: Pipeline, detail: Detail, unit_costs: Mapping[str, int | None]
+    ) -> None:
+        self._pipeline = pipeline
+        self._detail = detail
+        self._unit_costs = unit_costs
+        self._timer: StageTimer | None = None
+
+    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+        """Make each sample and copy it into its row."""
+        numbers = tuple(samples.tolist())
+        spec = self._pipeline.spec
+
+        def place(position: int, sample: Sample) -> int:
+            spec.check(sample, where=f"sample {numbers[position]}")
+            nbytes = 0
+            for name, row in rows.items():
+                row[position] = sample[name]
+                nbytes += sample[name].nbytes
+            return nbytes
+
+        if log.recorder is None:
+            self._make(numbers, place)
+            return
+        if self._timer is None:
+            self._timer = StageTimer(
+                self._pipeline, log.recorder, detail=self._detail, unit_costs=self._unit_costs
+            )
+        self._timer.make_batch(log.batch, log.epoch, numbers, place)
+
+    def _make(self, numbers: tuple[int, ...], place: Any) -> None:
+        for position, number in enumerate(numbers):
+            try:
+                value = self._pipeline.where[number]
+                for step in self._pipeline.steps:
+                    value = step.run(value)
+                place(position, value)
+            except IobenchError:
+                raise
+            except Exception as error:
+                error.add_note(f"while sample {number} was made")
+                raise
+
+    def close(self) -> None:
+        """Nothing is held open but what the steps themselves hold."""

@@ -1,0 +1,62 @@
+"""Whether reader threads can make a dataset's samples side by side, or only processes can."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from iobench.cpus import available_cpus
+from iobench.datasets import stopwatch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iobench.loaders.pipeline import Pipeline
+
+__all__ = ["GIL_LIMIT", "measure_gil_share"]
+
+GIL_LIMIT: Final = 0.5
+"""Above this share two threads bring less than half of what two processes bring."""
+ENOUGH_S: Final = 0.05
+MAX_SAMPLES: Final = 64
+
+
+def measure_gil_share(pipeline: Pipeline) -> float | None:
+    """Return the share of a sample's making that holds Python's lock, from 0 to 1.
+
+    Some samples are made by one thread, then as many by each of two at once: with no lock in the
+    way both take as long, with nothing but the lock twice as long. Samples are read once before,
+    so that neither reads from the disk. Other load on the machine makes it look larger.
+
+    Returns
+    -------
+    float or None
+        None where it cannot be told: one CPU, or one sample.
+    """
+    if available_cpus() < 2 or len(pipeline) < 2:
+        return None
+    chosen = [0]
+    watch = stopwatch()
+    _make(pipeline, chosen)  # imports, opens files
+    watch = stopwatch()
+    _make(pipeline, chosen)
+    count = min(MAX_SAMPLES, len(pipeline) // 2, max(1, round(ENOUGH_S / max(watch(), 1e-6))))
+    first, second = range(count), range(count, 2 * count)
+    _make(pipeline, second)
+    _make(pipeline, first)
+    watch = stopwatch()
+    _make(pipeline, first)
+    alone_s = watch()
+    other = threading.Thread(target=_make, args=(pipeline, second), name="iobench-gil")
+    watch = stopwatch()
+    other.start()
+    _make(pipeline, first)
+    other.join()
+    return min(max(watch() / max(alone_s, 1e-9) - 1.0, 0.0), 1.0)
+
+
+def _make(pipeline: Pipeline, samples: Sequence[int]) -> None:
+    for sample in samples:
+        value = pipeline.where[sample]
+        for step in pipeline.steps:
+            value = step.run(value)
