@@ -20,6 +20,7 @@ from iobench.errors import OptionError, SampleError, StoreError
 from iobench.stores import (
     ExtentStore,
     ExtentTable,
+    FieldLayout,
     Manifest,
     Shard,
     ShardFile,
@@ -222,6 +223,10 @@ class ArrayDecoder:
             variable.name: np.frombuffer(data, dtype=variable.dtype).reshape(variable.shape)
             for variable, data in zip(self.spec, raw, strict=True)
         }
+
+    def fields(self, raw: Sequence[memoryview]) -> FieldLayout | None:
+        """Return where the arrays lie; `iobench.stores.FieldDecoder`."""
+        return FieldLayout.of_views(raw, self(raw), is_tagged=False)
 
 
 def is_one_record(spec: SampleSpec) -> bool:

@@ -26,6 +26,7 @@ from iobench.stores import (
     ExtentTable,
     Feature,
     FeatureKind,
+    FieldLayout,
     Manifest,
     Shard,
     ShardFileWriter,
@@ -179,6 +180,10 @@ class ExampleDecoder:
         if self._layout is None:
             self._layout = _Layout(record, arrays)
         return arrays
+
+    def fields(self, raw: Sequence[memoryview]) -> FieldLayout | None:
+        """Return where the arrays lie in records with the tags of this one."""
+        return FieldLayout.of_views(raw, self(raw), is_tagged=True)
 
 
 class _Layout:

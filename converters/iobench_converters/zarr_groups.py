@@ -16,6 +16,7 @@ from iobench.errors import OptionError, SampleError, StoreError
 from iobench.stores import (
     ExtentStore,
     ExtentTable,
+    FieldLayout,
     Manifest,
     ShardFile,
     Store,
@@ -163,6 +164,12 @@ class ChunkDecoder:
             else:
                 raise _wrong_size(self.arrays[number], data)
         return {name: found[name] for name in self.spec.names}
+
+    def fields(self, raw: Sequence[memoryview]) -> FieldLayout | None:
+        """Return where the arrays lie, None where chunks are compressed or several a sample."""
+        if self.codec != "none" or any(array.n_chunks > 1 for array in self.arrays):
+            return None
+        return FieldLayout.of_views(raw, self(raw), is_tagged=False)
 
     def _add(self, found: dict[str, NDArray[Any]], array: ArrayLayout, data: memoryview) -> None:
         """Add the variables of an array that is cut, compressed, or shared by several."""

@@ -44,6 +44,7 @@ from iobench.stores.example import (
     parse_example,
 )
 from iobench.stores.extents import ExtentStore, ExtentTable, open_file_size
+from iobench.stores.fields import FieldDecoder, FieldLayout, RowDecoder, Stretch
 from iobench.stores.finishing import finish_store
 from iobench.stores.manifest import (
     MANIFEST_NAME,
@@ -110,16 +111,20 @@ __all__ = [
     "ExtentTable",
     "Feature",
     "FeatureKind",
+    "FieldDecoder",
+    "FieldLayout",
     "Format",
     "MakeSamples",
     "Manifest",
     "Notice",
+    "RowDecoder",
     "Shard",
     "ShardFile",
     "ShardFileWriter",
     "ShardInfo",
     "SourceFiles",
     "Store",
+    "Stretch",
     "Tally",
     "VerifyResult",
     "Writer",

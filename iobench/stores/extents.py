@@ -17,6 +17,7 @@ import numpy as np
 from iobench.errors import StoreError
 from iobench.stores.atomic import storage_errors
 from iobench.stores.contract import Extent
+from iobench.stores.fields import FieldDecoder
 from iobench.stores.rounding import unpack_sample
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.samples import SampleSpec
+    from iobench.stores.fields import FieldLayout
     from iobench.stores.manifest import Manifest
 
 __all__ = ["ExtentReader", "ExtentStore", "ExtentTable", "open_file_size"]
@@ -224,6 +226,18 @@ class ExtentStore:
         if self.spec is self.manifest.spec:
             return arrays
         return unpack_sample(self.manifest.spec, arrays)
+
+    def fields(self) -> FieldLayout | None:
+        """Return where variables lie in the extents, as stored; None where they are encoded.
+
+        Found in the first sample. If that is damaged, nothing is known: reading it will tell.
+        """
+        if not isinstance(self._decode, FieldDecoder) or not len(self):
+            return None
+        try:
+            return self._decode.fields(self.read(self.extents(0)))
+        except StoreError:
+            return None
 
     def close(self) -> None:
         """Close the files; the store reopens them when used again."""

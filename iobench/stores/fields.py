@@ -1,0 +1,154 @@
+"""Where the bytes of each variable lie in a sample's extents, for readers that need no decoding.
+
+Most containers keep numbers as memory has them. Whoever knows where they lie reads them to where
+they are needed, and leaves out the bytes around them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["FieldDecoder", "FieldLayout", "RowDecoder", "Stretch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Bytes of an extent: those of one variable, or others, whose name is empty."""
+
+    name: str
+    start: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FieldLayout:
+    """Where variables lie in the extents of a sample, and the bytes around them.
+
+    Parameters
+    ----------
+    extents : tuple of tuple of Stretch
+        For each extent of a sample what it is made of, without gaps. Variables of no bytes are
+        left out.
+    around : tuple of bytes, optional
+        For each extent the bytes that are no variable's, one after another. A sample for which
+        they differ is laid out otherwise, and has to be decoded. None: they say nothing.
+    """
+
+    extents: tuple[tuple[Stretch, ...], ...]
+    around: tuple[bytes, ...] | None = None
+
+    @classmethod
+    def of_views(
+        cls, raw: Sequence[memoryview], arrays: Mapping[str, NDArray[Any]], *, is_tagged: bool
+    ) -> FieldLayout | None:
+        """Return where arrays lie that were decoded from ``raw``.
+
+        Parameters
+        ----------
+        raw : sequence of memoryview
+            The bytes of the extents of a sample.
+        arrays : mapping of str to ndarray
+            What was decoded from them.
+        is_tagged : bool
+            Whether the bytes around them (tags, names, lengths) say where they lie.
+
+        Returns
+        -------
+        FieldLayout or None
+            None where an array is no contiguous view of the bytes.
+        """
+        octets = [np.frombuffer(data, dtype=np.uint8) for data in raw]
+        starts = [data.ctypes.data for data in octets]
+        found: list[list[Stretch]] = [[] for _ in raw]
+        for name, array in arrays.items():
+            if not array.nbytes:
+                continue
+            address = array.ctypes.data
+            holders = [
+                number
+                for number, start in enumerate(starts)
+                if start <= address and address + array.nbytes <= start + octets[number].size
+            ]
+            if not array.flags.c_contiguous or not holders:
+                return None
+            found[holders[0]].append(Stretch(name, address - starts[holders[0]], array.nbytes))
+        extents = []
+        for data, stretches in zip(octets, found, strict=True):
+            tiled = _tiled(stretches, data.size)
+            if tiled is None:
+                return None
+            extents.append(tiled)
+        around = tuple(
+            b"".join(
+                bytes(data[one.start : one.start + one.nbytes]) for one in tiled if not one.name
+            )
+            for data, tiled in zip(octets, extents, strict=True)
+        )
+        return cls(tuple(extents), around if is_tagged else None)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Bytes of each extent."""
+        return tuple(sum(one.nbytes for one in extent) for extent in self.extents)
+
+
+def _tiled(stretches: list[Stretch], nbytes: int) -> tuple[Stretch, ...] | None:
+    """Return all of an extent, the bytes between variables too; None where two overlap."""
+    tiled = []
+    end = 0
+    for stretch in sorted(stretches, key=lambda one: one.start):
+        if stretch.start < end:
+            return None
+        if stretch.start > end:
+            tiled.append(Stretch("", end, stretch.start - end))
+        tiled.append(stretch)
+        end = stretch.start + stretch.nbytes
+    if end < nbytes:
+        tiled.append(Stretch("", end, nbytes - end))
+    return tuple(tiled)
+
+
+@runtime_checkable
+class FieldDecoder(Protocol):
+    """A decoder of samples that lie in their extents as memory has them."""
+
+    def fields(self, raw: Sequence[memoryview]) -> FieldLayout | None:
+        """Return where the arrays of samples lie, from the bytes of one sample.
+
+        None where decoding is more than finding them. Raises StoreError as decoding does.
+        """
+        ...
+
+
+@runtime_checkable
+class RowDecoder(Protocol):
+    """A decoder that writes to where the arrays shall be, one extent at a time."""
+
+    def decode_into(
+        self, number: int, data: memoryview, rows: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Write the variables of extent ``number`` of a sample.
+
+        Parameters
+        ----------
+        number : int
+            Which extent of the sample.
+        data : memoryview
+            Its bytes.
+        rows : mapping of str to ndarray
+            Contiguous arrays of one sample, as they are stored, by variable.
+
+        Raises
+        ------
+        StoreError
+            If the bytes are not those of a sample.
+        """
+        ...
