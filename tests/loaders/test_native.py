@@ -1,0 +1,98 @@
+"""The ring under a profile: its batches, its spans, and whom waits are charged to."""
+
+from __future__ import annotations
+
+import threading
+from itertools import islice
+
+import numpy as np
+import pytest
+from span_rows import rows_by_kind
+from tiny_pipeline import COSTS, breaking_pipeline, tiny_pipeline
+
+from iobench.analysis import exposure
+from iobench.errors import OptionError, WorkerError
+from iobench.loaders.compute import Compute
+from iobench.loaders.contract import IN_THREADS
+from iobench.loaders.measure import Run, measure
+from iobench.loaders.native import NativeLoader
+from iobench.loaders.plan import BatchPlan, plan_batches
+from iobench.loaders.ring import PipelineSource
+from iobench.loaders.stages import Detail
+from iobench.profiles import open_profile
+from iobench.recording import Kind, RunDirectory
+
+
+def native(recorder, pipeline=None, *, threads=2):
+    source = PipelineSource(pipeline or tiny_pipeline(), detail=Detail.SAMPLE, unit_costs=COSTS)
+    return NativeLoader(source, 3, threads=threads, recorder=recorder)
+
+
+def planned(n_batches):
+    return list(islice(plan_batches(12, 3), n_batches))
+
+
+def test_batches_hold_their_samples_in_order(consumer):
+    with native(consumer) as loader:
+        for plan, batch in zip(planned(9), loader.batches(planned(9)), strict=True):
+            assert (batch.planned, batch.worker) == (plan, IN_THREADS)
+            assert batch.arrays["level"].tolist() == [sample + 1 for sample in plan.samples]
+            assert batch.arrays["field"][:, 0, 0].tolist() == list(plan.samples)
+    assert not [t for t in threading.enumerate() if "iobench-ring" in t.name]
+
+
+def test_rounds_follow_each_other_in_the_same_buffers(consumer):
+    plan = iter(planned(12))
+    with native(consumer) as loader:
+        for _ in range(4):
+            found = [batch.planned.batch for batch in loader.batches(islice(plan, 3))]
+            assert len(found) == 3
+        assert found == [9, 10, 11]
+
+
+def test_every_stage_is_recorded_on_the_lanes_of_threads(run, consumer):
+    with native(consumer) as loader:
+        assert sum(1 for _ in loader.batches(planned(4))) == 4
+    rows = rows_by_kind(run, role="consumer")
+    assert {Kind.READ, Kind.DECODE, Kind.PREPROCESS, Kind.COLLATE, Kind.SUBMIT_QUEUE} <= set(rows)
+    assert sorted(row.batch for row in rows[Kind.READ]) == [n // 3 for n in range(12)]
+
+
+def test_waits_are_charged_in_full_to_what_the_threads_did(tmp_path):
+    config = {"workers": 0, "prefetch": 2, "batch_size": 3, "unit_costs": dict(COSTS)}
+    directory = RunDirectory.create(tmp_path / "native", config)
+    with directory.recorder(role="consumer") as recorder, native(recorder) as loader:
+        compute = Compute(forward_ns=0, backward_ns=0, source="none")
+        plan = BatchPlan(plan_batches(12, 3), limit=40)
+        measure([Run("native", loader, plan, recorder, compute)])
+    whole = exposure(open_profile(directory.path)).whole
+    assert whole.n_batches == 40
+    assert sum(stage.exposed_ns for stage in whole.stages) == whole.wait_ns
+    assert {"read", "decode", "preprocess:tiny", "collate"} <= {stage.stage for stage in whole.stages}
+    for stage in whole.stages:
+        assert 0 <= stage.exposed_ns <= stage.busy_ns or stage.busy_ns == stage.exposed_ns
+
+
+def test_what_a_step_raises_is_raised_in_its_place(consumer):
+    with native(consumer, breaking_pipeline(4, error=ZeroDivisionError("x"))) as loader:
+        batches = loader.batches(planned(4))
+        with pytest.raises(ZeroDivisionError) as caught:
+            list(batches)
+    assert "while batch" in "".join(caught.value.__notes__)
+
+
+def test_batches_stay_what_they_are_while_they_are_held(consumer):
+    with native(consumer) as loader, pytest.warns(UserWarning, match="held at once"):
+        held = list(loader.batches(planned(12)))
+    for batch in held:
+        assert np.array_equal(batch.arrays["level"], [s + 1 for s in batch.planned.samples])
+
+
+def test_a_closed_loader_and_impossible_numbers_are_refused(consumer):
+    loader = native(consumer)
+    loader.close()
+    loader.close()
+    with pytest.raises(WorkerError, match="closed"):
+        loader.batches(planned(1))
+    with pytest.raises(OptionError, match="threads 0"):
+        native(consumer, threads=0)
