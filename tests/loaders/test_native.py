@@ -68,7 +68,8 @@ def test_waits_are_charged_in_full_to_what_the_threads_did(tmp_path):
     whole = exposure(open_profile(directory.path)).whole
     assert whole.n_batches == 40
     assert sum(stage.exposed_ns for stage in whole.stages) == whole.wait_ns
-    assert {"read", "decode", "preprocess:tiny", "collate"} <= {stage.stage for stage in whole.stages}
+    stages = {stage.stage for stage in whole.stages}
+    assert {"read", "decode", "preprocess:tiny", "collate"} <= stages
     for stage in whole.stages:
         assert 0 <= stage.exposed_ns <= stage.busy_ns or stage.busy_ns == stage.exposed_ns
 
