@@ -11,6 +11,7 @@ import ast
 import re
 import struct
 import warnings
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +32,7 @@ from iobench.stores import (
     open_file_size,
     storage_errors,
 )
+from iobench_converters.record_buffer import RecordBuffer, checksums_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "NumpyFormat", "NumpyWriter", "is_one_record", "record_dtype"]
 
 RECORD_LIMIT_NBYTES: Final = 64 << 10
-BUFFER_NBYTES: Final = 1 << 20
-"""Records are written this many bytes at a time."""
 ALIGNMENT: Final = 64
 HEADER_SLACK_NBYTES: Final = 4096
 """How much longer than ours a header may be, to be compared rather than refused unread."""
@@ -127,9 +127,9 @@ class NumpyWriter:
         self._where = f"shard-{shard:05d}"
         self._announced = n_samples or 0
         self._n_samples = 0
-        self._checksums: list[int] = []
+        self._checksums = array("I")
         self._dtypes = _file_dtypes(spec)
-        self._records = _RecordBuffer(self._dtypes[0]) if is_one_record(spec) else None
+        self._records = RecordBuffer(self._dtypes[0]) if is_one_record(spec) else None
         self._files: list[ShardFileWriter] = []
         try:
             for suffix, dtype in zip(_file_suffixes(spec), self._dtypes, strict=True):
@@ -145,9 +145,9 @@ class NumpyWriter:
         self._spec.check(sample, where=f"sample {self._n_samples} of {self._where}")
         self._n_samples += 1
         if self._records is not None:
-            self._checksums.append(crc32c(self._records.fill(sample)))
+            self._records.fill(sample)
             if self._records.is_full:
-                self._files[0].write(self._records.take())
+                self._write_records(self._records)
             return
         for file, name in zip(self._files, self._spec.names, strict=True):
             data = np.ascontiguousarray(sample[name]).reshape(-1).view(np.uint8).data
@@ -158,7 +158,7 @@ class NumpyWriter:
         """Flush to disk, rename into place, and return what was written."""
         try:
             if self._records is not None:
-                self._files[0].write(self._records.take())
+                self._write_records(self._records)
             if self._n_samples != self._announced:
                 for file, dtype in zip(self._files, self._dtypes, strict=True):
                     file.rewrite_start(_header(dtype, self._n_samples))
@@ -173,36 +173,10 @@ class NumpyWriter:
         for file in self._files:
             file.abort()
 
-
-class _RecordBuffer:
-    """Structured records that follow each other, written many at a time; padding stays zero."""
-
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        records = np.zeros(max(1, BUFFER_NBYTES // dtype.itemsize), dtype=dtype)
-        self._fields = [(name, records[name]) for name in dtype.names or ()]
-        self._data = records.view(np.uint8).data
-        self._nbytes = dtype.itemsize
-        self._n_records = len(records)
-        self._n_filled = 0
-
-    def fill(self, sample: Sample) -> memoryview:
-        """Return the bytes of the sample's record, until the buffer is taken."""
-        at = self._n_filled
-        for name, values in self._fields:
-            values[at] = sample[name]
-        self._n_filled += 1
-        return self._data[at * self._nbytes : (at + 1) * self._nbytes]
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it has to be taken now."""
-        return self._n_filled == self._n_records
-
-    def take(self) -> memoryview:
-        """Return the bytes of all records, until the next one is filled, and begin anew."""
-        data = self._data[: self._n_filled * self._nbytes]
-        self._n_filled = 0
-        return data
+    def _write_records(self, records: RecordBuffer) -> None:
+        self._checksums.frombytes(checksums_of(records.octets).tobytes())
+        self._files[0].write(records.octets.reshape(-1).data)
+        records.clear()
 
 
 @dataclass(frozen=True, slots=True)

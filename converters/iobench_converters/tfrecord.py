@@ -11,7 +11,9 @@ checksum in ``iobench.crc32c`` is the one the frame carries masked.
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -35,11 +37,13 @@ from iobench.stores import (
     crc32c,
     encode_example,
     frame_footer,
+    frame_footers,
     frame_header,
     open_file_size,
     parse_example,
     storage_errors,
 )
+from iobench_converters.record_buffer import RecordBuffer, checksums_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,6 +57,7 @@ __all__ = ["FORMAT", "TFRecordFormat", "TFRecordWriter"]
 
 ENCODINGS: Final = ("float", "bytes")
 SMALL_NBYTES = 1 << 16
+FOOTER_NBYTES: Final = FRAME_NBYTES - HEADER_NBYTES
 EXAMPLE_OVERHEAD_NBYTES = 64
 """More than tags and lengths of one feature take, its name apart."""
 MAX_LINE_NBYTES = 40
@@ -107,51 +112,66 @@ class TFRecordWriter:
             )
         self._spec = spec
         self._kinds = {variable.name: _feature_kind(variable, encoding) for variable in spec}
-        self._template = _template(spec, self._kinds)
+        self._small = _small_frames(spec, self._kinds)
         self._header = (-1, b"")
-        self._frames: list[tuple[int, int]] = []
-        self._checksums: list[int] = []
+        self._n_samples = 0
+        self._starts = array("q")
+        self._checksums = array("I")
         self._where = f"shard-{shard:05d}"
         self._index_path = path / f"{self._where}.idx"
         self._file = ShardFileWriter(path / f"{self._where}.tfrecord")
 
     def append(self, sample: Sample) -> None:
         """Write one sample; raise SampleError or StorageError."""
-        self._spec.check(sample, where=f"sample {len(self._frames)} of {self._where}")
-        if self._template is not None:
-            pieces: list[Any] = [self._template.encode(map(sample.__getitem__, self._kinds))]
-        else:
-            pieces = encode_example(
-                [(name, kind, sample[name]) for name, kind in self._kinds.items()]
-            )
+        self._spec.check(sample, where=f"sample {self._n_samples} of {self._where}")
+        self._n_samples += 1
+        if self._small is not None:
+            self._small.fill(sample)
+            if self._small.is_full:
+                self._write_small(self._small)
+            return
+        pieces = encode_example([(name, kind, sample[name]) for name, kind in self._kinds.items()])
         crc = 0
         for piece in pieces:
             crc = crc32c(piece, crc)
-        start = self._file.nbytes
         nbytes = sum(map(len, pieces))
         if nbytes != self._header[0]:
             self._header = nbytes, frame_header(nbytes)
+        self._starts.append(self._file.nbytes)
         self._file.write(self._header[1], *pieces, frame_footer(crc))
-        self._frames.append((start, self._file.nbytes - start))
         self._checksums.append(crc)
 
     def close(self) -> ShardInfo:
         """Flush to disk, rename into place, and return what was written."""
         index = ShardFileWriter(self._index_path)
         try:
-            lines = "".join(f"{offset} {length}\n" for offset, length in self._frames)
-            index.write(lines.encode())
+            if self._small is not None:
+                self._write_small(self._small)
+            ends = chain(islice(self._starts, 1, None), [self._file.nbytes])
+            lines = [f"{at} {end - at}\n" for at, end in zip(self._starts, ends, strict=False)]
+            index.write("".join(lines).encode())
             data_file = self._file.commit()
             index_file = index.commit()
         except BaseException:
             index.abort()
             self.abort()
             raise
-        return ShardInfo(Shard(len(self._frames), (data_file, index_file)), self._checksums)
+        return ShardInfo(Shard(self._n_samples, (data_file, index_file)), self._checksums)
 
     def abort(self) -> None:
         """Drop the unfinished shard."""
         self._file.abort()
+
+    def _write_small(self, frames: RecordBuffer) -> None:
+        """Write the frames that were gathered; only their checksums are missing."""
+        octets = frames.octets
+        crcs = checksums_of(octets, HEADER_NBYTES, -FOOTER_NBYTES)
+        octets[:, -FOOTER_NBYTES:] = frame_footers(crcs)
+        starts = self._file.nbytes + np.arange(len(octets), dtype=np.int64) * octets.shape[1]
+        self._starts.frombytes(starts.tobytes())
+        self._checksums.frombytes(crcs.tobytes())
+        self._file.write(octets.reshape(-1).data)
+        frames.clear()
 
 
 class ExampleDecoder:
@@ -303,11 +323,22 @@ def _feature_kind(variable: Variable, encoding: str) -> FeatureKind:
     return FeatureKind.BYTES
 
 
-def _template(spec: SampleSpec, kinds: Mapping[str, FeatureKind]) -> ExampleTemplate | None:
-    """Return what writes small samples of which all but the numbers is the same."""
+def _small_frames(spec: SampleSpec, kinds: Mapping[str, FeatureKind]) -> RecordBuffer | None:
+    """Return where small samples are gathered, of which all but the numbers is the same."""
     if spec.nbytes > SMALL_NBYTES or FeatureKind.INT64 in kinds.values():
         return None
-    return ExampleTemplate([(name, spec[name].nbytes, kind) for name, kind in kinds.items()])
+    template = ExampleTemplate([(name, spec[name].nbytes, kind) for name, kind in kinds.items()])
+    around = frame_header(len(template.data)) + template.data + bytes(FOOTER_NBYTES)
+    fields = {f"v{number}": name for number, name in enumerate(spec.names)}
+    dtype = np.dtype(
+        {
+            "names": list(fields),
+            "formats": [(variable.dtype, variable.shape) for variable in spec],
+            "offsets": [HEADER_NBYTES + template.offsets[name] for name in spec.names],
+            "itemsize": len(around),
+        }
+    )
+    return RecordBuffer(dtype, names=fields, around=around)
 
 
 def _encoding(options: Mapping[str, str]) -> str:

@@ -80,6 +80,7 @@ from iobench.stores.tfrecord import (
     FRAME_NBYTES,
     HEADER_NBYTES,
     frame_footer,
+    frame_footers,
     frame_header,
     scan_frames,
 )
@@ -139,6 +140,7 @@ __all__ = [
     "fingerprint",
     "finish_store",
     "frame_footer",
+    "frame_footers",
     "frame_header",
     "list_items",
     "list_places",

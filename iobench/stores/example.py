@@ -17,7 +17,7 @@ from iobench.errors import StoreError
 from iobench.stores.varints import decode_varints, encode_varint, encode_varints, parse_varint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -95,37 +95,36 @@ def encode_example(features: Sequence[tuple[str, FeatureKind, NDArray[Any]]]) ->
 
 
 class ExampleTemplate:
-    """Writes the examples of samples that differ in their numbers alone: all but those is known.
+    """The example of samples that differ in their numbers alone: all but those is known.
 
     Parameters
     ----------
     features : sequence of (name, nbytes, kind)
         FLOAT or BYTES; of INT64 the lengths differ from sample to sample.
+
+    Attributes
+    ----------
+    data : bytes
+        The example, its numbers zero.
+    offsets : mapping of str to int
+        Where in it the numbers of each feature begin.
     """
 
     def __init__(self, features: Sequence[tuple[str, int, FeatureKind]]) -> None:
+        data = b""
+        self.offsets: dict[str, int] = {}
         entries: list[list[Any]] = []
         for name, nbytes, kind in features:
             feature = _delimited(kind, _delimited(1, [memoryview(bytes(nbytes))]))
             entries.append(
                 _delimited(1, [*_delimited(1, [name.encode()]), *_delimited(2, feature)])
             )
-        pieces = _delimited(1, [piece for entry in entries for piece in entry])
-        self._around: list[bytes] = []
-        around = b""
-        for piece in pieces:
+        names = iter(features)
+        for piece in _delimited(1, [piece for entry in entries for piece in entry]):
             if isinstance(piece, memoryview):
-                self._around.append(around)
-                around = b""
-            else:
-                around += piece
-
-    def encode(self, arrays: Iterable[NDArray[Any]]) -> bytes:
-        """Return the example of these arrays, in the order of the features, in one piece."""
-        pieces: list[Any] = []
-        for around, array in zip(self._around, arrays, strict=True):
-            pieces += (around, array if array.flags.c_contiguous else array.tobytes())
-        return b"".join(pieces)
+                self.offsets[next(names)[0]] = len(data)
+            data += piece
+        self.data = data
 
 
 def parse_example(data: memoryview) -> dict[str, Feature]:

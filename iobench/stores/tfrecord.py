@@ -10,6 +10,8 @@ import os
 import struct
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from iobench.errors import StoreError
 from iobench.stores.atomic import storage_errors
 from iobench.stores.checksums import crc32c
@@ -18,10 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
 __all__ = [
     "FRAME_NBYTES",
     "HEADER_NBYTES",
     "frame_footer",
+    "frame_footers",
     "frame_header",
     "masked",
     "parse_frame_header",
@@ -51,6 +56,12 @@ def frame_header(nbytes: int) -> bytes:
 def frame_footer(crc: int) -> bytes:
     """Return the 4 bytes after a record whose data have this (unmasked) CRC-32C."""
     return _CRC.pack(masked(crc))
+
+
+def frame_footers(crcs: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    """Return `frame_footer` of many records: an array of shape (records, 4)."""
+    found = ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(_MASK_DELTA)
+    return found.astype("<u4").view(np.uint8).reshape(-1, FOOTER_NBYTES)
 
 
 def parse_frame_header(header: bytes, available: int, *, where: str) -> int:
