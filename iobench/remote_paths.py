@@ -12,10 +12,17 @@ import os
 import stat
 from collections.abc import Generator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path, PosixPath
-from typing import IO, Any, Final, cast
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from iobench.remote import is_url, open_filesystem, protocol_of, remote_errors, shown_url
+
+if TYPE_CHECKING:
+    # Signatures say Path; to a type checker this is one.
+    _Base = Path
+else:
+    # At run time it is none: what is missing here fails, and never asks the local disk.
+    _Base = object
 
 __all__ = ["RemotePath", "RemoteStream", "source_path"]
 
@@ -25,61 +32,67 @@ ETAG_KEYS: Final = ("ETag", "etag", "e_tag")
 """Where fsspec's file systems say when a file was written, and which version of it this is."""
 
 
-class RemotePath(PosixPath):
-    """A URL that answers as a path does: enough of it for files that are only read.
+class RemotePath(_Base):
+    """A URL with the face of a path: enough of it for files that are only read.
 
-    A `pathlib.Path` to whoever has one, so that local files cost nothing more. What it does not
-    override asks the local file system, which knows of no such file.
+    Immutable, hashable, picklable; opens nothing by itself.
 
     Parameters
     ----------
-    *segments : str
-        The URL, and what to add to it.
+    url : str
+        Such as ``s3://bucket/x.nc``.
+    found : mapping, optional
+        What the file system has just said of it; asked anew each time without. Not in copies
+        through pickle.
     """
 
-    # Not slots: pathlib makes instances without calling any of this (``relative_to``).
-    _url: str
-    _found: Mapping[str, Any] | None
+    __slots__ = ("_found", "_url")
 
-    def __new__(cls, *segments: str) -> RemotePath:  # noqa: D102
-        url = "/".join([*(each.rstrip("/") for each in segments[:-1]), segments[-1]])
-        self = super().__new__(cls, url)
-        self._url, self._found = url, None
-        return self
+    def __init__(self, url: str, found: Mapping[str, Any] | None = None) -> None:
+        self._url, self._found = url, found
 
     def __str__(self) -> str:
-        return getattr(self, "_url", None) or super().__str__()
+        return self._url
 
     def __fspath__(self) -> str:
-        return str(self)
+        return self._url
 
     def __format__(self, spec: str) -> str:
-        return format(shown_url(str(self)), spec)  # what is said to people has no signature
+        return format(shown_url(self._url), spec)  # what is said to people has no signature
 
     def __repr__(self) -> str:
-        return f"RemotePath({shown_url(str(self))!r})"
+        return f"RemotePath({shown_url(self._url)!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RemotePath) and str(self) == str(other)
+        return isinstance(other, RemotePath) and self._url == other._url
+
+    def __lt__(self, other: RemotePath) -> bool:  # type: ignore[override]
+        return self._url < other._url
 
     def __hash__(self) -> int:
-        return hash(str(self))
+        return hash(self._url)
 
     def __reduce__(self) -> tuple[type[RemotePath], tuple[str]]:
-        return RemotePath, (str(self),)
+        return RemotePath, (self._url,)
 
     def __truediv__(self, key: str | os.PathLike[str]) -> RemotePath:
-        return RemotePath(str(self), os.fspath(key)) if os.fspath(key) else self
+        name = os.fspath(key).strip("/")
+        return RemotePath(f"{self._url.rstrip('/')}/{name}") if name else self
 
     @property
     def name(self) -> str:
         """What follows the last slash, without the query of a web page's address."""
-        return shown_url(str(self)).rstrip("/").rpartition("/")[2]
+        return shown_url(self._url).rstrip("/").rpartition("/")[2]
+
+    @property
+    def stem(self) -> str:
+        """The name without what follows its last dot."""
+        return PurePosixPath(self.name).stem
 
     @property
     def parent(self) -> RemotePath:
         """The URL up to its last slash; of the root itself, the same."""
-        protocol, mark, rest = str(self).rpartition("://")
+        protocol, mark, rest = self._url.rpartition("://")
         above = rest.rstrip("/").rpartition("/")[0]
         return RemotePath(f"{protocol}{mark}{above}") if above else self
 
@@ -92,6 +105,10 @@ class RemotePath(PosixPath):
             path = path.parent
             found.append(path)
         return found
+
+    def relative_to(self, other: RemotePath) -> PurePosixPath:  # type: ignore[override]
+        """Return what leads from another to it."""
+        return PurePosixPath(self._url).relative_to(PurePosixPath(other._url))
 
     def absolute(self) -> RemotePath:
         """Return it: a URL is absolute."""
@@ -145,9 +162,7 @@ class RemotePath(PosixPath):
         StorageError
             If it cannot be reached.
         """
-        path = RemotePath(str(self))
-        path._found = self._info()
-        return path
+        return RemotePath(self._url, self._info())
 
     def version(self) -> str:
         """Return what changes when the file is written anew: its ETag, else when that was."""
@@ -163,7 +178,7 @@ class RemotePath(PosixPath):
         It is made of names, sizes and versions; 52 bits, so that JSON keeps it.
         """
         digest = hashlib.blake2b(digest_size=8)
-        for path in [self] if self.is_file() else sorted(self.rglob("*"), key=str):
+        for path in [self] if self.is_file() else sorted(self.rglob("*")):
             digest.update(f"{path} {path.stat().st_size} {path.version()}\n".encode())
         return int.from_bytes(digest.digest(), "big") >> 12
 
@@ -196,15 +211,15 @@ class RemotePath(PosixPath):
         StorageError
             If it cannot be reached.
         """
-        with remote_errors(str(self)):
-            filesystem, inside = open_filesystem(str(self))
+        with remote_errors(self._url):
+            filesystem, inside = open_filesystem(self._url)
             content: bytes = filesystem.cat_file(inside)
             return content
 
     def read_ranges(self, offsets: Sequence[int], nbytes: int) -> list[bytes]:
         """Return ``nbytes`` from each of some places before its end, asked for side by side."""
-        with remote_errors(str(self)):
-            filesystem, inside = open_filesystem(str(self))
+        with remote_errors(self._url):
+            filesystem, inside = open_filesystem(self._url)
             ends = [offset + nbytes for offset in offsets]
             content: list[bytes] = filesystem.cat_ranges(
                 [inside] * len(ends), list(offsets), ends, on_error="raise"
@@ -213,8 +228,8 @@ class RemotePath(PosixPath):
 
     def iterdir(self) -> Generator[RemotePath, None, None]:
         """Yield what is in the folder."""
-        with remote_errors(str(self)):
-            filesystem, inside = open_filesystem(str(self))
+        with remote_errors(self._url):
+            filesystem, inside = open_filesystem(self._url)
             listed = filesystem.ls(inside, detail=True)
         for found in listed:
             name = str(found["name"]).rstrip("/").rpartition("/")[2]
@@ -225,16 +240,14 @@ class RemotePath(PosixPath):
         """Yield all files below the folder, after one look; ``pattern`` has to be ``"*"``."""
         if pattern != "*":
             raise ValueError(f"{self}: is listed whole, asked for {pattern!r}")
-        with remote_errors(str(self)):
-            filesystem, inside = open_filesystem(str(self))
+        with remote_errors(self._url):
+            filesystem, inside = open_filesystem(self._url)
             listed = filesystem.find(inside, detail=True)
         for name, found in sorted(listed.items()):
             yield self._with(name.removeprefix(inside.rstrip("/")).lstrip("/"), found)
 
     def _with(self, name: str, found: Mapping[str, Any]) -> RemotePath:
-        path = self / name
-        path._found = found
-        return path
+        return RemotePath(str(self / name), found)
 
     def _kind(self) -> str | None:
         try:
@@ -246,8 +259,8 @@ class RemotePath(PosixPath):
         """Return what the file system says of it: now, unless a listing has just told."""
         if self._found is not None:
             return self._found
-        with remote_errors(str(self)):
-            filesystem, inside = open_filesystem(str(self))
+        with remote_errors(self._url):
+            filesystem, inside = open_filesystem(self._url)
             found: Mapping[str, Any] = filesystem.info(inside)
             return found
 
@@ -258,8 +271,8 @@ class RemotePath(PosixPath):
         if found["type"] == "directory":
             return 0
         try:
-            with remote_errors(str(self)):
-                filesystem, inside = open_filesystem(str(self))
+            with remote_errors(self._url):
+                filesystem, inside = open_filesystem(self._url)
                 return _nanoseconds(filesystem.modified(inside))
         except NotImplementedError:  # nobody knows: sizes have to do
             return 0
