@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import shutil
 from array import array
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,16 +21,20 @@ import numpy as np
 from iobench.errors import StoreError
 from iobench.stores import (
     JOURNAL_NAME,
-    TEMPORARY_SUFFIX,
     Claim,
     ConversionPlan,
     Shard,
     ShardInfo,
     canonical_json,
+    clear_room,
     crc32c_of_file,
     find_holder,
     find_writer,
+    list_folders,
     modified_ns,
+    open_room,
+    remove_leftovers,
+    remove_tree,
     storage_errors,
     try_claim,
     write_atomically,
@@ -186,22 +188,20 @@ class Journal:
                     raise
                 return None
             if held is not None:
-                for left in folder.iterdir():
-                    if left.is_dir():
-                        shutil.rmtree(left, ignore_errors=True)
+                for left in list_folders(folder):
+                    clear_room(left, self._store)
         return held
 
     def room(self, held: Claim) -> Path:
         """Return a new folder for the files of the shard somebody holds."""
         folder = held.file.parent / held.holder.token
-        with storage_errors(folder, resumable=True):
-            folder.mkdir()
+        open_room(folder, self._store)
         return folder
 
     def leave(self, held: Claim) -> None:
         """Give a shard back, and remove what was not moved into place."""
         folder = held.file.parent
-        shutil.rmtree(folder / held.holder.token, ignore_errors=True)
+        clear_room(folder / held.holder.token, self._store)
         held.release()
         with suppress(OSError):  # somebody else claims it already
             folder.rmdir()
@@ -209,17 +209,14 @@ class Journal:
     def tidy(self) -> None:
         """Remove what processes that ended left of unfinished shards."""
         with suppress(FileNotFoundError):
-            with os.scandir(self._path) as entries:
-                left = [entry.name for entry in entries if entry.is_dir()]
-            for name in left:
-                held = self.claim(int(name.removeprefix("shard-")))
+            for folder in list_folders(self._path):
+                held = self.claim(int(folder.name.removeprefix("shard-")))
                 if held is not None:
                     self.leave(held)
 
     def sweep(self) -> None:
         """Remove what was not finished of files about the whole; the claim on the store is held."""
-        for leftover in self._store.glob(f".*{TEMPORARY_SUFFIX}"):
-            leftover.unlink(missing_ok=True)
+        remove_leftovers(self._store)
 
     def holder(self, number: int) -> str:
         """Return who writes a shard, in words; "" if nobody does."""
@@ -227,7 +224,7 @@ class Journal:
 
     def remove(self) -> None:
         """Remove the journal: the store is finished."""
-        shutil.rmtree(self._path, ignore_errors=True)
+        remove_tree(self._path)
 
     def _entry(self, number: int) -> Path:
         return self._path / f"shard-{number:05d}.json"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import shutil
 import threading
 from array import array
 from dataclasses import replace
@@ -17,9 +16,9 @@ from iobench.stores import (
     Manifest,
     ShardInfo,
     finish_store,
+    free_nbytes,
     merge_errors,
     read_manifest,
-    storage_errors,
 )
 from iobench_converters.journal import Journal, PlanMark
 from iobench_converters.shards import ShardDrain, write_shard
@@ -297,9 +296,8 @@ class ConversionRun:
     def _check_room(self) -> None:
         path = self.conversion.path
         needed = (len(self.plan.samples) - self._n_done) * self.conversion.stored_spec.nbytes
-        with storage_errors(path):
-            free = shutil.disk_usage(path).free
-        if free < needed:
+        free = free_nbytes(path)
+        if free is not None and free < needed:
             error = StorageError(
                 f"{path}: {needed} bytes are needed, {free} are free; free some space or "
                 "choose another folder (--store-dir, or OUT)"

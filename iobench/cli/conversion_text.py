@@ -89,7 +89,8 @@ def _forecast(
         f"{nbytes(planned.in_nbytes)}, {ratio(planned.read_amplification)} bytes for a byte "
         f"needed, {passes}",
     )
-    room = f"{nbytes(planned.free_nbytes)} free"
+    free = planned.free_nbytes
+    room = f"free space {UNKNOWN}" if free is None else f"{nbytes(free)} free"
     lacking = "" if planned.fits else ": NOT ENOUGH ROOM"
     yield _line("write", f"{nbytes(planned.out_nbytes)}; {room}{lacking}")
     yield _line("memory", f"{nbytes(planned.peak_nbytes)} of data at once, at the most")

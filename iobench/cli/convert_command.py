@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,7 +31,10 @@ def convert(
         typer.Argument(metavar="SOURCE...", help="A dataset's name, or files of your own."),
     ],
     out: Annotated[
-        str, typer.Argument(metavar="OUT", help="The store's folder: new, or begun by the same.")
+        str,
+        typer.Argument(
+            metavar="OUT", help="Its folder or s3://bucket/prefix: new, or begun by the same."
+        ),
     ],
     to: Annotated[str, typer.Option(metavar="FORMAT", help="zarr, tfrecord, numpy.")],
     stage: Annotated[
@@ -135,11 +137,12 @@ def convert(
     from iobench.cli.conversion_text import forecast_lines, outcome_lines
     from iobench.cli.screen import TerminalScreen
     from iobench.conversion import ConvertRequest, forecast, parse_nbytes, parse_patch, run
+    from iobench.stores import as_place
 
     named = {"encoding": encoding, "codec": codec, "inner-chunk": inner_chunk, "pack": pack}
     request = ConvertRequest(
         targets=tuple(sources),
-        out=_folder(out),
+        out=as_place(out),
         to=to,
         stage=stage,
         split=split,
@@ -182,15 +185,6 @@ def convert(
         outcome = run(request, screen)
         facts = {"kind": "conversion", **outcome.to_dict()}
         _print(facts, outcome_lines(outcome), json=json)
-
-
-def _folder(text: str) -> Path:
-    """Return OUT as a path; raise OptionError for what is the address of something else."""
-    from iobench.errors import OptionError
-
-    if "://" in text:
-        raise OptionError(f"{text}: stores are written to folders; name one")
-    return Path(text)
 
 
 def _print(facts: dict[str, object], lines: list[str], *, json: bool) -> None:

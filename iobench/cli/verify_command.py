@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,7 +17,9 @@ __all__ = ["verify"]
 
 
 def verify(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="The folder of a store.")],
+    store: Annotated[
+        str, typer.Argument(metavar="STORE", help="Its folder or s3://bucket/prefix.")
+    ],
     against: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,9 +53,10 @@ def verify(
     from iobench.conversion import VerifyRequest, parse_nbytes
     from iobench.conversion import verify as check
     from iobench.errors import StoreError
+    from iobench.stores import as_place
 
     request = VerifyRequest(
-        store=store,
+        store=as_place(store),
         targets=tuple(against or ()),
         data_dir=data_dir,
         files=files,

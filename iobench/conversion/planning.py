@@ -60,8 +60,8 @@ class KnownTarget:
         Samples of a full shard.
     memory_nbytes, workers : int
         As asked for.
-    free_nbytes : int
-        On the target's file system.
+    free_nbytes : int or None
+        On the target's file system; None where nobody tells.
     nbytes_there : int
         Bytes of the store that an earlier run left.
     step_s : float or None
@@ -72,7 +72,7 @@ class KnownTarget:
     shard_n_samples: int
     memory_nbytes: int
     workers: int
-    free_nbytes: int
+    free_nbytes: int | None
     nbytes_there: int = 0
     step_s: float | None = None
 
@@ -122,8 +122,10 @@ class ConversionForecast:
         Times the samples' bytes are gone through: the read amplification, rounded up.
     peak_nbytes : int
         Most of the data that is in memory at once, besides the process itself.
-    free_needed_nbytes, free_nbytes : int
-        Space still needed, and what there is.
+    free_needed_nbytes : int
+        Space still needed.
+    free_nbytes : int or None
+        What there is; None where nobody tells.
     convert_s : float
         Seconds for what is still to be done, at the probe's rate.
     load_source_s, load_store_s : float
@@ -143,7 +145,7 @@ class ConversionForecast:
     passes: int
     peak_nbytes: int
     free_needed_nbytes: int
-    free_nbytes: int
+    free_nbytes: int | None
     convert_s: float
     load_source_s: float
     load_store_s: float
@@ -152,8 +154,8 @@ class ConversionForecast:
 
     @property
     def fits(self) -> bool:
-        """Whether there is room for the store."""
-        return self.free_needed_nbytes <= self.free_nbytes
+        """Whether there is room for the store, as far as is known."""
+        return self.free_nbytes is None or self.free_needed_nbytes <= self.free_nbytes
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as JSON-ready values."""

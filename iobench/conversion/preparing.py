@@ -14,8 +14,9 @@ from iobench.datasets import ObjectDataset, select_split
 from iobench.datasets.files import UserFiles
 from iobench.errors import OptionError
 from iobench.registry import find_format
+from iobench.remote import is_url
 from iobench.sources import open_source
-from iobench.stores import MANIFEST_NAME, Encoding, storage_errors
+from iobench.stores import MANIFEST_NAME, Encoding, is_local, storage_errors
 from iobench.stores.places import MARK_NAME
 
 if TYPE_CHECKING:
@@ -138,8 +139,8 @@ def check_target(out: Path) -> None:
     OptionError
         If there is something else.
     """
-    if "://" in str(out) or str(out).startswith("s3:/"):
-        raise OptionError(f"{out}: stores are written to folders; name one")
+    if is_local(out) and is_url(out.as_posix().replace(":/", "://", 1)):
+        raise OptionError(f"{out}: an address as a path; give it as text, or `as_place` of it")
     with storage_errors(out):
         if not out.exists():
             return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
+import secrets
 import tempfile
+from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,14 +17,18 @@ from iobench.loaders.compute import parse_compute
 from iobench.registry import find_converter
 from iobench.stores import (
     MANIFEST_NAME,
+    free_nbytes,
+    is_local,
     plan_conversion,
     probe_samples,
     read_manifest,
+    remove_leftovers,
+    remove_tree,
     storage_errors,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from iobench.conversion.preparing import PreparedConversion
     from iobench.conversion.request import ConvertRequest
@@ -123,15 +128,12 @@ def known_target(
     prepared: PreparedConversion, planned: ConversionPlan, request: ConvertRequest
 ) -> KnownTarget:
     """Return what is asked for, and the room there is."""
-    folder = _existing(request.out)
-    with storage_errors(folder):
-        free_nbytes = shutil.disk_usage(folder).free
     return KnownTarget(
         stored_nbytes=prepared.stored_nbytes,
         shard_n_samples=planned.shard_n_samples,
         memory_nbytes=request.memory_nbytes,
         workers=request.n_workers,
-        free_nbytes=free_nbytes,
+        free_nbytes=free_nbytes(_existing(request.out)),
         nbytes_there=_files_nbytes([request.out]) if request.out.is_dir() else 0,
         step_s=_step_s(prepared, request),
     )
@@ -148,18 +150,14 @@ def measure_probe(
         If nothing can be written where the store shall be.
     """
     samples = _probed(prepared, request)
-    folder = _existing(request.out)
-    with (
-        storage_errors(folder),
-        tempfile.TemporaryDirectory(prefix=".iobench-probe-", dir=folder) as temporary,
-    ):
+    with _folder_that_goes(_existing(request.out)) as folder:
         watch = stopwatch()
         with screen.progress("converting a probe") as move:
             store = find_converter()(
                 prepared.dataset,
                 prepared.index,
                 prepared.fmt,
-                Path(temporary, "store"),
+                folder / "store",
                 samples=samples,
                 options=request.format_options,
                 workers=request.n_workers,
@@ -243,8 +241,28 @@ def _files_nbytes(files: Sequence[Path]) -> int:
     return sum(below.stat().st_size for below in every)
 
 
+@contextmanager
+def _folder_that_goes(parent: Path) -> Iterator[Path]:
+    """Yield a new folder, and remove it with all that is in it."""
+    if is_local(parent):
+        with (
+            storage_errors(parent),
+            tempfile.TemporaryDirectory(prefix=".iobench-probe-", dir=parent) as temporary,
+        ):
+            yield Path(temporary)
+        return
+    folder = parent / f".iobench-probe-{secrets.token_hex(4)}"
+    try:
+        yield folder
+    finally:
+        remove_leftovers(folder)
+        remove_tree(folder)
+
+
 def _existing(out: Path) -> Path:
     """Return the folder the store will be in, or the nearest there is above it."""
+    if not is_local(out):
+        return out.parent
     return next(folder for folder in out.absolute().parents if folder.is_dir())
 
 

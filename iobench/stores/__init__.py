@@ -2,6 +2,7 @@
 
 from iobench.stores.atomic import (
     TEMPORARY_SUFFIX,
+    is_local,
     storage_errors,
     sync_directory,
     write_atomically,
@@ -46,6 +47,14 @@ from iobench.stores.example import (
 from iobench.stores.extents import ExtentStore, ExtentTable, open_file_size
 from iobench.stores.fields import FieldDecoder, FieldLayout, RowDecoder, Stretch
 from iobench.stores.finishing import finish_store
+from iobench.stores.folders import (
+    clear_room,
+    free_nbytes,
+    list_folders,
+    open_room,
+    remove_leftovers,
+    remove_tree,
+)
 from iobench.stores.manifest import (
     MANIFEST_NAME,
     Manifest,
@@ -74,6 +83,7 @@ from iobench.stores.plan import (
     probe_samples,
     store_name,
 )
+from iobench.stores.remote import as_place
 from iobench.stores.shard_file import ShardFileWriter
 from iobench.stores.tally import Tally
 from iobench.stores.tfrecord import (
@@ -129,9 +139,11 @@ __all__ = [
     "Tally",
     "VerifyResult",
     "Writer",
+    "as_place",
     "canonical_json",
     "choose_place",
     "claim",
+    "clear_room",
     "crc32c",
     "crc32c_of_file",
     "encode_example",
@@ -142,12 +154,16 @@ __all__ = [
     "frame_footer",
     "frame_footers",
     "frame_header",
+    "free_nbytes",
+    "is_local",
+    "list_folders",
     "list_items",
     "list_places",
     "make_item",
     "merge_errors",
     "modified_ns",
     "open_file_size",
+    "open_room",
     "open_store",
     "parse_example",
     "plan_conversion",
@@ -157,6 +173,8 @@ __all__ = [
     "remember_place",
     "remove_claims_of_the_dead",
     "remove_item",
+    "remove_leftovers",
+    "remove_tree",
     "scan_frames",
     "storage_errors",
     "store_name",

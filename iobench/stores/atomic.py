@@ -14,11 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from iobench.stores.remote import RemoteFile
+
 __all__ = [
     "EXIT_RESUMABLE",
     "TEMPORARY_SUFFIX",
     "AtomicFile",
     "is_closed",
+    "is_local",
+    "new_file",
     "storage_errors",
     "sync_directory",
     "write_atomically",
@@ -30,6 +34,11 @@ EXIT_RESUMABLE = 75
 OTHER_FOLDER = "choose another folder (--store-dir, or OUT)"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+def is_local(path: Path) -> bool:
+    """Tell a path of this machine from an address (`iobench.stores.remote.StoreAddress`)."""
+    return hasattr(path, "__fspath__")
 
 
 @contextmanager
@@ -70,6 +79,8 @@ def is_closed(folder: Path) -> bool:
 
 def sync_directory(path: Path) -> None:
     """Make the names in a folder survive a power cut, where the file system can."""
+    if not is_local(path):
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with suppress(OSError):  # some network file systems refuse fsync of a folder
@@ -132,12 +143,32 @@ class AtomicFile:
             raise
         sync_directory(self.path.parent)
 
+    def crc32c(self, before: int) -> int:
+        """Return the CRC-32C of the file's bytes, as they are now that it was committed.
+
+        ``before`` is what it was before the first bytes were rewritten.
+        """
+        from iobench.stores.checksums import crc32c_of_file
+
+        return crc32c_of_file(self.path)
+
     def abort(self) -> None:
         """Drop the file; nothing appears."""
         with suppress(OSError):
             self._stream.close()
         with suppress(OSError):
             self._temporary.unlink(missing_ok=True)
+
+
+def new_file(
+    path: Path, *, resumable: bool = False, folder: Path | None = None
+) -> AtomicFile | RemoteFile:
+    """Return a file that only ``commit`` makes appear; the arguments are those of `AtomicFile`."""
+    if is_local(path):
+        return AtomicFile(path, resumable=resumable, folder=folder)
+    from iobench.stores.remote import RemoteFile
+
+    return RemoteFile(path)  # type: ignore[arg-type]
 
 
 def write_atomically(path: Path, data: bytes, *, resumable: bool = False) -> None:
@@ -150,6 +181,9 @@ def write_atomically(path: Path, data: bytes, *, resumable: bool = False) -> Non
     StorageError
         When the file system refuses.
     """
+    if not is_local(path):
+        path.write_bytes(data)
+        return
     file = AtomicFile(path, resumable=resumable)
     try:
         file.write(data)

@@ -9,23 +9,31 @@ time, compared with that of a file just written beside it, so that clocks of hos
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 import secrets
 import threading
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iobench.errors import StorageError, StoreClaimedError
-from iobench.stores.atomic import TEMPORARY_SUFFIX, storage_errors
+from iobench.stores.atomic import is_local, storage_errors
 from iobench.stores.budget import Budget
+from iobench.stores.claim_files import (
+    CLAIM_NAME,
+    ClaimFile,
+    create_claim_file,
+    find_claim_files,
+    is_exclusive,
+    read_claim_file,
+    renew_claim_file,
+    time_ns_at,
+)
+from iobench.stores.folders import list_folders
 from iobench.stores.holders import Holder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from iobench.stores.contract import Notice
 
@@ -42,24 +50,12 @@ __all__ = [
     "try_claim",
 ]
 
-CLAIM_NAME = "iobench.claim"
 JOURNAL_NAME = "iobench.journal"
 """The folder of an unfinished store; each folder in it is claimed apart, for one shard."""
 STALE_S = 60.0
 """After this long without a heartbeat a claim is anybody's."""
 BEAT_S = 5.0
 POLL_S = 0.2
-MAX_CLAIM_NBYTES = 4096
-_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
-"""How file systems without hard links refuse one."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    file: Path
-    generation: int
-    holder: Holder | None  # None while it is being written
-    beat_ns: int
 
 
 class Claim:
@@ -81,8 +77,8 @@ class Claim:
             If another process took it over, because this one was suspended for longer than
             `STALE_S`.
         """
-        found = _read(self.file)
-        if found is None or found.holder != self.holder:
+        found = read_claim_file(self.file)
+        if found is None or found.holder != self.holder or self._is_overtaken(found):
             other = find_holder(self.file.parent)
             raise StoreClaimedError(
                 f"{self.file.parent}: this process was silent for more than {STALE_S:.0f} s and "
@@ -95,14 +91,21 @@ class Claim:
             return
         self._ended.set()
         self._thread.join()
-        found = _read(self.file)
+        found = read_claim_file(self.file)
         if found is not None and found.holder == self.holder:
             self.file.unlink(missing_ok=True)
+
+    def _is_overtaken(self, found: ClaimFile) -> bool:
+        """Whether there is a later claim: a heartbeat may bring an object back that was removed."""
+        if is_local(self.file):
+            return False
+        every = find_claim_files(self.file.parent)
+        return any(one.generation > found.generation for one in every)
 
     def _beat(self) -> None:
         while not self._ended.wait(BEAT_S):
             with suppress(OSError):  # taken over or unreachable: check() will say so
-                os.utime(self.file)
+                renew_claim_file(self.file)
 
 
 @contextmanager
@@ -145,6 +148,11 @@ def claim(
             notice(f"waiting for {holder}, which is writing {path}")
             told = True
         threading.Event().wait(POLL_S * (1 + secrets.randbelow(100) / 100))
+    if notice is not None and not is_exclusive(path):
+        notice(
+            f"{path}: this store has no conditional writes (If-None-Match), so that claims are not "
+            "safe; let one process alone write it"
+        )
     try:
         yield held
     finally:
@@ -153,11 +161,11 @@ def claim(
 
 def find_holder(path: Path) -> Holder | None:
     """Return who holds the folder ``path`` and is alive, or None."""
-    found = _list(path)
+    found = find_claim_files(path)
     if not found:
         return None
     try:
-        now_ns = _file_system_ns(path)
+        now_ns = time_ns_at(path)
     except FileNotFoundError:
         return None  # the folder has gone, and the claim with it
     except StorageError:  # read-only: the newest of them is all there is to compare with
@@ -167,21 +175,14 @@ def find_holder(path: Path) -> Holder | None:
 
 def find_writer(path: Path) -> Holder | None:
     """Return who writes the store at ``path``, as a whole or one of its shards, or None."""
-    journal = path / JOURNAL_NAME
-    with storage_errors(journal):
-        try:
-            with os.scandir(journal) as entries:
-                folders = [journal / entry.name for entry in entries if entry.is_dir()]
-        except FileNotFoundError:
-            folders = []
-    holders = map(find_holder, [path, *folders])
+    holders = map(find_holder, [path, *list_folders(path / JOURNAL_NAME)])
     return next((holder for holder in holders if holder is not None), None)
 
 
 def remove_claims_of_the_dead(path: Path) -> None:
     """Remove what processes of this host that were killed left of their claims."""
     with suppress(StorageError):  # read-only: they do no harm
-        for one in _list(path):
+        for one in find_claim_files(path):
             if one.holder is not None and one.holder.is_gone():
                 with storage_errors(one.file):
                     one.file.unlink(missing_ok=True)
@@ -198,17 +199,17 @@ def try_claim(path: Path) -> Claim | None:
         If the folder cannot be written.
     """
     holder = Holder.here()
-    before = _list(path)
+    before = find_claim_files(path)
     if before and not _all_stale(path, before):
         return None
     generation = before[-1].generation + 1 if before else 0
     file = path / (f"{CLAIM_NAME}.{generation}" if generation else CLAIM_NAME)
-    if not _create(file, holder):
+    if not create_claim_file(file, holder):
         return None
     stale = {(found.file, found.holder) for found in before}
     others = [
         found
-        for found in _list(path)
+        for found in find_claim_files(path)
         if found.file != file and (found.file, found.holder) not in stale
     ]
     if others:
@@ -219,95 +220,14 @@ def try_claim(path: Path) -> Claim | None:
     return Claim(file, holder)
 
 
-def _all_stale(path: Path, found: list[_Found]) -> bool:
+def _all_stale(path: Path, found: list[ClaimFile]) -> bool:
     if all(one.holder is not None and one.holder.is_gone() for one in found):
         return True
-    return not any(_live(found, _file_system_ns(path)))
+    return not any(_live(found, time_ns_at(path)))
 
 
-def _file_system_ns(path: Path) -> int:
-    """Return what time the folder's file system has: that of a file just written there."""
-    probe = path / f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
-    with storage_errors(probe):
-        descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-        try:
-            return os.fstat(descriptor).st_mtime_ns
-        finally:
-            os.close(descriptor)
-            probe.unlink(missing_ok=True)
-
-
-def _live(found: list[_Found], now_ns: int) -> Iterator[_Found]:
+def _live(found: list[ClaimFile], now_ns: int) -> Iterator[ClaimFile]:
     for one in found:
         gone = one.holder is not None and one.holder.is_gone()
         if not gone and now_ns - one.beat_ns <= STALE_S * 1e9:
             yield one
-
-
-def _create(file: Path, holder: Holder) -> bool:
-    """Create a claim file unless it is there; whole at once, where the file system has links.
-
-    A file that is created first and filled then is nobody's, for as long as `STALE_S`, if its
-    writer is killed in between.
-    """
-    data = json.dumps(asdict(holder)).encode()
-    temporary = file.with_name(f".{holder.token}{TEMPORARY_SUFFIX}")
-    with storage_errors(file):
-        try:
-            _write_new(temporary, data)
-            os.link(temporary, file)
-        except FileExistsError:
-            return False
-        except FileNotFoundError:
-            if not file.parent.exists():
-                raise
-            return False  # swept away by who held the folder until now
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            try:
-                _write_new(file, data)
-            except FileExistsError:
-                return False
-        finally:
-            temporary.unlink(missing_ok=True)
-    return True
-
-
-def _write_new(file: Path, data: bytes) -> None:
-    descriptor = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-    try:
-        os.write(descriptor, data)
-    except OSError:
-        file.unlink(missing_ok=True)  # a full disk: nobody has claimed anything
-        raise
-    finally:
-        os.close(descriptor)
-
-
-def _list(path: Path) -> list[_Found]:
-    with storage_errors(path):
-        try:  # not glob: folders of shards go while we look
-            names = [name for name in os.listdir(path) if name.startswith(CLAIM_NAME)]  # noqa: PTH208
-        except FileNotFoundError:
-            names = []
-        files = [path / name for name in sorted(names)]
-    found = [one for one in map(_read, files) if one is not None]
-    return sorted(found, key=lambda one: one.generation)
-
-
-def _read(file: Path) -> _Found | None:
-    generation = file.name.removeprefix(CLAIM_NAME).removeprefix(".")
-    if generation and not generation.isdecimal():
-        return None
-    try:
-        with storage_errors(file), file.open("rb") as stream:
-            beat_ns = os.fstat(stream.fileno()).st_mtime_ns
-            text = stream.read(MAX_CLAIM_NBYTES)
-    except FileNotFoundError:
-        return None
-    try:
-        holder = Holder(**json.loads(text))
-    except (ValueError, TypeError):
-        holder = None  # just created, or its writer was killed between two system calls
-    return _Found(file, int(generation or 0), holder, beat_ns)

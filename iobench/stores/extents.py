@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.errors import StoreError
-from iobench.stores.atomic import storage_errors
+from iobench.stores.atomic import is_local, storage_errors
 from iobench.stores.contract import Extent
 from iobench.stores.fields import FieldDecoder
+from iobench.stores.remote import read_ranges
 from iobench.stores.rounding import unpack_sample
 
 if TYPE_CHECKING:
@@ -111,6 +112,8 @@ class ExtentReader:
         StorageError
             If the file system refuses.
         """
+        if extents and not is_local(extents[0].file):
+            return read_ranges(extents)
         return [self._read(extent) for extent in extents]
 
     def close(self) -> None:
@@ -202,7 +205,11 @@ class ExtentStore:
         return self.decode(self.read(self.extents(index)))
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, NDArray[Any]]]:
-        return [self[index] for index in indices]
+        if is_local(self.path):
+            return [self[index] for index in indices]
+        wanted = [self.extents(index) for index in indices]  # all asked for at once
+        found = iter(self.read([extent for extents in wanted for extent in extents]))
+        return [self.decode([next(found) for _ in extents]) for extents in wanted]
 
     def extents(self, index: int) -> list[Extent]:
         """Return where the sample's bytes are; raise IndexError beyond the last."""

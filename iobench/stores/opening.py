@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from iobench.errors import StoreError
 from iobench.registry import find_format
 from iobench.stores.manifest import read_manifest
+from iobench.stores.remote import StoreAddress, as_place
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,8 +17,14 @@ if TYPE_CHECKING:
 __all__ = ["open_store"]
 
 
-def open_store(path: Path) -> Store:
-    """Return the finished store in the folder ``path``, whatever its format.
+def open_store(path: Path | str) -> Store:
+    """Return the finished store at ``path``, whatever its format.
+
+    Parameters
+    ----------
+    path : Path or str
+        Its folder, or the address of its objects (``s3://bucket/prefix``), whose extents are then
+        read by requests for ranges.
 
     Raises
     ------
@@ -26,7 +33,9 @@ def open_store(path: Path) -> Store:
     UnknownNameError
         If no installed format has the name its manifest says.
     """
-    path = path.absolute()
+    path = as_place(path).absolute()
+    if isinstance(path, StoreAddress):
+        path = path.with_listing()
     manifest = read_manifest(path)
     fmt = find_format(manifest.format)
     if manifest.format_version != fmt.version:

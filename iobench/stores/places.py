@@ -19,6 +19,7 @@ from iobench.errors import StorageError, StoreClaimedError
 from iobench.stores.atomic import (
     TEMPORARY_SUFFIX,
     is_closed,
+    is_local,
     storage_errors,
     write_atomically,
 )
@@ -126,7 +127,7 @@ def make_item(path: Path, *, kind: ItemKind, title: str) -> Path:
     """
     mark = path / MARK_NAME
     with storage_errors(path):
-        if is_closed(path):
+        if is_local(path) and is_closed(path):
             raise PermissionError(errno.EACCES, "not writable", str(path))
         path.mkdir(parents=True, exist_ok=True)
         if mark.exists():

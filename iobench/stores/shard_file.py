@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from iobench.stores.atomic import AtomicFile
-from iobench.stores.checksums import crc32c, crc32c_of_file
+from iobench.stores.atomic import new_file
+from iobench.stores.checksums import crc32c
 from iobench.stores.manifest import ShardFile
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class ShardFileWriter:
     """
 
     def __init__(self, path: Path, *, below: Path | None = None) -> None:
-        self._file = AtomicFile(path, resumable=True, folder=below)
+        self._file = new_file(path, resumable=True, folder=below)
         self._path = path
         self._name = path.relative_to(below or path.parent).as_posix()
         self._small = memoryview(bytearray(BUFFER_NBYTES))  # one for all: fresh pages cost time
@@ -70,7 +70,7 @@ class ShardFileWriter:
         """Sync to disk, rename into place and return what the manifest lists."""
         self._flush()
         self._file.commit()
-        crc = crc32c_of_file(self._path) if self._is_rewritten else self._crc32c
+        crc = self._file.crc32c(self._crc32c) if self._is_rewritten else self._crc32c
         return ShardFile(self._name, self.nbytes, crc)
 
     def abort(self) -> None:

@@ -359,7 +359,7 @@ def test_where_a_store_cannot_be(own, refused, converts, tmp_path: Path) -> None
     (tmp_path / "full").mkdir()
     (tmp_path / "full/thesis.tex").touch()
     assert "thesis.tex, which iobench did not make" in refused(name, "full", *common)
-    assert "written to folders" in refused(name, "gs://bucket/out", *common)
+    assert "not known: nowhere" in refused(name, "nowhere://bucket/out", *common)
     converts(name, "out", *common)
     assert "something else" in refused(name, "out", *common, "--variables", "t")
     assert "for named datasets" in refused(name, "other", *common, "--tiny")

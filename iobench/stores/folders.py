@@ -1,0 +1,84 @@
+"""Folders of a store and what was left in them, on this machine or as objects elsewhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from iobench.stores.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
+from iobench.stores.remote import StoreAddress, objects_at, remove_below
+from iobench.stores.remote import clear_room as clear_remote_room
+from iobench.stores.remote import open_room as open_remote_room
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    "clear_room",
+    "free_nbytes",
+    "list_folders",
+    "open_room",
+    "remove_leftovers",
+    "remove_tree",
+]
+
+
+def free_nbytes(folder: Path) -> int | None:
+    """Return the bytes free where a folder is; None where nobody tells, as of object stores."""
+    if not is_local(folder):
+        return None
+    with storage_errors(folder):
+        return shutil.disk_usage(folder).free
+
+
+def list_folders(folder: Path) -> list[Path]:
+    """Return the folders in a folder; none where it is not there."""
+    if isinstance(folder, StoreAddress):
+        deeper = {name.partition("/")[0] for name in folder.below() if "/" in name}
+        return [folder / name for name in sorted(deeper)]
+    with storage_errors(folder):
+        try:
+            with os.scandir(folder) as entries:
+                return [folder / entry.name for entry in entries if entry.is_dir()]
+        except FileNotFoundError:
+            return []
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder and all in it, as far as that can be done."""
+    if isinstance(folder, StoreAddress):
+        remove_below(folder)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def open_room(room: Path, store: Path) -> None:
+    """Make a new folder for files that will be moved into a store."""
+    if isinstance(room, StoreAddress):
+        assert isinstance(store, StoreAddress)
+        open_remote_room(room, store)
+        return
+    with storage_errors(room, resumable=True):
+        room.mkdir()
+
+
+def clear_room(room: Path, store: Path) -> None:
+    """Remove a folder of files that were not moved into a store, and what was sent of them."""
+    if isinstance(room, StoreAddress):
+        assert isinstance(store, StoreAddress)
+        clear_remote_room(room, store)
+    else:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+def remove_leftovers(store: Path) -> None:
+    """Remove what was begun of files of a store and not finished; nobody else is writing it."""
+    if isinstance(store, StoreAddress):
+        objects, path = objects_at(store.url)
+        objects.abort_uploads(f"{path}/")
+        left = [name for name in store.below() if name.endswith(TEMPORARY_SUFFIX)]
+        objects.remove([f"{path}/{name}" for name in left if "/" not in name])
+        return
+    for leftover in store.glob(f".*{TEMPORARY_SUFFIX}"):
+        leftover.unlink(missing_ok=True)

@@ -1,0 +1,113 @@
+"""Reading objects by ranges: as a stream from front to back, and as extents, many at once."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+from iobench.errors import StoreError
+from iobench.stores.remote.objects import objects_at
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iobench.stores.contract import Extent
+    from iobench.stores.remote.objects import Objects
+
+__all__ = ["RangeReader", "read_ranges"]
+
+AHEAD_NBYTES = 8 << 20
+SMALL_NBYTES = 1 << 16
+
+
+class RangeReader(io.RawIOBase):
+    """An object as a stream of bytes.
+
+    What is read from front to back is asked for in stretches that grow to 8 MiB, so that neither
+    a header costs much nor a whole file many requests.
+    """
+
+    def __init__(self, objects: Objects, path: str, nbytes: int) -> None:
+        super().__init__()
+        self._objects = objects
+        self._path = path
+        self._nbytes = nbytes
+        self._at = 0
+        self._start = 0
+        self._held = memoryview(b"")
+        self._ahead = SMALL_NBYTES
+
+    def readable(self) -> bool:
+        """Return that it is."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return that it is."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move the position."""
+        self._at = (
+            offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._nbytes}[whence]
+        )
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into a buffer; return how many bytes, 0 at the end."""
+        view = memoryview(buffer)
+        if not self._start <= self._at < self._start + len(self._held):
+            self._fetch(len(view))
+        begin = self._at - self._start
+        some = self._held[begin : begin + len(view)]
+        view[: len(some)] = some
+        self._at += len(some)
+        return len(some)
+
+    def _fetch(self, wanted: int) -> None:
+        is_next = self._at == self._start + len(self._held)
+        self._ahead = min(AHEAD_NBYTES, 4 * self._ahead) if is_next else SMALL_NBYTES
+        end = min(self._nbytes, self._at + max(wanted, self._ahead))
+        found = b""
+        if end > self._at:
+            (found,) = self._objects.ranges([self._path], [self._at], [end])
+        self._start, self._held = self._at, memoryview(found)
+
+
+def read_ranges(extents: Sequence[Extent]) -> list[memoryview]:
+    """Return the bytes of extents of one store, asked for at once.
+
+    Raises
+    ------
+    StoreError
+        If an object is missing or ends before an extent does.
+    StorageError
+        If the store of objects refuses.
+    """
+    there = [objects_at(extent.file.url) for extent in extents]  # type: ignore[attr-defined]
+    wanted = [number for number, extent in enumerate(extents) if extent.length]
+    found = [memoryview(b"")] * len(extents)
+    if not wanted:
+        return found
+    try:
+        data = there[0][0].ranges(
+            [there[number][1] for number in wanted],
+            [extents[number].offset for number in wanted],
+            [extents[number].offset + extents[number].length for number in wanted],
+        )
+    except FileNotFoundError as error:
+        raise StoreError(
+            f"{error.filename} is missing, its store's manifest lists it; convert the store again"
+        ) from error
+    for number, one in zip(wanted, data, strict=True):
+        extent = extents[number]
+        if len(one) != extent.length:
+            raise StoreError(
+                f"{extent.file}: the object ends at byte {extent.offset + len(one)}, expected "
+                f"{extent.length} bytes from byte {extent.offset}; convert the store again"
+            )
+        found[number] = memoryview(one)
+    return found

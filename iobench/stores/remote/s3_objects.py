@@ -1,0 +1,361 @@
+"""Objects of S3, where s3fs says less than the protocol: conditions, server time, parts.
+
+Source: https://docs.aws.amazon.com/AmazonS3/latest/API/ of PutObject (``If-None-Match``,
+``If-Match``), ListObjectsV2, CreateMultipartUpload, UploadPart, CompleteMultipartUpload,
+AbortMultipartUpload, ListMultipartUploads. Parts have at least 5 MiB but for the last, and are at
+most 10,000.
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import threading
+from concurrent.futures import Future
+from email.utils import parsedate_to_datetime
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from iobench.errors import StorageError
+from iobench.stores.atomic import TEMPORARY_SUFFIX
+from iobench.stores.checksums import crc32c, crc32c_moved
+from iobench.stores.remote.objects import FIRST_NBYTES, N_THREADS, Objects, ObjectStat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iobench.stores.remote.objects import Upload
+
+__all__ = ["PartedUpload", "S3Objects", "part_nbytes"]
+
+PART_NBYTES = 8 << 20
+"""Of the first thousand parts; each thousand has twice what the one before had."""
+PARTS_OF_A_SIZE = 1000
+MAX_REMOVED = 1000
+_CONFLICTS = {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}
+
+
+def part_nbytes(number: int) -> int:
+    """Return the bytes of a part, counted from 1: 10,000 parts hold the 5 TB of an object."""
+    return FIRST_NBYTES if number == 1 else PART_NBYTES << (number // PARTS_OF_A_SIZE)
+
+
+class S3Objects(Objects):
+    """The objects of S3, or of what speaks its protocol."""
+
+    def __init__(self, fs: Any, scheme: str) -> None:
+        super().__init__(fs, scheme)
+        self._keeps_conditions: bool | None = None
+        self.room = threading.BoundedSemaphore(N_THREADS)
+        """Parts being sent; whoever writes waits, so that memory is bounded."""
+
+    def call(self, name: str, path: str, **values: Any) -> Any:
+        """Make one request about the object at a path."""
+        bucket, _, key = path.partition("/")
+        with self.errors(path):
+            return self.fs.call_s3(name, Bucket=bucket, Key=key, **values)
+
+    def find(self, prefix: str) -> dict[str, ObjectStat]:
+        """Return all objects whose path begins with a prefix, sorted."""
+        bucket = prefix.partition("/")[0]
+        found = {}
+        for page in self._pages("list_objects_v2", prefix, "ContinuationToken"):
+            for one in page.get("Contents", ()):
+                ns = int(one["LastModified"].timestamp() * 1e9)
+                found[f"{bucket}/{one['Key']}"] = ObjectStat(one["Size"], ns)
+        return found
+
+    def any_below(self, prefix: str) -> bool:
+        """Whether there is an object whose path begins with a prefix."""
+        return bool(self._first_of(prefix).get("Contents"))
+
+    def time_ns_at(self, prefix: str) -> int:
+        """Return what time it is for the server, as it says with any answer."""
+        answer = self._first_of(prefix)
+        said = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+        if said is None:
+            return super().time_ns_at(prefix)
+        return int(parsedate_to_datetime(said).timestamp() * 1e9)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write an object, which appears as a whole."""
+        self.call("put_object", path, Body=data)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write an object unless there is one; tell whether it was written.
+
+        Where the store takes no conditions, somebody may come in between; see `is_exclusive`.
+        """
+        if not self.is_exclusive(path):
+            if self._is_there(path):
+                return False
+            self.put(path, data)
+            return True
+        if self._put_new(path, data):
+            return True
+        try:  # the answer to a first try may have been lost: then it is ours that is there
+            return self.read(path) == data
+        except FileNotFoundError:
+            return False
+
+    def is_exclusive(self, path: str) -> bool:
+        """Whether `create` is atomic: a store that takes a trial twice keeps no conditions."""
+        if self._keeps_conditions is None:
+            folder = path.rpartition("/")[0]
+            trial = f"{folder}/.{secrets.token_hex(8)}{TEMPORARY_SUFFIX}"
+            try:
+                self._keeps_conditions = self._put_new(trial, b"1") and not self._put_new(
+                    trial, b"2"
+                )
+            except StorageError as error:
+                if error.errno != errno.ENOSYS:
+                    raise
+                self._keeps_conditions = False
+            finally:
+                self.remove([trial])
+        return self._keeps_conditions
+
+    def touch(self, path: str) -> None:
+        """Renew the time of an object; raise FileNotFoundError if it is gone or another's."""
+        found = self.call("get_object", path)
+        body = self._body(found)
+        try:
+            self.call("put_object", path, Body=body, IfMatch=found["ETag"])
+        except StorageError as error:
+            if error.errno == errno.ENOSYS:  # without it: whoever takes over is seen by check()
+                self.put(path, body)
+                return
+            raise FileNotFoundError(errno.ENOENT, "taken over", self.shown(path)) from error
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove objects, those that are there."""
+        for start in range(0, len(paths), MAX_REMOVED):
+            some = paths[start : start + MAX_REMOVED]
+            bucket = some[0].partition("/")[0]
+            keys = [{"Key": path.partition("/")[2]} for path in some]
+            with self.errors(some[0]):
+                if len(some) == 1:
+                    self.fs.call_s3("delete_object", Bucket=bucket, **keys[0])
+                    continue
+                answer = self.fs.call_s3(
+                    "delete_objects", Bucket=bucket, Delete={"Objects": keys, "Quiet": True}
+                )
+            for wrong in answer.get("Errors", ()):
+                where = self.shown(f"{bucket}/{wrong['Key']}")
+                raise StorageError(f"{where}: cannot be removed ({wrong.get('Code', 'no reason')})")
+
+    def upload(self, path: str, room: str | None, begins: Callable[[], None]) -> Upload:
+        """Return an upload to an object; it needs no room of its own."""
+        return PartedUpload(self, path, begins)
+
+    def abort_uploads(self, prefix: str) -> int:
+        """Drop what others began to upload to paths that begin with a prefix; return how many."""
+        bucket = prefix.partition("/")[0]
+        found = [
+            (f"{bucket}/{one['Key']}", one["UploadId"])
+            for page in self._pages("list_multipart_uploads", prefix, "KeyMarker", "UploadIdMarker")
+            for one in page.get("Uploads", ())
+        ]
+        for path, upload_id in found:
+            self.abort(path, upload_id)
+        return len(found)
+
+    def abort(self, path: str, upload_id: str) -> None:
+        """Drop one upload, if it is there."""
+        try:
+            self.call("abort_multipart_upload", path, UploadId=upload_id)
+        except FileNotFoundError:
+            return
+
+    def _first_of(self, prefix: str) -> dict[str, Any]:
+        bucket, _, key = prefix.partition("/")
+        with self.errors(prefix):
+            answer: dict[str, Any] = self.fs.call_s3(
+                "list_objects_v2", Bucket=bucket, Prefix=key, MaxKeys=1
+            )
+        return answer
+
+    def _pages(self, name: str, prefix: str, *markers: str) -> list[dict[str, Any]]:
+        bucket, _, key = prefix.partition("/")
+        pages: list[dict[str, Any]] = []
+        marked: dict[str, str] = {}
+        while not pages or pages[-1].get("IsTruncated"):
+            with self.errors(prefix):
+                pages.append(self.fs.call_s3(name, Bucket=bucket, Prefix=key, **marked))
+            marked = {
+                marker: pages[-1][f"Next{marker}"]
+                for marker in markers
+                if pages[-1].get(f"Next{marker}")
+            }
+        return pages
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            self.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _body(self, answer: Any) -> bytes:
+        sync = import_module("fsspec.asyn").sync
+        return bytes(sync(self.fs.loop, answer["Body"].read))
+
+    def _put_new(self, path: str, data: bytes) -> bool:
+        bucket, _, key = path.partition("/")
+        with self.errors(path):
+            try:
+                self.fs.call_s3(
+                    "put_object", Bucket=bucket, Key=key, Body=bytes(data), IfNoneMatch="*"
+                )
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if _code(error) not in _CONFLICTS:
+                    raise
+                return False
+        return True
+
+
+class PartedUpload:
+    """A multipart upload, sent while it is written; its completion is what makes it appear.
+
+    The first part is held back until ``seal``, so that its bytes can be rewritten. What is not
+    larger than that is an object put as a whole.
+
+    Parameters
+    ----------
+    objects : S3Objects
+        Where to.
+    path : str
+        Bucket and key.
+    begins : callable
+        Called before an upload is begun that would stay if this process were killed.
+    """
+
+    def __init__(self, objects: S3Objects, path: str, begins: Callable[[], None]) -> None:
+        self._objects = objects
+        self._path = path
+        self._begins = begins
+        self._first = bytearray()
+        self._part = bytearray()
+        self._number = 1
+        self._upload_id: str | None = None
+        self._sent: dict[int, Future[str]] = {}
+        self._nbytes = 0
+        self._at: int | None = None
+        self._first_crc = 0
+        self._change = 0
+        self._is_done = False
+
+    def write(self, data: Any) -> None:
+        """Append all of a buffer; after ``rewind`` write over the first bytes."""
+        view = memoryview(data)
+        if self._at is not None:
+            end = self._at + len(view)
+            assert end <= len(self._first), "only the first part can be rewritten"
+            self._first[self._at : end] = view
+            self._at = end
+            return
+        self._nbytes += len(view)
+        while len(view):
+            part = self._first if self._number == 1 else self._part
+            room = part_nbytes(self._number) - len(part)
+            part += view[:room]
+            view = view[room:]
+            if len(part) == part_nbytes(self._number):
+                self._end_part()
+
+    def rewind(self) -> None:
+        """Go back to the first byte."""
+        self._at = 0
+        self._first_crc = crc32c(self._first)
+
+    def seal(self) -> None:
+        """Send what is left; then all is there and nothing to be seen."""
+        if self._at is not None:
+            changed = crc32c(self._first) ^ self._first_crc
+            self._change = crc32c_moved(changed, self._nbytes - len(self._first))
+        if self._upload_id is None and not self._part:
+            return
+        if self._part:
+            self._send(self._number, self._part)
+        self._send(1, self._first)
+        for number in sorted(self._sent):
+            self._sent[number].result()
+        self._part = bytearray()
+        self._first = bytearray()
+
+    def complete(self) -> None:
+        """Make the object appear.
+
+        Raises
+        ------
+        FileNotFoundError
+            If somebody dropped the upload meanwhile.
+        """
+        if self._upload_id is None:
+            self._objects.put(self._path, bytes(self._first))
+        else:
+            parts = [
+                {"PartNumber": number, "ETag": self._sent[number].result()}
+                for number in sorted(self._sent)
+            ]
+            self._call("complete_multipart_upload", MultipartUpload={"Parts": parts})
+        self._is_done = True
+        self._first = bytearray()
+
+    def abort(self) -> None:
+        """Drop it, unless it was completed."""
+        if self._is_done:
+            return
+        self._is_done = True
+        for sent in self._sent.values():  # a part that arrives later would stay
+            if sent.cancel():
+                self._objects.room.release()
+            else:
+                sent.exception()
+        if self._upload_id is not None:
+            self._objects.abort(self._path, self._upload_id)
+
+    def crc32c(self, before: int) -> int:
+        """Return the CRC-32C of all bytes, given what it was before the first were rewritten."""
+        return before ^ self._change
+
+    def _end_part(self) -> None:
+        if self._number > 1:
+            part, self._part = self._part, bytearray()
+            self._send(self._number, part)
+        self._number += 1
+
+    def _send(self, number: int, data: bytearray) -> None:
+        if self._upload_id is None:
+            self._begins()
+            answer = self._objects.call("create_multipart_upload", self._path)
+            self._upload_id = str(answer["UploadId"])
+        for sent in self._sent.values():  # what went wrong ends it here, not after the last part
+            if sent.done():
+                sent.result()
+        self._objects.room.acquire()
+        try:
+            self._sent[number] = self._objects.threads.submit(self._send_now, number, data)
+        except BaseException:
+            self._objects.room.release()
+            raise
+
+    def _send_now(self, number: int, data: bytearray) -> str:
+        try:
+            return str(self._call("upload_part", PartNumber=number, Body=bytes(data))["ETag"])
+        finally:
+            self._objects.room.release()
+
+    def _call(self, name: str, **values: Any) -> Any:
+        try:
+            return self._objects.call(name, self._path, UploadId=self._upload_id, **values)
+        except FileNotFoundError as error:
+            shown = self._objects.shown(self._path)
+            raise FileNotFoundError(errno.ENOENT, "its upload was dropped", shown) from error
+
+
+def _code(error: OSError) -> str:
+    answer: Any = getattr(error.__cause__, "response", {})
+    return str(answer.get("Error", {}).get("Code", ""))
