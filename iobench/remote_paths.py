@@ -67,7 +67,7 @@ class RemotePath(_Base):
         return isinstance(other, RemotePath) and self._url == other._url
 
     def __lt__(self, other: RemotePath) -> bool:  # type: ignore[override]
-        return self._url < other._url
+        return self._url.split("/") < other._url.split("/")  # as paths: by their parts
 
     def __hash__(self) -> int:
         return hash(self._url)

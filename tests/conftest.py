@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,36 @@ def iobench(tmp_path: Path) -> RunIobench:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """Run an object store in memory, in this process, on loopback; return its address."""
+    moto_server = pytest.importorskip("moto.server", reason="moto stands for S3")
+    pytest.importorskip("s3fs", reason="s3fs speaks S3")
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+_BUCKETS = itertools.count()
+
+
+@pytest.fixture
+def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Make an empty bucket of the test's own and return its name; the environment leads there."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing-key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing-secret")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "HTTP_PROXY", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    from iobench.remote import open_filesystem
+
+    name = f"iobench-{next(_BUCKETS)}"
+    filesystem, _ = open_filesystem(f"s3://{name}")
+    filesystem.mkdir(name)
+    return name

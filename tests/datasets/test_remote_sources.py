@@ -1,0 +1,315 @@
+"""Sources behind URLs: the same samples as of files here, by ranges, never whole."""
+
+import eccodes
+import h5netcdf
+import netCDF4
+import numpy as np
+import pytest
+
+from iobench.datasets.extents import reopen_files
+from iobench.errors import FileFormatError, MissingFileError
+from iobench.remote import open_filesystem
+from iobench.remote_paths import RemotePath, source_path
+from iobench.sources.url_patterns import expand_sources
+from iobench.stores.plan import fingerprint, modified_ns
+
+pytest.importorskip("fsspec", reason="fsspec opens URLs")
+
+MEMBERS = "era5/era5-levels-members.grib"
+YR = "maelstrom-yr/air_temperature/5GB/20200301T03Z.nc"
+
+
+@pytest.fixture
+def memory():
+    """A folder of fsspec's file system in memory; returns what puts a file into it."""
+    filesystem, _ = open_filesystem("memory://sources")
+    filesystem.store.clear()
+    filesystem.pseudo_dirs[:] = [""]
+    reopen_files()
+
+    def put(path, name=None):
+        url = f"memory://sources/{name or path.name}"
+        filesystem.put(str(path), f"/sources/{name or path.name}", recursive=path.is_dir())
+        return url
+
+    return put
+
+
+@pytest.fixture
+def on_s3(bucket):
+    filesystem, _ = open_filesystem(f"s3://{bucket}")
+
+    def put(path, name=None):
+        url = f"s3://{bucket}/dir/{name or path.name}"
+        filesystem.put(str(path), url, recursive=path.is_dir())
+        return url
+
+    return put
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Count the requests for ranges of files, and their bytes."""
+    from iobench.datasets import source_bytes
+
+    real, seen = source_bytes._fetched, []
+
+    def fetched(wanted):
+        found = real(wanted)
+        seen.append(sum(map(len, found)))
+        return found
+
+    monkeypatch.setattr(source_bytes, "_fetched", fetched)
+    return seen
+
+
+def chunked(path, *, shape=(24, 64, 96), chunks=(4, 64, 96), compressed=True):
+    rng = np.random.default_rng(0)
+    with h5netcdf.File(path, "w") as file:
+        file.dimensions = dict(zip(("time", "y", "x"), shape, strict=True))
+        file.create_variable("time", ("time",), data=np.arange(shape[0], dtype="f8"))
+        more = {"compression": "gzip", "shuffle": True} if compressed else {}
+        values = rng.normal(280, 5, shape).astype("f4")
+        file.create_variable("t2m", ("time", "y", "x"), data=values, chunks=chunks, **more)
+    return path
+
+
+def classic(path):
+    with netCDF4.Dataset(path, "w", format="NETCDF3_64BIT_OFFSET") as file:
+        file.createDimension("time", None)
+        file.createDimension("x", 1000)
+        time = file.createVariable("time", "f8", ("time",))
+        values = file.createVariable("t", "f4", ("time", "x"))
+        time[:] = np.arange(5)
+        values[:] = np.random.default_rng(1).normal(size=(5, 1000))
+    return path
+
+
+def zarr_store(path, version):
+    zarr = pytest.importorskip("zarr", reason="zarr writes the stores")
+    group = zarr.open_group(str(path), mode="w", zarr_format=version)
+    more = {"shards": (4, 50)} if version == 3 else {}
+    dims = ["time", "x"]
+    names = {"dimension_names": dims} if version == 3 else {}
+    data = np.random.default_rng(2).normal(size=(8, 50)).astype("f4")
+    array = group.create_array("t", shape=(8, 50), chunks=(2, 50), dtype="f4", **names, **more)
+    if version == 2:
+        array.attrs["_ARRAY_DIMENSIONS"] = dims
+    array[:4] = data[:4]  # the others were never written
+    return path
+
+
+def assert_same_samples(open_user_files, local, url, sample_dim):
+    here = open_user_files(local, sample_dim=sample_dim)
+    there = open_user_files(url, sample_dim=sample_dim)
+    assert here.index.provenance == there.index.provenance
+    assert here.index.coordinate == there.index.coordinate
+    assert len(here.index) == len(there.index) > 0
+    for i in range(len(here.index)):
+        expected, found = here.sample(i), there.sample(i)
+        assert list(expected) == list(found)
+        for name, values in expected.items():
+            np.testing.assert_array_equal(found[name], values, strict=True)
+    where = there.index.where
+    counts = there.dataset.groups(where, memory_nbytes=64 << 20)
+    raw = there.dataset.read_group(where[: counts[0]])
+    made = there.dataset.decode_group(raw, lambda jobs: [job() for job in jobs])
+    for name, values in here.sample(counts[0] - 1).items():
+        np.testing.assert_array_equal(made[-1][name], values)
+
+
+def source(kind, tmp_path, real):
+    makers = {
+        "grib": lambda: real(MEMBERS),
+        "netcdf4": lambda: chunked(tmp_path / "chunked.nc"),
+        "contiguous": lambda: real(YR),
+        "classic": lambda: classic(tmp_path / "classic.nc"),
+        "zarr2": lambda: zarr_store(tmp_path / "two.zarr", 2),
+        "zarr3": lambda: zarr_store(tmp_path / "three.zarr", 3),
+    }
+    return makers[kind](), "leadtime" if kind == "contiguous" else "time"
+
+
+KINDS = ["grib", "netcdf4", "contiguous", "classic", "zarr2", "zarr3"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_samples_of_files_in_memory(kind, tmp_path, real, memory, open_user_files):
+    path, sample_dim = source(kind, tmp_path, real)
+    assert_same_samples(open_user_files, path, memory(path), sample_dim)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_samples_of_files_on_s3(kind, tmp_path, real, on_s3, open_user_files):
+    path, sample_dim = source(kind, tmp_path, real)
+    assert_same_samples(open_user_files, path, on_s3(path), sample_dim)
+
+
+def test_a_url_of_a_local_file_is_that_file(real):
+    path = real(MEMBERS)
+    assert source_path(path.as_uri()) == path
+    assert isinstance(source_path("s3://bucket/x"), RemotePath)
+
+
+def test_metadata_of_a_large_hdf5_file_is_read_in_part(tmp_path, memory, counted, open_user_files):
+    path = chunked(tmp_path / "large.nc", shape=(64, 256, 256), chunks=(1, 256, 256))
+    size = path.stat().st_size
+    assert size > 8 << 20
+    made = open_user_files(memory(path), sample_dim="time")
+    assert sum(counted) < size / 8
+    counted.clear()
+    made.sample(5)
+    assert len(counted) == 1
+    assert sum(counted) < size / 32
+
+
+def grib_of(path, lengths):
+    sample = eccodes.codes_grib_new_from_samples("regular_ll_sfc_grib2")
+    with path.open("wb") as file:
+        for number, length in enumerate(lengths):
+            handle = eccodes.codes_clone(sample)
+            eccodes.codes_set(handle, "Ni", length)
+            eccodes.codes_set(handle, "Nj", 10)
+            eccodes.codes_set(handle, "bitsPerValue", 16)
+            eccodes.codes_set(handle, "dataDate", 20200101 + number)
+            eccodes.codes_set_values(handle, np.random.default_rng(number).random(10 * length))
+            eccodes.codes_write(handle, file)
+            eccodes.codes_release(handle)
+    eccodes.codes_release(sample)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("cycle", "most_requests"), [([4000], 12), ([4000, 2000, 3000], 24), ([100], 6)]
+)
+def test_grib_is_indexed_by_headers_side_by_side(
+    tmp_path, memory, counted, locator, cycle, most_requests
+):
+    from iobench.datasets import index_grib
+
+    lengths = [cycle[n % len(cycle)] for n in range(90)]
+    path = grib_of(tmp_path / "many.grib", lengths)
+    expected = index_grib([path], cache_dir=locator.cache_dir)
+    url = RemotePath(memory(path))
+    found = index_grib([url], cache_dir=locator.cache_dir)
+    for name, column in expected.columns.items():
+        np.testing.assert_array_equal(found[name], column)
+    assert len(counted) <= most_requests
+    if cycle[0] > 1000:
+        assert sum(counted) < path.stat().st_size / 10
+    counted.clear()
+    index_grib([url], cache_dir=locator.cache_dir)
+    assert counted == []  # its index was kept
+    assert list(locator.cache_dir.glob("*.npz"))
+
+
+def test_grib_of_irregular_lengths(tmp_path, memory, locator):
+    from iobench.datasets import index_grib
+
+    lengths = np.random.default_rng(3).integers(50, 4000, 40).tolist()
+    path = grib_of(tmp_path / "wild.grib", lengths)
+    expected = index_grib([path], cache_dir=locator.cache_dir)
+    found = index_grib([RemotePath(memory(path))], cache_dir=locator.cache_dir)
+    assert found["offset"].tolist() == expected["offset"].tolist()
+
+
+def test_a_remote_file_cut_short(tmp_path, real, memory, open_user_files):
+    path = real(MEMBERS)
+    short = tmp_path / "short.grib"
+    short.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(FileFormatError, match="cut short"):
+        open_user_files(memory(short), sample_dim="time")
+
+
+def test_a_remote_file_that_was_replaced_by_a_shorter_one(tmp_path, memory, open_user_files):
+    url = memory(chunked(tmp_path / "x.nc"))
+    made = open_user_files(url, sample_dim="time")
+    memory(chunked(tmp_path / "y.nc", shape=(4, 64, 96)), "x.nc")
+    with pytest.raises(FileFormatError, match="bytes before offset"):
+        made.sample(23)
+
+
+def test_a_remote_file_that_is_gone(memory, tmp_path, open_user_files):
+    url = memory(chunked(tmp_path / "x.nc"))
+    made = open_user_files(url, sample_dim="time")
+    open_filesystem(url)[0].rm("/sources/x.nc")
+    with pytest.raises(MissingFileError, match=r"x\.nc: no such file any more"):
+        made.sample(0)
+    with pytest.raises(MissingFileError, match="no such file"):
+        open_user_files(url, sample_dim="time")
+
+
+def test_what_is_no_source(memory, tmp_path, open_user_files, bucket):
+    other = tmp_path / "note.txt"
+    other.write_text("nothing")
+    with pytest.raises(FileFormatError, match="neither GRIB nor NetCDF"):
+        open_user_files(memory(other), sample_dim="time")
+    with pytest.raises(FileFormatError, match="without Zarr metadata"):
+        open_user_files("memory://sources", sample_dim="time")
+    with pytest.raises(MissingFileError, match=r"s3://.*/none\.nc"):
+        open_user_files(f"s3://{bucket}/none.nc", sample_dim="time")
+
+
+def test_patterns(memory, tmp_path, bucket, on_s3):
+    for name in ("b.nc", "a.nc", "c.grib"):
+        path = tmp_path / name
+        path.write_bytes(b"x")
+        memory(path)
+        on_s3(path)
+    found = [source_path(url).name for url in expand_sources(["memory://sources/*.nc"])]
+    assert found == ["a.nc", "b.nc"]
+    assert expand_sources([f"s3://{bucket}/dir/[bc].*", "x.nc", 5]) == (
+        f"s3://{bucket}/dir/b.nc",
+        f"s3://{bucket}/dir/c.grib",
+        "x.nc",
+        5,
+    )
+    with pytest.raises(MissingFileError, match="no file matches"):
+        expand_sources([f"s3://{bucket}/none/*.nc"])
+    with pytest.raises(MissingFileError, match="no file matches"):
+        expand_sources(["s3://iobench-no-such-bucket/*.nc"])
+    address = "https://host/x.nc?signature=abc"
+    assert expand_sources([address]) == (address,)
+    assert f"{RemotePath(address)}" == "https://host/x.nc"
+    assert RemotePath(address).name == "x.nc"
+
+
+def test_fingerprint_is_that_of_the_same_bytes_here(tmp_path, memory, on_s3):
+    path = tmp_path / "x.bin"
+    path.write_bytes(np.random.default_rng(0).bytes(3 << 20))
+    folder = zarr_store(tmp_path / "z.zarr", 3)
+    for each in (path, folder):
+        there = [source_path(memory(each)), source_path(on_s3(each))]
+        for whole in (False, True):
+            expected = fingerprint(each, whole=whole)
+            assert [fingerprint(url, whole=whole) for url in there] == [expected, expected]
+
+
+def test_a_change_on_s3_is_seen(tmp_path, on_s3):
+    path = tmp_path / "x.bin"
+    path.write_bytes(b"a" * 1000)
+    url = RemotePath(on_s3(path))
+    before = modified_ns(url)
+    assert modified_ns(url) == before
+    path.write_bytes(b"b" * 1000)  # within the same second
+    on_s3(path)
+    assert modified_ns(url) != before
+
+
+def test_a_remote_path_says_of_itself_what_a_path_does(tmp_path, memory):
+    folder = zarr_store(tmp_path / "z.zarr", 2)
+    url = RemotePath(memory(folder))
+    assert (url.is_dir(), url.is_file(), url.exists()) == (True, False, True)
+    assert (url / "nothing").exists() is False
+    assert sorted(child.name for child in url.iterdir()) == sorted(
+        child.name for child in folder.iterdir()
+    )
+    below = {each.relative_to(url).as_posix(): each.stat().st_size for each in url.rglob("*")}
+    assert below == {
+        each.relative_to(folder).as_posix(): each.stat().st_size
+        for each in folder.rglob("*")
+        if each.is_file()
+    }
+    with (url / "t" / ".zarray").open("rb") as stream:
+        stream.seek(2)
+        assert stream.read() == (folder / "t" / ".zarray").read_bytes()[2:]
