@@ -1,7 +1,7 @@
 """The ring: batches filled by threads into buffers that are used again, at the speed of memory."""
 
 from iobench.loaders.ring.buffers import BatchMemory, BufferPool
-from iobench.loaders.ring.contract import BatchSource, Filler, Present, RingBatch, Rows
+from iobench.loaders.ring.contract import BatchSource, DevicePath, Filler, Present, RingBatch, Rows
 from iobench.loaders.ring.iteration import RingIteration, RingRun
 from iobench.loaders.ring.loader import DEPTH, RingLoader
 from iobench.loaders.ring.log import BatchLog
@@ -15,6 +15,7 @@ __all__ = [
     "BatchOrder",
     "BatchSource",
     "BufferPool",
+    "DevicePath",
     "Filler",
     "Permutation",
     "PipelineSource",

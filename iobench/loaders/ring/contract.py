@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import numpy as np
 
+    from iobench.loaders.ring.buffers import BatchMemory
     from iobench.loaders.ring.log import BatchLog
     from iobench.samples import SampleSpec
 
-__all__ = ["BatchSource", "Filler", "Present", "RingBatch", "Rows"]
+__all__ = ["BatchSource", "DevicePath", "Filler", "Present", "RingBatch", "Rows"]
 
 Rows = Mapping[str, NDArray[Any]]
 """Arrays of a batch by variable, the batch as their first axis; contiguous and writable."""
@@ -73,4 +74,23 @@ class BatchSource(Protocol):
 
     def filler(self) -> Filler:
         """Return a filler for one more thread."""
+        ...
+
+
+class DevicePath(Protocol):
+    """How batches get to a device whose memory is not the host's."""
+
+    def prepare(self, memory: BatchMemory) -> None:
+        """Make the memory of a new buffer one that the device can copy from by itself."""
+        ...
+
+    def send(self, value: Any, log: BatchLog) -> Any:
+        """Copy what was made of a batch, in a reader thread; return what `receive` is given.
+
+        When it returns, nothing reads the host's memory any more.
+        """
+        ...
+
+    def receive(self, sent: Any) -> Any:
+        """Return the batch on the device, in the consumer's thread, ready for what it runs next."""
         ...

@@ -7,7 +7,7 @@ import threading
 import warnings
 import weakref
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import WorkerError
 from iobench.loaders.ring.buffers import Lease
@@ -20,10 +20,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.buffers import BatchMemory, BufferPool
-    from iobench.loaders.ring.contract import BatchSource, Filler, Present, RingBatch
+    from iobench.loaders.ring.contract import (
+        BatchSource,
+        DevicePath,
+        Filler,
+        Present,
+        RingBatch,
+    )
     from iobench.recording import Recorder
 
 __all__ = ["RingIteration", "RingRun"]
+
+N_LISTED: Final = 16
+"""Samples of a batch that an error names."""
 
 
 class RingRun:
@@ -43,6 +52,8 @@ class RingRun:
         Batches made ahead of the consumer, at most.
     present : callable, optional
         Makes what is handed out of the arrays, in the reader thread.
+    device : DevicePath, optional
+        Copies what was made to a device, in the reader thread.
     recorder : Recorder, optional
         Where threads note what they do.
     """
@@ -56,6 +67,7 @@ class RingRun:
         threads: int,
         ahead: int,
         present: Present | None = None,
+        device: DevicePath | None = None,
         recorder: Recorder | None = None,
     ) -> None:
         self.pool = pool
@@ -63,6 +75,7 @@ class RingRun:
         self._source = source
         self._batches = batches
         self._present = present
+        self._device = device
         self._recorder = recorder
         self._since_ns = now_ns()
         self._stopping = False
@@ -143,17 +156,24 @@ class RingRun:
         key, arrays = self.pool.lend(memory, len(batch.samples))
         try:
             filler.fill(batch.samples, arrays, log)
-            return Lease(key, self._presented(arrays, log))
+            value = self._presented(arrays, batch, log)
+            return Lease(key, value if self._device is None else self._device.send(value, log))
         except BaseException as error:
             self.pool.drop(key)
             error.add_note(f"while batch {batch.batch} of epoch {batch.epoch} was made")
             raise
 
-    def _presented(self, arrays: dict[str, NDArray[Any]], log: BatchLog) -> Any:
+    def _presented(self, arrays: dict[str, NDArray[Any]], batch: RingBatch, log: BatchLog) -> Any:
         if self._present is None:
             return arrays
         start_ns = log.now_ns()
-        value = self._present(arrays)
+        try:
+            value = self._present(arrays)
+        except BaseException as error:
+            listed = batch.samples[:N_LISTED].tolist()
+            more = f" and {n_more} more" if (n_more := len(batch.samples) - len(listed)) else ""
+            error.add_note(f"the transform was given samples {listed}{more}")
+            raise
         log.add(Kind.TRANSFORM, start_ns, log.now_ns())
         return value
 
@@ -232,26 +252,32 @@ class RingRun:
 
 
 class RingIteration:
-    """What ``iter(loader)`` returns: ends its threads when exhausted, closed or forgotten."""
+    """What ``iter(loader)`` returns: ends its threads when exhausted, closed or forgotten.
+
+    Nothing begins before the first batch is asked for: some libraries call ``iter`` to see whether
+    it works, and the epoch may still be set after it.
+    """
 
     def __init__(
         self,
-        run: RingRun,
+        begin: Callable[[], RingRun],
         *,
+        receive: Callable[[Any], Any] | None = None,
         taken: Callable[[RingBatch], None],
         ended: Callable[[RingRun], None],
     ) -> None:
-        self._run: RingRun | None = run
+        self._begin: Callable[[], RingRun] | None = begin
+        self._run: RingRun | None = None
+        self._receive = receive
         self._taken = taken
-        self._end = weakref.finalize(self, _finish, run, ended)
+        self._ended = ended
+        self._end: weakref.finalize[..., RingIteration] | None = None
 
     def __iter__(self) -> RingIteration:
         return self
 
     def __next__(self) -> Any:
-        run = self._run
-        if run is None:
-            raise StopIteration
+        run = self._run or self._started()
         if os.getpid() != run.pid:
             raise WorkerError(
                 "this iterator belongs to the process that was forked; call iter(loader) again"
@@ -266,12 +292,21 @@ class RingIteration:
             raise StopIteration
         batch, value = found
         self._taken(batch)
-        return value
+        return value if self._receive is None else self._receive(value)
+
+    def _started(self) -> RingRun:
+        begin, self._begin = self._begin, None
+        if begin is None:
+            raise StopIteration
+        self._run = run = begin()
+        self._end = weakref.finalize(self, _finish, run, self._ended)
+        return run
 
     def close(self) -> None:
         """End the threads; batches that are held stay valid."""
-        self._run = None
-        self._end()
+        self._run = self._begin = None
+        if self._end is not None:
+            self._end()
 
 
 def _finish(run: RingRun, ended: Callable[[RingRun], None]) -> None:

@@ -14,10 +14,9 @@ from iobench.loaders.ring.contract import RingBatch
 from iobench.loaders.ring.iteration import RingIteration, RingRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from iobench.loaders.ring.buffers import BatchMemory
-    from iobench.loaders.ring.contract import BatchSource, Present
+    from iobench.loaders.ring.contract import BatchSource, DevicePath, Present
     from iobench.loaders.ring.order import BatchOrder
     from iobench.recording import Recorder
     from iobench.samples import SampleSpec
@@ -55,8 +54,8 @@ class RingLoader:
         A batch is valid only until ``depth`` - 1 further ones have been asked for.
     guard : bool
         With ``unsafe_reuse``: overwrite what is no longer valid.
-    prepare : callable, optional
-        Called with the memory of each new buffer.
+    device : DevicePath, optional
+        Takes batches to a device; buffers come back once they are copied.
     recorder : Recorder, optional
         Where reader threads note what they do.
 
@@ -82,7 +81,7 @@ class RingLoader:
         present: Present | None = None,
         unsafe_reuse: bool = False,
         guard: bool = False,
-        prepare: Callable[[BatchMemory], None] | None = None,
+        device: DevicePath | None = None,
         recorder: Recorder | None = None,
     ) -> None:
         if depth < MIN_DEPTH:
@@ -105,7 +104,7 @@ class RingLoader:
         self._present = present
         self._unsafe_reuse = unsafe_reuse
         self._guard = guard
-        self._prepare = prepare
+        self._device = device
         self._recorder = recorder
         self._n_taken = 0  # batches of ``epoch`` that were handed out
         self._is_resumed = self._is_begun = False
@@ -128,27 +127,35 @@ class RingLoader:
         return len(self.order)
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin the next epoch, or go on where `load_state_dict` said."""
-        if self._is_begun and not self._is_resumed:
-            self.epoch += 1
-        if not self._is_resumed:
-            self._n_taken = 0
-        self._is_begun, self._is_resumed = True, False
+        """Return the batches of the next epoch, or those after where `load_state_dict` said.
+
+        It begins with the first ``next``.
+        """
         iteration = RingIteration(
-            RingRun(
-                self.source,
-                self._batches(self.epoch, self._n_taken),
-                self._idle.take() or self._new_pool(),
-                threads=self.threads,
-                ahead=self.depth,
-                present=self._present,
-                recorder=self._recorder,
-            ),
+            self._begin,
+            receive=None if self._device is None else self._device.receive,
             taken=self._took,
             ended=self._idle.put_back,
         )
         self._iterations.add(iteration)
         return iteration
+
+    def _begin(self) -> RingRun:
+        if self._is_begun and not self._is_resumed:
+            self.epoch += 1
+        if not self._is_resumed:
+            self._n_taken = 0
+        self._is_begun, self._is_resumed = True, False
+        return RingRun(
+            self.source,
+            self._batches(self.epoch, self._n_taken),
+            self._idle.take() or self._new_pool(),
+            threads=self.threads,
+            ahead=self.depth,
+            present=self._present,
+            device=self._device,
+            recorder=self._recorder,
+        )
 
     def _batches(self, epoch: int, first: int) -> Iterator[RingBatch]:
         order = self.order
@@ -160,18 +167,21 @@ class RingLoader:
             self._n_taken = batch.batch - self.epoch * len(self.order) + 1
 
     def _new_pool(self) -> BufferPool:
+        prepare = None if self._device is None else self._device.prepare
         if self._unsafe_reuse:
             return ReusedBuffers(
                 self.spec, self.batch_size, depth=self.depth, guard=self._guard,
-                max_bytes=self._max_bytes, prepare=self._prepare,
+                max_bytes=self._max_bytes, prepare=prepare,
             )  # fmt: skip
         return BufferPool(
             self.spec, self.batch_size, depth=self.depth,
-            max_bytes=self._max_bytes, prepare=self._prepare,
+            max_bytes=self._max_bytes, prepare=prepare,
         )  # fmt: skip
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the next iteration is of; its order depends on it.
+
+        After `load_state_dict`, saying the epoch it is in anyway changes nothing.
 
         Raises
         ------
@@ -180,6 +190,8 @@ class RingLoader:
         """
         if epoch < 0:
             raise OptionError(f"set_epoch({epoch}): expected 0 or more")
+        if self._is_resumed and epoch == self.epoch:
+            return
         self.epoch, self._n_taken = epoch, 0
         self._is_begun = self._is_resumed = False
 
