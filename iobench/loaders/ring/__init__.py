@@ -7,6 +7,7 @@ from iobench.loaders.ring.loader import DEPTH, RingLoader
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.order import BatchOrder, Permutation
 from iobench.loaders.ring.pipeline_source import PipelineSource
+from iobench.loaders.ring.process_source import ProcessSource
 
 __all__ = [
     "DEPTH",
@@ -20,6 +21,7 @@ __all__ = [
     "Permutation",
     "PipelineSource",
     "Present",
+    "ProcessSource",
     "RingBatch",
     "RingIteration",
     "RingLoader",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from iobench.samples import SampleSpec
 
-__all__ = ["BatchMemory", "BufferPool", "Lease", "ReusedBuffers"]
+__all__ = ["BatchLayout", "BatchMemory", "BufferPool", "Lease", "ReusedBuffers"]
 
 ALIGNMENT: Final = 4096
 """Of each variable in a buffer: what O_DIRECT needs, and vector instructions want less."""
@@ -50,8 +50,12 @@ class BatchMemory:
 
     __slots__ = ("__weakref__", "freed_ns", "pages", "pinned")
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, pages: mmap.mmap | None = None) -> None:
         self.freed_ns = 0  # when it last came back
+        self.pinned: object = None  # keeps a registration with CUDA as long as the memory
+        if pages is not None:
+            self.pages = pages
+            return
         try:
             self.pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except OSError as error:
@@ -62,7 +66,38 @@ class BatchMemory:
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with suppress(OSError):  # a kernel without them: small pages do
                 self.pages.madvise(mmap.MADV_HUGEPAGE)
-        self.pinned: object = None  # keeps a registration with CUDA as long as the memory
+
+
+class BatchLayout:
+    """Where in a buffer the arrays of a batch lie: one after the other, each aligned.
+
+    Parameters
+    ----------
+    spec : SampleSpec
+        Of one sample.
+    batch_size : int
+        Samples of the largest batch.
+
+    Attributes
+    ----------
+    nbytes : int
+        Bytes of a buffer.
+    """
+
+    def __init__(self, spec: SampleSpec, batch_size: int) -> None:
+        self._parts: list[tuple[str, tuple[int, ...], np.dtype[Any], int]] = []
+        nbytes = 0
+        for variable in spec:
+            self._parts.append((variable.name, variable.shape, np.dtype(variable.dtype), nbytes))
+            nbytes += -(-variable.nbytes * batch_size // ALIGNMENT) * ALIGNMENT
+        self.nbytes = max(nbytes, ALIGNMENT)
+
+    def arrays(self, buffer: Any, n_samples: int) -> dict[str, NDArray[Any]]:
+        """Return the arrays of ``n_samples`` samples in a buffer, which they keep alive."""
+        return {
+            name: np.ndarray((n_samples, *shape), dtype, buffer=buffer, offset=offset)
+            for name, shape, dtype, offset in self._parts
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +135,8 @@ class BufferPool:
         What all buffers may take; by default half of the memory that is free now.
     prepare : callable, optional
         Called with each new buffer: registers it with a device.
+    new_memory : callable, optional
+        Makes a buffer of so many bytes; by default pages of this process.
 
     Attributes
     ----------
@@ -122,17 +159,15 @@ class BufferPool:
         depth: int,
         max_bytes: int | None = None,
         prepare: Callable[[BatchMemory], None] | None = None,
+        new_memory: Callable[[int], BatchMemory] | None = None,
     ) -> None:
+        self._new_memory = new_memory or BatchMemory
         self.pid = os.getpid()
         self.n_buffers = self.n_grown = 0
         self._depth = depth
         self._prepare = prepare
-        self._parts: list[tuple[str, tuple[int, ...], np.dtype[Any], int]] = []
-        nbytes = 0
-        for variable in spec:
-            self._parts.append((variable.name, variable.shape, np.dtype(variable.dtype), nbytes))
-            nbytes += -(-variable.nbytes * batch_size // ALIGNMENT) * ALIGNMENT
-        self.nbytes = max(nbytes, ALIGNMENT)
+        self._layout = BatchLayout(spec, batch_size)
+        self.nbytes = self._layout.nbytes
         free_nbytes = psutil.virtual_memory().available
         self._max_bytes = int(free_nbytes * MEMORY_SHARE) if max_bytes is None else max_bytes
         if depth * self.nbytes > self._max_bytes:
@@ -152,7 +187,7 @@ class BufferPool:
             self._add()
 
     def _add(self) -> None:
-        memory = BatchMemory(self.nbytes)
+        memory = self._new_memory(self.nbytes)
         if self._prepare is not None:
             self._prepare(memory)
         with self._counting:
@@ -196,16 +231,10 @@ class BufferPool:
             free.put(memory)
 
         owners[key] = weakref.ref(owner, returned)
-        return key, self._arrays(owner, n_samples)
+        return key, self._layout.arrays(owner, n_samples)
 
     def drop(self, key: int) -> None:
         """Say that a lease is not handed out; its buffer comes back by itself."""
-
-    def _arrays(self, owner: Any, n_samples: int) -> dict[str, NDArray[Any]]:
-        return {
-            name: np.ndarray((n_samples, *shape), dtype, buffer=owner, offset=offset)
-            for name, shape, dtype, offset in self._parts
-        }
 
     # -- the consumer -----------------------------------------------------------------------
 
@@ -266,7 +295,7 @@ class ReusedBuffers(BufferPool):
     guard : bool
         Overwrite buffers with 0xFF (of floating-point numbers that is NaN) when they come back, so
         that who keeps one too long finds out.
-    spec, batch_size, depth, max_bytes, prepare
+    spec, batch_size, depth, max_bytes, prepare, new_memory
         As of `BufferPool`. There are ``2 * depth - 1`` buffers: as many are filled ahead as there.
     """
 
@@ -279,10 +308,12 @@ class ReusedBuffers(BufferPool):
         guard: bool = False,
         max_bytes: int | None = None,
         prepare: Callable[[BatchMemory], None] | None = None,
+        new_memory: Callable[[int], BatchMemory] | None = None,
     ) -> None:
         super().__init__(
-            spec, batch_size, depth=2 * depth - 1, max_bytes=max_bytes, prepare=prepare
-        )
+            spec, batch_size, depth=2 * depth - 1,
+            max_bytes=max_bytes, prepare=prepare, new_memory=new_memory,
+        )  # fmt: skip
         self._guard = guard
         self._n_valid = depth - 1
         self._lent: dict[int, BatchMemory] = {}
@@ -292,7 +323,7 @@ class ReusedBuffers(BufferPool):
         """Return key and arrays of a buffer, which do not keep it."""
         key = next(self._keys)
         self._lent[key] = memory
-        return key, self._arrays(memory.pages, n_samples)
+        return key, self._layout.arrays(memory.pages, n_samples)
 
     def hand_out(self, key: int) -> None:
         """Count a batch as valid, and those handed out too long ago as not."""

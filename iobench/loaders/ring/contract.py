@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.log import BatchLog
     from iobench.samples import SampleSpec
 
-__all__ = ["BatchSource", "DevicePath", "Filler", "Present", "RingBatch", "Rows"]
+__all__ = ["BatchSource", "DevicePath", "Filler", "OwnMemory", "Present", "RingBatch", "Rows"]
 
 Rows = Mapping[str, NDArray[Any]]
 """Arrays of a batch by variable, the batch as their first axis; contiguous and writable."""
@@ -74,6 +74,19 @@ class BatchSource(Protocol):
 
     def filler(self) -> Filler:
         """Return a filler for one more thread."""
+        ...
+
+
+@runtime_checkable
+class OwnMemory(Protocol):
+    """A source that says what buffers are made of, and has something to close."""
+
+    def new_memory(self, nbytes: int) -> BatchMemory:
+        """Return a buffer of so many bytes."""
+        ...
+
+    def close(self) -> None:
+        """End what the source keeps running."""
         ...
 
 

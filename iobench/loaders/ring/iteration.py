@@ -100,7 +100,7 @@ class RingRun:
     # -- reader threads ---------------------------------------------------------------------
 
     def _read(self) -> None:
-        log = BatchLog(self._recorder)
+        log = BatchLog(self._recorder, self._is_stopping)
         log.started(self._since_ns)
         filler: Filler | None = None
         idle_ns = self._since_ns

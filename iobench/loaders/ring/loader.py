@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError
 from iobench.loaders.ring.buffers import BufferPool, ReusedBuffers
-from iobench.loaders.ring.contract import RingBatch
+from iobench.loaders.ring.contract import OwnMemory, RingBatch
 from iobench.loaders.ring.iteration import RingIteration, RingRun
 
 if TYPE_CHECKING:
@@ -167,15 +167,16 @@ class RingLoader:
             self._n_taken = batch.batch - self.epoch * len(self.order) + 1
 
     def _new_pool(self) -> BufferPool:
+        new_memory = self.source.new_memory if isinstance(self.source, OwnMemory) else None
         prepare = None if self._device is None else self._device.prepare
         if self._unsafe_reuse:
             return ReusedBuffers(
                 self.spec, self.batch_size, depth=self.depth, guard=self._guard,
-                max_bytes=self._max_bytes, prepare=prepare,
+                max_bytes=self._max_bytes, prepare=prepare, new_memory=new_memory,
             )  # fmt: skip
         return BufferPool(
             self.spec, self.batch_size, depth=self.depth,
-            max_bytes=self._max_bytes, prepare=prepare,
+            max_bytes=self._max_bytes, prepare=prepare, new_memory=new_memory,
         )  # fmt: skip
 
     def set_epoch(self, epoch: int) -> None:
@@ -238,6 +239,8 @@ class RingLoader:
         for iteration in list(self._iterations):
             iteration.close()
         self._idle.discard()
+        if isinstance(self.source, OwnMemory):
+            self.source.close()
 
 
 class _IdlePool:

@@ -24,6 +24,8 @@ class BatchLog:
     ----------
     recorder : Recorder or None
         Where spans go; None: nowhere, and times are read only where somebody asks.
+    is_ended : callable
+        Whether nobody wants the batch any more; asked by who waits for something else.
 
     Attributes
     ----------
@@ -33,8 +35,13 @@ class BatchLog:
         Of the batch being made.
     """
 
-    def __init__(self, recorder: Recorder | None = None) -> None:
+    def __init__(
+        self,
+        recorder: Recorder | None = None,
+        is_ended: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.recorder = recorder
+        self.is_ended = is_ended
         self.now_ns: Callable[[], int] = now_ns if recorder is None else recorder.clock.now_ns
         self.batch = self.epoch = -1
 

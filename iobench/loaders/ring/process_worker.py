@@ -1,0 +1,222 @@
+"""What runs in a process of the process ring: fills a shared buffer, transforms, says so."""
+
+from __future__ import annotations
+
+import mmap
+import pickle
+import signal
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.errors import IobenchError, SampleError, WorkerError
+from iobench.loaders.ring.buffers import BatchLayout
+from iobench.loaders.ring.log import BatchLog
+from iobench.recording import Kind, RunDirectory
+from iobench.samples import SampleSpec, Variable
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from iobench.loaders.ring.contract import BatchSource, Filler, Present
+    from iobench.loaders.ring.shared_memory import SharedFile
+
+__all__ = ["DESCRIBE", "ProcessJob", "run_process", "spec_of_batch"]
+
+DESCRIBE: Final = -1
+"""The offset of a task that only asks what a batch looks like."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessJob:
+    """Everything a process of the ring is started with.
+
+    Parameters
+    ----------
+    source : BatchSource
+        What fills batches; picklable.
+    transform : callable or None
+        What the user makes of them; importable.
+    batch_size : int
+        Samples of the largest batch.
+    memory : SharedFile
+        Where batches go.
+    run_directory : Path or None
+        Where spans go.
+    worker : int
+        Its number.
+    """
+
+    source: BatchSource
+    transform: Present | None
+    batch_size: int
+    memory: SharedFile
+    run_directory: Path | None
+    worker: int
+
+
+def run_process(connection: Connection, memory: SharedFile, packed: bytes) -> None:
+    """Make batches until the other end closes the pipe.
+
+    ``packed`` is pickled apart and unpickled here, so that what cannot be imported is answered
+    and not printed.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process decides what Ctrl-C means
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        source, transform, batch_size, run_directory, worker = pickle.loads(packed)
+    except Exception as error:  # noqa: BLE001 - whatever importing the user's modules raises
+        connection.send(
+            WorkerError(
+                "the transform or dataset cannot be imported in a process of its own "
+                f"({type(error).__name__}: {_line(error)}); define it at the top level of a module "
+                "that can be imported, or leave processes out"
+            )
+        )
+        return
+    job = ProcessJob(source, transform, batch_size, memory, run_directory, worker)
+    connection.send(None)
+    _Worker(job).serve(connection)
+
+
+class _Worker:
+    def __init__(self, job: ProcessJob) -> None:
+        self._job = job
+        recorder = None
+        if job.run_directory is not None:
+            recorder = RunDirectory.open(job.run_directory).recorder(
+                role="worker", worker=job.worker
+            )
+        self._log = BatchLog(recorder)
+        self._filler: Filler = job.source.filler()
+        self._inside = BatchLayout(job.source.spec, job.batch_size)
+        self._scratch: mmap.mmap | None = None
+        self._outside: BatchLayout | None = None
+        self._mapped: dict[int, mmap.mmap] = {}
+
+    def serve(self, connection: Connection) -> None:
+        while True:
+            try:
+                batch, epoch, samples, offset, spec = connection.recv()
+            except (EOFError, OSError):
+                break
+            self._log.begin(batch, epoch)
+            answer: Any
+            try:
+                answer = self._make(samples, offset, spec)
+            except Exception as error:  # noqa: BLE001 - whatever the user's code raises travels
+                answer = _portable(error)
+            connection.send(answer)
+        self._filler.close()
+        if self._log.recorder is not None:
+            self._log.recorder.close()
+
+    def _make(
+        self, samples: NDArray[np.int64], offset: int, spec: SampleSpec | None
+    ) -> SampleSpec | None:
+        job = self._job
+        if offset == DESCRIBE:
+            made = self._transformed(samples)
+            return spec_of_batch(made, job.source.spec, len(samples))
+        assert spec is not None
+        if self._outside is None:
+            self._outside = BatchLayout(spec, job.batch_size)
+        pages = self._mapped.get(offset)
+        if pages is None:
+            pages = self._mapped[offset] = job.memory.map(offset, self._outside.nbytes)
+        rows = self._outside.arrays(pages, len(samples))
+        if job.transform is None:
+            self._filler.fill(samples, rows, self._log)
+            return None
+        made = self._transformed(samples)
+        start_ns = self._log.now_ns()
+        _copy(made, rows)
+        self._log.add(Kind.COLLATE, start_ns, self._log.now_ns())
+        return None
+
+    def _transformed(self, samples: NDArray[np.int64]) -> Any:
+        if self._scratch is None:
+            self._scratch = mmap.mmap(-1, self._inside.nbytes)
+        rows = self._inside.arrays(self._scratch, len(samples))
+        self._filler.fill(samples, rows, self._log)
+        if self._job.transform is None:
+            return rows
+        start_ns = self._log.now_ns()
+        made = self._job.transform(rows)
+        self._log.add(Kind.TRANSFORM, start_ns, self._log.now_ns())
+        return made
+
+
+def spec_of_batch(made: Any, inside: SampleSpec, n_samples: int) -> SampleSpec:
+    """Return what a sample of a transformed batch is.
+
+    Raises
+    ------
+    SampleError
+        If it is no mapping of names to arrays with the samples as their first axis.
+    """
+    if not isinstance(made, dict) or not made:
+        raise SampleError(
+            f"the transform returned {type(made).__name__}, expected a dict of arrays by name"
+        )
+    variables = []
+    for name, value in made.items():
+        array = np.asarray(value)
+        if array.ndim < 1 or len(array) != n_samples:
+            raise SampleError(
+                f"the transform returned {name!r} of shape {array.shape} for {n_samples} samples; "
+                "in processes every array has the samples as its first axis"
+            )
+        shape = array.shape[1:]
+        known = inside[name] if name in inside.names else None
+        same = known is not None and len(known.shape) == len(shape)
+        variables.append(
+            Variable(
+                str(name),
+                shape,
+                array.dtype.str,
+                known.dims if known is not None and same else _dims(shape),
+                known.units if known is not None else "",
+                known.role if known is not None else "input",
+            )
+        )
+    return SampleSpec(tuple(variables))
+
+
+def _dims(shape: tuple[int, ...]) -> tuple[str, ...]:
+    return tuple(f"dim_{axis}" for axis in range(len(shape)))
+
+
+def _copy(made: Any, rows: dict[str, NDArray[Any]]) -> None:
+    if not isinstance(made, dict) or made.keys() != rows.keys():
+        names = sorted(made) if isinstance(made, dict) else type(made).__name__
+        raise SampleError(f"the transform returned {names}, of the first batch {sorted(rows)}")
+    for name, row in rows.items():
+        array = np.asarray(made[name])
+        if array.shape != row.shape or array.dtype != row.dtype:
+            raise SampleError(
+                f"the transform returned {name!r} as {array.dtype.str} {array.shape}, of the "
+                f"first batch {row.dtype.str} {row.shape}: in processes it has to stay the same"
+            )
+        row[...] = array
+
+
+def _portable(error: Exception) -> Exception:
+    """Return the error as it is, or what can be sent of it, with its traceback as a note."""
+    told = "".join(traceback.format_exception(error))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - a class of the user's own may do anything
+        error = WorkerError(f"{type(error).__name__}: {_line(error)}")
+    if not isinstance(error, IobenchError):
+        error.add_note(f"in a process of the ring:\n{told}")
+    return error
+
+
+def _line(error: BaseException) -> str:
+    return str(error).partition("\n")[0][:500]

@@ -1,0 +1,98 @@
+"""Batch buffers that several processes see: one unnamed file, mapped buffer by buffer."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from multiprocessing import reduction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from iobench.errors import StorageError
+from iobench.loaders.ring.buffers import BatchMemory
+
+__all__ = ["SharedFile"]
+
+
+class SharedFile:
+    """An unnamed file in memory (memfd) that grows by a buffer at a time. Picklable to a child.
+
+    A killed process leaves nothing behind, and ``/dev/shm``, which containers keep small, is not
+    used. Where the system has no memfd it is a file in the folder for temporary ones.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor = _unnamed_file()
+        self._nbytes = 0
+        self._offsets: dict[int, int] = {}  # by address here
+
+    def new_memory(self, nbytes: int) -> BatchMemory:
+        """Return a further buffer.
+
+        Raises
+        ------
+        StorageError
+            If the system has no memory for it: said here, for who touches pages that cannot be
+            had is killed.
+        """
+        size = -(-nbytes // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        offset = self._nbytes
+        free = psutil.virtual_memory().available
+        try:
+            if size > free:
+                raise OSError(f"{free} bytes are free")
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self._descriptor, offset, size)
+            else:
+                os.ftruncate(self._descriptor, offset + size)
+            pages = mmap.mmap(self._descriptor, size, offset=offset)
+        except OSError as error:
+            raise StorageError(
+                f"no shared memory for a batch of {nbytes} bytes beside {offset} bytes of others "
+                f"({error.strerror or error}); take a smaller batch_size or depth"
+            ) from error
+        self._nbytes += size
+        self._offsets[_address(pages)] = offset
+        return BatchMemory(nbytes, pages)
+
+    def offset_of(self, address: int) -> int:
+        """Return where in the file the buffer is that begins at this address."""
+        return self._offsets[address]
+
+    def map(self, offset: int, nbytes: int) -> mmap.mmap:
+        """Map a buffer, in a process that did not make it."""
+        size = -(-nbytes // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        return mmap.mmap(self._descriptor, size, offset=offset)
+
+    def close(self) -> None:
+        """Give the file back; buffers that are mapped live as long as their mappings."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_dup": reduction.DupFd(self._descriptor)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._descriptor = state["_dup"].detach()
+        self._nbytes = 0
+        self._offsets = {}
+
+
+def _address(pages: mmap.mmap) -> int:
+    return int(np.frombuffer(pages, dtype=np.uint8).ctypes.data)
+
+
+def _unnamed_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("iobench-ring", os.MFD_CLOEXEC)
+    descriptor, path = tempfile.mkstemp(prefix="iobench-ring-")
+    Path(path).unlink()
+    return descriptor
