@@ -132,9 +132,7 @@ class FieldDecoder(Protocol):
 class RowDecoder(Protocol):
     """A decoder that writes to where the arrays shall be, one extent at a time."""
 
-    def decode_into(
-        self, number: int, data: memoryview, rows: Mapping[str, NDArray[Any]]
-    ) -> None:
+    def decode_into(self, number: int, data: memoryview, rows: Mapping[str, NDArray[Any]]) -> None:
         """Write the variables of extent ``number`` of a sample.
 
         Parameters

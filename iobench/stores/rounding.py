@@ -112,13 +112,15 @@ def pack_linearly(values: NDArray[Any], packed: Packed) -> NDArray[np.int16]:
     return codes.astype(np.int16)
 
 
-def unpack(numbers: NDArray[Any], packed: Packed) -> NDArray[Any]:
-    """Return the values that a store's numbers stand for."""
+def unpack(numbers: NDArray[Any], packed: Packed, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    """Return the values that a store's numbers stand for; in ``out``, contiguous, where given."""
+    if out is None:
+        out = np.empty(numbers.shape, packed.dtype)
     if packed.kind == "bfloat16":
-        bits = numbers.astype("<u4", casting="safe")
+        bits = out.view("<u4")
+        np.copyto(bits, numbers, casting="safe")
         bits <<= np.uint32(16)
-        return bits.view("<f4")
-    out = np.empty(numbers.shape, packed.dtype)
+        return out
     flat, numbers = out.reshape(-1), numbers.reshape(-1)
     product = np.empty(min(PIECE, flat.size), dtype="<f8")
     with np.errstate(over="ignore", invalid="ignore"):  # whatever scale a manifest says

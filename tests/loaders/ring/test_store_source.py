@@ -1,0 +1,137 @@
+"""Batches filled from a store are its samples, whatever the format and however they are read."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from iobench.loaders.ring import BatchLog, BatchOrder, RingLoader
+from iobench.loaders.ring.store_source import StoreSource
+from iobench.samples import SampleSpec, Variable
+from iobench.stores import Encoding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from iobench.loaders.ring import BatchSource
+    from iobench.stores import Store
+
+LARGE, SMALL = (137, 160), (5, 7)
+CONTAINERS: list[tuple[str, dict[str, str]]] = [
+    ("numpy", {}),
+    ("tfrecord", {}),
+    ("tfrecord", {"encoding": "bytes"}),
+    ("zarr", {}),
+    ("zarr", {"pack": "channels"}),
+    ("zarr", {"inner-chunk": "y=3"}),
+]
+CASES = list(product(CONTAINERS, (LARGE, SMALL)))
+
+
+def spec_of(shape: tuple[int, ...]) -> SampleSpec:
+    return SampleSpec(
+        (
+            Variable("T", shape, "<f4", ("y", "x"), "K"),
+            Variable("q", shape, "<f4", ("y", "x")),
+            Variable("p", shape, "<f8", ("y", "x"), role="target"),
+            Variable("flag", shape, "|b1", ("y", "x")),
+        )
+    )
+
+
+def samples_of(spec: SampleSpec, n_samples: int) -> list[dict[str, NDArray[Any]]]:
+    """Return samples of random bits: NaN of all kinds, -0.0 and subnormal numbers too."""
+    random = np.random.default_rng(1)
+    samples = []
+    for _ in range(n_samples):
+        sample = {}
+        for variable in spec:
+            data = random.integers(0, 256, variable.nbytes, dtype=np.uint8)
+            if variable.dtype == "|b1":
+                data &= 1
+            sample[variable.name] = data.view(variable.dtype).reshape(variable.shape)
+        samples.append(sample)
+    return samples
+
+
+def filled(
+    source: BatchSource, chosen: list[int], log: BatchLog | None = None
+) -> dict[str, NDArray[Any]]:
+    rows = {v.name: np.full((len(chosen), *v.shape), 77, v.dtype) for v in source.spec}
+    filler = source.filler()
+    for _ in range(2):  # with memory that is used again, too
+        filler.fill(np.array(chosen, dtype=np.int64), rows, log or BatchLog())
+    filler.close()
+    return rows
+
+
+def assert_same(rows: dict[str, NDArray[Any]], store: Store, chosen: list[int]) -> None:
+    for row, sample in enumerate(chosen):
+        expected = store[sample]
+        assert rows.keys() == expected.keys()
+        for name, values in rows.items():
+            assert values.dtype == expected[name].dtype
+            assert values[row].tobytes() == expected[name].tobytes(), (name, row)
+
+
+@pytest.mark.parametrize(("container", "shape"), CASES)
+def test_rows_are_the_samples(
+    make_store: Callable[..., Store],
+    container: tuple[str, dict[str, str]],
+    shape: tuple[int, ...],
+) -> None:
+    fmt, options = container
+    spec = spec_of(shape)
+    store = make_store(spec, samples_of(spec, 9), fmt, options=options, shards=[4, 4, 1])
+    chosen = [8, 0, 5, 5, 3, 4, 1]
+    assert_same(filled(StoreSource(store), chosen), store, chosen)
+    assert_same(filled(StoreSource(store), [2]), store, [2])
+
+
+@pytest.mark.parametrize(("container", "shape"), CASES)
+def test_packed_numbers_are_unpacked_into_the_rows(
+    make_store: Callable[..., Store],
+    container: tuple[str, dict[str, str]],
+    shape: tuple[int, ...],
+) -> None:
+    fmt, options = container
+    spec = spec_of(shape)
+    samples = samples_of(spec, 4)
+    for number, sample in enumerate(samples):
+        sample["T"] = np.linspace(200, 300 + number, sample["T"].size, dtype="f4").reshape(shape)
+        sample["q"] = np.linspace(-1, number, sample["q"].size, dtype="f4").reshape(shape)
+        sample["p"] = np.nan_to_num(sample["p"])
+    encoding = Encoding(dtypes={"T": "bfloat16", "q": "int16"}, ranges={"q": (-1, 5)})
+    store = make_store(spec, samples, fmt, options=options, encoding=encoding)
+    assert_same(filled(StoreSource(store), [3, 1, 0]), store, [3, 1, 0])
+
+
+def test_numbers_and_empty_arrays(make_store: Callable[..., Store]) -> None:
+    spec = SampleSpec(
+        (
+            Variable("number", (), "<i8", ()),
+            Variable("nothing", (0, 3), "<f4", ("y", "x")),
+            Variable("one", (1,), "<c16", ("x",)),
+        )
+    )
+    for fmt, options in (("numpy", {}), ("tfrecord", {}), ("tfrecord", {"encoding": "bytes"})):
+        store = make_store(spec, samples_of(spec, 5), fmt, options=options, shards=[3, 2])
+        assert_same(filled(StoreSource(store), [4, 2, 0]), store, [4, 2, 0])
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_ring_gives_the_batches_of_the_store(
+    make_store: Callable[..., Store], threads: int
+) -> None:
+    spec = spec_of(SMALL)
+    store = make_store(spec, samples_of(spec, 50), "zarr", shards=[20, 20, 10])
+    order = BatchOrder(len(store), 8, shuffle=True, seed=3)
+    loader = RingLoader(StoreSource(store), order, threads=threads)
+    assert len(loader) == 7
+    for number, rows in enumerate(loader):
+        assert_same(rows, store, order.samples(0, number).tolist())
