@@ -97,7 +97,8 @@ class FileLocator:
             If a file is there but cannot be read or belongs to an unfinished stand-in, naming it
             and the reason.
         """
-        found = [next(filter(_readable_file, self._candidates(url)), None) for url in urls]
+        readable = [next(filter(_readable_file, self._candidates(url)), None) for url in urls]
+        found = [None if path is None else Path(path) for path in readable]
         self._note_found([path for path in found if path is not None])
         return found
 
@@ -159,25 +160,26 @@ class FileLocator:
     def _cached(self) -> dict[str, Path]:
         return climetlab_cached_files(self._cache_folder)
 
-    def _candidates(self, url: str) -> Iterator[Path]:
+    def _candidates(self, url: str) -> Iterator[str]:
+        # Text, not Paths: a dataset may ask for thousands of URLs of which few are here.
         parts = urlsplit(url)
         path = parts.path.lstrip("/")
-        in_mirror = Path("url", parts.scheme, parts.netloc, path)
+        in_mirror = f"url/{parts.scheme}/{parts.netloc}/{path}"
         if self._stand_in_root is not None:
-            yield self._stand_in_root / in_mirror
+            yield f"{self._stand_in_root}/{in_mirror}"
         elif self._data_dir is not None or self._pattern is not None:
             in_bucket = path.partition("/")[2]
-            for inside in (in_mirror, path, in_bucket, Path(path).name):
+            for inside in (in_mirror, path, in_bucket, path.rpartition("/")[2]):
                 if inside and self._data_dir is not None:
-                    yield self._data_dir / inside
+                    yield f"{self._data_dir}/{inside}"
             own = self._pattern.find(url) if self._pattern is not None else None
             if own is not None:
-                yield own
+                yield str(own)
         else:
             if self._mirror:
-                yield Path(self._mirror, in_mirror)
+                yield f"{self._mirror}/{in_mirror}"
             if url in self._cached:
-                yield self._cached[url]
+                yield str(self._cached[url])
 
 
 def own_files(locator: Locator) -> tuple[DatedFile, ...] | None:
@@ -253,12 +255,15 @@ def _says_tiny(manifest: Path) -> bool:
         ) from error
 
 
-def _readable_file(path: Path) -> bool:
+def _readable_file(path: str | Path) -> bool:
     """Return whether a file is there; raise StorageError if something is that cannot be read."""
+    is_link = False
     try:
-        mode = path.stat().st_mode
+        mode = os.lstat(path).st_mode
+        if is_link := stat.S_ISLNK(mode):
+            mode = Path(path).stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
-        if path.is_symlink():
+        if is_link:
             raise StorageError(f"{path}: is a link to a file that is not there; mend it") from None
         return False
     except OSError as error:
