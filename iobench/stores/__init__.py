@@ -45,7 +45,7 @@ from iobench.stores.example import (
     parse_example,
 )
 from iobench.stores.extents import ExtentStore, ExtentTable, open_file_size
-from iobench.stores.fields import FieldDecoder, FieldLayout, RowDecoder, Stretch
+from iobench.stores.fields import FieldDecoder, FieldLayout, FieldPart, RowDecoder
 from iobench.stores.finishing import finish_store
 from iobench.stores.folders import (
     clear_room,
@@ -124,6 +124,7 @@ __all__ = [
     "FeatureKind",
     "FieldDecoder",
     "FieldLayout",
+    "FieldPart",
     "Format",
     "MakeSamples",
     "Manifest",
@@ -135,7 +136,6 @@ __all__ = [
     "ShardInfo",
     "SourceFiles",
     "Store",
-    "Stretch",
     "Tally",
     "VerifyResult",
     "Writer",

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["FieldDecoder", "FieldLayout", "RowDecoder", "Stretch"]
+__all__ = ["FieldDecoder", "FieldLayout", "RowDecoder", "FieldPart"]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class FieldPart:
     """Bytes of an extent: those of one variable, or others, whose name is empty."""
 
     name: str
@@ -34,7 +34,7 @@ class FieldLayout:
 
     Parameters
     ----------
-    extents : tuple of tuple of Stretch
+    extents : tuple of tuple of FieldPart
         For each extent of a sample what it is made of, without gaps. Variables of no bytes are
         left out.
     around : tuple of bytes, optional
@@ -42,7 +42,7 @@ class FieldLayout:
         they differ is laid out otherwise, and has to be decoded. None: they say nothing.
     """
 
-    extents: tuple[tuple[Stretch, ...], ...]
+    extents: tuple[tuple[FieldPart, ...], ...]
     around: tuple[bytes, ...] | None = None
 
     @classmethod
@@ -67,7 +67,7 @@ class FieldLayout:
         """
         octets = [np.frombuffer(data, dtype=np.uint8) for data in raw]
         starts = [data.ctypes.data for data in octets]
-        found: list[list[Stretch]] = [[] for _ in raw]
+        found: list[list[FieldPart]] = [[] for _ in raw]
         for name, array in arrays.items():
             if not array.nbytes:
                 continue
@@ -79,10 +79,10 @@ class FieldLayout:
             ]
             if not array.flags.c_contiguous or not holders:
                 return None
-            found[holders[0]].append(Stretch(name, address - starts[holders[0]], array.nbytes))
+            found[holders[0]].append(FieldPart(name, address - starts[holders[0]], array.nbytes))
         extents = []
-        for data, stretches in zip(octets, found, strict=True):
-            tiled = _tiled(stretches, data.size)
+        for data, parts in zip(octets, found, strict=True):
+            tiled = _tiled(parts, data.size)
             if tiled is None:
                 return None
             extents.append(tiled)
@@ -100,19 +100,19 @@ class FieldLayout:
         return tuple(sum(one.nbytes for one in extent) for extent in self.extents)
 
 
-def _tiled(stretches: list[Stretch], nbytes: int) -> tuple[Stretch, ...] | None:
+def _tiled(parts: list[FieldPart], nbytes: int) -> tuple[FieldPart, ...] | None:
     """Return all of an extent, the bytes between variables too; None where two overlap."""
     tiled = []
     end = 0
-    for stretch in sorted(stretches, key=lambda one: one.start):
-        if stretch.start < end:
+    for part in sorted(parts, key=lambda one: one.start):
+        if part.start < end:
             return None
-        if stretch.start > end:
-            tiled.append(Stretch("", end, stretch.start - end))
-        tiled.append(stretch)
-        end = stretch.start + stretch.nbytes
+        if part.start > end:
+            tiled.append(FieldPart("", end, part.start - end))
+        tiled.append(part)
+        end = part.start + part.nbytes
     if end < nbytes:
-        tiled.append(Stretch("", end, nbytes - end))
+        tiled.append(FieldPart("", end, nbytes - end))
     return tuple(tiled)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.laps import Laps
-    from iobench.stores import ExtentTable, Stretch
+    from iobench.stores import ExtentTable, FieldPart
 
 __all__ = ["Octets", "OpenFiles", "RowReads", "gap_nbytes"]
 
@@ -98,13 +98,13 @@ class OpenFiles:
             os.close(self._open.popitem()[1][0])
 
 
-def gap_nbytes(stretches: Sequence[Stretch]) -> int:
+def gap_nbytes(parts: Sequence[FieldPart]) -> int:
     """Return how many bytes of an extent are no variable's."""
-    return sum(one.nbytes for one in stretches if not one.name)
+    return sum(one.nbytes for one in parts if not one.name)
 
 
 _Target = tuple[memoryview, int, int, int]
-"""Where a stretch goes: view, pitch, start, bytes; row ``r`` from byte ``r * pitch + start``."""
+"""Where a part goes: view, pitch, start, bytes; row ``r`` from byte ``r * pitch + start``."""
 
 
 class RowReads:
@@ -114,7 +114,7 @@ class RowReads:
     ----------
     table : ExtentTable
         Where extents are.
-    extents : mapping of int to tuple of Stretch
+    extents : mapping of int to tuple of FieldPart
         Which of a sample's extents, and what they are made of.
     files : OpenFiles
         Of the thread.
@@ -123,12 +123,12 @@ class RowReads:
     name = "pread"
 
     def __init__(
-        self, table: ExtentTable, extents: Mapping[int, Sequence[Stretch]], files: OpenFiles
+        self, table: ExtentTable, extents: Mapping[int, Sequence[FieldPart]], files: OpenFiles
     ) -> None:
         self._table = table
         self._numbers = np.array(list(extents))
-        self._stretches = list(extents.values())
-        self._lengths = [sum(one.nbytes for one in stretches) for stretches in self._stretches]
+        self._parts = list(extents.values())
+        self._lengths = [sum(one.nbytes for one in parts) for parts in self._parts]
         self._files = files
 
     def read(
@@ -162,8 +162,8 @@ class RowReads:
         order = np.lexsort((offset, file))
         files, offsets = file[order].tolist(), offset[order].tolist()
         targets = [
-            _targets(stretches, octets, gaps.get(number))
-            for number, stretches in zip(self._numbers.tolist(), self._stretches, strict=True)
+            _targets(parts, octets, gaps.get(number))
+            for number, parts in zip(self._numbers.tolist(), self._parts, strict=True)
         ]
         n_extents = len(targets)
         places = order.tolist()
@@ -208,19 +208,19 @@ class RowReads:
 
 
 def _targets(
-    stretches: Sequence[Stretch], octets: Octets, gaps: NDArray[np.uint8] | None
+    parts: Sequence[FieldPart], octets: Octets, gaps: NDArray[np.uint8] | None
 ) -> list[_Target]:
     targets: list[_Target] = []
     at = 0
-    for stretch in stretches:
-        if stretch.name:
-            view = octets[stretch.name].reshape(-1).data
-            targets.append((view, stretch.nbytes, 0, stretch.nbytes))
+    for part in parts:
+        if part.name:
+            view = octets[part.name].reshape(-1).data
+            targets.append((view, part.nbytes, 0, part.nbytes))
         else:
             assert gaps is not None
             pitch = gaps.shape[1]
-            targets.append((gaps.reshape(-1).data, pitch, at, stretch.nbytes))
-            at += stretch.nbytes
+            targets.append((gaps.reshape(-1).data, pitch, at, part.nbytes))
+            at += part.nbytes
     return targets
 
 
