@@ -34,7 +34,7 @@ ROOMS = {
     "profiles": {"recording"},
     "analysis": {"profiles", "recording"},
     "report": {"analysis", "profiles", "recording"},
-    "storage": {"recording"},
+    "storage": {"recording", "remote"},
     "stores": {"recording", "registry", "remote", "remote_paths", "samples"},
     "datasets": {
         "cpus", "recording", "remote", "remote_paths", "samples", "stores", "windows",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iobench.errors import OptionError, StorageError
+from iobench.remote import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,12 +31,13 @@ def evict(files: Sequence[Path]) -> None:
     Raises
     ------
     OptionError
-        If this system has no ``posix_fadvise``.
+        If this system has no ``posix_fadvise``, or a file is not on it.
     StorageError
         If a file cannot be opened.
     """
     if not hasattr(os, "posix_fadvise"):
         raise OptionError("--cache cold: this system cannot drop cached pages; take as-is or warm")
+    _refuse_remote(files, "cold")
     for file in _whole(files):
         fd = _open(file)
         try:
@@ -50,9 +52,12 @@ def warm_up(files: Sequence[Path]) -> None:
 
     Raises
     ------
+    OptionError
+        If a file is not on this system.
     StorageError
         If a file cannot be read.
     """
+    _refuse_remote(files, "warm")
     buffer = bytearray(READ_NBYTES)
     for file in _whole(files):
         fd = _open(file)
@@ -70,6 +75,8 @@ def resident_fraction(files: Sequence[Path]) -> float | None:
 
     Asked of the kernel by ``mincore`` on a mapping, which loads nothing.
     """
+    if any(map(is_url, map(str, files))):
+        return None
     pages = resident = 0
     for file in _whole(files):
         counted = _resident_pages(file)
@@ -78,6 +85,15 @@ def resident_fraction(files: Sequence[Path]) -> float | None:
         resident += counted[0]
         pages += counted[1]
     return resident / pages if pages else None
+
+
+def _refuse_remote(files: Sequence[Path], cache: str) -> None:
+    remote = [file for file in files if is_url(str(file))]
+    if remote:
+        raise OptionError(
+            f"--cache {cache}: no page cache holds {remote[0]}, which is read over the network; "
+            "take as-is"
+        )
 
 
 def _whole(files: Sequence[Path]) -> Iterator[Path]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iobench.recording import Flag, Kind, read_process_io
+from iobench.remote import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +54,7 @@ def counts_device_reads(files: Sequence[Path]) -> bool:
     return (
         bool(files)
         and bool(mounts)
+        and not any(map(is_url, map(str, files)))
         and all(_file_system(file.resolve(), mounts) in COUNTING_FILE_SYSTEMS for file in files)
     )
 
