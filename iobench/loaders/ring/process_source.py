@@ -89,6 +89,8 @@ class ProcessSource:
             )
         self._n_samples = len(source)
         self._context = multiprocessing.get_context(start_method)
+        if start_method == "forkserver":  # imported once, by the server, not by every process
+            multiprocessing.set_forkserver_preload(["__main__", run_process.__module__])
         self._memory = SharedFile()
         self._parts = (source, transform, batch_size, run_directory)
         _packed(*self._parts, 0)  # so that what cannot be sent is said here

@@ -1,0 +1,115 @@
+"""Sources and transforms that processes of the ring can import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.errors import SampleError
+from iobench.recording import Kind
+from iobench.samples import SampleSpec, Variable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.loaders.ring import BatchLog, Rows
+
+SPEC = SampleSpec(
+    (
+        Variable("field", (3, 5), "<f4", ("y", "x"), "K"),
+        Variable("number", (), "<i8", (), role="target"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class NumberSource:
+    """Samples that tell their number; one of them may fail, or kill its process."""
+
+    n_samples: int = 50
+    broken: int = -1
+    deadly: int = -1
+    spec: SampleSpec = SPEC
+
+    def __len__(self) -> int:
+        return self.n_samples
+
+    def filler(self) -> NumberFiller:
+        return NumberFiller(self)
+
+
+@dataclass(frozen=True)
+class NumberFiller:
+    source: NumberSource
+
+    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+        start_ns = log.now_ns()
+        for row, sample in enumerate(samples.tolist()):
+            if sample == self.source.broken:
+                raise SampleError(f"sample {sample} is broken")
+            if sample == self.source.deadly:
+                os.kill(os.getpid(), signal.SIGKILL)
+            rows["field"][row] = sample + np.arange(15).reshape(3, 5) / 16
+            rows["number"][row] = sample
+        log.add(Kind.READ, start_ns, log.now_ns())
+
+    def close(self) -> None:
+        pass
+
+
+def doubled(batch: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    return {
+        "field": batch["field"].mean(axis=1),
+        "number": batch["number"] * 2,
+        "pid": np.full(len(batch["number"]), os.getpid()),
+    }
+
+
+def in_place(batch: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    batch["field"] += 1
+    return batch
+
+
+class OwnError(Exception):
+    def __init__(self, number: int, *, told: str) -> None:
+        super().__init__(f"number {number}: {told}")
+
+
+def failing(batch: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    if 9 in batch["number"]:
+        raise ZeroDivisionError("nine")
+    return batch
+
+
+def failing_oddly(batch: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    raise OwnError(3, told="cannot be pickled")
+
+
+def forgetful(batch: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    names = ["field", "number"] if 0 in batch["number"] else ["field"]
+    return {name: batch[name] for name in names}
+
+
+def summed(batch: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    return {"field": batch["field"].sum(axis=0)}
+
+
+def endless(batch: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    if 9 in batch["number"]:
+        threading.Event().wait()
+    return batch
+
+
+class Locked:
+    """A transform that cannot be sent."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __call__(self, batch: dict[str, NDArray[Any]]) -> dict[str, Any]:
+        return batch
