@@ -7,7 +7,7 @@ import io
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from iobench.remote import is_url, shown_url
+from iobench.remote import is_url, protocol_of, shown_url
 from iobench.stores.remote.objects import ObjectStat, objects_at
 from iobench.stores.remote.reading import RangeReader
 
@@ -24,12 +24,16 @@ else:
 
 __all__ = ["StoreAddress", "as_place"]
 
+LOCAL_PROTOCOLS = {"file", "local"}
+
 
 def as_place(place: str | Path) -> Path:
     """Return where a store is: a path of this machine, or a `StoreAddress` for an address."""
-    if isinstance(place, str):
-        return StoreAddress(place) if is_url(place) else Path(place)
-    return place
+    if not isinstance(place, str):
+        return place
+    if protocol_of(place) in LOCAL_PROTOCOLS:
+        return Path("/", place.partition("://")[2])
+    return StoreAddress(place) if is_url(place) else Path(place)
 
 
 class StoreAddress(_Base):

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from iobench.errors import StorageError
 from iobench.remote import open_filesystem, protocol_of, remote_errors, shown_url
 from iobench.stores.atomic import EXIT_RESUMABLE, TEMPORARY_SUFFIX
 
@@ -160,7 +159,11 @@ class Objects:
     def put(self, path: str, data: bytes) -> None:
         """Write an object, which appears as a whole."""
         with self.errors(path):
-            self.fs.pipe_file(path, data)
+            try:
+                self.fs.pipe_file(path, data)
+            except FileNotFoundError:  # a file system with folders, behind an address
+                self.fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+                self.fs.pipe_file(path, data)
 
     def create(self, path: str, data: bytes) -> bool:
         """Write an object unless there is one; tell whether it was written."""
@@ -200,82 +203,14 @@ class Objects:
         begins : callable
             Called before anything is there that an abort would have to find.
         """
+        from iobench.stores.remote.streamed_uploads import StreamedUpload
+
         temporary = room or f"{path}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
         return StreamedUpload(self, path, temporary)
 
     def abort_uploads(self, prefix: str) -> int:
         """Drop what others began to upload to paths that begin with a prefix; return how many."""
         return 0
-
-
-class StreamedUpload:
-    """An upload under a temporary name that is renamed; of any file system.
-
-    The first bytes can be rewritten as long as nothing was sent.
-    """
-
-    def __init__(self, objects: Objects, path: str, temporary: str) -> None:
-        self._objects = objects
-        self._path = path
-        self._temporary = temporary
-        self._first = bytearray()
-        self._at: int | None = None  # where in the first bytes, after rewind
-        self._stream: Any = None
-        self._is_done = False
-
-    def write(self, data: Any) -> None:
-        """Append all of a buffer; after ``rewind`` write over the first bytes."""
-        with self._objects.errors(self._path):
-            if self._at is not None:
-                self._first[self._at : self._at + len(data)] = data
-                self._at += len(data)
-            elif self._stream is not None:
-                self._stream.write(data)
-            else:
-                self._first += data
-                if len(self._first) >= FIRST_NBYTES:
-                    self._send()
-
-    def rewind(self) -> None:
-        """Go back to the first byte."""
-        if self._stream is not None:
-            raise StorageError(
-                f"{self._objects.shown(self._path)}: what was sent cannot be rewritten there, and "
-                "this format has to; choose another (--to tfrecord, zarr) or s3://"
-            )
-        self._at = 0
-
-    def seal(self) -> None:
-        """Send what is left; then all is there and nothing to be seen."""
-        with self._objects.errors(self._path):
-            if self._stream is None:
-                self._send()
-            self._stream.close()
-
-    def complete(self) -> None:
-        """Make the object appear."""
-        with self._objects.errors(self._path):
-            self._objects.fs.makedirs(self._path.rpartition("/")[0], exist_ok=True)
-            self._objects.fs.mv(self._temporary, self._path)
-        self._is_done = True
-
-    def abort(self) -> None:
-        """Drop it, unless it was completed."""
-        if not self._is_done and self._stream is not None:
-            self._stream.close()
-            self._objects.remove([self._temporary])
-        self._is_done = True
-
-    def crc32c(self, before: int) -> int:
-        """Return the CRC-32C of all bytes; nothing was sent before the first were rewritten."""
-        from iobench.stores.checksums import crc32c
-
-        return before if self._at is None else crc32c(self._first)
-
-    def _send(self) -> None:
-        self._objects.fs.makedirs(self._temporary.rpartition("/")[0], exist_ok=True)
-        self._stream = self._objects.fs.open(self._temporary, "wb")
-        self._stream.write(bytes(self._first))
 
 
 _known: dict[tuple[int, int], Objects] = {}
