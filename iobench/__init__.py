@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from iobench.profiles import Profile, open_profile
     from iobench.recording import stage
     from iobench.samples import SampleSpec, Variable
+    from iobench.sources import open_dataset
     from iobench.stores import open_store
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "SampleSpec",
     "Variable",
     "exposure",
+    "open_dataset",
     "open_profile",
     "open_store",
     "stage",
@@ -35,6 +37,7 @@ _HOMES = {
     "SampleSpec": "iobench.samples",
     "Variable": "iobench.samples",
     "exposure": "iobench.analysis",
+    "open_dataset": "iobench.sources",
     "open_profile": "iobench.profiles",
     "open_store": "iobench.stores",
     "stage": "iobench.recording",

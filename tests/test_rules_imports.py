@@ -56,7 +56,10 @@ ROOMS = {
         "report", "stores",
     },
 }  # fmt: skip
-AGAINST_THE_ARROW = {("iobench.profiles", "Profile.exposure", "iobench.analysis")}
+AGAINST_THE_ARROW = {
+    ("iobench.profiles", "Profile.exposure", "iobench.analysis"),
+    ("iobench.sources.opened", "OpenDataset.loader", "iobench.loaders.ring.options"),
+}
 """One-line conveniences: (module, method, what it imports)."""
 STDLIB_AND_NUMPY = {
     "recording", "profiles", "analysis", "samples", "windows", "errors", "registry", "cpus",

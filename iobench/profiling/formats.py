@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.cpus import available_cpus
 from iobench.datasets import ObjectDataset, Stream, stopwatch
 from iobench.errors import OptionError, StoreClaimedError, StoreError
+from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
-from iobench.profiling.threads import GIL_LIMIT, measure_gil_share
 from iobench.profiling.wanted import WantedSamples, find_wanted
 from iobench.registry import SOURCE, find_converter, find_format
 from iobench.stores import store_name

@@ -1,0 +1,139 @@
+"""A dataset in a script: its samples by number, as they are stored, without a conversion."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from iobench.datasets import make_sample, select_split
+from iobench.errors import OptionError
+from iobench.sources.opening import open_source
+from iobench.sources.request import SourceRequest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from iobench.datasets import Dataset, Progress, SampleIndex
+    from iobench.samples import SampleSpec
+
+__all__ = ["OpenDataset", "open_dataset"]
+
+logger = logging.getLogger("iobench")
+
+
+class OpenDataset:
+    """Samples of a dataset, each read, decoded and preprocessed when it is asked for.
+
+    Map-style, so that it serves any framework's loader; `loader` makes them in threads, ahead.
+    Picklable.
+
+    Parameters
+    ----------
+    dataset, index
+        As `iobench.datasets` has them.
+    files : sequence of Path
+        The source files.
+    stand_in : bool
+        Whether these were generated.
+    numbers : sequence of int
+        Which samples, in their order.
+
+    Attributes
+    ----------
+    spec : SampleSpec
+        What a sample is.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        index: SampleIndex,
+        *,
+        files: Sequence[Path],
+        stand_in: bool,
+        numbers: Sequence[int],
+    ) -> None:
+        self.dataset = dataset
+        self.index = index
+        self.files = files
+        self.stand_in = stand_in
+        self.numbers = numbers
+        self.spec: SampleSpec = index.spec
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __repr__(self) -> str:
+        made = ", a stand-in" if self.stand_in else ""
+        return f"<{len(self)} samples of {self.dataset.name}, {len(self.files)} files{made}>"
+
+    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"{self.dataset.name}: no sample {index}, there are {len(self)}")
+        return dict(make_sample(self.dataset, self.index.where[self.numbers[index]]))
+
+    def loader(self, batch_size: int, **options: Any) -> Any:
+        """Return ``iobench.loader(self, batch_size, ...)``: batches made in threads, ahead."""
+        from iobench.loaders.ring.options import loader
+
+        return loader(self, batch_size, **options)
+
+
+class _LoggedNotes:
+    """Says what a command would print, where scripts look for it."""
+
+    def note(self, text: str) -> None:
+        logger.warning(text)
+
+    @contextmanager
+    def progress(self, title: str, *, in_bytes: bool = False) -> Iterator[Progress]:
+        logger.info(title)
+        yield lambda done, total: None
+
+
+def open_dataset(
+    *targets: str | Path | object,
+    split: str | None = None,
+    options: Mapping[str, str] | None = None,
+    **where: Any,
+) -> OpenDataset:
+    """Return the samples of a dataset, by number, as they are stored.
+
+    Parameters
+    ----------
+    *targets
+        What ``iobench profile`` takes: the name of a dataset, files of your own, an object.
+    split : str, optional
+        One of the dataset's splits; all samples by default.
+    options : mapping of str to str, optional
+        The dataset's own.
+    **where
+        ``data_dir``, ``store_dir``, ``files``, ``sample_dim``, ``variables``,
+        ``target_variables``, ``tiny``, ``scale``, ``seed``, ``download``: see
+        `iobench.sources.SourceRequest`.
+
+    Raises
+    ------
+    IobenchError
+        One line that says which name, file or option is not what it should be.
+    """
+    if not targets:
+        raise OptionError("open_dataset: name a dataset, or files")
+    known = set(SourceRequest.__dataclass_fields__) - {"targets", "options"}
+    if wrong := sorted(set(where) - known):
+        raise OptionError(f"open_dataset: no argument {wrong[0]!r}; there are {sorted(known)}")
+    paths = tuple(str(target) if hasattr(target, "__fspath__") else target for target in targets)
+    request = SourceRequest(targets=paths, options=dict(options or {}), **where)
+    source = open_source(request, _LoggedNotes())
+    index = source.index
+    return OpenDataset(
+        source.dataset,
+        index,
+        files=source.files,
+        stand_in=source.stand_in,
+        numbers=range(len(index)) if split is None else list(select_split(index, split)),
+    )

@@ -1,0 +1,96 @@
+"""A dataset in a script: samples by number, and batches of them from the ring."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import iobench
+from iobench.errors import MissingFileError, OptionError, UnknownNameError
+from iobench.loaders.gil import measure_gil_share
+from iobench.loaders.pipeline import Pipeline, Step
+from iobench.loaders.ring import BatchOrder, PipelineSource, ProcessSource, RingLoader
+from iobench.loaders.ring.dataset_source import dataset_source
+from iobench.recording import Kind
+from iobench.samples import SampleSpec, Variable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from iobench.sources import OpenDataset
+
+
+@pytest.fixture
+def ens10(tmp_path: Path) -> OpenDataset:
+    pytest.importorskip("eccodes", reason="reads GRIB")
+    return iobench.open_dataset("maelstrom-ens10", tiny=True, store_dir=tmp_path)
+
+
+def test_batches_are_stacked_samples(ens10: OpenDataset) -> None:
+    assert len(ens10) == 4
+    assert "a stand-in" in repr(ens10)
+    loader = ens10.loader(3, threads=2)
+    batches = list(loader)
+    assert [len(batch["t2m"]) for batch in batches] == [3, 1]
+    for name in ens10.spec.names:
+        rows = np.concatenate([batch[name] for batch in batches])
+        expected = np.stack([ens10[number][name] for number in range(4)])
+        assert np.array_equal(rows, expected, equal_nan=True)
+    loader.close()
+
+
+def test_threads_and_processes_make_the_same(ens10: OpenDataset) -> None:
+    by_threads = dataset_source(ens10, 2, processes=False)
+    by_processes = dataset_source(ens10, 2, processes=True)
+    assert isinstance(by_threads, PipelineSource)
+    assert isinstance(by_processes, ProcessSource)
+    for source in (by_threads, by_processes):
+        loader = RingLoader(source, BatchOrder(4, 2))
+        first, _ = list(loader)
+        assert np.array_equal(first["t2m"][1], ens10[1]["t2m"], equal_nan=True)
+        loader.close()
+
+
+def test_it_is_map_style_and_travels(ens10: OpenDataset) -> None:
+    other = pickle.loads(pickle.dumps(ens10))
+    assert np.array_equal(other[-1]["t2m"], ens10[3]["t2m"], equal_nan=True)
+    with pytest.raises(IndexError, match="no sample 4, there are 4"):
+        ens10[4]
+
+
+def test_files_of_ones_own(tmp_path: Path) -> None:
+    netcdf4 = pytest.importorskip("netCDF4", reason="writes the file")
+    with netcdf4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("time", 6)
+        file.createDimension("x", 5)
+        file.createVariable("t", "f4", ("time", "x"))[:] = np.arange(30).reshape(6, 5)
+    dataset = iobench.open_dataset(
+        tmp_path / "a.nc", sample_dim="time", store_dir=tmp_path / "stores"
+    )
+    (batch,) = dataset.loader(6)
+    assert batch["t"].tolist() == np.arange(30.0).reshape(6, 5).tolist()
+
+
+def test_what_cannot_be_opened_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="did you mean maelstrom-ens10"):
+        iobench.open_dataset("maelstrom-ens1")
+    with pytest.raises(OptionError, match="name a dataset"):
+        iobench.open_dataset()
+    with pytest.raises(OptionError, match="no argument 'tinny'"):
+        iobench.open_dataset("maelstrom-ens10", tinny=True)
+    with pytest.raises(MissingFileError):
+        iobench.open_dataset(tmp_path / "none.nc")
+
+
+def test_the_share_of_the_lock_is_a_share() -> None:
+    spec = SampleSpec((Variable("x", (), "<f4", ()),))
+
+    def spin(where: int) -> dict[str, int]:
+        return {"x": sum(range(20_000))}
+
+    share = measure_gil_share(Pipeline(spec, list(range(8)), (Step(Kind.FUSED, "spin", spin),)))
+    assert share is None or 0 <= share <= 1
+    assert measure_gil_share(Pipeline(spec, [0], (Step(Kind.FUSED, "spin", spin),))) is None
