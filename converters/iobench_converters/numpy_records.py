@@ -7,10 +7,7 @@ Data begin at a multiple of 64 bytes.
 
 from __future__ import annotations
 
-import ast
 import re
-import struct
-import warnings
 from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +29,7 @@ from iobench.stores import (
     open_file_size,
     storage_errors,
 )
+from iobench_converters.npy_headers import npy_header, read_npy_header
 from iobench_converters.record_buffer import RecordBuffer, checksums_of
 
 if TYPE_CHECKING:
@@ -45,18 +43,6 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "NumpyFormat", "NumpyWriter", "is_one_record", "record_dtype"]
 
 RECORD_LIMIT_NBYTES: Final = 64 << 10
-ALIGNMENT: Final = 64
-HEADER_SLACK_NBYTES: Final = 4096
-"""How much longer than ours a header may be, to be compared rather than refused unread."""
-MAGIC: Final = b"\x93NUMPY\x03\x00"
-"""Version 3.0 of the ``.npy`` format: header length in four bytes, header in UTF-8."""
-PREFIX_NBYTES: Final = len(MAGIC) + 4
-LENGTH_DIGITS: Final = 20
-HEADER_ERRORS: Final = (
-    ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, SyntaxError,
-    TypeError, ValueError,
-)  # fmt: skip
-"""What NumPy and Python raise over a header that is none."""
 _PLAIN = re.compile(r"[A-Za-z0-9_]{1,100}")
 
 
@@ -135,7 +121,7 @@ class NumpyWriter:
             for suffix, dtype in zip(_file_suffixes(spec), self._dtypes, strict=True):
                 file = ShardFileWriter(path / f"{self._where}{suffix}")
                 self._files.append(file)
-                file.write(_header(dtype, self._announced))
+                file.write(npy_header(dtype, self._announced))
         except BaseException:
             self.abort()
             raise
@@ -161,7 +147,7 @@ class NumpyWriter:
                 self._write_records(self._records)
             if self._n_samples != self._announced:
                 for file, dtype in zip(self._files, self._dtypes, strict=True):
-                    file.rewrite_start(_header(dtype, self._n_samples))
+                    file.rewrite_start(npy_header(dtype, self._n_samples))
             files = tuple(file.commit() for file in self._files)
         except BaseException:
             self.abort()
@@ -237,54 +223,12 @@ def _file_suffixes(spec: SampleSpec) -> list[str]:
     ]
 
 
-def _header(dtype: np.dtype[Any], n_samples: int) -> bytes:
-    """Return an ``.npy`` header of the same length for any number of samples."""
-    values = {
-        "descr": np.lib.format.dtype_to_descr(dtype.base),
-        "fortran_order": False,
-        "shape": (n_samples, *dtype.shape),
-    }
-    text = repr(values).encode()
-    reserved = PREFIX_NBYTES + len(text) + 1 + LENGTH_DIGITS - len(str(n_samples))
-    nbytes = -(-reserved // ALIGNMENT) * ALIGNMENT - PREFIX_NBYTES
-    return MAGIC + struct.pack("<I", nbytes) + text.ljust(nbytes - 1) + b"\n"
-
-
 def _data_start(path: Path, file: ShardFile, *, dtype: np.dtype[Any], n_samples: int) -> int:
-    """Return where the data of an ``.npy`` file begin, after checking that it is as written.
-
-    The header is compared, not believed: nothing in the file decides what is allocated, and a
-    pickled object array is refused like any other dtype.
-    """
+    """Return where the data of an ``.npy`` file begin, after checking that it is as written."""
     name = path / file.name
     nbytes = open_file_size(name, expected=file.nbytes)
     with storage_errors(name), name.open("rb") as stream:
-        prefix = stream.read(PREFIX_NBYTES)
-        if len(prefix) < PREFIX_NBYTES or not prefix.startswith(MAGIC):
-            raise StoreError(f"{name}: not an .npy file as iobench writes it")
-        header_nbytes = int.from_bytes(prefix[-4:], "little")
-        expected = len(_header(dtype, n_samples)) - PREFIX_NBYTES
-        if header_nbytes > expected + HEADER_SLACK_NBYTES:
-            # Parsing Python's literals takes hundreds of times their memory.
-            raise StoreError(
-                f"{name}: a header of {header_nbytes} bytes is announced, expected {expected}; "
-                "convert the store again"
-            )
-        header = stream.read(header_nbytes)
-    start = PREFIX_NBYTES + header_nbytes
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)
-            values = ast.literal_eval(header.decode())
-        found = np.lib.format.descr_to_dtype(values["descr"])
-        shape, order = values["shape"], values["fortran_order"]
-    except HEADER_ERRORS as error:
-        raise StoreError(f"{name}: its header is damaged; convert the store again") from error
-    if found != dtype.base or shape != (n_samples, *dtype.shape) or order:
-        raise StoreError(
-            f"{name}: holds {found} {shape}, its store's manifest says "
-            f"{dtype.base} {(n_samples, *dtype.shape)}"
-        )
+        start = read_npy_header(stream, name, dtype=dtype, n_samples=n_samples)
     if start + n_samples * dtype.itemsize != nbytes:
         raise StoreError(f"{name}: {nbytes} bytes do not hold {n_samples} samples")
     return start

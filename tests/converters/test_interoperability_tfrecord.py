@@ -5,9 +5,6 @@ TensorFlow's ``parse_single_example`` is in test_tfrecord.py.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import numpy as np
@@ -65,17 +62,8 @@ np.savez(sys.argv[1], **{name: np.array(values.as_array()) for name, values in f
 """
 
 
-def read_elsewhere(script, tmp_path, *arguments):
-    """Run a script in a process of its own; return the arrays it saves."""
-    command = [sys.executable, "-c", script, str(tmp_path / "out.npz"), *map(str, arguments)]
-    environ = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=110)
-    assert done.returncode == 0, done.stderr
-    return np.load(tmp_path / "out.npz")
-
-
 @pytest.mark.timeout(120)
-def test_radiation_plugin_parses_what_was_converted(tmp_path):
+def test_radiation_plugin_parses_what_was_converted(tmp_path, read_elsewhere):
     """Upstream's feature names and shapes: its training script can read the store as it is."""
     for module in ("tensorflow", "climetlab_maelstrom_radiation"):
         if find_spec(module) is None:
@@ -91,7 +79,7 @@ def test_radiation_plugin_parses_what_was_converted(tmp_path):
     store = convert(dataset, index, FORMAT, path, samples=range(40, 60))
     (shard,) = path.glob("*.tfrecord")
     (tmp_path / "triplecloud0.0.tfrecord").symlink_to(shard)  # the name the plugin asks for
-    found = read_elsewhere(READ_WITH_PLUGIN, tmp_path, tmp_path)
+    found = read_elsewhere(READ_WITH_PLUGIN, tmp_path)
     assert set(found) == set(store.spec.names)
     expected = [make_sample(dataset, index.where[number]) for number in range(40, 60)]
     for name in store.spec.names:
@@ -101,13 +89,12 @@ def test_radiation_plugin_parses_what_was_converted(tmp_path):
 
 
 @pytest.mark.timeout(120)
-def test_dali_reads_equal_values_by_the_index(tmp_path):
-    if find_spec("nvidia") is None or find_spec("nvidia.dali") is None:
-        pytest.skip("needs pip install 'iobench[dali]' (1 GB, not in the test extra)")
+@pytest.mark.usefixtures("dali")
+def test_dali_reads_equal_values_by_the_index(tmp_path, read_elsewhere):
     samples = [random_sample(SPEC, seed) for seed in range(5)]
     store = write_store(tmp_path / "store", FORMAT, SPEC, samples)
     files = sorted(store.path.glob("*.tfrecord"))
-    found = read_elsewhere(READ_WITH_DALI, tmp_path, *files)
+    found = read_elsewhere(READ_WITH_DALI, *files)
     for variable in SPEC:
         values = np.stack([sample[variable.name] for sample in samples])
         assert found[variable.name].tobytes() == values.tobytes(), variable.name

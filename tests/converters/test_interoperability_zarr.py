@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import numpy as np
@@ -102,15 +100,12 @@ def test_zarr_reads_equal_values(written):
 
 
 @pytest.mark.timeout(120)
-def test_tensorstore_reads_equal_values(written, tmp_path):
+def test_tensorstore_reads_equal_values(written, read_elsewhere):
     """In a process of its own: its threads do not survive the forks of other tests."""
     if find_spec("tensorstore") is None:
         pytest.skip("needs pip install tensorstore")
     path, expected = written
-    command = [sys.executable, "-c", READ_WITH_TENSORSTORE, str(tmp_path / "out.npz"), str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
-    assert done.returncode == 0, done.stderr
-    found = np.load(tmp_path / "out.npz")
+    found = read_elsewhere(READ_WITH_TENSORSTORE, path)
     assert set(found) == set(expected)
     for name, (values, _) in expected.items():
         assert found[name].tobytes() == values.tobytes(), name

@@ -11,7 +11,8 @@ from iobench.errors import StoreError
 from iobench.samples import SampleSpec, Variable
 from iobench.stores import crc32c, read_manifest
 from iobench.testing import EVERY_DTYPE, StoreTests, random_sample, write_store
-from iobench_converters.numpy_records import FORMAT, _header, is_one_record, record_dtype
+from iobench_converters.npy_headers import npy_header, read_npy_header
+from iobench_converters.numpy_records import FORMAT, is_one_record, record_dtype
 
 LARGE = SampleSpec(
     (Variable("x", (128, 128), "f4", ("y", "x")), Variable("t", (256, 256), "f2", ("y", "x")))
@@ -76,8 +77,24 @@ def test_header_says_how_many_came_whatever_was_announced(tmp_path, n_samples):
 @given(st.integers(0, 10**19), st.integers(0, 10**19))
 def test_header_has_one_length_for_any_number_of_samples(few, many):
     dtype = record_dtype(EVERY_DTYPE)
-    assert len(_header(dtype, few)) == len(_header(dtype, many))
-    assert len(_header(dtype, few)) % 64 == 0
+    assert len(npy_header(dtype, few)) == len(npy_header(dtype, many))
+    assert len(npy_header(dtype, few)) % 64 == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "version"), [([("t2m", "f4", (3,))], (1, 0)), ([("température", "f4")], (3, 0))]
+)
+def test_header_has_the_lowest_version_that_can_hold_it(tmp_path, fields, version):
+    """DALI's reader knows version 1.0 alone; NumPy reads names beyond Latin-1 in 3.0 alone."""
+    array = np.zeros(2, dtype=fields)
+    file = tmp_path / "x.npy"
+    file.write_bytes(npy_header(array.dtype, 2) + array.tobytes())
+    with file.open("rb") as stream:
+        assert np.lib.format.read_magic(stream) == version
+    assert np.load(file).dtype == array.dtype
+    with file.open("rb") as stream:
+        start = read_npy_header(stream, file, dtype=array.dtype, n_samples=2)
+    assert start == file.stat().st_size - array.nbytes
 
 
 @settings(max_examples=30, deadline=None)
@@ -119,7 +136,7 @@ def test_pickle_is_never_executed(tmp_path, magic):
 
 def test_object_array_is_refused(tmp_path):
     store = write_store(tmp_path, FORMAT, LARGE, [random_sample(LARGE, 0)])
-    replace_first_file(store, _header(np.dtype("O"), 1) + pickle.dumps(Harmful()))
+    replace_first_file(store, npy_header(np.dtype("O"), 1) + pickle.dumps(Harmful()))
     with pytest.raises(StoreError, match="holds object"):
         FORMAT.open(tmp_path, read_manifest(tmp_path))
 
