@@ -93,6 +93,8 @@ class RingLoader:
             raise OptionError("guard=True goes with unsafe_reuse=True; without it all is safe")
         if threads is None:
             threads = min(available_cpus(), MAX_THREADS, max(1, depth - 1))
+            if device is not None:  # one reads while the other one's batch is copied
+                threads = max(threads, 2)
         if threads < 1:
             raise OptionError(f"threads={threads}: expected 1 or more")
         self.source = source
@@ -196,14 +198,14 @@ class RingLoader:
         self.epoch, self._n_taken = epoch, 0
         self._is_begun = self._is_resumed = False
 
-    def state_dict(self) -> dict[str, int | bool]:
+    def state_dict(self) -> dict[str, int | bool | str]:
         """Return where it is: after ``batches`` batches of ``epoch``.
 
         With it is what the order depends on, so that a loader of another one refuses it.
         """
         return {"epoch": self.epoch, "batches": self._n_taken, **self._identity()}
 
-    def _identity(self) -> dict[str, int | bool]:
+    def _identity(self) -> dict[str, int | bool | str]:
         order = self.order
         return {
             "seed": order.seed,
@@ -214,7 +216,7 @@ class RingLoader:
             "world_size": order.world_size,
         }
 
-    def load_state_dict(self, state: Mapping[str, int | bool]) -> None:
+    def load_state_dict(self, state: Mapping[str, int | bool | str]) -> None:
         """Make the next iteration go on after the batches that were handed out.
 
         Raises

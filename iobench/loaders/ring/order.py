@@ -22,6 +22,7 @@ __all__ = ["BatchOrder", "Permutation"]
 SORTED_LIMIT: Final = 1 << 16
 """Up to here sorting random keys takes milliseconds, and is uniform for the smallest sizes too."""
 N_ROUNDS: Final = 8
+MIXED_BLOCKS: Final = 32
 BLOCK: Final = 4096
 """Places computed at once: single ones would cost a thousand times their share."""
 _FACTORS: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
@@ -39,7 +40,7 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return values ^ (values >> _SHIFTS[2])
 
 
-def _keys(seed: int, epoch: int, count: int) -> NDArray[np.uint64]:
+def _keys(seed: int | str, epoch: int, count: int) -> NDArray[np.uint64]:
     """Return numbers that seed and epoch decide, the same for all versions of all libraries."""
     text = f"iobench order {seed} {epoch}".encode()
     digest = hashlib.shake_256(text).digest(8 * count)
@@ -59,10 +60,10 @@ class Permutation:
     n : int
         How many.
     seed, epoch : int
-        What the order depends on.
+        What the order depends on; the seed may be a text.
     """
 
-    def __init__(self, n: int, *, seed: int, epoch: int) -> None:
+    def __init__(self, n: int, *, seed: int | str, epoch: int) -> None:
         self.n = n
         self._sorted: NDArray[np.int64] | None = None
         if n <= SORTED_LIMIT:
@@ -98,6 +99,59 @@ class Permutation:
         return (left << np.uint64(right_bits)) | right
 
 
+class BlockPermutation:
+    """A random order whose neighbours in time are neighbours in the store, for slow storage.
+
+    The store is cut into blocks of consecutive samples; blocks come in random order, and samples
+    in random order within `MIXED_BLOCKS` blocks. So storage is read a block at a time, once, and
+    a batch has samples of about as many places as blocks are mixed.
+
+    Parameters
+    ----------
+    n : int
+        How many samples.
+    block : int
+        Samples of a block.
+    seed, epoch : int
+        What the order depends on.
+    """
+
+    def __init__(self, n: int, block: int, *, seed: int, epoch: int) -> None:
+        n_blocks = -(-n // block)
+        chosen = Permutation(n_blocks, seed=seed, epoch=epoch).at(np.arange(n_blocks))
+        sizes = np.minimum(block, n - chosen * block)
+        self._n = n
+        self._block = block
+        self._seed, self._epoch = seed, epoch
+        self._first = chosen * block  # the sample each block begins with, in order
+        self._begin = np.concatenate(([0], np.cumsum(sizes)))  # and its place
+        self._inner: tuple[int, NDArray[np.int64]] | None = None
+
+    def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which samples come at these places, each from 0 to ``n`` - 1."""
+        block = np.searchsorted(self._begin, places, side="right") - 1
+        group = block // MIXED_BLOCKS
+        found = np.empty(len(places), dtype=np.int64)
+        for number in np.unique(group).tolist():
+            inside = group == number
+            found[inside] = self._of_group(number, places[inside])
+        return found
+
+    def _of_group(self, group: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        low = group * MIXED_BLOCKS
+        high = min(low + MIXED_BLOCKS, len(self._first))
+        begin, end = int(self._begin[low]), int(self._begin[high])
+        if self._inner is None or self._inner[0] != group:
+            # Epochs of groups are numbered apart from those of the blocks.
+            seed = f"{self._seed} group {group}"
+            order = Permutation(end - begin, seed=seed, epoch=self._epoch)
+            self._inner = group, order.at(np.arange(end - begin))
+        mixed = begin + self._inner[1][places - begin]
+        block = np.searchsorted(self._begin, mixed, side="right") - 1
+        found: NDArray[np.int64] = self._first[block] + mixed - self._begin[block]
+        return found
+
+
 class BatchOrder:
     """The batches of every epoch, of one rank of several.
 
@@ -110,8 +164,9 @@ class BatchOrder:
     ----------
     n_samples, batch_size : int
         At least 1.
-    shuffle : bool
-        Random order, another one each epoch; else as stored.
+    shuffle : bool or str
+        Random order, another one each epoch; else as stored. ``"blocks:N"`` for a
+        `BlockPermutation` of blocks of N samples.
     seed : int
         Of the random order.
     drop_last : bool
@@ -130,7 +185,7 @@ class BatchOrder:
         n_samples: int,
         batch_size: int,
         *,
-        shuffle: bool = False,
+        shuffle: bool | str = False,
         seed: int = 0,
         drop_last: bool = False,
         rank: int = 0,
@@ -145,6 +200,7 @@ class BatchOrder:
         self.n_samples = n_samples
         self.batch_size = batch_size
         self.shuffle = shuffle
+        self._shuffled_block = _block_of(shuffle)
         self.seed = seed
         self.drop_last = drop_last
         self.rank = rank
@@ -156,7 +212,7 @@ class BatchOrder:
                 f"drop_last leaves no batch: {n_samples} samples, batch_size={batch_size}, "
                 f"world_size={world_size}"
             )
-        self._permutation: tuple[int, Permutation] | None = None
+        self._permutation: tuple[int, Permutation | BlockPermutation] | None = None
         self._block: tuple[int, int, NDArray[np.int64]] | None = None
 
     def __len__(self) -> int:
@@ -188,8 +244,38 @@ class BatchOrder:
             block = self._block = epoch, number, self._of_epoch(epoch).at(places)
         return block[2][first - number * BLOCK : end - number * BLOCK]
 
-    def _of_epoch(self, epoch: int) -> Permutation:
+    def _of_epoch(self, epoch: int) -> Permutation | BlockPermutation:
         if self._permutation is None or self._permutation[0] != epoch:
-            permutation = Permutation(self.n_samples, seed=self.seed, epoch=epoch)
-            self._permutation = epoch, permutation
+            n, block, seed = self.n_samples, self._shuffled_block, self.seed
+            if block:
+                self._permutation = epoch, BlockPermutation(n, block, seed=seed, epoch=epoch)
+            else:
+                self._permutation = epoch, Permutation(n, seed=seed, epoch=epoch)
         return self._permutation[1]
+
+    @property
+    def quality(self) -> str:
+        """How random the order is, beside one over all samples; one line."""
+        n, block, size = self.n_samples, self._shuffled_block, self.batch_size
+        if not self.shuffle:
+            return "as stored: no shuffle"
+        everywhere = (min(block or 1, n) - 1) / max(1, n - 1)
+        if not block:
+            return f"global permutation of {n} samples"
+        mixed = min(MIXED_BLOCKS * block, n)
+        together = (min(block, n) - 1) / max(1, mixed - 1)
+        return (
+            f"blocks of {block}, {MIXED_BLOCKS} mixed: the {size} samples of a batch are drawn "
+            f"from {mixed} of {n}, two of them from one block with probability {together:.2g}; in "
+            f"a global permutation from {n}, {everywhere:.2g}"
+        )
+
+
+def _block_of(shuffle: bool | str) -> int:
+    """Return the samples of a block, 0 for an order over all."""
+    if isinstance(shuffle, bool):
+        return 0
+    name, _, number = shuffle.partition(":")
+    if name != "blocks" or not number.isdecimal() or int(number) < 1:
+        raise OptionError(f"shuffle={shuffle!r}: expected True, False or 'blocks:N'")
+    return int(number)

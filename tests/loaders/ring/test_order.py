@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from iobench.errors import OptionError
 from iobench.loaders.ring import BatchOrder, Permutation
-from iobench.loaders.ring.order import SORTED_LIMIT
+from iobench.loaders.ring.order import MIXED_BLOCKS, SORTED_LIMIT
 
 
 @given(
@@ -95,15 +96,49 @@ def test_batches_across_blocks_are_those_of_the_whole() -> None:
         assert np.array_equal(order.samples(0, number), whole[number * 3000 : number * 3000 + 3000])
 
 
+@given(
+    n=st.integers(1, 3000),
+    block=st.integers(1, 400),
+    seed=st.integers(0, 99),
+    size=st.integers(1, 50),
+)
+def test_blocks_come_whole_and_each_sample_once(n: int, block: int, seed: int, size: int) -> None:
+    order = BatchOrder(n, size, shuffle=f"blocks:{block}", seed=seed)
+    found = np.concatenate([order.samples(1, batch) for batch in range(len(order))])
+    assert np.array_equal(np.sort(found), np.arange(n))
+    # Every stretch of as many blocks as are mixed has all of their samples, and no others.
+    blocks = found // block
+    seen = np.unique(blocks, return_index=True)[1]
+    last = n - 1 - np.unique(blocks[::-1], return_index=True)[1]
+    assert (last - seen < MIXED_BLOCKS * block).all()
+    assert np.array_equal(order.samples(1, len(order) - 1), found[(len(order) - 1) * size :])
+
+
+def test_blocks_of_one_are_as_random_as_all() -> None:
+    order = BatchOrder(50_000, 50_000, shuffle="blocks:1", seed=4)
+    assert abs(np.corrcoef(order.samples(0, 0), np.arange(50_000))[0, 1]) < 5 / 50_000**0.5
+    assert not np.array_equal(order.samples(0, 0), order.samples(1, 0))
+
+
+def test_the_quality_of_an_order_is_told() -> None:
+    assert BatchOrder(100, 4).quality == "as stored: no shuffle"
+    assert BatchOrder(100, 4, shuffle=True).quality == "global permutation of 100 samples"
+    told = BatchOrder(100_000, 4, shuffle="blocks:64").quality
+    assert "drawn from 2048 of 100000, two of them from one block with probability 0.031" in told
+    assert "in a global permutation from 100000, 0.00063" in told
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"shuffle": "blocks:0"}, "shuffle='blocks:0': expected True, False or 'blocks:N'"),
+        ({"shuffle": "yes"}, "shuffle='yes'"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"rank": 2, "world_size": 2}, "rank=2"),
         ({"n_samples": 0}, "no samples"),
         ({"drop_last": True, "batch_size": 11}, "drop_last leaves no batch"),
     ],
 )
-def test_numbers_out_of_range_are_refused(options: dict[str, int], message: str) -> None:
+def test_numbers_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         BatchOrder(**{"n_samples": 10, "batch_size": 2, **options})
