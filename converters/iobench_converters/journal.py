@@ -3,7 +3,7 @@
 All of it lies in ``iobench.journal`` in the store's folder and goes when the store is finished::
 
     plan               digest of the plan, who began it, when its sources were modified
-    shard-00003.json   a finished shard: its files and checksums
+    shard-00003.json   a finished shard: its files and checksums, digests of bytes it was made of
     shard-00004/       a shard being written: the claim on it, and the files of whoever holds that
 """
 
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.datasets import first_changed
 from iobench.errors import StoreError
 from iobench.stores import (
     JOURNAL_NAME,
@@ -157,14 +158,40 @@ class Journal:
         is_full = info.shard.n_samples == len(self._plan.shard(number))
         return info if is_full and self._is_whole(info.shard, times) else None
 
-    def add(self, number: int, info: ShardInfo) -> None:
-        """Note that a shard is finished, its files in place."""
+    def check_bytes(self, files: Sequence[Path]) -> None:
+        """Read again some of the bytes that finished shards were made of.
+
+        Raises
+        ------
+        StoreError
+            If a source file has others now: one rewritten in place, whose size and time of
+            modification are what they were.
+        """
+        for number in range(self._plan.n_shards):
+            try:
+                noted = json.loads(self._entry(number).read_bytes())["sources"]
+                changed = first_changed(files, noted)
+            except (FileNotFoundError, ValueError, KeyError, TypeError, IndexError):
+                continue  # not finished, or not as written: the shard is written again
+            if changed is not None:
+                raise StoreError(
+                    f"{changed[0]}: its bytes at offset {changed[1]} are not those that the first "
+                    f"part of {self._store} was made of, though its size and time are; remove that "
+                    "folder and convert again"
+                )
+
+    def add(self, number: int, info: ShardInfo, sources: Sequence[Any] = ()) -> None:
+        """Note that a shard is finished, its files in place.
+
+        ``sources`` are digests of some of the bytes it was made of: `UsedBytes.noted`.
+        """
         checksums = np.asarray(info.checksums, dtype="<u4")
         values: dict[str, Any] = {
             "checksums": base64.b85encode(checksums.tobytes()).decode(),
             "lossy": info.lossy,
             "modified_ns": [modified_ns(self._store / file.name) for file in info.shard.files],
             "shard": info.shard.to_dict(),
+            "sources": list(sources),
         }
         write_atomically(self._entry(number), canonical_json(values).encode(), resumable=True)
 

@@ -90,6 +90,7 @@ class ConversionRun:
         self._mark = self.journal.mark(self.conversion.files)
         if self._mark is None:
             return False
+        self.journal.check_bytes(self.conversion.files)
         encoding = self.conversion.encoding
         if encoding is not None:
             pairs = {name: (low, high) for name, (low, high) in self._mark.ranges.items()}

@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from iobench.datasets import UsedBytes
 from iobench.errors import StoreClaimedError
 from iobench.stores import (
     Claim,
@@ -146,7 +147,7 @@ class ShardDrain:
     def __exit__(self, *error: object) -> None:
         self._thread.shutdown(wait=True)
 
-    def put(self, number: int, held: Claim, writer: Writer, lossy: Errors) -> None:
+    def put(self, number: int, held: Claim, writer: Writer, lossy: Errors, used: UsedBytes) -> None:
         """Take a shard whose samples are all written; it is released in the end."""
         try:
             self.wait()
@@ -154,7 +155,7 @@ class ShardDrain:
             writer.abort()
             self._journal.leave(held)
             raise
-        self._last = self._thread.submit(self._close, number, held, writer, lossy)
+        self._last = self._thread.submit(self._close, number, held, writer, lossy, used)
 
     def wait(self) -> None:
         """Wait for the shard put last; raise what went wrong with it."""
@@ -162,7 +163,9 @@ class ShardDrain:
         if last is not None:
             last.result()
 
-    def _close(self, number: int, held: Claim, writer: Writer, lossy: Errors) -> None:
+    def _close(
+        self, number: int, held: Claim, writer: Writer, lossy: Errors, used: UsedBytes
+    ) -> None:
         path, room = self._conversion.path, held.file.parent / held.holder.token
         try:
             with self._tally.timed("write"):
@@ -170,7 +173,7 @@ class ShardDrain:
                 info = replace(info, checksums=array("I", info.checksums), lossy=lossy)
                 held.check()
                 _move(info, room, path)
-                self._journal.add(number, info)
+                self._journal.add(number, info, used.noted)
         except BaseException as error:
             writer.abort()
             _check_loss(error, held)
@@ -206,6 +209,8 @@ def write_shard(
         _drop(error, held, journal)
         raise
     lossy: Errors = {}
+    used = UsedBytes(conversion.files)
+    used.start()
     try:
         for samples in made:
             with tally.timed("write"):
@@ -222,7 +227,8 @@ def write_shard(
         raise
     finally:
         made.close()
-    drain.put(number, held, writer, lossy)
+        used.stop()
+    drain.put(number, held, writer, lossy, used)
 
 
 def _drop(error: BaseException, held: Claim, journal: Journal) -> None:

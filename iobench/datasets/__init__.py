@@ -41,6 +41,7 @@ from iobench.datasets.files import user_files
 from iobench.datasets.grib.decoding import decode_message
 from iobench.datasets.grib.index import GribIndex, index_grib, read_messages
 from iobench.datasets.locate import FileLocator, own_files
+from iobench.datasets.memory import pages_used_again
 from iobench.datasets.netcdf.boxes import (
     Box,
     box_extents,
@@ -86,6 +87,7 @@ from iobench.datasets.standins import (
     stand_in_root,
     write_planned_files,
 )
+from iobench.datasets.used_bytes import UsedBytes, first_changed
 
 __all__ = [
     "DEFAULT_TIMEOUT_S",
@@ -125,6 +127,7 @@ __all__ = [
     "StreamStage",
     "Synthesizer",
     "UpstreamBaseline",
+    "UsedBytes",
     "Where",
     "anemoi_dataset",
     "available_cpus",
@@ -135,6 +138,7 @@ __all__ = [
     "decode_slab",
     "download_missing",
     "ensure_stand_in",
+    "first_changed",
     "index_folders",
     "index_grib",
     "inspect_netcdf",
@@ -149,6 +153,7 @@ __all__ = [
     "object_dataset",
     "open_through_plugin",
     "own_files",
+    "pages_used_again",
     "pipelines_of",
     "place_index_windows",
     "read_extents",

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from iobench.datasets.memory import from_heap
 from iobench.datasets.source_bytes import LocalBytes, cached_source_file, fill_remote
+from iobench.datasets.used_bytes import note_used
 from iobench.remote import is_url
 
 if TYPE_CHECKING:
@@ -110,7 +111,9 @@ def read_extents(
     if any(is_url(path) for path in {path for path, _, _ in extents}):
         stretches = _stretches(extents, REMOTE_GAP_NBYTES)
         buffers = rooms = [allocate(length).data for _, _, length, _ in stretches]
-        fill_remote((s.path, s.start, room) for s, room in zip(stretches, rooms, strict=True))
+        wanted = [(s.path, s.start, room) for s, room in zip(stretches, rooms, strict=True)]
+        fill_remote(wanted)
+        note_used(wanted)
     else:
         stretches = _stretches(extents, MERGE_GAP_NBYTES)
         _announce(stretches)
@@ -142,4 +145,5 @@ def _read_local(stretches: Sequence[_Stretch], allocate: Allocate) -> Iterator[m
         # Held while it is read: of two threads that open a file at once, one is not in the cache.
         opened = cached_source_file(path)
         opened.fill(buffer, start)
+        note_used(((path, start, buffer),))
         yield buffer

@@ -91,8 +91,8 @@ class LocalBytes:
     def __init__(self, path: str, fd: int) -> None:
         self.path, self.fd = path, fd
 
-    def __del__(self) -> None:
-        os.close(self.fd)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self.fd)  # bound early: where Python ends, modules are emptied before the cache is
 
     @property
     def nbytes(self) -> int:

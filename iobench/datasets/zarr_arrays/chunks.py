@@ -16,6 +16,7 @@ from iobench.datasets.extents import read_extents
 from iobench.datasets.memory import from_heap
 from iobench.datasets.packing import unpack
 from iobench.datasets.source_bytes import cached_source_file, file_nbytes, read_whole_files
+from iobench.datasets.used_bytes import note_used
 from iobench.datasets.zarr_arrays.chunk_codecs import DamagedChunkError, decode_chunk
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.stores.checksums import crc32c
@@ -86,7 +87,9 @@ def read_chunks(
     if chunking.sharding is None:
         folder = variable.folder
         files = [f"{folder}/{chunking.key(place)}" for place in places]
-        return read_whole_files(files, allocate=allocate)
+        contents = read_whole_files(files, allocate=allocate)
+        note_used([(f, 0, c) for f, c in zip(files, contents, strict=True) if c is not None])
+        return contents
     found: list[memoryview | None] = [None] * len(places)
     extents = _extents_in_shards(variable, chunking, chunking.sharding, places)
     _check_ends(variable, chunking, extents)

@@ -1,0 +1,116 @@
+"""Which bytes of which source file were read, so that it can be told later whether they are there.
+
+Size and time of a file say little: tools that rewrite a file in place may keep both. So whoever
+makes something of source files in several goes notes digests of some stretches as they are read,
+and reads those stretches again before it goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from iobench.datasets.source_bytes import open_source_file
+from iobench.errors import FileFormatError, MissingFileError
+from iobench.stores.checksums import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+__all__ = ["UsedBytes", "first_changed", "note_used"]
+
+NOTED_NBYTES: Final = 1 << 16
+"""Of a stretch no more than its beginning: a CRC-32C of it takes some microseconds."""
+NOTED_NUMBERS: Final = frozenset(4**n for n in range(16)) | {0}
+"""Of the stretches of a file the first, second, fifth, 17th ...: few, and from all over it."""
+
+Noted = tuple[int, str, int, int, int]
+"""Number of the source, path of the file in it (``""``: it is a file), offset, length, CRC-32C."""
+
+_active: tuple[UsedBytes, ...] = ()
+_changing = threading.Lock()
+
+
+class UsedBytes:
+    """Digests of stretches of source files that are read between `start` and `stop`.
+
+    What threads of this process read through `iobench.datasets.read_extents`, or as chunks of Zarr
+    stores, is seen. What libraries read by themselves is not.
+
+    Parameters
+    ----------
+    files : sequence of Path
+        The sources: files, or folders of them.
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._numbers = {str(file): number for number, file in enumerate(files)}
+        self._counts: dict[str, int] = {}
+        self._noted: list[Noted] = []
+
+    @property
+    def noted(self) -> list[Noted]:
+        """What was noted; JSON-ready."""
+        return list(self._noted)
+
+    def start(self) -> None:
+        """Begin to note."""
+        global _active
+        with _changing:
+            _active = (*_active, self)
+
+    def stop(self) -> None:
+        """Note no more."""
+        global _active
+        with _changing:
+            _active = tuple(each for each in _active if each is not self)
+
+    def note(self, path: str, offset: int, content: memoryview) -> None:
+        """Note a stretch that was read, if it is one of the few."""
+        # Two threads may count the same number: then one more is noted, or one less.
+        count = self._counts.get(path, 0)
+        self._counts[path] = count + 1
+        if count in NOTED_NUMBERS and len(content):
+            source, inside = self._source(path)
+            if source is not None:
+                some = content[:NOTED_NBYTES]
+                self._noted.append((source, inside, offset, len(some), crc32c(some)))
+
+    def _source(self, path: str) -> tuple[int | None, str]:
+        """Return which source a file is of, None where it is of none of them."""
+        if path in self._numbers:
+            return self._numbers[path], ""
+        above, slash = path, "/"
+        while slash:
+            above, slash, _ = above.rpartition("/")
+            if above in self._numbers:
+                return self._numbers[above], path[len(above) + 1 :]
+        return None, ""
+
+
+def note_used(stretches: Sequence[tuple[str, int, memoryview]]) -> None:
+    """Tell whoever notes that (path, offset, content) were read."""
+    for each in _active:
+        for path, offset, content in stretches:
+            each.note(path, offset, content)
+
+
+def first_changed(files: Sequence[Path], noted: Iterable[Noted]) -> tuple[Path, int] | None:
+    """Return the first file, and where in it, whose bytes are not as noted; None if all are.
+
+    Raises
+    ------
+    MissingFileError, StorageError
+        If a source file is not there, or cannot be read.
+    """
+    for source, inside, offset, nbytes, digest in noted:
+        file = files[source] / inside if inside else files[source]
+        content = memoryview(bytearray(nbytes))
+        try:
+            open_source_file(file).fill(content, offset)
+        except (FileFormatError, MissingFileError):  # shorter now, or a chunk that is gone
+            return file, offset
+        if crc32c(content) != digest:
+            return file, offset
+    return None
