@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from iobench.datasets import GroupedDataset, sample_steps, stopwatch
+from iobench.datasets import GroupedDataset, pages_used_again, sample_steps, stopwatch
 from iobench.stores import EncodedSample, Tally
 
 if TYPE_CHECKING:
@@ -67,11 +68,14 @@ class Maker:
         self._workers = 1 if self._is_alone else max(1, workers)
         self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="iobench-make")
         self._lead = ThreadPoolExecutor(1, thread_name_prefix="iobench-group")
+        self._until_closed = ExitStack()
+        self._until_closed.enter_context(pages_used_again())
 
     def close(self) -> None:
         """End the threads, after what they are at."""
         self._lead.shutdown(wait=True, cancel_futures=True)
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._until_closed.close()
 
     def groups(self, numbers: Sequence[int]) -> list[int] | None:
         """Return how many samples are made together; None where each is made by itself.

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import mmap
-from contextlib import suppress
+import threading
+import weakref
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
-__all__ = ["from_heap", "own_pages"]
+__all__ = ["from_heap", "own_pages", "pages_used_again"]
 
 OWN_NBYTES = 1 << 20
 """Less than this comes from the heap: a page fault each would cost more than it gives back."""
+ROUNDING = 8
+"""Lengths are rounded up by an eighth at most, so that what is about as long fits."""
 
 
 def from_heap(nbytes: int) -> NDArray[np.uint8]:
@@ -23,18 +29,90 @@ def from_heap(nbytes: int) -> NDArray[np.uint8]:
 
 
 def own_pages(nbytes: int) -> NDArray[np.uint8]:
-    """Return bytes that the system has back as soon as nobody holds them.
+    """Return uninitialised bytes that the system has back as soon as nobody holds them.
 
     glibc maps large arrays as well, but only until the first is freed: from then on it serves
     sizes up to that, 32 MiB at most, from a heap that keeps what it got (mallopt(3),
     ``M_MMAP_THRESHOLD``). A conversion would hold what it read beside what it made of it.
+    Within `pages_used_again` they serve the next who asks instead.
     """
     if nbytes < OWN_NBYTES:
         return from_heap(nbytes)
+    return _spare.array(_rounded(nbytes))[:nbytes]
+
+
+@contextmanager
+def pages_used_again() -> Iterator[None]:
+    """Keep the pages that nobody holds any more for whoever asks for as many.
+
+    A page that is new costs more time than what is written into it: it is cleared first. No more
+    are kept, together with those in use, than were in use at once. Threads may enter at once; what
+    is kept goes when the last one leaves.
+    """
+    _spare.enter()
+    try:
+        yield
+    finally:
+        _spare.leave()
+
+
+class _SparePages:
+    """Mapped pages by length, for whoever asks; all arrays of `own_pages` are made here."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._lock = threading.Lock()
+        # Without a lock: pages come back whenever Python collects, even inside `_map`.
+        self._waiting: dict[int, list[mmap.mmap]] = {}
+
+    def enter(self) -> None:
+        with self._lock:
+            self._users += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+        if not self._users:
+            self._waiting.clear()
+
+    def array(self, length: int) -> NDArray[np.uint8]:
+        pages = self._taken(length)
+        if pages is None:
+            self._let_go(length)  # so that not more is mapped than ever was in use
+            pages = _mapped(length)
+        found: NDArray[Any] = np.frombuffer(pages, dtype=np.uint8)
+        if self._users:
+            # Arrays made of this one, and memoryviews of those, keep it alive.
+            weakref.finalize(found, self._come_back, pages).atexit = False
+        return found
+
+    def _come_back(self, pages: mmap.mmap) -> None:
+        if self._users:
+            self._waiting.setdefault(len(pages), []).append(pages)
+
+    def _taken(self, length: int) -> mmap.mmap | None:
+        with suppress(KeyError, IndexError):
+            return self._waiting[length].pop()
+        return None
+
+    def _let_go(self, nbytes: int) -> None:
+        for length in list(self._waiting):
+            while nbytes > 0 and self._taken(length) is not None:
+                nbytes -= length
+
+
+_spare = _SparePages()
+
+
+def _mapped(length: int) -> mmap.mmap:
     # Python's default are shared pages, which Linux makes no large ones of.
-    pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pages = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel without them: small pages do
             pages.madvise(mmap.MADV_HUGEPAGE)
-    found: NDArray[Any] = np.frombuffer(pages, dtype=np.uint8)
-    return found
+    return pages
+
+
+def _rounded(nbytes: int) -> int:
+    step = (1 << nbytes.bit_length() - 1) // ROUNDING
+    return -(-nbytes // step) * step

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Packing", "is_plain", "packing_of", "unpack"]
 
+FILLS = {"missing_value", "_FillValue"}
+CODING = ("missing_value", "_FillValue", "_Unsigned", "scale_factor", "add_offset", "dtype")
+"""Attributes that xarray chooses a dtype by."""
+
 
 @dataclass(frozen=True, slots=True)
 class Packing:
@@ -77,12 +81,13 @@ def _scalar(value: Any) -> Any:
 
 
 def _decoded_dtype(stored: np.dtype[Any], attributes: Mapping[str, Any]) -> np.dtype[Any]:
+    known = {name: attributes[name] for name in CODING if name in attributes}
+    if not known or (stored.kind == "f" and known.keys() <= FILLS):
+        return stored  # nothing to ask: xarray takes a second to load what it knows
     try:
         import xarray
     except ImportError as error:
         raise MissingExtraError("NetCDF needs xarray: pip install 'iobench[netcdf]'") from error
-    wanted = ("missing_value", "_FillValue", "_Unsigned", "scale_factor", "add_offset", "dtype")
-    known = {name: attributes[name] for name in wanted if name in attributes}
     one = xarray.Dataset({"v": ("n", np.zeros(1, stored), known)})
     with warnings.catch_warnings():
         # Several fill values and the like: our own reading masks them all, as xarray does.

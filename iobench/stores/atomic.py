@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import IobenchError, StorageError
+from iobench.stores.write_behind import WriteBehind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,13 +117,16 @@ class AtomicFile:
         with storage_errors(path, resumable=resumable):
             # Unbuffered: a BufferedWriter takes large arrays at a tenth of the disk's speed.
             self._stream = self._temporary.open("xb", buffering=0)
+        self._behind = WriteBehind(self._stream.fileno())
 
     def write(self, data: Any) -> None:
         """Write all of a buffer at the current position."""
         view = memoryview(data)
+        nbytes = len(view)
         with storage_errors(self.path, resumable=self._resumable):
             while len(view):
                 view = view[self._stream.write(view) :]
+        self._behind.wrote(nbytes)
 
     def rewind(self) -> None:
         """Go back to the first byte."""

@@ -23,6 +23,8 @@ PART_NBYTES = 100_000_000
 Contender = Callable[[Path, Path, int], int]
 """Converts a source to a target within a memory; returns how many decoded bytes it converted."""
 CONTENDERS: dict[str, tuple[tuple[str, ...], Contender]] = {}
+CHECKS: list[Callable[[], None]] = []
+"""Run when time and memory have been taken."""
 
 
 def contender(*needs: str) -> Callable[[Contender], Contender]:
@@ -74,10 +76,14 @@ def ours(source: Path, target: Path, memory_nbytes: int, name: str) -> int:
         workers=available_cpus(),
         memory_nbytes=memory_nbytes,
     )
-    last = dataset.decode(dataset.read(index.where[-1]))
-    stored = store[len(store) - 1]
-    if any(stored[each].tobytes() != values.tobytes() for each, values in last.items()):
-        raise AssertionError(f"the last sample of {target} is another one")
+
+    def check() -> None:
+        last = dataset.decode(dataset.read(index.where[-1]))
+        stored = store[len(store) - 1]
+        if any(stored[each].tobytes() != values.tobytes() for each, values in last.items()):
+            raise AssertionError(f"the last sample of {target} is another one")
+
+    CHECKS.append(check)
     return index.spec.nbytes * len(index)
 
 
@@ -313,6 +319,8 @@ def main() -> None:
             "growth_nbytes": 1024 * (growth_kib() + SPENT.get("workers_kib", 0)),
             "nbytes": nbytes,
         }
+        for check in CHECKS:
+            check()
         print(json.dumps(spent))
     finally:
         shutil.rmtree(target.parent)

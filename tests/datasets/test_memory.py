@@ -1,0 +1,108 @@
+"""Pages are used again while somebody wants that, and never while anybody holds them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from iobench.datasets import memory, pages_used_again
+from iobench.datasets.memory import OWN_NBYTES, own_pages
+
+LARGE = 3 * OWN_NBYTES + 200_000
+
+
+@pytest.fixture
+def mapped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the lengths of what is newly mapped."""
+    lengths: list[int] = []
+    anew = memory._mapped
+
+    def count(length: int) -> Any:
+        lengths.append(length)
+        return anew(length)
+
+    monkeypatch.setattr(memory, "_mapped", count)
+    return lengths
+
+
+@pytest.mark.parametrize("nbytes", [1, OWN_NBYTES - 1, OWN_NBYTES, OWN_NBYTES + 1, LARGE])
+def test_as_many_bytes_as_asked_for(nbytes: int) -> None:
+    pages = own_pages(nbytes)
+    assert (pages.dtype, pages.shape) == (np.dtype(np.uint8), (nbytes,))
+    pages[:] = 7
+    assert pages.flags.writeable
+    assert pages.flags.c_contiguous
+
+
+def test_what_is_let_go_serves_the_next_of_about_its_length(mapped: list[int]) -> None:
+    with pages_used_again():
+        for nbytes in (LARGE, LARGE - 100, LARGE, LARGE + 100):
+            own_pages(nbytes)[:] = 1
+    assert len(mapped) == 1
+
+
+@pytest.mark.parametrize(
+    "part_of",
+    [
+        lambda pages: pages[5:6],
+        lambda pages: pages[:16].view("<f4").reshape(2, 2)[1:, ...],
+        lambda pages: pages.data[3:4],
+        lambda pages: np.frombuffer(pages[:8].data, dtype="<f8"),
+    ],
+)
+def test_what_is_held_in_part_serves_nobody(mapped: list[int], part_of: Any) -> None:
+    with pages_used_again():
+        held = part_of(own_pages(LARGE))
+        before = bytes(held)
+        own_pages(LARGE)[:] = 255
+        assert bytes(held) == before
+        assert len(mapped) == 2
+        del held
+        both = [own_pages(LARGE), own_pages(LARGE)]
+        assert len(mapped) == 2
+        assert not np.shares_memory(*both)
+
+
+def test_no_more_is_mapped_than_was_held_at_once(mapped: list[int]) -> None:
+    with pages_used_again():
+        sizes = [LARGE * n for n in (1, 2, 4, 1, 4, 2, 8, 1, 8, 8)]
+        for number, nbytes in enumerate(sizes):
+            own_pages(nbytes)
+            kept = sum(len(each) for waiting in memory._spare._waiting.values() for each in waiting)
+            assert kept <= memory._rounded(max(sizes[: number + 1]))
+    assert len(mapped) == len(sizes) - 1  # the last one alone fits what is kept
+
+
+def test_nothing_is_kept_once_nobody_wants_it(mapped: list[int]) -> None:
+    with pages_used_again(), pages_used_again():
+        own_pages(LARGE)
+        late = own_pages(2 * LARGE)
+    assert not memory._spare._waiting
+    late[:] = 1
+    del late
+    assert not memory._spare._waiting
+    own_pages(LARGE)
+    own_pages(LARGE)
+    assert len(mapped) == 4
+
+
+def test_threads_never_get_the_same() -> None:
+    wrong: list[int] = []
+
+    def work(mine: int) -> None:
+        for _ in range(50):
+            pages = own_pages(OWN_NBYTES)
+            pages[:: OWN_NBYTES // 16] = mine
+            if (pages[:: OWN_NBYTES // 16] != mine).any():
+                wrong.append(mine)
+
+    with pages_used_again():
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong

@@ -1,0 +1,76 @@
+"""Long files are written to disk as they grow; what the kernel is told changes no byte."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from iobench.stores import write_behind
+from iobench.stores.atomic import AtomicFile
+from iobench.stores.write_behind import BEHIND_NBYTES, STEP_NBYTES, WriteBehind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "posix_fadvise"), reason="this system takes no advice about files"
+)
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Return what the kernel is told is not needed, as (start, stop)."""
+    said: list[tuple[int, int]] = []
+
+    def advise(_fd: int, offset: int, length: int, advice: int) -> None:
+        assert advice == os.POSIX_FADV_DONTNEED
+        said.append((offset, offset + length))
+
+    monkeypatch.setattr(write_behind.os, "posix_fadvise", advise)
+    return said
+
+
+def test_a_short_file_stays_as_it_is(told: list[tuple[int, int]]) -> None:
+    behind = WriteBehind(0)
+    for _ in range(4):
+        behind.wrote(STEP_NBYTES // 4 - 1)
+    assert told == []
+
+
+def test_every_byte_is_told_of_once_it_is_new_and_once_it_is_behind(
+    told: list[tuple[int, int]],
+) -> None:
+    behind, end = WriteBehind(0), 3 * BEHIND_NBYTES
+    for _ in range(end // (STEP_NBYTES // 2)):
+        behind.wrote(STEP_NBYTES // 2)
+    new = [(start, stop) for start, stop in told if stop - start == STEP_NBYTES and start]
+    assert [start for start, _ in new] == list(range(STEP_NBYTES, end, STEP_NBYTES))
+    assert max(stop for start, stop in told if start == 0) == end - BEHIND_NBYTES
+
+
+def test_a_file_system_that_takes_no_advice_is_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(write_behind.os, "posix_fadvise", refuse)
+    content = os.urandom(STEP_NBYTES) * 3
+    file = AtomicFile(tmp_path / "f")
+    file.write(content)
+    file.commit()
+    assert (tmp_path / "f").read_bytes() == content
+
+
+def test_a_long_file_has_all_its_bytes(tmp_path: Path) -> None:
+    piece = os.urandom(STEP_NBYTES + 1)
+    file = AtomicFile(tmp_path / "f")
+    for _ in range(BEHIND_NBYTES // STEP_NBYTES + 4):
+        file.write(piece)
+    file.rewind()
+    file.write(b"new")
+    file.commit()
+    found = (tmp_path / "f").read_bytes()
+    assert found == b"new" + (piece * (BEHIND_NBYTES // STEP_NBYTES + 4))[3:]
