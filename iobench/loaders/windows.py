@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 
     from iobench.samples import Role, Sample, Variable, Window
 
-__all__ = ["INPUT_DIM", "TARGET_DIM", "TARGET_SUFFIX", "windowed_pipeline", "windowed_spec"]
+__all__ = [
+    "INPUT_DIM",
+    "TARGET_DIM",
+    "TARGET_SUFFIX",
+    "stacking",
+    "windowed_pipeline",
+    "windowed_spec",
+]
 
 INPUT_DIM: Final = "step_in"
 TARGET_DIM: Final = "step_out"
@@ -96,10 +103,8 @@ class _Stack:
     def __init__(self, item_spec: SampleSpec, spec: SampleSpec, window: Window) -> None:
         self._item_spec = item_spec
         self._offsets = window.offsets
-        # Of each array: its variable, the items' variable, and which items in which order.
         self._plan = [
-            (spec[part.name], part.variable.name, [self._offsets.index(o) for o in part.offsets])
-            for part in _parts(item_spec, window)
+            (spec[name], source, places) for name, source, places in stacking(item_spec, window)
         ]
 
     def __call__(self, items: Sequence[Sample]) -> dict[str, NDArray[Any]]:
@@ -112,6 +117,19 @@ class _Stack:
                 stacked[row] = items[place][source]
             arrays[variable.name] = stacked
         return arrays
+
+
+def stacking(spec: SampleSpec, window: Window) -> list[tuple[str, str, list[int]]]:
+    """Return how the arrays of a window are stacked of those of its items.
+
+    Of each array: its name, the name of the items' variable, and which items, in which order, as
+    places in ``window.offsets``.
+    """
+    offsets = window.offsets
+    return [
+        (part.name, part.variable.name, [offsets.index(offset) for offset in part.offsets])
+        for part in _parts(spec, window)
+    ]
 
 
 def windowed_spec(spec: SampleSpec, window: Window) -> SampleSpec:

@@ -1,0 +1,73 @@
+"""Windows in the ring are those of the pipeline, and read each item of a batch once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ring_sources import NumberFiller, NumberSource
+from tiny_pipeline import tiny_pipeline
+
+from iobench.errors import OptionError
+from iobench.loaders.ring import BatchLog, BatchOrder, PipelineSource, RingLoader
+from iobench.loaders.ring.window_source import WindowSource
+from iobench.loaders.windows import windowed_pipeline
+from iobench.samples import Window
+from iobench.windows import place_windows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.loaders.ring import Rows
+
+OFFSETS = st.lists(st.integers(-3, 3), min_size=1, max_size=3, unique=True).map(tuple)
+
+
+@given(inputs=OFFSETS, targets=OFFSETS, batch_size=st.integers(1, 9), shuffle=st.booleans())
+def test_windows_are_those_of_the_pipeline(
+    inputs: tuple[int, ...], targets: tuple[int, ...], batch_size: int, shuffle: bool
+) -> None:
+    window = Window(inputs, targets)
+    items = tiny_pipeline(20)
+    placed = place_windows([float(i) for i in range(20)], window)
+    expected = windowed_pipeline(items, placed.items, window)
+    source = WindowSource(PipelineSource(items), placed.items, window)
+    assert source.spec == expected.spec
+    order = BatchOrder(len(source), batch_size, shuffle=shuffle)
+    loader = RingLoader(source, order, threads=2)
+    for number, batch in enumerate(loader):
+        for row, sample in enumerate(order.samples(0, number).tolist()):
+            value = expected.where[sample]
+            for step in expected.steps:
+                value = step.run(value)
+            for name, array in value.items():
+                assert np.array_equal(batch[name][row], array)
+
+
+def test_each_item_of_a_batch_is_read_once() -> None:
+    read: list[list[int]] = []
+
+    class Listening(NumberFiller):
+        def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+            read.append(samples.tolist())
+            super().fill(samples, rows, log)
+
+    class Listened(NumberSource):
+        def filler(self) -> NumberFiller:
+            return Listening(self)
+
+    window = Window((-1, 0), (1,))
+    table = place_windows([float(i) for i in range(50)], window).items
+    loader = RingLoader(WindowSource(Listened(), table, window), BatchOrder(48, 6), threads=1)
+    for batch in loader:
+        assert batch["field"].shape == (6, 2, 3, 5)
+        assert (batch["number"][:, 0] == batch["field"][:, 1, 0, 0] + 1).all()
+    assert read == [list(range(first, first + 8)) for first in range(0, 48, 6)]
+
+
+def test_items_that_are_not_there_are_refused() -> None:
+    with pytest.raises(OptionError, match="its items are 0 to 50, there are 50"):
+        WindowSource(NumberSource(), [[0, 50]], Window((0, 1)))
