@@ -27,7 +27,7 @@ PARTS_OF_A_SIZE = 1000
 
 def part_nbytes(number: int) -> int:
     """Return the bytes of a part, counted from 1: 10,000 parts hold the 5 TB of an object."""
-    return FIRST_NBYTES if number == 1 else PART_NBYTES << (number // PARTS_OF_A_SIZE)
+    return FIRST_NBYTES if number == 1 else PART_NBYTES << ((number - 1) // PARTS_OF_A_SIZE)
 
 
 class PartedUpload:
