@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.datasets import Baseline, Dataset
+    from iobench.loaders.ring import BatchSource
     from iobench.profiling.config import RunConfig
     from iobench.sources import Screen, Source
     from iobench.stores import Store
@@ -66,6 +67,8 @@ class Prepared:
         Reader threads of the ring; 0 where there is none.
     gil_share : float or None
         Of making a sample of the original files, where it was measured.
+    extents : BatchSource or None
+        What the ring fills batches with from a store; None where it runs the steps of ``work``.
     """
 
     label: str
@@ -83,6 +86,7 @@ class Prepared:
     windows: Mapping[str, Any] | None = None
     threads: int = 0
     gil_share: float | None = None
+    extents: BatchSource | None = None
 
 
 def prepare(
@@ -279,6 +283,7 @@ def _of_store(
         prefetch=PREFETCH if config.n_workers else 0,
         windows=wanted.windows,
         threads=threads,
+        extents=wanted.over_store(store) if threads else None,
     )
 
 

@@ -178,7 +178,7 @@ def _make_loader(
         )
     if one.threads:
         return NativeLoader(
-            PipelineSource(one.work, detail=detail, unit_costs=costs),
+            one.extents or PipelineSource(one.work, detail=detail, unit_costs=costs),
             batch_size,
             threads=one.threads,
             ahead=one.prefetch,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.datasets import place_index_windows, select_split
 from iobench.errors import OptionError
+from iobench.loaders.ring import StoreSource, WindowSource
 from iobench.loaders.windows import windowed_pipeline
 from iobench.profiling.config import DEFAULT_BATCHES
 from iobench.samples import Window
@@ -15,10 +16,15 @@ from iobench.stores import probe_samples
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from iobench.datasets import SampleIndex
     from iobench.loaders.pipeline import Pipeline
+    from iobench.loaders.ring import BatchSource
     from iobench.profiling.config import RunConfig
     from iobench.sources import Screen, Source
+    from iobench.stores import Store
     from iobench.windows import WindowPlacement
 
 __all__ = ["WantedSamples", "find_wanted"]
@@ -42,13 +48,25 @@ class WantedSamples:
         """Return what is loaded, from a pipeline over these samples of the dataset."""
         if self.placement is None:
             return items
-        windows = self.placement.among(samples)
+        return windowed_pipeline(items, self._among(self.placement, samples), self.placement.window)
+
+    def over_store(self, store: Store) -> BatchSource:
+        """Return what the ring fills batches with, from a store of these samples."""
+        extents = StoreSource(store)
+        if self.placement is None:
+            return extents
+        table = self._among(self.placement, store.manifest.samples)
+        return WindowSource(extents, table, self.placement.window)
+
+    @staticmethod
+    def _among(placement: WindowPlacement, samples: Sequence[int]) -> NDArray[np.int64]:
+        windows = placement.among(samples)
         if not len(windows):
             raise OptionError(
-                f"--window={self.placement.window.spelled}: no window lies whole within the "
+                f"--window={placement.window.spelled}: no window lies whole within the "
                 f"{len(samples)} samples at hand; take more batches, or --format source"
             )
-        return windowed_pipeline(items, windows, self.placement.window)
+        return windows
 
 
 def find_wanted(

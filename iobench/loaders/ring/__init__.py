@@ -7,10 +7,14 @@ from iobench.loaders.ring.loader import DEPTH, RingLoader
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.order import BatchOrder, Permutation
 from iobench.loaders.ring.pipeline_source import PipelineSource
+from iobench.loaders.ring.presenting import ArrayCast, Presenter, map_leaves
 from iobench.loaders.ring.process_source import ProcessSource
+from iobench.loaders.ring.store_source import StoreSource
+from iobench.loaders.ring.window_source import WindowSource
 
 __all__ = [
     "DEPTH",
+    "ArrayCast",
     "BatchLog",
     "BatchMemory",
     "BatchOrder",
@@ -21,10 +25,14 @@ __all__ = [
     "Permutation",
     "PipelineSource",
     "Present",
+    "Presenter",
     "ProcessSource",
     "RingBatch",
     "RingIteration",
     "RingLoader",
     "RingRun",
     "Rows",
+    "StoreSource",
+    "WindowSource",
+    "map_leaves",
 ]
