@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from iobench.analysis import exposure
     from iobench.errors import IobenchError
+    from iobench.loaders import loader
     from iobench.profiles import Profile, open_profile
     from iobench.recording import stage
     from iobench.samples import SampleSpec, Variable
@@ -25,6 +26,7 @@ __all__ = [
     "SampleSpec",
     "Variable",
     "exposure",
+    "loader",
     "open_dataset",
     "open_profile",
     "open_store",
@@ -38,6 +40,7 @@ _HOMES = {
     "Variable": "iobench.samples",
     "exposure": "iobench.analysis",
     "open_dataset": "iobench.sources",
+    "loader": "iobench.loaders",
     "open_profile": "iobench.profiles",
     "open_store": "iobench.stores",
     "stage": "iobench.recording",

@@ -40,7 +40,8 @@ ROOMS = {
         "cpus", "recording", "remote", "remote_paths", "samples", "stores", "windows",
     },
     "loaders": {"cpus", "datasets", "recording", "samples", "storage", "stores"},
-    "torch": {"loaders", "recording", "samples", "storage"},
+    "torch": {"loaders", "recording", "samples", "storage", "stores"},
+    "tensorflow": {"loaders", "recording", "samples"},
     "testing": {"datasets", "recording", "registry", "samples", "stores"},
     "sources": {"datasets", "registry", "remote", "remote_paths", "stores"},
     "profiling": {
@@ -58,7 +59,11 @@ ROOMS = {
 }  # fmt: skip
 AGAINST_THE_ARROW = {
     ("iobench.profiles", "Profile.exposure", "iobench.analysis"),
+    ("iobench.stores.extents", "ExtentStore.__getitems__", "iobench.loaders"),
+    ("iobench.stores.extents", "ExtentStore.loader", "iobench.loaders"),
     ("iobench.sources.opened", "OpenDataset.loader", "iobench.loaders.ring.options"),
+    ("iobench.loaders.ring.options", "loader", "iobench.torch"),
+    ("iobench.loaders.ring.options", "loader", "iobench.tensorflow"),
 }
 """One-line conveniences: (module, method, what it imports)."""
 STDLIB_AND_NUMPY = {
@@ -72,7 +77,7 @@ HEAVY = {
     "torch", "tensorflow", "xarray", "zarr", "dask", "pandas", "h5py", "netCDF4", "eccodes",
     "gribapi", "cfgrib", "h5netcdf", "isal", "climetlab", "numcodecs",
 }  # fmt: skip
-FRAMEWORK_ROOMS = {"torch"}
+FRAMEWORK_ROOMS = {"tensorflow", "torch"}
 """Rooms loaded only when their framework is asked for, which may import it at the top."""
 
 

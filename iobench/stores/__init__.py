@@ -85,6 +85,7 @@ from iobench.stores.plan import (
 )
 from iobench.stores.remote import as_place
 from iobench.stores.shard_file import ShardFileWriter
+from iobench.stores.stacked import StackedSamples
 from iobench.stores.tally import Tally
 from iobench.stores.tfrecord import (
     FRAME_NBYTES,
@@ -135,6 +136,7 @@ __all__ = [
     "ShardFileWriter",
     "ShardInfo",
     "SourceFiles",
+    "StackedSamples",
     "Store",
     "Tally",
     "VerifyResult",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.loaders import RingLoader, StackReader
     from iobench.samples import SampleSpec
     from iobench.stores.fields import FieldLayout
     from iobench.stores.manifest import Manifest
@@ -194,6 +195,7 @@ class ExtentStore:
         self.table = table
         self._decode = decode
         self._reader = ExtentReader()
+        self._stacks: StackReader | None = None
 
     def __len__(self) -> int:
         return len(self.table)
@@ -204,12 +206,22 @@ class ExtentStore:
     def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
         return self.decode(self.read(self.extents(index)))
 
-    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, NDArray[Any]]]:
+    def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, NDArray[Any]]]:
         if is_local(self.path):
-            return [self[index] for index in indices]
+            from iobench.loaders import StackReader
+
+            if self._stacks is None:
+                self._stacks = StackReader(self)
+            return self._stacks.read(indices)
         wanted = [self.extents(index) for index in indices]  # all asked for at once
         found = iter(self.read([extent for extents in wanted for extent in extents]))
         return [self.decode([next(found) for _ in extents]) for extents in wanted]
+
+    def loader(self, batch_size: int, **options: Any) -> RingLoader:
+        """Return ``iobench.loader(self, batch_size, ...)``."""
+        from iobench.loaders import loader
+
+        return loader(self, batch_size, **options)
 
     def extents(self, index: int) -> list[Extent]:
         """Return where the sample's bytes are; raise IndexError beyond the last."""
@@ -249,6 +261,7 @@ class ExtentStore:
     def close(self) -> None:
         """Close the files; the store reopens them when used again."""
         self._reader.close()
+        self._stacks = None
 
 
 def open_file_size(path: Path, *, expected: int) -> int:

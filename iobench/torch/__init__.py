@@ -1,4 +1,4 @@
-"""The same pipelines through PyTorch's own DataLoader, every edge of every batch recorded.
+"""For PyTorch: the ring as a loader of tensors, and its own DataLoader with every edge recorded.
 
 Importing this package imports torch.
 """
@@ -13,11 +13,13 @@ except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
     raise MissingExtraError(
-        "--framework torch needs PyTorch, which is not installed: pip install 'iobench[torch]'"
+        "this needs PyTorch, which is not installed: pip install 'iobench[torch]'"
     ) from None
 
 from iobench.torch.loader import TorchLoader
+from iobench.torch.store_loader import StoreLoader
+from iobench.torch.tensors import collate
 
 del _torch
 
-__all__ = ["TorchLoader"]
+__all__ = ["StoreLoader", "TorchLoader", "collate"]

@@ -18,7 +18,7 @@ import weakref
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -201,6 +201,24 @@ class BufferPool:
         while (memory := self._free.get()) is None:
             if is_ended():
                 return None
+        return self._shrunk_to(memory)
+
+    def take_or_grow(self) -> BatchMemory:
+        """Return a buffer nobody holds, one more where there is none.
+
+        Raises
+        ------
+        OptionError
+            As `grow`.
+        """
+        while True:
+            with suppress(Empty):
+                if (memory := self._free.get_nowait()) is not None:
+                    return self._shrunk_to(memory)
+            self.grow()
+
+    def _shrunk_to(self, memory: BatchMemory) -> BatchMemory:
+        """Return a free buffer, and let another one go that is no longer needed."""
         with self._counting:
             if self.n_buffers > self._depth and not self._free.empty():
                 self.n_buffers -= 1  # grown for batches that were held, and no longer are

@@ -1,0 +1,236 @@
+"""The loader's options, and ``iobench.loader``."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict, Unpack
+
+import numpy as np
+
+from iobench.errors import OptionError
+from iobench.loaders.ring.dataset_source import NumberedSamples, dataset_source
+from iobench.loaders.ring.loader import DEPTH, RingLoader
+from iobench.loaders.ring.order import BatchOrder
+from iobench.loaders.ring.presenting import ArrayCast, Presenter, float_dtype
+from iobench.loaders.ring.ranks import find_rank
+from iobench.loaders.ring.store_source import StoreSource
+from iobench.stores import open_store
+
+if TYPE_CHECKING:
+    from iobench.loaders.ring.contract import BatchSource
+    from iobench.loaders.ring.presenting import Transform
+    from iobench.recording import Recorder
+    from iobench.stores import Store
+
+__all__ = ["Framework", "LoaderOptions", "SettledOptions", "loader", "settle"]
+
+Framework = Literal["numpy", "torch", "tensorflow"]
+FRAMEWORKS: Final = ("numpy", "torch", "tensorflow")
+OF_THE_RING: Final = {"threads", "depth", "max_bytes", "unsafe_reuse", "guard", "recorder"}
+WHOLE_NUMBERS: Final = {
+    "batch_size", "seed", "rank", "world_size", "threads", "depth", "max_bytes",
+}  # fmt: skip
+
+
+class LoaderOptions(TypedDict, total=False):
+    """Options that the loaders of all frameworks share; see `loader`."""
+
+    shuffle: bool | str
+    seed: int
+    transform: Transform | None
+    threads: int | None
+    depth: int
+    dtype: Any
+    drop_last: bool
+    rank: int | None
+    world_size: int | None
+    max_bytes: int | None
+    unsafe_reuse: bool
+    guard: bool
+    verify: bool
+    recorder: Recorder | None
+
+
+class SettledOptions(NamedTuple):
+    """What a `RingLoader` is made of; ``dataset`` is what the user may ask for samples."""
+
+    source: BatchSource
+    order: BatchOrder
+    dataset: Any
+    transform: Transform | None
+    dtype: Any
+    ring: dict[str, Any]
+
+
+def settle(store: Any, batch_size: int, options: LoaderOptions) -> SettledOptions:
+    """Open what is to be loaded, and lay down the order of its batches.
+
+    Parameters
+    ----------
+    store : Store, path, or BatchSource
+        As given to `loader`.
+    batch_size : int
+        Samples a batch.
+    options : LoaderOptions
+        As given to `loader`.
+
+    Raises
+    ------
+    StoreError, OptionError
+        As `loader`.
+    """
+    unknown = sorted(set(options) - set(LoaderOptions.__annotations__))
+    if unknown:
+        known = ", ".join(sorted(LoaderOptions.__annotations__))
+        raise OptionError(f"a loader has no option {unknown[0]!r}; there are {known}")
+    for name, value in {"batch_size": batch_size, **options}.items():
+        if name in WHOLE_NUMBERS and value is not None and not isinstance(value, (int, np.integer)):
+            raise OptionError(f"{name}={value!r}: expected a whole number")
+    transform = options.get("transform")
+    if transform is not None and not callable(transform):
+        raise OptionError(f"transform={transform!r}: expected a function of a dict of arrays")
+    source, dataset = _opened(store, int(batch_size), verify=options.get("verify", False))
+    rank, world_size = find_rank(options.get("rank"), options.get("world_size"))
+    order = BatchOrder(
+        len(source),
+        int(batch_size),
+        shuffle=options.get("shuffle", False),
+        seed=int(options.get("seed", 0)),
+        drop_last=options.get("drop_last", False),
+        rank=rank,
+        world_size=world_size,
+    )
+    ring = {name: value for name, value in options.items() if name in OF_THE_RING}
+    return SettledOptions(source, order, dataset, transform, options.get("dtype"), ring)
+
+
+def _opened(store: Any, batch_size: int, *, verify: bool) -> tuple[BatchSource, Any]:
+    if hasattr(store, "filler"):
+        if verify:
+            raise OptionError("verify=True is for stores, whose manifests hold checksums")
+        return store, store
+    if isinstance(store, (str, os.PathLike)):
+        store = open_store(store)  # type: ignore[arg-type]
+    if isinstance(store, NumberedSamples):
+        if verify:
+            raise OptionError("verify=True is for stores, whose manifests hold checksums")
+        return dataset_source(store, batch_size), store
+    if not hasattr(store, "spec"):
+        raise OptionError(
+            f"a loader takes a store or the path of one, not a {type(store).__name__}; see "
+            "iobench.open_store"
+        )
+    return StoreSource(store, **({"verify": True} if verify else {})), store
+
+
+def loader(
+    store: Store | BatchSource | NumberedSamples | str | os.PathLike[str],
+    batch_size: int,
+    *,
+    framework: Framework | None = None,
+    shuffle: bool | str = False,
+    seed: int = 0,
+    transform: Transform | None = None,
+    dtype: Any = None,
+    device: Any = None,
+    drop_last: bool = False,
+    rank: int | None = None,
+    world_size: int | None = None,
+    threads: int | None = None,
+    depth: int = DEPTH,
+    max_bytes: int | None = None,
+    verify: bool = False,
+    unsafe_reuse: bool = False,
+    guard: bool = False,
+) -> RingLoader:
+    """Load batches of a store in threads, ahead of the training loop, into memory used again.
+
+    A batch is valid as long as anyone holds it, or a view of it. Iterating again is the next
+    epoch; `RingLoader.state_dict` tells where in it the loop is.
+
+    Parameters
+    ----------
+    store : Store or path
+        An open store, or its folder.
+    batch_size : int
+        Samples a batch.
+    framework : {"numpy", "torch", "tensorflow"}, optional
+        Of the arrays in a batch. By default NumPy, whatever else is installed; torch where
+        ``device`` is given.
+    shuffle : bool or str
+        Random order over all samples, another one each epoch. ``"blocks:N"``, for cold or remote
+        storage, keeps N neighbours together; `BatchOrder.quality` tells how random that is.
+    seed : int
+        What that order depends on.
+    transform : callable, optional
+        Given the batch as a dict of NumPy arrays, in a reader thread; what it returns is yielded:
+        a dict, tuple or list of arrays. It may change the arrays in place.
+    dtype : dtype or str, optional
+        Of all floating-point arrays in a batch, after the transform. ``"bfloat16"`` with torch and
+        TensorFlow only.
+    device : torch.device or str, optional
+        Where torch tensors shall be.
+    drop_last : bool
+        Leave out a last batch of fewer samples, and what does not go round among ranks.
+    rank, world_size : int, optional
+        Which training process of how many; rank ``r`` takes batches ``r``, ``r + world_size``, ...
+        of the order. By default as ``torch.distributed`` says where it is initialised, else the
+        environment's ``RANK`` and ``WORLD_SIZE``, else 0 of 1.
+    threads : int, optional
+        Reader threads; by default one a CPU, at most 4. The batches do not depend on it.
+    depth : int
+        Buffers; as many batches are kept ready, less those the loop holds.
+    max_bytes : int, optional
+        What buffers may take in all when the loop holds more of them; by default half of the
+        memory that is free.
+    verify : bool
+        Check each sample against the checksum its store holds.
+    unsafe_reuse : bool
+        A batch is valid only until ``depth`` - 1 further ones were asked for.
+    guard : bool
+        With ``unsafe_reuse``: overwrite what is no longer valid, to find who still reads it.
+
+    Returns
+    -------
+    RingLoader
+        An iterable of batches with a length.
+
+    Raises
+    ------
+    StoreError
+        If the store is unfinished or damaged.
+    OptionError
+        If an option has a value that cannot be, or buffers do not fit into memory.
+    MissingExtraError
+        If the framework is not installed.
+    """
+    options: LoaderOptions = {
+        "shuffle": shuffle, "seed": seed, "transform": transform, "dtype": dtype,
+        "drop_last": drop_last, "rank": rank, "world_size": world_size, "threads": threads,
+        "depth": depth, "max_bytes": max_bytes, "verify": verify, "unsafe_reuse": unsafe_reuse,
+        "guard": guard,
+    }  # fmt: skip
+    if framework is None:
+        framework = "numpy" if device is None else "torch"
+    if framework not in FRAMEWORKS:
+        raise OptionError(f"framework={framework!r}: expected one of {', '.join(FRAMEWORKS)}")
+    if framework == "torch":
+        from iobench.torch import StoreLoader
+
+        return StoreLoader(store, batch_size, device=device, **options)
+    if device is not None:
+        raise OptionError(f"device={device!r} goes with framework='torch'")
+    if framework == "tensorflow":
+        from iobench.tensorflow import TFStoreLoader
+
+        return TFStoreLoader(store, batch_size, **options)
+    return _numpy_loader(store, batch_size, **options)
+
+
+def _numpy_loader(store: Any, batch_size: int, **options: Unpack[LoaderOptions]) -> RingLoader:
+    settled = settle(store, batch_size, options)
+    cast = None if settled.dtype is None else ArrayCast(float_dtype(settled.dtype))
+    present = None
+    if cast is not None or settled.transform is not None:
+        present = Presenter(settled.transform, cast)
+    return RingLoader(settled.source, settled.order, present=present, **settled.ring)

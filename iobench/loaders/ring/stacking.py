@@ -1,0 +1,86 @@
+"""Batches that somebody else asks for by sample numbers, in leased buffers as well."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.loaders.ring.buffers import BufferPool
+from iobench.loaders.ring.log import BatchLog
+from iobench.loaders.ring.store_source import StoreSource
+from iobench.stores import StackedSamples
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iobench.loaders.ring.contract import Filler
+    from iobench.stores import Store
+
+__all__ = ["StackReader"]
+
+DEPTH = 2
+"""Buffers from the start: a loop holds this batch, and the last one until this one is there."""
+
+
+class StackReader:
+    """Reads samples of a store side by side: behind ``store.__getitems__``.
+
+    Each thread, and each process after a fork, has its own way to the files; buffers are those of
+    batches that nobody holds any more.
+
+    Parameters
+    ----------
+    store : Store
+        An open store.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._source = StoreSource(store)
+        self._n_samples = len(store)
+        self._own = threading.local()
+        self._pool: BufferPool | None = None
+        self._largest = 0
+
+    def __reduce__(self) -> tuple[type[StackReader], tuple[Any, ...]]:
+        return (StackReader, (self._source.store,))
+
+    def read(self, indices: Sequence[int]) -> StackedSamples:
+        """Return these samples, each as a row of one array a variable.
+
+        Raises
+        ------
+        IndexError
+            If there is no such sample.
+        StoreError, StorageError
+            If one cannot be read.
+        OptionError
+            If so many batches are held that there is no memory for one more.
+        """
+        samples = np.asarray(indices, dtype=np.int64).reshape(-1)
+        outside = (samples < -self._n_samples) | (samples >= self._n_samples)
+        if outside.any():
+            self._source.store.extents(int(samples[outside][0]))  # says so in its own words
+        samples = np.where(samples < 0, samples + self._n_samples, samples)
+        pool = self._pool_for(len(samples))
+        memory = pool.take_or_grow()
+        key, arrays = pool.lend(memory, len(samples))
+        self._filler().fill(samples, arrays, BatchLog())
+        pool.hand_out(key)
+        return StackedSamples(arrays, len(samples))
+
+    def _pool_for(self, n_samples: int) -> BufferPool:
+        pool = self._pool
+        if pool is None or pool.pid != os.getpid() or n_samples > self._largest:
+            self._largest = max(1, n_samples, self._largest)
+            pool = self._pool = BufferPool(self._source.spec, self._largest, depth=DEPTH)
+        return pool
+
+    def _filler(self) -> Filler:
+        own = self._own
+        if getattr(own, "pid", None) != os.getpid():
+            own.filler, own.pid = self._source.filler(), os.getpid()
+        filler: Filler = own.filler
+        return filler

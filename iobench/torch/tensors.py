@@ -1,0 +1,119 @@
+"""From the arrays of a batch to tensors, without a copy where torch can share memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+
+from iobench.errors import OptionError
+from iobench.stores import StackedSamples
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from iobench.samples import SampleSpec
+
+__all__ = ["TensorCast", "as_tensor", "check_tensors", "collate"]
+
+PIECE: Final = 32704
+"""Numbers cast at once: below what torch would start threads for in each reader thread."""
+
+
+def as_tensor(leaf: Any) -> Any:
+    """Return an array as a tensor of the same memory; what is no array stays as it is."""
+    if isinstance(leaf, np.generic):
+        leaf = np.asarray(leaf)
+    if not isinstance(leaf, np.ndarray):
+        return leaf
+    if not leaf.dtype.isnative:
+        leaf = leaf.astype(leaf.dtype.newbyteorder("="))
+    if not leaf.flags.writeable or any(stride < 0 for stride in leaf.strides):
+        leaf = leaf.copy()  # torch knows neither
+    return torch.from_numpy(leaf)
+
+
+def check_tensors(spec: SampleSpec) -> None:
+    """Check that torch has the dtypes of a sample.
+
+    Raises
+    ------
+    OptionError
+        Naming the variable whose dtype it has not.
+    """
+    for variable in spec:
+        try:
+            torch.from_numpy(np.empty(0, dtype=variable.dtype))
+        except TypeError:
+            raise OptionError(
+                f"variable {variable.name!r}: torch has no dtype like {variable.dtype}; take "
+                "framework='numpy'"
+            ) from None
+
+
+class TensorCast:
+    """Makes tensors, those of floating-point numbers in one dtype.
+
+    Parameters
+    ----------
+    dtype : torch.dtype or str
+        As of ``dtype=`` of a loader.
+
+    Raises
+    ------
+    OptionError
+        If torch has no such dtype, or it is none of floating-point numbers.
+    """
+
+    def __init__(self, dtype: Any) -> None:
+        found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+        if not isinstance(found, torch.dtype):
+            try:
+                found = torch.from_numpy(np.empty(0, dtype=dtype)).dtype
+            except TypeError:
+                found = None
+        if found is None or not found.is_floating_point:
+            raise OptionError(
+                f"dtype={dtype!r}: expected a floating-point dtype such as 'float32' or 'bfloat16'"
+            )
+        self.dtype: torch.dtype = found
+
+    def __call__(self, leaf: Any) -> Any:
+        """Return arrays as tensors, and floating-point tensors in that dtype."""
+        leaf = as_tensor(leaf)
+        is_float = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+        return leaf.to(self.dtype) if is_float else leaf
+
+    def in_place(self, array: NDArray[Any]) -> torch.Tensor:
+        """Return a tensor in that dtype, over the memory of the array where it fits."""
+        tensor = torch.from_numpy(array)
+        if not tensor.is_floating_point() or 2 * self.dtype.itemsize > tensor.dtype.itemsize:
+            return self(tensor)
+        values = tensor.reshape(-1)
+        found = values.view(self.dtype)[: values.numel()]
+        found[:PIECE] = values[:PIECE].to(self.dtype)
+        # The first piece lay over its own result; all others lie behind theirs.
+        pieces = zip(found[PIECE:].split(PIECE), values[PIECE:].split(PIECE), strict=True)
+        for target, piece in pieces:
+            target.copy_(piece)
+        return found.reshape(tensor.shape)
+
+
+def collate(samples: Sequence[Any]) -> Any:
+    """Return the batch that ``store.__getitems__`` filled, as tensors, without a further copy.
+
+    For ``torch.utils.data.DataLoader(store, collate_fn=iobench.torch.collate, ...)``. What comes
+    from elsewhere goes through torch's own ``default_collate``.
+
+    Parameters
+    ----------
+    samples : sequence
+        What the dataset returned.
+    """
+    if isinstance(samples, StackedSamples):
+        return {name: as_tensor(array) for name, array in samples.arrays.items()}
+    return default_collate(samples)
