@@ -8,8 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from iobench.cli import main
+
+if TYPE_CHECKING:
+    from iobench.datasets import Dataset
 
 Completed = subprocess.CompletedProcess[str]
 RunIobench = Callable[..., Completed]
@@ -21,6 +27,14 @@ COMMAND = [sys.executable, "-c", "import sys; from iobench.cli import main; sys.
 def store_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for stores and stand-ins that all tests share, so that each is made once."""
     return tmp_path_factory.mktemp("stores")
+
+
+@pytest.fixture(scope="session")
+def tiny_root(store_dir: Path) -> Callable[[Dataset], Path]:
+    """Return a function that gives a dataset's tiny stand-in, made once for all; read-only."""
+    from iobench.datasets import ensure_stand_in
+
+    return lambda dataset: ensure_stand_in(dataset, store_dir / f"tiny-{dataset.name}", tiny=True)
 
 
 @pytest.fixture(autouse=True)
@@ -85,3 +99,27 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     filesystem, _ = open_filesystem(f"s3://{name}")
     filesystem.mkdir(name)
     return name
+
+
+@pytest.fixture
+def iobench_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> RunIobench:
+    """Run the command line in this process, in an empty folder: no second spent on a start.
+
+    For what needs no process of its own: no signals, no variables read at the start, no import
+    that has to be the first.
+    """
+    from iobench.datasets.extents import reopen_files
+
+    monkeypatch.chdir(tmp_path)
+    reopen_files()  # other tests may have left files of the same relative path open
+
+    def run(*arguments: str | Path) -> Completed:
+        capsys.readouterr()
+        told = list(map(str, arguments))
+        code = main(told)
+        said = capsys.readouterr()
+        return Completed(told, code, said.out, said.err)
+
+    return run

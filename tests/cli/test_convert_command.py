@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -32,12 +32,27 @@ PLAN = {
     "read_amplification", "passes", "peak_nbytes", "free_needed_nbytes", "free_nbytes",
     "convert_s", "load_source_s", "load_store_s", "saved_s", "payback_epochs", "fits",
 }  # fmt: skip
+TELLING = """\
+import os, sys
+from iobench.cli import main
+
+replace = os.replace
+
+def tell(source, target, **more):
+    replace(source, target, **more)
+    folder, name = os.path.split(target)
+    if os.path.basename(folder) == "out" and name.startswith("shard-"):
+        print("there:", target, file=sys.stderr, flush=True)
+
+os.replace = tell
+sys.exit(main())
+"""
 BLOCKING = '''
 import os
 import numpy as np
 
 class Blocking:
-    """Twelve samples; those from the sixth on wait for whoever opens the pipe, if it is there."""
+    """Twelve samples; those from the sixth on wait for whoever opens the pipes, if there are."""
 
     def __len__(self):
         return 12
@@ -46,7 +61,7 @@ class Blocking:
         if number >= 12:
             raise IndexError(number)
         if number >= 5 and os.path.exists("pipe"):
-            open("blocked", "w").close()
+            open("blocked", "w").close()  # until somebody reads it
             open("pipe").close()
         return {"x": np.full((64, 64), number, "f4")}
 '''
@@ -375,23 +390,55 @@ def test_usage_errors_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--to" in capsys.readouterr().err
 
 
+@pytest.fixture
+def start():
+    """Start processes that end with the test, whatever becomes of it."""
+    processes = []
+
+    def run(command: list[str], **more) -> subprocess.Popen:
+        processes.append(subprocess.Popen(command, **more))
+        return processes[-1]
+
+    yield run
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Convert the blocking samples undisturbed; return the store's files."""
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "blocking.py").write_text(BLOCKING)
+    arguments = ["convert", "blocking:Blocking", "out", "--to", "numpy", "--shard-size", "32768"]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    subprocess.run([*COMMAND, *arguments], cwd=folder, env=environment, check=True, timeout=100)
+    return content(folder / "out")
+
+
 @pytest.mark.timeout(110)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
-def test_an_interrupted_conversion_goes_on(iobench, tmp_path: Path, number: int) -> None:
+def test_an_interrupted_conversion_goes_on(
+    start, iobench, whole, tmp_path: Path, number: int
+) -> None:
     (tmp_path / "blocking.py").write_text(BLOCKING)
     arguments = [
         "convert", "blocking:Blocking", "out", "--to", "numpy", "--shard-size", "32768", "--json",
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     os.mkfifo(tmp_path / "pipe")
-    process = subprocess.Popen(
-        [*COMMAND, *arguments], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
-    )
-    wait_for(lambda: (tmp_path / "blocked").exists())
-    wait_for(lambda: len(list(tmp_path.glob("out/shard-*.npy"))) == 2)
-    process.send_signal(number)
-    with (tmp_path / "pipe").open("w"):
-        _, stderr = process.communicate(timeout=60)
+    os.mkfifo(tmp_path / "blocked")
+    process = start(
+        [sys.executable, "-c", TELLING, *arguments],
+        cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    shards_told = (line for line in process.stderr if line.startswith("there:"))
+    assert len(list(itertools.islice(shards_told, 2))) == 2
+    with (tmp_path / "blocked").open():
+        assert len(list(tmp_path.glob("out/shard-*.npy"))) == 2
+        process.send_signal(number)
+        with (tmp_path / "pipe").open("w"):
+            _, stderr = process.communicate(timeout=60)
     assert process.returncode == 75, stderr
     assert stderr.splitlines()[-1].endswith(f"run it again: iobench {' '.join(arguments)}")
     assert not (tmp_path / "out/iobench.json").exists()
@@ -401,32 +448,21 @@ def test_an_interrupted_conversion_goes_on(iobench, tmp_path: Path, number: int)
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)
     assert (outcome["n_resumed"], outcome["n_written"]) == (2, 4)
-    undisturbed = [*arguments[:2], "whole", *arguments[3:]]
-    assert iobench(*undisturbed, env=environment).returncode == 0
-    assert content(tmp_path / "out") == content(tmp_path / "whole")
+    assert content(tmp_path / "out") == whole
 
 
 @pytest.mark.timeout(110)
-def test_the_same_command_twice_at_once_shares_the_work(iobench, netcdf, tmp_path: Path) -> None:
+def test_the_same_command_twice_at_once_shares_the_work(converts, netcdf, tmp_path: Path) -> None:
     netcdf(zlib=True)
     arguments = (
-        "convert", "own.nc", "out", "--to", "numpy", "--sample-dim", "time", "--shard-size", "320",
-        "--json",
+        "own.nc", "out", "--to", "numpy", "--sample-dim", "time", "--shard-size", "320",
     )  # fmt: skip
+    command = [*COMMAND, "convert", *arguments, "--json"]
     processes = [
-        subprocess.Popen([*COMMAND, *arguments], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
+        subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
     outcomes = [json.loads(process.communicate(timeout=90)[0]) for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert sum(outcome["n_written"] for outcome in outcomes) == 6
-    assert iobench(*arguments[:2], "alone", *arguments[3:]).returncode == 0
+    converts("own.nc", "alone", *arguments[2:])
     assert content(tmp_path / "out") == content(tmp_path / "alone")
-
-
-def wait_for(condition, limit_s: float = 60.0) -> None:
-    """Poll a condition that another process brings about; fail after the limit."""
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "the other process did not get there"
-        time.sleep(0.05)

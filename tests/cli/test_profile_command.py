@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import subprocess
-import time
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,26 @@ REQUIRED = {
     "accelerator_utilisation", "overhead_fraction", "lost_spans", "missing_workers", "verdict",
     "exposed_ns", "stages", "steady",
 }  # fmt: skip
+GOING = '''
+import multiprocessing
+import numpy as np
+
+class Going:
+    """Samples that a worker makes; once under way it waits until somebody reads the pipe."""
+
+    told = False
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, number):
+        if number >= 64:
+            raise IndexError(number)
+        if multiprocessing.parent_process() is not None and not Going.told:
+            Going.told = True
+            open("going", "w").close()
+        return {"x": np.full((8, 8), number, "f4")}
+'''
 
 
 @pytest.fixture
@@ -72,7 +92,9 @@ def test_a_probe_is_reused(tiny, tmp_path: Path, iobench, store_dir: Path) -> No
 
 
 @pytest.mark.timeout(110)
-def test_a_store_cut_short_is_refused_until_it_is_removed(tiny, iobench, tmp_path: Path) -> None:
+def test_a_store_cut_short_is_refused_until_it_is_removed(
+    tiny, iobench, iobench_here, tmp_path: Path
+) -> None:
     (run,) = tiny("--format", "numpy", "--store-dir", str(tmp_path / "own"))
     (shard,) = Path(run["store"]["path"]).glob("*.npy")
     os.truncate(shard, shard.stat().st_size - 1)
@@ -80,12 +102,12 @@ def test_a_store_cut_short_is_refused_until_it_is_removed(tiny, iobench, tmp_pat
         "profile", "maelstrom-ens10", "--tiny", "--format", "numpy", "--batches", "12",
         "--store-dir", tmp_path / "own", "--out", tmp_path / "again",
     )  # fmt: skip
-    done = iobench(*again)
+    done = iobench_here(*again)
     assert done.returncode == 1
     line = done.stderr.splitlines()[-1]
     assert f"{shard}: " in line
     assert f"'iobench cache --remove {shard.parent}'" in line
-    removed = iobench("cache", "--store-dir", tmp_path / "own", "--remove", shard.parent)
+    removed = iobench_here("cache", "--store-dir", tmp_path / "own", "--remove", shard.parent)
     assert removed.returncode == 0, removed.stderr
     assert iobench(*again).returncode == 0
 
@@ -100,11 +122,11 @@ def test_a_cold_run_says_how_cold_it_was(tiny, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(110)
-def test_the_report_of_a_run_is_printed_again(iobench, tiny, tmp_path: Path) -> None:
+def test_the_report_of_a_run_is_printed_again(iobench, iobench_here, tiny, tmp_path: Path) -> None:
     (run,) = tiny()
     again = iobench("report", tmp_path / "run", "--json")
     assert json.loads(again.stdout)["runs"] == [run]
-    text = iobench("report", tmp_path / "run").stdout
+    text = iobench_here("report", tmp_path / "run").stdout
     assert "stand-in" in text.lower()
     assert "tiny" in text
     assert "\x1b[" not in text
@@ -133,8 +155,8 @@ def test_the_report_of_a_run_is_printed_again(iobench, tiny, tmp_path: Path) -> 
         (["maelstrom-ens10", "--data-dir", "/nonexistent"], "/nonexistent"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_1(iobench, store_dir, arguments, words) -> None:
-    done = iobench("profile", *arguments, "--store-dir", store_dir)
+def test_bad_input_is_one_line_and_exit_1(iobench_here, store_dir, arguments, words) -> None:
+    done = iobench_here("profile", *arguments, "--store-dir", store_dir)
     assert done.returncode == 1
     assert words in done.stderr
     assert done.stderr.startswith("iobench: ")
@@ -142,68 +164,79 @@ def test_bad_input_is_one_line_and_exit_1(iobench, store_dir, arguments, words) 
     assert done.stdout == ""
 
 
-def test_usage_errors_exit_2(iobench) -> None:
+def test_an_error_is_one_line_of_the_process_too(iobench) -> None:
+    done = iobench("profile", "maelstrom-ens1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("iobench: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_usage_errors_exit_2(iobench, iobench_here) -> None:
     assert iobench("profile").returncode == 2
-    assert iobench("profile", "x", "--workers", "many").returncode == 2
-    assert iobench("nonsense").returncode == 2
+    assert iobench_here("profile", "x", "--workers", "many").returncode == 2
+    assert iobench_here("nonsense").returncode == 2
 
 
-def test_an_existing_out_is_not_written_into(iobench, tmp_path: Path, store_dir: Path) -> None:
+def test_an_existing_out_is_not_written_into(iobench_here, tmp_path: Path, store_dir: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()
-    done = iobench(
+    done = iobench_here(
         "profile", "maelstrom-ens10", "--tiny", "--store-dir", store_dir, "--out", "mine"
     )
     assert done.returncode == 1
     assert "name a new folder" in done.stderr
 
 
+@pytest.fixture
+def going(tmp_path: Path):
+    """Start a profile of 90 s with one worker, which waits for a reader of the pipe ``going``."""
+    (tmp_path / "own.py").write_text(GOING)
+    os.mkfifo(tmp_path / "going")
+    command = [
+        sys.executable, "-c", "import sys; from iobench.cli import main; sys.exit(main())",
+        "profile", "own:Going", "--compute", "2ms", "--duration", "90", "--workers", "1",
+        "--out", str(tmp_path / "run"),
+    ]  # fmt: skip
+
+    processes = []
+
+    def start(**more: Any) -> subprocess.Popen:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        processes.append(
+            subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True, **more)
+        )
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
 @pytest.mark.timeout(110)
 def test_ctrl_c_ends_everything_and_the_report_still_works(
-    iobench, tmp_path: Path, store_dir: Path
+    iobench_here, going, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    command = [
-        "profile", "maelstrom-ens10", "--tiny", "--store-dir", str(store_dir),
-        "--out", str(out), "--duration", "90", "--workers", "1",
-    ]  # fmt: skip
-    process = subprocess.Popen(
-        [*iobench_command(), *command], stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    wait_for(lambda: len(list(out.glob("spans/*.spans"))) == 2)
+    process = going(stderr=subprocess.PIPE, text=True)
+    (tmp_path / "going").read_bytes()  # until a worker has begun
+    assert len(list(out.glob("spans/*.spans"))) == 2
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 75
     assert "interrupted" in stderr
-    assert iobench("report", out).returncode == 0
+    assert iobench_here("report", out).returncode == 0
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
 
 
 @pytest.mark.timeout(110)
-def test_a_killed_run_leaves_a_report(iobench, tmp_path: Path, store_dir: Path) -> None:
+def test_a_killed_run_leaves_a_report(iobench_here, going, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    command = [
-        "profile", "maelstrom-ens10", "--tiny", "--store-dir", str(store_dir),
-        "--out", str(out), "--duration", "90", "--workers", "1",
-    ]  # fmt: skip
-    process = subprocess.Popen([*iobench_command(), *command], start_new_session=True)
-    wait_for(lambda: len(list(out.glob("spans/*.spans"))) == 2)
+    process = going()
+    (tmp_path / "going").read_bytes()
+    assert len(list(out.glob("spans/*.spans"))) == 2
     process.send_signal(signal.SIGKILL)
     process.wait(30)
-    (run,) = json.loads(iobench("report", out, "--json").stdout)["runs"]
+    (run,) = json.loads(iobench_here("report", out, "--json").stdout)["runs"]
     assert sum(run["exposed_ns"].values()) == run["wait_ns"]
-
-
-def iobench_command() -> list[str]:
-    import sys
-
-    return [sys.executable, "-c", "import sys; from iobench.cli import main; sys.exit(main())"]
-
-
-def wait_for(condition, limit_s: float = 60.0) -> None:
-    """Poll a condition that another process brings about; fail after the limit."""
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "the other process did not get there"
-        time.sleep(0.05)

@@ -28,12 +28,8 @@ FACTORIES = {1: downscaling_tier1, 2: downscaling_tier2}
 
 
 @pytest.fixture(scope="session")
-def roots(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("downscaling")
-    return {
-        number: ensure_stand_in(factory(), folder / str(number), tiny=True)
-        for number, factory in FACTORIES.items()
-    }
+def roots(tiny_root):
+    return {number: tiny_root(factory()) for number, factory in FACTORIES.items()}
 
 
 def prepared(root, dataset):

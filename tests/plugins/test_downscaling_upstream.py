@@ -7,7 +7,7 @@ import socket
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator, ensure_stand_in
+from iobench.datasets import FileLocator
 from iobench_maelstrom.downscaling.dataset import downscaling, downscaling_tier1, downscaling_tier2
 from iobench_maelstrom.downscaling.schema import TIERS
 
@@ -33,12 +33,8 @@ def no_network(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def roots(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("downscaling-upstream")
-    return {
-        number: ensure_stand_in(factory(), folder / str(number), tiny=True)
-        for number, factory in FACTORIES.items()
-    }
+def roots(tiny_root):
+    return {number: tiny_root(factory()) for number, factory in FACTORIES.items()}
 
 
 def through_the_plugin(name, mirror, cache, **options):

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator, Synthesizer, ensure_stand_in, make_sample
+from iobench.datasets import FileLocator, Synthesizer, make_sample
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.testing import DatasetTests
 from iobench_maelstrom.ens10.ens5mini import ens5mini
@@ -20,8 +20,8 @@ NAMES = ["z", "t", "q", "w", "d", "u", "v"]
 
 
 @pytest.fixture(scope="session")
-def root(tmp_path_factory):
-    return ensure_stand_in(ens5mini(), tmp_path_factory.mktemp("ens5mini") / "root", tiny=True)
+def root(tiny_root):
+    return tiny_root(ens5mini())
 
 
 @pytest.fixture

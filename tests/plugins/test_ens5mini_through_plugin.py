@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator, PluginBaseline, ensure_stand_in, make_sample
+from iobench.datasets import FileLocator, PluginBaseline, make_sample
 from iobench.errors import MissingFileError
 from iobench_maelstrom.ens10.ens5mini import ens5mini
 
@@ -18,8 +18,8 @@ pytest.importorskip(
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return ensure_stand_in(ens5mini(), tmp_path_factory.mktemp("ens5mini") / "root", tiny=True)
+def root(tiny_root):
+    return tiny_root(ens5mini())
 
 
 @pytest.fixture

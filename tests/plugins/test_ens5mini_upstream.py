@@ -7,7 +7,7 @@ import socket
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator, ensure_stand_in
+from iobench.datasets import FileLocator
 from iobench_maelstrom.ens10.ens5mini import ens5mini
 
 pytest.importorskip(
@@ -26,11 +26,11 @@ def no_network(monkeypatch):
 @pytest.mark.usefixtures("no_network")
 @pytest.mark.filterwarnings("ignore:Deprecated decorator @normalize_arg:UserWarning")
 @pytest.mark.parametrize("month", ["01", "07"])
-def test_the_real_plugin_gives_equal_arrays(tmp_path, month):
+def test_the_real_plugin_gives_equal_arrays(tiny_root, tmp_path, month):
     import climetlab
     from climetlab.mirrors.directory_mirror import DirectoryMirror
 
-    root = ensure_stand_in(ens5mini(), tmp_path / "root", tiny=True)
+    root = tiny_root(ens5mini())
     dataset = ens5mini(date=month)
     locator = FileLocator(stand_in=root, cache_dir=tmp_path)
     index = dataset.samples(dataset.files(locator), locator)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import xarray
 
-from iobench.datasets import FileLocator, SampleIndex, ensure_stand_in, make_sample
+from iobench.datasets import FileLocator, SampleIndex, make_sample
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.testing import DatasetTests
 from iobench_maelstrom.radiation.dataset import Radiation, radiation
@@ -45,9 +45,8 @@ class Tiny:
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    folder = tmp_path_factory.mktemp("radiation")
-    return Tiny(ensure_stand_in(radiation(), folder / "stand-in", tiny=True), folder / "cache")
+def tiny(tiny_root, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    return Tiny(tiny_root(radiation()), tmp_path_factory.mktemp("radiation") / "cache")
 
 
 @pytest.fixture

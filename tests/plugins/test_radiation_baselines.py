@@ -20,7 +20,6 @@ from iobench.datasets import (
     PluginBaseline,
     Stream,
     UpstreamBaseline,
-    ensure_stand_in,
     make_sample,
     sample_steps,
     stream_samples,
@@ -53,10 +52,9 @@ OPTIONS = [
 
 
 @pytest.fixture(scope="module")
-def locator(tmp_path_factory):
+def locator(tiny_root, tmp_path_factory):
     folder = tmp_path_factory.mktemp("radiation-baselines")
-    root = ensure_stand_in(radiation(), folder / "stand-in", tiny=True)
-    return FileLocator(stand_in=root, cache_dir=folder / "cache")
+    return FileLocator(stand_in=tiny_root(radiation()), cache_dir=folder / "cache")
 
 
 def opened(locator, **options):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator, SampleIndex, ensure_stand_in, make_sample
+from iobench.datasets import FileLocator, SampleIndex, make_sample
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.stores import FeatureKind, crc32c, encode_example, frame_footer, frame_header
 from iobench.testing import DatasetTests
@@ -36,9 +36,8 @@ class Tiny:
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
-    folder = tmp_path_factory.mktemp("radiation-tf")
-    return Tiny(ensure_stand_in(radiation_tf(), folder / "stand-in", tiny=True), folder / "cache")
+def tiny(tiny_root, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    return Tiny(tiny_root(radiation_tf()), tmp_path_factory.mktemp("radiation-tf") / "cache")
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from iobench.datasets import (
     PluginBaseline,
     Stream,
     UpstreamBaseline,
-    ensure_stand_in,
     make_sample,
     stream_samples,
 )
@@ -43,10 +42,9 @@ KINDS = ["upstream", "climetlab"]
 
 
 @pytest.fixture(scope="module")
-def locator(tmp_path_factory):
+def locator(tiny_root, tmp_path_factory):
     folder = tmp_path_factory.mktemp("radiation-tf-baselines")
-    root = ensure_stand_in(radiation_tf(), folder / "stand-in", tiny=True)
-    return FileLocator(stand_in=root, cache_dir=folder / "cache")
+    return FileLocator(stand_in=tiny_root(radiation_tf()), cache_dir=folder / "cache")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import socket
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator, ensure_stand_in, make_sample
+from iobench.datasets import FileLocator, make_sample
 from iobench_maelstrom.radiation.dataset import radiation
 from iobench_maelstrom.radiation.schema import DATES, PATCHES, TIMESTEPS
 from iobench_maelstrom.radiation.schema import SUBSETS as RAW_SUBSETS
@@ -42,8 +42,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pairs(folder):
-    root = ensure_stand_in(radiation(), folder / "pairs", tiny=True)
+def pairs(tiny_root, folder):
+    root = tiny_root(radiation())
     return FileLocator(stand_in=root, cache_dir=folder / "cache"), root
 
 
@@ -124,9 +124,9 @@ def test_the_choices_are_the_real_plugins():
 
 
 @pytest.fixture(scope="module")
-def examples(folder):
+def examples(tiny_root, folder):
     pytest.importorskip("tensorflow", reason="the real plugin's TFRecord part needs TensorFlow")
-    root = ensure_stand_in(radiation_tf(), folder / "examples", tiny=True)
+    root = tiny_root(radiation_tf())
     return FileLocator(stand_in=root, cache_dir=folder / "cache"), root
 
 
