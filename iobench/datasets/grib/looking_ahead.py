@@ -20,8 +20,8 @@ __all__ = ["HeadReader"]
 
 MOST_GUESSES = 64
 SHORT_NBYTES = 16384
-"""Messages up to this are read in blocks, with their data: fewer requests, and not many bytes."""
-BLOCK_NBYTES = 1 << 18
+"""Messages up to this are read in pages, with their data: fewer requests, and not many bytes."""
+PAGE_NBYTES = 1 << 18
 HISTORY = 4096
 """Messages back to where the lengths may begin to come again."""
 
@@ -44,11 +44,11 @@ class HeadReader:
         self._lengths: list[int] = []
         self._n_guesses = 1
         self._guessed: dict[int, bytes] = {}
-        self._block_start, self._block = 0, b""
+        self._page_start, self._page = 0, b""
 
     def read(self, offset: int) -> bytes:
         """Return the bytes at an offset; fewer where the file ends."""
-        return self._from_block(offset, self._nbytes) or self._opened.read_at(offset, self._nbytes)
+        return self._from_page(offset, self._nbytes) or self._opened.read_at(offset, self._nbytes)
 
     def read_after(self, offset: int, length: int, *, with_nbytes: int) -> bytes:
         """Return the bytes behind a message, with its own last few.
@@ -64,14 +64,14 @@ class HeadReader:
         if self._is_local:
             return self._opened.read_at(start, nbytes)
         self._lengths.append(length)
-        known = self._guessed.pop(start, None) or self._from_block(start, nbytes)
+        known = self._guessed.pop(start, None) or self._from_page(start, nbytes)
         return known or self._fetch(start, nbytes, length)
 
     def _fetch(self, start: int, nbytes: int, length: int) -> bytes:
         if length <= SHORT_NBYTES:
-            self._block_start = start
-            self._block = self._opened.read_at(start, BLOCK_NBYTES)
-            return self._block[:nbytes]
+            self._page_start = start
+            self._page = self._opened.read_at(start, PAGE_NBYTES)
+            return self._page[:nbytes]
         # Guesses left over were wrong.
         self._n_guesses = 1 if self._guessed else min(2 * self._n_guesses, MOST_GUESSES)
         places = [start + n for n in accumulate(self._repeated(self._n_guesses - 1), initial=0)]
@@ -90,11 +90,11 @@ class HeadReader:
         cycle = lengths[-before + 1 :]
         return [cycle[n % len(cycle)] for n in range(count)]
 
-    def _from_block(self, start: int, nbytes: int) -> bytes:
-        """Return bytes of the block read last, none if it does not hold them all."""
-        first = start - self._block_start
-        if first < 0 or not self._block:
+    def _from_page(self, start: int, nbytes: int) -> bytes:
+        """Return bytes of the page read last, none if it does not hold them all."""
+        first = start - self._page_start
+        if first < 0 or not self._page:
             return b""
-        found = self._block[first : first + nbytes]
-        ends_file = self._block_start + len(self._block) >= self._opened.nbytes
+        found = self._page[first : first + nbytes]
+        ends_file = self._page_start + len(self._page) >= self._opened.nbytes
         return found if len(found) == nbytes or ends_file else b""

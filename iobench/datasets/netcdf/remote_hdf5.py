@@ -1,4 +1,4 @@
-"""HDF5 files behind a URL, as h5py opens them: metadata in small blocks, and no numbers."""
+"""HDF5 files behind a URL, as h5py opens them: metadata in small pages, and no numbers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from iobench.datasets.source_bytes import SourceBytes
 
-__all__ = ["BlockReader", "hdf5_source"]
+__all__ = ["PageReader", "hdf5_source"]
 
-BLOCK_NBYTES = 1 << 16
-N_BLOCKS = 128
+PAGE_NBYTES = 1 << 16
+N_PAGES = 128
 
 
-class BlockReader(io.RawIOBase):
-    """A file for reading that keeps the blocks read last.
+class PageReader(io.RawIOBase):
+    """A file for reading that keeps the pages read last.
 
     HDF5 asks for headers of some hundred bytes and nodes of some KiB, many of them side by side.
 
@@ -37,7 +37,7 @@ class BlockReader(io.RawIOBase):
     def __init__(self, opened: SourceBytes) -> None:
         self._opened = opened
         self._place = 0
-        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._pages: OrderedDict[int, bytes] = OrderedDict()
 
     def readable(self) -> bool:
         """Return True."""
@@ -60,25 +60,25 @@ class BlockReader(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Fill the buffer from here on, as far as the file goes; return how many bytes that is."""
         length = max(0, min(len(buffer), self._opened.nbytes - self._place))
-        if length > BLOCK_NBYTES:  # numbers, asked for by whoever reads through h5py
+        if length > PAGE_NBYTES:  # numbers, asked for by whoever reads through h5py
             self._opened.fill(memoryview(buffer)[:length], self._place)
-        done = length if length > BLOCK_NBYTES else 0
+        done = length if length > PAGE_NBYTES else 0
         while done < length:
-            number, start = divmod(self._place + done, BLOCK_NBYTES)
-            part = self._block(number)[start : start + length - done]
+            number, start = divmod(self._place + done, PAGE_NBYTES)
+            part = self._page(number)[start : start + length - done]
             buffer[done : done + len(part)] = part
             done += len(part)
         self._place += length
         return length
 
-    def _block(self, number: int) -> bytes:
-        block = self._blocks.pop(number, None)
-        if block is None:
-            block = self._opened.read_at(number * BLOCK_NBYTES, BLOCK_NBYTES)
-            if len(self._blocks) >= N_BLOCKS:
-                self._blocks.popitem(last=False)
-        self._blocks[number] = block
-        return block
+    def _page(self, number: int) -> bytes:
+        page = self._pages.pop(number, None)
+        if page is None:
+            page = self._opened.read_at(number * PAGE_NBYTES, PAGE_NBYTES)
+            if len(self._pages) >= N_PAGES:
+                self._pages.popitem(last=False)
+        self._pages[number] = page
+        return page
 
 
 @contextmanager
@@ -95,7 +95,7 @@ def hdf5_source(path: Path) -> Iterator[Any]:
     collects = gc.isenabled()
     gc.disable()
     try:
-        yield BlockReader(open_source_file(path))
+        yield PageReader(open_source_file(path))
     finally:
         if collects:
             gc.enable()
