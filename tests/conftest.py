@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from iobench.cli import main
 
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 Completed = subprocess.CompletedProcess[str]
 RunIobench = Callable[..., Completed]
+
+# Where a test does not say how many examples it tries. More: pytest --hypothesis-profile=thorough.
+settings.register_profile("quick", max_examples=40)
+settings.register_profile("thorough", max_examples=500, deadline=None)
+settings.load_profile("quick")
 
 COMMAND = [sys.executable, "-c", "import sys; from iobench.cli import main; sys.exit(main())"]
 
