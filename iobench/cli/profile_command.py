@@ -51,7 +51,7 @@ def profile(
             help="native: threads that fill batches ahead; workers: our worker processes; torch: "
             "torch's DataLoader."
         ),
-    ] = "workers",
+    ] = "native",
     workers: Annotated[
         int | None,
         typer.Option(

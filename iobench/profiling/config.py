@@ -63,7 +63,7 @@ class RunConfig(SourceRequest):
 
     formats: tuple[str, ...] = (SOURCE,)
     pipelines: tuple[str, ...] = ("own",)
-    framework: str = "workers"
+    framework: str = "native"
     workers: int | None = None
     batch_size: int | None = None
     batches: int | None = None

@@ -56,7 +56,7 @@ def test_upstream_beside_ours(profile, tmp_path: Path, name: str, framework: str
     upstream, own = runs
     assert upstream["framework"] == framework
     assert upstream["described_by"]
-    assert own["framework"] == "workers"
+    assert own["framework"] == "native"
     for run in runs:
         assert run["batches"] == 6
         assert run["nbytes"] == own["nbytes"]

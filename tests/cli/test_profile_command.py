@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 REQUIRED = {
-    "dataset", "format", "framework", "stand_in", "workers", "batch_size", "batches", "wall_s",
-    "compute_s", "wait_s", "wait_ns", "samples_per_s", "bytes_per_s",
+    "dataset", "format", "framework", "stand_in", "workers", "threads", "batch_size", "batches",
+    "wall_s", "compute_s", "wait_s", "wait_ns", "samples_per_s", "bytes_per_s",
     "accelerator_utilisation", "overhead_fraction", "lost_spans", "missing_workers", "verdict",
     "exposed_ns", "stages", "steady",
 }  # fmt: skip
@@ -169,6 +169,25 @@ def test_an_error_is_one_line_of_the_process_too(iobench) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("iobench: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("framework", ["native", "workers"])
+def test_stores_and_files_through_threads_or_processes(tiny, framework: str) -> None:
+    runs = tiny(
+        "--format", "source,zarr", "--framework", framework, "--workers", "2",
+        "--compute", "none",
+    )  # fmt: skip
+    for run in runs:
+        assert run["framework"] == framework
+        assert sum(run["exposed_ns"].values()) == run["wait_ns"]
+        assert run["batches"] == 12
+    threads = [run["threads"] for run in runs]
+    if framework == "native":
+        assert threads[1] == 2  # extents need no lock; making samples may hold it
+        assert runs[1]["workers"] == 0
+        assert "read" in {row["stage"] for row in runs[1]["stages"]}
+    else:
+        assert threads == [0, 0]
 
 
 def test_usage_errors_exit_2(iobench, iobench_here) -> None:
