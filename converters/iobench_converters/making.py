@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from iobench.datasets import GroupedDataset, pages_used_again, sample_steps, stopwatch
 from iobench.stores import EncodedSample, Tally
+from iobench_converters.ahead import GroupsAhead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
@@ -68,12 +70,14 @@ class Maker:
         self._workers = 1 if self._is_alone else max(1, workers)
         self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="iobench-make")
         self._lead = ThreadPoolExecutor(1, thread_name_prefix="iobench-group")
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="iobench-read")
         self._until_closed = ExitStack()
-        self._until_closed.enter_context(pages_used_again())
+        self._until_closed.enter_context(pages_used_again(memory_nbytes))
 
     def close(self) -> None:
         """End the threads, after what they are at."""
         self._lead.shutdown(wait=True, cancel_futures=True)
+        self._reader.shutdown(wait=True, cancel_futures=True)
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._until_closed.close()
 
@@ -181,27 +185,57 @@ class Maker:
         for count in counts:
             starts.append(starts[-1] + count)
         groups = [numbers[start : start + n] for start, n in zip(starts, counts, strict=False)]
-        made = self._lead.submit(self._make_group, groups[0])
+        ahead = GroupsAhead(self._reader, self._read_group, self._room_for(groups), groups)
+        made = self._lead.submit(self._make_group, 0, ahead)
         try:
-            for following in [*groups[1:], None]:
+            for number in range(len(groups)):
                 batches = made.result()
-                if following is not None:  # made while the samples of this one are written
-                    made = self._lead.submit(self._make_group, following)
+                if number + 1 < len(groups):  # made while the samples of this one are written
+                    made = self._lead.submit(self._make_group, number + 1, ahead)
                 while batches:
                     yield batches.popleft()
         finally:
             made.cancel()
+            ahead.cancel()
 
-    def _make_group(self, numbers: Sequence[int]) -> deque[list[Sample]]:
-        """Return the samples of one group, a few in each of several lists."""
+    def _room_for(self, groups: Sequence[Sequence[int]]) -> Callable[[int, int], bool]:
+        """Return what tells whether a group may be read already while others are in memory.
+
+        Samples of two groups are: of one that is made, of the one before, which is written.
+        """
         dataset = self._dataset
         assert isinstance(dataset, GroupedDataset)  # else there are no groups
+
+        @cache
+        def nbytes(number: int) -> tuple[int, int]:
+            read, decoded = dataset.group_nbytes(self._where(groups[number]))
+            return read, max(decoded, len(groups[number]) * self._nbytes)
+
+        def fits(number: int, n_read: int) -> bool:
+            two = sum(nbytes(each)[1] for each in range(max(0, number - 2), number))
+            read = sum(nbytes(each)[0] for each in range(max(0, number - n_read + 1), number + 1))
+            return not self._is_alone and two + read <= self._memory_nbytes
+
+        return fits
+
+    def _read_group(self, numbers: Sequence[int]) -> Any:
+        dataset = self._dataset
+        assert isinstance(dataset, GroupedDataset)
         with self._tally.timed("read"):
             raw = dataset.read_group(self._where(numbers))
         self._tally.add_nbytes("read", _nbytes(raw))
+        return raw
+
+    def _make_group(self, number: int, ahead: GroupsAhead) -> deque[list[Sample]]:
+        """Return the samples of one group, a few in each of several lists."""
+        dataset, numbers = self._dataset, ahead.groups[number]
+        assert isinstance(dataset, GroupedDataset)
+        raw = ahead.take(number)
+        ahead.read(number + 1, n_read=2)
         with self._tally.timed("decode"):
             arrays = dataset.decode_group(raw, self._run)
         del raw
+        ahead.read(number + 1, n_read=1)
         self._tally.add_nbytes("decode", sum(map(_nbytes, arrays)))
         size = max(1, TASK_NBYTES // self._nbytes)
         tasks = [slice(at, at + size) for at in range(0, len(arrays), size)]

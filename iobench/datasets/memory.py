@@ -42,63 +42,78 @@ def own_pages(nbytes: int) -> NDArray[np.uint8]:
 
 
 @contextmanager
-def pages_used_again() -> Iterator[None]:
+def pages_used_again(limit_nbytes: int) -> Iterator[None]:
     """Keep the pages that nobody holds any more for whoever asks for as many.
 
-    A page that is new costs more time than what is written into it: it is cleared first. No more
-    are kept, together with those in use, than were in use at once. Threads may enter at once; what
-    is kept goes when the last one leaves.
+    A page that is new costs more time than what is written into it: it is cleared first. Threads
+    may enter at once; what is kept goes when the last one leaves.
+
+    Parameters
+    ----------
+    limit_nbytes : int
+        What is kept and what is in use take no more than this together; nothing is kept where
+        what is in use takes more alone. Limits of several add up.
     """
-    _spare.enter()
+    _spare.enter(limit_nbytes)
     try:
         yield
     finally:
-        _spare.leave()
+        _spare.leave(limit_nbytes)
 
 
 class _SparePages:
     """Mapped pages by length, for whoever asks; all arrays of `own_pages` are made here."""
 
     def __init__(self) -> None:
-        self._users = 0
+        self._users = self._limit_nbytes = 0
         self._lock = threading.Lock()
-        # Without a lock: pages come back whenever Python collects, even inside `_map`.
+        # Without a lock: pages come back whenever Python collects, even inside `array`.
         self._waiting: dict[int, list[mmap.mmap]] = {}
+        self._held: dict[mmap.mmap, int] = {}
 
-    def enter(self) -> None:
+    def enter(self, limit_nbytes: int) -> None:
         with self._lock:
             self._users += 1
+            self._limit_nbytes += limit_nbytes
 
-    def leave(self) -> None:
+    def leave(self, limit_nbytes: int) -> None:
         with self._lock:
             self._users -= 1
+            self._limit_nbytes -= limit_nbytes
         if not self._users:
             self._waiting.clear()
 
     def array(self, length: int) -> NDArray[np.uint8]:
         pages = self._taken(length)
         if pages is None:
-            self._let_go(length)  # so that not more is mapped than ever was in use
+            self._make_room(length)
             pages = _mapped(length)
         found: NDArray[Any] = np.frombuffer(pages, dtype=np.uint8)
         if self._users:
+            self._held[pages] = length
             # Arrays made of this one, and memoryviews of those, keep it alive.
             weakref.finalize(found, self._come_back, pages).atexit = False
         return found
 
     def _come_back(self, pages: mmap.mmap) -> None:
-        if self._users:
-            self._waiting.setdefault(len(pages), []).append(pages)
+        length = self._held.pop(pages)
+        if self._users and self._room() >= length:
+            self._waiting.setdefault(length, []).append(pages)
 
     def _taken(self, length: int) -> mmap.mmap | None:
         with suppress(KeyError, IndexError):
             return self._waiting[length].pop()
         return None
 
-    def _let_go(self, nbytes: int) -> None:
+    def _room(self) -> int:
+        kept = sum(length * len(pages) for length, pages in list(self._waiting.items()))
+        return self._limit_nbytes - kept - sum(list(self._held.values()))
+
+    def _make_room(self, nbytes: int) -> None:
+        missing = nbytes - self._room()
         for length in list(self._waiting):
-            while nbytes > 0 and self._taken(length) is not None:
-                nbytes -= length
+            while missing > 0 and self._taken(length) is not None:
+                missing -= length
 
 
 _spare = _SparePages()

@@ -2,8 +2,10 @@
 
 The source is compressed (zlib 4, shuffled), in chunks of 30 time steps of a quarter field: what
 archives hold and training cannot use. Contenders take turns, each in a process of its own; the
-source is in the page cache. Opening it counts, a third of a second the first time. Ours syncs what
-it wrote, the others do not. Needs isal, zarr, xarray, netCDF4, distributed and TensorFlow.
+source is in the page cache. Ours syncs what it wrote, the others do not. Memory that is touched for
+the first time counts: in a virtual machine that is given it only then, up to 3 CPU seconds per GB
+of it, which weighs less the longer the source is. Needs isal, zarr, xarray, netCDF4, distributed
+and TensorFlow.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from iobench.datasets import memory, pages_used_again
 from iobench.datasets.memory import OWN_NBYTES, own_pages
 
 LARGE = 3 * OWN_NBYTES + 200_000
+LIMIT = 10 * LARGE
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_as_many_bytes_as_asked_for(nbytes: int) -> None:
 
 
 def test_what_is_let_go_serves_the_next_of_about_its_length(mapped: list[int]) -> None:
-    with pages_used_again():
+    with pages_used_again(LIMIT):
         for nbytes in (LARGE, LARGE - 100, LARGE, LARGE + 100):
             own_pages(nbytes)[:] = 1
     assert len(mapped) == 1
@@ -54,7 +55,7 @@ def test_what_is_let_go_serves_the_next_of_about_its_length(mapped: list[int]) -
     ],
 )
 def test_what_is_held_in_part_serves_nobody(mapped: list[int], part_of: Any) -> None:
-    with pages_used_again():
+    with pages_used_again(LIMIT):
         held = part_of(own_pages(LARGE))
         before = bytes(held)
         own_pages(LARGE)[:] = 255
@@ -66,18 +67,27 @@ def test_what_is_held_in_part_serves_nobody(mapped: list[int], part_of: Any) -> 
         assert not np.shares_memory(*both)
 
 
-def test_no_more_is_mapped_than_was_held_at_once(mapped: list[int]) -> None:
-    with pages_used_again():
-        sizes = [LARGE * n for n in (1, 2, 4, 1, 4, 2, 8, 1, 8, 8)]
-        for number, nbytes in enumerate(sizes):
-            own_pages(nbytes)
-            kept = sum(len(each) for waiting in memory._spare._waiting.values() for each in waiting)
-            assert kept <= memory._rounded(max(sizes[: number + 1]))
-    assert len(mapped) == len(sizes) - 1  # the last one alone fits what is kept
+def test_no_more_is_kept_and_held_than_the_limit(mapped: list[int]) -> None:
+    held = []
+    with pages_used_again(LIMIT):
+        for n in (1, 2, 4, 1, 4, 2, 8, 1, 8, 8):
+            own_pages(LARGE * n)
+            kept = sum(length * len(of) for length, of in memory._spare._waiting.items())
+            assert 0 < kept <= LIMIT
+        while len(held) < 12:  # more than the limit: nothing is left to keep
+            held.append(own_pages(LARGE))
+        assert not any(memory._spare._waiting.values())
+        held.pop()
+        held.pop()
+        assert not any(memory._spare._waiting.values())
+        held.clear()
+        n_mapped = len(mapped)
+        own_pages(LARGE)
+        assert len(mapped) == n_mapped
 
 
 def test_nothing_is_kept_once_nobody_wants_it(mapped: list[int]) -> None:
-    with pages_used_again(), pages_used_again():
+    with pages_used_again(LIMIT), pages_used_again(LIMIT):
         own_pages(LARGE)
         late = own_pages(2 * LARGE)
     assert not memory._spare._waiting
@@ -99,7 +109,7 @@ def test_threads_never_get_the_same() -> None:
             if (pages[:: OWN_NBYTES // 16] != mine).any():
                 wrong.append(mine)
 
-    with pages_used_again():
+    with pages_used_again(LIMIT):
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
         for thread in threads:
             thread.start()
