@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from iobench.datasets import GroupedDataset, pages_used_again, sample_steps, stopwatch
 from iobench.stores import EncodedSample, Tally
 from iobench_converters.ahead import GroupsAhead
+from iobench_converters.holding import HeldBytes, nbytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
@@ -27,8 +28,6 @@ TASK_S = 0.02
 """And tasks end after about this time, so that a probe of slow samples ends when it should."""
 OBJECT_NBYTES = 512
 """About what Python's objects take beside the bytes of one array."""
-COPIES = 3
-"""Of a sample that is being made: as read, as decoded, as preprocessed."""
 
 
 class Maker:
@@ -65,7 +64,7 @@ class Maker:
         self._encoder = encoder
         self._memory_nbytes = memory_nbytes
         self._nbytes = index.spec.nbytes + OBJECT_NBYTES * (1 + len(index.spec))
-        self._making_nbytes = COPIES * self._nbytes
+        self._held = HeldBytes(self._nbytes)
         self._is_alone = not getattr(dataset, "thread_safe", False)
         self._workers = 1 if self._is_alone else max(1, workers)
         self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="iobench-make")
@@ -95,9 +94,7 @@ class Maker:
         counts = self._dataset.groups(where, memory_nbytes=self._memory_nbytes)
         if max(counts, default=1) > 1:
             return counts
-        self._making_nbytes = max(
-            self._making_nbytes, self._nbytes + sum(self._dataset.group_nbytes(where[:1]))
-        )
+        self._held.expect(sum(self._dataset.group_nbytes(where[:1])))
         return None
 
     def batches(self, numbers: Sequence[int]) -> Generator[list[Sample], None, None]:
@@ -118,7 +115,8 @@ class Maker:
                 at += size
 
         try:
-            submit(max(1, self._ahead(size)))
+            # The first is made alone: what it holds is not known yet.
+            submit(max(1, self._ahead(size)) if self._held.is_learnt else 1)
             while pending:
                 seconds, samples = pending.popleft().result()
                 size = self._next_size(len(samples), seconds)
@@ -133,9 +131,9 @@ class Maker:
     def _ahead(self, size: int) -> int:
         """Return how many tasks of ``size`` samples may wait while those of one are written."""
         room = self._memory_nbytes // size - self._nbytes
-        if room < self._workers * self._making_nbytes:
-            return max(0, room // self._making_nbytes)
-        waiting = (room - self._workers * self._making_nbytes) // self._nbytes
+        if room < self._workers * self._held.nbytes:
+            return max(0, room // self._held.nbytes)
+        waiting = (room - self._workers * self._held.nbytes) // self._nbytes
         # Tasks that are small still: as many as keep the threads busy until they have their size.
         most = waiting if size >= self._largest_size else self._workers
         return self._workers + min(waiting, most)
@@ -152,16 +150,26 @@ class Maker:
     def _timed_make(self, numbers: Sequence[int]) -> tuple[float, list[Sample]]:
         watch = stopwatch()
         values: list[Any] = self._where(numbers)
+        sizes = []
         for name, step in self._steps:
-            values = self._apply(name, step, values)
+            given = values
+            values, nbytes = self._apply(name, step, given)
+            sizes.append(nbytes if values[0] is not given[0] else 0)
+            del given
         samples = self._stored(numbers, values)
+        sizes.append(len(samples) * self._nbytes if samples is not values else 0)
+        self._held.learn(sizes, len(numbers))
         return watch(), samples
 
-    def _apply(self, name: str, step: Callable[[Any], Any], values: list[Any]) -> list[Any]:
+    def _apply(
+        self, name: str, step: Callable[[Any], Any], values: list[Any]
+    ) -> tuple[list[Any], int]:
+        """Return what a step makes of some values, and its bytes."""
         with self._tally.timed(name):
             made = [step(value) for value in values]
-        self._tally.add_nbytes(name, sum(map(_nbytes, made)))
-        return made
+        nbytes = sum(map(nbytes_of, made))
+        self._tally.add_nbytes(name, nbytes)
+        return made, nbytes
 
     def _stored(self, numbers: Sequence[int], samples: list[Sample]) -> list[Sample]:
         """Return the samples as they are stored, after checking them."""
@@ -175,7 +183,7 @@ class Maker:
                 encoder.encode(sample, f"{name} sample {number}")
                 for number, sample in zip(numbers, samples, strict=True)
             ]
-        self._tally.add_nbytes("encode", sum(map(_nbytes, encoded)))
+        self._tally.add_nbytes("encode", sum(map(nbytes_of, encoded)))
         return encoded
 
     def _by_groups(
@@ -223,7 +231,7 @@ class Maker:
         assert isinstance(dataset, GroupedDataset)
         with self._tally.timed("read"):
             raw = dataset.read_group(self._where(numbers))
-        self._tally.add_nbytes("read", _nbytes(raw))
+        self._tally.add_nbytes("read", nbytes_of(raw))
         return raw
 
     def _make_group(self, number: int, ahead: GroupsAhead) -> deque[list[Sample]]:
@@ -236,12 +244,12 @@ class Maker:
             arrays = dataset.decode_group(raw, self._run)
         del raw
         ahead.read(number + 1, n_read=1)
-        self._tally.add_nbytes("decode", sum(map(_nbytes, arrays)))
+        self._tally.add_nbytes("decode", sum(map(nbytes_of, arrays)))
         size = max(1, TASK_NBYTES // self._nbytes)
         tasks = [slice(at, at + size) for at in range(0, len(arrays), size)]
 
         def finish(task: slice) -> list[Sample]:
-            made = self._apply("preprocess", dataset.preprocess, arrays[task])
+            made, _ = self._apply("preprocess", dataset.preprocess, arrays[task])
             return self._stored(numbers[task], made)
 
         return deque(self._pool.map(finish, tasks))
@@ -269,14 +277,3 @@ class Maker:
 def errors_of(sample: Sample) -> Any:
     """Return the errors of an encoded sample; none of one that is stored without loss."""
     return sample.errors if isinstance(sample, EncodedSample) else {}
-
-
-def _nbytes(value: Any) -> int:
-    """Return the bytes of what a step returned, as far as it can be told: buffers and arrays."""
-    if isinstance(value, bytes):
-        return len(value)
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list | tuple):
-        return int(getattr(value, "nbytes", 0))
-    return sum(len(one) if type(one) is bytes else getattr(one, "nbytes", 0) for one in value)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.conversion.planning import KnownSource, KnownTarget, MeasuredProbe
 from iobench.conversion.tiles import buffers_nbytes
 from iobench.datasets import GroupedDataset, make_sample, stopwatch
-from iobench.errors import StoreError
+from iobench.errors import OptionError, StoreError
 from iobench.loaders.compute import parse_compute
 from iobench.registry import find_converter
 from iobench.stores import (
@@ -41,6 +41,7 @@ __all__ = ["check_memory", "conversion_plan", "known_source", "known_target", "m
 PROBE_N_SAMPLES: Final = (4, 256)
 PROBE_NBYTES: Final = 64 << 20
 PROBE_S: Final = 3.0
+MIB: Final = 1 << 20
 LOADED_N_SAMPLES: Final = 8
 LOADED_S: Final = 1.0
 
@@ -48,14 +49,29 @@ LOADED_S: Final = 1.0
 def check_memory(prepared: PreparedConversion, request: ConvertRequest) -> None:
     """Check that what must be decoded at once fits the memory allowed, before anything is made.
 
+    Where a dataset does not tell how much that is, one sample is read and decoded.
+
     Raises
     ------
     OptionError
         Naming the smallest ``--memory`` that works.
     """
-    if isinstance(prepared.dataset, GroupedDataset):
+    dataset = prepared.dataset
+    if isinstance(dataset, GroupedDataset):
         where = [prepared.index.where[number] for number in prepared.samples]
-        prepared.dataset.groups(where, memory_nbytes=request.memory_nbytes)
+        dataset.groups(where, memory_nbytes=request.memory_nbytes)
+        return
+    if "decode" in dataset.fused or not prepared.samples:
+        return  # arrays as somebody hands them out: what they were made of is not to be seen
+    if (request.out / MANIFEST_NAME).exists():
+        return
+    read, decoded = _nbytes_of_one(prepared, prepared.index.where[prepared.samples[0]])
+    if read + decoded > request.memory_nbytes:
+        raise OptionError(
+            f"--memory {-(-request.memory_nbytes // MIB)}MiB is too little: of {dataset.name} a "
+            f"sample takes {read} bytes as read and {decoded} as decoded; the smallest that works "
+            f"is --memory {-(-(read + decoded) // MIB)}MiB"
+        )
 
 
 def conversion_plan(

@@ -129,9 +129,9 @@ def run(request: ConvertRequest, screen: Screen) -> ConversionOutcome:
         request goes on from there.
     """
     prepared = prepare(request, screen)
-    check_memory(prepared, request)
     tally = Tally()
     idle_rss, watch = resident_nbytes("VmRSS"), stopwatch()
+    check_memory(prepared, request)
     each = prepared.index.spec.nbytes
     title = f"{prepared.dataset.name} to {prepared.fmt.name}"
     with screen.progress(title, in_bytes=True) as move:

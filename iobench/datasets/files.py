@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["UserFiles", "user_files"]
 
 FINGERPRINT_NBYTES = 65536
+MIB = 1 << 20
 ZIP_MAGIC = b"PK\x03\x04"
 
 _Source = GribSamples | NetcdfSamples | ZarrSamples
@@ -112,14 +113,15 @@ class UserFiles:
         Raises
         ------
         OptionError
-            If two samples and a chunk need more memory.
+            If two samples and a chunk need more memory, or the messages and fields of a sample.
         """
         grouped = self._grouped()
-        return (
-            [1] * len(where)
-            if grouped is None
-            else grouped.groups(where, memory_nbytes=memory_nbytes)
-        )
+        if grouped is not None:
+            return grouped.groups(where, memory_nbytes=memory_nbytes)
+        if isinstance(self._source, GribSamples) and len(where):
+            largest = max(map(self._source.stored_nbytes, where))
+            _check_memory(largest, self._sample_nbytes, memory_nbytes)
+        return [1] * len(where)
 
     def read_group(self, where: Sequence[Where]) -> Raw:
         """Return what is stored of these samples, each chunk once."""
@@ -189,6 +191,16 @@ def user_files(
     targets = tuple(target_variables or ())
     chosen = tuple(dict.fromkeys((*(variables or ()), *targets))) if variables else ()
     return UserFiles(tuple(map(source_path, paths)), Selection(sample_dim, chosen, targets))
+
+
+def _check_memory(stored_nbytes: int, sample_nbytes: int, memory_nbytes: int) -> None:
+    needed = stored_nbytes + sample_nbytes
+    if needed > memory_nbytes:
+        raise OptionError(
+            f"--memory {-(-memory_nbytes // MIB)}MiB is too little: the messages of a sample take "
+            f"{stored_nbytes} bytes, its fields {sample_nbytes}; the smallest that works is "
+            f"--memory {-(-needed // MIB)}MiB"
+        )
 
 
 def _source(files: Sequence[Path], selection: Selection) -> _Source:

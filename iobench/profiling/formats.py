@@ -33,6 +33,8 @@ PROBE_NBYTES: Final = 2 << 30
 PROBE_SHARD_NBYTES: Final = 256 << 20
 """What an interrupted probe loses at the most."""
 PROBE_S: Final = 60.0
+PROBE_MEMORY_NBYTES: Final = 256 << 20
+"""Or as much as a sample needs: nobody asked for a bound here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,6 +316,7 @@ def _prepare_store(
             fmt,
             path,
             workers=available_cpus(),
+            memory_nbytes=max(PROBE_MEMORY_NBYTES, 3 * source.index.spec.nbytes),
             progress=advance,
             notice=screen.note,
             **arguments,

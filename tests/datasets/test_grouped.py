@@ -416,7 +416,7 @@ def test_grib_samples_share_nothing(real, open_user_files, run):
     pytest.importorskip("eccodes", reason="reads GRIB")
     opened = open_user_files(real("era5/era5-levels-members.grib"), sample_dim="number")
     where, dataset = opened.index.where, opened.dataset
-    assert dataset.groups(where, memory_nbytes=1) == [1] * len(where)
+    assert dataset.groups(where, memory_nbytes=1 << 20) == [1] * len(where)
     check_groups(opened, run=run)
     raw = [dataset.read(each) for each in where[:3]]
     n_read = sum(part.nbytes for parts in raw for part in parts)
@@ -437,3 +437,12 @@ def test_raw_of_a_group_is_a_list_of_buffers(tmp_path, open_user_files):
     assert isinstance(raw, GroupBytes)
     assert all(isinstance(part, memoryview) for part in raw)
     assert isinstance(user_files([tmp_path / "1.nc"], sample_dim="time"), GroupedDataset)
+
+
+def test_messages_of_a_sample_that_do_not_fit_are_refused(real, open_user_files):
+    made = open_user_files(real("era5/era5-levels-members.grib"), sample_dim="time")
+    where = made.index.where
+    read, decoded = made.dataset.group_nbytes(where[:1])
+    assert made.dataset.groups(where, memory_nbytes=read + decoded) == [1] * len(where)
+    with pytest.raises(OptionError, match=r"the smallest that works is --memory 1MiB"):
+        made.dataset.groups(where, memory_nbytes=read + decoded - 1)
