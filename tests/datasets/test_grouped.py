@@ -444,5 +444,5 @@ def test_messages_of_a_sample_that_do_not_fit_are_refused(real, open_user_files)
     where = made.index.where
     read, decoded = made.dataset.group_nbytes(where[:1])
     assert made.dataset.groups(where, memory_nbytes=read + decoded) == [1] * len(where)
-    with pytest.raises(OptionError, match=r"the smallest that works is --memory 1MiB"):
+    with pytest.raises(OptionError, match=r"the smallest that works is --memory 2MiB"):
         made.dataset.groups(where, memory_nbytes=read + decoded - 1)
