@@ -1,0 +1,263 @@
+"""Loaders beside limits and peers: python tests/benchmarks/loaders.py [--set radiation].
+
+Contenders stay in processes of their own and take turns, epoch by epoch, each in the same random
+order; the loop touches every page of a batch. Limits are measured in the same rounds: pread of the
+same extents into buffers used again, and memcpy. ``--compute 21`` lets a step of 21 ms follow each
+batch and tells the wait; ``--cold`` evicts a contender's files before each of its epochs, in a
+fresh process. Libraries that are not installed get environments of their own (``--install``), else
+they are left out and named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import venv
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from loaders_contenders import CONTENDERS, SETS
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PACKAGES = {
+    "mosaic_mds": ["mosaicml-streaming==0.13.0", "torch==2.13.0", "setuptools<81"],
+    "litdata": ["litdata", "torch==2.13.0"],
+    "array_record": ["array_record"],
+    "zarr_with_zarrs": ["zarrs>=0.2", "zarr>=3.1"],
+    "tensorstore_batched": ["tensorstore>=0.1.70"],
+}
+"""What goes into the environment of a contender, beside iobench's own needs."""
+BASE = ["numpy", "psutil", "crc32c", "typer", "rich"]
+RINGS = ("ring_numpy", "ring_zarr", "ring_tfrecord")
+LIBRARIES = (
+    "mosaic_mds", "litdata", "array_record", "zarr_python", "zarr_with_zarrs",
+    "tensorstore_batched", "h5py_in_process", "tf_data",
+)  # fmt: skip
+GOALS = {
+    "ens": (
+        ("of one pread thread", RINGS, ("limit_pread_1",), 0.8),
+        ("against np.load, 2 workers", RINGS, ("np_load_2_workers",), 10),
+        ("against the best library", RINGS, LIBRARIES, 2.5),
+        ("against the one-line memmap", RINGS, ("memmap_one_line",), 1.0),
+        ("verified against not", ("ring_numpy_verified",), ("ring_numpy",), 0.5),
+        ("lz4, one thread, GB/s", ("ring_zarr_lz4_one_thread",), (), 4.0),
+        ("slowest container against fastest", RINGS, RINGS, 0.8),
+    ),
+    "radiation": (
+        ("numpy and tfrecord, GB/s", ("ring_numpy", "ring_tfrecord"), (), 5.0),
+        ("against the best library", ("ring_numpy", "ring_tfrecord"), LIBRARIES, 3.0),
+        ("against zarr-python", ("ring_numpy", "ring_tfrecord"), ("zarr_python",), 50),
+    ),
+}
+COLD_GOALS = (
+    ("against np.load in-process", RINGS, ("np_load_in_process",), 1.0),
+    ("against any with 2 workers", RINGS, ("np_load_2_workers", "data_loader_tfrecord_2"), 1.3),
+)
+"""What, the slowest of whom, against the fastest of whom (or in GB/s), at least how much."""
+
+
+@dataclass
+class Contender:
+    """One way of loading, in its process."""
+
+    name: str
+    python: str
+    which: str
+    folder: Path
+    process: subprocess.Popen[str] | None = None
+    rates: list[float] = field(default_factory=list)
+    waits: list[list[float]] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    evicted: list[float] = field(default_factory=list)
+
+    def start(self) -> bool:
+        """Start the process; False, with the reason printed, if it cannot serve."""
+        command = [
+            self.python, str(HERE / "loaders_contenders.py"), self.name, self.which,
+            str(self.folder),
+        ]  # fmt: skip
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "converters"))),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        }
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, env=environment,
+        )  # fmt: skip
+        if self._line() == "ready":
+            return True
+        print(f"left out: {self.name} ({self._reason()})")
+        return False
+
+    def epoch(self, order: list[int], arguments: argparse.Namespace) -> None:
+        """Let it load an epoch and keep what it says."""
+        if self.process is None and not self.start():
+            raise SystemExit(f"{self.name} does not start again")
+        assert self.process is not None
+        assert self.process.stdin is not None
+        asked = {
+            "order": order,
+            "cold": arguments.cold,
+            "compute_s": arguments.compute / 1000,
+            "batch_size": arguments.batch_size,
+        }
+        print(json.dumps(asked), file=self.process.stdin, flush=True)
+        line = self._line()
+        if not line:
+            raise SystemExit(f"{self.name} failed: {self._reason()}")
+        found = json.loads(line)
+        self.rates.append(found["nbytes"] / 1e9 / found["seconds"])
+        self.waits.append(found["waits"])
+        self.seconds.append(found["seconds"])
+        self.evicted.append(found.get("evicted", 0.0))
+        if arguments.cold:
+            self.close()
+
+    def close(self) -> None:
+        """End the process."""
+        if self.process is not None:
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+            self.process.wait()
+            self.process = None
+
+    def _line(self) -> str:
+        """Return the process's next line of ours; libraries print between."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(("ready", '{"seconds"')):
+                return line.strip()
+        return ""
+
+    def _reason(self) -> str:
+        assert self.process is not None
+        assert self.process.stderr is not None
+        lines = self.process.stderr.read().strip().splitlines()
+        return lines[-1] if lines else "no reason given"
+
+
+def interpreter(name: str, folder: Path, *, install: bool) -> str | None:
+    """Return the Python that has what a contender imports; None where none has."""
+    needs = CONTENDERS[name][1]
+    found = subprocess.run(
+        [sys.executable, "-c", f"import {', '.join(module.split('.')[0] for module in needs)}"],
+        capture_output=True,
+        check=False,
+    )
+    if not found.returncode:
+        return sys.executable
+    packages = PACKAGES.get(name)
+    if not install or packages is None:
+        return None
+    home = folder / f"environment-{name}"
+    python = home / "bin" / "python"
+    if not python.exists():
+        venv.create(home, with_pip=True)
+        ran = subprocess.run(
+            [python, "-m", "pip", "install", "-q", *BASE, *packages],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ran.returncode:
+            print(f"left out: {name} ({ran.stderr.strip().splitlines()[-1]})")
+            return None
+    return str(python)
+
+
+def print_rates(contenders: list[Contender], goals: Any, what: str) -> None:
+    """Print a row for each contender, then the goals."""
+    print(f"\n{what}\n{'':26}{'GB/s':>8}{'lowest':>9}{'highest':>9}{'median wait, ms':>17}")
+    rates = {}
+    for each in contenders:
+        rates[each.name] = statistics.median(each.rates)
+        wait = statistics.median(w for waits in each.waits for w in waits) * 1e3
+        print(
+            f"{each.name:26}{rates[each.name]:8.2f}{min(each.rates):9.2f}{max(each.rates):9.2f}"
+            f"{wait:17.3f}"
+        )
+    print()
+    for told, who, whom, goal in goals:
+        others = [rates[name] for name in whom if name in rates]
+        if any(name not in rates for name in who) or (whom and not others):
+            continue
+        reached = min(rates[name] for name in who) / (max(others) if whom else 1)
+        print(f"{told:36}{reached:8.2f}   goal {goal:5.2f}   {'' if reached >= goal else 'MISSED'}")
+
+
+def print_waits(contenders: list[Contender], compute_ms: float) -> None:
+    """Print the waits beside a step: per batch, of the steady state, of the first epoch."""
+    print(f"\nwait for a batch at a step of {compute_ms} ms")
+    print(f"{'':26}{'median, ms':>12}{'highest, ms':>13}{'steady share':>14}{'whole share':>13}")
+    for each in contenders:
+        steady = [wait for waits in each.waits for wait in waits[3:]]
+        share = sum(steady) / (sum(steady) + len(steady) * compute_ms / 1e3)
+        whole = sum(each.waits[0]) / each.seconds[0]
+        print(
+            f"{each.name:26}{statistics.median(steady) * 1e3:12.3f}{max(steady) * 1e3:13.3f}"
+            f"{share:14.2%}{whole:13.2%}"
+        )
+
+
+def main() -> None:
+    """Write the files, let all take turns, print tables."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--set", choices=SETS, default="ens", dest="which")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--compute", type=float, default=0, help="of a step, in ms")
+    parser.add_argument("--batch-size", type=int, default=0, help="the set's own by default")
+    parser.add_argument("--cold", action="store_true", help="evict files before each epoch")
+    parser.add_argument("--install", action="store_true", help="make environments for peers")
+    parser.add_argument("--epochs-of", type=int, default=0, help="samples of an epoch; all")
+    parser.add_argument("--folder", type=Path, help="where files stay; a temporary one by default")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        contenders = []
+        for name in arguments.only:
+            python = interpreter(name, folder, install=arguments.install)
+            if python is None:
+                print(f"left out: {name} (not installed)")
+                continue
+            one = Contender(name, python, arguments.which, folder)
+            if one.start():
+                contenders.append(one)
+        n_samples = arguments.epochs_of or SETS[arguments.which][1]
+        rng = random.Random(0)
+        for number in range(arguments.rounds + 1):
+            order = rng.sample(range(SETS[arguments.which][1]), n_samples)
+            for each in contenders:
+                each.epoch(order, arguments)
+            if not number and not arguments.cold and not arguments.compute:
+                for each in contenders:  # the first warms the page cache and every library up
+                    each.rates.clear()
+                    each.waits.clear()
+                    each.seconds.clear()
+        if arguments.compute:
+            print_waits(contenders, arguments.compute)
+        else:
+            goals = COLD_GOALS if arguments.cold else GOALS[arguments.which]
+            state = "evicted before each epoch" if arguments.cold else "warm"
+            print_rates(contenders, goals, f"{arguments.which}, random order, {state}")
+        if arguments.cold:
+            least = min(min(each.evicted) for each in contenders)
+            print(f"evicted before each epoch: {least:.1%} of the pages or more")
+        for each in contenders:
+            each.close()
+
+
+if __name__ == "__main__":
+    main()
