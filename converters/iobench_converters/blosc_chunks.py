@@ -82,7 +82,9 @@ class ChunkCompressor:
         return [compress(_plain(chunk), b"lz4", BLOSC_LEVEL, BLOSC_SHUFFLE) for chunk in chunks]
 
 
-def decompress(data: memoryview, n_chunks: int, nbytes: int) -> NDArray[np.uint8]:
+def decompress(
+    data: memoryview, n_chunks: int, nbytes: int, out: NDArray[np.uint8] | None = None
+) -> NDArray[np.uint8]:
     """Return the bytes of chunks that lie one after another.
 
     Parameters
@@ -91,6 +93,8 @@ def decompress(data: memoryview, n_chunks: int, nbytes: int) -> NDArray[np.uint8
         The compressed chunks, nothing behind them.
     n_chunks, nbytes : int
         How many there are, and the bytes each decompresses to.
+    out : ndarray of uint8, optional
+        Where to, contiguous; else memory of its own.
 
     Raises
     ------
@@ -98,7 +102,7 @@ def decompress(data: memoryview, n_chunks: int, nbytes: int) -> NDArray[np.uint8
         If they are not that, or damaged.
     """
     undo = load_blosc().decompress
-    chunks = np.empty(n_chunks * nbytes, dtype=np.uint8)
+    chunks = np.empty(n_chunks * nbytes, dtype=np.uint8) if out is None else out
     position = 0
     for start in range(0, chunks.size, nbytes):
         stored = _chunk_at(data[position:], nbytes)

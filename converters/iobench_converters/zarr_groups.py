@@ -7,6 +7,7 @@ and needs no decoding; ``codec=blosc-lz4`` compresses each chunk.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -141,6 +142,7 @@ class ChunkDecoder:
         self.codec = codec
         # What does not change from sample to sample is worked out once: small samples notice.
         self._n_stored = [array.n_chunks * array.chunk_nbytes for array in arrays]
+        self._rooms = _Rooms()
         self._whole = [
             (array.variables[0].name, array.dtype, array.shape)
             if codec != BLOSC_LZ4 and array.n_chunks == 1 and len(array.variables) == 1
@@ -171,6 +173,35 @@ class ChunkDecoder:
             return None
         return FieldLayout.of_views(raw, self(raw), is_tagged=False)
 
+    def decode_into(self, number: int, data: memoryview, rows: Mapping[str, NDArray[Any]]) -> None:
+        """Write the variables of one array to their rows; `iobench.stores.RowDecoder`."""
+        array = self.arrays[number]
+        if self.codec == BLOSC_LZ4 and array.n_chunks == 1 and len(array.variables) == 1:
+            out = rows[array.variables[0].name].reshape(-1).view(np.uint8)
+            decompress(data, 1, array.chunk_nbytes, out)
+            return
+        if self.codec == BLOSC_LZ4:
+            chunks = self._rooms.octets(self._n_stored[number])
+            decompress(data, array.n_chunks, array.chunk_nbytes, chunks)
+        elif len(data) != self._n_stored[number]:
+            raise _wrong_size(array, data)
+        else:
+            chunks = np.frombuffer(data, dtype=np.uint8)
+        numbers = chunks.view(array.dtype).reshape(-1, *array.chunk)
+        for box, chunk in zip(array.boxes(), numbers, strict=True):
+            for variable, start, stop in array.parts():
+                row = rows[variable.name]
+                if len(array.variables) > 1:
+                    row = row.reshape(stop - start, *array.shape[1:])
+                    first, last = max(start, box[0].start), min(stop, box[0].stop)
+                    if first >= last:
+                        continue
+                    target = row[(slice(first - start, last - start), *box[1:])]
+                    from_chunk = chunk[first - box[0].start :]
+                else:
+                    target, from_chunk = row[(*box, ...)], chunk
+                target[...] = from_chunk[tuple(slice(0, n) for n in target.shape)]
+
     def _add(self, found: dict[str, NDArray[Any]], array: ArrayLayout, data: memoryview) -> None:
         """Add the variables of an array that is cut, compressed, or shared by several."""
         if self.codec == BLOSC_LZ4:
@@ -185,6 +216,19 @@ class ChunkDecoder:
             return
         for variable, start, stop in array.parts():
             found[variable.name] = whole[start:stop].reshape(variable.shape)
+
+
+class _Rooms(threading.local):
+    """Memory of each thread for chunks before they are where they belong."""
+
+    def __init__(self) -> None:
+        self._room = np.empty(0, dtype=np.uint8)
+
+    def octets(self, nbytes: int) -> NDArray[np.uint8]:
+        """Return so many bytes, until they are asked for again."""
+        if self._room.size < nbytes:
+            self._room = np.empty(nbytes, dtype=np.uint8)
+        return self._room[:nbytes]
 
 
 def _wrong_size(array: ArrayLayout, data: memoryview) -> StoreError:

@@ -17,7 +17,7 @@ import numpy as np
 from iobench.errors import StoreError
 from iobench.stores.atomic import is_local, storage_errors
 from iobench.stores.contract import Extent
-from iobench.stores.fields import FieldDecoder
+from iobench.stores.fields import FieldDecoder, RowDecoder
 from iobench.stores.remote import read_ranges
 from iobench.stores.rounding import unpack_sample
 
@@ -257,6 +257,11 @@ class ExtentStore:
             return self._decode.fields(self.read(self.extents(0)))
         except StoreError:
             return None
+
+    @property
+    def row_decoder(self) -> RowDecoder | None:
+        """What decodes extents to where their arrays shall be, if it can; threads may share it."""
+        return self._decode if isinstance(self._decode, RowDecoder) else None
 
     def close(self) -> None:
         """Close the files; the store reopens them when used again."""

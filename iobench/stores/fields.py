@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["FieldDecoder", "FieldLayout", "RowDecoder", "FieldPart"]
+__all__ = ["FieldDecoder", "FieldLayout", "FieldPart", "RowDecoder"]
 
 
 @dataclass(frozen=True, slots=True)

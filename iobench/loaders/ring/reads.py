@@ -3,99 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
 from iobench.errors import StoreError
 from iobench.recording import Kind
-from iobench.stores import storage_errors
+from iobench.stores import crc32c, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from iobench.loaders.ring.checks import ExtentChecks
+    from iobench.loaders.ring.files import OpenFiles
     from iobench.loaders.ring.laps import Laps
     from iobench.stores import ExtentTable, FieldPart
 
-__all__ = ["Octets", "OpenFiles", "RowReads", "gap_nbytes"]
+__all__ = ["Octets", "Reads", "RowReads", "gap_nbytes"]
 
 Octets = dict[str, "NDArray[np.uint8]"]
 """Bytes of each variable's rows: (samples, bytes), contiguous."""
-MAX_OPEN_FILES: Final = 64
-"""Of one thread; there are as many as threads, and a process has 1024."""
 MAX_VIEWS: Final = 1024
 """What ``preadv`` takes at once (``IOV_MAX`` of Linux)."""
-
-
-class OpenFiles:
-    """Files of a store that one thread reads from: opened when needed, checked in each batch.
-
-    A file that shrinks under a mapping ends the process with SIGBUS, and one that was written anew
-    is another store; so both are looked for before each use.
-
-    Parameters
-    ----------
-    paths : sequence of Path
-        The files, by number.
-    nbytes : mapping of Path to int
-        How long they are, where that is known; else what they are when first opened.
-    """
-
-    def __init__(self, paths: Sequence[Path], nbytes: Mapping[Path, int]) -> None:
-        self.paths = paths
-        self._nbytes = nbytes
-        self._open: OrderedDict[int, tuple[int, int]] = OrderedDict()
-
-    def descriptor(self, number: int) -> int:
-        """Return the descriptor of a file, which is as long as it was.
-
-        Raises
-        ------
-        StoreError
-            If it is missing, was replaced, or has another length than at first.
-        """
-        found = self._open.get(number)
-        if found is None:
-            found = self._opened(number)
-        descriptor, nbytes = found
-        status = os.fstat(descriptor)
-        if status.st_size != nbytes:
-            raise StoreError(
-                f"{self.paths[number]}: {status.st_size} bytes, it had {nbytes} when the store was "
-                "opened; convert the store again"
-            )
-        if not status.st_nlink:
-            raise StoreError(
-                f"{self.paths[number]} was removed or replaced while it was read; open the store "
-                "again"
-            )
-        return descriptor
-
-    def _opened(self, number: int) -> tuple[int, int]:
-        path = self.paths[number]
-        while len(self._open) >= MAX_OPEN_FILES:
-            os.close(self._open.popitem(last=False)[1][0])
-        try:
-            with storage_errors(path):
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                nbytes = self._nbytes.get(path)
-                if nbytes is None:
-                    nbytes = os.fstat(descriptor).st_size
-        except FileNotFoundError as error:
-            raise StoreError(
-                f"{path} is missing, its store's manifest lists it; convert the store again"
-            ) from error
-        self._open[number] = found = descriptor, nbytes
-        return found
-
-    def close(self) -> None:
-        """Close them."""
-        while self._open:
-            os.close(self._open.popitem()[1][0])
 
 
 def gap_nbytes(parts: Sequence[FieldPart]) -> int:
@@ -107,29 +38,8 @@ _Target = tuple[memoryview, int, int, int]
 """Where a part goes: view, pitch, start, bytes; row ``r`` from byte ``r * pitch + start``."""
 
 
-class RowReads:
-    """Reads some of the extents of samples to their rows, in the order they lie in.
-
-    Parameters
-    ----------
-    table : ExtentTable
-        Where extents are.
-    extents : mapping of int to tuple of FieldPart
-        Which of a sample's extents, and what they are made of.
-    files : OpenFiles
-        Of the thread.
-    """
-
-    name = "pread"
-
-    def __init__(
-        self, table: ExtentTable, extents: Mapping[int, Sequence[FieldPart]], files: OpenFiles
-    ) -> None:
-        self._table = table
-        self._numbers = np.array(list(extents))
-        self._parts = list(extents.values())
-        self._lengths = [sum(one.nbytes for one in parts) for parts in self._parts]
-        self._files = files
+class Reads(Protocol):
+    """A way to fill rows of one thread from some of the extents of samples."""
 
     def read(
         self,
@@ -137,6 +47,7 @@ class RowReads:
         octets: Octets,
         gaps: Mapping[int, NDArray[np.uint8]],
         laps: Laps,
+        expected: NDArray[np.uint32] | None = None,
     ) -> None:
         """Fill the rows of these samples.
 
@@ -150,12 +61,55 @@ class RowReads:
             By number of the extent: rows for the bytes of it that are no variable's.
         laps : Laps
             Notes what it took.
+        expected : ndarray of uint32, (samples, extents), optional
+            Checksums to compare.
 
         Raises
         ------
         StoreError
-            Naming file and sample of the first extent that is not all there.
+            Naming the file of the first extent that is not there or not as written.
         """
+        ...
+
+
+class RowReads:
+    """Reads some of the extents of samples to their rows, in the order they lie in.
+
+    Parameters
+    ----------
+    table : ExtentTable
+        Where extents are.
+    extents : mapping of int to tuple of FieldPart
+        Which of a sample's extents, and what they are made of.
+    files : OpenFiles
+        Of the thread.
+    checks : ExtentChecks, optional
+        Tell what is wrong where checksums differ.
+    """
+
+    def __init__(
+        self,
+        table: ExtentTable,
+        extents: Mapping[int, Sequence[FieldPart]],
+        files: OpenFiles,
+        checks: ExtentChecks | None = None,
+    ) -> None:
+        self._table = table
+        self._checks = checks
+        self._numbers = np.array(list(extents))
+        self._parts = list(extents.values())
+        self._lengths = [sum(one.nbytes for one in parts) for parts in self._parts]
+        self._files = files
+
+    def read(
+        self,
+        samples: NDArray[np.int64],
+        octets: Octets,
+        gaps: Mapping[int, NDArray[np.uint8]],
+        laps: Laps,
+        expected: NDArray[np.uint32] | None = None,
+    ) -> None:
+        """Fill the rows of these samples; see `Reads`."""
         chosen = np.ix_(samples, self._numbers)
         file = self._table.file[chosen].reshape(-1)
         offset = self._table.offset[chosen].reshape(-1)
@@ -175,6 +129,10 @@ class RowReads:
             if files[at] != last or offsets[at] != end or len(views) >= MAX_VIEWS:
                 if views:
                     self._fill(descriptor, last, views, offsets[first], end)
+                    if expected is not None:
+                        laps.end(Kind.READ, end - offsets[first])
+                        self._check(places[first:at], samples, targets, expected)
+                        laps.end(Kind.VERIFY, end - offsets[first])
                 if files[at] != last:
                     last = files[at]
                     descriptor = self._files.descriptor(last)
@@ -185,7 +143,30 @@ class RowReads:
                 views.append(view[start : start + nbytes])
         if views:
             self._fill(descriptor, last, views, offsets[first], end)
-        laps.end(Kind.READ, sum(self._lengths) * len(samples))
+        if expected is None:
+            laps.end(Kind.READ, sum(self._lengths) * len(samples))
+        elif views:
+            laps.end(Kind.READ, end - offsets[first])
+            self._check(places[first:], samples, targets, expected)
+            laps.end(Kind.VERIFY, end - offsets[first])
+
+    def _check(
+        self,
+        places: list[int],
+        samples: NDArray[np.int64],
+        targets: list[list[_Target]],
+        expected: NDArray[np.uint32],
+    ) -> None:
+        """Compare the checksums of extents that have just been read."""
+        for place in places:
+            row, extent = divmod(place, len(targets))
+            crc = 0
+            for view, pitch, start, nbytes in targets[extent]:
+                start += row * pitch
+                crc = crc32c(view[start : start + nbytes], crc)
+            number = int(self._numbers[extent])
+            if crc != expected[row, number] and self._checks is not None:
+                self._checks.fail(int(samples[row]), number)
 
     def _fill(
         self, descriptor: int, file: int, views: list[memoryview], offset: int, end: int

@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import threading
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.errors import StoreError
+from iobench.loaders.ring.checks import ExtentChecks
+from iobench.loaders.ring.decoded import DecodedFiller, ExtentFiller
+from iobench.loaders.ring.files import MappedFiles, OpenFiles
+from iobench.loaders.ring.gather import GatheredRows, Grid, find_grid
 from iobench.loaders.ring.laps import Laps
-from iobench.loaders.ring.reads import OpenFiles, RowReads, gap_nbytes
+from iobench.loaders.ring.probe_reads import GATHER, ReadChoice, choose_reads
+from iobench.loaders.ring.reads import RowReads, gap_nbytes
 from iobench.recording import Kind
 from iobench.stores import ExtentStore
 from iobench.stores.rounding import unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.contract import Filler, Rows
     from iobench.loaders.ring.log import BatchLog
-    from iobench.loaders.ring.reads import Octets
+    from iobench.loaders.ring.reads import Reads
     from iobench.samples import SampleSpec
     from iobench.stores import FieldLayout, Store
 
 __all__ = ["StoreSource"]
 
-
-class _Reads(Protocol):
-    """A way to fill rows from extents."""
-
-    def read(
-        self,
-        samples: NDArray[np.int64],
-        octets: Octets,
-        gaps: Mapping[int, NDArray[np.uint8]],
-        laps: Laps,
-    ) -> None: ...
+RETRY: Final = 64
+"""Batches after which a store that was not in the page cache is looked at again."""
 
 
 class StoreSource:
@@ -46,6 +42,8 @@ class StoreSource:
     ----------
     store : Store
         An open store of any format.
+    verify : bool
+        Whether each extent is compared with its checksum.
 
     Attributes
     ----------
@@ -53,58 +51,78 @@ class StoreSource:
         What a sample is.
     fields : FieldLayout or None
         Where variables lie in the store's extents; None where each sample has to be decoded.
+    choice : ReadChoice or None
+        How extents are read, and the figures that decided it: known from the first filler on.
+
+    Raises
+    ------
+    StoreError
+        If there are no checksums to verify.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, verify: bool = False) -> None:
         self.store = store
         self.spec: SampleSpec = store.spec
-        self.fields = _fields_of(store)
+        self.verify = verify
+        self.checks = ExtentChecks(store) if verify else None
+        self.choice: ReadChoice | None = None
+        is_local = hasattr(store.path, "__fspath__")
+        self._files = _StoreFiles(store) if is_local and isinstance(store, ExtentStore) else None
+        self.fields = store.fields() if isinstance(store, ExtentStore) and is_local else None
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self.store)
 
     def filler(self) -> Filler:
         """Return a filler for one more thread."""
-        if self.fields is None or not isinstance(self.store, ExtentStore):
-            return DecodedFiller(self.store)
-        return FieldFiller(self.store, self.fields)
+        store = self.store
+        if self._files is None or not isinstance(store, ExtentStore):
+            return DecodedFiller(store, self.checks)
+        if self.fields is not None:
+            return FieldFiller(self, store, self.fields, self._files)
+        decoder = store.row_decoder
+        if decoder is None:
+            return DecodedFiller(store, self.checks)
+        return ExtentFiller(store, decoder, self._files.opened(), self.checks)
+
+    def chosen(self, filler: FieldFiller) -> ReadChoice:
+        """Return how extents are to be read; measured with a filler where that is not known."""
+        with self._lock:
+            if self.choice is None or not self.choice.is_final:
+                self.choice = filler.measured()
+            return self.choice
 
 
-def _fields_of(store: Store) -> FieldLayout | None:
-    is_local = hasattr(store.path, "__fspath__")
-    return store.fields() if is_local and isinstance(store, ExtentStore) else None
+class _StoreFiles:
+    """What all threads know of the files of a store.
 
+    Attributes
+    ----------
+    sizes : dict of Path to int
+        Bytes of each, by the manifest.
+    mapped : MappedFiles
+    """
 
-class DecodedFiller:
-    """Fills rows with samples decoded one after another, as the store does."""
+    def __init__(self, store: ExtentStore) -> None:
+        self.table = store.table
+        self.sizes = {store.path / file.name: file.nbytes for file in store.manifest.files}
+        self.mapped = MappedFiles(store.table.files, self.sizes)
+        self._grids: list[Grid | None] | None = None
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def opened(self) -> OpenFiles:
+        """Return the files for one more thread."""
+        return OpenFiles(self.table.files, self.sizes)
 
-    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
-        """Fill ``rows``; see `iobench.loaders.ring.Filler`."""
-        laps = Laps(log)
-        for row, sample in enumerate(samples.tolist()):
-            self.fill_row(row, sample, rows, laps)
-        laps.emit()
-
-    def fill_row(self, row: int, sample: int, rows: Rows, laps: Laps) -> None:
-        """Fill one row; raise StoreError naming the sample."""
-        laps.start()
-        try:
-            raw = self._store.read(self._store.extents(sample))
-            nbytes = sum(map(len, raw))
-            laps.end(Kind.READ, nbytes)
-            arrays = self._store.decode(raw)
-            for name, values in rows.items():
-                values[row, ...] = arrays[name]
-        except StoreError as error:
-            error.add_note(f"sample {sample}")
-            raise
-        laps.end(Kind.DECODE, nbytes)
-
-    def close(self) -> None:
-        """Nothing: the store's files are shared."""
+    def grids(self, fields: FieldLayout) -> list[Grid | None]:
+        """Return how the extents of each number lie; the first call looks at all of them."""
+        if self._grids is None:
+            sizes = [self.sizes[path] for path in self.table.files]
+            self._grids = [
+                find_grid(self.table, number, length, sizes)
+                for number, length in enumerate(fields.lengths)
+            ]
+        return self._grids
 
 
 class FieldFiller:
@@ -112,76 +130,122 @@ class FieldFiller:
 
     Parameters
     ----------
+    source : StoreSource
+        Whose filler it is.
     store : ExtentStore
         A local one.
     fields : FieldLayout
         Where variables lie.
+    files : _StoreFiles
+        Of the source.
     """
 
-    def __init__(self, store: ExtentStore, fields: FieldLayout) -> None:
+    def __init__(
+        self, source: StoreSource, store: ExtentStore, fields: FieldLayout, files: _StoreFiles
+    ) -> None:
+        self._source = source
         self._fields = fields
         self._table = store.table
-        self._others = DecodedFiller(store)
-        nbytes = {store.path / file.name: file.nbytes for file in store.manifest.files}
-        self._files = OpenFiles(store.table.files, nbytes)
-        self._packed = {v.name: v for v in store.manifest.spec if v.packed is not None and v.nbytes}
-        self._empty = {v.name for v in store.spec if not v.nbytes}
-        self._gap_nbytes = {
-            number: gap_nbytes(extent)
-            for number, extent in enumerate(fields.extents)
-            if gap_nbytes(extent)
-        }
+        self._shared = files
+        self._files = files.opened()
+        self._others = DecodedFiller(store, source.checks)
+        self._packed = [v for v in store.manifest.spec if v.packed is not None and v.nbytes]
+        direct = {v.name for v in store.spec if v.nbytes} - {v.name for v in self._packed}
+        self._direct = [name for name in store.spec.names if name in direct]
+        self._lengths = np.array(fields.lengths, dtype=np.int64)
+        self._reads: list[Reads] = []
+        self._gap_nbytes: dict[int, int] = {}
         self._around = {
-            number: np.frombuffer(fields.around[number], dtype=np.uint8)
-            for number in self._gap_nbytes
-            if fields.around is not None
+            number: np.frombuffer(around, dtype=np.uint8)
+            for number, around in enumerate(fields.around or ())
+            if around
         }
-        self._lengths = np.array(fields.lengths)
-        self._reads: list[_Reads] = [
-            RowReads(store.table, dict(enumerate(fields.extents)), self._files)
-        ]
+        self._n_until_retry = 0
         self._scratch: dict[object, NDArray[np.uint8]] = {}
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Fill ``rows``; see `iobench.loaders.ring.Filler`."""
+        if self._n_until_retry == 0:
+            self._choose()
+        self._n_until_retry -= 1
         laps = Laps(log)
         others = np.flatnonzero((self._table.length[samples] != self._lengths).any(axis=1))
-        if others.size:
-            # Laid out otherwise: each by itself, and the rest as if they were not there.
-            usual = np.setdiff1d(np.arange(len(samples)), others)
-            for row in usual.tolist():
+        if not others.size:
+            self._fill(samples, rows, laps)
+        else:  # laid out otherwise: they are decoded, the rest goes around them
+            for row in np.setdiff1d(np.arange(len(samples)), others).tolist():
                 part = {name: values[row : row + 1] for name, values in rows.items()}
                 self._fill(samples[row : row + 1], part, laps)
-            for row in others.tolist():
-                self._others.fill_row(row, int(samples[row]), rows, laps)
-        else:
-            self._fill(samples, rows, laps)
+            self._decode(others, samples, rows, laps)
         laps.emit()
+
+    def measured(self) -> ReadChoice:
+        """Return which way of reading is faster for each extent."""
+        return choose_reads(
+            self._table,
+            self._fields.extents,
+            [grid is not None for grid in self._shared.grids(self._fields)],
+            self._files,
+            lambda number, way: self._reader([number], way),
+        )
+
+    def _choose(self) -> None:
+        choice = self._source.chosen(self)
+        self._n_until_retry = -1 if choice.is_final else RETRY
+        self._reads = []
+        self._gap_nbytes = {}
+        for way in sorted(set(choice.ways)):
+            numbers = [number for number, chosen in enumerate(choice.ways) if chosen == way]
+            self._reads.append(self._reader(numbers, way))
+            for number in numbers:
+                nbytes = gap_nbytes(self._fields.extents[number])
+                if nbytes and (way != GATHER or number in self._around):
+                    self._gap_nbytes[number] = nbytes
+
+    def _reader(self, numbers: Sequence[int], way: str) -> Reads:
+        extents = self._fields.extents
+        checks = self._source.checks
+        if way == GATHER:
+            grids = self._shared.grids(self._fields)
+            chosen = {}
+            for number in numbers:
+                grid = grids[number]
+                assert grid is not None
+                chosen[number] = grid, extents[number]
+            return GatheredRows(chosen, self._shared.mapped, checks)
+        parts = {number: extents[number] for number in numbers}
+        return RowReads(self._table, parts, self._files, checks)
 
     def _fill(self, samples: NDArray[np.int64], rows: Rows, laps: Laps) -> None:
         count = len(samples)
         octets = {
-            name: values.reshape(-1).view(np.uint8).reshape(count, -1)
-            for name, values in rows.items()
-            if name not in self._empty and name not in self._packed
+            name: rows[name].reshape(-1).view(np.uint8).reshape(count, -1) for name in self._direct
         }
-        for name, variable in self._packed.items():
-            room = self._room(name, count * variable.nbytes)
-            octets[name] = room.reshape(count, variable.nbytes)
+        for variable in self._packed:
+            room = self._room(variable.name, count * variable.nbytes)
+            octets[variable.name] = room.reshape(count, variable.nbytes)
         gaps = {
             number: self._room(number, count * nbytes).reshape(count, nbytes)
             for number, nbytes in self._gap_nbytes.items()
         }
+        checks = self._source.checks
+        expected = None if checks is None else checks.expected(samples, self._table, self._files)
         for reads in self._reads:
-            reads.read(samples, octets, gaps, laps)
-        for name, variable in self._packed.items():
+            reads.read(samples, octets, gaps, laps, expected)
+        for variable in self._packed:
             assert variable.packed is not None
-            numbers = octets[name].view(variable.dtype).reshape(count, *variable.shape)
-            unpack(numbers, variable.packed, rows[name])
-            laps.end(Kind.DECODE, octets[name].size)
+            numbers = octets[variable.name].view(variable.dtype).reshape(count, *variable.shape)
+            unpack(numbers, variable.packed, rows[variable.name])
+            laps.end(Kind.DECODE, octets[variable.name].size)
         for number, around in self._around.items():
-            for row in np.flatnonzero((gaps[number] != around).any(axis=1)).tolist():
-                self._others.fill_row(row, int(samples[row]), rows, laps)
+            others = np.flatnonzero((gaps[number] != around).any(axis=1))
+            self._decode(others, samples, rows, laps)
+
+    def _decode(
+        self, chosen: NDArray[np.intp], samples: NDArray[np.int64], rows: Rows, laps: Laps
+    ) -> None:
+        for row in chosen.tolist():
+            self._others.fill_rows(slice(row, row + 1), samples, rows, laps)
 
     def _room(self, key: object, nbytes: int) -> NDArray[np.uint8]:
         """Return memory of this thread that is used again."""

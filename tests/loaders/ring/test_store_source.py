@@ -29,6 +29,8 @@ CONTAINERS: list[tuple[str, dict[str, str]]] = [
     ("zarr", {}),
     ("zarr", {"pack": "channels"}),
     ("zarr", {"inner-chunk": "y=3"}),
+    ("zarr", {"codec": "blosc-lz4"}),
+    ("zarr", {"codec": "blosc-lz4", "pack": "channels", "inner-chunk": "y=4"}),
 ]
 CASES = list(product(CONTAINERS, (LARGE, SMALL)))
 
@@ -109,6 +111,22 @@ def test_packed_numbers_are_unpacked_into_the_rows(
     encoding = Encoding(dtypes={"T": "bfloat16", "q": "int16"}, ranges={"q": (-1, 5)})
     store = make_store(spec, samples, fmt, options=options, encoding=encoding)
     assert_same(filled(StoreSource(store), [3, 1, 0]), store, [3, 1, 0])
+
+
+def test_chunks_that_cut_channels_and_numbers_beside_them(
+    make_store: Callable[..., Store],
+) -> None:
+    spec = SampleSpec(
+        (
+            *spec_of(SMALL),
+            Variable("three", (3, *SMALL), "<f4", ("channel", "y", "x")),
+            Variable("number", (), "<i4", ()),
+        )
+    )
+    for codec in ("none", "blosc-lz4"):
+        options = {"codec": codec, "pack": "channels", "inner-chunk": "y=2,channel=2"}
+        store = make_store(spec, samples_of(spec, 4), "zarr", options=options)
+        assert_same(filled(StoreSource(store), [3, 0, 2]), store, [3, 0, 2])
 
 
 def test_numbers_and_empty_arrays(make_store: Callable[..., Store]) -> None:

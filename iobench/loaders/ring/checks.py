@@ -1,0 +1,97 @@
+"""Checksums of a store's extents, compared while their bytes are still in the cache."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import numpy as np
+
+from iobench.errors import StoreError
+from iobench.stores import CHECKSUMS_NAME, crc32c, read_checksums
+from iobench.stores.verification import array_of_extent, shard_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from iobench.loaders.ring.files import OpenFiles
+    from iobench.stores import ExtentTable, Store
+
+__all__ = ["ExtentChecks"]
+
+FOOTER_NBYTES: Final = 4
+_MASK_DELTA: Final = np.uint32(0xA282EAD8)
+
+
+class ExtentChecks:
+    """Compares what was read with the checksums written with the store.
+
+    They are those in ``iobench.crc32c``; of a TFRecord store without that file, those behind each
+    record.
+
+    Parameters
+    ----------
+    store : Store
+        Its manifest is there.
+
+    Raises
+    ------
+    StoreError
+        If there are no checksums, or not of this store.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        n_extents = len(store.extents(0)) if len(store) else 1
+        self._known: NDArray[np.uint32] | None = None
+        has_own = store.manifest.format == "tfrecord"
+        if not has_own or (store.path / CHECKSUMS_NAME).exists():
+            checksums = read_checksums(store.path, len(store) * n_extents)
+            self._known = checksums.reshape(len(store), n_extents)
+
+    def expected(
+        self, samples: NDArray[np.int64], table: ExtentTable | None, files: OpenFiles | None
+    ) -> NDArray[np.uint32]:
+        """Return the checksums of these samples' extents: (samples, extents)."""
+        if self._known is not None:
+            return self._known[samples]
+        if table is None or files is None:
+            return self._behind([self.store.extents(sample)[0] for sample in samples.tolist()])
+        masked = np.empty(len(samples), dtype="<u4")
+        rows = masked.view(np.uint8).reshape(-1, FOOTER_NBYTES)
+        ends = (table.offset[samples, 0] + table.length[samples, 0]).tolist()
+        for row, (file, end) in enumerate(zip(table.file[samples, 0].tolist(), ends, strict=True)):
+            os.preadv(files.descriptor(file), [rows[row].data], end)
+        return _unmasked(masked)
+
+    def _behind(self, extents: Iterable[Any]) -> NDArray[np.uint32]:
+        behind = [
+            type(extent)(extent.file, extent.offset + extent.length, FOOTER_NBYTES)
+            for extent in extents
+        ]
+        found = [int.from_bytes(data, "little") for data in self.store.read(behind)]
+        return _unmasked(np.array(found, dtype=np.uint32))
+
+    def check(self, data: Any, expected: int, sample: int, number: int) -> None:
+        """Compare the bytes of extent ``number`` of a sample; raise StoreError as `fail` does."""
+        if crc32c(data) != expected:
+            self.fail(sample, number)
+
+    def fail(self, sample: int, number: int) -> NoReturn:
+        """Raise StoreError: a checksum is not that of the bytes."""
+        extents = self.store.extents(sample)
+        extent = extents[number]
+        array = array_of_extent(self.store, extent, number, len(extents))
+        raise StoreError(
+            f"{extent.file}: checksum of shard {shard_of(self.store, sample)}, sample {sample}, "
+            f"{array} is wrong ({extent.length} bytes from byte {extent.offset}); convert the "
+            "store again"
+        )
+
+
+def _unmasked(masked: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return CRC-32C as they were before TFRecord's masking; see `iobench.stores.tfrecord`."""
+    turned = masked - _MASK_DELTA
+    return ((turned >> np.uint32(17)) | (turned << np.uint32(15))).reshape(-1, 1)

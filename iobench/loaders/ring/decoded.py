@@ -1,0 +1,177 @@
+"""Rows filled sample by sample, for stores whose extents have to be decoded."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.errors import StoreError
+from iobench.loaders.ring.laps import Laps
+from iobench.recording import Kind
+from iobench.stores import crc32c, storage_errors
+from iobench.stores.rounding import unpack
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.loaders.ring.checks import ExtentChecks
+    from iobench.loaders.ring.contract import Rows
+    from iobench.loaders.ring.files import OpenFiles
+    from iobench.loaders.ring.log import BatchLog
+    from iobench.stores import ExtentStore, RowDecoder, Store
+
+__all__ = ["DecodedFiller", "ExtentFiller"]
+
+
+class DecodedFiller:
+    """Fills rows with samples as the store decodes them, for any store.
+
+    Parameters
+    ----------
+    store : Store
+        Any, a remote one too: the extents of a batch are asked for together.
+    checks : ExtentChecks, optional
+        Compares what was read.
+    """
+
+    def __init__(self, store: Store, checks: ExtentChecks | None = None) -> None:
+        self._store = store
+        self._checks = checks
+        self._is_local = hasattr(store.path, "__fspath__")
+
+    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+        """Fill ``rows``; see `iobench.loaders.ring.Filler`."""
+        laps = Laps(log)
+        if self._is_local:  # one after another, while each is in the cache
+            for row in range(len(samples)):
+                self.fill_rows(slice(row, row + 1), samples, rows, laps)
+        else:
+            self.fill_rows(slice(0, len(samples)), samples, rows, laps)
+        laps.emit()
+
+    def fill_rows(self, chosen: slice, samples: NDArray[np.int64], rows: Rows, laps: Laps) -> None:
+        """Fill some rows; raise StoreError naming the sample."""
+        laps.start()
+        numbers = samples[chosen].tolist()
+        wanted = [self._store.extents(sample) for sample in numbers]
+        raw = self._store.read([extent for extents in wanted for extent in extents])
+        nbytes = sum(map(len, raw))
+        laps.end(Kind.READ, nbytes)
+        if self._checks is not None:
+            self._check(raw, numbers, self._checks.expected(samples[chosen], None, None))
+            laps.end(Kind.VERIFY, nbytes)
+        found = iter(raw)
+        for row, (sample, extents) in enumerate(zip(numbers, wanted, strict=True), chosen.start):
+            try:
+                arrays = self._store.decode([next(found) for _ in extents])
+            except StoreError as error:
+                raise StoreError(f"sample {sample}: {error}") from error
+            for name, values in rows.items():
+                values[row, ...] = arrays[name]
+        laps.end(Kind.DECODE, nbytes)
+
+    def _check(self, raw: list[memoryview], samples: list[int], expected: Any) -> None:
+        assert self._checks is not None
+        n_extents = expected.shape[1]
+        for place, data in enumerate(raw):
+            row, number = divmod(place, n_extents)
+            if crc32c(data) != expected[row, number]:
+                self._checks.fail(samples[row], number)
+
+    def close(self) -> None:
+        """Nothing: the store's files are shared."""
+
+
+class ExtentFiller:
+    """Fills rows by decoding extents into them, each while it is in the cache.
+
+    Parameters
+    ----------
+    store : ExtentStore
+        A local one.
+    decoder : RowDecoder
+        Its decoder.
+    files : OpenFiles
+        Of the thread.
+    checks : ExtentChecks, optional
+        Compares what was read.
+    """
+
+    def __init__(
+        self,
+        store: ExtentStore,
+        decoder: RowDecoder,
+        files: OpenFiles,
+        checks: ExtentChecks | None = None,
+    ) -> None:
+        self._store = store
+        self._table = store.table
+        self._decoder = decoder
+        self._files = files
+        self._checks = checks
+        self._packed = {v.name: v for v in store.manifest.spec if v.packed is not None}
+        self._numbers = {v.name: np.empty(v.shape, v.dtype) for v in self._packed.values()}
+        self._raw = np.empty(0, dtype=np.uint8)
+
+    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+        """Fill ``rows``; see `iobench.loaders.ring.Filler`."""
+        laps = Laps(log)
+        table, checks = self._table, self._checks
+        expected = None if checks is None else checks.expected(samples, table, self._files)
+        for row in np.lexsort((table.offset[samples, 0], table.file[samples, 0])).tolist():
+            sample = int(samples[row])
+            one = {name: values[row, ...] for name, values in rows.items()}
+            stored = {**one, **self._numbers}
+            laps.start()
+            for number, (file, offset, nbytes) in enumerate(
+                zip(
+                    table.file[sample].tolist(),
+                    table.offset[sample].tolist(),
+                    table.length[sample].tolist(),
+                    strict=True,
+                )
+            ):
+                data = self._read(file, offset, nbytes)
+                laps.end(Kind.READ, nbytes)
+                if expected is not None and checks is not None:
+                    if crc32c(data) != expected[row, number]:
+                        checks.fail(sample, number)
+                    laps.end(Kind.VERIFY, nbytes)
+                try:
+                    self._decoder.decode_into(number, data, stored)
+                except StoreError as error:
+                    raise StoreError(f"{self._store.path}: sample {sample}: {error}") from error
+                laps.end(Kind.DECODE, nbytes)
+            for name, variable in self._packed.items():
+                assert variable.packed is not None
+                unpack(self._numbers[name], variable.packed, one[name])
+            laps.end(Kind.DECODE, 0)
+        laps.emit()
+
+    def _read(self, file: int, offset: int, nbytes: int) -> memoryview:
+        """Return the bytes of an extent, in memory that is used again."""
+        if self._raw.size < nbytes:
+            self._raw = np.empty(nbytes, dtype=np.uint8)
+        view = self._raw[:nbytes].data
+        descriptor = self._files.descriptor(file)
+        done = 0
+        while done < nbytes:
+            try:
+                count = os.preadv(descriptor, [view[done:]], offset + done)
+            except OSError:
+                with storage_errors(self._files.paths[file]):
+                    raise
+            if count == 0:
+                raise StoreError(
+                    f"{self._files.paths[file]}: the file ends at byte {offset + done}, "
+                    f"{nbytes - done} bytes more were expected; convert the store again"
+                )
+            done += count
+        return view
+
+    def close(self) -> None:
+        """Close the files and let memory go."""
+        self._files.close()
+        self._raw = np.empty(0, dtype=np.uint8)

@@ -1,0 +1,135 @@
+"""Files of a store that threads read from, checked before each use."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from iobench.errors import StoreError
+from iobench.stores import storage_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["MappedFiles", "OpenFiles"]
+
+MAX_OPEN_FILES: Final = 64
+"""Of one thread; there are as many as threads, and a process has 1024."""
+
+
+class _StoreFile:
+    """A file that has to stay as long as it was; closes when nobody holds it any more."""
+
+    __slots__ = ("_descriptor", "mapped", "nbytes", "path")
+
+    def __init__(self, path: Path, nbytes: int | None) -> None:
+        self._descriptor = -1
+        self.mapped: mmap.mmap | None = None
+        self.path = path
+        try:
+            with storage_errors(path):
+                self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                self.nbytes = os.fstat(self._descriptor).st_size if nbytes is None else nbytes
+        except FileNotFoundError as error:
+            raise StoreError(
+                f"{path} is missing, its store's manifest lists it; convert the store again"
+            ) from error
+
+    def checked(self) -> int:
+        """Return the descriptor, after a look at the file.
+
+        A file that shrinks under a mapping ends the process with SIGBUS, and one that is written
+        anew is another store.
+        """
+        status = os.fstat(self._descriptor)
+        if status.st_size != self.nbytes:
+            raise StoreError(
+                f"{self.path}: {status.st_size} bytes, its store was opened with {self.nbytes}; "
+                "convert the store again"
+            )
+        if not status.st_nlink:
+            raise StoreError(
+                f"{self.path} was removed or replaced while its store was read; open it again"
+            )
+        return self._descriptor
+
+    def __del__(self) -> None:
+        try:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+        except (OSError, AttributeError):  # where Python ends, os may be gone already
+            pass
+
+
+class OpenFiles:
+    """The files one thread reads from, opened when first needed.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        The files, by number.
+    nbytes : mapping of Path to int
+        How long they are, where that is known; else what they are when first opened.
+    """
+
+    def __init__(self, paths: Sequence[Path], nbytes: Mapping[Path, int]) -> None:
+        self.paths = paths
+        self.nbytes = nbytes
+        self._open: OrderedDict[int, _StoreFile] = OrderedDict()
+
+    def descriptor(self, number: int) -> int:
+        """Return the descriptor of a file, which is as it was.
+
+        Raises
+        ------
+        StoreError
+            If it is missing, was replaced, or has another length than at first.
+        """
+        file = self._open.get(number)
+        if file is None:
+            while len(self._open) >= MAX_OPEN_FILES:
+                self._open.popitem(last=False)
+            path = self.paths[number]
+            file = self._open[number] = _StoreFile(path, self.nbytes.get(path))
+        return file.checked()
+
+    def close(self) -> None:
+        """Close them."""
+        self._open.clear()
+
+
+class MappedFiles:
+    """Mappings of files, shared by all threads.
+
+    Parameters
+    ----------
+    paths, nbytes
+        As of `OpenFiles`.
+    """
+
+    def __init__(self, paths: Sequence[Path], nbytes: Mapping[Path, int]) -> None:
+        self._paths = paths
+        self._nbytes = nbytes
+        self._lock = threading.Lock()
+        self._files: dict[int, _StoreFile] = {}
+
+    def mapped(self, number: int) -> mmap.mmap:
+        """Return a file's mapping; raise StoreError as `OpenFiles.descriptor` does."""
+        file = self._files.get(number)
+        if file is None:
+            with self._lock:
+                file = self._files.get(number)
+                if file is None:
+                    path = self._paths[number]
+                    file = _StoreFile(path, self._nbytes.get(path))
+                    descriptor = file.checked()
+                    with storage_errors(path):
+                        file.mapped = mmap.mmap(descriptor, file.nbytes, prot=mmap.PROT_READ)
+                    self._files[number] = file
+        file.checked()
+        assert file.mapped is not None
+        return file.mapped

@@ -1,0 +1,219 @@
+"""Small extents gathered from a mapping of their file: no system call for each of them.
+
+Extents that lie at equal distances are the rows of an array, and NumPy takes any of them at the
+speed of memory. Beyond some 64 KiB a call to ``preadv`` costs less than mapping the pages does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from iobench.recording import Kind
+from iobench.stores import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from iobench.loaders.ring.checks import ExtentChecks
+    from iobench.loaders.ring.files import MappedFiles
+    from iobench.loaders.ring.laps import Laps
+    from iobench.loaders.ring.reads import Octets
+    from iobench.stores import ExtentTable, FieldPart
+
+__all__ = ["GatheredRows", "Grid", "find_grid"]
+
+BLOCK_NBYTES: Final = 1 << 19
+"""Taken at once where an extent is several variables: what the second-level cache holds."""
+
+_Group = tuple[int, "slice | NDArray[np.intp]", "NDArray[np.int64]"]
+"""Number of the run, rows of the batch, places in the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Extents of one number at equal distances: runs of samples, each in a file.
+
+    Parameters
+    ----------
+    firsts : ndarray of int64
+        First sample of each run, ascending, and the number of samples as its last.
+    files : list of int
+        File of each run, by number.
+    starts : list of int
+        Where a run begins in its file: at most ``lead`` bytes before its first extent.
+    leads : list of int
+        How far the extents are from the places of the grid, for its last one to end in the file.
+    pitch : int
+        From one extent to the next.
+    """
+
+    firsts: NDArray[np.int64]
+    files: list[int]
+    starts: list[int]
+    leads: list[int]
+    pitch: int
+
+    def groups(self, samples: NDArray[np.int64]) -> Iterator[_Group]:
+        """Yield the samples of each run among these."""
+        if len(self.files) == 1:
+            yield 0, slice(0, len(samples)), samples
+            return
+        runs = np.searchsorted(self.firsts, samples, side="right") - 1
+        if (runs == runs[0]).all():
+            yield int(runs[0]), slice(0, len(samples)), samples - self.firsts[runs[0]]
+            return
+        order = np.argsort(runs, kind="stable")
+        edges = [0, *(np.flatnonzero(np.diff(runs[order])) + 1).tolist(), len(order)]
+        for start, end in pairwise(edges):
+            rows = order[start:end]
+            run = int(runs[rows[0]])
+            yield run, rows, samples[rows] - self.firsts[run]
+
+
+def find_grid(table: ExtentTable, number: int, length: int, sizes: Sequence[int]) -> Grid | None:
+    """Return how the extents of this number lie, None where there is no order to it.
+
+    Parameters
+    ----------
+    table : ExtentTable
+        Where extents are; at least one sample.
+    number : int
+        Which extent of each sample.
+    length : int
+        Bytes of each.
+    sizes : sequence of int
+        Bytes of each file, by number.
+    """
+    file, offset = table.file[:, number], table.offset[:, number]
+    changes = np.flatnonzero(file[1:] != file[:-1]) + 1
+    firsts = np.concatenate(([0], changes, [len(file)])).astype(np.int64)
+    inner = np.delete(np.diff(offset), changes - 1)
+    pitch = int(inner[0]) if inner.size else length
+    if pitch < length or (inner != pitch).any() or (table.length[:, number] != length).any():
+        return None
+    files = file[firsts[:-1]].tolist()
+    starts, leads = [], []
+    for first, last, one in zip(firsts[:-1], firsts[1:], files, strict=True):
+        base = int(offset[first])
+        lead = max(0, base + int(last - first) * pitch - sizes[one])
+        if lead > base:
+            return None
+        starts.append(base - lead)
+        leads.append(lead)
+    return Grid(firsts, files, starts, leads, pitch)
+
+
+class GatheredRows:
+    """Takes some of the extents of samples from mappings; see `iobench.loaders.ring.reads.Reads`.
+
+    Parameters
+    ----------
+    extents : mapping of int to (Grid, tuple of FieldPart)
+        Which of a sample's extents, where they lie, and what they are made of.
+    files : MappedFiles
+        Their files.
+    checks : ExtentChecks, optional
+        Tell what is wrong where checksums differ.
+    """
+
+    def __init__(
+        self,
+        extents: Mapping[int, tuple[Grid, Sequence[FieldPart]]],
+        files: MappedFiles,
+        checks: ExtentChecks | None = None,
+    ) -> None:
+        self._extents = extents
+        self._files = files
+        self._checks = checks
+        self._block = np.empty(0, dtype=np.uint8)
+
+    def read(
+        self,
+        samples: NDArray[np.int64],
+        octets: Octets,
+        gaps: Mapping[int, NDArray[np.uint8]],
+        laps: Laps,
+        expected: NDArray[np.uint32] | None = None,
+    ) -> None:
+        """Fill the rows of these samples."""
+        laps.start()
+        for number, (grid, parts) in self._extents.items():
+            length = sum(part.nbytes for part in parts)
+            for run, rows, places in grid.groups(samples):
+                octet_rows = self._mapped(grid, run)
+                wanted = None if expected is None else expected[rows, number].tolist()
+                if len(parts) == 1 and grid.pitch == length and isinstance(rows, slice):
+                    out = octets[parts[0].name]
+                    np.take(octet_rows, places, axis=0, out=out, mode="clip")
+                    laps.end(Kind.READ, out.size)
+                    if wanted is not None:
+                        self._check(out, slice(0, length), wanted, samples, number)
+                        laps.end(Kind.VERIFY, out.size)
+                    continue
+                lead = grid.leads[run]
+                targets = _targets(parts, lead, octets, gaps.get(number))
+                step = max(1, BLOCK_NBYTES // grid.pitch)
+                for at in range(0, len(places), step):
+                    chosen = places[at : at + step]
+                    block = self._room(len(chosen), grid.pitch)
+                    np.take(octet_rows, chosen, axis=0, out=block, mode="clip")
+                    if isinstance(rows, slice):
+                        here: slice | NDArray[np.intp] = slice(at, at + len(chosen))
+                    else:
+                        here = rows[at : at + step]
+                    for target, columns in targets:
+                        target[here] = block[:, columns]
+                    laps.end(Kind.READ, len(chosen) * length)
+                    if wanted is not None:
+                        columns = slice(lead, lead + length)
+                        self._check(block, columns, wanted[at:], samples[here], number)
+                        laps.end(Kind.VERIFY, len(chosen) * length)
+
+    def _mapped(self, grid: Grid, run: int) -> NDArray[np.uint8]:
+        count = int(grid.firsts[run + 1] - grid.firsts[run])
+        mapped = self._files.mapped(grid.files[run])
+        return np.ndarray(
+            (count, grid.pitch), dtype=np.uint8, buffer=mapped, offset=grid.starts[run]
+        )
+
+    def _room(self, count: int, pitch: int) -> NDArray[np.uint8]:
+        if self._block.size < count * pitch:
+            self._block = np.empty(count * pitch, dtype=np.uint8)
+        return self._block[: count * pitch].reshape(count, pitch)
+
+    def _check(
+        self,
+        block: NDArray[np.uint8],
+        columns: slice,
+        expected: list[int],
+        samples: NDArray[np.int64],
+        number: int,
+    ) -> None:
+        data, pitch = block.reshape(-1).data, block.shape[1]
+        for row in range(len(block)):
+            start = row * pitch
+            crc = crc32c(data[start + columns.start : start + columns.stop])
+            if crc != expected[row] and self._checks is not None:
+                self._checks.fail(int(samples[row]), number)
+
+
+def _targets(
+    parts: Sequence[FieldPart], lead: int, octets: Octets, gaps: NDArray[np.uint8] | None
+) -> list[tuple[NDArray[np.uint8], slice]]:
+    """Return where each part of an extent goes, and in which columns of a block it is."""
+    targets = []
+    at = 0
+    for part in parts:
+        columns = slice(lead + part.start, lead + part.start + part.nbytes)
+        if part.name:
+            targets.append((octets[part.name], columns))
+        elif gaps is not None:
+            targets.append((gaps[:, at : at + part.nbytes], columns))
+            at += part.nbytes
+    return targets
