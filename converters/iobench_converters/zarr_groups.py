@@ -196,11 +196,12 @@ class ChunkDecoder:
                     first, last = max(start, box[0].start), min(stop, box[0].stop)
                     if first >= last:
                         continue
-                    target = row[(slice(first - start, last - start), *box[1:])]
-                    from_chunk = chunk[first - box[0].start :]
+                    here: tuple[Any, ...] = (slice(first - start, last - start), *box[1:])
+                    held = chunk[first - box[0].start :]
                 else:
-                    target, from_chunk = row[(*box, ...)], chunk
-                target[...] = from_chunk[tuple(slice(0, n) for n in target.shape)]
+                    here, held = (*box, ...), chunk
+                target = row[here]
+                target[...] = held[tuple(slice(0, n) for n in target.shape)]
 
     def _add(self, found: dict[str, NDArray[Any]], array: ArrayLayout, data: memoryview) -> None:
         """Add the variables of an array that is cut, compressed, or shared by several."""
