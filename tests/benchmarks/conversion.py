@@ -171,6 +171,8 @@ def main() -> None:
         for _ in range(arguments.rounds):
             for name in arguments.only:
                 turns[name].append(turn(name, source, memory_nbytes))
+                last = turns[name][-1]
+                print(f"{name}: {last.mb_per_s:.0f} MB/s", file=sys.stderr, flush=True)
         print_table(turns)
         if arguments.sizes:
             print_memory(folder, arguments.sizes, arguments.variables, memory_nbytes)
