@@ -10,17 +10,24 @@ import numpy as np
 
 from iobench.datasets import available_cpus
 from iobench.errors import MissingExtraError, StoreError
+from iobench.stores import crc32c
+from iobench_converters.zarr_rows import StoredRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from concurrent.futures import Future
 
     from numpy.typing import NDArray
 
-__all__ = ["BLOSC_LEVEL", "ChunkCompressor", "decompress", "load_blosc"]
+__all__ = ["BLOSC_HEADER_NBYTES", "BLOSC_LEVEL", "ChunkCompressor", "decompress", "load_blosc"]
 
 BLOSC_LEVEL: Final = 5
 BLOSC_SHUFFLE: Final = 1
 BLOSC_HEADER_NBYTES: Final = 16
+BLOSC_FLAGS_AT: Final = 2
+BLOSC_IS_COPY: Final = 0x2
+MIN_BLOSC_NBYTES: Final = 128
+"""Shorter chunks Blosc only copies (``BLOSC_MIN_BUFFERSIZE`` of blosc.h)."""
 BATCH_NBYTES: Final = 1 << 20
 SMALL_NBYTES: Final = 1 << 16
 
@@ -73,13 +80,63 @@ class ChunkCompressor:
         parts = [chunks[at : at + step] for at in range(0, len(chunks), step)]
         return chain.from_iterable(self._pool.map(self._all, parts))
 
+    def start(self, chunks: NDArray[Any], room: NDArray[np.uint8]) -> list[Future[StoredRows]]:
+        """Begin to compress small chunks, which must stay as they are until that is done.
+
+        Parameters
+        ----------
+        chunks : ndarray, shape (samples, chunks, numbers)
+            Contiguous.
+        room : ndarray, shape (samples, bytes)
+            Where they go: `BLOSC_HEADER_NBYTES` more for each chunk than it has itself.
+
+        Returns
+        -------
+        list of Future
+            Of the first samples, the next ones, and so on.
+        """
+        step = max(1, -(-len(chunks) // self._n_threads))
+        return [
+            self._pool.submit(self._rows, chunks[at : at + step], room[at : at + step])
+            for at in range(0, len(chunks), step)
+        ]
+
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown()
 
+    def _rows(self, chunks: NDArray[Any], room: NDArray[np.uint8]) -> StoredRows:
+        _, n_chunks, n_numbers = chunks.shape
+        data = room.reshape(-1).data
+        lengths = self._pack(_plain(chunks).reshape(-1, n_numbers), data)
+        ends = np.cumsum(lengths)[n_chunks - 1 :: n_chunks].tolist()
+        crcs = [crc32c(data[at:end]) for at, end in zip([0, *ends], ends, strict=False)]
+        return StoredRows(data[: ends[-1]], lengths, np.array(crcs, dtype=np.uint32))
+
+    def _pack(self, chunks: NDArray[Any], room: memoryview) -> NDArray[np.int64]:
+        """Write chunks of one size one after another; return the bytes of each."""
+        nbytes, count = chunks[0].nbytes, len(chunks)
+        if nbytes < MIN_BLOSC_NBYTES:  # copies behind one and the same header
+            first = self._one(chunks[0])
+            if first[BLOSC_FLAGS_AT] & BLOSC_IS_COPY and len(first) == BLOSC_HEADER_NBYTES + nbytes:
+                copies = np.frombuffer(room, np.uint8, count * len(first)).reshape(count, -1)
+                copies[:] = np.frombuffer(first, dtype=np.uint8)
+                copies[:, BLOSC_HEADER_NBYTES:] = chunks.view(np.uint8)
+                return np.full(count, len(first), dtype=np.int64)
+        lengths, at = [], 0
+        for chunk in chunks:
+            # Copied at once: memory that is kept until all are compressed would be fresh memory.
+            stored = self._one(chunk)
+            room[at : at + len(stored)] = stored
+            at += len(stored)
+            lengths.append(len(stored))
+        return np.array(lengths, dtype=np.int64)
+
     def _all(self, chunks: Sequence[NDArray[Any]]) -> list[bytes]:
-        compress = self._compress
-        return [compress(_plain(chunk), b"lz4", BLOSC_LEVEL, BLOSC_SHUFFLE) for chunk in chunks]
+        return [self._one(_plain(chunk)) for chunk in chunks]
+
+    def _one(self, chunk: NDArray[Any]) -> bytes:
+        return self._compress(chunk, b"lz4", BLOSC_LEVEL, BLOSC_SHUFFLE)
 
 
 def decompress(

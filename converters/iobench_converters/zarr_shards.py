@@ -7,7 +7,7 @@ CRC-32C of that.
 
 from __future__ import annotations
 
-import os
+from array import array
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,24 +23,26 @@ from iobench.stores import (
     open_file_size,
     storage_errors,
 )
-from iobench_converters.blosc_chunks import ChunkCompressor
+from iobench_converters.blosc_chunks import BLOSC_HEADER_NBYTES, ChunkCompressor
 from iobench_converters.zarr_layout import BLOSC_LZ4
+from iobench_converters.zarr_rows import SMALL_NBYTES, SampleRows, stored_plainly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from concurrent.futures import Future
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from iobench.samples import Sample, SampleSpec
     from iobench_converters.zarr_layout import ArrayLayout
+    from iobench_converters.zarr_rows import StoredRows
 
 __all__ = ["ZarrWriter", "read_shard_index", "shard_name"]
 
 ENTRY_NBYTES: Final = 16
 CHECKSUM_NBYTES: Final = 4
 ABSENT: Final = np.iinfo(np.uint64).max
-SMALL_NBYTES: Final = 1 << 16
 
 
 def shard_name(array: ArrayLayout, shard: int) -> str:
@@ -81,13 +83,17 @@ class ZarrWriter:
         self._where = f"shard {shard} of {path}"
         self._room = n_samples
         self._n_samples = 0
-        self._checksums: list[int] = []
+        self._checksums = array("I")
+        self._layouts = arrays
+        self._rows = SampleRows.of_small(arrays)
+        self._spare: SampleRows | None = None
+        self._started: list[list[Future[StoredRows]]] = []
         self._compressor = ChunkCompressor() if codec == BLOSC_LZ4 else None
         self._arrays: list[_ArrayShard] = []
         try:
-            for array in arrays:
-                file = ShardFileWriter(path / shard_name(array, shard), below=path)
-                self._arrays.append(_ArrayShard(array, file))
+            for layout in arrays:
+                file = ShardFileWriter(path / shard_name(layout, shard), below=path)
+                self._arrays.append(_ArrayShard(layout, file))
         except BaseException:
             self.abort()
             raise
@@ -95,17 +101,24 @@ class ZarrWriter:
     def append(self, sample: Sample) -> None:
         """Write one sample; raise SampleError or StorageError."""
         self._spec.check(sample, where=f"sample {self._n_samples} of {self._where}")
-        if self._compressor is None:
-            self._checksums += [one.append(one.pieces(sample)) for one in self._arrays]
+        self._n_samples += 1
+        if self._rows is not None:
+            self._rows.fill(sample)
+            if self._rows.is_full:
+                self._write_rows(self._rows)
+        elif self._compressor is None:
+            self._checksums.extend(one.append(one.pieces(sample)) for one in self._arrays)
         else:
             self._compressor.add(chunk for one in self._arrays for chunk in one.chunks(sample))
             if self._compressor.is_full:
                 self._write_compressed()
-        self._n_samples += 1
 
     def close(self) -> ShardInfo:
         """Write the indexes, flush to disk, rename into place, and return what was written."""
         try:
+            if self._rows is not None:
+                self._write_rows(self._rows)
+                self._finish_rows()
             self._write_compressed()
             room = self._n_samples if self._room is None else self._room
             for one in self._arrays:
@@ -122,6 +135,35 @@ class ZarrWriter:
         self._stop()
         for one in self._arrays:
             one.file.abort()
+
+    def _write_rows(self, rows: SampleRows) -> None:
+        """Write the small samples that were gathered, or leave them to the compressor."""
+        if not rows.n_filled:
+            return
+        taken = rows.take()
+        if self._compressor is None:
+            self._put_rows([[stored_plainly(chunks)] for chunks in taken])
+            return
+        # These are compressed while those before are written and the next ones gathered.
+        rooms = rows.rooms(BLOSC_HEADER_NBYTES)
+        started = list(map(self._compressor.start, taken, rooms))
+        self._finish_rows()
+        self._started = started
+        self._rows, self._spare = self._spare or SampleRows(self._layouts), rows
+
+    def _finish_rows(self) -> None:
+        """Write the small samples that are being compressed."""
+        started, self._started = self._started, []
+        if started:
+            self._put_rows([[part.result() for part in parts] for parts in started])
+
+    def _put_rows(self, stored: Sequence[Sequence[StoredRows]]) -> None:
+        """Write rows of each array, of the same samples."""
+        by_array = [
+            np.concatenate([one.append_rows(part) for part in parts])
+            for one, parts in zip(self._arrays, stored, strict=True)
+        ]
+        self._checksums.frombytes(np.stack(by_array, axis=1).tobytes())
 
     def _write_compressed(self) -> None:
         stored = self._compressor.take() if self._compressor is not None else iter(())
@@ -141,7 +183,7 @@ class _ArrayShard:
     def __init__(self, layout: ArrayLayout, file: ShardFileWriter) -> None:
         self.layout = layout
         self.file = file
-        self._lengths: list[int] = []
+        self._lengths = array("q")
         self._names = [variable.name for variable in layout.variables]
         self._n_chunks = layout.n_chunks
         self._is_small = layout.nbytes < SMALL_NBYTES
@@ -182,8 +224,14 @@ class _ArrayShard:
         if self._n_chunks == 1:  # in several pieces, where variables share it
             self._lengths.append(self.file.nbytes - start)
         else:
-            self._lengths += map(len, pieces)
+            self._lengths.extend(map(len, pieces))
         return crc
+
+    def append_rows(self, rows: StoredRows) -> NDArray[np.uint32]:
+        """Write the chunks of several samples; return the checksum of each."""
+        self.file.write(rows.data)
+        self._lengths.frombytes(rows.lengths.tobytes())
+        return rows.checksums
 
     def end(self, room: int) -> None:
         """Write the index, with places for ``room`` samples."""
@@ -232,8 +280,8 @@ def read_shard_index(
     if data_nbytes < 0:  # before anything is allocated
         raise StoreError(f"{name}: {nbytes} bytes are less than its index; convert again")
     with storage_errors(name), name.open("rb", buffering=0) as stream:
-        raw = os.pread(stream.fileno(), index_nbytes, data_nbytes)
-        stored = os.pread(stream.fileno(), CHECKSUM_NBYTES, data_nbytes + index_nbytes)
+        stream.seek(data_nbytes)
+        raw, stored = stream.read(index_nbytes), stream.read(CHECKSUM_NBYTES)
     if len(raw) != index_nbytes or crc32c(raw) != int.from_bytes(stored, "little"):
         raise StoreError(f"{name}: checksum of its index is wrong; convert the store again")
     index = np.frombuffer(raw, dtype="<u8").reshape(-1, 2)
