@@ -2,12 +2,15 @@
 
 Each format writes the same bytes as large samples (7.3 MB) and as 16 KB ones, beside a buffered
 write of them by Python, taking turns. Both include fsync and the store's manifest. The time of the
-processor is given as well: it hardly depends on what else the machine does.
+processor is given as well: it hardly depends on what else the machine does. Where TensorFlow is
+installed, its TFRecordWriter takes turns too, with float lists and with bytes.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import importlib.util
 import os
 import shutil
 import statistics
@@ -25,6 +28,9 @@ from iobench.stores import Manifest, finish_store
 ROUNDS = 3
 GOAL = 0.5
 """Small samples against large ones."""
+PEER = "TensorFlow"
+PEER_GOALS = {"float": 10, "bytes": 1.5}
+"""What our TFRecords must be faster than TensorFlow's, by its kind of list."""
 LARGE = SampleSpec(tuple(Variable(f"v{n}", (361, 720), "f4", ("y", "x")) for n in range(7)))
 SMALL = SampleSpec(
     (
@@ -52,6 +58,28 @@ def samples(spec: SampleSpec) -> list[dict[str, np.ndarray]]:
     ]
 
 
+MADE = {spec: samples(spec) for spec in (LARGE, SMALL)}
+TENSORFLOW_NBYTES = 60e6
+"""What TensorFlow writes, at most: its float lists take a minute for more."""
+
+
+def tensorflow_write(folder: Path, spec: SampleSpec, n_samples: int, kind: str) -> None:
+    """Write examples as TensorFlow's guide does."""
+    import tensorflow as tf
+
+    def feature(values: np.ndarray):
+        if kind == "float":
+            return tf.train.Feature(float_list=tf.train.FloatList(value=values.ravel()))
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[values.tobytes()]))
+
+    with tf.io.TFRecordWriter(str(folder / "peer.tfrecord")) as writer:
+        for number in range(n_samples):
+            made = MADE[spec][number % 4]
+            features = {name: feature(values) for name, values in made.items()}
+            example = tf.train.Example(features=tf.train.Features(feature=features))
+            writer.write(example.SerializeToString())
+
+
 def buffered_write(folder: Path, spec: SampleSpec, n_samples: int) -> None:
     """Write as many bytes with Python's own buffer."""
     data = bytes(spec.nbytes)
@@ -65,7 +93,7 @@ def buffered_write(folder: Path, spec: SampleSpec, n_samples: int) -> None:
 def write_store(folder: Path, spec: SampleSpec, n_samples: int, name: str, options) -> None:
     """Write a finished store of one shard."""
     fmt = find_format(name)
-    made = samples(spec)
+    made = MADE[spec]
     writer = fmt.writer(folder, spec, shard=0, options=options, n_samples=n_samples)
     for number in range(n_samples):
         writer.append(made[number % len(made)])
@@ -94,12 +122,16 @@ def main() -> int:
     if shutil.disk_usage(os.environ.get("TMPDIR", "/var/tmp")).free < 2 * nbytes:
         sys.exit("not enough free space")
     jobs = [("buffered write", buffered_write, ())]
+    if importlib.util.find_spec("tensorflow"):
+        importlib.import_module("tensorflow")
+        jobs += [(f"{PEER} {kind}", tensorflow_write, (kind,)) for kind in PEER_GOALS]
     jobs += [(f"{n} {' '.join(map('='.join, o.items()))}", write_store, (n, o)) for n, o in CASES]
     for _ in range(ROUNDS):
         for spec in (LARGE, SMALL):
             n_samples = max(1, round(nbytes / spec.nbytes))
+            n_peer = max(1, round(min(nbytes, TENSORFLOW_NBYTES) / spec.nbytes))
             for name, job, more in jobs:
-                one = measure(job, spec, n_samples, *more)
+                one = measure(job, spec, n_peer if PEER in name else n_samples, *more)
                 found.setdefault((name, spec), []).append(one)
     print(f"{'MB/s, medians':32} {'large':>7} {'16 KB':>7} {'ratio':>6}   by CPU time, and ratio")
     missed = 0
@@ -109,11 +141,22 @@ def main() -> int:
             for spec in (LARGE, SMALL)
         )
         ratio, by_cpu = small[0] / large[0], small[1] / large[1]
-        missed += name != "buffered write" and max(ratio, by_cpu) < GOAL
+        ours = name != "buffered write" and PEER not in name
+        missed += ours and max(ratio, by_cpu) < GOAL
         print(
             f"{name:32} {large[0]:7.0f} {small[0]:7.0f} {ratio:6.2f}   "
             f"{large[1]:7.0f} {small[1]:7.0f} {by_cpu:6.2f}"
         )
+    for kind, goal in PEER_GOALS.items():
+        name = f"tfrecord {'encoding=bytes' if kind == 'bytes' else ''}"
+        for spec, size in ((LARGE, "large"), (SMALL, "16 KB")):
+            if (f"{PEER} {kind}", spec) in found:
+                pairs = zip(found[name, spec], found[f"{PEER} {kind}", spec], strict=True)
+                times = sorted(ours[0] / peer[0] for ours, peer in pairs)
+                median = statistics.median(times)
+                missed += median < goal
+                said = f"{median:5.1f} times {PEER} ({times[0]:.1f} to {times[-1]:.1f})"
+                print(f"tfrecord, {kind}, {size}: {said}, goal {goal}")
     return int(missed > 0)
 
 

@@ -1,0 +1,87 @@
+"""What small samples cost: calls are counted, no time is taken."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from iobench.samples import SampleSpec, Variable
+from iobench.stores import fingerprint
+from iobench.testing import random_sample
+from iobench_converters import numpy_records, tfrecord, zarr_groups
+
+SPEC = SampleSpec(
+    (
+        Variable("levels", (40, 5), "f4", ("level", "quantity")),
+        Variable("halves", (41, 2), "f4", ("half_level", "quantity")),
+        Variable("scalars", (7,), "f4", ("quantity",)),
+    )
+)
+CASES = [
+    (numpy_records.FORMAT, {}),
+    (tfrecord.FORMAT, {}),
+    (tfrecord.FORMAT, {"encoding": "bytes"}),
+    (zarr_groups.FORMAT, {}),
+    (zarr_groups.FORMAT, {"inner-chunk": "level=16"}),
+    (zarr_groups.FORMAT, {"pack": "channels"}),
+]
+
+
+@contextmanager
+def counted():
+    """Count calls of all functions, and those of others than Python's by name."""
+    calls = Counter()
+
+    def count(frame, event, called):
+        if event == "call":
+            calls["all"] += 1
+        elif event == "c_call":
+            calls["all"] += 1
+            calls[called.__name__] += 1
+
+    sys.setprofile(count)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)
+
+
+def calls_of_writing(folder, fmt, options, n_samples):
+    samples = [random_sample(SPEC, seed) for seed in range(4)]
+    folder.mkdir()
+    with counted() as calls:
+        writer = fmt.writer(folder, SPEC, shard=0, options=options, n_samples=n_samples)
+        for number in range(n_samples):
+            writer.append(samples[number % 4])
+        writer.close()
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("fmt", "options"), CASES, ids=["-".join([fmt.name, *o.values()]) for fmt, o in CASES]
+)
+def test_calls_of_a_sample_do_not_grow_with_their_number(tmp_path, fmt, options):
+    few = calls_of_writing(tmp_path / "few", fmt, options, 1000)
+    many = calls_of_writing(tmp_path / "many", fmt, options, 4000)
+    assert many["all"] <= 4.05 * few["all"]
+    assert many["all"] <= 20 * 4000  # a check, and for each array its copy and its checksum
+    assert many["write"] <= 4 * few["write"] <= 40
+
+
+def test_fingerprints_of_many_files_cost_the_same_each(tmp_path):
+    files = [tmp_path / f"{number:04d}.nc" for number in range(400)]
+    for file in files:
+        file.write_bytes(os.urandom(100))
+    found = []
+    for chosen in (files[:100], files):
+        with counted() as calls:
+            for file in chosen:
+                fingerprint(file)
+        found.append(calls["stat"] + calls["open"] + calls["read"])
+    assert 0 < found[1] <= 4 * found[0]
+    assert np.ceil(found[0] / 100) <= 6
