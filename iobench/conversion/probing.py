@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.conversion.planning import KnownSource, KnownTarget, MeasuredProbe
 from iobench.conversion.tiles import buffers_nbytes
-from iobench.datasets import GroupedDataset, make_sample, stopwatch
+from iobench.datasets import GroupedDataset, make_sample, pages_used_again, stopwatch
 from iobench.errors import OptionError, StoreError
 from iobench.loaders.compute import parse_compute
 from iobench.registry import find_converter
@@ -65,7 +65,8 @@ def check_memory(prepared: PreparedConversion, request: ConvertRequest) -> None:
         return  # arrays as somebody hands them out: what they were made of is not to be seen
     if (request.out / MANIFEST_NAME).exists():
         return
-    read, decoded = _nbytes_of_one(prepared, prepared.index.where[prepared.samples[0]])
+    with pages_used_again(request.memory_nbytes):
+        read, decoded = _nbytes_of_one(prepared, prepared.index.where[prepared.samples[0]])
     if read + decoded > request.memory_nbytes:
         raise OptionError(
             f"--memory {-(-request.memory_nbytes // MIB)}MiB is too little: of {dataset.name} a "

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["from_heap", "own_pages", "pages_used_again"]
+__all__ = ["for_one_sample", "from_heap", "own_pages", "pages_used_again"]
 
 OWN_NBYTES = 1 << 20
 """Less than this comes from the heap: a page fault each would cost more than it gives back."""
@@ -39,6 +39,15 @@ def own_pages(nbytes: int) -> NDArray[np.uint8]:
     if nbytes < OWN_NBYTES:
         return from_heap(nbytes)
     return _spare.array(_rounded(nbytes))[:nbytes]
+
+
+def for_one_sample(nbytes: int) -> NDArray[np.uint8]:
+    """Return uninitialised bytes for what one sample is made of.
+
+    Within `pages_used_again`, where memory is bounded, those of `own_pages`; a loader takes them
+    from the heap, which has them ready for the next sample.
+    """
+    return own_pages(nbytes) if _spare.is_in_use else from_heap(nbytes)
 
 
 @contextmanager
@@ -70,6 +79,10 @@ class _SparePages:
         # Without a lock: pages come back whenever Python collects, even inside `array`.
         self._waiting: dict[int, list[mmap.mmap]] = {}
         self._held: dict[mmap.mmap, int] = {}
+
+    @property
+    def is_in_use(self) -> bool:
+        return self._users > 0
 
     def enter(self, limit_nbytes: int) -> None:
         with self._lock:

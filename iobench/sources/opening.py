@@ -157,7 +157,8 @@ def _data_dir(config: SourceRequest, kind: str) -> Path | None:
             raise MissingFileError(
                 f"{', '.join(missing)}: no such file, seen from {Path.cwd()}; check the spelling"
             )
-        return None if isinstance(paths[0], RemotePath) else paths[0].parent
+        local = [path for path in paths if not isinstance(path, RemotePath)]
+        return local[0].parent if local else None
     if config.data_dir is not None and not config.data_dir.is_dir():
         raise MissingFileError(
             f"--data-dir {config.data_dir}: no such folder; name the one that holds the files"

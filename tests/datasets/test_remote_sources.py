@@ -313,3 +313,16 @@ def test_a_remote_path_says_of_itself_what_a_path_does(tmp_path, memory):
     with (url / "t" / ".zarray").open("rb") as stream:
         stream.seek(2)
         assert stream.read() == (folder / "t" / ".zarray").read_bytes()[2:]
+
+
+def test_what_only_a_library_reads_is_refused_in_one_line(tmp_path, memory, open_user_files):
+    path = tmp_path / "x.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", 4)
+        file.createDimension("x", 64)
+        # A filter that is none of those undone here.
+        values = file.createVariable("t", "f4", ("time", "x"), compression="szip")
+        values[:] = 1
+    made = open_user_files(memory(path), sample_dim="time")
+    with pytest.raises(FileFormatError, match=r"x\.nc: variable 't' .* copy it here first"):
+        made.sample(0)

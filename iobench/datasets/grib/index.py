@@ -13,6 +13,7 @@ from iobench.datasets.contract import Progress, no_progress
 from iobench.datasets.extents import FileExtent, read_extents, reopen_files
 from iobench.datasets.grib.decoding import load_eccodes
 from iobench.datasets.grib.messages import GribMessage, damaged, grib_messages
+from iobench.datasets.memory import for_one_sample
 from iobench.datasets.sidecars import describe, load_sidecar, save_sidecar
 from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError
@@ -277,4 +278,4 @@ def read_messages(extents: Sequence[FileExtent]) -> list[memoryview]:
     FileFormatError
         If a file has become shorter since it was indexed.
     """
-    return read_extents(extents)
+    return read_extents(extents, allocate=for_one_sample)

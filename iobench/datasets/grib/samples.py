@@ -14,6 +14,7 @@ from iobench.datasets.grib.index import index_grib, read_messages
 from iobench.datasets.positions import time_positions
 from iobench.datasets.selection import Selection, check_sample_dim
 from iobench.errors import FileFormatError, OptionError
+from iobench.remote import shown_url
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
@@ -158,7 +159,8 @@ def _stack(plan: _Plan, messages: Iterator[tuple[memoryview, FileExtent]]) -> ND
     values = np.empty((plan.n_messages, math.prod(plan.grid_shape)), dtype=np.float32)
     for row in values:
         message, (file, offset, _) = next(messages)
-        decode_message(message, where=f"{file}: the GRIB message at offset {offset}", out=row)
+        where = f"{shown_url(file)}: the GRIB message at offset {offset}"
+        decode_message(message, where=where, out=row)
     return values.reshape(plan.shape)
 
 

@@ -22,6 +22,7 @@ from iobench.datasets.netcdf.storage import (
 from iobench.datasets.packing import Packing, packing_of, unpack
 from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError
+from iobench.remote_paths import RemotePath
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -135,6 +136,12 @@ def read_through_library(
     file: NetcdfFile, variable: NetcdfVariable, *, dim: str | None, index: int
 ) -> NDArray[Any]:
     """Read and decode through the NetCDF library, for storage only it knows."""
+    if isinstance(file.path, RemotePath):
+        raise FileFormatError(
+            f"{file.path}: variable {variable.name!r} is stored in a way that only the NetCDF "
+            "library reads, and that reads files on this machine: copy it here first, or leave "
+            "the variable out with --variables"
+        )
     selection = tuple(index if name == dim else slice(None) for name in variable.dims)
     opened = _opened_by_library(os.getpid(), str(file.path))
     try:

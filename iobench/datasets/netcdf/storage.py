@@ -18,6 +18,7 @@ from iobench.datasets.netcdf.filters import (
     unshuffle,
 )
 from iobench.errors import FileFormatError
+from iobench.remote import shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -299,6 +300,6 @@ def _undone(
 
 def _damaged_chunk(slab: Slab, where: tuple[int, ...], reason: str) -> FileFormatError:
     return FileFormatError(
-        f"{slab.file}: variable {slab.name!r}: chunk {where} is damaged: {reason}; "
+        f"{shown_url(slab.file)}: variable {slab.name!r}: chunk {where} is damaged: {reason}; "
         "fetch the file again"
     )
