@@ -120,7 +120,7 @@ def _opened(store: Any, batch_size: int, *, verify: bool) -> tuple[BatchSource, 
             f"a loader takes a store or the path of one, not a {type(store).__name__}; see "
             "iobench.open_store"
         )
-    return StoreSource(store, **({"verify": True} if verify else {})), store
+    return StoreSource(store, verify=verify), store
 
 
 def loader(

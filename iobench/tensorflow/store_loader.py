@@ -1,0 +1,100 @@
+"""The ring for a TensorFlow training: batches of tensors, or a ``tf.data.Dataset`` for Keras."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+import tensorflow as tf
+
+from iobench.loaders.ring import BatchLog, Presenter, RingLoader, map_leaves
+from iobench.loaders.ring.options import LoaderOptions, settle
+from iobench.tensorflow.tensors import as_tensor, float_cast, signature_of, signature_of_batch
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from iobench.loaders.ring import BatchSource
+    from iobench.loaders.ring.dataset_source import NumberedSamples
+    from iobench.stores import Store
+
+__all__ = ["TFStoreLoader"]
+
+
+class TFStoreLoader(RingLoader):
+    """Yields batches of a store as dicts of TensorFlow tensors, on the CPU.
+
+    Tensors share the ring's memory, and keep it. With a transform, what it returns is copied where
+    it is not aligned to 64 bytes.
+
+    Parameters
+    ----------
+    store : Store or path
+        An open store, or its folder.
+    batch_size : int
+        Samples a batch.
+    **options
+        As of `iobench.loader`.
+
+    Attributes
+    ----------
+    dataset : Store
+        The store.
+
+    Raises
+    ------
+    StoreError, OptionError
+        As `iobench.loader`.
+    """
+
+    def __init__(
+        self,
+        store: Store | BatchSource | NumberedSamples | str | os.PathLike[str],
+        batch_size: int,
+        **options: Unpack[LoaderOptions],
+    ) -> None:
+        settled = settle(store, batch_size, options)
+        self._cast = None if settled.dtype is None else float_cast(settled.dtype)
+        self._transform = settled.transform
+        super().__init__(
+            settled.source,
+            settled.order,
+            present=Presenter(settled.transform, self._cast, as_tensor),
+            **settled.ring,
+        )
+        self.dataset = settled.dataset
+
+    def as_dataset(self, output_signature: Any = None) -> tf.data.Dataset:
+        """Return the batches as a ``tf.data.Dataset``, for ``model.fit`` among others.
+
+        Each time it is iterated is the next epoch. Batches are made ahead already: ``prefetch``
+        only makes more buffers necessary.
+
+        Parameters
+        ----------
+        output_signature : nested structure of tf.TensorSpec, optional
+            What a batch is. By default as the store says; with a transform, as what it returns of
+            the first sample.
+        """
+        if output_signature is None:
+            output_signature = self._signature()
+
+        def batches() -> Iterator[Any]:
+            for batch in self:
+                yield map_leaves(batch, np.asarray)  # no copy; what it is made of is kept
+
+        return tf.data.Dataset.from_generator(batches, output_signature=output_signature)
+
+    def _signature(self) -> Any:
+        if self._transform is None:
+            order = self.order
+            is_even = order.drop_last or order.n_samples % order.batch_size == 0
+            return signature_of(self.spec, order.batch_size if is_even else None, self._cast)
+        rows = {v.name: np.empty((1, *v.shape), dtype=v.dtype) for v in self.spec}
+        filler = self.source.filler()
+        try:
+            filler.fill(self.order.samples(0, 0)[:1], rows, BatchLog())
+        finally:
+            filler.close()
+        return signature_of_batch(Presenter(self._transform, self._cast)(rows))

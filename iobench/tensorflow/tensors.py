@@ -1,0 +1,82 @@
+"""From the arrays of a batch to TensorFlow's tensors, without a copy where it can share memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from iobench.errors import OptionError
+from iobench.loaders.ring import ArrayCast, map_leaves
+
+if TYPE_CHECKING:
+    from iobench.samples import SampleSpec
+
+__all__ = ["as_tensor", "float_cast", "signature_of", "signature_of_batch"]
+
+ALIGNMENT: Final = 64
+"""Of TensorFlow's own memory: its kernels end the process where they meet less."""
+
+
+def as_tensor(leaf: Any) -> Any:
+    """Return an array as a tensor on the CPU; what is no array stays as it is.
+
+    Of the same memory (through DLPack, which keeps it alive) where that is aligned and contiguous,
+    as the arrays of a batch are; else a copy.
+    """
+    if isinstance(leaf, np.generic):
+        leaf = np.asarray(leaf)
+    if not isinstance(leaf, np.ndarray):
+        return leaf
+    if leaf.dtype == tf.bfloat16.as_numpy_dtype:  # DLPack of NumPy does not know it
+        return tf.bitcast(as_tensor(leaf.view(np.uint16)), tf.bfloat16)
+    flags = leaf.flags
+    is_shared = flags.c_contiguous and flags.writeable and leaf.ctypes.data % ALIGNMENT == 0
+    if is_shared and leaf.dtype.kind in "iufc" and leaf.dtype.isnative:
+        return tf.experimental.dlpack.from_dlpack(leaf.__dlpack__())
+    with tf.device("CPU:0"):
+        return tf.constant(leaf)
+
+
+def float_cast(dtype: Any) -> ArrayCast:
+    """Return the cast to what ``dtype=`` names.
+
+    Raises
+    ------
+    OptionError
+        If TensorFlow has no such dtype, or it is none of floating-point numbers.
+    """
+    try:
+        found = tf.as_dtype(dtype)
+    except TypeError:
+        found = None
+    if found is None or not found.is_floating:
+        raise OptionError(
+            f"dtype={dtype!r}: expected a floating-point dtype such as 'float32' or 'bfloat16'"
+        )
+    return ArrayCast(np.dtype(found.as_numpy_dtype))
+
+
+def signature_of(
+    spec: SampleSpec, n_samples: int | None, cast: ArrayCast | None
+) -> dict[str, tf.TensorSpec]:
+    """Return what a batch of these samples is; ``n_samples`` is None where it differs."""
+    found = {}
+    for variable in spec:
+        dtype = np.dtype(variable.dtype)
+        if cast is not None and dtype.kind == "f":
+            dtype = cast.dtype
+        shape = (n_samples, *variable.shape)
+        found[variable.name] = tf.TensorSpec(shape, tf.as_dtype(dtype), name=variable.name)
+    return found
+
+
+def signature_of_batch(batch: Any) -> Any:
+    """Return what batches like this one are, of any number of samples."""
+
+    def described(leaf: Any) -> Any:
+        leaf = tf.convert_to_tensor(leaf)
+        return tf.TensorSpec((None, *leaf.shape[1:]), leaf.dtype)
+
+    return map_leaves(batch, described)
