@@ -28,6 +28,7 @@ ELSEWHERE = {
     "record": (  # of a TFRecord, NumPy, netCDF or span file; to record. Never a sample of ours.
         "converters/iobench_converters/tfrecord.py",
         "converters/iobench_converters/numpy_records.py",
+        "converters/iobench_converters/record_buffer.py",
         "iobench/datasets/netcdf/classic.py",
         "iobench/datasets/netcdf/storage.py",
         "iobench/recording/",
