@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "clear_room",
+    "drop_uploads",
     "free_nbytes",
     "list_folders",
     "open_room",
@@ -72,13 +73,21 @@ def clear_room(room: Path, store: Path) -> None:
         shutil.rmtree(room, ignore_errors=True)
 
 
-def remove_leftovers(store: Path) -> None:
-    """Remove what was begun of files of a store and not finished; nobody else is writing it."""
+def drop_uploads(store: Path) -> None:
+    """Drop what was begun to be uploaded to a store that is finished; there are none on disk."""
     if isinstance(store, StoreAddress):
         objects, path = objects_at(store.url)
         objects.abort_uploads(f"{path}/")
+
+
+def remove_leftovers(store: Path) -> None:
+    """Remove what was begun of files of a store and not finished; nobody else is writing it."""
+    if isinstance(store, StoreAddress):
+        drop_uploads(store)
+        objects, path = objects_at(store.url)
         left = [name for name in store.below() if name.endswith(TEMPORARY_SUFFIX)]
         objects.remove([f"{path}/{name}" for name in left if "/" not in name])
         return
-    for leftover in store.glob(f".*{TEMPORARY_SUFFIX}"):
-        leftover.unlink(missing_ok=True)
+    for folder in (store, *list_folders(store)):  # Zarr has a folder for each array
+        for leftover in folder.glob(f".*{TEMPORARY_SUFFIX}"):
+            leftover.unlink(missing_ok=True)
