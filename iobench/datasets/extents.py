@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.datasets.memory import from_heap
-from iobench.datasets.source_bytes import LocalBytes, cached_source_file, fill_remote
+from iobench.datasets.remote_bytes import fill_remote
+from iobench.datasets.source_bytes import LocalBytes, cached_source_file
 from iobench.datasets.used_bytes import note_used
 from iobench.remote import is_url
 

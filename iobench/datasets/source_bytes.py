@@ -14,12 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from iobench.datasets.memory import from_heap
-from iobench.errors import FileFormatError, MissingFileError, StorageError
-from iobench.remote import is_url, open_filesystem, remote_errors, shown_url
+from iobench.datasets.remote_bytes import (
+    ends_early,
+    fetched,
+    fill_remote,
+    read_whole_remote,
+    remote_sizes,
+)
+from iobench.errors import MissingFileError, StorageError
+from iobench.remote import is_url, shown_url
 from iobench.remote_paths import RemotePath
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -29,18 +36,11 @@ __all__ = [
     "SourceBytes",
     "cached_source_file",
     "file_nbytes",
-    "fill_remote",
     "open_source_file",
     "read_whole_files",
 ]
 
 OPEN_FILES = 128
-AT_ONCE_NBYTES = 32 << 20
-"""Of remote stretches this much is asked for at once, and then copied to where it goes."""
-PART_NBYTES = 8 << 20
-"""Longer stretches come in parts: one connection does not fill the line."""
-AT_ONCE = 64
-"""And this many of them: enough to hide what a request takes, and no burden to a server."""
 
 
 class SourceBytes(Protocol):
@@ -124,7 +124,7 @@ class LocalBytes:
             except OSError as error:
                 raise StorageError(f"{self.path}: cannot be read: {error.strerror}") from error
             if n_read == 0:
-                raise _ends_early(self.path, length - done, offset + length)
+                raise ends_early(self.path, length - done, offset + length)
             done += n_read
 
     def announce(self, offset: int, nbytes: int) -> None:
@@ -157,7 +157,7 @@ class RemoteBytes:
         wanted = [
             (self.path, offset, max(0, min(nbytes, self.nbytes - offset))) for offset in offsets
         ]
-        return _fetched(wanted)
+        return fetched(wanted)
 
     def fill(self, buffer: memoryview, offset: int) -> None:
         """Fill ``buffer`` from ``offset``; a file that ends before is an error."""
@@ -205,75 +205,6 @@ def _open_remote(url: str) -> RemoteBytes:
 cached_source_file = lru_cache(maxsize=OPEN_FILES)(open_source_file)
 
 
-_Wanted = tuple[str, int, memoryview]
-
-
-def fill_remote(wanted: Iterable[_Wanted]) -> None:
-    """Fill buffers from (URL, offset), many at once.
-
-    Raises
-    ------
-    FileFormatError
-        If a file ends before.
-    MissingFileError, StorageError
-        If it is not there, or cannot be read.
-    """
-    for group in _groups(wanted):
-        fetched = _fetched([(path, offset, len(buffer)) for path, offset, buffer in group])
-        for number, (path, offset, buffer) in enumerate(group):
-            content, fetched[number] = fetched[number], b""
-            if len(content) < len(buffer):
-                end = offset + len(buffer)
-                raise _ends_early(shown_url(path), len(buffer) - len(content), end)
-            buffer[:] = content
-
-
-def _groups(wanted: Iterable[_Wanted]) -> Iterator[list[_Wanted]]:
-    """Yield what is asked for at once: long stretches in parts, short ones together."""
-    group: list[_Wanted] = []
-    room = AT_ONCE_NBYTES
-    for path, offset, buffer in wanted:
-        for start in range(0, len(buffer), PART_NBYTES):
-            part = buffer[start : start + PART_NBYTES]
-            if group and (room < len(part) or len(group) == AT_ONCE):
-                yield group
-                group, room = [], AT_ONCE_NBYTES
-            group.append((path, offset + start, part))
-            room -= len(part)
-    if group:
-        yield group
-
-
-def _fetched(wanted: Sequence[tuple[str, int, int]]) -> list[bytes]:
-    """Return stretches of remote files, (URL, offset, length), fewer bytes where they end."""
-    found = [b""] * len(wanted)
-    by_base: dict[int, tuple[object, list[tuple[int, str, int, int]]]] = {}
-    for number, (url, offset, nbytes) in enumerate(wanted):
-        if nbytes == 0:
-            continue  # HTTP has no way to ask for nothing
-        filesystem, inside = open_filesystem(url)
-        by_base.setdefault(id(filesystem), (filesystem, []))[1].append(
-            (number, inside, offset, offset + nbytes)
-        )
-    for filesystem, asked in by_base.values():
-        numbers, paths, starts, ends = (list(column) for column in zip(*asked, strict=True))
-        url = wanted[numbers[0]][0]
-        try:
-            with remote_errors(url):
-                contents = filesystem.cat_ranges(paths, starts, ends, on_error="raise")  # type: ignore[attr-defined]
-        except FileNotFoundError as error:
-            raise MissingFileError(f"{shown_url(url)}: no such file any more") from error
-        for number, content in zip(numbers, contents, strict=True):
-            path, _, nbytes = wanted[number]
-            if len(content) > nbytes:
-                raise StorageError(
-                    f"{shown_url(path)}: asked for {nbytes} bytes, got {len(content)}: the server "
-                    "hands out files only whole; copy the file here first"
-                )
-            found[number] = content
-    return found
-
-
 def read_whole_files(
     paths: Sequence[str], *, allocate: Callable[[int], NDArray[np.uint8]] = from_heap
 ) -> list[memoryview | None]:
@@ -287,7 +218,7 @@ def read_whole_files(
         If one is there and cannot be read.
     """
     if paths and is_url(paths[0]):
-        return _whole_remote(paths, allocate)
+        return read_whole_remote(paths, allocate)
     return [_whole_local(path, allocate) for path in paths]
 
 
@@ -305,48 +236,12 @@ def _whole_local(path: str, allocate: Callable[[int], NDArray[np.uint8]]) -> mem
     return buffer
 
 
-def _whole_remote(
-    paths: Sequence[str], allocate: Callable[[int], NDArray[np.uint8]]
-) -> list[memoryview | None]:
-    found: list[memoryview | None] = []
-    for start in range(0, len(paths), AT_ONCE):
-        some = list(paths[start : start + AT_ONCE])
-        with remote_errors(some[0]):
-            filesystem = open_filesystem(some[0])[0]
-            inside = [open_filesystem(path)[1] for path in some]
-            every = [None] * len(some)
-            contents = filesystem.cat_ranges(inside, every, every, on_error="return")
-            for number, content in enumerate(contents):
-                if isinstance(content, FileNotFoundError):
-                    found.append(None)
-                    continue
-                if isinstance(content, Exception):
-                    raise content
-                buffer = allocate(len(content)).data
-                buffer[:] = content
-                contents[number] = None
-                found.append(buffer)
-    return found
-
-
 def file_nbytes(folder: str, name: str) -> int:
     """Return the size of a file below a folder, 0 if it is not there.
 
     A remote folder is listed once: for a plan, not to be sure.
     """
     if is_url(folder):
-        return _remote_sizes(folder).get(f"{folder}/{name}", 0)
+        return remote_sizes(folder).get(f"{folder}/{name}", 0)
     path = Path(folder, name)
     return path.stat().st_size if path.exists() else 0
-
-
-@lru_cache(maxsize=32)
-def _remote_sizes(folder: str) -> dict[str, int]:
-    return {str(path): path.stat().st_size for path in RemotePath(folder).rglob("*")}
-
-
-def _ends_early(path: str, missing: int, end: int) -> FileFormatError:
-    return FileFormatError(
-        f"{path}: ends {missing} bytes before offset {end}: it is cut short or has changed since "
-        "it was indexed; fetch it again"
-    )

@@ -50,16 +50,17 @@ def on_s3(bucket):
 @pytest.fixture
 def counted(monkeypatch):
     """Count the requests for ranges of files, and their bytes."""
-    from iobench.datasets import source_bytes
+    from iobench.datasets import remote_bytes, source_bytes
 
-    real, seen = source_bytes._fetched, []
+    real, seen = remote_bytes.fetched, []
 
     def fetched(wanted):
         found = real(wanted)
         seen.append(sum(map(len, found)))
         return found
 
-    monkeypatch.setattr(source_bytes, "_fetched", fetched)
+    for module in (remote_bytes, source_bytes):
+        monkeypatch.setattr(module, "fetched", fetched)
     return seen
 
 
