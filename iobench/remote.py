@@ -110,11 +110,11 @@ def open_filesystem(url: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def remote_errors(url: str, *, exit_code: int | None = None) -> Iterator[None]:
+def remote_errors(url: str) -> Iterator[None]:
     """Turn what the libraries behind an address raise into a StorageError of one line.
 
     A missing object stays a FileNotFoundError, one that is there already a FileExistsError: what
-    they mean depends on the caller. ``exit_code`` is the error's.
+    they mean depends on the caller.
     """
     try:
         yield
@@ -124,8 +124,6 @@ def remote_errors(url: str, *, exit_code: int | None = None) -> Iterator[None]:
         reason = _reason(error)
         refused = StorageError(f"{shown_url(url)}: {reason}")
         refused.errno = getattr(error, "errno", None)
-        if exit_code is not None:
-            refused.exit_code = exit_code
         raise refused from None  # what is beneath may hold secrets
 
 

@@ -49,6 +49,7 @@ from iobench.stores.fields import FieldDecoder, FieldLayout, FieldPart, RowDecod
 from iobench.stores.finishing import finish_store
 from iobench.stores.folders import (
     clear_room,
+    drop_uploads,
     free_nbytes,
     list_folders,
     open_room,
@@ -148,6 +149,7 @@ __all__ = [
     "clear_room",
     "crc32c",
     "crc32c_of_file",
+    "drop_uploads",
     "encode_example",
     "find_holder",
     "find_writer",

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from iobench.remote import open_filesystem, protocol_of, remote_errors, shown_url
-from iobench.stores.atomic import EXIT_RESUMABLE, TEMPORARY_SUFFIX
+from iobench.stores.atomic import TEMPORARY_SUFFIX
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -92,7 +92,7 @@ class Objects:
 
     def errors(self, path: str) -> AbstractContextManager[None]:
         """Turn what goes wrong with an object into a StorageError that names it."""
-        return remote_errors(self._scheme + path.lstrip("/"), exit_code=EXIT_RESUMABLE)
+        return remote_errors(self._scheme + path.lstrip("/"))
 
     def shown(self, path: str) -> str:
         """Return a path as the address it is of."""

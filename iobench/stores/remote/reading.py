@@ -35,7 +35,7 @@ class RangeReader(io.RawIOBase):
         self._at = 0
         self._start = 0
         self._held = memoryview(b"")
-        self._ahead = SMALL_NBYTES
+        self._ahead = SMALL_NBYTES // 4
 
     def readable(self) -> bool:
         """Return that it is."""

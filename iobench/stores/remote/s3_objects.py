@@ -50,6 +50,8 @@ class S3Objects(Objects):
         found = {}
         for page in self._pages("list_objects_v2", prefix, "ContinuationToken"):
             for one in page.get("Contents", ()):
+                if one["Key"].endswith("/"):  # how consoles show a folder
+                    continue
                 ns = int(one["LastModified"].timestamp() * 1e9)
                 found[f"{bucket}/{one['Key']}"] = ObjectStat(one["Size"], ns)
         return found
@@ -158,25 +160,30 @@ class S3Objects(Objects):
 
     def _first_of(self, prefix: str) -> dict[str, Any]:
         bucket, _, key = prefix.partition("/")
-        with self.errors(prefix):
-            answer: dict[str, Any] = self.fs.call_s3(
-                "list_objects_v2", Bucket=bucket, Prefix=key, MaxKeys=1
-            )
-        return answer
+        return self._listed(bucket, "list_objects_v2", Prefix=key, MaxKeys=1)
 
     def _pages(self, name: str, prefix: str, *markers: str) -> list[dict[str, Any]]:
         bucket, _, key = prefix.partition("/")
         pages: list[dict[str, Any]] = []
         marked: dict[str, str] = {}
         while not pages or pages[-1].get("IsTruncated"):
-            with self.errors(prefix):
-                pages.append(self.fs.call_s3(name, Bucket=bucket, Prefix=key, **marked))
+            pages.append(self._listed(bucket, name, Prefix=key, **marked))
             marked = {
                 marker: pages[-1][f"Next{marker}"]
                 for marker in markers
                 if pages[-1].get(f"Next{marker}")
             }
         return pages
+
+    def _listed(self, bucket: str, name: str, **values: Any) -> dict[str, Any]:
+        with self.errors(bucket):
+            try:
+                answer: dict[str, Any] = self.fs.call_s3(name, Bucket=bucket, **values)
+            except FileNotFoundError as error:
+                raise StorageError(
+                    f"{self.shown(bucket)}: there is no such bucket; make it, or name another one"
+                ) from error
+        return answer
 
     def _is_there(self, path: str) -> bool:
         try:

@@ -7,6 +7,7 @@ CompleteMultipartUpload. Parts have at least 5 MiB but for the last, and are at 
 from __future__ import annotations
 
 import errno
+import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,9 @@ class PartedUpload:
         self._at: int | None = None
         self._first_crc = 0
         self._change = 0
+        self._creating: Future[str] | None = None
+        self._changed = threading.Condition()
+        self._n_sending = 0
         self._is_done = False
 
     def write(self, data: Any) -> None:
@@ -120,16 +124,15 @@ class PartedUpload:
 
     def abort(self) -> None:
         """Drop it, unless it was completed."""
-        if self._is_done:
-            return
-        self._is_done = True
-        for sent in self._sent.values():  # a part that arrives later would stay
-            if sent.cancel():
-                self._objects.room.release()
-            else:
-                sent.exception()
-        if self._upload_id is not None:
-            self._objects.abort(self._path, self._upload_id)
+        with self._changed:
+            if self._is_done:
+                return
+            self._is_done = True
+            # A part that arrives later would stay. Not by the futures: an interruption may come
+            # between sending a part and keeping its future.
+            self._changed.wait_for(lambda: not self._n_sending)
+        if self._creating is not None and self._creating.exception() is None:
+            self._objects.abort(self._path, self._creating.result())
 
     def crc32c(self, before: int) -> int:
         """Return the CRC-32C of all bytes, given what it was before the first were rewritten."""
@@ -144,23 +147,31 @@ class PartedUpload:
     def _send(self, number: int, data: bytearray) -> None:
         if self._upload_id is None:
             self._begins()
-            answer = self._objects.call("create_multipart_upload", self._path)
-            self._upload_id = str(answer["UploadId"])
+            # In a thread, so that an interruption does not leave one whose answer is lost.
+            self._creating = self._objects.threads.submit(self._create)
+            self._upload_id = self._creating.result()
         for sent in self._sent.values():  # what went wrong ends it here, not after the last part
             if sent.done():
                 sent.result()
         self._objects.room.acquire()
-        try:
-            self._sent[number] = self._objects.threads.submit(self._send_now, number, data)
-        except BaseException:
-            self._objects.room.release()
-            raise
+        self._sent[number] = self._objects.threads.submit(self._send_now, number, data)
+
+    def _create(self) -> str:
+        return str(self._objects.call("create_multipart_upload", self._path)["UploadId"])
 
     def _send_now(self, number: int, data: bytearray) -> str:
+        with self._changed:
+            is_wanted = not self._is_done
+            self._n_sending += is_wanted
         try:
+            if not is_wanted:
+                return ""
             return str(self._call("upload_part", PartNumber=number, Body=bytes(data))["ETag"])
         finally:
             self._objects.room.release()
+            with self._changed:
+                self._n_sending -= is_wanted
+                self._changed.notify_all()
 
     def _call(self, name: str, **values: Any) -> Any:
         try:

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from iobench.errors import StorageError
+from iobench.stores.atomic import EXIT_RESUMABLE
 from iobench.stores.remote.addresses import StoreAddress
 from iobench.stores.remote.objects import objects_at
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from iobench.stores.remote.objects import Upload
@@ -85,7 +89,8 @@ class RemoteFile:
 
     def write(self, data: Any) -> None:
         """Append all of a buffer; after ``rewind`` write over the first bytes."""
-        self._upload.write(data)
+        with _resumable():
+            self._upload.write(data)
 
     def rewind(self) -> None:
         """Go back to the first byte."""
@@ -94,7 +99,8 @@ class RemoteFile:
     def commit(self) -> None:
         """Send all, and make it appear unless it is in a room."""
         try:
-            self._upload.seal()
+            with _resumable():
+                self._upload.seal()
             if not self._is_in_room:
                 self._upload.complete()
         except BaseException:
@@ -115,6 +121,17 @@ class RemoteFile:
     def _note(self) -> None:
         if self._is_in_room:
             self.path.write_bytes(b"")
+
+
+@contextmanager
+def _resumable() -> Iterator[None]:
+    """Say with what the store of objects refuses that the same command goes on."""
+    try:
+        yield
+    except StorageError as error:
+        again = StorageError(f"{error}; what is finished is kept, the same command continues")
+        again.errno, again.exit_code = error.errno, EXIT_RESUMABLE
+        raise again from error
 
 
 def _is_below(url: str, room: StoreAddress) -> bool:

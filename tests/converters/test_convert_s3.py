@@ -1,0 +1,321 @@
+"""Stores on S3: the bytes of a store on disk, whoever writes it and wherever that one ends."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import iobench
+from iobench.errors import StorageError, StoreError
+from iobench.samples import SampleSpec, Variable
+from iobench.stores import as_place, verify_store
+from iobench.testing import MadeUpDataset
+from iobench_converters import numpy_records, tfrecord
+from iobench_converters.convert import convert
+
+pytest.importorskip("s3fs", reason="s3fs speaks S3")
+from iobench.stores.remote import objects_at
+from iobench.stores.remote.s3_objects import S3Objects
+
+LARGE = SampleSpec((Variable("x", (700, 1024), "f4", ("y", "x"), "K"),))
+SMALL = SampleSpec((Variable("x", (3, 5), "f4", ("y", "x"), "K"), Variable("t", (), "i4", ())))
+FORK = multiprocessing.get_context("fork")
+
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning"),
+]
+
+
+@pytest.fixture(params=["tfrecord", "numpy", "zarr"])
+def fmt(request):
+    if request.param == "zarr":
+        pytest.importorskip("numcodecs", reason="Zarr stores need it")
+        from iobench_converters import zarr_groups
+
+        return zarr_groups.FORMAT
+    return {"tfrecord": tfrecord.FORMAT, "numpy": numpy_records.FORMAT}[request.param]
+
+
+@pytest.fixture
+def place(bucket):
+    return as_place(f"s3://{bucket}/data/store")
+
+
+class Acting(MadeUpDataset):
+    """Does something before the sample of one number is read."""
+
+    def __init__(self, spec, number=-1, action=None):
+        super().__init__(spec)
+        self.number, self.action = number, action
+
+    def read(self, where):
+        if where == self.number:
+            self.action()
+        return super().read(where)
+
+
+def run(path, fmt, *, dataset=None, spec=LARGE, n_samples=5, **more):
+    """Convert samples of 2.7 MiB to shards of two, so that each goes in parts."""
+    dataset = dataset or MadeUpDataset(spec)
+    arguments = {"shard_nbytes": 2 * spec.nbytes, "workers": 2, "together": True} | more
+    return convert(dataset, dataset.index(n_samples), fmt, path, **arguments)
+
+
+def content(path):
+    if isinstance(path, Path):
+        files = [file for file in path.rglob("*") if file.is_file()]
+        return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
+    return {name: (path / name).read_bytes() for name in path.below()}
+
+
+def uploads(place):
+    objects, path = objects_at(place.url)
+    answer = objects.fs.call_s3("list_multipart_uploads", Bucket=path.partition("/")[0])
+    return [one["Key"] for one in answer.get("Uploads", ())]
+
+
+def in_a_child(function, *args):
+    process = FORK.Process(target=function, args=args)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def test_a_store_has_the_bytes_it_has_on_disk(place, fmt, tmp_path):
+    with pytest.raises(StoreError, match="not a finished store"):
+        iobench.open_store(str(place))
+    store = run(place, fmt)
+    here = run(tmp_path / "store", fmt)
+    assert content(place) == content(tmp_path / "store")
+    assert uploads(place) == []
+    opened = iobench.open_store(str(place))
+    assert len(opened) == len(store) == 5
+    for mine, theirs in zip(
+        opened.__getitems__([0, 4, 3]), map(here.__getitem__, [0, 4, 3]), strict=True
+    ):
+        np.testing.assert_array_equal(mine["x"], theirs["x"])
+    assert verify_store(opened, workers=2) == verify_store(here)
+
+
+def read_in_a_child(store, told):
+    told.send([store[index]["x"].tobytes() for index in (2, 0)])
+
+
+def test_processes_that_fork_or_unpickle_read_it(place):
+    store = run(place, numpy_records.FORMAT, spec=SMALL)
+    expected = [store[index]["x"].tobytes() for index in (2, 0)]
+    for each in (store, pickle.loads(pickle.dumps(store))):
+        ours, theirs = FORK.Pipe()
+        process = FORK.Process(target=read_in_a_child, args=(each, theirs))
+        process.start()
+        assert ours.poll(60)
+        assert ours.recv() == expected
+        process.join()
+
+
+def killed_at(path, fmt, name, count, is_after):
+    """Convert, and be killed before or after a request of that name, the count-th of them."""
+    call, calls = S3Objects.call, []
+
+    def counted(self, called, where, **values):
+        is_it = called == name and (calls.append(where) or len(calls) == count)
+        if is_it and not is_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer = call(self, called, where, **values)
+        if is_it:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
+
+    S3Objects.call = counted
+    run(path, fmt)
+
+
+MOMENTS = [("upload_part", 4, True), ("complete_multipart_upload", 2, True)]
+
+
+@pytest.mark.parametrize(("name", "count", "is_after"), MOMENTS)
+def test_killed_in_an_upload_it_ends_the_same_and_leaves_none(
+    place, tmp_path, name, count, is_after
+):
+    fmt = tfrecord.FORMAT
+    assert in_a_child(killed_at, place, fmt, name, count, is_after) == -signal.SIGKILL
+    assert bool(uploads(place)) == (name == "upload_part")
+    with pytest.raises(StoreError, match="not a finished store"):
+        iobench.open_store(str(place))
+    run(place, fmt)
+    run(tmp_path / "whole", fmt)
+    assert content(place) == content(tmp_path / "whole")
+    assert uploads(place) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_killed_at_any_request_it_ends_the_same(bucket, fmt, tmp_path):
+    run(tmp_path / "whole", fmt)
+    whole = content(tmp_path / "whole")
+    names = ["put_object", "create_multipart_upload", "upload_part", "complete_multipart_upload"]
+    chance = random.Random(fmt.name)
+    n_killed = 0
+    for number in range(20):
+        place = as_place(f"s3://{bucket}/data/store-{number}")
+        for _ in range(2):
+            moment = chance.choice(names), chance.randrange(1, 8), chance.random() < 0.5
+            n_killed += in_a_child(killed_at, place, fmt, *moment) == -signal.SIGKILL
+        run(place, fmt)
+        assert content(place) == whole, f"kill number {number}"
+        assert uploads(place) == []
+    assert n_killed >= 10
+
+
+def test_processes_share_the_shards_and_one_is_killed(place, tmp_path):
+    fmt = numpy_records.FORMAT
+    barrier, marker = FORK.Barrier(3), tmp_path / "dead"
+
+    def die():
+        try:
+            marker.touch(exist_ok=False)
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def at_once():
+        barrier.wait()
+        run(place, fmt, dataset=Acting(SMALL, 4, die), spec=SMALL, n_samples=9)
+
+    processes = [FORK.Process(target=at_once) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert sorted(process.exitcode for process in processes) == [-signal.SIGKILL, 0, 0]
+    run(tmp_path / "alone", fmt, spec=SMALL, n_samples=9, together=False)
+    assert content(place) == content(tmp_path / "alone")
+
+
+def test_an_error_leaves_whole_shards_and_nothing_else(place, tmp_path):
+    class InterruptedRun(BaseException):
+        pass
+
+    def interrupt():
+        raise InterruptedRun
+
+    with pytest.raises(InterruptedRun):
+        run(place, tfrecord.FORMAT, dataset=Acting(LARGE, 3, interrupt))
+    assert uploads(place) == []
+    names = place.below()
+    assert "iobench.journal/shard-00000.json" in names
+    assert not [name for name in names if "claim" in name or name.count("/") > 1]
+    run(place, tfrecord.FORMAT)
+    run(tmp_path / "whole", tfrecord.FORMAT)
+    assert content(place) == content(tmp_path / "whole")
+
+
+def test_a_store_that_refuses_leaves_a_resumable_state(place, tmp_path, monkeypatch):
+    call = S3Objects.call
+
+    def refuse(self, name, path, **values):
+        if name == "upload_part" and "00001" in path:
+            raise StorageError(f"{path}: no more room")
+        return call(self, name, path, **values)
+
+    monkeypatch.setattr(S3Objects, "call", refuse)
+    with pytest.raises(StorageError) as caught:
+        run(place, tfrecord.FORMAT)
+    assert caught.value.exit_code == 75
+    monkeypatch.undo()
+    assert uploads(place) == []
+
+
+def test_another_plan_is_refused(place):
+    run(place, tfrecord.FORMAT, spec=SMALL)
+    with pytest.raises(StoreError, match="made from something else"):
+        run(place, tfrecord.FORMAT, spec=SMALL, samples=[1])
+
+
+@pytest.fixture
+def source(tmp_path):
+    xarray = pytest.importorskip("xarray", reason="writes the source")
+    values = np.random.default_rng(0).random((40, 512, 512), dtype="f4")
+    path = tmp_path / "t2m.nc"
+    xarray.Dataset({"t2m": (("time", "y", "x"), values)}).to_netcdf(path, engine="h5netcdf")
+    return path
+
+
+COMMON = ("--to", "numpy", "--sample-dim", "time", "--shard-size", "16MiB")
+
+
+def test_the_commands_write_check_and_resume(place, source, iobench, tmp_path):
+    out = str(place)
+    planned = iobench("convert", source, out, *COMMON, "--dry-run", "--json")
+    assert planned.returncode == 0, planned.stderr
+    assert json.loads(planned.stdout)["free_nbytes"] is None
+    assert place.parent.below() == []
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from iobench.cli import main; sys.exit(main())",
+        "convert",
+        source,
+        out,
+    ]
+    process = subprocess.Popen(
+        [*command, *COMMON],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    while process.poll() is None and not uploads(place):  # each look is a request
+        pass
+    process.send_signal(signal.SIGTERM)
+    try:
+        told, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 75, told
+    assert uploads(place) == []
+    finished = iobench("convert", source, out, *COMMON)
+    assert finished.returncode == 0, finished.stderr
+    here = iobench("convert", source, tmp_path / "here", *COMMON)
+    assert here.returncode == 0
+    assert content(place) == content(tmp_path / "here")
+    checked = iobench("verify", out, "--against", source)
+    assert checked.returncode == 0, checked.stderr
+    assert "all 40 samples are as the source has them" in checked.stdout
+    damaged = bytearray((place / "shard-00001.npy").read_bytes())
+    damaged[5_000_000] ^= 1
+    (place / "shard-00001.npy").write_bytes(bytes(damaged))
+    wrong = iobench("verify", out)
+    assert wrong.returncode == 1
+    assert "s3://" in wrong.stderr
+    assert "checksum of shard 1" in wrong.stderr
+
+
+def test_no_secret_is_written_or_said(place, source, iobench, monkeypatch, s3_server):
+    secrets = ["very-secret-word", "secret-in-fsspec", "key-in-fsspec", "user-of-endpoint"]
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secrets[0])
+    monkeypatch.setenv("FSSPEC_S3_SECRET", secrets[1])
+    monkeypatch.setenv("FSSPEC_S3_KEY", secrets[2])
+    done = iobench("convert", source, str(place), *COMMON, "--json")
+    assert done.returncode == 0, done.stderr
+    monkeypatch.setenv(
+        "FSSPEC_S3_ENDPOINT_URL", "http://user-of-endpoint:very-secret-word@127.0.0.1:9"
+    )
+    refused = iobench("verify", str(place))
+    assert refused.returncode != 0
+    assert "Traceback" not in refused.stderr
+    told = [done.stdout, done.stderr, refused.stdout, refused.stderr]
+    told += [data.decode("latin-1") for name, data in content(place).items() if "shard" not in name]
+    for secret in secrets:
+        assert not [text for text in told if secret in text]
