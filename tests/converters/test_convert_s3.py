@@ -293,9 +293,9 @@ def test_the_commands_write_check_and_resume(place, source, iobench, tmp_path):
     checked = iobench("verify", out, "--against", source)
     assert checked.returncode == 0, checked.stderr
     assert "all 40 samples are as the source has them" in checked.stdout
-    damaged = bytearray((place / "shard-00001.npy").read_bytes())
+    damaged = bytearray((place / "shard-00001.t2m.npy").read_bytes())
     damaged[5_000_000] ^= 1
-    (place / "shard-00001.npy").write_bytes(bytes(damaged))
+    (place / "shard-00001.t2m.npy").write_bytes(bytes(damaged))
     wrong = iobench("verify", out)
     assert wrong.returncode == 1
     assert "s3://" in wrong.stderr
