@@ -23,7 +23,7 @@ __all__ = ["UsedBytes", "first_changed", "note_used"]
 NOTED_NBYTES: Final = 1 << 16
 """Of a stretch no more than its beginning: a CRC-32C of it takes some microseconds."""
 NOTED_NUMBERS: Final = frozenset(4**n for n in range(16)) | {0}
-"""Of the stretches of a file the first, second, fifth, 17th ...: few, and from all over it."""
+"""Of the stretches of a source the first, second, fifth, 17th ...: few, and from all over it."""
 
 Noted = tuple[int, str, int, int, int]
 """Number of the source, path of the file in it (``""``: it is a file), offset, length, CRC-32C."""
@@ -46,7 +46,8 @@ class UsedBytes:
 
     def __init__(self, files: Sequence[Path]) -> None:
         self._numbers = {str(file): number for number, file in enumerate(files)}
-        self._counts: dict[str, int] = {}
+        self._folders: dict[str, tuple[int, str]] = {}
+        self._counts: dict[int, int] = {}
         self._noted: list[Noted] = []
 
     @property
@@ -67,26 +68,33 @@ class UsedBytes:
             _active = tuple(each for each in _active if each is not self)
 
     def note(self, path: str, offset: int, content: memoryview) -> None:
-        """Note a stretch that was read, if it is one of the few."""
+        """Note a stretch that was read, if it is one of the few of its source."""
+        source = self._numbers.get(path)
+        inside = ""
+        if source is None:
+            folder, _, name = path.rpartition("/")
+            found = self._folders.get(folder)
+            if found is None:
+                found = self._folders[folder] = self._of_folder(folder)
+            source, inside = found[0], f"{found[1]}{name}"
+        if source < 0:
+            return
         # Two threads may count the same number: then one more is noted, or one less.
-        count = self._counts.get(path, 0)
-        self._counts[path] = count + 1
+        count = self._counts.get(source, 0)
+        self._counts[source] = count + 1
         if count in NOTED_NUMBERS and len(content):
-            source, inside = self._source(path)
-            if source is not None:
-                some = content[:NOTED_NBYTES]
-                self._noted.append((source, inside, offset, len(some), crc32c(some)))
+            some = content[:NOTED_NBYTES]
+            self._noted.append((source, inside, offset, len(some), crc32c(some)))
 
-    def _source(self, path: str) -> tuple[int | None, str]:
-        """Return which source a file is of, None where it is of none of them."""
-        if path in self._numbers:
-            return self._numbers[path], ""
-        above, slash = path, "/"
-        while slash:
-            above, slash, _ = above.rpartition("/")
+    def _of_folder(self, folder: str) -> tuple[int, str]:
+        """Return the source that a folder is in, and what leads there from it; -1: in none."""
+        above, slash = folder, "/"
+        while above and slash:
             if above in self._numbers:
-                return self._numbers[above], path[len(above) + 1 :]
-        return None, ""
+                inside = folder[len(above) + 1 :]
+                return self._numbers[above], f"{inside}/" if inside else ""
+            above, slash, _ = above.rpartition("/")
+        return -1, ""
 
 
 def note_used(stretches: Sequence[tuple[str, int, memoryview]]) -> None:
