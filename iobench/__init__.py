@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from iobench.analysis import exposure
     from iobench.errors import IobenchError
     from iobench.loaders import loader
+    from iobench.loaders.opening import open_store
     from iobench.profiles import Profile, open_profile
     from iobench.recording import stage
     from iobench.samples import SampleSpec, Variable
     from iobench.sources import open_dataset
-    from iobench.stores import open_store
 
 __all__ = [
     "IobenchError",
@@ -42,7 +42,7 @@ _HOMES = {
     "open_dataset": "iobench.sources",
     "loader": "iobench.loaders",
     "open_profile": "iobench.profiles",
-    "open_store": "iobench.stores",
+    "open_store": "iobench.loaders.opening",
     "stage": "iobench.recording",
 }
 

@@ -22,7 +22,7 @@ from iobench.stores.remote import read_ranges
 from iobench.stores.rounding import unpack_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -257,6 +257,11 @@ class ExtentStore:
             return self._decode.fields(self.read(self.extents(0)))
         except StoreError:
             return None
+
+    @property
+    def file_sizes(self) -> Mapping[Path, int]:
+        """Bytes of each file, as the manifest lists them."""
+        return {self.path / file.name: file.nbytes for file in self.manifest.files}
 
     @property
     def row_decoder(self) -> RowDecoder | None:

@@ -38,6 +38,7 @@ __all__ = [
     "missing_keys",
     "read_chunks",
     "read_cut",
+    "read_shard_index",
 ]
 
 Place = tuple[int, ...]
@@ -271,6 +272,19 @@ def _check_ends(
 
 def _index_nbytes(sharding: Sharding) -> int:
     return math.prod(sharding.chunks_per_shard) * 16 + 4 * sharding.index_checksum
+
+
+def read_shard_index(variable: ZarrVariable, path: str, sharding: Sharding) -> NDArray[Any] | None:
+    """Return offset and length of each chunk of a shard, or None where there is no shard.
+
+    Of shape ``(*chunks_per_shard, 2)``; both are 2**64 - 1 of chunks that were never written.
+
+    Raises
+    ------
+    FileFormatError
+        If the index is cut short or damaged.
+    """
+    return _shard_index(variable.store, variable.name, path, sharding)
 
 
 @lru_cache(maxsize=SHARD_INDEXES)

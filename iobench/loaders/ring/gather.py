@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from iobench.loaders.ring.joined_crc import JoinedChecksum
 from iobench.recording import Kind
 from iobench.stores import crc32c
 
@@ -30,6 +31,8 @@ __all__ = ["GatheredRows", "Grid", "find_grid"]
 
 BLOCK_NBYTES: Final = 1 << 19
 """Taken at once where an extent is several variables: what the second-level cache holds."""
+MIN_RUN: Final = 4
+"""Samples a file, below which mapping files costs more than it gains."""
 
 _Group = tuple[int, "slice | NDArray[np.intp]", "NDArray[np.int64]"]
 """Number of the run, rows of the batch, places in the run."""
@@ -93,6 +96,8 @@ def find_grid(table: ExtentTable, number: int, length: int, sizes: Sequence[int]
     file, offset = table.file[:, number], table.offset[:, number]
     changes = np.flatnonzero(file[1:] != file[:-1]) + 1
     firsts = np.concatenate(([0], changes, [len(file)])).astype(np.int64)
+    if len(changes) * MIN_RUN > len(file):  # many small files
+        return None
     inner = np.delete(np.diff(offset), changes - 1)
     pitch = int(inner[0]) if inner.size else length
     if pitch < length or (inner != pitch).any() or (table.length[:, number] != length).any():
@@ -132,6 +137,7 @@ class GatheredRows:
         self._files = files
         self._checks = checks
         self._block = np.empty(0, dtype=np.uint8)
+        self._joined: dict[int, JoinedChecksum] = {}
 
     def read(
         self,
@@ -146,34 +152,62 @@ class GatheredRows:
         for number, (grid, parts) in self._extents.items():
             length = sum(part.nbytes for part in parts)
             for run, rows, places in grid.groups(samples):
-                octet_rows = self._mapped(grid, run)
-                wanted = None if expected is None else expected[rows, number].tolist()
+                source = self._mapped(grid, run)
                 if len(parts) == 1 and grid.pitch == length and isinstance(rows, slice):
-                    out = octets[parts[0].name]
-                    np.take(octet_rows, places, axis=0, out=out, mode="clip")
-                    laps.end(Kind.READ, out.size)
-                    if wanted is not None:
-                        self._check(out, slice(0, length), wanted, samples, number)
-                        laps.end(Kind.VERIFY, out.size)
+                    block = octets[parts[0].name]
+                    np.take(source, places, axis=0, out=block, mode="clip")
+                    self._note(block, slice(0, length), number, samples, expected, rows, laps)
                     continue
                 lead = grid.leads[run]
                 targets = _targets(parts, lead, octets, gaps.get(number))
+                columns = slice(lead, lead + length)
                 step = max(1, BLOCK_NBYTES // grid.pitch)
                 for at in range(0, len(places), step):
                     chosen = places[at : at + step]
-                    block = self._room(len(chosen), grid.pitch)
-                    np.take(octet_rows, chosen, axis=0, out=block, mode="clip")
-                    if isinstance(rows, slice):
-                        here: slice | NDArray[np.intp] = slice(at, at + len(chosen))
+                    if step == 1:  # too large for the cache: from the mapping itself
+                        block = source[int(chosen[0])][None]
                     else:
-                        here = rows[at : at + step]
-                    for target, columns in targets:
-                        target[here] = block[:, columns]
-                    laps.end(Kind.READ, len(chosen) * length)
-                    if wanted is not None:
-                        columns = slice(lead, lead + length)
-                        self._check(block, columns, wanted[at:], samples[here], number)
-                        laps.end(Kind.VERIFY, len(chosen) * length)
+                        block = self._room(len(chosen), grid.pitch)
+                        np.take(source, chosen, axis=0, out=block, mode="clip")
+                    here: slice | NDArray[np.intp] = (
+                        slice(at, at + len(chosen))
+                        if isinstance(rows, slice)
+                        else rows[at : at + step]
+                    )
+                    for target, part in targets:
+                        target[here] = block[:, part]
+                    self._note(block, columns, number, samples, expected, here, laps)
+
+    def _note(
+        self,
+        block: NDArray[np.uint8],
+        columns: slice,
+        number: int,
+        samples: NDArray[np.int64],
+        expected: NDArray[np.uint32] | None,
+        rows: slice | NDArray[np.intp],
+        laps: Laps,
+    ) -> None:
+        """Note that extents were read, and compare their checksums where that is asked for."""
+        nbytes = len(block) * (columns.stop - columns.start)
+        laps.end(Kind.READ, nbytes)
+        if expected is None:
+            return
+        wanted = expected[rows, number]
+        data, pitch = block.reshape(-1).data, block.shape[1]
+        if pitch == columns.stop - columns.start:
+            joined = self._joined.get(pitch)
+            if joined is None:
+                joined = self._joined[pitch] = JoinedChecksum(pitch)
+            if crc32c(data) == joined.of(wanted):
+                laps.end(Kind.VERIFY, nbytes)
+                return
+        for row, crc in enumerate(wanted.tolist()):
+            start = row * pitch
+            found = crc32c(data[start + columns.start : start + columns.stop])
+            if found != crc and self._checks is not None:
+                self._checks.fail(int(samples[rows][row]), number)
+        laps.end(Kind.VERIFY, nbytes)
 
     def _mapped(self, grid: Grid, run: int) -> NDArray[np.uint8]:
         count = int(grid.firsts[run + 1] - grid.firsts[run])
@@ -186,21 +220,6 @@ class GatheredRows:
         if self._block.size < count * pitch:
             self._block = np.empty(count * pitch, dtype=np.uint8)
         return self._block[: count * pitch].reshape(count, pitch)
-
-    def _check(
-        self,
-        block: NDArray[np.uint8],
-        columns: slice,
-        expected: list[int],
-        samples: NDArray[np.int64],
-        number: int,
-    ) -> None:
-        data, pitch = block.reshape(-1).data, block.shape[1]
-        for row in range(len(block)):
-            start = row * pitch
-            crc = crc32c(data[start + columns.start : start + columns.stop])
-            if crc != expected[row] and self._checks is not None:
-                self._checks.fail(int(samples[row]), number)
 
 
 def _targets(

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict, Un
 import numpy as np
 
 from iobench.errors import OptionError
+from iobench.loaders.opening import open_store
 from iobench.loaders.ring.dataset_source import NumberedSamples, dataset_source
 from iobench.loaders.ring.loader import DEPTH, RingLoader
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.presenting import ArrayCast, Presenter, float_dtype
 from iobench.loaders.ring.ranks import find_rank
 from iobench.loaders.ring.store_source import StoreSource
-from iobench.stores import open_store
 
 if TYPE_CHECKING:
     from iobench.loaders.ring.contract import BatchSource
@@ -110,7 +110,7 @@ def _opened(store: Any, batch_size: int, *, verify: bool) -> tuple[BatchSource, 
             raise OptionError("verify=True is for stores, whose manifests hold checksums")
         return store, store
     if isinstance(store, (str, os.PathLike)):
-        store = open_store(store)  # type: ignore[arg-type]
+        store = open_store(store)
     if isinstance(store, NumberedSamples):
         if verify:
             raise OptionError("verify=True is for stores, whose manifests hold checksums")

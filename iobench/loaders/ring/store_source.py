@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreSource"]
 
-RETRY: Final = 64
+RETRY: Final = 16
 """Batches after which a store that was not in the page cache is looked at again."""
 
 
@@ -99,14 +99,14 @@ class _StoreFiles:
 
     Attributes
     ----------
-    sizes : dict of Path to int
-        Bytes of each, by the manifest.
+    sizes : mapping of Path to int
+        Bytes of each when the store was made.
     mapped : MappedFiles
     """
 
     def __init__(self, store: ExtentStore) -> None:
         self.table = store.table
-        self.sizes = {store.path / file.name: file.nbytes for file in store.manifest.files}
+        self.sizes = store.file_sizes
         self.mapped = MappedFiles(store.table.files, self.sizes)
         self._grids: list[Grid | None] | None = None
 

@@ -1,4 +1,4 @@
-"""What a store must not do in silence: files damaged, cut, missing, swapped or changed meanwhile."""
+"""Files of a store that are damaged, cut, missing, swapped or changed meanwhile: not in silence."""
 
 from __future__ import annotations
 
