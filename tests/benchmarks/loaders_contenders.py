@@ -6,11 +6,13 @@ contender needs is imported, and its files are opened, before the first order.
 
 from __future__ import annotations
 
+import importlib.machinery
 import json
 import os
 import shutil
 import sys
 import time
+import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -127,6 +129,22 @@ def _write_hdf5(target: Path, name: str, _: str) -> None:
                         key, (count, *values.shape), "f4", chunks=(1, *values.shape)
                     )
                 file[key][number] = values
+
+
+def without_torchvision() -> None:
+    """Let streaming be imported where torchvision is not: it takes pictures' datasets from it."""
+
+    class Absent(types.ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return type(name, (), {})
+
+    below = ("", ".transforms", ".transforms.functional", ".datasets", ".io")
+    for name in (f"torchvision{part}" for part in below):
+        module = Absent(name)
+        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+        sys.modules[name] = module
 
 
 def _write_mds(target: Path, name: str, _: str) -> None:
@@ -564,6 +582,8 @@ def main() -> None:
     """Serve one contender: NAME, SET and FOLDER on the command line, orders on stdin."""
     name, which, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     kind, needs, opened = CONTENDERS[name]
+    if "streaming" in needs:
+        without_torchvision()
     for module in needs:
         __import__(module)
     write_files(kind, folder, which)
