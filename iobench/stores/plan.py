@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import MissingFileError, OptionError
@@ -73,6 +73,7 @@ class ConversionPlan:
     normalisation: Mapping[str, Any]
     limit_s: float | None
     encoding: Encoding | None = None
+    _digest: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON-ready values."""
@@ -93,7 +94,10 @@ class ConversionPlan:
     @property
     def digest(self) -> str:
         """SHA-256 of the plan, as hexadecimal digits."""
-        return hashlib.sha256(canonical_json(self.to_dict()).encode()).hexdigest()
+        if not self._digest:  # of 100,000 source files it takes a second
+            text = canonical_json(self.to_dict())
+            self._digest.append(hashlib.sha256(text.encode()).hexdigest())
+        return self._digest[0]
 
     @property
     def name(self) -> str:
