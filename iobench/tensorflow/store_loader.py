@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+import weakref
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 import tensorflow as tf
 
-from iobench.loaders.ring import BatchLog, Presenter, RingLoader, map_leaves
+from iobench.loaders.ring import DEPTH, BatchLog, Presenter, RingLoader, map_leaves
 from iobench.loaders.ring.options import LoaderOptions, settle
 from iobench.tensorflow.tensors import as_tensor, float_cast, signature_of, signature_of_batch
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from iobench.stores import Store
 
 __all__ = ["TFStoreLoader"]
+
+HELD: Final = 2
+"""Batches that a ``tf.data.Dataset`` holds besides those of the loop."""
 
 
 class TFStoreLoader(RingLoader):
@@ -54,7 +58,7 @@ class TFStoreLoader(RingLoader):
         batch_size: int,
         **options: Unpack[LoaderOptions],
     ) -> None:
-        settled = settle(store, batch_size, options)
+        settled = settle(store, batch_size, options, depth=DEPTH + HELD)
         self._cast = None if settled.dtype is None else float_cast(settled.dtype)
         self._transform = settled.transform
         super().__init__(
@@ -69,7 +73,8 @@ class TFStoreLoader(RingLoader):
         """Return the batches as a ``tf.data.Dataset``, for ``model.fit`` among others.
 
         Each time it is iterated is the next epoch. Batches are made ahead already: ``prefetch``
-        only makes more buffers necessary.
+        only makes more buffers necessary. A state is loaded before this is called; the length of
+        the dataset is then unknown, since its first epoch is shorter.
 
         Parameters
         ----------
@@ -80,11 +85,19 @@ class TFStoreLoader(RingLoader):
         if output_signature is None:
             output_signature = self._signature()
 
-        def batches() -> Iterator[Any]:
-            for batch in self:
-                yield map_leaves(batch, np.asarray)  # no copy; what it is made of is kept
+        found = weakref.ref(self)
 
-        return tf.data.Dataset.from_generator(batches, output_signature=output_signature)
+        def batches() -> Iterator[Any]:
+            # No copy: what it is made of is kept. And no name for a batch, which would keep it.
+            loader = found()
+            assert loader is not None  # the dataset holds it, and whoever iterates the dataset
+            yield from map(_as_arrays, loader)
+
+        dataset = tf.data.Dataset.from_generator(batches, output_signature=output_signature)
+        if not self._is_resumed:
+            dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(self)))
+        dataset._iobench_loader = self  # TensorFlow never lets go of ``batches``
+        return dataset
 
     def _signature(self) -> Any:
         if self._transform is None:
@@ -98,3 +111,7 @@ class TFStoreLoader(RingLoader):
         finally:
             filler.close()
         return signature_of_batch(Presenter(self._transform, self._cast)(rows))
+
+
+def _as_arrays(batch: Any) -> Any:
+    return map_leaves(batch, np.asarray)

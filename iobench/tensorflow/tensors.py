@@ -68,7 +68,7 @@ def signature_of(
         if cast is not None and dtype.kind == "f":
             dtype = cast.dtype
         shape = (n_samples, *variable.shape)
-        found[variable.name] = tf.TensorSpec(shape, tf.as_dtype(dtype), name=variable.name)
+        found[variable.name] = tf.TensorSpec(shape, tf.as_dtype(dtype))
     return found
 
 

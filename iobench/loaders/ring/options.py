@@ -39,7 +39,7 @@ class LoaderOptions(TypedDict, total=False):
     seed: int
     transform: Transform | None
     threads: int | None
-    depth: int
+    depth: int | None
     dtype: Any
     drop_last: bool
     rank: int | None
@@ -62,7 +62,9 @@ class SettledOptions(NamedTuple):
     ring: dict[str, Any]
 
 
-def settle(store: Any, batch_size: int, options: LoaderOptions) -> SettledOptions:
+def settle(
+    store: Any, batch_size: int, options: LoaderOptions, *, depth: int = DEPTH
+) -> SettledOptions:
     """Open what is to be loaded, and lay down the order of its batches.
 
     Parameters
@@ -73,6 +75,8 @@ def settle(store: Any, batch_size: int, options: LoaderOptions) -> SettledOption
         Samples a batch.
     options : LoaderOptions
         As given to `loader`.
+    depth : int
+        By default.
 
     Raises
     ------
@@ -101,6 +105,8 @@ def settle(store: Any, batch_size: int, options: LoaderOptions) -> SettledOption
         world_size=world_size,
     )
     ring = {name: value for name, value in options.items() if name in OF_THE_RING}
+    if ring.get("depth") is None:
+        ring["depth"] = depth
     return SettledOptions(source, order, dataset, transform, options.get("dtype"), ring)
 
 
@@ -137,7 +143,7 @@ def loader(
     rank: int | None = None,
     world_size: int | None = None,
     threads: int | None = None,
-    depth: int = DEPTH,
+    depth: int | None = None,
     max_bytes: int | None = None,
     verify: bool = False,
     unsafe_reuse: bool = False,
@@ -178,8 +184,9 @@ def loader(
         environment's ``RANK`` and ``WORLD_SIZE``, else 0 of 1.
     threads : int, optional
         Reader threads; by default one a CPU, at most 4. The batches do not depend on it.
-    depth : int
-        Buffers; as many batches are kept ready, less those the loop holds.
+    depth : int, optional
+        Buffers; as many batches are kept ready, less those the loop holds. By default 4, with
+        TensorFlow 6, which holds two more.
     max_bytes : int, optional
         What buffers may take in all when the loop holds more of them; by default half of the
         memory that is free.

@@ -67,7 +67,8 @@ class StackReader:
         pool = self._pool_for(len(samples))
         memory = pool.take_or_grow()
         key, arrays = pool.lend(memory, len(samples))
-        self._filler().fill(samples, arrays, BatchLog())
+        if len(samples):
+            self._filler().fill(samples, arrays, BatchLog())
         pool.hand_out(key)
         return StackedSamples(arrays, len(samples))
 

@@ -1,0 +1,203 @@
+"""``iobench.loader``: one function, NumPy arrays by default, errors in one line."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
+from number_stores import expected_batch, nothing_left, write_numbers
+
+import iobench
+from iobench.errors import IobenchError, OptionError
+from iobench.loaders.ring import ArrayCast, RingLoader
+from iobench.loaders.ring.options import LoaderOptions
+from iobench.loaders.ring.ranks import find_rank
+from iobench.stores import StackedSamples
+
+if TYPE_CHECKING:
+    from iobench.stores import Store
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return write_numbers(tmp_path_factory.mktemp("stores") / "numbers")
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing() -> Iterator[None]:
+    with nothing_left():
+        yield
+
+
+def in_order(n: int = 50, size: int = 4) -> list[list[int]]:
+    return [list(range(i, min(i + size, n))) for i in range(0, n, size)]
+
+
+@pytest.mark.parametrize("fmt", ["numpy", "tfrecord"])
+@pytest.mark.parametrize("verify", [False, True])
+def test_batches_are_numpy_arrays(tmp_path: Path, fmt: str, verify: bool) -> None:
+    write_numbers(tmp_path / "store", fmt=fmt)
+    for path in (tmp_path / "store", str(tmp_path / "store")):
+        loader = iobench.loader(path, 4, verify=verify)
+        assert type(loader) is RingLoader
+        for batch, numbers in zip(loader, in_order(), strict=True):
+            expected = expected_batch(numbers)
+            assert list(batch) == list(expected)
+            for name, array in expected.items():
+                assert type(batch[name]) is np.ndarray
+                assert batch[name].dtype == array.dtype
+                assert np.array_equal(batch[name], array)
+
+
+def test_a_store_makes_its_own_loader(store: Store) -> None:
+    loader = store.loader(8, shuffle=True, seed=1, drop_last=True)
+    again = iobench.loader(store, 8, shuffle=True, seed=1, drop_last=True)
+    assert [b["number"].tolist() for b in loader] == [b["number"].tolist() for b in again]
+    assert len(loader) == 6
+
+
+def test_a_transform_sees_arrays_and_what_it_returns_is_cast(store: Store) -> None:
+    def transform(batch: dict[str, Any]) -> list[Any]:
+        batch["x"] *= 2
+        return [batch["x"], batch["number"], batch["x"].mean(axis=(1, 2), dtype="f8")]
+
+    loader = iobench.loader(store, 4, transform=transform, dtype="float16")
+    for (x, number, mean), numbers in zip(loader, in_order(), strict=True):
+        expected = expected_batch(numbers)["x"] * 2
+        assert np.array_equal(x, expected.astype("f2"))
+        assert (x.dtype, number.dtype, mean.dtype) == ("f2", "i8", "f2")
+
+
+@pytest.mark.parametrize("n", [1, 65_536, 65_537, 200_001])
+@pytest.mark.parametrize(("wide", "narrow"), [("f8", "f4"), ("f8", "f2"), ("f4", "f2")])
+def test_a_cast_over_its_own_memory_is_that_of_a_copy(n: int, wide: str, narrow: str) -> None:
+    values = np.random.default_rng(n).normal(size=n).astype(wide)
+    expected = values.astype(narrow)
+    found = ArrayCast(np.dtype(narrow)).in_place(values)
+    assert np.array_equal(found, expected)
+    assert np.shares_memory(found, values)
+
+
+def test_a_cast_that_needs_more_room_makes_a_copy() -> None:
+    values = np.arange(5, dtype="f4")
+    found = ArrayCast(np.dtype("f8")).in_place(values)
+    assert np.array_equal(found, values)
+    assert not np.shares_memory(found, values)
+
+
+def test_a_failing_transform_names_batch_and_samples(store: Store) -> None:
+    def transform(batch: dict[str, Any]) -> dict[str, Any]:
+        raise KeyError("temperature")
+
+    loader = iobench.loader(store, 20, transform=transform)
+    with pytest.raises(KeyError, match="temperature") as caught:
+        next(iter(loader))
+    listed = ", ".join(map(str, range(16)))
+    assert caught.value.__notes__ == [
+        f"the transform was given samples [{listed}] and 4 more",
+        "while batch 0 of epoch 0 was made",
+    ]
+
+
+def test_samples_side_by_side_are_samples(store: Store) -> None:
+    found = store.__getitems__([3, -1, 3])
+    assert isinstance(found, StackedSamples)
+    assert len(found) == 3
+    for sample, number in zip(found, [3, 49, 3], strict=True):
+        for name, array in store[number].items():
+            assert np.array_equal(sample[name], array)
+            assert (sample[name].dtype, sample[name].shape) == (array.dtype, array.shape)
+    assert found[-1].keys() == found[1:][0].keys()
+    with pytest.raises(IndexError):
+        found[3]
+    with pytest.raises(IndexError, match="no sample 50, the store holds 50"):
+        store.__getitems__([0, 50])
+    assert len(store.__getitems__([])) == 0
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("environment", "given", "expected"),
+    [
+        ({}, (None, None), (0, 1)),
+        ({"RANK": "1", "WORLD_SIZE": "4"}, (None, None), (1, 4)),
+        ({"RANK": "1", "WORLD_SIZE": "4"}, (2, 3), (2, 3)),
+        ({"RANK": "1"}, (None, None), (0, 1)),
+    ],
+)
+def test_ranks_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    given: tuple[Any, Any],
+    expected: tuple[int, int],
+) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert find_rank(*given) == expected
+
+
+@pytest.mark.parametrize("environment", [{"WORLD_SIZE": "2"}, {"RANK": "a", "WORLD_SIZE": "2"}])
+def test_an_environment_that_says_half_is_refused(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(OptionError, match="set both, or pass rank= and world_size="):
+        find_rank()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"framework": "jax"}, "framework='jax': expected one of numpy, torch, tensorflow"),
+        ({"framework": "numpy", "device": "cuda"}, "device='cuda' goes with framework='torch'"),
+        ({"dtype": "bfloat16"}, "dtype='bfloat16': .*framework='torch' knows"),
+        ({"dtype": "int32"}, "dtype='int32': expected a floating-point dtype"),
+        ({"rank": 1}, "rank=1, world_size=None: give both, or none"),
+        ({"rank": 2, "world_size": 2}, "rank=2, world_size=2"),
+        ({"transform": "mean"}, "transform='mean': expected a function"),
+        ({"transform": lambda batch: None}, r"returned None \(return the arrays\)"),
+        ({"transform": lambda batch: batch["x"]}, "returned a ndarray, expected a dict"),
+        ({"depth": 2}, "depth=2: expected 3 or more"),
+        ({"depth": 3.0}, "depth=3.0: expected a whole number"),
+        ({"max_bytes": 10}, "more than max_bytes=10"),
+        ({"batch_size": "4"}, "batch_size='4': expected a whole number"),
+        ({"batch_size": 0}, "batch_size=0: expected 1 or more"),
+        ({"guard": True}, "guard=True goes with unsafe_reuse=True"),
+        ({"store": 3}, "takes a store or the path of one, not a int"),
+        ({"store": "/nowhere/at/all"}, "/nowhere/at/all"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(
+    store: Store, options: dict[str, Any], message: str
+) -> None:
+    given = {"store": store, "batch_size": 4, **options}
+    with pytest.raises(IobenchError, match=message) as caught:
+        next(iter(iobench.loader(**given)))
+    assert "\n" not in str(caught.value)
+
+
+def test_all_options_reach_the_loaders() -> None:
+    told = set(inspect.signature(iobench.loader).parameters)
+    own = {"store", "batch_size", "framework", "device"}
+    assert told - own == set(LoaderOptions.__annotations__) - {"recorder"}
+
+
+def test_numpy_batches_load_no_framework(store: Store) -> None:
+    code = (
+        f"import sys, iobench\nassert len(list(iobench.loader({str(store.path)!r}, 50))) == 1\n"
+        "assert not {'torch', 'tensorflow'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
