@@ -37,6 +37,7 @@ ELSEWHERE = {
     ),
     "phase": ("iobench/analysis/", "iobench/report/"),  # start-up, fill, steady, drain: of a run
     "fake": ("iobench/testing/clocks.py",),  # the fake clock
+    "block": ("iobench/loaders/ring/order.py",),  # of neighbours, as shuffle='blocks:N' calls them
 }
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from iobench.samples import Sample
     from iobench_converters.zarr_layout import ArrayLayout
 
-__all__ = ["SMALL_NBYTES", "SampleRows", "StoredRows", "stored_plainly"]
+__all__ = ["SMALL_NBYTES", "GatheredRows", "StoredRows", "stored_plainly"]
 
 SMALL_NBYTES = 1 << 16
 """Arrays of fewer bytes a sample cost more to handle than to copy."""
@@ -40,7 +40,7 @@ def stored_plainly(chunks: NDArray[Any]) -> StoredRows:
     return StoredRows(octets.data, lengths, checksums_of(octets.reshape(len(chunks), -1)))
 
 
-class SampleRows:
+class GatheredRows:
     """Room for as many samples as are worth writing at once.
 
     Parameters
@@ -64,7 +64,7 @@ class SampleRows:
         self.n_filled = 0
 
     @classmethod
-    def of_small(cls, arrays: Sequence[ArrayLayout]) -> SampleRows | None:
+    def of_small(cls, arrays: Sequence[ArrayLayout]) -> GatheredRows | None:
         """Return room for samples of these arrays, None where one of them is large."""
         return cls(arrays) if all(a.nbytes < SMALL_NBYTES for a in arrays) else None
 

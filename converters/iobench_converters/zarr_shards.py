@@ -25,7 +25,7 @@ from iobench.stores import (
 )
 from iobench_converters.blosc_chunks import BLOSC_HEADER_NBYTES, ChunkCompressor
 from iobench_converters.zarr_layout import BLOSC_LZ4
-from iobench_converters.zarr_rows import SMALL_NBYTES, SampleRows, stored_plainly
+from iobench_converters.zarr_rows import SMALL_NBYTES, GatheredRows, stored_plainly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -85,8 +85,8 @@ class ZarrWriter:
         self._n_samples = 0
         self._checksums = array("I")
         self._layouts = arrays
-        self._rows = SampleRows.of_small(arrays)
-        self._spare: SampleRows | None = None
+        self._rows = GatheredRows.of_small(arrays)
+        self._spare: GatheredRows | None = None
         self._started: list[list[Future[StoredRows]]] = []
         self._compressor = ChunkCompressor() if codec == BLOSC_LZ4 else None
         self._arrays: list[_ArrayShard] = []
@@ -136,7 +136,7 @@ class ZarrWriter:
         for one in self._arrays:
             one.file.abort()
 
-    def _write_rows(self, rows: SampleRows) -> None:
+    def _write_rows(self, rows: GatheredRows) -> None:
         """Write the small samples that were gathered, or leave them to the compressor."""
         if not rows.n_filled:
             return
@@ -149,7 +149,7 @@ class ZarrWriter:
         started = list(map(self._compressor.start, taken, rooms))
         self._finish_rows()
         self._started = started
-        self._rows, self._spare = self._spare or SampleRows(self._layouts), rows
+        self._rows, self._spare = self._spare or GatheredRows(self._layouts), rows
 
     def _finish_rows(self) -> None:
         """Write the small samples that are being compressed."""
