@@ -94,6 +94,9 @@ class TFStoreLoader(RingLoader):
             yield from map(_as_arrays, loader)
 
         dataset = tf.data.Dataset.from_generator(batches, output_signature=output_signature)
+        settings = tf.data.Options()
+        settings.experimental_optimization.inject_prefetch = False  # it would hold ten batches
+        dataset = dataset.with_options(settings)
         if not self._is_resumed:
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(self)))
         dataset._iobench_loader = self  # TensorFlow never lets go of ``batches``
