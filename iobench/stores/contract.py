@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets import Dataset, Progress, SampleIndex
+    from iobench.loaders import RingLoader
     from iobench.samples import Sample, SampleSpec
     from iobench.stores.encoding import Encoding, Errors
     from iobench.stores.manifest import Manifest, Shard, ShardFile
@@ -108,6 +109,10 @@ class Store(Protocol):
     def __getitem__(self, index: int) -> dict[str, NDArray[Any]]: ...
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, NDArray[Any]]]: ...
+
+    def loader(self, batch_size: int, **options: Any) -> RingLoader:
+        """Return ``iobench.loader(self, batch_size, ...)``."""
+        ...
 
     def extents(self, index: int) -> list[Extent]:
         """Return where the sample's bytes are."""

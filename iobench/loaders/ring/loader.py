@@ -14,7 +14,7 @@ from iobench.loaders.ring.contract import OwnMemory, RingBatch
 from iobench.loaders.ring.iteration import RingIteration, RingRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from iobench.loaders.ring.contract import BatchSource, DevicePath, Present
     from iobench.loaders.ring.order import BatchOrder
@@ -54,6 +54,8 @@ class RingLoader:
         A batch is valid only until ``depth`` - 1 further ones have been asked for.
     guard : bool
         With ``unsafe_reuse``: overwrite what is no longer valid.
+    find_rank : callable, optional
+        Where the order's rank and number of ranks were found: asked again when an epoch begins.
     device : DevicePath, optional
         Takes batches to a device; buffers come back once they are copied.
     recorder : Recorder, optional
@@ -81,6 +83,7 @@ class RingLoader:
         present: Present | None = None,
         unsafe_reuse: bool = False,
         guard: bool = False,
+        find_rank: Callable[[], tuple[int, int]] | None = None,
         device: DevicePath | None = None,
         recorder: Recorder | None = None,
     ) -> None:
@@ -107,6 +110,7 @@ class RingLoader:
         self._unsafe_reuse = unsafe_reuse
         self._guard = guard
         self._device = device
+        self._find_rank = find_rank
         self._recorder = recorder
         self._n_taken = 0  # batches of ``epoch`` that were handed out
         self._is_resumed = self._is_begun = False
@@ -143,6 +147,13 @@ class RingLoader:
         return iteration
 
     def _begin(self) -> RingRun:
+        own = self.order.rank, self.order.world_size
+        if self._find_rank is not None and (found := self._find_rank()) != own:
+            raise OptionError(
+                f"the loader was made for rank {own[0]} of {own[1]}, this process is rank "
+                f"{found[0]} of {found[1]} now: make it after torch.distributed is initialised, "
+                "or pass rank= and world_size="
+            )
         if self._is_begun and not self._is_resumed:
             self.epoch += 1
         if not self._is_resumed:

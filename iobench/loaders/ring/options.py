@@ -105,6 +105,8 @@ def settle(
         world_size=world_size,
     )
     ring = {name: value for name, value in options.items() if name in OF_THE_RING}
+    if options.get("rank") is None:
+        ring["find_rank"] = find_rank
     if ring.get("depth") is None:
         ring["depth"] = depth
     return SettledOptions(source, order, dataset, transform, options.get("dtype"), ring)

@@ -147,6 +147,18 @@ def test_ranks_are_found(
     assert find_rank(*given) == expected
 
 
+def test_ranks_that_came_later_are_noticed(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    found, given = iobench.loader(store, 4), iobench.loader(store, 4, rank=0, world_size=1)
+    next(iter(found))
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    next(iter(given))
+    with pytest.raises(OptionError, match="made for rank 0 of 1, this process is rank 1 of 2 now"):
+        next(iter(found))
+
+
 @pytest.mark.parametrize("environment", [{"WORLD_SIZE": "2"}, {"RANK": "a", "WORLD_SIZE": "2"}])
 def test_an_environment_that_says_half_is_refused(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
