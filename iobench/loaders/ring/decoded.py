@@ -9,6 +9,7 @@ import numpy as np
 
 from iobench.errors import StoreError
 from iobench.loaders.ring.laps import Laps
+from iobench.loaders.ring.read_ahead import ask_for, is_cached
 from iobench.recording import Kind
 from iobench.stores import crc32c, storage_errors
 from iobench.stores.rounding import unpack
@@ -120,6 +121,9 @@ class ExtentFiller:
         laps = Laps(log)
         table, checks = self._table, self._checks
         expected = None if checks is None else checks.expected(samples, table, self._files)
+        if not is_cached(table, samples[[0, -1]], 0, self._files):
+            ask_for(table, samples, self._files)
+            laps.end(Kind.READ, 0)
         for row in np.lexsort((table.offset[samples, 0], table.file[samples, 0])).tolist():
             sample = int(samples[row])
             one = {name: values[row, ...] for name, values in rows.items()}

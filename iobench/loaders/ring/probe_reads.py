@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from iobench.loaders.ring.laps import Laps
 from iobench.loaders.ring.log import BatchLog
+from iobench.loaders.ring.read_ahead import is_cached
 from iobench.recording import now_ns
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.reads import Reads
     from iobench.stores import ExtentTable, FieldPart
 
-__all__ = ["GATHER", "PREAD", "ReadChoice", "choose_reads", "is_cached"]
+__all__ = ["GATHER", "PREAD", "ReadChoice", "choose_reads"]
 
 PREAD: Final = "pread"
 GATHER: Final = "gather"
@@ -63,28 +63,6 @@ class ReadChoice:
         return "; ".join([f"extents of a sample: {', '.join(told)}", *measured, *cold])
 
 
-def is_cached(
-    table: ExtentTable, samples: NDArray[np.int64], number: int, files: OpenFiles
-) -> bool:
-    """Return whether the first bytes of some samples' extents are in the page cache.
-
-    Where that cannot be told, they are taken to be.
-    """
-    if not hasattr(os, "RWF_NOWAIT"):
-        return True
-    buffer = bytearray(1)
-    step = max(1, len(samples) // N_LOOKED_AT)
-    for sample in samples[::step].tolist():
-        descriptor = files.descriptor(int(table.file[sample, number]))
-        try:
-            os.preadv(descriptor, [buffer], int(table.offset[sample, number]), os.RWF_NOWAIT)
-        except BlockingIOError:
-            return False
-        except OSError:  # a file system without it
-            return True
-    return True
-
-
 def choose_reads(
     table: ExtentTable,
     extents: Sequence[Sequence[FieldPart]],
@@ -118,7 +96,8 @@ def choose_reads(
         if length not in speeds:
             count = int(np.clip(PROBE_NBYTES // max(length, 1), 1, min(MAX_EXTENTS, len(table))))
             samples = np.unique(random.integers(0, len(table), count))
-            if not is_cached(table, samples, number, files):
+            looked_at = samples[:: max(1, len(samples) // N_LOOKED_AT)]
+            if not is_cached(table, looked_at, number, files):
                 return ReadChoice((PREAD,) * len(extents), {}, is_final=False)
             random.shuffle(samples)
             readers = {way: make(number, way) for way in (PREAD, GATHER)}

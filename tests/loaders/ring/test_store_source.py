@@ -153,3 +153,37 @@ def test_a_ring_gives_the_batches_of_the_store(
     assert len(loader) == 7
     for number, rows in enumerate(loader):
         assert_same(rows, store, order.samples(0, number).tolist())
+
+
+@pytest.mark.parametrize("shape", [LARGE, SMALL])
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_what_is_not_in_the_page_cache_is_read_all_the_same(
+    make_store: Callable[..., Store],
+    monkeypatch: pytest.MonkeyPatch,
+    container: tuple[str, dict[str, str]],
+    shape: tuple[int, ...],
+) -> None:
+    """Told to be cold: whether a file system evicts on request differs."""
+    fmt, options = container
+    spec = spec_of(shape)
+    store = make_store(spec, samples_of(spec, 9), fmt, options=options, shards=[4, 4, 1])
+    for module in ("field_filler", "decoded", "probe_reads"):
+        monkeypatch.setattr(f"iobench.loaders.ring.{module}.is_cached", lambda *_: False)
+    source = StoreSource(store)
+    chosen = [8, 0, 5, 5, 3, 4, 1]
+    assert_same(filled(source, chosen), store, chosen)
+    assert source.choice is None or not source.choice.is_final
+
+
+def test_ways_to_read_are_compared_and_shown(make_store: Callable[..., Store]) -> None:
+    spec = spec_of(SMALL)
+    store = make_store(spec, samples_of(spec, 40), "zarr")
+    source = StoreSource(store)
+    filled(source, [3, 1])
+    assert source.choice is not None
+    assert source.choice.is_final
+    assert set(source.choice.speeds) == {35, 140, 280}
+    for speeds in source.choice.speeds.values():
+        assert set(speeds) == {"pread", "gather"}
+        assert min(speeds.values()) > 0
+    assert "extents of a sample: " in str(source.choice)
