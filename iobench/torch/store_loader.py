@@ -8,7 +8,7 @@ from iobench.loaders.ring import Presenter, RingLoader
 from iobench.loaders.ring.options import LoaderOptions, settle
 from iobench.torch.device import find_device
 from iobench.torch.samplers import EpochBatches, EpochSampler
-from iobench.torch.tensors import TensorCast, as_tensor, check_tensors
+from iobench.torch.tensors import TensorCast, as_tensor, check_tensors, collate
 
 if TYPE_CHECKING:
     import os
@@ -25,8 +25,11 @@ class StoreLoader(RingLoader):
 
     It is no subclass of one: Lightning, accelerate and others take apart the ``DataLoader`` they
     are given and build another, for ranks and devices; this one is left as it is, and finds its
-    rank by itself. With accelerate, pass ``device=accelerator.device``, and have
-    ``accelerator.register_for_checkpointing(loader)`` keep its state. Lightning keeps it anyway.
+    rank by itself: make it after ``torch.distributed`` is initialised, under Lightning in the hooks
+    of a DataModule. Lightning keeps its state in checkpoints. With accelerate, pass
+    ``device=accelerator.device``, and have ``accelerator.register_for_checkpointing(loader)`` keep
+    its state; ``accumulate`` does not see where an epoch of it ends. Where a real ``DataLoader`` is
+    asked for (``Fabric.setup_dataloaders``), take one with `collate`.
 
     Parameters
     ----------
@@ -54,9 +57,12 @@ class StoreLoader(RingLoader):
         As `iobench.loader`.
     """
 
+    # What others read of a DataLoader, to build one of the same order.
     num_workers = 0
-    pin_memory = False
+    prefetch_factor = None
     persistent_workers = False
+    pin_memory = False
+    collate_fn = staticmethod(collate)
 
     def __init__(
         self,

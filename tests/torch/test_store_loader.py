@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import multiprocessing
 import os
 import pickle
 import threading
@@ -311,7 +312,9 @@ def test_a_stock_loader_takes_filled_batches_as_they_are(store: Store) -> None:
     ours = torch.utils.data.DataLoader(store, batch_size=4, collate_fn=collate)
     subset = torch.utils.data.Subset(store, list(range(50)))
     part = torch.utils.data.DataLoader(subset, batch_size=4, collate_fn=collate)
-    held = [list(stock), list(ours), list(part)]
+    samples = [store[number] for number in range(50)]
+    serial = torch.utils.data.DataLoader(samples, batch_size=4)  # a list: no __getitems__
+    held = [list(serial), list(ours), list(stock), list(part)]
     for batches in zip(*held, strict=True):
         for name, expected in batches[0].items():
             for batch in batches[1:]:
@@ -382,6 +385,38 @@ def test_ranks_come_from_torch_where_it_is_initialised(store: Store, tmp_path: P
             assert StoreLoader(store, 4).order.world_size == 1
     finally:
         distributed.destroy_process_group()
+
+
+def ranked_batches(store: Store, file: Path, rank: int, results: Any) -> None:
+    """Put what one of two training processes loads into a queue."""
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{file}", rank=rank, world_size=2
+    )
+    loader = StoreLoader(store, 4, shuffle=True, seed=1)
+    results.put((rank, [batch["number"].tolist() for batch in loader]))
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.timeout(60)
+def test_two_training_processes_share_an_epoch(store: Store, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    processes = [
+        context.Process(target=ranked_batches, args=(store, tmp_path / "group", rank, results))
+        for rank in range(2)
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: threads at a fork
+        for process in processes:
+            process.start()
+    found = dict(results.get(timeout=50) for _ in processes)
+    for process in processes:
+        process.join()
+    order = StoreLoader(store, 4, shuffle=True, seed=1).order
+    assert found == {
+        rank: [order.samples(0, batch % 13).tolist() for batch in range(rank, 14, 2)]
+        for rank in range(2)
+    }
 
 
 @pytest.mark.parametrize(

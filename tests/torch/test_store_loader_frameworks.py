@@ -40,8 +40,8 @@ def leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delenv(name)
 
 
-def loader_of(store: Store, **options: Any) -> StoreLoader:
-    return StoreLoader(store, 4, shuffle=True, seed=3, dtype="float32", **options)
+def loader_of(store: Store, *, shuffle: bool = True, **options: Any) -> StoreLoader:
+    return StoreLoader(store, 4, shuffle=shuffle, seed=3, dtype="float32", **options)
 
 
 def epochs_of(store: Store, n_epochs: int) -> list[list[int]]:
@@ -59,7 +59,15 @@ class TestLightning:
         return pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
 
     def fit(
-        self, lightning: Any, store: Store, folder: Path, *, save_after: int = -1, **options: Any
+        self,
+        lightning: Any,
+        store: Store,
+        folder: Path,
+        *,
+        save_after: int = -1,
+        shuffle: bool = True,
+        overfit_batches: int = 0,
+        **options: Any,
     ) -> list[list[int]]:
         """Train for two epochs; return the samples of each batch."""
         seen: list[list[int]] = []
@@ -85,7 +93,7 @@ class TestLightning:
 
         class Data(lightning.LightningDataModule):  # type: ignore[misc]
             def train_dataloader(self) -> StoreLoader:
-                return loader_of(store)
+                return loader_of(store, shuffle=shuffle)
 
             def val_dataloader(self) -> StoreLoader:
                 return StoreLoader(store, 8, dtype="float32")
@@ -93,6 +101,7 @@ class TestLightning:
         trainer = lightning.Trainer(
             accelerator="cpu", max_epochs=2, logger=False, enable_progress_bar=False,
             enable_model_summary=False, enable_checkpointing=False, default_root_dir=folder,
+            overfit_batches=overfit_batches,
         )  # fmt: skip
         trainer.fit(Model(), datamodule=Data(), weights_only=True, **options)
         return seen
@@ -104,6 +113,12 @@ class TestLightning:
             warnings.simplefilter("always")
             assert self.fit(lightning, store, tmp_path) == epochs_of(store, 2)
         assert not [w for w in caught if "many workers" in str(w.message)]
+
+    def test_a_few_batches_are_learned_by_heart(
+        self, lightning: Any, store: Store, tmp_path: Path
+    ) -> None:
+        seen = self.fit(lightning, store, tmp_path, shuffle=False, overfit_batches=2)
+        assert seen == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2
 
     @pytest.mark.parametrize("save_after", [2, 6, 8])
     def test_a_checkpoint_goes_on_in_the_middle_of_an_epoch(
@@ -149,3 +164,11 @@ class TestAccelerate:
         begun = self.train(store, range(2), folder=tmp_path / "state")
         rest = self.train(store, range(1, 2), folder=tmp_path / "state")
         assert begun + rest == epochs_of(store, 2)
+
+    def test_skipping_batches_gives_a_stock_loader_of_the_same_order(self, store: Store) -> None:
+        accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+        loader = loader_of(store)
+        loader.set_epoch(1)
+        rest = accelerate.skip_first_batches(loader, 2)
+        assert [batch["number"].tolist() for batch in rest] == epochs_of(store, 2)[8:]
+        store.close()  # and with it the buffers behind __getitems__
