@@ -15,10 +15,13 @@ from iobench.stores import crc32c, storage_errors
 from iobench.stores.rounding import unpack
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.checks import ExtentChecks
     from iobench.loaders.ring.contract import Rows
+    from iobench.loaders.ring.direct import AlignedReader
     from iobench.loaders.ring.files import OpenFiles
     from iobench.loaders.ring.log import BatchLog
     from iobench.stores import ExtentStore, RowDecoder, Store
@@ -98,6 +101,10 @@ class ExtentFiller:
         Of the thread.
     checks : ExtentChecks, optional
         Compares what was read.
+    aligned : AlignedReader, optional
+        Reads around the page cache what is not in it, where ``is_direct`` says so.
+    is_direct : callable, optional
+        Called with ``files`` and ``aligned``.
     """
 
     def __init__(
@@ -106,7 +113,11 @@ class ExtentFiller:
         decoder: RowDecoder,
         files: OpenFiles,
         checks: ExtentChecks | None = None,
+        aligned: AlignedReader | None = None,
+        is_direct: Callable[[OpenFiles, AlignedReader], bool] | None = None,
     ) -> None:
+        self._aligned = aligned
+        self._is_direct = is_direct
         self._store = store
         self._table = store.table
         self._decoder = decoder
@@ -121,8 +132,13 @@ class ExtentFiller:
         laps = Laps(log)
         table, checks = self._table, self._checks
         expected = None if checks is None else checks.expected(samples, table, self._files)
+        read = self._read
         if not is_cached(table, samples[[0, -1]], 0, self._files):
-            ask_for(table, samples, self._files)
+            aligned, is_direct = self._aligned, self._is_direct
+            if aligned is not None and is_direct is not None and is_direct(self._files, aligned):
+                read = aligned.read
+            else:
+                ask_for(table, samples, self._files)
             laps.end(Kind.READ, 0)
         for row in np.lexsort((table.offset[samples, 0], table.file[samples, 0])).tolist():
             sample = int(samples[row])
@@ -137,7 +153,7 @@ class ExtentFiller:
                     strict=True,
                 )
             ):
-                data = self._read(file, offset, nbytes)
+                data = read(file, offset, nbytes)
                 laps.end(Kind.READ, nbytes)
                 if expected is not None and checks is not None:
                     if crc32c(data) != expected[row, number]:
@@ -178,4 +194,6 @@ class ExtentFiller:
     def close(self) -> None:
         """Close the files and let memory go."""
         self._files.close()
+        if self._aligned is not None:
+            self._aligned.close()
         self._raw = np.empty(0, dtype=np.uint8)

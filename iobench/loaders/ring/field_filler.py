@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import numpy as np
 
 from iobench.loaders.ring.decoded import DecodedFiller
+from iobench.loaders.ring.direct import AlignedReader, DirectReads
 from iobench.loaders.ring.files import MappedFiles, OpenFiles
 from iobench.loaders.ring.gather import GatheredRows, Grid, find_grid
 from iobench.loaders.ring.laps import Laps
@@ -39,6 +41,11 @@ class ChoosingSource(Protocol):
     """What fillers of a store share."""
 
     checks: ExtentChecks | None
+    direct: bool | Literal["auto"]
+
+    def is_direct(self, files: OpenFiles, reader: AlignedReader) -> bool:
+        """Return whether what is not cached is read around the page cache."""
+        ...
 
     def chosen(self, filler: FieldFiller) -> ReadChoice:
         """Return how extents are to be read."""
@@ -64,6 +71,10 @@ class StoreFiles:
     def opened(self) -> OpenFiles:
         """Return the files for one more thread."""
         return OpenFiles(self.table.files, self.sizes)
+
+    def aligned(self) -> AlignedReader:
+        """Return what reads them around the page cache, for one more thread."""
+        return AlignedReader(OpenFiles(self.table.files, self.sizes, os.O_DIRECT))
 
     def grids(self, fields: FieldLayout) -> list[Grid | None]:
         """Return how the extents of each number lie; the first call looks at all of them."""
@@ -109,8 +120,8 @@ class FieldFiller:
         self._files = files.opened()
         self._others = DecodedFiller(store, source.checks)
         self._packed = [v for v in store.manifest.spec if v.packed is not None and v.nbytes]
-        direct = {v.name for v in store.spec if v.nbytes} - {v.name for v in self._packed}
-        self._direct = [name for name in store.spec.names if name in direct]
+        plain = {v.name for v in store.spec if v.nbytes} - {v.name for v in self._packed}
+        self._plain = [name for name in store.spec.names if name in plain]
         self._lengths = np.array(fields.lengths, dtype=np.int64)
         self._around = {
             number: np.frombuffer(around, dtype=np.uint8)
@@ -118,6 +129,11 @@ class FieldFiller:
             if around
         }
         self._warm = self._cold = self._read_set((PREAD,) * len(fields.extents))
+        self._direct: _ReadSet | None = None
+        self._aligned = files.aligned() if source.direct else None
+        if self._aligned is not None:
+            reads = DirectReads(store.table, fields.extents, self._aligned, source.checks)
+            self._direct = _ReadSet([reads], self._cold.gap_nbytes)
         self._n_until_retry = 0
         self._scratch: dict[object, NDArray[np.uint8]] = {}
 
@@ -181,11 +197,9 @@ class FieldFiller:
         count = len(samples)
         ways = self._warm
         if not is_cached(self._table, samples[[0, -1]], 0, self._files):
-            ask_for(self._table, samples, self._files)
-            laps.end(Kind.READ, 0)
-            ways = self._cold
+            ways = self._uncached(samples, laps)
         octets = {
-            name: rows[name].reshape(-1).view(np.uint8).reshape(count, -1) for name in self._direct
+            name: rows[name].reshape(-1).view(np.uint8).reshape(count, -1) for name in self._plain
         }
         for variable in self._packed:
             room = self._room(variable.name, count * variable.nbytes)
@@ -207,6 +221,15 @@ class FieldFiller:
             others = np.flatnonzero((gaps[number] != around).any(axis=1))
             self._decode(others, samples, rows, laps)
 
+    def _uncached(self, samples: NDArray[np.int64], laps: Laps) -> _ReadSet:
+        """Return how to read what is not in the page cache, and ask for it."""
+        direct, aligned = self._direct, self._aligned
+        if direct and aligned and self._source.is_direct(self._files, aligned):
+            return direct
+        ask_for(self._table, samples, self._files)
+        laps.end(Kind.READ, 0)
+        return self._cold
+
     def _decode(
         self, chosen: NDArray[np.intp], samples: NDArray[np.int64], rows: Rows, laps: Laps
     ) -> None:
@@ -223,4 +246,6 @@ class FieldFiller:
     def close(self) -> None:
         """Close the files and let memory go."""
         self._files.close()
+        if self._aligned is not None:
+            self._aligned.close()
         self._scratch.clear()

@@ -26,13 +26,13 @@ class _StoreFile:
 
     __slots__ = ("_descriptor", "mapped", "nbytes", "path")
 
-    def __init__(self, path: Path, nbytes: int | None) -> None:
+    def __init__(self, path: Path, nbytes: int | None, flags: int = 0) -> None:
         self._descriptor = -1
         self.mapped: mmap.mmap | None = None
         self.path = path
         try:
             with storage_errors(path):
-                self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
                 self.nbytes = os.fstat(self._descriptor).st_size if nbytes is None else nbytes
         except FileNotFoundError as error:
             raise StoreError(
@@ -74,11 +74,14 @@ class OpenFiles:
         The files, by number.
     nbytes : mapping of Path to int
         How long they are, where that is known; else what they are when first opened.
+    flags : int
+        More flags to open them with.
     """
 
-    def __init__(self, paths: Sequence[Path], nbytes: Mapping[Path, int]) -> None:
+    def __init__(self, paths: Sequence[Path], nbytes: Mapping[Path, int], flags: int = 0) -> None:
         self.paths = paths
         self.nbytes = nbytes
+        self._flags = flags
         self._open: OrderedDict[int, _StoreFile] = OrderedDict()
 
     def descriptor(self, number: int) -> int:
@@ -94,7 +97,7 @@ class OpenFiles:
             while len(self._open) >= MAX_OPEN_FILES:
                 self._open.popitem(last=False)
             path = self.paths[number]
-            file = self._open[number] = _StoreFile(path, self.nbytes.get(path))
+            file = self._open[number] = _StoreFile(path, self.nbytes.get(path), self._flags)
         return file.checked()
 
     def close(self) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from iobench.errors import OptionError
 from iobench.loaders.ring.checks import ExtentChecks
 from iobench.loaders.ring.decoded import DecodedFiller, ExtentFiller
+from iobench.loaders.ring.direct import DirectChoice, choose_direct
 from iobench.loaders.ring.field_filler import FieldFiller, StoreFiles
 from iobench.stores import ExtentStore
 
 if TYPE_CHECKING:
     from iobench.loaders.ring.contract import Filler
+    from iobench.loaders.ring.direct import AlignedReader
+    from iobench.loaders.ring.files import OpenFiles
     from iobench.loaders.ring.probe_reads import ReadChoice
     from iobench.samples import SampleSpec
     from iobench.stores import Store
@@ -28,6 +33,10 @@ class StoreSource:
         An open store of any format.
     verify : bool
         Whether each extent is compared with its checksum.
+    direct : bool or "auto"
+        Whether what is not in the page cache is read around it (``O_DIRECT``), which a store larger
+        than memory would only turn over; ``"auto"``: where that is faster, measured when it is
+        first needed.
 
     Attributes
     ----------
@@ -36,15 +45,23 @@ class StoreSource:
     fields : FieldLayout or None
         Where variables lie in the store's extents; None where each sample has to be decoded.
     choice : ReadChoice or None
-        How extents are read, and the figures that decided it: known from the first filler on.
+        How extents are read, and the figures that decided it: known from the first batch on.
+    direct_choice : DirectChoice or None
+        The same for ``direct``: known once something was not in the page cache.
 
     Raises
     ------
     StoreError
         If there are no checksums to verify.
+    OptionError
+        If ``direct`` is asked for where there is no such thing: for remote stores.
     """
 
-    def __init__(self, store: Store, *, verify: bool = False) -> None:
+    def __init__(
+        self, store: Store, *, verify: bool = False, direct: bool | Literal["auto"] = False
+    ) -> None:
+        if direct not in (True, False, "auto"):
+            raise OptionError(f'direct={direct!r}: expected True, False or "auto"')
         self.store = store
         self.spec: SampleSpec = store.spec
         self.verify = verify
@@ -53,6 +70,11 @@ class StoreSource:
         is_local = hasattr(store.path, "__fspath__")
         self._files = StoreFiles(store) if is_local and isinstance(store, ExtentStore) else None
         self.fields = store.fields() if isinstance(store, ExtentStore) and is_local else None
+        if direct is True and (self._files is None or not hasattr(os, "O_DIRECT")):
+            raise OptionError(f"direct=True: {store.path} cannot be read around the page cache")
+        can_direct = self._files is not None and hasattr(os, "O_DIRECT")
+        self.direct: bool | Literal["auto"] = direct if can_direct else False
+        self.direct_choice = DirectChoice(True, {}) if direct is True else None
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -68,7 +90,16 @@ class StoreSource:
         decoder = store.row_decoder
         if decoder is None:
             return DecodedFiller(store, self.checks)
-        return ExtentFiller(store, decoder, self._files.opened(), self.checks)
+        aligned = self._files.aligned() if self.direct else None
+        files = self._files.opened()
+        return ExtentFiller(store, decoder, files, self.checks, aligned, self.is_direct)
+
+    def is_direct(self, files: OpenFiles, reader: AlignedReader) -> bool:
+        """Return whether what is not cached is read around the page cache; measured once."""
+        with self._lock:
+            if self.direct_choice is None and self._files is not None:
+                self.direct_choice = choose_direct(self._files.table, files, reader)
+            return self.direct_choice is not None and self.direct_choice.is_direct
 
     def chosen(self, filler: FieldFiller) -> ReadChoice:
         """Return how extents are to be read; measured with a filler where that is not known."""

@@ -1,0 +1,230 @@
+"""Reads around the page cache (``O_DIRECT``), for stores that are larger than memory anyway.
+
+The disk then writes to aligned memory of the thread, whole blocks at a time, and what was asked for
+is copied from there. That costs a copy, which is little beside a disk, and no page of the cache.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from iobench.errors import OptionError, StoreError
+from iobench.loaders.ring.read_ahead import ask_for, is_cached
+from iobench.recording import Kind, now_ns
+from iobench.stores import crc32c, storage_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from iobench.loaders.ring.checks import ExtentChecks
+    from iobench.loaders.ring.files import OpenFiles
+    from iobench.loaders.ring.laps import Laps
+    from iobench.loaders.ring.reads import Octets
+    from iobench.stores import ExtentTable, FieldPart
+
+__all__ = ["AlignedReader", "DirectChoice", "DirectReads", "choose_direct"]
+
+BLOCK: Final = 4096
+"""Offsets and lengths have to be multiples of the device's blocks, which are no larger."""
+N_COMPARED: Final = 8
+"""Samples read each way, at most, to see which is faster."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectChoice:
+    """Whether what is not cached is read around the page cache, and why.
+
+    Parameters
+    ----------
+    is_direct : bool
+        Whether it is.
+    speeds : mapping of str to float
+        Bytes per second of ``"direct"`` and ``"cached"`` where they were compared.
+    """
+
+    is_direct: bool
+    speeds: Mapping[str, float]
+
+
+class AlignedReader:
+    """Reads extents around the page cache, one at a time, for one thread.
+
+    Parameters
+    ----------
+    files : OpenFiles
+        Opened with ``O_DIRECT``.
+    """
+
+    def __init__(self, files: OpenFiles) -> None:
+        self._files = files
+        self._room = mmap.mmap(-1, BLOCK)
+
+    def read(self, file: int, offset: int, nbytes: int) -> memoryview:
+        """Return the bytes of an extent, until the next one is read.
+
+        Raises
+        ------
+        OptionError
+            If the file system cannot do it.
+        StoreError
+            If the file ends before.
+        """
+        first = offset // BLOCK * BLOCK
+        length = -(-(offset + nbytes) // BLOCK) * BLOCK - first
+        if len(self._room) < length:
+            self._room = mmap.mmap(-1, length)
+        view = memoryview(self._room)[:length]
+        descriptor = self._files.descriptor(file)
+        wanted, done = offset - first + nbytes, 0
+        while done < wanted:
+            try:
+                count = os.preadv(descriptor, [view[done:]], first + done)
+            except OSError as error:
+                if error.errno == errno.EINVAL:
+                    raise _unable(self._files, file) from error
+                with storage_errors(self._files.paths[file]):
+                    raise
+            if count == 0 or (count % BLOCK and done + count < wanted):  # the end of the file
+                raise StoreError(
+                    f"{self._files.paths[file]}: the file ends at byte {first + done + count}, "
+                    f"{wanted - done - count} bytes more were expected; convert the store again"
+                )
+            done += count
+        return view[offset - first : wanted]
+
+    def close(self) -> None:
+        """Close the files."""
+        self._files.close()
+
+
+class DirectReads:
+    """Reads extents around the page cache; see `iobench.loaders.ring.reads.Reads`.
+
+    Parameters
+    ----------
+    table : ExtentTable
+        Where extents are.
+    extents : sequence of tuple of FieldPart
+        What each extent of a sample is made of.
+    reader : AlignedReader
+        Of the thread.
+    checks : ExtentChecks, optional
+        Tell what is wrong where checksums differ.
+    """
+
+    def __init__(
+        self,
+        table: ExtentTable,
+        extents: Sequence[Sequence[FieldPart]],
+        reader: AlignedReader,
+        checks: ExtentChecks | None = None,
+    ) -> None:
+        self._table = table
+        self._extents = extents
+        self._reader = reader
+        self._checks = checks
+
+    def read(
+        self,
+        samples: NDArray[np.int64],
+        octets: Octets,
+        gaps: Mapping[int, NDArray[np.uint8]],
+        laps: Laps,
+        expected: NDArray[np.uint32] | None = None,
+    ) -> None:
+        """Fill the rows of these samples."""
+        laps.start()
+        table = self._table
+        file, offset = table.file[samples].reshape(-1), table.offset[samples].reshape(-1)
+        length = table.length[samples].reshape(-1)
+        for place in np.lexsort((offset, file)).tolist():
+            row, number = divmod(place, len(self._extents))
+            nbytes = int(length[place])
+            data = self._reader.read(int(file[place]), int(offset[place]), nbytes)
+            found = np.frombuffer(data, dtype=np.uint8)
+            at = 0
+            for part in self._extents[number]:
+                held = found[part.start : part.start + part.nbytes]
+                if part.name:
+                    octets[part.name][row] = held
+                elif number in gaps:
+                    gaps[number][row, at : at + part.nbytes] = held
+                    at += part.nbytes
+            laps.end(Kind.READ, nbytes)
+            if expected is not None:
+                if crc32c(data) != expected[row, number] and self._checks is not None:
+                    self._checks.fail(int(samples[row]), number)
+                laps.end(Kind.VERIFY, nbytes)
+
+
+def choose_direct(
+    table: ExtentTable, files: OpenFiles, reader: AlignedReader
+) -> DirectChoice | None:
+    """Compare reading around the page cache with reading through it, on what is not in it.
+
+    Parameters
+    ----------
+    table : ExtentTable
+        Where extents are; at least one sample.
+    files : OpenFiles
+        Read through the cache.
+    reader : AlignedReader
+        Reads around it.
+
+    Returns
+    -------
+    DirectChoice or None
+        None where too little of the store is not in the cache.
+    """
+    random = np.random.default_rng(0)
+    tried = np.unique(random.integers(0, len(table), 8 * N_COMPARED))
+    random.shuffle(tried)
+    cold = [one for one in tried if not is_cached(table, np.array([one]), 0, files)]
+    half = min(len(cold) // 2, N_COMPARED)
+    if not half:
+        return None
+    groups = {"direct": np.array(cold[:half]), "cached": np.array(cold[half : 2 * half])}
+    speeds = {}
+    for way, samples in groups.items():
+        start_ns = now_ns()
+        if way == "cached":
+            ask_for(table, samples, files)
+        try:
+            nbytes = sum(_read(table, int(sample), way, files, reader) for sample in samples)
+        except OptionError:
+            return DirectChoice(False, {})
+        speeds[way] = nbytes * 1e9 / max(1, now_ns() - start_ns)
+    return DirectChoice(speeds["direct"] > speeds["cached"], speeds)
+
+
+def _read(
+    table: ExtentTable, sample: int, way: str, files: OpenFiles, reader: AlignedReader
+) -> int:
+    total = 0
+    for file, offset, nbytes in zip(
+        table.file[sample].tolist(),
+        table.offset[sample].tolist(),
+        table.length[sample].tolist(),
+        strict=True,
+    ):
+        if way == "direct":
+            reader.read(file, offset, nbytes)
+        else:
+            os.preadv(files.descriptor(file), [bytearray(nbytes)], offset)
+        total += nbytes
+    return total
+
+
+def _unable(files: OpenFiles, file: int) -> OptionError:
+    return OptionError(
+        f"{files.paths[file]}: its file system cannot read around the page cache; take "
+        'direct="auto", or leave it out'
+    )
