@@ -102,7 +102,7 @@ class BatchLayout:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A filled buffer on its way to the consumer.
+    """A buffer on its way to the consumer, filled or given up.
 
     Attributes
     ----------
@@ -110,10 +110,13 @@ class Lease:
         Number of the lease.
     value : object
         The arrays of the batch, or what was made of them.
+    error : BaseException, optional
+        Why there is none. Its traceback holds the arrays.
     """
 
     key: int
     value: Any
+    error: BaseException | None = None
 
 
 class BufferPool:
@@ -220,9 +223,13 @@ class BufferPool:
     def _shrunk_to(self, memory: BatchMemory) -> BatchMemory:
         """Return a free buffer, and let another one go that is no longer needed."""
         with self._counting:
-            if self.n_buffers > self._depth and not self._free.empty():
-                self.n_buffers -= 1  # grown for batches that were held, and no longer are
-                memory = self._free.get() or memory
+            if self.n_buffers > self._depth:
+                with suppress(Empty):
+                    if (other := self._free.get_nowait()) is None:
+                        self.wake()  # meant for who waits
+                    else:
+                        self.n_buffers -= 1  # grown for batches that were held, and no longer are
+                        memory = other
         return memory
 
     def wake(self) -> None:
@@ -252,7 +259,11 @@ class BufferPool:
         return key, self._layout.arrays(owner, n_samples)
 
     def drop(self, key: int) -> None:
-        """Say that a lease is not handed out; its buffer comes back by itself."""
+        """Say that a lease will not be handed out; its buffer comes back as all others do.
+
+        Who still holds it, such as an error's traceback, counts as one who was given it.
+        """
+        self.hand_out(key)
 
     # -- the consumer -----------------------------------------------------------------------
 
@@ -355,7 +366,7 @@ class ReusedBuffers(BufferPool):
         return len(self._valid)
 
     def drop(self, key: int) -> None:
-        """Take back a buffer that was lent and never handed out."""
+        """Take back a buffer that was lent and will not be handed out."""
         self._reclaim(key)
 
     def _reclaim(self, key: int) -> None:

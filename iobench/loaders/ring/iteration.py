@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import WorkerError
 from iobench.loaders.ring.buffers import Lease
-from iobench.loaders.ring.log import BatchLog
+from iobench.loaders.ring.log import BatchLog, listed_samples
 from iobench.recording import Kind, now_ns
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RingIteration", "RingRun"]
 
-N_LISTED: Final = 16
-"""Samples of a batch that an error names."""
+PATIENCE_S: Final = 2.0
+"""How long a forgotten iteration waits for its threads."""
 
 
 class RingRun:
@@ -84,44 +84,45 @@ class RingRun:
         self._room: SimpleQueue[int] = SimpleQueue()  # since when there is room for a batch
         for _ in range(ahead):
             self._room.put(0)
+        self._taking = threading.Lock()
         self._changed = threading.Condition()
-        self._ready: dict[int, tuple[RingBatch, Lease | BaseException]] = {}
+        self._ready: dict[int, tuple[RingBatch, Lease]] = {}
         self._n_drawn = 0
         self._n_all: int | None = None
         self._n_taken = 0
         self._warned = False
-        self._threads = [
-            threading.Thread(target=self._read, name=f"iobench-ring-{number}", daemon=True)
-            for number in range(threads)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._n_threads = threads
+        self._threads: list[threading.Thread] = []
+        try:
+            for number in range(threads):
+                name = f"iobench-ring-{number}"
+                thread = threading.Thread(target=self._read, name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except BaseException:  # no further thread is allowed, or Ctrl-C
+            self._stopping = True
+            self._wake()
+            raise
 
     # -- reader threads ---------------------------------------------------------------------
 
     def _read(self) -> None:
         log = BatchLog(self._recorder, self._is_stopping)
-        log.started(self._since_ns)
-        filler: Filler | None = None
+        fillers: list[Filler] = []  # one, made for the first batch
         idle_ns = self._since_ns
         try:
+            log.started(self._since_ns)
             while (drawn := self._draw()) is not None:
                 number, batch, memory, room_ns = drawn
-                log.begin(batch.batch, batch.epoch)
                 release_ns = max(room_ns, memory.freed_ns, self._since_ns)
-                if release_ns >= idle_ns:
-                    log.released(release_ns)
-                try:
-                    if filler is None:
-                        filler = self._source.filler()
-                    made: Lease | BaseException = self._make(filler, batch, memory, log)
-                except BaseException as error:  # noqa: BLE001  the consumer raises it
-                    made = error
+                lease = self._make(fillers, batch, memory, log, (idle_ns, release_ns))
                 idle_ns = log.now_ns()
-                self._put(number, batch, made)
-                del made, memory, drawn
+                self._put(number, batch, lease)
+                del lease, memory, drawn
+        except BaseException as error:  # noqa: BLE001  the consumer raises it
+            self._end(self._n_drawn, error)
         finally:
-            if filler is not None:
+            for filler in fillers:
                 filler.close()
 
     def _draw(self) -> tuple[int, RingBatch, BatchMemory, int] | None:
@@ -152,16 +153,28 @@ class RingRun:
     def _is_stopping(self) -> bool:
         return self._stopping
 
-    def _make(self, filler: Filler, batch: RingBatch, memory: BatchMemory, log: BatchLog) -> Lease:
+    def _make(
+        self,
+        fillers: list[Filler],
+        batch: RingBatch,
+        memory: BatchMemory,
+        log: BatchLog,
+        idle_release_ns: tuple[int, int],
+    ) -> Lease:
         key, arrays = self.pool.lend(memory, len(batch.samples))
+        idle_ns, release_ns = idle_release_ns
         try:
-            filler.fill(batch.samples, arrays, log)
+            log.begin(batch.batch, batch.epoch)
+            if release_ns >= idle_ns:
+                log.released(release_ns)
+            if not fillers:
+                fillers.append(self._source.filler())
+            fillers[0].fill(batch.samples, arrays, log)
             value = self._presented(arrays, batch, log)
             return Lease(key, value if self._device is None else self._device.send(value, log))
-        except BaseException as error:
-            self.pool.drop(key)
+        except BaseException as error:  # noqa: BLE001  the consumer raises it
             error.add_note(f"while batch {batch.batch} of epoch {batch.epoch} was made")
-            raise
+            return Lease(key, None, error)
 
     def _presented(self, arrays: dict[str, NDArray[Any]], batch: RingBatch, log: BatchLog) -> Any:
         if self._present is None:
@@ -170,18 +183,20 @@ class RingRun:
         try:
             value = self._present(arrays)
         except BaseException as error:
-            listed = batch.samples[:N_LISTED].tolist()
-            more = f" and {n_more} more" if (n_more := len(batch.samples) - len(listed)) else ""
-            error.add_note(f"the transform was given samples {listed}{more}")
+            error.add_note(f"the transform was given {listed_samples(batch.samples)}")
             raise
         log.add(Kind.TRANSFORM, start_ns, log.now_ns())
         return value
 
-    def _put(self, number: int, batch: RingBatch, made: Lease | BaseException) -> None:
+    def _put(self, number: int, batch: RingBatch, lease: Lease) -> None:
         with self._changed:
-            if not self._stopping:
-                self._ready[number] = batch, made
-                self._changed.notify_all()
+            if self._stopping:
+                self.pool.drop(lease.key)
+                return
+            self._ready[number] = batch, lease
+            if lease.error is not None and self._n_all is None:
+                self._n_all = number + 1  # nobody will ask for what comes after it
+            self._changed.notify_all()
 
     def _end(self, n_all: int, error: BaseException | None) -> None:
         with self._changed:
@@ -189,22 +204,33 @@ class RingRun:
                 self._n_all = n_all
                 self._failure = error
             self._changed.notify_all()
-        for _ in self._threads:
+        self._wake()
+
+    def _wake(self) -> None:
+        for _ in range(self._n_threads):
             self._room.put(0)
 
     # -- the consumer -----------------------------------------------------------------------
 
     def take(self) -> tuple[RingBatch, Any] | None:
-        """Return the next batch, waiting for it; None after the last.
+        """Return the next batch, waiting for it; None after the last, or when stopped.
+
+        Several threads may take; each batch goes to one of them.
 
         Raises
         ------
         IobenchError
             What a thread ended in; OptionError if all buffers are held and no more are allowed.
         """
+        with self._taking:
+            return self._take()
+
+    def _take(self) -> tuple[RingBatch, Any] | None:
         number = self._n_taken
         with self._changed:
             while number not in self._ready:
+                if self._stopping:
+                    return None
                 if self._n_all is not None and number >= self._n_all:
                     if self._failure is not None:
                         raise self._failure
@@ -212,15 +238,15 @@ class RingRun:
                 if self.pool.is_all_held:
                     self._grow()
                 self._changed.wait()
-            batch, made = self._ready.pop(number)
-        if isinstance(made, BaseException):
-            raise made
+            batch, lease = self._ready.pop(number)
+            self.pool.hand_out(lease.key)
+        if lease.error is not None:
+            raise lease.error
         self._n_taken += 1
-        self.pool.hand_out(made.key)
         self._room.put(now_ns())
         if self.pool.is_all_held and self.pool.can_grow:
             self._grow()  # now, so that the next batch is made meanwhile
-        return batch, made.value
+        return batch, lease.value
 
     def _grow(self) -> None:
         self.pool.grow()
@@ -231,24 +257,41 @@ class RingRun:
                 f"buffers of {self.pool.nbytes} bytes are made: copy what you keep of a batch, or "
                 "raise depth",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
-    def stop(self) -> None:
-        """End the threads, after the batch each is at; safe to call twice and from any thread."""
+    def stop(self, patience_s: float | None = None) -> bool:
+        """End the threads, after the batch each is at; safe to call twice and from any thread.
+
+        Parameters
+        ----------
+        patience_s : float, optional
+            How long to wait for them in all; by default as long as it takes.
+
+        Returns
+        -------
+        bool
+            Whether all have ended. One of them that stops the others, since a collection of
+            garbage happened there, waits for none: they may wait for what it has locked.
+        """
         if os.getpid() != self.pid:
-            return  # a forked child has none
+            return True  # a forked child has none
         self._stopping = True
-        for _ in self._threads:
-            self._room.put(0)
+        self._wake()
         self.pool.wake()
+        with self._changed:
+            self._changed.notify_all()
+        if threading.current_thread() in self._threads:
+            return False
+        end_ns = None if patience_s is None else now_ns() + int(patience_s * 1e9)
         for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
-        for _, made in self._ready.values():
-            if isinstance(made, Lease):
-                self.pool.drop(made.key)
+            thread.join(None if end_ns is None else max(0.0, (end_ns - now_ns()) / 1e9))
+            if thread.is_alive():
+                return False
+        for _, lease in self._ready.values():
+            self.pool.drop(lease.key)
         self._ready.clear()
+        return True
 
 
 class RingIteration:
@@ -263,7 +306,7 @@ class RingIteration:
         begin: Callable[[], RingRun],
         *,
         receive: Callable[[Any], Any] | None = None,
-        taken: Callable[[RingBatch], None],
+        taken: Callable[[RingBatch | None], None],
         ended: Callable[[RingRun], None],
     ) -> None:
         self._begin: Callable[[], RingRun] | None = begin
@@ -288,6 +331,8 @@ class RingIteration:
             self.close()
             raise
         if found is None:
+            if self._run is not None:  # not closed by another thread meanwhile
+                self._taken(None)
             self.close()
             raise StopIteration
         batch, value = found
@@ -299,16 +344,19 @@ class RingIteration:
         if begin is None:
             raise StopIteration
         self._run = run = begin()
-        self._end = weakref.finalize(self, _finish, run, self._ended)
+        self._end = weakref.finalize(self, _finish, run, self._ended, PATIENCE_S)
         return run
 
     def close(self) -> None:
         """End the threads; batches that are held stay valid."""
         self._run = self._begin = None
-        if self._end is not None:
-            self._end()
+        if self._end is not None and (end := self._end.detach()) is not None:
+            run, ended, _ = end[2]
+            _finish(run, ended)
 
 
-def _finish(run: RingRun, ended: Callable[[RingRun], None]) -> None:
-    run.stop()
-    ended(run)
+def _finish(
+    run: RingRun, ended: Callable[[RingRun], None], patience_s: float | None = None
+) -> None:
+    if run.stop(patience_s):  # else a thread may still come back to its buffers
+        ended(run)

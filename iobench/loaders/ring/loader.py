@@ -113,7 +113,7 @@ class RingLoader:
         self._find_rank = find_rank
         self._recorder = recorder
         self._n_taken = 0  # batches of ``epoch`` that were handed out
-        self._is_resumed = self._is_begun = False
+        self._is_resumed = self._is_begun = self._is_over = False
         self._idle = _IdlePool()
         self._idle.put(self._new_pool())  # so that what does not fit is said here
         self._iterations: weakref.WeakSet[RingIteration] = weakref.WeakSet()
@@ -158,7 +158,7 @@ class RingLoader:
             self.epoch += 1
         if not self._is_resumed:
             self._n_taken = 0
-        self._is_begun, self._is_resumed = True, False
+        self._is_begun, self._is_resumed, self._is_over = True, False, False
         return RingRun(
             self.source,
             self._batches(self.epoch, self._n_taken),
@@ -175,8 +175,10 @@ class RingLoader:
         for batch in range(first, len(order)):
             yield RingBatch(epoch * len(order) + batch, epoch, order.samples(epoch, batch))
 
-    def _took(self, batch: RingBatch) -> None:
-        if batch.epoch == self.epoch:
+    def _took(self, batch: RingBatch | None) -> None:
+        if batch is None:
+            self._is_over = self._n_taken == len(self)
+        elif batch.epoch == self.epoch:
             self._n_taken = batch.batch - self.epoch * len(self.order) + 1
 
     def _new_pool(self) -> BufferPool:
@@ -207,14 +209,16 @@ class RingLoader:
         if self._is_resumed and epoch == self.epoch:
             return
         self.epoch, self._n_taken = epoch, 0
-        self._is_begun = self._is_resumed = False
+        self._is_begun = self._is_resumed = self._is_over = False
 
     def state_dict(self) -> dict[str, int | bool | str]:
         """Return where it is: after ``batches`` batches of ``epoch``.
 
-        With it is what the order depends on, so that a loader of another one refuses it.
+        When the loop has come to the end of an epoch, that is the beginning of the next one. With
+        it is what the order depends on, so that a loader of another one refuses it.
         """
-        return {"epoch": self.epoch, "batches": self._n_taken, **self._identity()}
+        epoch, batches = (self.epoch + 1, 0) if self._is_over else (self.epoch, self._n_taken)
+        return {"epoch": epoch, "batches": batches, **self._identity()}
 
     def _identity(self) -> dict[str, int | bool | str]:
         order = self.order
@@ -241,11 +245,11 @@ class RingLoader:
                     f"load_state_dict: {name} was {state.get(name)}, is {value} now; the batches "
                     "would be others"
                 )
-        epoch, batches = int(state["epoch"]), int(state["batches"])
+        epoch, batches = int(state.get("epoch", -1)), int(state.get("batches", -1))
         if epoch < 0 or not 0 <= batches <= len(self):
             raise OptionError(f"load_state_dict: epoch {epoch}, batch {batches} of {len(self)}")
         self.epoch, self._n_taken = epoch, batches
-        self._is_resumed = True
+        self._is_resumed, self._is_over = True, False
 
     def close(self) -> None:
         """End all threads and let the buffers go; batches that are held stay valid."""

@@ -9,12 +9,17 @@ from iobench.recording import Kind, now_ns
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from iobench.recording import Recorder
 
-__all__ = ["BatchLog"]
+__all__ = ["BatchLog", "listed_samples"]
 
 CONSUMER: Final = "consumer"
 """Who released a thread, as `iobench.analysis.releases` reads it."""
+N_LISTED: Final = 16
+"""Samples of a batch that an error names."""
 
 
 class BatchLog:
@@ -100,3 +105,10 @@ class BatchLog:
             self.recorder.emit(
                 kind, start_ns, end_ns, nbytes, cpu_ns, self.batch, self.epoch, sample, number
             )
+
+
+def listed_samples(samples: NDArray[np.int64]) -> str:
+    """Return the samples of a batch as an error names them."""
+    listed = samples[:N_LISTED].tolist()
+    n_more = len(samples) - len(listed)
+    return f"samples {listed}" + (f" and {n_more} more" if n_more else "")

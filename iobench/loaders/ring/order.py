@@ -141,12 +141,13 @@ class BlockPermutation:
         low = group * MIXED_BLOCKS
         high = min(low + MIXED_BLOCKS, len(self._first))
         begin, end = int(self._begin[low]), int(self._begin[high])
-        if self._inner is None or self._inner[0] != group:
+        inner = self._inner
+        if inner is None or inner[0] != group:
             # Epochs of groups are numbered apart from those of the blocks.
             seed = f"{self._seed} group {group}"
             order = Permutation(end - begin, seed=seed, epoch=self._epoch)
-            self._inner = group, order.at(np.arange(end - begin))
-        mixed = begin + self._inner[1][places - begin]
+            inner = self._inner = group, order.at(np.arange(end - begin))
+        mixed = begin + inner[1][places - begin]
         block = np.searchsorted(self._begin, mixed, side="right") - 1
         found: NDArray[np.int64] = self._first[block] + mixed - self._begin[block]
         return found
@@ -200,7 +201,7 @@ class BatchOrder:
         self.n_samples = n_samples
         self.batch_size = batch_size
         self.shuffle = shuffle
-        self._shuffled_block = _block_of(shuffle)
+        self._shuffled_block = min(_block_of(shuffle), n_samples)
         self.seed = seed
         self.drop_last = drop_last
         self.rank = rank
@@ -220,10 +221,7 @@ class BatchOrder:
         return self._n_rounds
 
     def samples(self, epoch: int, batch: int) -> NDArray[np.int64]:
-        """Return the sample numbers of this rank's batch number ``batch`` of an epoch.
-
-        Used by one thread at a time.
-        """
+        """Return the sample numbers of this rank's batch number ``batch`` of an epoch."""
         if not 0 <= batch < self._n_rounds:
             raise IndexError(f"batch {batch} of {self._n_rounds}")
         overall = (batch * self.world_size + self.rank) % self._n_all
@@ -233,25 +231,32 @@ class BatchOrder:
     def _ordered(self, epoch: int, first: int, end: int) -> NDArray[np.int64]:
         if not self.shuffle:
             return np.arange(first, end)
-        number = first // BLOCK
-        if (end - 1) // BLOCK != number:  # from two blocks or more
-            cut = (number + 1) * BLOCK
-            parts = self._ordered(epoch, first, cut), self._ordered(epoch, cut, end)
-            return np.concatenate(parts)
+        parts = []
+        for number in range(first // BLOCK, (end - 1) // BLOCK + 1):
+            begin = number * BLOCK
+            parts.append(self._places(epoch, number)[max(first - begin, 0) : end - begin])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    # What is kept is for several iterations at once: read into a name of one's own, then used.
+
+    def _places(self, epoch: int, number: int) -> NDArray[np.int64]:
+        """Return the samples at the places of one block."""
         block = self._block
         if block is None or block[:2] != (epoch, number):
             places = np.arange(number * BLOCK, min((number + 1) * BLOCK, self.n_samples))
             block = self._block = epoch, number, self._of_epoch(epoch).at(places)
-        return block[2][first - number * BLOCK : end - number * BLOCK]
+        return block[2]
 
     def _of_epoch(self, epoch: int) -> Permutation | BlockPermutation:
-        if self._permutation is None or self._permutation[0] != epoch:
+        kept = self._permutation
+        if kept is None or kept[0] != epoch:
             n, block, seed = self.n_samples, self._shuffled_block, self.seed
             if block:
-                self._permutation = epoch, BlockPermutation(n, block, seed=seed, epoch=epoch)
+                kept = epoch, BlockPermutation(n, block, seed=seed, epoch=epoch)
             else:
-                self._permutation = epoch, Permutation(n, seed=seed, epoch=epoch)
-        return self._permutation[1]
+                kept = epoch, Permutation(n, seed=seed, epoch=epoch)
+            self._permutation = kept
+        return kept[1]
 
     @property
     def quality(self) -> str:
@@ -275,7 +280,7 @@ def _block_of(shuffle: bool | str) -> int:
     """Return the samples of a block, 0 for an order over all."""
     if isinstance(shuffle, bool):
         return 0
-    name, _, number = shuffle.partition(":")
+    name, _, number = str(shuffle).partition(":")
     if name != "blocks" or not number.isdecimal() or int(number) < 1:
         raise OptionError(f"shuffle={shuffle!r}: expected True, False or 'blocks:N'")
     return int(number)
