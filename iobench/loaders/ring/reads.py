@@ -110,9 +110,10 @@ class RowReads:
         expected: NDArray[np.uint32] | None = None,
     ) -> None:
         """Fill the rows of these samples; see `Reads`."""
-        chosen = np.ix_(samples, self._numbers)
-        file = self._table.file[chosen].reshape(-1)
-        offset = self._table.offset[chosen].reshape(-1)
+        file, offset = self._table.file[samples], self._table.offset[samples]
+        if file.shape[1] != len(self._numbers):
+            file, offset = file[:, self._numbers], offset[:, self._numbers]
+        file, offset = file.reshape(-1), offset.reshape(-1)
         order = np.lexsort((offset, file))
         files, offsets = file[order].tolist(), offset[order].tolist()
         targets = [

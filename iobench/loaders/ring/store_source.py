@@ -72,10 +72,14 @@ class StoreSource:
         self.fields = store.fields() if isinstance(store, ExtentStore) and is_local else None
         if direct is True and (self._files is None or not hasattr(os, "O_DIRECT")):
             raise OptionError(f"direct=True: {store.path} cannot be read around the page cache")
+        self._wanted_direct = direct
         can_direct = self._files is not None and hasattr(os, "O_DIRECT")
         self.direct: bool | Literal["auto"] = direct if can_direct else False
         self.direct_choice = DirectChoice(True, {}) if direct is True else None
         self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[object, tuple[Store, bool, bool | str]]:
+        return _made, (self.store, self.verify, self._wanted_direct)
 
     def __len__(self) -> int:
         return len(self.store)
@@ -107,3 +111,7 @@ class StoreSource:
             if self.choice is None or not self.choice.is_final:
                 self.choice = filler.measured()
             return self.choice
+
+
+def _made(store: Store, verify: bool, direct: bool | Literal["auto"]) -> StoreSource:
+    return StoreSource(store, verify=verify, direct=direct)

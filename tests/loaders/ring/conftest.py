@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from iobench.samples import Sample, SampleSpec
     from iobench.stores import Store
 
-MakeStore = "Callable[..., Store]"
+
+@pytest.fixture(scope="session")
+def store_writer() -> Callable[..., Store]:
+    """Return the function that writes samples into a folder and opens the store; see below."""
+    return write_store
 
 
 @pytest.fixture
