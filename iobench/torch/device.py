@@ -3,6 +3,9 @@
 A reader thread starts the copies of a batch and sleeps until they are done, while another one
 fills the next buffer. So a buffer comes back to the ring when nothing reads it any more, without
 anybody who polls; and what is handed out is on the device.
+
+`CudaStream` is all that needs CUDA. The tests run everything else over a stand-in of it, on the
+CPU, which copies as late as a device may.
 """
 
 from __future__ import annotations
