@@ -7,6 +7,7 @@ samples, go through a pipe.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import threading
 import weakref
@@ -92,15 +93,20 @@ class ProcessSource:
         if start_method == "forkserver":  # imported once, by the server, not by every process
             multiprocessing.set_forkserver_preload(["__main__", run_process.__module__])
         self._memory = SharedFile()
+        self._pid = os.getpid()
         self._parts = (source, transform, batch_size, run_directory)
         _packed(*self._parts, 0)  # so that what cannot be sent is said here
         self._processes = _Processes()
         self._end = weakref.finalize(self, self._processes.close)
         self.spec: SampleSpec = source.spec
         if transform is not None:
-            first = self._take()
-            samples = np.arange(min(batch_size, len(source)))
-            self.spec = first.ask((-1, -1, samples, DESCRIBE, None), lambda: False)
+            try:
+                first = self._take()
+                samples = np.arange(min(batch_size, len(source)))
+                self.spec = first.ask((-1, -1, samples, DESCRIBE, None), lambda: False)
+            except BaseException:
+                self.close()  # the error may be kept, and the source with it
+                raise
             self._processes.put(first)
 
     def __len__(self) -> int:
@@ -111,7 +117,15 @@ class ProcessSource:
         return self._memory.new_memory(nbytes)
 
     def filler(self) -> Filler:
-        """Return a filler with a process of its own; processes are used again."""
+        """Return a filler with a process of its own; processes are used again.
+
+        Raises
+        ------
+        WorkerError
+            If this process was forked from the one that the source is of.
+        """
+        if self._pid != os.getpid():
+            raise WorkerError("the loader is of the process that was forked: make a new one")
         return _ProcessFiller(self._take(), self._processes, self._memory, self.spec)
 
     def _take(self) -> _Process:
@@ -131,7 +145,12 @@ class ProcessSource:
         theirs.close()
         started = _Process(process, ours)
         self._processes.add(started)
-        started.begin()
+        try:
+            started.begin()
+        except BaseException:
+            started.is_broken = True
+            self._processes.put(started)
+            raise
         return started
 
     def close(self) -> None:
@@ -161,6 +180,7 @@ class _Process:
     """Our end of one process."""
 
     def __init__(self, process: BaseProcess, connection: Connection) -> None:
+        self.pid = os.getpid()
         self.process = process
         self.connection = connection
         self.is_broken = False
@@ -180,7 +200,9 @@ class _Process:
     def _answer(self, is_ended: Any) -> Any:
         while not wait([self.connection, self.process.sentinel], CHECK_S):
             if is_ended():
-                self.is_broken = True  # it still works on a batch nobody wants
+                self.is_broken = True
+                self.process.kill()  # or it would go on writing into a buffer that is free then
+                self.process.join()
                 raise WorkerError("the loader was closed")
         try:
             answer = self.connection.recv()
@@ -203,6 +225,8 @@ class _Process:
 
     def close(self) -> None:
         self.connection.close()
+        if self.pid != os.getpid():
+            return  # a forked child has no processes to end
         self.process.join(0 if self.is_broken else JOIN_S)
         if self.process.is_alive():
             self.process.kill()
@@ -233,10 +257,11 @@ class _Processes:
 
     def put(self, process: _Process) -> None:
         with self._lock:
-            if not process.is_broken:
+            if not process.is_broken and process in self._all:
                 self._idle.append(process)
                 return
-            self._all.remove(process)
+            if process in self._all:
+                self._all.remove(process)
         process.close()
 
     def close(self) -> None:

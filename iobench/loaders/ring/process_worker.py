@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import mmap
+import multiprocessing
+import os
 import pickle
 import signal
+import threading
 import traceback
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.errors import IobenchError, SampleError, WorkerError
 from iobench.loaders.ring.buffers import BatchLayout
-from iobench.loaders.ring.log import BatchLog
+from iobench.loaders.ring.log import BatchLog, listed_samples
 from iobench.recording import Kind, RunDirectory
 from iobench.samples import SampleSpec, Variable
 
@@ -68,20 +72,48 @@ def run_process(connection: Connection, memory: SharedFile, packed: bytes) -> No
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process decides what Ctrl-C means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _end_with_consumer()
     try:
         source, transform, batch_size, run_directory, worker = pickle.loads(packed)
     except Exception as error:  # noqa: BLE001 - whatever importing the user's modules raises
-        connection.send(
-            WorkerError(
-                "the transform or dataset cannot be imported in a process of its own "
-                f"({type(error).__name__}: {_line(error)}); define it at the top level of a module "
-                "that can be imported, or leave processes out"
-            )
+        refusal = WorkerError(
+            "the transform or dataset cannot be imported in a process of its own "
+            f"({type(error).__name__}: {_line(error)}); define it at the top level of a module "
+            "that can be imported, or leave processes out"
         )
+        _answer(connection, refusal)
         return
-    job = ProcessJob(source, transform, batch_size, memory, run_directory, worker)
-    connection.send(None)
-    _Worker(job).serve(connection)
+    try:
+        job = ProcessJob(source, transform, batch_size, memory, run_directory, worker)
+        serving = _Worker(job)
+    except Exception as error:  # noqa: BLE001 - whatever opening the user's data raises travels
+        _answer(connection, _portable(error))
+        return
+    if _answer(connection, None):
+        serving.serve(connection)
+
+
+def _answer(connection: Connection, answer: Any) -> bool:
+    """Tell whether the training process was there to be answered."""
+    try:
+        connection.send(answer)
+    except OSError:
+        return False
+    return True
+
+
+def _end_with_consumer() -> None:
+    """End this process when the training process does, whatever it is at then."""
+    consumer = multiprocessing.parent_process()
+    if consumer is not None:
+        threading.Thread(
+            target=_await_end, args=(consumer.sentinel,), name="iobench-parent", daemon=True
+        ).start()
+
+
+def _await_end(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
 
 
 class _Worker:
@@ -111,7 +143,8 @@ class _Worker:
                 answer = self._make(samples, offset, spec)
             except Exception as error:  # noqa: BLE001 - whatever the user's code raises travels
                 answer = _portable(error)
-            connection.send(answer)
+            if not _answer(connection, answer):
+                break
         self._filler.close()
         if self._log.recorder is not None:
             self._log.recorder.close()
@@ -147,7 +180,11 @@ class _Worker:
         if self._job.transform is None:
             return rows
         start_ns = self._log.now_ns()
-        made = self._job.transform(rows)
+        try:
+            made = self._job.transform(rows)
+        except BaseException as error:
+            error.add_note(f"the transform was given {listed_samples(samples)}")
+            raise
         self._log.add(Kind.TRANSFORM, start_ns, self._log.now_ns())
         return made
 
@@ -209,11 +246,12 @@ def _copy(made: Any, rows: dict[str, NDArray[Any]]) -> None:
 def _portable(error: Exception) -> Exception:
     """Return the error as it is, or what can be sent of it, with its traceback as a note."""
     told = "".join(traceback.format_exception(error))
+    is_ours = isinstance(error, IobenchError)
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 - a class of the user's own may do anything
         error = WorkerError(f"{type(error).__name__}: {_line(error)}")
-    if not isinstance(error, IobenchError):
+    if not is_ours:
         error.add_note(f"in a process of the ring:\n{told}")
     return error
 

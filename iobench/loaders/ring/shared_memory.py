@@ -5,6 +5,8 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+import weakref
+from collections import deque
 from multiprocessing import reduction
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from iobench.errors import StorageError
+from iobench.errors import StorageError, WorkerError
 from iobench.loaders.ring.buffers import BatchMemory
 
 __all__ = ["SharedFile"]
@@ -22,13 +24,16 @@ class SharedFile:
     """An unnamed file in memory (memfd) that grows by a buffer at a time. Picklable to a child.
 
     A killed process leaves nothing behind, and ``/dev/shm``, which containers keep small, is not
-    used. Where the system has no memfd it is a file in the folder for temporary ones.
+    used. Where the system has no memfd it is a file in the folder for temporary ones. The place of
+    a buffer that is gone is used again. A forked child sees what its parent writes here.
     """
 
     def __init__(self) -> None:
         self._descriptor = _unnamed_file()
+        self._pid = os.getpid()
         self._nbytes = 0
         self._offsets: dict[int, int] = {}  # by address here
+        self._unused: deque[tuple[int, int]] = deque()  # size and offset of buffers that are gone
 
     def new_memory(self, nbytes: int) -> BatchMemory:
         """Return a further buffer.
@@ -38,26 +43,42 @@ class SharedFile:
         StorageError
             If the system has no memory for it: said here, for who touches pages that cannot be
             had is killed.
+        WorkerError
+            If the file is closed, or of the process that this one was forked from.
         """
+        if self._descriptor < 0 or self._pid != os.getpid():
+            whose = "is closed" if self._descriptor < 0 else "is of the process that was forked"
+            raise WorkerError(f"the loader {whose}: make a new one")
         size = -(-nbytes // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
-        offset = self._nbytes
+        offset = self._free_place(size)
         free = psutil.virtual_memory().available
         try:
-            if size > free:
-                raise OSError(f"{free} bytes are free")
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(self._descriptor, offset, size)
-            else:
-                os.ftruncate(self._descriptor, offset + size)
+            if offset == self._nbytes:
+                if size > free:
+                    raise OSError(f"{free} bytes are free")
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(self._descriptor, offset, size)
+                else:
+                    os.ftruncate(self._descriptor, offset + size)
             pages = mmap.mmap(self._descriptor, size, offset=offset)
         except OSError as error:
             raise StorageError(
                 f"no shared memory for a batch of {nbytes} bytes beside {offset} bytes of others "
                 f"({error.strerror or error}); take a smaller batch_size or depth"
             ) from error
-        self._nbytes += size
+        self._nbytes = max(self._nbytes, offset + size)
         self._offsets[_address(pages)] = offset
+        weakref.finalize(pages, self._unused.append, (size, offset)).atexit = False
         return BatchMemory(nbytes, pages)
+
+    def _free_place(self, size: int) -> int:
+        """Return where a buffer that nobody holds any more was, else the end of the file."""
+        for _ in range(len(self._unused)):
+            place = self._unused.popleft()
+            if place[0] == size:
+                return place[1]
+            self._unused.append(place)
+        return self._nbytes
 
     def offset_of(self, address: int) -> int:
         """Return where in the file the buffer is that begins at this address."""
@@ -82,8 +103,7 @@ class SharedFile:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._descriptor = state["_dup"].detach()
-        self._nbytes = 0
-        self._offsets = {}
+        self._pid = -1  # maps what there is, and makes nothing new
 
 
 def _address(pages: mmap.mmap) -> int:
