@@ -141,7 +141,7 @@ def refused(path: Path, reason: str) -> StoreError:
     """Return the error for what cannot be read without a conversion."""
     return StoreError(
         f"{path}: {reason}; a store is read as it is where each sample is one uncompressed "
-        f"stretch of a file: iobench convert {path} --format zarr makes such a one"
+        f"stretch of a file: iobench convert {path} OUT --to zarr makes such a one"
     )
 
 

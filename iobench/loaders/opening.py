@@ -51,5 +51,6 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         return open_own(place)
     except StoreError as error:
         raise StoreError(
-            f"{error}; nor is it a Zarr store or .npy files: iobench convert {place} reads others"
+            f"{error}; nor are there Zarr or .npy files: iobench convert {place} OUT --to zarr "
+            "makes a store of others"
         ) from error

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AlignedReader", "DirectChoice", "DirectReads", "choose_direct"]
 
-BLOCK: Final = 4096
+SECTOR: Final = 4096
 """Offsets and lengths have to be multiples of the device's blocks, which are no larger."""
 N_COMPARED: Final = 8
 """Samples read each way, at most, to see which is faster."""
@@ -65,7 +65,7 @@ class AlignedReader:
 
     def __init__(self, files: OpenFiles) -> None:
         self._files = files
-        self._room = mmap.mmap(-1, BLOCK)
+        self._room = mmap.mmap(-1, SECTOR)
 
     def read(self, file: int, offset: int, nbytes: int) -> memoryview:
         """Return the bytes of an extent, until the next one is read.
@@ -77,8 +77,8 @@ class AlignedReader:
         StoreError
             If the file ends before.
         """
-        first = offset // BLOCK * BLOCK
-        length = -(-(offset + nbytes) // BLOCK) * BLOCK - first
+        first = offset // SECTOR * SECTOR
+        length = -(-(offset + nbytes) // SECTOR) * SECTOR - first
         if len(self._room) < length:
             self._room = mmap.mmap(-1, length)
         view = memoryview(self._room)[:length]
@@ -92,7 +92,7 @@ class AlignedReader:
                     raise _unable(self._files, file) from error
                 with storage_errors(self._files.paths[file]):
                     raise
-            if count == 0 or (count % BLOCK and done + count < wanted):  # the end of the file
+            if count == 0 or (count % SECTOR and done + count < wanted):  # the end of the file
                 raise StoreError(
                     f"{self._files.paths[file]}: the file ends at byte {first + done + count}, "
                     f"{wanted - done - count} bytes more were expected; convert the store again"

@@ -11,7 +11,7 @@ import numpy as np
 from iobench.loaders.ring.decoded import DecodedFiller
 from iobench.loaders.ring.direct import AlignedReader, DirectReads
 from iobench.loaders.ring.files import MappedFiles, OpenFiles
-from iobench.loaders.ring.gather import GatheredRows, Grid, find_grid
+from iobench.loaders.ring.gather import ExtentGrid, MappedReads, find_grid
 from iobench.loaders.ring.laps import Laps
 from iobench.loaders.ring.probe_reads import GATHER, PREAD, choose_reads
 from iobench.loaders.ring.read_ahead import ask_for, is_cached
@@ -66,7 +66,7 @@ class StoreFiles:
         self.table = store.table
         self.sizes = store.file_sizes
         self.mapped = MappedFiles(store.table.files, self.sizes)
-        self._grids: list[Grid | None] | None = None
+        self._grids: list[ExtentGrid | None] | None = None
 
     def opened(self) -> OpenFiles:
         """Return the files for one more thread."""
@@ -76,7 +76,7 @@ class StoreFiles:
         """Return what reads them around the page cache, for one more thread."""
         return AlignedReader(OpenFiles(self.table.files, self.sizes, os.O_DIRECT))
 
-    def grids(self, fields: FieldLayout) -> list[Grid | None]:
+    def grids(self, fields: FieldLayout) -> list[ExtentGrid | None]:
         """Return how the extents of each number lie; the first call looks at all of them."""
         if self._grids is None:
             sizes = [self.sizes[path] for path in self.table.files]
@@ -189,7 +189,7 @@ class FieldFiller:
                 grid = grids[number]
                 assert grid is not None
                 chosen[number] = grid, extents[number]
-            return GatheredRows(chosen, self._shared.mapped, checks)
+            return MappedReads(chosen, self._shared.mapped, checks)
         parts = {number: extents[number] for number in numbers}
         return RowReads(self._table, parts, self._files, checks)
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.reads import Octets
     from iobench.stores import ExtentTable, FieldPart
 
-__all__ = ["GatheredRows", "Grid", "find_grid"]
+__all__ = ["ExtentGrid", "MappedReads", "find_grid"]
 
-BLOCK_NBYTES: Final = 1 << 19
+PIECE_NBYTES: Final = 1 << 19
 """Taken at once where an extent is several variables: what the second-level cache holds."""
 MIN_RUN: Final = 4
 """Samples a file, below which mapping files costs more than it gains."""
@@ -39,7 +39,7 @@ _Group = tuple[int, "slice | NDArray[np.intp]", "NDArray[np.int64]"]
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class ExtentGrid:
     """Extents of one number at equal distances: runs of samples, each in a file.
 
     Parameters
@@ -79,7 +79,9 @@ class Grid:
             yield run, rows, samples[rows] - self.firsts[run]
 
 
-def find_grid(table: ExtentTable, number: int, length: int, sizes: Sequence[int]) -> Grid | None:
+def find_grid(
+    table: ExtentTable, number: int, length: int, sizes: Sequence[int]
+) -> ExtentGrid | None:
     """Return how the extents of this number lie, None where there is no order to it.
 
     Parameters
@@ -111,15 +113,15 @@ def find_grid(table: ExtentTable, number: int, length: int, sizes: Sequence[int]
             return None
         starts.append(base - lead)
         leads.append(lead)
-    return Grid(firsts, files, starts, leads, pitch)
+    return ExtentGrid(firsts, files, starts, leads, pitch)
 
 
-class GatheredRows:
+class MappedReads:
     """Takes some of the extents of samples from mappings; see `iobench.loaders.ring.reads.Reads`.
 
     Parameters
     ----------
-    extents : mapping of int to (Grid, tuple of FieldPart)
+    extents : mapping of int to (ExtentGrid, tuple of FieldPart)
         Which of a sample's extents, where they lie, and what they are made of.
     files : MappedFiles
         Their files.
@@ -129,14 +131,14 @@ class GatheredRows:
 
     def __init__(
         self,
-        extents: Mapping[int, tuple[Grid, Sequence[FieldPart]]],
+        extents: Mapping[int, tuple[ExtentGrid, Sequence[FieldPart]]],
         files: MappedFiles,
         checks: ExtentChecks | None = None,
     ) -> None:
         self._extents = extents
         self._files = files
         self._checks = checks
-        self._block = np.empty(0, dtype=np.uint8)
+        self._piece = np.empty(0, dtype=np.uint8)
         self._joined: dict[int, JoinedChecksum] = {}
 
     def read(
@@ -154,33 +156,33 @@ class GatheredRows:
             for run, rows, places in grid.groups(samples):
                 source = self._mapped(grid, run)
                 if len(parts) == 1 and grid.pitch == length and isinstance(rows, slice):
-                    block = octets[parts[0].name]
-                    np.take(source, places, axis=0, out=block, mode="clip")
-                    self._note(block, slice(0, length), number, samples, expected, rows, laps)
+                    piece = octets[parts[0].name]
+                    np.take(source, places, axis=0, out=piece, mode="clip")
+                    self._note(piece, slice(0, length), number, samples, expected, rows, laps)
                     continue
                 lead = grid.leads[run]
                 targets = _targets(parts, lead, octets, gaps.get(number))
                 columns = slice(lead, lead + length)
-                step = max(1, BLOCK_NBYTES // grid.pitch)
+                step = max(1, PIECE_NBYTES // grid.pitch)
                 for at in range(0, len(places), step):
                     chosen = places[at : at + step]
                     if step == 1:  # too large for the cache: from the mapping itself
-                        block = source[int(chosen[0])][None]
+                        piece = source[int(chosen[0])][None]
                     else:
-                        block = self._room(len(chosen), grid.pitch)
-                        np.take(source, chosen, axis=0, out=block, mode="clip")
+                        piece = self._room(len(chosen), grid.pitch)
+                        np.take(source, chosen, axis=0, out=piece, mode="clip")
                     here: slice | NDArray[np.intp] = (
                         slice(at, at + len(chosen))
                         if isinstance(rows, slice)
                         else rows[at : at + step]
                     )
                     for target, part in targets:
-                        target[here] = block[:, part]
-                    self._note(block, columns, number, samples, expected, here, laps)
+                        target[here] = piece[:, part]
+                    self._note(piece, columns, number, samples, expected, here, laps)
 
     def _note(
         self,
-        block: NDArray[np.uint8],
+        piece: NDArray[np.uint8],
         columns: slice,
         number: int,
         samples: NDArray[np.int64],
@@ -189,12 +191,12 @@ class GatheredRows:
         laps: Laps,
     ) -> None:
         """Note that extents were read, and compare their checksums where that is asked for."""
-        nbytes = len(block) * (columns.stop - columns.start)
+        nbytes = len(piece) * (columns.stop - columns.start)
         laps.end(Kind.READ, nbytes)
         if expected is None:
             return
         wanted = expected[rows, number]
-        data, pitch = block.reshape(-1).data, block.shape[1]
+        data, pitch = piece.reshape(-1).data, piece.shape[1]
         if pitch == columns.stop - columns.start:
             joined = self._joined.get(pitch)
             if joined is None:
@@ -209,7 +211,7 @@ class GatheredRows:
                 self._checks.fail(int(samples[rows][row]), number)
         laps.end(Kind.VERIFY, nbytes)
 
-    def _mapped(self, grid: Grid, run: int) -> NDArray[np.uint8]:
+    def _mapped(self, grid: ExtentGrid, run: int) -> NDArray[np.uint8]:
         count = int(grid.firsts[run + 1] - grid.firsts[run])
         mapped = self._files.mapped(grid.files[run])
         return np.ndarray(
@@ -217,15 +219,15 @@ class GatheredRows:
         )
 
     def _room(self, count: int, pitch: int) -> NDArray[np.uint8]:
-        if self._block.size < count * pitch:
-            self._block = np.empty(count * pitch, dtype=np.uint8)
-        return self._block[: count * pitch].reshape(count, pitch)
+        if self._piece.size < count * pitch:
+            self._piece = np.empty(count * pitch, dtype=np.uint8)
+        return self._piece[: count * pitch].reshape(count, pitch)
 
 
 def _targets(
     parts: Sequence[FieldPart], lead: int, octets: Octets, gaps: NDArray[np.uint8] | None
 ) -> list[tuple[NDArray[np.uint8], slice]]:
-    """Return where each part of an extent goes, and in which columns of a block it is."""
+    """Return where each part of an extent goes, and in which columns of a piece it is."""
     targets = []
     at = 0
     for part in parts:
