@@ -309,6 +309,7 @@ class RingIteration:
         taken: Callable[[RingBatch | None], None],
         ended: Callable[[RingRun], None],
     ) -> None:
+        self._starting = threading.RLock()  # another thread may close meanwhile
         self._begin: Callable[[], RingRun] | None = begin
         self._run: RingRun | None = None
         self._receive = receive
@@ -340,17 +341,23 @@ class RingIteration:
         return value if self._receive is None else self._receive(value)
 
     def _started(self) -> RingRun:
-        begin, self._begin = self._begin, None
-        if begin is None:
-            raise StopIteration
-        self._run = run = begin()
-        self._end = weakref.finalize(self, _finish, run, self._ended, PATIENCE_S)
-        return run
+        with self._starting:
+            if self._run is not None:
+                return self._run
+            begin, self._begin = self._begin, None
+            if begin is None:
+                raise StopIteration
+            run = begin()
+            self._end = weakref.finalize(self, _finish, run, self._ended, PATIENCE_S)
+            self._run = run
+            return run
 
     def close(self) -> None:
         """End the threads; batches that are held stay valid."""
-        self._run = self._begin = None
-        if self._end is not None and (end := self._end.detach()) is not None:
+        with self._starting:
+            self._run = self._begin = None
+            end = None if self._end is None else self._end.detach()
+        if end is not None:
             run, ended, _ = end[2]
             _finish(run, ended)
 

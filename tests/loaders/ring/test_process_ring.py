@@ -6,12 +6,15 @@ import contextlib
 import gc
 import multiprocessing
 import os
+import subprocess
 import sys
 import types
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 import pytest
 from ring_sources import (
     Locked,
@@ -34,21 +37,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+MEMORY = "iobench-ring"
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     yield
     gc.collect()
     assert not [child.name for child in multiprocessing.active_children()]
     # Unnamed memory: no name in /dev/shm to be left, and no descriptor either.
-    assert not [link for link in _open_files() if "iobench-ring" in link]
+    assert not [link for _, link in _open_files() if MEMORY in link]
 
 
-def _open_files() -> list[str]:
+def _open_files() -> list[tuple[int, str]]:
     folder = Path("/proc/self/fd")
     links = []
     for descriptor in folder.iterdir() if folder.is_dir() else ():
         with contextlib.suppress(OSError):  # that of the listing itself
-            links.append(str(descriptor.readlink()))
+            links.append((int(descriptor.name), str(descriptor.readlink())))
     return links
 
 
@@ -159,6 +165,90 @@ def test_closing_does_not_wait_for_a_transform_that_never_ends() -> None:
     next(iterator)
     iterator.close()
     loader.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
+def test_shared_memory_does_not_grow_with_epochs() -> None:
+    loader = make(transform=in_place)
+    sizes = []
+    for _ in range(4):
+        held = list(loader)
+        pairs = list(zip(loader, loader, strict=True))
+        assert [int(batch["number"][0]) for batch in held] == list(range(0, 50, 4))
+        assert [int(batch["number"][0]) for batch, _ in pairs] == list(range(0, 50, 4))
+        del held, pairs
+        gc.collect()
+        sizes.append(
+            max(os.fstat(number).st_size for number, link in _open_files() if MEMORY in link)
+        )
+    assert sizes[-1] == sizes[0]
+    loader.close()
+
+
+def test_a_forked_child_is_refused() -> None:
+    loader = make(transform=in_place)
+    for _ in loader:
+        pass
+    results = multiprocessing.get_context("fork").SimpleQueue()
+
+    def child() -> None:
+        try:
+            next(iter(loader))
+        except WorkerError as error:
+            results.put(str(error))
+        loader.close()
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: threads at a fork
+        process.start()
+    assert "of the process that was forked: make a new one" in results.get()
+    process.join(60)
+    assert process.exitcode == 0
+    assert [int(batch["number"][0]) for batch in loader] == list(range(0, 50, 4))
+    loader.close()
+    with pytest.raises(WorkerError, match="the loader is closed"):
+        next(iter(loader))
+
+
+def test_what_fails_at_the_start_leaves_no_process() -> None:
+    with pytest.raises(WorkerError, match="OwnError: number 3") as caught:
+        make(transform=failing_oddly)
+    assert not multiprocessing.active_children()  # though the error is kept
+    (note,) = caught.value.__notes__
+    assert "ring_sources.py" in note
+    assert "given samples [0, 1, 2, 3]" in note
+
+
+def test_a_source_that_cannot_be_opened_there_says_why() -> None:
+    with pytest.raises(SampleError, match="no folder"):
+        list(make(NumberSource(unopened=True)))
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+def test_processes_end_with_one_that_is_killed(start_method: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import multiprocessing\n"
+        "from ring_sources import NumberSource, endless\n"
+        "from iobench.loaders.ring import BatchOrder, ProcessSource, RingLoader\n"
+        "if __name__ == '__main__':\n"
+        "    source = ProcessSource(NumberSource(), 4, transform=endless,\n"
+        f"                           start_method={start_method!r})\n"
+        "    iterator = iter(RingLoader(source, BatchOrder(50, 4), threads=1))\n"
+        "    next(iterator), next(iterator)\n"
+        "    print(*(child.pid for child in multiprocessing.active_children()), flush=True)\n"
+        "    next(iterator)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, script], env={"PYTHONPATH": ":".join(sys.path)}, stdout=subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    children = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+    parent.kill()
+    parent.communicate()
+    assert children
+    assert not psutil.wait_procs(children, timeout=60)[1]
 
 
 def test_memory_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,12 +34,15 @@ class NumberSource:
     n_samples: int = 50
     broken: int = -1
     deadly: int = -1
+    unopened: bool = False
     spec: SampleSpec = SPEC
 
     def __len__(self) -> int:
         return self.n_samples
 
     def filler(self) -> NumberFiller:
+        if self.unopened:
+            raise SampleError("no folder to open")
         return NumberFiller(self)
 
 

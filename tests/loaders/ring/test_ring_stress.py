@@ -1,0 +1,309 @@
+"""What a ring must survive: kept errors, kept arrays, closing at any moment, garbage, forks."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+import pytest
+from ring_sources import NumberFiller, NumberSource
+
+from iobench.errors import OptionError, SampleError
+from iobench.loaders.ring import BatchMemory, BatchOrder, RingLoader
+from iobench.recording.clocks import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from iobench.loaders.ring import BatchLog, Rows
+
+pytestmark = pytest.mark.timeout(60)  # what these find are hangs
+
+
+@dataclass(frozen=True)
+class GuardedSource(NumberSource):
+    """Calls something before each batch, and before each filler."""
+
+    before_fill: Callable[[], Any] = int
+    before_filler: Callable[[], Any] = int
+
+    def filler(self) -> NumberFiller:
+        self.before_filler()
+        return GuardedFiller(self)
+
+
+class GuardedFiller(NumberFiller):
+    def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
+        self.source.before_fill()  # type: ignore[attr-defined]
+        super().fill(samples, rows, log)
+
+
+def make(source: NumberSource | None = None, **options: Any) -> RingLoader:
+    source = source or NumberSource()
+    order = BatchOrder(len(source), 4, shuffle=options.pop("shuffle", False))
+    return RingLoader(source, order, **{"threads": 2, **options})
+
+
+def numbers(batches: Any) -> list[int]:
+    return [number for batch in batches for number in batch["number"].tolist()]
+
+
+@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
+def test_errors_that_are_kept_do_not_use_the_buffers_up() -> None:
+    loader = make(NumberSource(broken=1))
+    kept = []
+    for _ in range(12):
+        with pytest.raises(SampleError, match="sample 1") as caught:
+            next(iter(loader))
+        kept.append(caught.value)
+    assert len(kept) == 12
+
+
+@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
+def test_arrays_that_a_transform_keeps_do_not_use_the_buffers_up() -> None:
+    kept = []
+
+    def present(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        kept.append((arrays["number"], arrays["number"].copy()))
+        return {"number": arrays["number"].copy()}
+
+    loader = make(present=present)
+    for _ in range(6):
+        iterator = iter(loader)
+        next(iterator)
+        iterator.close()
+    assert numbers(loader) == list(range(50))
+    assert all(np.array_equal(array, copy) for array, copy in kept)
+
+
+@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
+def test_a_source_that_fails_to_open_keeps_no_buffer() -> None:
+    left = [OSError("no file handle")] * 8
+
+    def before_filler() -> None:
+        if left:
+            raise left.pop()
+
+    loader = make(GuardedSource(before_filler=before_filler))
+    while left:
+        with pytest.raises(OSError, match="no file handle"):
+            next(iter(loader))
+    assert numbers(loader) == list(range(50))
+
+
+def test_closed_iterations_give_reused_buffers_back() -> None:
+    loader = make(unsafe_reuse=True, depth=3)
+    for _ in range(20):
+        iterator = iter(loader)
+        next(iterator)
+        iterator.close()
+    assert numbers(loader) == list(range(50))
+
+
+def test_a_buffer_of_an_iteration_that_is_closed_while_it_is_filled_comes_back() -> None:
+    filling, go = threading.Semaphore(0), threading.Semaphore(0)
+
+    def before_fill() -> None:
+        filling.release()
+        go.acquire()
+
+    loader = make(GuardedSource(before_fill=before_fill), unsafe_reuse=True, depth=3, threads=1)
+    for _ in range(8):
+        iterator = iter(loader)
+        go.release()
+        next(iterator)
+        filling.acquire()
+        filling.acquire()  # the second batch is being filled
+        closing = threading.Thread(target=iterator.close)
+        closing.start()
+        while not iterator_is_stopping(closing):
+            pass
+        go.release()
+        closing.join()
+    for _ in range(13):
+        go.release()
+    assert numbers(loader) == list(range(50))
+
+
+def iterator_is_stopping(closing: threading.Thread) -> bool:
+    """Tell whether a thread that closes an iteration waits for its readers."""
+    frame = sys._current_frames().get(closing.ident or 0)
+    while frame is not None:
+        if frame.f_code.co_name == "join":
+            return True
+        frame = frame.f_back
+    return False
+
+
+@pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
+def test_batches_go_to_one_of_several_threads_each() -> None:
+    loader = make(NumberSource(2000))
+    iterator = iter(loader)
+    found: list[int] = []
+
+    def consume() -> None:
+        found.extend(numbers(iterator))
+
+    next(iterator)
+    threads = [threading.Thread(target=consume) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == list(range(4, 2000))
+
+
+def test_closing_wakes_who_waits_for_a_batch() -> None:
+    filling, go = threading.Event(), threading.Event()
+
+    def before_fill() -> None:
+        filling.set()
+        go.wait()
+
+    loader = make(GuardedSource(before_fill=before_fill), threads=1)
+    found: list[list[int]] = []
+    consumer = threading.Thread(target=lambda: found.append(numbers(iter(loader))))
+    consumer.start()
+    filling.wait()
+    closing = threading.Thread(target=loader.close)
+    closing.start()
+    consumer.join()  # before the thread that fills has ended
+    assert found == [[]]
+    go.set()
+    closing.join()
+
+
+def test_garbage_may_be_collected_in_a_reader_thread() -> None:
+    loader = make(NumberSource(4000), threads=4)
+    go, collected = threading.Event(), threading.Event()
+    samples = loader.order.samples
+
+    def collecting(epoch: int, batch: int) -> NDArray[np.int64]:
+        if batch > 6:
+            go.wait()
+            gc.collect()
+            collected.set()
+        return samples(epoch, batch)
+
+    loader.order.samples = collecting  # type: ignore[method-assign]
+    before = set(threading.enumerate())
+    iterator = iter(loader)
+    cycle: list[Any] = [iterator]
+    cycle.append(cycle)
+    for _ in range(5):
+        next(iterator)
+    alive = weakref.ref(iterator)
+    threads = set(threading.enumerate()) - before
+    gc.disable()
+    try:
+        del iterator, cycle
+        go.set()
+        collected.wait()
+    finally:
+        gc.enable()
+    assert alive() is None
+    for thread in threads:
+        thread.join()
+
+
+def test_a_recorder_that_fails_is_an_error_of_the_loop() -> None:
+    class Full:
+        clock = SYSTEM_CLOCK
+
+        def position(self, *_: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        def emit(self, *_: int) -> None: ...
+
+        def string(self, _: str) -> int:
+            return 0
+
+    with pytest.raises(OSError, match="No space left"):
+        next(iter(make(recorder=Full())))
+
+
+def test_memory_stays_what_it_is_over_epochs() -> None:
+    loader = make(NumberSource(400), shuffle=True)
+    numbers(loader)
+    n_files = psutil.Process().num_fds()
+    n_buffers = n_memories()
+    assert n_buffers >= loader.depth
+    for _ in range(10):
+        for batch in loader:
+            assert batch["number"].shape == (4,)
+        iterator = iter(loader)
+        next(iterator)
+        del iterator
+    del batch
+    assert n_memories() == n_buffers
+    assert psutil.Process().num_fds() == n_files
+
+
+def n_memories() -> int:
+    gc.collect()
+    return sum(isinstance(thing, BatchMemory) for thing in gc.get_objects())
+
+
+def test_state_at_the_end_of_an_epoch_is_the_beginning_of_the_next() -> None:
+    loader = make(shuffle=True)
+    iterator = iter(loader)
+    for _ in range(len(loader)):
+        next(iterator)
+    assert loader.state_dict()["batches"] == 13
+    last = make(shuffle=True)
+    last.load_state_dict(loader.state_dict())
+    assert numbers(last) == []  # the loop that goes on has nothing left to do
+    assert next(iterator, None) is None
+    state = loader.state_dict()
+    assert (state["epoch"], state["batches"]) == (1, 0)
+    other = make(shuffle=True)
+    other.load_state_dict(state)
+    expected = numbers(loader)
+    assert numbers(other) == numbers_of_epoch(loader, 1) == expected
+    assert numbers(last) == expected
+
+
+def numbers_of_epoch(loader: RingLoader, epoch: int) -> list[int]:
+    batches = range(len(loader))
+    return np.concatenate([loader.order.samples(epoch, batch) for batch in batches]).tolist()
+
+
+def test_state_after_an_error_is_before_the_batch_that_failed() -> None:
+    loader = make(NumberSource(broken=9))
+    with pytest.raises(SampleError):
+        numbers(loader)
+    state = loader.state_dict()
+    assert (state["epoch"], state["batches"]) == (0, 2)
+    other = make()
+    other.load_state_dict(state)
+    assert numbers(other) == list(range(8, 50))
+    del state["epoch"]
+    with pytest.raises(OptionError, match="load_state_dict"):
+        other.load_state_dict(state)
+
+
+def test_an_interpreter_ends_with_an_iteration_under_way() -> None:
+    script = (
+        "import threading\n"
+        "from ring_sources import NumberSource\n"
+        "from iobench.loaders.ring import BatchOrder, RingLoader\n"
+        "def transform(batch):\n"
+        "    if 8 in batch['number']: threading.Event().wait()\n"
+        "    return batch\n"
+        "iterator = iter(RingLoader(NumberSource(), BatchOrder(50, 4), present=transform))\n"
+        "next(iterator)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PYTHONPATH": ":".join(sys.path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
