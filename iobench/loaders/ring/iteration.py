@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["RingIteration", "RingRun"]
 
 PATIENCE_S: Final = 2.0
-"""How long a forgotten iteration waits for its threads."""
+"""How long an iteration that is forgotten or interrupted waits for its threads."""
 
 
 class RingRun:
@@ -328,8 +328,11 @@ class RingIteration:
             )
         try:
             found = run.take()
-        except BaseException:
+        except Exception:
             self.close()
+            raise
+        except BaseException:  # Ctrl-C: whoever pressed it does not want to wait for a batch
+            self._close(PATIENCE_S)
             raise
         if found is None:
             if self._run is not None:  # not closed by another thread meanwhile
@@ -354,16 +357,17 @@ class RingIteration:
 
     def close(self) -> None:
         """End the threads; batches that are held stay valid."""
+        self._close(None)
+
+    def _close(self, patience_s: float | None) -> None:
         with self._starting:
             self._run = self._begin = None
             end = None if self._end is None else self._end.detach()
         if end is not None:
             run, ended, _ = end[2]
-            _finish(run, ended)
+            _finish(run, ended, patience_s)
 
 
-def _finish(
-    run: RingRun, ended: Callable[[RingRun], None], patience_s: float | None = None
-) -> None:
+def _finish(run: RingRun, ended: Callable[[RingRun], None], patience_s: float | None) -> None:
     if run.stop(patience_s):  # else a thread may still come back to its buffers
         ended(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import subprocess
 import sys
@@ -213,6 +214,27 @@ def test_garbage_may_be_collected_in_a_reader_thread() -> None:
     assert alive() is None
     for thread in threads:
         thread.join()
+
+
+def test_an_interrupt_does_not_wait_for_a_batch_that_is_stuck(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("iobench.loaders.ring.iteration.PATIENCE_S", 0.05)
+    go = threading.Event()
+
+    def before_fill() -> None:
+        _thread.interrupt_main()
+        go.wait()
+
+    loader = make(GuardedSource(before_fill=before_fill), threads=1)
+    before = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        numbers(loader)
+    (reader,) = set(threading.enumerate()) - before
+    go.set()
+    reader.join()
+    monkeypatch.setattr(_thread, "interrupt_main", int)
+    assert numbers(loader) == list(range(50))
 
 
 def test_a_recorder_that_fails_is_an_error_of_the_loop() -> None:
