@@ -118,6 +118,9 @@ def foreign_store(path: Path, fmt: str, arrays: Sequence[ForeignArray]) -> Forei
         spec = SampleSpec(tuple(array.variable for array in arrays))
     except SampleError as error:
         raise refused(path, str(error)) from error
+    empty = [variable.name for variable in spec if not variable.nbytes]
+    if empty:
+        raise refused(path, f"array {empty[0]!r} has no values")
     lengths = np.array([variable.nbytes for variable in spec], dtype=np.int64)
     table = ExtentTable(
         files=tuple(files),

@@ -63,8 +63,10 @@ class FieldLayout:
         Returns
         -------
         FieldLayout or None
-            None where an array is no contiguous view of the bytes.
+            None where an array is no contiguous view of the bytes, or an extent has none.
         """
+        if not all(map(len, raw)):
+            return None
         octets = [np.frombuffer(data, dtype=np.uint8) for data in raw]
         starts = [data.ctypes.data for data in octets]
         found: list[list[FieldPart]] = [[] for _ in raw]

@@ -134,6 +134,7 @@ def test_npy_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         ("objects", np.array([None, 1]), "little-endian"),
         ("empty", VALUES[:0], "no samples"),
         ("scalar", np.float32(1), "single number"),
+        ("nothing", VALUES[:, :0], "no values"),
     ):
         np.save(tmp_path / f"{name}.npy", values)
         with pytest.raises(StoreError, match=reason):

@@ -49,6 +49,10 @@ def test_each_extent_has_its_own_parts() -> None:
     )
 
 
+def test_an_extent_without_bytes_has_no_layout() -> None:
+    assert FieldLayout.of_views([memoryview(b"")], {}, is_tagged=False) is None
+
+
 @pytest.mark.parametrize("how", ["elsewhere", "strided", "overlapping"])
 def test_arrays_that_are_no_plain_views_have_no_layout(how: str) -> None:
     raw = memoryview(bytearray(16))

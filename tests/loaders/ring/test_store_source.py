@@ -11,6 +11,7 @@ import pytest
 from iobench.errors import OptionError
 from iobench.loaders.ring import BatchLog, BatchOrder, RingLoader
 from iobench.loaders.ring.store_source import StoreSource
+from iobench.recording import Kind
 from iobench.samples import SampleSpec, Variable
 from iobench.stores import Encoding
 
@@ -201,3 +202,43 @@ def test_ways_to_read_are_compared_and_shown(make_store: Callable[..., Store]) -
         assert set(speeds) == {"pread", "gather"}
         assert min(speeds.values()) > 0
     assert "extents of a sample: " in str(source.choice)
+
+
+class NotedLog(BatchLog):
+    """Keeps what would be recorded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spans: list[tuple[Kind, int, int, int]] = []
+
+    @property
+    def is_on(self) -> bool:
+        return True
+
+    def add(self, kind: Kind, start_ns: int, end_ns: int, **more: Any) -> None:
+        self.spans.append((kind, start_ns, end_ns, more["nbytes"]))
+
+
+@pytest.mark.parametrize("shape", [LARGE, SMALL])
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_a_batch_has_one_span_of_each_kind_of_work(
+    make_store: Callable[..., Store],
+    container: tuple[str, dict[str, str]],
+    shape: tuple[int, ...],
+) -> None:
+    fmt, options = container
+    spec = spec_of(shape)
+    store = make_store(spec, samples_of(spec, 6), fmt, options=options, shards=[4, 2])
+    source, log = StoreSource(store, verify=True), NotedLog()
+    filler = source.filler()
+    rows = {v.name: np.empty((3, *v.shape), v.dtype) for v in spec}
+    filler.fill(np.array([5, 0, 2]), rows, log)
+    kinds = [kind for kind, *_ in log.spans]
+    decodes = source.fields is None
+    assert sorted(kinds) == [Kind.READ, *([Kind.DECODE] if decodes else []), Kind.VERIFY]
+    nbytes = sum(extent.length for sample in (5, 0, 2) for extent in store.extents(sample))
+    end_of_last = log.spans[0][1]
+    for kind, start_ns, end_ns, found in log.spans:
+        assert found == nbytes, kind
+        assert end_of_last == start_ns <= end_ns
+        end_of_last = end_ns

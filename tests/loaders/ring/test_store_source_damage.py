@@ -79,6 +79,21 @@ def test_a_changed_bit_is_found_where_asked_for(
         rows_of(filler, [4, 5, 0])
 
 
+@pytest.mark.parametrize(("fmt", "options"), PLAIN)
+def test_swapped_shards_are_found_by_their_checksums(
+    make_store: Callable[..., Store], fmt: str, options: dict[str, str], way: str
+) -> None:
+    store = make_store(SPEC, samples(6), fmt, options=options, shards=[3, 3])
+    first, second = store.extents(0)[0].file, store.extents(3)[0].file
+    assert first.stat().st_size == second.stat().st_size
+    between = first.with_name("between")
+    first.rename(between)
+    second.rename(first)
+    between.rename(second)
+    with pytest.raises(StoreError, match="sample 4"):
+        rows_of(StoreSource(store, verify=True).filler(), [4])
+
+
 def test_a_tfrecord_store_has_checksums_of_its_own(
     make_store: Callable[..., Store], way: str
 ) -> None:
