@@ -2,13 +2,14 @@
 
 from iobench.loaders.ring.buffers import BatchMemory, BufferPool
 from iobench.loaders.ring.contract import BatchSource, DevicePath, Filler, Present, RingBatch, Rows
-from iobench.loaders.ring.iteration import RingIteration, RingRun
 from iobench.loaders.ring.loader import DEPTH, RingLoader
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.order import BatchOrder, Permutation
+from iobench.loaders.ring.passes import RingPass
 from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.presenting import ArrayCast, Presenter, map_leaves
 from iobench.loaders.ring.process_source import ProcessSource
+from iobench.loaders.ring.run import RingRun
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.window_source import WindowSource
 
@@ -28,8 +29,8 @@ __all__ = [
     "Presenter",
     "ProcessSource",
     "RingBatch",
-    "RingIteration",
     "RingLoader",
+    "RingPass",
     "RingRun",
     "Rows",
     "StoreSource",

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError
-from iobench.loaders.ring.buffers import BufferPool, ReusedBuffers
+from iobench.loaders.ring.buffers import BufferPool
 from iobench.loaders.ring.contract import OwnMemory, RingBatch
-from iobench.loaders.ring.iteration import RingIteration, RingRun
+from iobench.loaders.ring.passes import RingPass
+from iobench.loaders.ring.reused import ReusedBuffers
+from iobench.loaders.ring.run import RingRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -116,7 +118,7 @@ class RingLoader:
         self._is_resumed = self._is_begun = self._is_over = False
         self._idle = _IdlePool()
         self._idle.put(self._new_pool())  # so that what does not fit is said here
-        self._iterations: weakref.WeakSet[RingIteration] = weakref.WeakSet()
+        self._passes: weakref.WeakSet[RingPass] = weakref.WeakSet()
 
     @property
     def spec(self) -> SampleSpec:
@@ -137,14 +139,14 @@ class RingLoader:
 
         It begins with the first ``next``.
         """
-        iteration = RingIteration(
+        begun = RingPass(
             self._begin,
             receive=None if self._device is None else self._device.receive,
             taken=self._took,
             ended=self._idle.put_back,
         )
-        self._iterations.add(iteration)
-        return iteration
+        self._passes.add(begun)
+        return begun
 
     def _begin(self) -> RingRun:
         own = self.order.rank, self.order.world_size
@@ -253,8 +255,8 @@ class RingLoader:
 
     def close(self) -> None:
         """End all threads and let the buffers go; batches that are held stay valid."""
-        for iteration in list(self._iterations):
-            iteration.close()
+        for begun in list(self._passes):
+            begun.close()
         self._idle.discard()
         if isinstance(self.source, OwnMemory):
             self.source.close()

@@ -1,0 +1,100 @@
+"""What ``iter(loader)`` returns: one pass over the batches of an epoch."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.errors import WorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iobench.loaders.ring.contract import RingBatch
+    from iobench.loaders.ring.run import RingRun
+
+__all__ = ["RingPass"]
+
+PATIENCE_S: Final = 2.0
+"""How long a pass that is forgotten or interrupted waits for its threads."""
+
+
+class RingPass:
+    """What ``iter(loader)`` returns: ends its threads when exhausted, closed or forgotten.
+
+    Nothing begins before the first batch is asked for: some libraries call ``iter`` to see whether
+    it works, and the epoch may still be set after it.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[], RingRun],
+        *,
+        receive: Callable[[Any], Any] | None = None,
+        taken: Callable[[RingBatch | None], None],
+        ended: Callable[[RingRun], None],
+    ) -> None:
+        self._starting = threading.RLock()  # another thread may close meanwhile
+        self._begin: Callable[[], RingRun] | None = begin
+        self._run: RingRun | None = None
+        self._receive = receive
+        self._taken = taken
+        self._ended = ended
+        self._end: weakref.finalize[..., RingPass] | None = None
+
+    def __iter__(self) -> RingPass:
+        return self
+
+    def __next__(self) -> Any:
+        run = self._run or self._started()
+        if os.getpid() != run.pid:
+            raise WorkerError(
+                "this iterator belongs to the process that was forked; call iter(loader) again"
+            )
+        try:
+            found = run.take()
+        except Exception:
+            self.close()
+            raise
+        except BaseException:  # Ctrl-C: whoever pressed it does not want to wait for a batch
+            self._close(PATIENCE_S)
+            raise
+        if found is None:
+            if self._run is not None:  # not closed by another thread meanwhile
+                self._taken(None)
+            self.close()
+            raise StopIteration
+        batch, value = found
+        self._taken(batch)
+        return value if self._receive is None else self._receive(value)
+
+    def _started(self) -> RingRun:
+        with self._starting:
+            if self._run is not None:
+                return self._run
+            begin, self._begin = self._begin, None
+            if begin is None:
+                raise StopIteration
+            run = begin()
+            self._end = weakref.finalize(self, _finish, run, self._ended, PATIENCE_S)
+            self._run = run
+            return run
+
+    def close(self) -> None:
+        """End the threads; batches that are held stay valid."""
+        self._close(None)
+
+    def _close(self, patience_s: float | None) -> None:
+        with self._starting:
+            self._run = self._begin = None
+            end = None if self._end is None else self._end.detach()
+        if end is not None:
+            run, ended, _ = end[2]
+            _finish(run, ended, patience_s)
+
+
+def _finish(run: RingRun, ended: Callable[[RingRun], None], patience_s: float | None) -> None:
+    if run.stop(patience_s):  # else a thread may still come back to its buffers
+        ended(run)

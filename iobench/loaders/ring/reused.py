@@ -1,0 +1,84 @@
+"""Buffers that come back by count: nothing is allocated, and nobody is kept from stale batches."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.loaders.ring.buffers import BatchMemory, BufferPool
+from iobench.recording import now_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from iobench.samples import SampleSpec
+
+__all__ = ["ReusedBuffers"]
+
+
+class ReusedBuffers(BufferPool):
+    """Buffers that come back by count, whoever still looks at them.
+
+    A batch is valid until ``depth`` - 1 further ones have been asked for. Nothing is allocated
+    after the start; who keeps a batch longer sees another one in its place.
+
+    Parameters
+    ----------
+    guard : bool
+        Overwrite buffers with 0xFF (of floating-point numbers that is NaN) when they come back, so
+        that who keeps one too long finds out.
+    spec, batch_size, depth, max_bytes, prepare, new_memory
+        As of `BufferPool`. There are ``2 * depth - 1`` buffers: as many are filled ahead as there.
+    """
+
+    def __init__(
+        self,
+        spec: SampleSpec,
+        batch_size: int,
+        *,
+        depth: int,
+        guard: bool = False,
+        max_bytes: int | None = None,
+        prepare: Callable[[BatchMemory], None] | None = None,
+        new_memory: Callable[[int], BatchMemory] | None = None,
+    ) -> None:
+        super().__init__(
+            spec, batch_size, depth=2 * depth - 1,
+            max_bytes=max_bytes, prepare=prepare, new_memory=new_memory,
+        )  # fmt: skip
+        self._guard = guard
+        self._n_valid = depth - 1
+        self._lent: dict[int, BatchMemory] = {}
+        self._valid: deque[int] = deque()
+
+    def lend(self, memory: BatchMemory, n_samples: int) -> tuple[int, dict[str, NDArray[Any]]]:
+        """Return key and arrays of a buffer, which do not keep it."""
+        key = next(self._keys)
+        self._lent[key] = memory
+        return key, self._layout.arrays(memory.pages, n_samples)
+
+    def hand_out(self, key: int) -> None:
+        """Count a batch as valid, and those handed out too long ago as not."""
+        self._valid.append(key)
+        while len(self._valid) > self._n_valid:
+            self._reclaim(self._valid.popleft())
+
+    @property
+    def n_held(self) -> int:
+        """Batches that are valid."""
+        return len(self._valid)
+
+    def drop(self, key: int) -> None:
+        """Take back a buffer that was lent and will not be handed out."""
+        self._reclaim(key)
+
+    def _reclaim(self, key: int) -> None:
+        memory = self._lent.pop(key)
+        memory.freed_ns = now_ns()
+        if self._guard:
+            np.frombuffer(memory.pages, dtype=np.uint8)[:] = 0xFF
+        self._free.put(memory)
