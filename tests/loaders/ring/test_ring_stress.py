@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import _thread
 import gc
+import signal
 import subprocess
 import sys
 import threading
@@ -223,7 +223,8 @@ def test_an_interrupt_does_not_wait_for_a_batch_that_is_stuck(
     go = threading.Event()
 
     def before_fill() -> None:
-        _thread.interrupt_main()
+        if not go.is_set():
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         go.wait()
 
     loader = make(GuardedSource(before_fill=before_fill), threads=1)
@@ -233,7 +234,6 @@ def test_an_interrupt_does_not_wait_for_a_batch_that_is_stuck(
     (reader,) = set(threading.enumerate()) - before
     go.set()
     reader.join()
-    monkeypatch.setattr(_thread, "interrupt_main", int)
     assert numbers(loader) == list(range(50))
 
 
