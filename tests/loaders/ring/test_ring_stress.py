@@ -272,7 +272,7 @@ def test_memory_stays_what_it_is_over_epochs() -> None:
 
 def n_memories() -> int:
     gc.collect()
-    return sum(isinstance(thing, BatchMemory) for thing in gc.get_objects())
+    return sum(type(thing) is BatchMemory for thing in gc.get_objects())
 
 
 def test_state_at_the_end_of_an_epoch_is_the_beginning_of_the_next() -> None:
