@@ -43,7 +43,7 @@ ROOMS = {
     "torch": {"loaders", "recording", "samples", "storage", "stores"},
     "tensorflow": {"loaders", "recording", "samples"},
     "testing": {"datasets", "recording", "registry", "samples", "stores"},
-    "sources": {"datasets", "registry", "remote", "remote_paths", "stores"},
+    "sources": {"samples", "datasets", "registry", "remote", "remote_paths", "stores"},
     "profiling": {
         "cpus", "datasets", "loaders", "recording", "registry", "samples", "sources", "storage",
         "stores", "torch",

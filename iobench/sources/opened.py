@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from iobench.datasets import make_sample, select_split
+from iobench.datasets import make_sample, place_index_windows, select_split
 from iobench.errors import OptionError
+from iobench.samples import Window
 from iobench.sources.opening import open_source
 from iobench.sources.request import SourceRequest
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from iobench.datasets import Dataset, Progress, SampleIndex
     from iobench.samples import SampleSpec
+    from iobench.windows import WindowPlacement
 
 __all__ = ["OpenDataset", "open_dataset"]
 
@@ -75,6 +77,17 @@ class OpenDataset:
         if not -len(self) <= index < len(self):
             raise IndexError(f"{self.dataset.name}: no sample {index}, there are {len(self)}")
         return dict(make_sample(self.dataset, self.index.where[self.numbers[index]]))
+
+    def windows(self, window: str | Window) -> WindowPlacement:
+        """Return where a window such as ``"-1,0:1"`` fits, between the gaps of the coordinate.
+
+        Raises
+        ------
+        OptionError
+            If it is spelled otherwise, or fits nowhere.
+        """
+        wanted = Window.parse(window) if isinstance(window, str) else window
+        return place_index_windows(self.index, wanted)
 
     def loader(self, batch_size: int, **options: Any) -> Any:
         """Return ``iobench.loader(self, batch_size, ...)``: batches made in threads, ahead."""

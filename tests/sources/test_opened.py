@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from iobench.recording import Kind
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from iobench.sources import OpenDataset
@@ -94,3 +95,39 @@ def test_the_share_of_the_lock_is_a_share() -> None:
     share = measure_gil_share(Pipeline(spec, list(range(8)), (Step(Kind.FUSED, "spin", spin),)))
     assert share is None or 0 <= share <= 1
     assert measure_gil_share(Pipeline(spec, [0], (Step(Kind.FUSED, "spin", spin),))) is None
+
+
+def test_windows_of_a_dataset_and_of_its_store(
+    tmp_path: Path, iobench_here: Callable[..., Any]
+) -> None:
+    netcdf4 = pytest.importorskip("netCDF4", reason="writes the file")
+    with netcdf4.Dataset(tmp_path / "a.nc", "w") as file:
+        file.createDimension("time", 9)
+        file.createDimension("x", 2)
+        time = file.createVariable("time", "f8", ("time",))
+        time.units = "hours since 2020-01-01"
+        time[:] = [0, 1, 2, 3, 4, 7, 8, 9, 10]  # two hours are missing
+        file.createVariable("t", "f4", ("time", "x"))[:] = np.arange(18).reshape(9, 2)
+    dataset = iobench.open_dataset(tmp_path / "a.nc", sample_dim="time", store_dir=tmp_path / "s")
+    (batch,) = dataset.loader(9, window="-1,0:1", processes=False)
+    assert batch["t"].shape == (5, 2, 2)
+    assert batch["t_target"][:, 0, 0].tolist() == [4, 6, 8, 14, 16]
+    done = iobench_here(
+        "convert", "a.nc", "store", "--to", "numpy", "--sample-dim", "time", "--store-dir", "s"
+    )
+    assert done.returncode == 0
+    windows = dataset.windows("-1,0:1")
+    (stored,) = iobench.loader(tmp_path / "store", 9, window=windows)
+    assert all(np.array_equal(stored[name], batch[name]) for name in batch)
+    with pytest.raises(OptionError, match="a store does not say where gaps are"):
+        iobench.loader(tmp_path / "store", 9, window="-1,0:1")
+
+
+def test_a_transform_in_processes(ens10: OpenDataset) -> None:
+    loader = ens10.loader(2, processes=True, transform=dict, threads=1)
+    assert isinstance(loader.source, ProcessSource)
+    first, _ = list(loader)
+    assert np.array_equal(first["t2m"][1], ens10[1]["t2m"], equal_nan=True)
+    loader.close()
+    with pytest.raises(OptionError, match="verify=True is for stores"):
+        ens10.loader(2, verify=True)

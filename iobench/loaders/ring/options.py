@@ -13,14 +13,20 @@ from iobench.loaders.ring.dataset_source import NumberedSamples, dataset_source
 from iobench.loaders.ring.loader import DEPTH, RingLoader
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.presenting import ArrayCast, Presenter, float_dtype
+from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.ranks import find_rank
 from iobench.loaders.ring.store_source import StoreSource
+from iobench.loaders.ring.window_source import WindowSource
+from iobench.samples import Window
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from iobench.loaders.ring.contract import BatchSource
     from iobench.loaders.ring.presenting import Transform
     from iobench.recording import Recorder
     from iobench.stores import Store
+    from iobench.windows import WindowPlacement
 
 __all__ = ["Framework", "LoaderOptions", "SettledOptions", "loader", "settle"]
 
@@ -48,6 +54,9 @@ class LoaderOptions(TypedDict, total=False):
     unsafe_reuse: bool
     guard: bool
     verify: bool
+    direct: bool | Literal["auto"]
+    window: str | Window | WindowPlacement | None
+    processes: bool | None
     recorder: Recorder | None
 
 
@@ -93,7 +102,9 @@ def settle(
     transform = options.get("transform")
     if transform is not None and not callable(transform):
         raise OptionError(f"transform={transform!r}: expected a function of a dict of arrays")
-    source, dataset = _opened(store, int(batch_size), verify=options.get("verify", False))
+    source, dataset = _opened(store, int(batch_size), options)
+    if options.get("processes"):
+        transform = None  # applied there
     rank, world_size = find_rank(options.get("rank"), options.get("world_size"))
     order = BatchOrder(
         len(source),
@@ -112,23 +123,52 @@ def settle(
     return SettledOptions(source, order, dataset, transform, options.get("dtype"), ring)
 
 
-def _opened(store: Any, batch_size: int, *, verify: bool) -> tuple[BatchSource, Any]:
-    if hasattr(store, "filler"):
-        if verify:
-            raise OptionError("verify=True is for stores, whose manifests hold checksums")
-        return store, store
+def _opened(store: Any, batch_size: int, options: LoaderOptions) -> tuple[BatchSource, Any]:
+    """Return what fills batches, and what the user may ask for samples."""
     if isinstance(store, (str, os.PathLike)):
         store = open_store(store)
+    if hasattr(store, "filler") or isinstance(store, NumberedSamples):
+        _refuse(options, ("verify", "direct"), "is for stores, which hold checksums and extents")
+    if hasattr(store, "filler"):
+        _refuse(options, ("window",), "is for stores and datasets; WindowSource takes any source")
+        return _in_processes(store, batch_size, options), store
+    window = options.get("window")
+    placed = Window.parse(window) if isinstance(window, str) else window
     if isinstance(store, NumberedSamples):
-        if verify:
-            raise OptionError("verify=True is for stores, whose manifests hold checksums")
-        return dataset_source(store, batch_size), store
+        processes = options.get("processes")
+        transform = options.get("transform") if processes else None
+        made = dataset_source(
+            store, batch_size, processes=processes, transform=transform, window=placed
+        )
+        return made, store
     if not hasattr(store, "spec"):
         raise OptionError(
             f"a loader takes a store or the path of one, not a {type(store).__name__}; see "
             "iobench.open_store"
         )
-    return StoreSource(store, verify=verify), store
+    source: BatchSource = StoreSource(
+        store, verify=options.get("verify", False), direct=options.get("direct", False)
+    )
+    if isinstance(placed, Window):
+        raise OptionError(
+            f"window={placed.spelled!r}: a store does not say where gaps are; take "
+            "window=iobench.open_dataset(...).windows(...), of the dataset it was made from"
+        )
+    if placed is not None:
+        source = WindowSource(source, placed.among(store.manifest.samples), placed.window)
+    return _in_processes(source, batch_size, options), store
+
+
+def _refuse(options: LoaderOptions, names: Sequence[str], why: str) -> None:
+    for name in names:
+        if options.get(name):
+            raise OptionError(f"{name}={options.get(name)!r} {why}")
+
+
+def _in_processes(source: BatchSource, batch_size: int, options: LoaderOptions) -> BatchSource:
+    if not options.get("processes"):
+        return source
+    return ProcessSource(source, batch_size, transform=options.get("transform"))
 
 
 def loader(
@@ -148,6 +188,9 @@ def loader(
     depth: int | None = None,
     max_bytes: int | None = None,
     verify: bool = False,
+    direct: bool | Literal["auto"] = False,
+    window: str | Window | WindowPlacement | None = None,
+    processes: bool | None = None,
     unsafe_reuse: bool = False,
     guard: bool = False,
 ) -> RingLoader:
@@ -194,6 +237,18 @@ def loader(
         memory that is free.
     verify : bool
         Check each sample against the checksum its store holds.
+    direct : bool or "auto"
+        Read around the page cache (O_DIRECT): for stores larger than memory. ``"auto"`` where a
+        short measurement finds it faster.
+    window : str, Window or WindowPlacement, optional
+        A sample is several items, as ``"-1,0:1"`` (see `iobench.samples.Window`); each is read
+        once a batch. Of a store, which does not say where gaps are, a placement:
+        ``iobench.open_dataset(...).windows("-1,0:1")``.
+    processes : bool, optional
+        Make batches, ``transform`` included, in processes that share the memory of batches: for
+        Python code that holds the interpreter's lock. The transform then has to be importable, and
+        its arrays have the samples as their first axis. By default only for datasets whose steps
+        were measured to hold it.
     unsafe_reuse : bool
         A batch is valid only until ``depth`` - 1 further ones were asked for.
     guard : bool
@@ -217,7 +272,7 @@ def loader(
         "shuffle": shuffle, "seed": seed, "transform": transform, "dtype": dtype,
         "drop_last": drop_last, "rank": rank, "world_size": world_size, "threads": threads,
         "depth": depth, "max_bytes": max_bytes, "verify": verify, "unsafe_reuse": unsafe_reuse,
-        "guard": guard,
+        "guard": guard, "direct": direct, "window": window, "processes": processes,
     }  # fmt: skip
     if framework is None:
         framework = "numpy" if device is None else "torch"
