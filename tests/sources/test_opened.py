@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import iobench
-from iobench.errors import MissingFileError, OptionError, UnknownNameError
+from iobench.errors import MissingFileError, OptionError, SampleError, UnknownNameError
 from iobench.loaders.gil import measure_gil_share
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.ring import BatchOrder, PipelineSource, ProcessSource, RingLoader
@@ -95,6 +95,12 @@ def test_the_share_of_the_lock_is_a_share() -> None:
     share = measure_gil_share(Pipeline(spec, list(range(8)), (Step(Kind.FUSED, "spin", spin),)))
     assert share is None or 0 <= share <= 1
     assert measure_gil_share(Pipeline(spec, [0], (Step(Kind.FUSED, "spin", spin),))) is None
+
+    def broken(where: int) -> dict[str, int]:
+        raise SampleError("sample 0 is broken")
+
+    pipeline = Pipeline(spec, list(range(8)), (Step(Kind.FUSED, "broken", broken),))
+    assert measure_gil_share(pipeline) is None
 
 
 def test_windows_of_a_dataset_and_of_its_store(
