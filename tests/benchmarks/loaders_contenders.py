@@ -216,7 +216,7 @@ class GivenOrder:
         self.numbers = np.arange(n_samples)
 
     def __len__(self) -> int:
-        return -(-self.n_samples // self.batch_size)
+        return -(-len(self.numbers) // self.batch_size)
 
     def samples(self, epoch: int, batch: int) -> np.ndarray:
         return self.numbers[batch * self.batch_size : (batch + 1) * self.batch_size]
