@@ -213,8 +213,8 @@ def _why_processes(name: str, gil_share: float | None) -> str:
     if gil_share is None:
         return f"{name} may be read by one thread at a time: worker processes make its samples"
     return (
-        f"making samples of {name} holds Python's lock {gil_share:.0%} of the time: worker "
-        "processes make them"
+        f"two threads make samples of {name} {2 / (1 + gil_share):.1f} times as fast as one: "
+        "worker processes make them"
     )
 
 
