@@ -54,9 +54,7 @@ def profile(
     ] = "native",
     workers: Annotated[
         int | None,
-        typer.Option(
-            help="Processes or threads that load; 0: the loop. [default: usable CPUs]"
-        ),
+        typer.Option(help="Processes or threads that load; 0: the loop. [default: usable CPUs]"),
     ] = None,
     batch_size: Annotated[
         int | None, typer.Option(help="Samples a batch. [default: the published one, else 1]")

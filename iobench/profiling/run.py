@@ -87,6 +87,9 @@ def profile(config: RunConfig, screen: Screen) -> Path:
             runs.append(_make_run(config, one, directory, compute, batch_size, costs, stack))
         with screen.progress("measuring") as move:
             measure(runs, progress=_run_progress(runs, config, move))
+        for one in prepared:
+            if choice := getattr(one.extents, "choice", None):
+                screen.note(f"{one.label}: {choice}")
     return out
 
 

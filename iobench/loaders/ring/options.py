@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict, Unpack
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from iobench.windows import WindowPlacement
 
 __all__ = ["Framework", "LoaderOptions", "SettledOptions", "loader", "settle"]
+
+logger = logging.getLogger("iobench")
 
 Framework = Literal["numpy", "torch", "tensorflow"]
 FRAMEWORKS: Final = ("numpy", "torch", "tensorflow")
@@ -115,6 +118,8 @@ def settle(
         rank=rank,
         world_size=world_size,
     )
+    if isinstance(order.shuffle, str):  # weaker than what is usual, so nobody should have to ask
+        logger.warning("shuffle=%r: %s", order.shuffle, order.quality)
     ring = {name: value for name, value in options.items() if name in OF_THE_RING}
     if options.get("rank") is None:
         ring["find_rank"] = find_rank

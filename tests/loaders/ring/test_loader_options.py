@@ -213,3 +213,13 @@ def test_numpy_batches_load_no_framework(store: Store) -> None:
         "assert not {'torch', 'tensorflow'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_weaker_shuffle_says_how_weak_it_is(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    iobench.loader(store, 4, shuffle="blocks:2").close()
+    assert "shuffle='blocks:2': blocks of 2, 32 mixed: the 4 samples of a batch" in caplog.text
+    caplog.clear()
+    iobench.loader(store, 4, shuffle=True).close()
+    assert not caplog.text
