@@ -223,10 +223,9 @@ def plan(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> Conv
 
 
 def _peak(source: KnownSource, target: KnownTarget, probe: MeasuredProbe) -> int:
-    """Return the bytes held at once: what is allowed, or more where what is made at once is."""
+    """Return the bytes held at once: what is allowed, or more where one sample or group is."""
     if source.group_nbytes is not None:
         return max(source.group_nbytes, min(target.memory_nbytes, 2 * source.group_nbytes))
     one = probe.sample_read_nbytes + probe.sample_decoded_nbytes + source.sample_nbytes
     one += target.stored_nbytes
-    threads = min(target.workers, source.n_samples)
-    return max(threads * one, min(target.memory_nbytes, source.n_samples * one))
+    return max(one, min(target.memory_nbytes, source.n_samples * one))

@@ -62,8 +62,7 @@ def test_what_holds_for_every_plan(source, target, probe) -> None:
     assert planned.read_amplification >= 1
     assert planned.convert_s >= 0
     one = probe.sample_read_nbytes + probe.sample_decoded_nbytes + source.sample_nbytes
-    threads = min(target.workers, source.n_samples)
-    at_least = source.group_nbytes or threads * (one + target.stored_nbytes)
+    at_least = source.group_nbytes or one + target.stored_nbytes
     assert at_least <= planned.peak_nbytes <= max(at_least, target.memory_nbytes)
     assert planned.fits == (planned.free_needed_nbytes <= target.free_nbytes)
     assert (planned.saved_s is None) == (target.step_s is None)
