@@ -13,7 +13,7 @@ from iobench.loaders.ring.window_source import WindowSource
 from iobench.samples import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from iobench.datasets import Dataset, SampleIndex
     from iobench.loaders.ring.contract import BatchSource, Present
@@ -38,6 +38,7 @@ def dataset_source(
     processes: bool | None = None,
     transform: Present | None = None,
     window: Window | WindowPlacement | None = None,
+    cut: Callable[[BatchSource], BatchSource] | None = None,
 ) -> BatchSource:
     """Return what fills batches with the samples of a dataset.
 
@@ -55,6 +56,8 @@ def dataset_source(
         What the processes make of a batch.
     window : Window or WindowPlacement, optional
         Which items make a sample; a window is placed where it fits.
+    cut : callable, optional
+        What is taken of each item.
 
     Raises
     ------
@@ -63,6 +66,8 @@ def dataset_source(
     """
     pipeline = dataset_pipeline(samples.dataset, samples.index, samples.numbers)
     source: BatchSource = PipelineSource(pipeline)
+    if cut is not None:
+        source = cut(source)
     if window is not None:
         placed = (
             place_index_windows(samples.index, window) if isinstance(window, Window) else window

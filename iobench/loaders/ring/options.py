@@ -11,6 +11,7 @@ import numpy as np
 from iobench.errors import OptionError
 from iobench.loaders.opening import open_store
 from iobench.loaders.ring.dataset_source import NumberedSamples, dataset_source
+from iobench.loaders.ring.grid_part import part_of_grid
 from iobench.loaders.ring.loader import DEPTH, RingLoader
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.presenting import ArrayCast, Presenter, float_dtype
@@ -59,6 +60,8 @@ class LoaderOptions(TypedDict, total=False):
     verify: bool
     direct: bool | Literal["auto"]
     window: str | Window | WindowPlacement | None
+    grid_part: tuple[int, int] | None
+    grid_dim: str | None
     processes: bool | None
     recorder: Recorder | None
 
@@ -136,14 +139,19 @@ def _opened(store: Any, batch_size: int, options: LoaderOptions) -> tuple[BatchS
         _refuse(options, ("verify", "direct"), "is for stores, which hold checksums and extents")
     if hasattr(store, "filler"):
         _refuse(options, ("window",), "is for stores and datasets; WindowSource takes any source")
-        return _in_processes(store, batch_size, options), store
+        return _in_processes(_part(store, options), batch_size, options), store
     window = options.get("window")
     placed = Window.parse(window) if isinstance(window, str) else window
     if isinstance(store, NumberedSamples):
         processes = options.get("processes")
         transform = options.get("transform") if processes else None
         made = dataset_source(
-            store, batch_size, processes=processes, transform=transform, window=placed
+            store,
+            batch_size,
+            processes=processes,
+            transform=transform,
+            window=placed,
+            cut=lambda whole: _part(whole, options),
         )
         return made, store
     if not hasattr(store, "spec"):
@@ -154,6 +162,7 @@ def _opened(store: Any, batch_size: int, options: LoaderOptions) -> tuple[BatchS
     source: BatchSource = StoreSource(
         store, verify=options.get("verify", False), direct=options.get("direct", False)
     )
+    source = _part(source, options)
     if isinstance(placed, Window):
         raise OptionError(
             f"window={placed.spelled!r}: a store does not say where gaps are; take "
@@ -168,6 +177,13 @@ def _refuse(options: LoaderOptions, names: Sequence[str], why: str) -> None:
     for name in names:
         if options.get(name):
             raise OptionError(f"{name}={options.get(name)!r} {why}")
+
+
+def _part(source: BatchSource, options: LoaderOptions) -> BatchSource:
+    part = options.get("grid_part")
+    if part is None:
+        return source
+    return part_of_grid(source, part, dim=options.get("grid_dim"))
 
 
 def _in_processes(source: BatchSource, batch_size: int, options: LoaderOptions) -> BatchSource:
@@ -195,6 +211,8 @@ def loader(
     verify: bool = False,
     direct: bool | Literal["auto"] = False,
     window: str | Window | WindowPlacement | None = None,
+    grid_part: tuple[int, int] | None = None,
+    grid_dim: str | None = None,
     processes: bool | None = None,
     unsafe_reuse: bool = False,
     guard: bool = False,
@@ -249,6 +267,11 @@ def loader(
         A sample is several items, as ``"-1,0:1"`` (see `iobench.samples.Window`); each is read
         once a batch. Of a store, which does not say where gaps are, a placement:
         ``iobench.open_dataset(...).windows("-1,0:1")``.
+    grid_part : (int, int), optional
+        Which part of the grid, from 0, of how many, for training processes that share a sample; of
+        a store with the grid first no more is read. Each then has the same ``rank``.
+    grid_dim : str, optional
+        The dimension that is cut; by default rows or cells, by their usual names.
     processes : bool, optional
         Make batches, ``transform`` included, in processes that share the memory of batches: for
         Python code that holds the interpreter's lock. The transform then has to be importable, and
@@ -277,7 +300,8 @@ def loader(
         "shuffle": shuffle, "seed": seed, "transform": transform, "dtype": dtype,
         "drop_last": drop_last, "rank": rank, "world_size": world_size, "threads": threads,
         "depth": depth, "max_bytes": max_bytes, "verify": verify, "unsafe_reuse": unsafe_reuse,
-        "guard": guard, "direct": direct, "window": window, "processes": processes,
+        "guard": guard, "direct": direct, "window": window,
+        "grid_part": grid_part, "grid_dim": grid_dim, "processes": processes,
     }  # fmt: skip
     if framework is None:
         framework = "numpy" if device is None else "torch"
