@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
+from iobench.errors import OptionError
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -19,7 +21,16 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.log import BatchLog
     from iobench.samples import SampleSpec
 
-__all__ = ["BatchSource", "DevicePath", "Filler", "OwnMemory", "Present", "RingBatch", "Rows"]
+__all__ = [
+    "BatchSource",
+    "DevicePath",
+    "Filler",
+    "OwnMemory",
+    "Present",
+    "RingBatch",
+    "Rows",
+    "refuse_own_memory",
+]
 
 Rows = Mapping[str, NDArray[Any]]
 """Arrays of a batch by variable, the batch as their first axis; contiguous and writable."""
@@ -107,3 +118,12 @@ class DevicePath(Protocol):
     def receive(self, sent: Any) -> Any:
         """Return the batch on the device, in the consumer's thread, ready for what it runs next."""
         ...
+
+
+def refuse_own_memory(source: BatchSource, what: str) -> None:
+    """Raise OptionError for a source that fills no memory but its own: processes come outside."""
+    if isinstance(source, OwnMemory):
+        raise OptionError(
+            f"{what} of batches made in processes: make them there, as "
+            "ProcessSource(WindowSource(...))"
+        )

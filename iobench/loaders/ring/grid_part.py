@@ -10,6 +10,7 @@ import numpy as np
 
 from iobench.errors import OptionError, StoreError
 from iobench.loaders.ring.buffers import BatchLayout, BatchMemory
+from iobench.loaders.ring.contract import refuse_own_memory
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.recording import Kind
 from iobench.samples import SampleSpec
@@ -184,6 +185,7 @@ class GridPartSource:
     """
 
     def __init__(self, source: BatchSource, cuts: Mapping[str, _Cut]) -> None:
+        refuse_own_memory(source, "parts of a grid")
         self._source = source
         self._cuts = dict(cuts)
         self.spec = SampleSpec(tuple(_part_of(variable, cuts) for variable in source.spec))

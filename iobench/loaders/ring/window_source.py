@@ -8,6 +8,7 @@ import numpy as np
 
 from iobench.errors import OptionError
 from iobench.loaders.ring.buffers import BatchLayout, BatchMemory
+from iobench.loaders.ring.contract import refuse_own_memory
 from iobench.loaders.windows import stacking, windowed_spec
 from iobench.recording import Kind
 
@@ -41,6 +42,7 @@ class WindowSource:
     """
 
     def __init__(self, items: BatchSource, table: ArrayLike, window: Window) -> None:
+        refuse_own_memory(items, "windows")
         self.spec = windowed_spec(items.spec, window)
         self._items = items
         self._table = np.asarray(table, dtype=np.int64).reshape(-1, len(window.offsets))

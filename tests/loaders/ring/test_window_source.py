@@ -12,7 +12,13 @@ from ring_sources import NumberFiller, NumberSource
 from tiny_pipeline import tiny_pipeline
 
 from iobench.errors import OptionError
-from iobench.loaders.ring import BatchLog, BatchOrder, PipelineSource, RingLoader
+from iobench.loaders.ring import (
+    BatchLog,
+    BatchOrder,
+    PipelineSource,
+    ProcessSource,
+    RingLoader,
+)
 from iobench.loaders.ring.window_source import WindowSource
 from iobench.loaders.windows import windowed_pipeline
 from iobench.samples import Window
@@ -71,3 +77,10 @@ def test_each_item_of_a_batch_is_read_once() -> None:
 def test_items_that_are_not_there_are_refused() -> None:
     with pytest.raises(OptionError, match="its items are 0 to 50, there are 50"):
         WindowSource(NumberSource(), [[0, 50]], Window((0, 1)))
+
+
+def test_processes_come_outside_of_windows() -> None:
+    source = ProcessSource(NumberSource(), 2)
+    with pytest.raises(OptionError, match=r"make them there, as ProcessSource\(WindowSource"):
+        WindowSource(source, [[0, 1]], Window((0, 1)))
+    source.close()
