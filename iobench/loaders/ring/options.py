@@ -182,6 +182,7 @@ def _refuse(options: LoaderOptions, names: Sequence[str], why: str) -> None:
 def _part(source: BatchSource, options: LoaderOptions) -> BatchSource:
     part = options.get("grid_part")
     if part is None:
+        _refuse(options, ("grid_dim",), "goes with grid_part")
         return source
     return part_of_grid(source, part, dim=options.get("grid_dim"))
 

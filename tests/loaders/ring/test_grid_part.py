@@ -69,6 +69,8 @@ def test_the_loader_takes_it(tmp_path: Path) -> None:
     assert np.array_equal(batch["x"], with_all["x"][:, :3])
     assert batch["y"].tolist() == with_all["y"].tolist()
     loader.close()
+    with pytest.raises(OptionError, match="grid_dim='y' goes with grid_part"):
+        iobench.loader(tmp_path / "store", 4, grid_dim="y")
 
 
 @pytest.mark.parametrize(
