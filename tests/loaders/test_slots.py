@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import multiprocessing
 import os
 from pathlib import Path
@@ -63,11 +64,12 @@ def test_memory_the_system_refuses_is_one_error_and_nothing_is_left(monkeypatch,
     def refuse(*_):
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
+    gc.collect()  # or what other tests left is closed meanwhile
     before = len(list(Path("/proc/self/fd").iterdir()))
     monkeypatch.setattr(os, refused, refuse)
     with pytest.raises(StorageError, match="Cannot allocate memory; take a smaller --batch-size"):
         Slots(SPEC, 3, 2)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 @pytest.mark.timeout(60)

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from iobench.errors import MissingExtraError, OptionError, StorageError, StoreClaimedError
@@ -92,6 +92,7 @@ def test_what_was_listed_is_not_asked_for_again(place, monkeypatch):
 
 
 @given(st.integers(1, 100), st.lists(st.tuples(st.integers(0, 200_000), st.integers(1, 5000))))
+@example(86, [(0, 1), (60537, 5000)])
 def test_a_reader_reads_as_a_file_does(seed, reads):
     data = bytes(range(256)) * (3 * seed)
     place = as_place("memory://bucket/reader")

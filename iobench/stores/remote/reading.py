@@ -59,13 +59,18 @@ class RangeReader(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Read into a buffer; return how many bytes, 0 at the end."""
         view = memoryview(buffer)
-        if not self._start <= self._at < self._start + len(self._held):
-            self._fetch(len(view))
-        begin = self._at - self._start
-        some = self._held[begin : begin + len(view)]
-        view[: len(some)] = some
-        self._at += len(some)
-        return len(some)
+        done = 0
+        while done < len(view):  # to the end of it: who reads a header takes less for damage
+            if not self._start <= self._at < self._start + len(self._held):
+                self._fetch(len(view) - done)
+            begin = self._at - self._start
+            some = self._held[begin : begin + len(view) - done]
+            if not len(some):
+                break
+            view[done : done + len(some)] = some
+            self._at += len(some)
+            done += len(some)
+        return done
 
     def _fetch(self, wanted: int) -> None:
         is_next = self._at == self._start + len(self._held)
