@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import OptionError, StoreError
-from iobench.loaders.ring.buffers import BatchLayout, BatchMemory
 from iobench.loaders.ring.contract import refuse_own_memory
+from iobench.loaders.ring.scratch import ScratchRows
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.recording import Kind
 from iobench.samples import SampleSpec
@@ -200,20 +200,13 @@ class GridPartSource:
 
 class _CuttingFiller:
     def __init__(self, source: BatchSource, cuts: Mapping[str, _Cut]) -> None:
-        self._spec = source.spec
         self._filler = source.filler()
         self._cuts = cuts
-        self._memory: BatchMemory | None = None
-        self._layout = BatchLayout(source.spec, 0)
-        self._count = 0
+        self._scratch = ScratchRows(source.spec)
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Fill whole samples, then copy their parts."""
-        if self._memory is None or len(samples) > self._count:
-            self._count = len(samples)
-            self._layout = BatchLayout(self._spec, self._count)
-            self._memory = BatchMemory(self._layout.nbytes)
-        whole = self._layout.arrays(self._memory.pages, len(samples))
+        whole = self._scratch.arrays(len(samples))
         self._filler.fill(samples, whole, log)
         start_ns = log.now_ns()
         nbytes = 0

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iobench.errors import OptionError
-from iobench.loaders.ring.buffers import BatchLayout, BatchMemory
 from iobench.loaders.ring.contract import refuse_own_memory
+from iobench.loaders.ring.scratch import ScratchRows
 from iobench.loaders.windows import stacking, windowed_spec
 from iobench.recording import Kind
 
@@ -68,24 +68,17 @@ class _WindowFiller:
         table: NDArray[np.int64],
         plan: list[tuple[str, str, list[int]]],
     ) -> None:
-        self._spec = items.spec
         self._filler = items.filler()
         self._table = table
         self._plan = plan
-        self._memory: BatchMemory | None = None
-        self._layout = BatchLayout(items.spec, 0)
-        self._n_items = 0
+        self._scratch = ScratchRows(items.spec)
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Fill the items once, then gather them into their windows."""
         wanted = self._table[samples]
         items, place = np.unique(wanted, return_inverse=True)
         place = place.reshape(wanted.shape)  # some versions of NumPy return it flat
-        if self._memory is None or len(items) > self._n_items:
-            self._n_items = max(wanted.size, self._n_items)
-            self._layout = BatchLayout(self._spec, self._n_items)
-            self._memory = BatchMemory(self._layout.nbytes)
-        filled = self._layout.arrays(self._memory.pages, len(items))
+        filled = self._scratch.arrays(len(items), at_least=wanted.size)
         self._filler.fill(items, filled, log)
         start_ns = log.now_ns()
         nbytes = 0
