@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from iobench.loaders import loader
     from iobench.loaders.opening import open_store
     from iobench.profiles import Profile, open_profile
-    from iobench.recording import stage
+    from iobench.recording import record, stage
     from iobench.samples import SampleSpec, Variable
     from iobench.sources import open_dataset
 
@@ -30,6 +30,7 @@ __all__ = [
     "open_dataset",
     "open_profile",
     "open_store",
+    "record",
     "stage",
 ]
 
@@ -43,6 +44,7 @@ _HOMES = {
     "loader": "iobench.loaders",
     "open_profile": "iobench.profiles",
     "open_store": "iobench.loaders.opening",
+    "record": "iobench.recording",
     "stage": "iobench.recording",
 }
 

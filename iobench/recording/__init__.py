@@ -3,6 +3,9 @@
 from iobench.recording.activation import activate, active_recorder
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock, now_ns, wait_until_ns
 from iobench.recording.costs import unit_costs
+from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.facts import LoaderFacts, ProcessFacts, read_process_facts
+from iobench.recording.job import JobRank, find_job
 from iobench.recording.kinds import (
     CONSUMER_KINDS,
     HANDOVER_KINDS,
@@ -14,6 +17,7 @@ from iobench.recording.kinds import (
 from iobench.recording.process_io import read_process_io
 from iobench.recording.recorder import Recorder
 from iobench.recording.run_directory import RunDirectory
+from iobench.recording.session import RUN_PATH, Recording, current_recording, record
 from iobench.recording.span_file import SPAN_DTYPE, Flag
 from iobench.recording.span_reader import Anchor, SpanFile, read_span_file
 from iobench.recording.stages import stage
@@ -22,21 +26,31 @@ __all__ = [
     "CONSUMER_KINDS",
     "HANDOVER_KINDS",
     "LIFE_KINDS",
+    "RUN_PATH",
     "SPAN_DTYPE",
     "SYSTEM_CLOCK",
     "WORKER_KINDS",
     "Anchor",
     "Clock",
+    "DeliveryLog",
     "Flag",
+    "JobRank",
     "Kind",
+    "LoaderFacts",
+    "ProcessFacts",
     "Recorder",
+    "Recording",
     "RunDirectory",
     "SpanFile",
     "activate",
     "active_recorder",
+    "current_recording",
+    "find_job",
     "now_ns",
+    "read_process_facts",
     "read_process_io",
     "read_span_file",
+    "record",
     "stage",
     "stage_name",
     "unit_costs",

@@ -58,18 +58,65 @@ class RunDirectory:
         """
         path = Path(path).absolute()
         if (path / "run.json").exists():
-            raise StorageError(f"{path}: holds a run already; name another directory with --out")
+            raise _holds_a_run(path)
         try:
             (path / "spans").mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(
-                f"{path}: cannot be made ({error.strerror or error}); "
-                "name a writable directory with --out"
-            ) from error
+            raise _cannot_make(path, error) from error
         chosen = spools.choose_spool(path, spool)
         run = cls(path, {**config, "version": RUN_VERSION})
         run.update(spool=None if chosen is None else {"path": str(chosen), "host": host_name()})
         return run
+
+    @classmethod
+    def join(
+        cls, path: Path, config: dict[str, Any], *, token: str, spool: Path | None = None
+    ) -> RunDirectory:
+        """Make the directory, or be one of several processes of a job that write to it.
+
+        Parameters
+        ----------
+        path, config, spool
+            As for `create`; the config of whoever comes first counts.
+        token : str
+            The same for all processes of the job and of no other run; ``""`` joins nothing.
+
+        Raises
+        ------
+        StorageError
+            If it cannot be written, or holds the run of another job.
+        """
+        path = Path(path).absolute()
+        try:
+            (path / "spans").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _cannot_make(path, error) from error
+        if not (path / "run.json").exists():
+            chosen = spools.choose_spool(path, spool)
+            where = None if chosen is None else {"path": str(chosen), "host": host_name()}
+            run = cls(path, {**config, "job": token, "spool": where, "version": RUN_VERSION})
+            if run._write_first():
+                return run
+            if chosen is not None:
+                chosen.rmdir()
+        run = cls.open(path)
+        if not token or run.config.get("job") != token:
+            raise _holds_a_run(path)
+        return run
+
+    def _write_first(self) -> bool:
+        """Write ``run.json`` unless there is one; False where somebody else was first."""
+        part = self.path / f".run.json.{host_name()}.{os.getpid()}.part"
+        try:
+            self._write(part)
+            os.link(part, self.path / "run.json")
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise _cannot_write(self.path / "run.json", error) from error
+        finally:
+            part.unlink(missing_ok=True)
+        return True
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
@@ -103,6 +150,11 @@ class RunDirectory:
         return self.path / "spans"
 
     @property
+    def processes_path(self) -> Path:
+        """Where processes of a script tell their facts (`ProcessFacts`), one file each."""
+        return self.path / "processes"
+
+    @property
     def spool(self) -> Path | None:
         """Where they lie until gathered; None if that is ``spans_path`` itself."""
         spool = self.config.get("spool")
@@ -117,20 +169,20 @@ class RunDirectory:
             If it cannot be written.
         """
         self.config = {**self.config, **more}
-        text = json.dumps(self.config, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
         part = self.path / f".run.json.{os.getpid()}.part"
         try:
-            with part.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+            self._write(part)
             part.replace(self.path / "run.json")
         except OSError as error:
             part.unlink(missing_ok=True)
-            raise StorageError(
-                f"{self.path / 'run.json'}: cannot be written ({error.strerror or error}); "
-                "make room, or name another directory with --out"
-            ) from error
+            raise _cannot_write(self.path / "run.json", error) from error
+
+    def _write(self, path: Path) -> None:
+        text = json.dumps(self.config, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        with path.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
 
     def recorder(
         self, *, role: str, worker: int = -1, rank: int = 0, clock: Clock = SYSTEM_CLOCK
@@ -156,3 +208,20 @@ class RunDirectory:
     def span_files(self) -> list[Path]:
         """Return the span files that are home, by name."""
         return sorted(self.spans_path.glob("*.spans"))
+
+
+def _holds_a_run(path: Path) -> StorageError:
+    return StorageError(f"{path}: holds a run already; name another directory with --out")
+
+
+def _cannot_make(path: Path, error: OSError) -> StorageError:
+    return StorageError(
+        f"{path}: cannot be made ({error.strerror or error}); name a writable directory with --out"
+    )
+
+
+def _cannot_write(path: Path, error: OSError) -> StorageError:
+    return StorageError(
+        f"{path}: cannot be written ({error.strerror or error}); "
+        "make room, or name another directory with --out"
+    )

@@ -1,0 +1,154 @@
+"""What a training loop asks one loader for: the waits, and the round around them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iobench.recording.kinds import Kind
+
+if TYPE_CHECKING:
+    from iobench.recording.facts import LoaderFacts
+    from iobench.recording.session import Recording
+
+__all__ = ["FAILED", "ROUND", "SHUTDOWN", "STARTUP", "DeliveryLog"]
+
+STARTUP: Final = "startup"
+"""Label of the wait for ``iter(loader)`` itself, which brings no batch."""
+SHUTDOWN: Final = "shutdown"
+"""Label of the last wait, which found no batch."""
+FAILED: Final = "failed"
+"""Label of a wait that ended with an exception."""
+ROUND: Final = "round"
+"""Label of the span of kind ``other`` that a pass over a loader is."""
+
+
+class DeliveryLog:
+    """Records one pass of a training loop over a loader: make one as ``iter(loader)`` is entered.
+
+    Each call is one of ``ask`` followed by ``deliver``, ``end`` or ``fail``; the first one may be
+    followed by ``started``. While a thread waits for a loader, what it asks other loaders for
+    meanwhile is that loader's work, and no wait.
+
+    Parameters
+    ----------
+    recording : Recording
+        This process's.
+    loader : LoaderFacts
+        As `Recording.add_loader` returned it.
+    epoch : int
+        The pass over the samples, where the loader knows; else counted by the caller.
+    """
+
+    __slots__ = (
+        "__weakref__", "_asked_ns", "_asking", "_labels", "_left", "_n_before", "_outer",
+        "_round_ns", "epoch", "loader", "makers", "number", "recording",
+    )  # fmt: skip
+
+    def __init__(self, recording: Recording, loader: LoaderFacts, *, epoch: int = -1) -> None:
+        self.recording = recording
+        self.loader = loader
+        self.epoch = epoch
+        self.number = recording.next_round()
+        recorder = recording.recorder
+        self._labels = {text: recorder.string(text) for text in (STARTUP, SHUTDOWN, FAILED, ROUND)}
+        self.makers: dict[str, int] = {}
+        self._round_ns = -1
+        self._n_before = 0
+        self._asked_ns = -1
+        self._asking = self._outer = self._left = False
+        recording.open_log(self)
+
+    def ask(self, batch: int = -1) -> None:
+        """Note that the loop waits from now on, for this batch if it is known."""
+        recording = self.recording
+        waiting = recording.waiting
+        self._outer = getattr(waiting, "log", None) is None
+        if not self._outer:
+            return
+        waiting.log = self
+        if recording.steps is not None:
+            if recording.step == recording.steps.stop:
+                recording.close_window()
+            if not recording.window_open:
+                return
+        self._asking = True
+        recorder = recording.recorder
+        recorder.position(batch, self.epoch)
+        self._asked_ns = recorder.clock.now_ns()
+        if self._round_ns < 0 and not self._left:
+            self._round_ns = self._asked_ns
+
+    def started(self) -> None:
+        """Note that ``iter(loader)`` has returned."""
+        self._answer(-1, -1, self._labels[STARTUP], 0)
+
+    def deliver(self, batch: int, *, nbytes: int = -1, maker: str = "") -> None:
+        """Note that the loop holds a batch.
+
+        Parameters
+        ----------
+        batch : int
+            Its number, of `Recording.next_batch`.
+        nbytes : int
+            -1 is unknown.
+        maker : str
+            ``"worker-<n>"``, ``"consumer"`` where the loop made it itself, ``"threads"`` where
+            other threads of its process did, ``""`` where nobody knows.
+        """
+        detail = self.makers.get(maker)
+        if detail is None:
+            detail = self.makers[maker] = self.recording.recorder.string(maker)
+        if not self._outer:
+            return
+        if self._asking:
+            self._answer(batch, nbytes, 0, detail)
+            self.recording.recorder.position(batch, self.epoch)
+        else:
+            self._answer(-1, -1, 0, 0)
+            self._n_before += 1
+        self.recording.stepped()
+
+    def end(self) -> None:
+        """Note that there is no further batch."""
+        self._answer(-1, -1, self._labels[SHUTDOWN], 0)
+        self.leave()
+
+    def fail(self) -> None:
+        """Note that the wait ended with an exception."""
+        self._answer(-1, -1, self._labels[FAILED], 0)
+        self.leave()
+
+    def leave(self) -> None:
+        """End the round: the pass is over, or abandoned. Idempotent."""
+        if self._round_ns < 0:
+            return
+        recorder = self.recording.recorder
+        if self._asking:
+            self._answer(-1, -1, self._labels[FAILED], 0)
+        recorder.emit(
+            Kind.OTHER,
+            self._round_ns,
+            recorder.clock.now_ns(),
+            self._n_before,
+            epoch=self.epoch,
+            sample=self.number,
+            label=self._labels[ROUND],
+            detail=recorder.string(f"loader-{self.loader.number}"),
+        )
+        self._round_ns = -1
+        self._left = True
+
+    def _answer(self, batch: int, nbytes: int, label: int, detail: int) -> None:
+        if not self._outer:
+            return
+        end_ns = self.recording.clock.now_ns()
+        self.recording.waiting.log = None
+        self._outer = False
+        if not self._asking:
+            return
+        self._asking = False
+        recorder = self.recording.recorder
+        recorder.emit(
+            Kind.WAIT, self._asked_ns, end_ns, nbytes, -1, batch, self.epoch, self.number,
+            label, detail,
+        )  # fmt: skip

@@ -1,0 +1,141 @@
+"""What a recording process tells of itself beside its spans: its loaders, and what is not seen."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["LoaderFacts", "ProcessFacts", "read_process_facts"]
+
+logger = logging.getLogger(__name__)
+FACTS_VERSION: Final = 1
+
+
+@dataclass(slots=True)
+class LoaderFacts:
+    """One loader that a training process asked for batches.
+
+    Parameters
+    ----------
+    number : int
+        Of the process's loaders, from 0; rounds name it in their detail, as ``"loader-<n>"``.
+    framework : str
+        ``"torch"``, ``"native"``, ``"tensorflow"``, ``"dali"``, or the user's own word.
+    kind : str
+        Its class, with the module.
+    name : str
+        What a reader of the report knows it by: the class of its dataset, or a name given.
+    workers, prefetch : int
+        Loading processes, and batches each may be ahead; without any, batches that threads keep
+        ready.
+    threads : int
+        Loading threads of the training process; 0 if it loads in the loop.
+    batch_size : int or None
+    start_method : str
+        Of its processes: ``"fork"``, ``"spawn"``, ``"forkserver"``, or ``""``.
+    worker_pids : list of int
+        Of every loading process that was started.
+    unseen : list of str
+        What could not be observed, and why, in words.
+    """
+
+    number: int
+    framework: str
+    kind: str
+    name: str
+    workers: int = 0
+    prefetch: int = 0
+    threads: int = 0
+    batch_size: int | None = None
+    start_method: str = ""
+    worker_pids: list[int] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ProcessFacts:
+    """One process of a run, as it describes itself.
+
+    Parameters
+    ----------
+    pid, ppid, rank, world_size, local_rank : int
+    host, launcher, role : str
+        As in `JobRank` and the span file.
+    command : list of str
+        How it was started.
+    loaders : list of LoaderFacts
+    unseen : list of str
+        What could not be observed in this process, and why.
+    children : list of str
+        Commands of processes it started that do not record.
+    unit_costs : dict
+        What a span costs here, as `unit_costs` measured it.
+    ended : str or None
+        ``"closed"``, or the exception that ended it; None while it runs, or if it was killed.
+    """
+
+    pid: int
+    ppid: int
+    host: str
+    role: str
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    launcher: str = ""
+    command: list[str] = field(default_factory=list)
+    loaders: list[LoaderFacts] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
+    children: list[str] = field(default_factory=list)
+    unit_costs: dict[str, int | None] = field(default_factory=dict)
+    ended: str | None = None
+
+    def write(self, path: Path) -> None:
+        """Write the file, whole at every instant; a full disk is a warning, never an error."""
+        part = path.with_name(f".{path.name}.part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(json.dumps({"version": FACTS_VERSION, **asdict(self)}), "utf-8")
+            part.replace(path)
+        except OSError as error:
+            logger.warning("%s: cannot be written (%s)", path, error.strerror or error)
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
+def read_process_facts(directory: Path) -> tuple[ProcessFacts, ...]:
+    """Return what the processes of a run told, by rank and process number.
+
+    A file that cannot be read, or of a later version, is left out with a warning: spans count
+    without it.
+    """
+    found = []
+    for path in sorted(directory.glob("*.json")):
+        try:
+            document = json.loads(path.read_text("utf-8"))
+            found.append(_process_facts(document))
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            logger.warning("%s: cannot be read (%s)", path, error)
+    return tuple(sorted(found, key=lambda facts: (facts.rank, facts.role, facts.pid)))
+
+
+def _process_facts(document: Mapping[str, Any]) -> ProcessFacts:
+    if document["version"] != FACTS_VERSION:
+        raise ValueError(f"version {document['version']}, expected {FACTS_VERSION}")
+    known = {each.name for each in fields(ProcessFacts)}
+    facts = ProcessFacts(**{name: document[name] for name in known & document.keys()})
+    facts.loaders = [LoaderFacts(**loader) for loader in document.get("loaders", ())]
+    return facts
+
+
+def facts_path(directory: Path, *, host: str, rank: int, start_ns: int) -> Path:
+    """Return where this process tells its facts; no other process has that name."""
+    name = "".join(sign if sign.isalnum() or sign in "._" else "_" for sign in host)
+    return directory / f"rank{rank:05d}-{name}-{os.getpid()}-{start_ns}.json"

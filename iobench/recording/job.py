@@ -1,0 +1,113 @@
+"""Which of a job's training processes this one is, and which job: from the environment alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from iobench.recording.hosts import boot_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["JobRank", "find_job"]
+
+RUN_TOKEN: Final = "IOBENCH_RUN_TOKEN"
+"""Set by who starts a run of several processes: the same for all of them, new for each run."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRank:
+    """One training process of a job.
+
+    Parameters
+    ----------
+    rank, world_size, local_rank : int
+        0 of 1 where nobody started several.
+    launcher : str
+        ``"torchrun"``, ``"mpirun"``, ``"srun"``, ``"tf.distribute"``; ``""`` for a single process.
+    token : str
+        The same for all processes of one job step and of no other; ``""`` for a single process.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    launcher: str = ""
+    token: str = ""
+
+
+def find_job(environment: Mapping[str, str] = os.environ) -> JobRank:
+    """Return what the environment says of this process: torchrun, then MPI, tf.distribute, SLURM.
+
+    A variable that is no whole number counts as not set: what is measured must go on.
+    """
+    found = (
+        _torchrun(environment)
+        or _mpi(environment)
+        or _tensorflow(environment)
+        or _slurm(environment)
+        or JobRank()
+    )
+    told = environment.get(RUN_TOKEN)
+    if not told:
+        return found
+    return JobRank(found.rank, found.world_size, found.local_rank, found.launcher, told)
+
+
+def _number(environment: Mapping[str, str], *names: str) -> int | None:
+    for name in names:
+        text = environment.get(name, "")
+        if text.isdecimal():
+            return int(text)
+    return None
+
+
+def _torchrun(environment: Mapping[str, str]) -> JobRank | None:
+    rank, size = _number(environment, "RANK"), _number(environment, "WORLD_SIZE")
+    if rank is None or size is None:
+        return None
+    launcher = "torchrun" if "TORCHELASTIC_RUN_ID" in environment else ""
+    # "none" unless the user names it: then the address, and on one machine the agent, tell.
+    parts = [environment.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR")]
+    parts += [environment.get("MASTER_PORT", ""), environment.get("SLURM_JOB_ID", "")]
+    if environment.get("GROUP_WORLD_SIZE", "1") == "1":
+        parts += [boot_id(), str(os.getppid())]
+    local = _number(environment, "LOCAL_RANK") or 0
+    return JobRank(rank, size, local, launcher, "torch:" + ":".join(parts))
+
+
+def _mpi(environment: Mapping[str, str]) -> JobRank | None:
+    rank = _number(environment, "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
+    size = _number(environment, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
+    if rank is None or size is None:
+        return None
+    local = _number(environment, "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID") or 0
+    names = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "SLURM_JOB_ID")
+    told = [environment[name] for name in names if environment.get(name)]
+    return JobRank(rank, size, local, "mpirun", "mpi:" + ":".join(told or [str(os.getppid())]))
+
+
+def _tensorflow(environment: Mapping[str, str]) -> JobRank | None:
+    try:
+        described = json.loads(environment.get("TF_CONFIG", ""))
+        workers = described["cluster"]["worker"]
+        task = described["task"]
+        chief = len(described["cluster"].get("chief", ()))
+        rank = int(task["index"]) + (chief if task["type"] == "worker" else 0)
+    except (ValueError, KeyError, TypeError):
+        return None
+    hosts = ",".join(map(str, workers))
+    return JobRank(rank, chief + len(workers), rank, "tf.distribute", f"tf:{hosts}")
+
+
+def _slurm(environment: Mapping[str, str]) -> JobRank | None:
+    # The batch script itself has a PROCID as well, but no step.
+    rank, step = _number(environment, "SLURM_PROCID"), environment.get("SLURM_STEP_ID")
+    size = _number(environment, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
+    if rank is None or size is None or step is None:
+        return None
+    local = _number(environment, "SLURM_LOCALID") or 0
+    return JobRank(rank, size, local, "srun", f"srun:{environment.get('SLURM_JOB_ID')}.{step}")

@@ -1,0 +1,410 @@
+"""``record``: this process's part in a run of a user's own script.
+
+Every process of the script has one: the training processes, found by whoever hooks a loader
+through `current_recording`, and what they start, through the environment.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import logging
+import os
+import platform
+import re
+import shlex
+import sys
+import threading
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from iobench.cpus import available_cpus
+from iobench.errors import IobenchError, OptionError, StorageError
+from iobench.recording.activation import activate
+from iobench.recording.clocks import SYSTEM_CLOCK, Clock
+from iobench.recording.costs import unit_costs
+from iobench.recording.facts import LoaderFacts, ProcessFacts, facts_path
+from iobench.recording.hosts import host_name
+from iobench.recording.job import find_job
+from iobench.recording.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from iobench.recording.delivery_log import DeliveryLog
+    from iobench.recording.job import JobRank
+    from iobench.recording.recorder import Recorder
+
+__all__ = ["RUN_PATH", "Recording", "current_recording", "record"]
+
+logger = logging.getLogger(__name__)
+
+RUN_PATH: Final = "IOBENCH_RUN"
+"""Environment: the run directory that every process of a job writes to."""
+RUN_STEPS: Final = "IOBENCH_RUN_STEPS"
+"""Environment: ``"100:300"``, the steps to record."""
+RUN_DETAIL: Final = "IOBENCH_RUN_DETAIL"
+"""Environment: ``auto``, ``sample`` or ``batch``."""
+RUN_SPOOL: Final = "IOBENCH_RUN_SPOOL"
+"""Environment: where span files lie until they are gathered."""
+DETAILS: Final = ("auto", "sample", "batch")
+
+_current: Recording | None = None
+_refused = False
+
+
+class Recording:
+    """A process's part in a run; made by `record`, a context manager.
+
+    Attributes
+    ----------
+    run : RunDirectory
+        Set from the start on.
+    recorder : Recorder
+        Of this process; the one ``stage`` writes to while the recording window is open.
+    job : JobRank
+        Which training process of how many.
+    facts : ProcessFacts
+        What goes into the run beside the spans; written again after each change.
+    detail : str
+        ``auto``, ``sample`` or ``batch``: how finely loaders record samples.
+    step : int
+        Batches delivered to the training loop so far, of all loaders.
+    """
+
+    run: RunDirectory
+    recorder: Recorder
+    facts: ProcessFacts
+
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        steps: range | None,
+        detail: str,
+        spool: Path | None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.job: JobRank = find_job()
+        self.detail = detail
+        self.steps = steps
+        self.step = 0
+        self.clock = clock
+        self._path, self._spool = path, spool
+        self._started = self._closed = False
+        self._pid = os.getpid()
+        self._batches, self._rounds, self._loaders = (itertools.count() for _ in range(3))
+        self._lock = threading.RLock()
+        self._logs: weakref.WeakSet[DeliveryLog] = weakref.WeakSet()
+        self._joined: Recording | None = None
+        self._environment: dict[str, str | None] = {}
+        # What the calling thread waits for: the outermost loader, if loaders are nested.
+        self.waiting = threading.local()
+
+    # -- life -----------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Make or join the run directory, and record from now on.
+
+        Raises
+        ------
+        StorageError
+            If the directory cannot be written, or holds another run already.
+        OptionError
+            If this process records into another directory already.
+        """
+        global _current
+        if _current is not None and not _current._closed:
+            if self._path is not None and self._path.absolute() != _current.run.path:
+                raise OptionError(
+                    f"{self._path}: this process records into {_current.run.path} already; "
+                    "leave out one of 'iobench run' and iobench.record()"
+                )
+            self._join(_current)
+            return self
+        self.run = RunDirectory.join(
+            _new_path() if self._path is None else self._path,
+            self._document(),
+            token=self.job.token,
+            spool=self._spool,
+        )
+        self.recorder = self.run.recorder(role="consumer", rank=self.job.rank, clock=self.clock)
+        self.facts = ProcessFacts(
+            pid=os.getpid(),
+            ppid=os.getppid(),
+            host=host_name(),
+            role="consumer",
+            rank=self.job.rank,
+            world_size=self.job.world_size,
+            local_rank=self.job.local_rank,
+            launcher=self.job.launcher,
+            command=_command(),
+            unit_costs=_unit_costs(self.clock),
+        )
+        self._facts_path = facts_path(
+            self.run.processes_path,
+            host=self.facts.host,
+            rank=self.job.rank,
+            start_ns=self.clock.now_ns(),
+        )
+        self._started = True
+        self.write_facts()
+        self._to_environment()
+        _current = self
+        atexit.register(self.close)
+        activate(self.recorder if self.window_open else None)
+        return self
+
+    def _join(self, other: Recording) -> None:
+        """Be a view of the recording that goes on; ending this one ends nothing."""
+        self._joined = other
+        self.run, self.recorder, self.facts = other.run, other.recorder, other.facts
+
+    def _document(self) -> dict[str, Any]:
+        return {
+            "kind": "script",
+            "command": shlex.join(_command()),
+            "job": self.job.token,
+            "launcher": self.job.launcher,
+            "world_size": self.job.world_size,
+            "steps": None if self.steps is None else [self.steps.start, self.steps.stop],
+            "detail": self.detail,
+            "machine": _machine(),
+        }
+
+    def _to_environment(self) -> None:
+        """Let processes that are started from here find the run."""
+        told = {RUN_PATH: str(self.run.path), RUN_DETAIL: self.detail}
+        if self.steps is not None:
+            told[RUN_STEPS] = f"{self.steps.start}:{self.steps.stop}"
+        for name, value in told.items():
+            self._environment[name] = os.environ.get(name)
+            os.environ[name] = value
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End the recording: rounds that go on, the span file, the facts. Idempotent.
+
+        What cannot be written any more is a warning: the script's own result counts.
+        """
+        global _current
+        if self._joined is not None or not self._started or self._closed:
+            return
+        if os.getpid() != self._pid:
+            return  # a fork of the training process that left the normal way
+        self._closed = True
+        atexit.unregister(self.close)
+        for log in list(self._logs):
+            log.leave()
+        activate(None)
+        self.recorder.close()
+        self.facts.ended = "closed" if error is None else type(error).__name__
+        self.write_facts()
+        for name, before in self._environment.items():
+            if before is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = before
+        if _current is self:
+            _current = None
+        try:
+            self.run.gather()
+        except StorageError as failure:
+            logger.warning("%s", failure)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close(error)
+
+    # -- what is recorded -----------------------------------------------------------------
+
+    @property
+    def window_open(self) -> bool:
+        """Whether the step the training loop is at is to be recorded."""
+        return self.steps is None or self.step in self.steps
+
+    def wants(self, ahead: int) -> bool:
+        """Return whether a batch submitted now, up to ``ahead`` steps early, is to be recorded."""
+        return self.steps is None or self.steps.start - ahead <= self.step < self.steps.stop
+
+    def next_batch(self) -> int:
+        """Return a number no other batch of this process has."""
+        return next(self._batches)
+
+    def next_round(self) -> int:
+        """Return a number no other round of this process has."""
+        return next(self._rounds)
+
+    def add_loader(self, framework: str, kind: str, name: str, **more: Any) -> LoaderFacts:
+        """Note a loader of this process; ``more`` as in `LoaderFacts`."""
+        with self._lock:
+            facts = LoaderFacts(next(self._loaders), framework, kind, name, **more)
+            self.facts.loaders.append(facts)
+        self.write_facts()
+        return facts
+
+    def add_unseen(self, what: str) -> None:
+        """Note what cannot be observed in this process, once."""
+        with self._lock:
+            if what in self.facts.unseen:
+                return
+            self.facts.unseen.append(what)
+        self.write_facts()
+
+    def write_facts(self) -> None:
+        """Write what this process tells of itself; nothing in a fork of it."""
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            self.facts.write(self._facts_path)
+
+    def open_log(self, log: DeliveryLog) -> None:
+        """Let a round be ended when the recording ends."""
+        self._logs.add(log)
+
+    def stepped(self) -> None:
+        """Count a delivery; opens and closes the recording window."""
+        self.step += 1
+        if self.steps is None:
+            return
+        if self.step == self.steps.start:
+            activate(self.recorder)
+        elif self.step == self.steps.stop:
+            self.write_facts()
+
+    def close_window(self) -> None:
+        """End the rounds that go on: the loop asks for the first batch after the window."""
+        for log in list(self._logs):
+            log.leave()
+        activate(None)
+
+
+def record(
+    path: Path | str | None = None,
+    *,
+    steps: range | tuple[int, int] | str | None = None,
+    detail: str = "auto",
+    spool: Path | str | None = None,
+) -> Recording:
+    """Record what the loaders of this script do: ``with iobench.record("run"):``.
+
+    Loaders are seen that iobench knows: `iobench.torch.DataLoader`, stores and datasets of
+    iobench, what ``iobench.tensorflow.instrument`` and ``iobench.dali`` wrap; under ``iobench
+    run`` all of PyTorch's and TensorFlow's. Processes that are started meanwhile find the run
+    through the environment. Setting ``IOBENCH_RUN=DIR`` for a script does the same for all of it.
+
+    Parameters
+    ----------
+    path : Path or str, optional
+        Run directory; by default ``$IOBENCH_RUN``, else the next ``iobench-runs/<script>-N``.
+    steps : range or (int, int) or str, optional
+        Record only these batches of the training loop, ``100:300`` or ``range(100, 300)``.
+    detail : str
+        ``auto``: every sample while that costs under 1 %; ``sample``: always; ``batch``: sums.
+    spool : Path or str, optional
+        Node-local folder for span files until they are gathered.
+
+    Returns
+    -------
+    Recording
+        A context manager; nothing is recorded before it is entered.
+
+    Raises
+    ------
+    OptionError
+        If ``steps`` or ``detail`` cannot be used.
+    """
+    environment = os.environ
+    if path is None and environment.get(RUN_PATH):
+        path = environment[RUN_PATH]
+    if detail not in DETAILS:
+        raise OptionError(f"detail {detail!r}: expected one of {', '.join(DETAILS)}")
+    return Recording(
+        None if path is None else Path(path),
+        steps=_steps(steps),
+        detail=detail,
+        spool=None if spool is None else Path(spool),
+    )
+
+
+def current_recording() -> Recording | None:
+    """Return this process's recording; starts one where the environment names a run directory.
+
+    None where nothing is to be recorded. A run directory that cannot be used is one warning: the
+    script goes on as without iobench.
+    """
+    global _refused
+    if _current is not None:
+        return _current if os.getpid() == _current._pid else None
+    path = os.environ.get(RUN_PATH)
+    if not path or _refused:
+        return None
+    try:
+        return record(
+            path,
+            steps=os.environ.get(RUN_STEPS) or None,
+            detail=os.environ.get(RUN_DETAIL) or "auto",
+            spool=os.environ.get(RUN_SPOOL) or None,
+        ).start()
+    except IobenchError as error:
+        _refused = True
+        logger.warning("nothing is recorded: %s", error)
+        return None
+
+
+def _steps(steps: range | tuple[int, int] | str | None) -> range | None:
+    if steps is None:
+        return None
+    if isinstance(steps, str):
+        match = re.fullmatch(r"(\d+):(\d+)", steps)
+        chosen = range(int(match[1]), int(match[2])) if match else range(0)
+    else:
+        chosen = steps if isinstance(steps, range) else range(*steps)
+    if chosen.step != 1 or chosen.start < 0 or not len(chosen):
+        raise OptionError(f"steps {steps}: expected FIRST:END with 0 <= FIRST < END, e.g. 100:300")
+    return chosen
+
+
+def _command() -> list[str]:
+    return [str(part) for part in getattr(sys, "orig_argv", sys.argv)]
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "host": host_name(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "cpus": available_cpus(),
+    }
+
+
+def _unit_costs(clock: Clock) -> dict[str, int | None]:
+    try:
+        return unit_costs(clock)
+    except StorageError as error:
+        logger.warning("what a span costs is unknown: %s", error)
+        return {}
+
+
+def _new_path() -> Path:
+    script = Path(getattr(sys.modules.get("__main__"), "__file__", None) or "run").stem
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", script).strip("-.") or "run"
+    for number in itertools.count(1):
+        path = Path("iobench-runs") / f"{name}-{number}"
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise StorageError(
+                f"{path}: cannot be made ({error.strerror}); name a writable folder"
+            ) from error
+        return path
+    raise AssertionError("unreachable")
