@@ -108,6 +108,30 @@ class DeliveryLog:
             self._n_before += 1
         self.recording.stepped()
 
+    def waited(
+        self, asked_ns: int, delivered_ns: int, batch: int, *, nbytes: int = -1, maker: str = ""
+    ) -> None:
+        """Note a wait that is over, seen by other means than the call: a compiled loop's.
+
+        In place of ``ask`` and ``deliver``, in order of time; parameters as there.
+        """
+        recording = self.recording
+        if recording.steps is not None and recording.step == recording.steps.stop:
+            recording.close_window()
+        if recording.window_open:
+            detail = self.makers.get(maker)
+            if detail is None:
+                detail = self.makers[maker] = recording.recorder.string(maker)
+            if self._round_ns < 0 and not self._left:
+                self._round_ns = asked_ns
+            recording.recorder.emit(
+                Kind.WAIT, asked_ns, delivered_ns, nbytes, -1, batch, self.epoch, self.number,
+                0, detail,
+            )  # fmt: skip
+        else:
+            self._n_before += 1
+        recording.stepped()
+
     def end(self) -> None:
         """Note that there is no further batch."""
         self._answer(-1, -1, self._labels[SHUTDOWN], 0)

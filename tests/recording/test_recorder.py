@@ -186,3 +186,26 @@ def test_a_file_that_cannot_be_made_only_loses_spans(tmp_path, caplog):
     assert recorder.path is None
     assert "file" in recorder.failure
     assert [entry.levelno for entry in caplog.records] == [logging.WARNING]
+
+
+def test_a_foreign_lane_is_a_thread_of_its_own(recorder):
+    recorder.emit(Kind.WAIT, 1, 9)
+    lanes = [recorder.foreign_lane(name) for name in ("reader", "reader", "")]
+    for number, lane in enumerate(lanes):
+        recorder.emit_on(lane, Kind.READ, 10 + number, 20, batch=number, nbytes=5)
+    recorder.emit(Kind.WAIT, 30, 31)
+    found = read_span_file(recorder.path)
+    assert found.thread_names[1:] == ("reader", "reader", "foreign")
+    assert found.thread_ids[1:] == (0, 0, 0)
+    spans = found.spans[np.argsort(found.spans["start_ns"], kind="stable")]
+    assert spans["start_ns"].tolist() == [1, 10, 11, 12, 30]
+    assert found.threads[np.argsort(found.spans["start_ns"])].tolist() == [0, 1, 2, 3, 0]
+    assert spans["batch"].tolist() == [-1, 0, 1, 2, -1]
+
+
+def test_a_foreign_lane_before_any_span_leaves_the_threads_own_one_alone(recorder):
+    recorder.emit_on(recorder.foreign_lane("reader"), Kind.READ, 1, 2)
+    recorder.emit(Kind.WAIT, 3, 4)
+    found = read_span_file(recorder.path)
+    assert len(found.thread_names) == 2
+    assert found.thread_names[0] == "reader"
