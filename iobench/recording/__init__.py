@@ -1,7 +1,7 @@
 """Recording: spans, their files, the run directory, and the only clock of the package."""
 
 from iobench.recording.activation import activate, active_recorder
-from iobench.recording.clocks import SYSTEM_CLOCK, Clock, now_ns, wait_until_ns
+from iobench.recording.clocks import SYSTEM_CLOCK, Clock, DeviceClock, now_ns, wait_until_ns
 from iobench.recording.costs import unit_costs
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.facts import LoaderFacts, ProcessFacts, read_process_facts
@@ -33,6 +33,7 @@ __all__ = [
     "Anchor",
     "Clock",
     "DeliveryLog",
+    "DeviceClock",
     "Flag",
     "JobRank",
     "Kind",

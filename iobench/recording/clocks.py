@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-__all__ = ["SYSTEM_CLOCK", "Clock", "SystemClock", "now_ns", "wait_until_ns"]
+__all__ = ["SYSTEM_CLOCK", "Clock", "DeviceClock", "SystemClock", "now_ns", "wait_until_ns"]
 
 
 class Clock(Protocol):
@@ -28,6 +28,38 @@ class Clock(Protocol):
 
     def wait_until_ns(self, deadline_ns: int) -> int:
         """Sleep until ``now_ns() >= deadline_ns`` without using the CPU; return the time then."""
+        ...
+
+
+class DeviceClock(Protocol):
+    """The time of a device that works through a queue: marks are put into it, and looked at later.
+
+    ``iobench.torch.CudaClock`` is one. Any accelerator whose driver has events can be another.
+    All marks of a clock are passed in the order in which they were put.
+    """
+
+    @property
+    def name(self) -> str:
+        """The device, as the timeline calls it: ``"cuda:0"``."""
+        ...
+
+    def mark(self) -> Any:
+        """Put a mark behind what the calling thread has given the device to do so far.
+
+        None where none can be put just now.
+        """
+        ...
+
+    def wait(self, mark: Any) -> None:
+        """Wait until the device has passed the mark."""
+        ...
+
+    def between_ns(self, first: Any, last: Any) -> int:
+        """Return the device's time between two marks that it has passed."""
+        ...
+
+    def release(self, mark: Any) -> None:
+        """Take back a mark that nobody asks for any more."""
         ...
 
 

@@ -37,17 +37,28 @@ class DeliveryLog:
         As `Recording.add_loader` returned it.
     epoch : int
         The pass over the samples, where the loader knows; else counted by the caller.
+    yields : bool
+        Whether a loader that is asked meanwhile takes this one's place: for waits that a script
+        times itself, around a loader that may be one that iobench sees.
     """
 
     __slots__ = (
         "__weakref__", "_asked_ns", "_asking", "_labels", "_left", "_n_before", "_outer",
-        "_round_ns", "epoch", "loader", "makers", "number", "recording",
+        "_round_ns", "epoch", "loader", "makers", "number", "recording", "yields",
     )  # fmt: skip
 
-    def __init__(self, recording: Recording, loader: LoaderFacts, *, epoch: int = -1) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        loader: LoaderFacts | None,
+        *,
+        epoch: int = -1,
+        yields: bool = False,
+    ) -> None:
         self.recording = recording
         self.loader = loader
         self.epoch = epoch
+        self.yields = yields
         self.number = recording.next_round()
         recorder = recording.recorder
         self._labels = {text: recorder.string(text) for text in (STARTUP, SHUTDOWN, FAILED, ROUND)}
@@ -62,7 +73,11 @@ class DeliveryLog:
         """Note that the loop waits from now on, for this batch if it is known."""
         recording = self.recording
         waiting = recording.waiting
-        self._outer = getattr(waiting, "log", None) is None
+        outer: DeliveryLog | None = getattr(waiting, "log", None)
+        if outer is not None and outer.yields:
+            outer.withdraw()
+            outer = None
+        self._outer = outer is None
         if not self._outer:
             return
         waiting.log = self
@@ -75,8 +90,17 @@ class DeliveryLog:
         recorder = recording.recorder
         recorder.position(batch, self.epoch)
         self._asked_ns = recorder.clock.now_ns()
-        if self._round_ns < 0 and not self._left:
-            self._round_ns = self._asked_ns
+
+    @property
+    def waits(self) -> bool:
+        """Whether what was asked for is still waited for, by this loop itself."""
+        return self._outer
+
+    def withdraw(self) -> None:
+        """Unask: it was no wait of this loader."""
+        if self._outer:
+            self.recording.waiting.log = None
+        self._asking = self._outer = False
 
     def started(self) -> None:
         """Note that ``iter(loader)`` has returned."""
@@ -144,11 +168,13 @@ class DeliveryLog:
 
     def leave(self) -> None:
         """End the round: the pass is over, or abandoned. Idempotent."""
+        if self._asking and self.yields:
+            self.withdraw()  # begun, and nobody knows whether for anything
+        elif self._asking:
+            self._answer(-1, -1, self._labels[FAILED], 0)
         if self._round_ns < 0:
             return
         recorder = self.recording.recorder
-        if self._asking:
-            self._answer(-1, -1, self._labels[FAILED], 0)
         recorder.emit(
             Kind.OTHER,
             self._round_ns,
@@ -157,7 +183,7 @@ class DeliveryLog:
             epoch=self.epoch,
             sample=self.number,
             label=self._labels[ROUND],
-            detail=recorder.string(f"loader-{self.loader.number}"),
+            detail=0 if self.loader is None else recorder.string(f"loader-{self.loader.number}"),
         )
         self._round_ns = -1
         self._left = True
@@ -171,6 +197,8 @@ class DeliveryLog:
         if not self._asking:
             return
         self._asking = False
+        if self._round_ns < 0 and not self._left:
+            self._round_ns = self._asked_ns
         recorder = self.recording.recorder
         recorder.emit(
             Kind.WAIT, self._asked_ns, end_ns, nbytes, -1, batch, self.epoch, self.number,

@@ -17,7 +17,7 @@ import sys
 import threading
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from iobench.cpus import available_cpus
 from iobench.errors import IobenchError, OptionError, StorageError
@@ -30,9 +30,9 @@ from iobench.recording.job import find_job
 from iobench.recording.run_directory import RunDirectory
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
-    from iobench.recording.delivery_log import DeliveryLog
     from iobench.recording.job import JobRank
     from iobench.recording.recorder import Recorder
 
@@ -52,6 +52,14 @@ DETAILS: Final = ("auto", "sample", "batch")
 
 _current: Recording | None = None
 _refused = False
+
+
+class _Open(Protocol):
+    """What goes on while there is a recording, and must end before it does."""
+
+    def leave(self) -> None:
+        """End it; idempotent."""
+        ...
 
 
 class Recording:
@@ -96,7 +104,7 @@ class Recording:
         self._pid = os.getpid()
         self._batches, self._rounds, self._loaders = (itertools.count() for _ in range(3))
         self._lock = threading.RLock()
-        self._logs: weakref.WeakSet[DeliveryLog] = weakref.WeakSet()
+        self._logs: weakref.WeakSet[_Open] = weakref.WeakSet()
         self._joined: Recording | None = None
         self._environment: dict[str, str | None] = {}
         # What the calling thread waits for: the outermost loader, if loaders are nested.
@@ -125,7 +133,7 @@ class Recording:
             return self
         self.run = RunDirectory.join(
             _new_path() if self._path is None else self._path,
-            self._document(),
+            script_document(_command(), self.job, steps=self.steps, detail=self.detail),
             token=self.job.token,
             spool=self._spool,
         )
@@ -161,17 +169,6 @@ class Recording:
         self._joined = other
         self.run, self.recorder, self.facts = other.run, other.recorder, other.facts
 
-    def _document(self) -> dict[str, Any]:
-        return {
-            "kind": "script",
-            "command": shlex.join(_command()),
-            "job": self.job.token,
-            "launcher": self.job.launcher,
-            "world_size": self.job.world_size,
-            "steps": None if self.steps is None else [self.steps.start, self.steps.stop],
-            "detail": self.detail,
-            "machine": _machine(),
-        }
 
     def _to_environment(self) -> None:
         """Let processes that are started from here find the run."""
@@ -265,8 +262,8 @@ class Recording:
         with self._lock:
             self.facts.write(self._facts_path)
 
-    def open_log(self, log: DeliveryLog) -> None:
-        """Let a round be ended when the recording ends."""
+    def open_log(self, log: _Open) -> None:
+        """Let a round, or what else goes on, be ended when the recording or its window ends."""
         self._logs.add(log)
 
     def stepped(self) -> None:
@@ -357,6 +354,23 @@ def current_recording() -> Recording | None:
         _refused = True
         logger.warning("nothing is recorded: %s", error)
         return None
+
+
+def script_document(
+    command: Sequence[str], job: JobRank, *, steps: range | str | None, detail: str
+) -> dict[str, Any]:
+    """Return what ``run.json`` says of the run of a user's script."""
+    chosen = _steps(steps)
+    return {
+        "kind": "script",
+        "command": shlex.join(command),
+        "job": job.token,
+        "launcher": job.launcher,
+        "world_size": job.world_size,
+        "steps": None if chosen is None else [chosen.start, chosen.stop],
+        "detail": detail,
+        "machine": _machine(),
+    }
 
 
 def _steps(steps: range | tuple[int, int] | str | None) -> range | None:

@@ -32,6 +32,8 @@ class Flag(IntFlag):
     """A sample's span whose time a summed span already counts: timeline only, never in sums."""
     IO = 4
     """A counter: ``nbytes`` read by any means (rchar), ``cpu_ns`` those from the device."""
+    DEVICE = 8
+    """Time of an accelerator, not of a thread; always with ``DETAIL``, on a lane of its own."""
 
 
 SPAN_DTYPE: Final = np.dtype(
