@@ -297,6 +297,15 @@ class Recorder:
         except struct.error:
             lane.position = NOWHERE
 
+    def where(self) -> tuple[int, int, int]:
+        """Return the sample, batch and epoch that the calling thread works on; -1 is unknown."""
+        try:
+            lane: Lane = self._local.lane
+        except AttributeError:
+            return -1, -1, -1
+        sample, batch, epoch = layout.POSITION.unpack(lane.position)
+        return sample, batch, epoch
+
     def emit(
         self,
         kind: int,
