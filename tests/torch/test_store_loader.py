@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import io
 import multiprocessing
 import os
 import pickle
+import signal
 import threading
 import warnings
 from collections.abc import Iterator
@@ -24,6 +26,7 @@ from number_stores import expected_batch, nothing_left, ring_threads, write_numb
 
 import iobench
 from iobench.errors import OptionError
+from iobench.loaders.ring.store_source import StoreSource
 from iobench.torch import StoreLoader, collate
 
 if TYPE_CHECKING:
@@ -445,20 +448,24 @@ def test_cuda_without_a_device_is_refused(store: Store) -> None:
         StoreLoader(store, 4, device="cuda")
 
 
-def test_a_forked_child_begins_for_itself(store: Store) -> None:
+@pytest.mark.parametrize("held", [False, True])
+def test_a_forked_child_begins_for_itself(store: Store, held: bool) -> None:
     loader = StoreLoader(store, 4)
     iterator = iter(loader)
     next(iterator)
+    source = loader.source
+    assert isinstance(source, StoreSource)
     reading, writing = os.pipe()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), source._lock if held else contextlib.nullcontext():
         warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: threads at a fork
         pid = os.fork()
     if pid == 0:  # pragma: no cover  in the child
+        signal.alarm(60)  # a child that hangs would keep the pipes of the test run open
         loader.set_epoch(0)
         numbers = [n for batch in loader for n in batch["number"].tolist()]
         os.write(writing, b"same" if numbers == list(range(50)) else b"other")
         os._exit(0)
     os.waitpid(pid, 0)
+    os.close(writing)
     assert os.read(reading, 10) == b"same"
     os.close(reading)
-    os.close(writing)
