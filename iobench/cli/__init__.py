@@ -73,7 +73,9 @@ def _interruptible() -> Iterator[None]:
 
 def _signals() -> tuple[signal.Signals, ...]:
     names = ("SIGINT", "SIGTERM", "SIGUSR1")
-    return tuple(signal.Signals[name] for name in names if hasattr(signal, name))
+    wanted = (signal.Signals[name] for name in names if hasattr(signal, name))
+    # Ignored by who started us (nohup, a background job of a script): so for what we start.
+    return tuple(number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN)
 
 
 def _say(line: str, code: int) -> int:

@@ -11,6 +11,7 @@ from iobench.cli.info_command import info
 from iobench.cli.list_command import list_
 from iobench.cli.profile_command import profile
 from iobench.cli.report_command import report
+from iobench.cli.run_command import run
 from iobench.cli.synthesize_command import synthesize
 from iobench.cli.verify_command import verify
 
@@ -27,6 +28,8 @@ def make_app() -> typer.Typer:
         rich_markup_mode=None,
     )
     app.command()(profile)
+    # What follows the command's first word is the command's own, with or without the "--".
+    app.command(context_settings={"allow_interspersed_args": False})(run)
     app.command()(report)
     app.command()(convert)
     app.command()(verify)

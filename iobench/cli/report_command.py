@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
-__all__ = ["print_report", "report"]
+__all__ = ["print_report", "report", "write_json"]
 
 
 def report(
@@ -20,8 +20,8 @@ def report(
     print_report(run, json=json)
 
 
-def print_report(run: Path, *, json: bool) -> None:
-    """Print the report of a run directory to stdout.
+def print_report(run: Path, *, json: bool, file: TextIO | None = None) -> None:
+    """Print the report of a run directory, by default to stdout.
 
     Raises
     ------
@@ -29,12 +29,40 @@ def print_report(run: Path, *, json: bool) -> None:
         If it is none.
     """
     from iobench.profiles import open_profiles
-    from iobench.report import render_terminal, to_json
+    from iobench.report import render_terminal
 
-    profiles = open_profiles(run)
     if json:
-        import json as json_text
-
-        typer.echo(json_text.dumps(to_json(profiles), indent=1, allow_nan=False))
+        typer.echo(_as_json(run), file=file)
     else:
-        render_terminal(profiles)
+        render_terminal(open_profiles(run), file=file)
+
+
+def write_json(run: Path, path: Path) -> None:
+    """Write the result of a run directory to a file.
+
+    Raises
+    ------
+    ProfileError
+        If it is none.
+    StorageError
+        If the file cannot be written.
+    """
+    from iobench.errors import StorageError
+
+    text = _as_json(run)
+    try:
+        path.write_text(f"{text}\n", "utf-8")
+    except OSError as error:
+        raise StorageError(
+            f"{path}: cannot be written ({error.strerror or error}); "
+            "name another file, or use iobench report --json"
+        ) from error
+
+
+def _as_json(run: Path) -> str:
+    import json
+
+    from iobench.profiles import open_profiles
+    from iobench.report import to_json
+
+    return json.dumps(to_json(open_profiles(run)), indent=1, allow_nan=False)

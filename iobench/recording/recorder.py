@@ -25,7 +25,7 @@ from iobench.recording.span_writer import SpanWriter, new_span_file
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "close_recorders"]
 
 logger = logging.getLogger(__name__)
 
@@ -58,13 +58,15 @@ class Recorder:
         Source of every time the recorder takes itself.
     spool : Path, optional
         Node-local directory the file lies in until it is gathered.
+    at_first_span : bool
+        Open the file with the first span, so that a process without any leaves none.
 
     Attributes
     ----------
     clock : Clock
         As given.
     path : Path or None
-        The file being written; None before a forked child's first span, or if none can be made.
+        The file being written; None before it is opened, or if none can be made.
     failure : str or None
         Why recording stopped, in one line.
     """
@@ -101,6 +103,7 @@ class Recorder:
         rank: int = 0,
         clock: Clock = SYSTEM_CLOCK,
         spool: Path | None = None,
+        at_first_span: bool = False,
     ) -> None:
         self.directory = Path(directory)
         self.role = role
@@ -115,7 +118,8 @@ class Recorder:
         self._lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
         self._closed = False
         self._forget_file()
-        self._open()
+        if not at_first_span:
+            self._open()
         _open_recorders.add(self)
         _recorders.add(self)
 
@@ -219,7 +223,10 @@ class Recorder:
         """Give the thread a new chunk; False, with the span counted as lost, if there is none."""
         with self._lock:
             if self._writer is None and self.failure is None and not self._closed:
+                # Making our own file must not ask for a span, which would ask for the file.
+                lane.quiet += 1
                 self._open()
+                lane.quiet -= 1
             writer = self._writer
             if writer is None or self.failure is not None or self._closed:
                 self._lose()
@@ -230,7 +237,9 @@ class Recorder:
             sequence = (lane.offset + lane.bias) // layout.RECORD_NBYTES
             if sequence > SEQUENCE_LIMIT:
                 sequence = 1
-            thread = (threading.get_native_id(), threading.current_thread().name)
+            thread = (0, lane.foreign)
+            if not lane.foreign:
+                thread = (threading.get_native_id(), threading.current_thread().name)
             try:
                 buffer, offset = writer.chunk(layout.SPANS, lane.number, sequence, thread)
             except OSError as error:
@@ -358,6 +367,30 @@ class Recorder:
         except (TypeError, ValueError, struct.error) as error:
             self._refuse(lane, offset, error)
 
+    def foreign_lane(self, name: str) -> Lane:
+        """Return a place for the spans of a thread that cannot record for itself, as C++ threads.
+
+        ``name`` is what the profile calls the thread; each call makes a lane of its own. Only one
+        thread at a time may write to it, by `emit_on`.
+        """
+        lane = Lane(self, name or "foreign")
+        with self._lock:
+            self._lanes.add(lane)
+        return lane
+
+    def emit_on(self, lane: Lane, kind: int, start_ns: int, end_ns: int, **more: int) -> None:
+        """Write one span as `emit` does, with its keywords, on a lane of `foreign_lane`."""
+        local = self._local
+        own: Lane | None = getattr(local, "lane", None)
+        local.lane = lane
+        try:
+            self.emit(kind, start_ns, end_ns, **more)
+        finally:
+            if own is None:
+                del local.lane
+            else:
+                local.lane = own
+
     def _refuse(self, lane: Lane, offset: int, error: Exception) -> None:
         """Count a span that cannot be written: the file is closed, or a value does not fit."""
         if isinstance(error, struct.error) and not self._closed:
@@ -403,7 +436,8 @@ class Recorder:
         return FullSpan(lane, described, nbytes)
 
 
-def _close_all() -> None:
+def close_recorders() -> None:
+    """Close every recorder of this process: at its end, where nobody else does."""
     for recorder in list(_open_recorders):
         recorder.close()
 
@@ -415,6 +449,6 @@ def _after_fork_in_child() -> None:
 
 _KINDS_BY_NAME: Final = {kind.spelled: kind for kind in Kind}
 
-atexit.register(_close_all)
+atexit.register(close_recorders)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)

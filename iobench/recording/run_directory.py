@@ -185,11 +185,23 @@ class RunDirectory:
             os.fsync(file.fileno())
 
     def recorder(
-        self, *, role: str, worker: int = -1, rank: int = 0, clock: Clock = SYSTEM_CLOCK
+        self,
+        *,
+        role: str,
+        worker: int = -1,
+        rank: int = 0,
+        clock: Clock = SYSTEM_CLOCK,
+        at_first_span: bool = False,
     ) -> Recorder:
         """Return a new recorder whose span file belongs to this run."""
         return Recorder(
-            self.spans_path, role=role, worker=worker, rank=rank, clock=clock, spool=self.spool
+            self.spans_path,
+            role=role,
+            worker=worker,
+            rank=rank,
+            clock=clock,
+            spool=self.spool,
+            at_first_span=at_first_span,
         )
 
     def gather(self) -> int:

@@ -169,7 +169,6 @@ class Recording:
         self._joined = other
         self.run, self.recorder, self.facts = other.run, other.recorder, other.facts
 
-
     def _to_environment(self) -> None:
         """Let processes that are started from here find the run."""
         told = {RUN_PATH: str(self.run.path), RUN_DETAIL: self.detail}

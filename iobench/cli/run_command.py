@@ -1,0 +1,89 @@
+"""``iobench run``: a training script as it is, profiled; its output and exit code are its own."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from iobench.launch.running import EndedCommand
+
+__all__ = ["run"]
+
+
+def run(
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="-- COMMAND...",
+            help="As you would start it: python train.py --its args; torchrun, a shell script.",
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The run directory. [default: iobench-runs/SCRIPT-N]")
+    ] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(help="Record these batches of the training loop only, e.g. 100:300."),
+    ] = None,
+    detail: Annotated[
+        str, typer.Option(help="Spans per sample, per batch, or auto: what costs under 1 %.")
+    ] = "auto",
+    spool: Annotated[
+        Path | None, typer.Option(help="Node-local folder for spans until they are gathered.")
+    ] = None,
+    json: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the result as JSON as well; -: stdout, after the script's."
+        ),
+    ] = None,
+    report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Print the report, to stderr, at the end.")
+    ] = True,
+) -> None:
+    """Profile any training script, not edited: every loader, in all its processes and ranks.
+
+    Exit code, signals and output are the script's own; the report goes to stderr. Of several
+    launchers (srun iobench run -- ...) all record into one run, and the first one prints.
+    """
+    from iobench.launch.running import ScriptRun, run_script
+    from iobench.launch.waiting import default_signals, end_like
+
+    asked = ScriptRun(tuple(command), out=out, steps=steps, detail=detail, spool=spool)
+    ended = run_script(asked, lambda line: print(f"iobench: {line}", file=sys.stderr))
+    with default_signals():
+        if ended.run is not None and ended.rank == 0:
+            _tell(ended, json, report=report)
+    end_like(ended.code)
+
+
+def _tell(ended: EndedCommand, json: Path | None, *, report: bool) -> None:
+    """Print the report and write the JSON; what fails is said, and changes no exit code."""
+    from iobench.cli.report_command import print_report, write_json
+    from iobench.errors import IobenchError
+
+    assert ended.run is not None
+    lines = [f"kept in {ended.run}; the same report again: iobench report {ended.run}"]
+    if ended.not_closed:
+        ranks = ", ".join(map(str, ended.not_closed))
+        lines.append(f"rank {ranks} had not ended its recording by now")
+    try:
+        if report:
+            print_report(ended.run, json=False, file=sys.stderr)
+        if json is not None and str(json) == "-":
+            print_report(ended.run, json=True)
+        elif json is not None:
+            write_json(ended.run, json)
+    except (IobenchError, OSError) as error:
+        lines.insert(0, f"no report: {' '.join(str(error).split())}")
+    except Exception:  # noqa: BLE001 - days of training must not end in our mistake
+        traceback.print_exc()
+    with contextlib.suppress(OSError):
+        for line in lines:
+            print(f"iobench: {line}", file=sys.stderr)

@@ -1,0 +1,217 @@
+"""What every Python process of a profiled command does at its start, before the user's code.
+
+It notes that it is there, notes the commands it starts, and waits for the imports of a few
+libraries. Nothing else is imported until then, no iobench and no typing: most processes are small.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+__all__ = ["is_own_process", "note", "program", "role", "start"]
+
+PARENT = "IOBENCH_RUN_PARENT"
+"""Environment: the process number of the nearest Python that was seen above this one."""
+
+# They start training processes and train nothing.
+LAUNCHERS = {
+    "torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed",
+    "accelerate.commands.launch", "horovodrun", "composer", "iobench", "torchx",
+}  # fmt: skip
+HELPERS = ("resource_tracker", "semaphore_tracker")
+SPAWNED = ("multiprocessing.spawn", "multiprocessing.forkserver", "popen_loky_posix")
+
+# After which import what is done: a function of iobench.launch.hooks.
+AFTER = {
+    "numpy": "begin",
+    "multiprocessing.util": "close_forks",
+    "torch": "torch",
+    "torch.utils.data": "torch",
+    "torchdata.stateful_dataloader": "torch",
+    "tensorflow": "tensorflow",
+}
+
+_file = ""
+_pid = 0
+
+
+def start() -> None:
+    """Make this process a part of the run that the environment names."""
+    global _file, _pid
+    _pid = os.getpid()
+    host = "".join(sign if sign.isalnum() or sign in "._" else "_" for sign in os.uname().nodename)
+    _file = os.path.join(os.environ["IOBENCH_RUN"], "launch", f"{host}-{_pid}.txt")  # noqa: PTH118
+    command = sys.orig_argv
+    note(
+        "python",
+        {
+            "pid": _pid,
+            "ppid": os.getppid(),
+            "parent": os.environ.get(PARENT, ""),
+            "command": command,
+            "role": role(command),
+            "version": sys.version.split()[0],
+        },
+    )
+    os.environ[PARENT] = str(_pid)
+    if role(command) == "helper":
+        return
+    sys.addaudithook(_heard)
+    if role(command) != "launcher":
+        sys.meta_path.insert(0, Watcher())
+
+
+def note(what: str, value: object) -> None:
+    """Add a line to what this process tells, whole and at once; survives any end of it."""
+    try:
+        descriptor = os.open(_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError:
+        return
+    try:
+        os.write(descriptor, f"{(what, value)!r}\n".encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def is_own_process() -> bool:
+    """Return whether this is the process that was started, and no fork of it."""
+    return os.getpid() == _pid
+
+
+def program(command: Sequence[str]) -> str:
+    """Return what an interpreter runs: a script's name, a module's after ``-m``, or ``"-c"``."""
+    words = iter(command[1:])
+    for word in words:
+        if word in {"-m", "-c"}:
+            return next(words, "") if word == "-m" else "-c"
+        if word in {"-W", "-X", "--check-hash-based-pycs"}:
+            next(words, "")
+        elif not word.startswith("-") or word == "-":
+            return word.rpartition("/")[2]
+    return ""
+
+
+def role(command: Sequence[str]) -> str:
+    """Return what a process is by its command: script, spawned, launcher or helper."""
+    name = program(command)
+    if name in LAUNCHERS:
+        return "launcher"
+    text = command[command.index("-c") + 1] if name == "-c" and len(command) > 2 else name
+    if any(each in text for each in HELPERS):
+        return "helper"
+    if "--multiprocessing-fork" in command or any(each in text for each in SPAWNED):
+        return "spawned"
+    return "script"
+
+
+# -- what is started ----------------------------------------------------------------------
+
+_last: tuple[str, ...] = ()
+
+
+def _heard(event: str, arguments: tuple[Any, ...]) -> None:
+    """Note commands that this process starts; called for every event, so the first line counts."""
+    if event not in {"subprocess.Popen", "os.posix_spawn", "os.system", "os.exec"}:
+        return
+    global _last
+    words: tuple[str, ...]
+    if event == "os.system":
+        words = (_text(arguments[0]),)
+    else:
+        given = arguments[1]
+        single = isinstance(given, (str, bytes, os.PathLike))
+        words = tuple(map(_text, (given,) if single else given))
+        if event == "subprocess.Popen":
+            _last = words
+        elif words == _last:
+            return  # Popen's own way to start it, or exec looking through $PATH
+        elif event == "os.exec":
+            _last = words
+    note("started", words)
+
+
+def _text(word: object) -> str:
+    try:
+        return os.fsdecode(word)  # type: ignore[arg-type]
+    except TypeError:
+        return repr(word)
+
+
+# -- what is imported ---------------------------------------------------------------------
+
+
+class Watcher:
+    """First of the finders: lets the others find a module, and adds to what its loading does."""
+
+    def __init__(self) -> None:
+        self._asking: set[tuple[str, int]] = set()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the other finders' spec of a module that is waited for, else None."""
+        if name not in AFTER:
+            return None
+        import _thread
+
+        asking = (name, _thread.get_ident())
+        if asking in self._asking:
+            return None  # another finder of this kind asks all finders, as this one does
+        self._asking.add(asking)
+        try:
+            for finder in list(sys.meta_path):
+                find = getattr(finder, "find_spec", None)
+                spec: ModuleSpec | None = (
+                    None if finder is self or find is None else find(name, path, target)
+                )
+                if spec is not None:
+                    _watch(name, spec)
+                    return spec
+        finally:
+            self._asking.discard(asking)
+        return None
+
+
+def _watch(name: str, spec: ModuleSpec) -> None:
+    """Act when the module has been loaded, once; its loader then is as it was."""
+    loader: Any = spec.loader
+    load: Callable[[ModuleType], None] | None = getattr(loader, "exec_module", None)
+    if load is None:
+        return
+
+    def exec_module(module: ModuleType) -> None:
+        # First: a loader that is somebody's proxy would else come back here.
+        del loader.exec_module
+        load(module)
+        _act(name)
+
+    try:
+        loader.exec_module = exec_module
+    except AttributeError:
+        note("unseen", f"{name}: its loader {type(loader).__name__} cannot be watched")
+
+
+def _act(name: str) -> None:
+    """Do what follows an import; nothing that goes wrong there may reach the user's code."""
+    if AFTER[name] == "torch" and name != "torch" and _is_loading("torch"):
+        return  # torch imports parts of itself: its own end counts
+    try:
+        hooks = __import__("iobench.launch.hooks", fromlist=["hooks"])
+        getattr(hooks, AFTER[name])()
+    except Exception as error:  # noqa: BLE001 - the import the user asked for has worked
+        note("unseen", f"{name}: {type(error).__name__}: {error}")
+
+
+def _is_loading(package: str) -> bool:
+    spec = getattr(sys.modules.get(package), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))

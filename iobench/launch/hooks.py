@@ -1,0 +1,110 @@
+"""What is done in a process of a profiled command once it has imported a library.
+
+Called by `iobench_boot`, by name; whatever these raise is noted there and goes no further.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from iobench.recording import RUN_PATH, RunDirectory, activate, current_recording, find_job
+from iobench.recording.recorder import close_recorders
+from iobench.recording.session import RUN_STEPS
+
+__all__ = ["begin", "close_forks", "tensorflow", "torch"]
+
+logger = logging.getLogger(__name__)
+
+RECORDS: Final = "IOBENCH_RUN_RECORDS"
+
+
+def begin() -> None:
+    """Record this process, and what libraries read in it; numpy is there by now.
+
+    Not before: scripts set ``OMP_NUM_THREADS`` and the like ahead of their first import of it.
+    """
+    if _is_child():
+        _begin_child()
+    elif current_recording() is None:
+        return
+    os.environ[RECORDS] = "1"
+    try:
+        from iobench import adapters
+
+        adapters.install(where="everywhere")
+    except Exception as error:  # noqa: BLE001 - any library's own shape may be a surprise
+        _add_unseen("reads of libraries", error)
+
+
+def _is_child() -> bool:
+    """Return whether this process works for one that records, until it loads by itself."""
+    boot: Any = sys.modules["iobench_boot"]
+    if boot.role(sys.orig_argv) == "spawned" or not boot.is_own_process():
+        return True
+    return RECORDS in os.environ and find_job().world_size == 1
+
+
+def _begin_child() -> None:
+    """Let the stages of this process be recorded, in a file that the first one opens.
+
+    A loading process of a framework gets a recorder of its own, and none of this.
+    """
+    if os.environ.get(RUN_STEPS):
+        return  # which step the training loop is at is not known here
+    run = RunDirectory.open(Path(os.environ[RUN_PATH]))
+    activate(run.recorder(role="child", rank=find_job().rank, at_first_span=True))
+
+
+def torch() -> None:
+    """Let PyTorch's loaders be seen, now that torch is whole."""
+    if "torch.utils.data" in sys.modules:
+        _install("iobench.torch.hooks", "torch")
+
+
+def tensorflow() -> None:
+    """Let iterators of tf.data and Keras' loops be seen."""
+    _install("iobench.tensorflow.hooks", "tensorflow")
+
+
+def _install(module: str, library: str) -> None:
+    """Call a room's ``install()``: by name, since rooms of frameworks are above this one."""
+    try:
+        importlib.import_module(module).install()
+    except Exception as error:  # noqa: BLE001 - an unknown version of a framework may do anything
+        _add_unseen(f"loaders of {library}", error)
+
+
+def _add_unseen(what: str, error: Exception) -> None:
+    text = f"{what}: {type(error).__name__}: {error}"
+    logger.warning("not seen: %s", text)
+    recording = current_recording()
+    if recording is not None:
+        recording.add_unseen(text)
+    else:
+        boot: Any = sys.modules["iobench_boot"]
+        boot.note("unseen", text)
+
+
+class _Forks:
+    """Closes the files of forked processes, whose interpreters end without their exit functions."""
+
+    def in_child(self, _: object) -> None:
+        from multiprocessing.util import Finalize
+
+        # After the user's own finalisers, which may still read.
+        Finalize(None, close_recorders, exitpriority=-100)
+
+
+_forks = _Forks()
+
+
+def close_forks() -> None:
+    """Let the span files of processes that multiprocessing forks be closed when they end."""
+    from multiprocessing.util import register_after_fork
+
+    register_after_fork(_forks, _forks.in_child)

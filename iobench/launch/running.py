@@ -1,0 +1,191 @@
+"""Starts a command in the environment that its Python processes record in, and waits for it."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from iobench.errors import StorageError
+from iobench.launch.seen import describe_processes
+from iobench.launch.waiting import run_and_wait
+from iobench.recording import JobRank, RunDirectory, find_job, read_process_facts, record
+from iobench.recording.job import RUN_TOKEN
+from iobench.recording.session import (
+    RUN_DETAIL,
+    RUN_PATH,
+    RUN_SPOOL,
+    RUN_STEPS,
+    script_document,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["EndedCommand", "ScriptRun", "run_script"]
+
+BOOT: Final = Path(__file__).parent / "boot"
+INHERITED: Final = ("IOBENCH_RUN_PARENT", "IOBENCH_RUN_RECORDS", RUN_STEPS, RUN_SPOOL)
+"""Environment of an ``iobench run`` around this one, which sees nothing of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptRun:
+    """What ``iobench run`` was asked for.
+
+    Parameters
+    ----------
+    command : tuple of str
+        The user's, as a shell would start it.
+    out : Path, optional
+        Run directory; by default the next ``iobench-runs/<script>-N``.
+    steps : str, optional
+        ``"100:300"``: batches of the training loop to record.
+    detail : str
+        ``auto``, ``sample`` or ``batch``.
+    spool : Path, optional
+        Node-local folder for span files until they are gathered.
+    """
+
+    command: tuple[str, ...]
+    out: Path | None = None
+    steps: str | None = None
+    detail: str = "auto"
+    spool: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndedCommand:
+    """How a command ended, and what of it was recorded.
+
+    Parameters
+    ----------
+    code : int
+        Its exit code; minus the number of the signal that ended it.
+    run : Path or None
+        The run directory; None if nothing was recorded.
+    rank : int
+        Of this launcher, where a job starts several; only the first prints.
+    not_closed : tuple of int
+        Ranks whose recording had not ended by then.
+    """
+
+    code: int
+    run: Path | None
+    rank: int
+    not_closed: tuple[int, ...] = ()
+
+
+def run_script(
+    asked: ScriptRun, say: Callable[[str], None], environment: Mapping[str, str] = os.environ
+) -> EndedCommand:
+    """Run a command, recorded; return when it has ended.
+
+    Parameters
+    ----------
+    asked : ScriptRun
+    say : callable
+        Takes what the user should know, one line each; nothing while the command runs.
+    environment : mapping
+        Of the command, besides what is added.
+
+    Raises
+    ------
+    OptionError
+        If an option cannot be used or there is no such command; nothing was started then.
+    StorageError
+        If ``out`` holds another run; nothing was started then.
+    """
+    record(Path(), steps=asked.steps, detail=asked.detail)  # refuses what is wrong with these
+    job = _own_job(environment)
+    run = _join(asked, job, say)
+    inside = dict(environment) if run is None else _environment(asked, job, run, environment)
+    code = run_and_wait(asked.command, inside)
+    if run is None:
+        return EndedCommand(code, None, job.rank)
+    try:
+        run.gather()
+    except StorageError as error:
+        say(str(error))
+    facts = describe_processes(run, asked.command, job, code)
+    facts.write(run.processes_path / f"launcher-{job.rank:05d}.json")
+    return EndedCommand(code, run.path, job.rank, _not_closed(run, job))
+
+
+def _own_job(environment: Mapping[str, str]) -> JobRank:
+    """Return which launcher of how many this is, with the token of the run it makes or joins."""
+    nested = RUN_PATH in environment
+    known = {name: value for name, value in environment.items() if name != RUN_TOKEN or not nested}
+    job = find_job(known)
+    # A job that is queued again keeps its number.
+    again = environment.get("SLURM_RESTART_COUNT", "0")
+    token = f"{job.token}:{again}" if job.token else secrets.token_hex(8)
+    return JobRank(job.rank, job.world_size, job.local_rank, job.launcher, token)
+
+
+def _join(asked: ScriptRun, job: JobRank, say: Callable[[str], None]) -> RunDirectory | None:
+    """Make or join the run directory; None, and said, where it cannot be written."""
+    document = script_document(asked.command, job, steps=asked.steps, detail=asked.detail)
+    try:
+        path = _default_path(asked.command, job) if asked.out is None else asked.out
+        run = RunDirectory.join(path, document, token=job.token, spool=asked.spool)
+        (run.path / "launch").mkdir(exist_ok=True)
+    except (OSError, StorageError) as error:
+        if asked.out is not None and (asked.out / "run.json").exists():
+            raise
+        say(f"nothing is recorded: {error}")
+        return None
+    return run
+
+
+def _default_path(command: Sequence[str], job: JobRank) -> Path:
+    folder, name = Path("iobench-runs"), _name(command)
+    if job.world_size > 1:
+        # All launchers of a job must find the same one, without talking to each other.
+        return folder / f"{name}-{hashlib.sha256(job.token.encode()).hexdigest()[:8]}"
+    folder.mkdir(exist_ok=True)
+    for number in itertools.count(1):
+        path = folder / f"{name}-{number}"
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return path
+    raise AssertionError("unreachable")
+
+
+def _name(command: Sequence[str]) -> str:
+    """Return what to call a run: its script or module, else its program."""
+    found = next((word for word in command if word.endswith((".py", ".sh"))), None)
+    if found is None and "-m" in command[1:-1]:
+        found = command[command.index("-m") + 1]
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(found or command[0]).name)
+    return name.removesuffix(".py").removesuffix(".sh").strip("-.") or "run"
+
+
+def _environment(
+    asked: ScriptRun, job: JobRank, run: RunDirectory, environment: Mapping[str, str]
+) -> dict[str, str]:
+    inside = {name: value for name, value in environment.items() if name not in INHERITED}
+    inside |= {RUN_PATH: str(run.path), RUN_TOKEN: job.token, RUN_DETAIL: asked.detail}
+    if asked.steps is not None:
+        inside[RUN_STEPS] = asked.steps
+    own = [path for path in inside.get("PYTHONPATH", "").split(os.pathsep) if path != str(BOOT)]
+    # An empty entry would be the working directory: it must not come from us.
+    inside["PYTHONPATH"] = os.pathsep.join([str(BOOT), *own] if own != [""] else [str(BOOT)])
+    return inside
+
+
+def _not_closed(run: RunDirectory, job: JobRank) -> tuple[int, ...]:
+    """Return the ranks that have not ended their recording."""
+    training = [f for f in read_process_facts(run.processes_path) if f.role == "consumer"]
+    if not training:
+        return ()
+    expected = max(job.world_size, *(facts.world_size for facts in training))
+    closed = {facts.rank for facts in training if facts.ended is not None}
+    return tuple(rank for rank in range(expected) if rank not in closed)

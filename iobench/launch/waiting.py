@@ -1,0 +1,110 @@
+"""Running a command as a shell does: its terminal, its signals, its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from iobench.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["default_signals", "end_like", "run_and_wait"]
+
+FORWARDED: Final = frozenset(
+    {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
+)
+AWAITED: Final = FORWARDED | {signal.SIGCHLD}
+# Python ignores these for itself; what it starts must not find them ignored.
+RESTORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
+FROM_KERNEL: Final = 0x80
+
+
+def run_and_wait(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a command and return its exit code, or minus the signal that ended it.
+
+    It stays in this process group: Ctrl-C at the terminal reaches it by itself, and is not sent
+    again. Signals that somebody sends to this process are passed on.
+
+    Raises
+    ------
+    OptionError
+        If it cannot be started.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
+    try:
+        try:
+            pid = os.posix_spawnp(
+                command[0], tuple(command), environment, setsigmask=before, setsigdef=RESTORED
+            )
+        except OSError as error:
+            raise OptionError(
+                f"{command[0]}: cannot be started ({error.strerror}); "
+                f"name a program, e.g. iobench run -- python train.py"
+            ) from error
+        return _wait(pid)
+    finally:
+        # Those that were meant for the command, as Ctrl-C that ended it.
+        while signal.sigtimedwait(AWAITED, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _wait(pid: int) -> int:
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        told = signal.sigwaitinfo(AWAITED)
+        if told.si_signo in FORWARDED and not _reached_all(told):
+            os.kill(pid, told.si_signo)
+
+
+def _reached_all(told: signal.struct_siginfo) -> bool:
+    """Return whether whoever sent a signal sent it to the command as well.
+
+    The terminal does, to its foreground processes; and SLURM, to all of a step's.
+    """
+    if told.si_code == FROM_KERNEL:
+        return True
+    try:
+        sender = Path(f"/proc/{told.si_pid}/comm").read_text("utf-8", "replace")
+    except OSError:
+        return False
+    return sender.strip() == "slurmstepd"
+
+
+@contextmanager
+def default_signals() -> Iterator[None]:
+    """Let Ctrl-C and the like end this process: no more is left of it than a report."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in FORWARDED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def end_like(code: int) -> NoReturn:
+    """End this process as the command ended: with its exit code, or by the same signal.
+
+    A shell then sees the same: ``$?`` is 128 + n, and a loop of commands stops at Ctrl-C.
+    """
+    if code >= 0:
+        sys.exit(code)
+    import resource
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command has left its own
+    number = signal.Signals(-code)
+    if number not in {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    os.kill(os.getpid(), number)
+    sys.exit(128 - code)
