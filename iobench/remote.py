@@ -36,6 +36,7 @@ _QUERY = re.compile(r"\?\S*")
 _SECRET_NAME = re.compile(r"^(AWS|FSSPEC|GOOGLE|AZURE|GCS|S3)_.*|.*(SECRET|TOKEN|PASSWORD).*")
 MIN_SECRET_LENGTH = 8
 MAX_REASON_LENGTH = 300
+MAX_CONNECTIONS = 64
 _CLOUD = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "ossfs"}
 _LIBRARIES = {
     "botocore.exceptions": ("BotoCoreError", "ClientError"),
@@ -96,7 +97,7 @@ def open_filesystem(url: str) -> tuple[Any, str]:
             known = _opened.get(key)
             if known is None:
                 known, path = core.url_to_fs(
-                    url, use_listings_cache=False, skip_instance_cache=True
+                    url, use_listings_cache=False, skip_instance_cache=True, **_connections(url)
                 )
                 _opened[key] = known
             else:
@@ -134,6 +135,14 @@ def without_secrets(text: str) -> str:
             text = text.replace(value, f"${name}")
     text = " ".join(_QUERY.sub("", _USER.sub("", text)).split())
     return text if len(text) <= MAX_REASON_LENGTH else f"{text[:MAX_REASON_LENGTH]}..."
+
+
+def _connections(url: str) -> dict[str, Any]:
+    """Return options for as many connections to S3 as ranges are asked for; botocore has 10."""
+    if protocol_of(url) not in {"s3", "s3a"} or "::" in url:
+        return {}
+    own = import_module("fsspec.config").conf.get("s3", {}).get("config_kwargs", {})
+    return {"config_kwargs": {"max_pool_connections": MAX_CONNECTIONS, **own}}
 
 
 def _base(url: str) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import mmap
 import os
-import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import StoreError
+from iobench.loaders.ring.fork_lock import ForkLock
 from iobench.stores import storage_errors
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ __all__ = ["MappedFiles", "OpenFiles"]
 
 MAX_OPEN_FILES: Final = 64
 """Of one thread; there are as many as threads, and a process has 1024."""
+MAX_VIEWS: Final = 1024
+"""What ``preadv`` takes at once (``IOV_MAX`` of Linux)."""
 
 
 class _StoreFile:
@@ -100,6 +102,39 @@ class OpenFiles:
             file = self._open[number] = _StoreFile(path, self.nbytes.get(path), self._flags)
         return file.checked()
 
+    def read_into(self, number: int, views: Sequence[memoryview], offset: int) -> None:
+        """Fill memory that lies in pieces with bytes of a file from ``offset`` on.
+
+        Raises
+        ------
+        StoreError
+            As `descriptor`, and if the file ends before.
+        StorageError
+            If the file system refuses.
+        """
+        descriptor = self.descriptor(number)
+        left = list(views)
+        while left:
+            some = left[:MAX_VIEWS]
+            try:
+                count = os.preadv(descriptor, some, offset)
+            except OSError:
+                with storage_errors(self.paths[number]):
+                    raise
+            offset += count
+            done = 0
+            while done < len(some) and count >= len(some[done]):
+                count -= len(some[done])
+                done += 1
+            if not done and not count:
+                raise StoreError(
+                    f"{self.paths[number]}: the file ends at byte {offset}, "
+                    f"{sum(map(len, left))} bytes more were expected; convert the store again"
+                )
+            left = left[done:]
+            if count:
+                left[0] = left[0][count:]
+
     def close(self) -> None:
         """Close them."""
         self._open.clear()
@@ -117,7 +152,7 @@ class MappedFiles:
     def __init__(self, paths: Sequence[Path], nbytes: Mapping[Path, int]) -> None:
         self._paths = paths
         self._nbytes = nbytes
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._files: dict[int, _StoreFile] = {}
 
     def mapped(self, number: int) -> mmap.mmap:

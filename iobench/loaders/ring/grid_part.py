@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,9 +11,11 @@ from iobench.errors import OptionError, StoreError
 from iobench.loaders.ring.contract import refuse_own_memory
 from iobench.loaders.ring.scratch import ScratchRows
 from iobench.loaders.ring.store_source import StoreSource
+from iobench.loaders.ring.stretch_filler import StretchFiller, wanted_of
+from iobench.loaders.ring.stretches import CALL_NBYTES, REQUEST_NBYTES, Cut, plan_of
 from iobench.recording import Kind
 from iobench.samples import SampleSpec
-from iobench.stores import ExtentStore, ExtentTable, FieldLayout, FieldPart
+from iobench.stores import ExtentStore, ExtentTable, FieldLayout, FieldPart, is_local
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring.contract import BatchSource, Filler, Rows
     from iobench.loaders.ring.log import BatchLog
+    from iobench.loaders.ring.stretches import StretchPlan
     from iobench.samples import Variable
     from iobench.stores import Store
 
-__all__ = ["GRID_DIMS", "GridPartSource", "part_of_grid"]
+__all__ = ["GRID_DIMS", "GridPartSource", "StretchSource", "part_of_grid"]
 
 GRID_DIMS: Final = (
     "y", "lat", "latitude", "rlat", "cell", "cells", "ncells", "values", "grid", "x", "lon",
@@ -35,36 +37,15 @@ GRID_DIMS: Final = (
 """Dimensions that are cut, by the names that are usual; of several the first in this list."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """Which stretch of one variable: along which axis, from where to where."""
-
-    variable: Variable
-    axis: int
-    low: int
-    high: int
-
-    @property
-    def part(self) -> Variable:
-        shape = list(self.variable.shape)
-        shape[self.axis] = self.high - self.low
-        channels = self.variable.channels
-        if channels and self.variable.dims[self.axis] == "channel":
-            channels = channels[self.low : self.high]
-        return replace(self.variable, shape=tuple(shape), channels=channels)
-
-    @property
-    def is_contiguous(self) -> bool:
-        return math.prod(self.variable.shape[: self.axis]) == 1
-
-
 def part_of_grid(
     source: BatchSource, part: tuple[int, int], *, dim: str | None = None
 ) -> BatchSource:
     """Return the samples of a source, cut to one of several parts of their grid.
 
-    Variables without that dimension stay whole. Of a store that holds numbers as they are, and
-    has the dimension first, no more than the part is read; of others whole samples are, and cut.
+    Variables without that dimension stay whole. Of a store that holds numbers as they are no more
+    than the part is read, which may be several stretches of a sample, unless these are so short
+    that reading all is cheaper. Whole samples are read, and cut, where they have to be decoded, and
+    where they are verified: a checksum is of a whole extent. ``choice`` of the source says which.
 
     Parameters
     ----------
@@ -102,20 +83,48 @@ def part_of_grid(
                     "parts"
                 )
             low, high = number * length // count, (number + 1) * length // count
-            cuts[variable.name] = _Cut(variable, axis, low, high)
-    if isinstance(source, StoreSource) and not source.verify:
-        smaller = _smaller_store(source, cuts)
-        if smaller is not None:
-            return StoreSource(smaller, direct=source.direct)
-    return GridPartSource(source, cuts)
+            cuts[variable.name] = Cut(variable, axis, low, high)
+    if isinstance(source, StoreSource):
+        return _part_of_store(source, cuts)
+    return GridPartSource(source, cuts, f"{source.spec.nbytes} bytes of samples are made, and cut")
 
 
-def _smaller_store(source: StoreSource, cuts: Mapping[str, _Cut]) -> Store | None:
-    """Return a store whose extents are the parts; None where they are no stretches of bytes."""
+def _part_of_store(source: StoreSource, cuts: Mapping[str, Cut]) -> BatchSource:
+    """Return what reads no more of a store than is wanted, where that is possible and cheaper."""
     store, fields = source.store, source.fields
-    if not isinstance(store, ExtentStore) or fields is None or any(fields.around or ()):
-        return None
-    if not all(cut.is_contiguous for cut in cuts.values()):
+    whole_nbytes = sum(extent.length for extent in store.extents(0)) if len(store) else 0
+    if not isinstance(store, ExtentStore) or fields is None:
+        return GridPartSource(source, cuts, _whole(whole_nbytes, cuts, store, "they are encoded"))
+    if source.verify:
+        why = "with verify=True, since a checksum is of a whole extent"
+        return GridPartSource(source, cuts, _whole(whole_nbytes, cuts, store, why))
+    if is_local(store.path) and (smaller := _smaller_store(store, fields, cuts)) is not None:
+        part_nbytes = smaller.spec.nbytes
+        note = f"{part_nbytes} of the {whole_nbytes} bytes of a sample are read (1.00 times)"
+        return StoreSource(smaller, direct=source.direct, note=note)
+    stored = {name: replace(cut, variable=store.manifest.spec[name]) for name, cut in cuts.items()}
+    call_nbytes = CALL_NBYTES if is_local(store.path) else REQUEST_NBYTES
+    plan = plan_of(fields, store.manifest.spec, stored, call_nbytes)
+    if plan is None or plan.cost >= plan.whole_cost:
+        count = sum(cut.n_stretches for cut in cuts.values())
+        why = f"the part is {count} stretches, and reading all is cheaper"
+        return GridPartSource(source, cuts, _whole(whole_nbytes, cuts, store, why))
+    return StretchSource(source, store, fields, plan, cuts)
+
+
+def _whole(nbytes: int, cuts: Mapping[str, Cut], store: Store, why: str) -> str:
+    wanted = sum(_part_of(variable, cuts).nbytes for variable in store.manifest.spec)
+    return (
+        f"samples are read whole, {nbytes} bytes for {wanted} that are wanted "
+        f"({nbytes / max(1, wanted):.2f} times): {why}"
+    )
+
+
+def _smaller_store(
+    store: ExtentStore, fields: FieldLayout, cuts: Mapping[str, Cut]
+) -> ExtentStore | None:
+    """Return a store whose extents are the parts; None where they are no stretches of bytes."""
+    if any(fields.around or ()) or any(cut.n_stretches > 1 for cut in cuts.values()):
         return None
     stored = store.manifest.spec
     columns, offsets, lengths = [], [], []
@@ -145,7 +154,7 @@ def _smaller_store(source: StoreSource, cuts: Mapping[str, _Cut]) -> Store | Non
     return ExtentStore(store.path, manifest, table=table, decode=_PartDecoder(spec, tuple(names)))
 
 
-def _part_of(variable: Variable, cuts: Mapping[str, _Cut]) -> Variable:
+def _part_of(variable: Variable, cuts: Mapping[str, Cut]) -> Variable:
     """Return a variable as it is stored, cut."""
     cut = cuts.get(variable.name)
     return variable if cut is None else replace(cut, variable=variable).part
@@ -173,6 +182,57 @@ class _PartDecoder:
         return FieldLayout(tuple((FieldPart(name, 0, len(data)),) for name, data in named))
 
 
+class StretchSource:
+    """Parts of samples of a store, of which no more is read; see `part_of_grid`.
+
+    Parameters
+    ----------
+    source : StoreSource
+        Of whole samples.
+    store : ExtentStore
+        Its store.
+    fields : FieldLayout
+        Where variables lie in the extents.
+    plan : StretchPlan
+        What is read of a sample.
+    cuts : mapping of str to Cut
+        What of some variables is wanted.
+
+    Attributes
+    ----------
+    choice : str
+        What is read of a sample, and how much of that is wanted.
+    """
+
+    def __init__(
+        self,
+        source: StoreSource,
+        store: ExtentStore,
+        fields: FieldLayout,
+        plan: StretchPlan,
+        cuts: Mapping[str, Cut],
+    ) -> None:
+        self.source = source
+        self.plan = plan
+        self._store = store
+        self._fields = fields
+        self._cuts = dict(cuts)
+        self.spec = SampleSpec(tuple(_part_of(variable, cuts) for variable in source.spec))
+        self.choice = (
+            f"{plan.nbytes} of the {plan.whole_nbytes} bytes of a sample are read, in "
+            f"{len(plan.stretches)} stretches, for {plan.wanted_nbytes} that are wanted "
+            f"({plan.nbytes / max(1, plan.wanted_nbytes):.2f} times)"
+        )
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def filler(self) -> Filler:
+        """Return a filler for one more thread."""
+        carrier = self.source.carrier()
+        return StretchFiller(self._store, self._fields, self.plan, carrier, cuts=self._cuts)
+
+
 class GridPartSource:
     """Parts of samples that are filled whole and then cut; see `part_of_grid`.
 
@@ -180,26 +240,29 @@ class GridPartSource:
     ----------
     source : BatchSource
         Of whole samples.
-    cuts : mapping
-        By variable, which stretch; the others stay whole.
+    cuts : mapping of str to Cut
+        Of some variables, which stretch; the others stay whole.
+    choice : str
+        Why.
     """
 
-    def __init__(self, source: BatchSource, cuts: Mapping[str, _Cut]) -> None:
+    def __init__(self, source: BatchSource, cuts: Mapping[str, Cut], choice: str = "") -> None:
         refuse_own_memory(source, "parts of a grid")
-        self._source = source
+        self.source = source
+        self.choice = choice
         self._cuts = dict(cuts)
         self.spec = SampleSpec(tuple(_part_of(variable, cuts) for variable in source.spec))
 
     def __len__(self) -> int:
-        return len(self._source)
+        return len(self.source)
 
     def filler(self) -> Filler:
         """Return a filler with memory for whole samples."""
-        return _CuttingFiller(self._source, self._cuts)
+        return _CuttingFiller(self.source, self._cuts)
 
 
 class _CuttingFiller:
-    def __init__(self, source: BatchSource, cuts: Mapping[str, _Cut]) -> None:
+    def __init__(self, source: BatchSource, cuts: Mapping[str, Cut]) -> None:
         self._filler = source.filler()
         self._cuts = cuts
         self._scratch = ScratchRows(source.spec)
@@ -211,11 +274,7 @@ class _CuttingFiller:
         start_ns = log.now_ns()
         nbytes = 0
         for name, row in rows.items():
-            cut = self._cuts.get(name)
-            wanted = whole[name]
-            if cut is not None:
-                wanted = wanted[(slice(None),) * (cut.axis + 1) + (slice(cut.low, cut.high),)]
-            row[...] = wanted
+            row[...] = wanted_of(whole[name], self._cuts.get(name))
             nbytes += row.nbytes
         log.add(Kind.TRANSFORM, start_ns, log.now_ns(), nbytes=nbytes, label="grid_part")
 

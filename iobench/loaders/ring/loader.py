@@ -14,6 +14,7 @@ from iobench.loaders.ring.contract import OwnMemory, RingBatch
 from iobench.loaders.ring.passes import RingPass
 from iobench.loaders.ring.reused import ReusedBuffers
 from iobench.loaders.ring.run import RingRun
+from iobench.loaders.ring.telling import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from iobench.recording import Recorder
     from iobench.samples import SampleSpec
 
-__all__ = ["DEPTH", "RingLoader"]
+__all__ = ["DEPTH", "RingLoader", "usual_threads"]
 
 DEPTH: Final = 4
 """Two that the training loop holds (this batch, and the last one until it is overwritten), two
@@ -31,6 +32,11 @@ that are filled meanwhile."""
 MIN_DEPTH: Final = 3
 MAX_THREADS: Final = 4
 """By default: a copy from the page cache is bound by memory long before that."""
+
+
+def usual_threads(depth: int) -> int:
+    """Return how many threads read by default, into so many buffers."""
+    return min(available_cpus(), MAX_THREADS, max(1, depth - 1))
 
 
 class RingLoader:
@@ -62,6 +68,8 @@ class RingLoader:
         Takes batches to a device; buffers come back once they are copied.
     recorder : Recorder, optional
         Where reader threads note what they do.
+    why : str
+        What ``threads`` and ``depth`` were chosen by.
 
     Attributes
     ----------
@@ -88,6 +96,7 @@ class RingLoader:
         find_rank: Callable[[], tuple[int, int]] | None = None,
         device: DevicePath | None = None,
         recorder: Recorder | None = None,
+        why: str = "",
     ) -> None:
         if depth < MIN_DEPTH:
             raise OptionError(
@@ -97,7 +106,7 @@ class RingLoader:
         if guard and not unsafe_reuse:
             raise OptionError("guard=True goes with unsafe_reuse=True; without it all is safe")
         if threads is None:
-            threads = min(available_cpus(), MAX_THREADS, max(1, depth - 1))
+            threads = usual_threads(depth)
             if device is not None:  # one reads while the other one's batch is copied
                 threads = max(threads, 2)
         if threads < 1:
@@ -114,6 +123,7 @@ class RingLoader:
         self._device = device
         self._find_rank = find_rank
         self._recorder = recorder
+        self._why = why
         self._n_taken = 0  # batches of ``epoch`` that were handed out
         self._is_resumed = self._is_begun = self._is_over = False
         self._idle = _IdlePool()
@@ -129,6 +139,12 @@ class RingLoader:
     def batch_size(self) -> int:
         """Samples a batch; the last of an epoch may have fewer."""
         return self.order.batch_size
+
+    @property
+    def choice(self) -> str:
+        """What the loader decided by itself, in words; all of it from the first batch on."""
+        ahead = f"{self.threads} threads, {self.depth} buffers"
+        return "; ".join([f"{ahead}: {self._why}" if self._why else ahead, *told(self.source)])
 
     def __len__(self) -> int:
         """Batches an epoch."""

@@ -12,9 +12,10 @@ from iobench.errors import OptionError
 from iobench.loaders.opening import open_store
 from iobench.loaders.ring.dataset_source import NumberedSamples, dataset_source
 from iobench.loaders.ring.grid_part import part_of_grid
-from iobench.loaders.ring.loader import DEPTH, RingLoader
+from iobench.loaders.ring.loader import DEPTH, RingLoader, usual_threads
 from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.presenting import ArrayCast, Presenter, float_dtype
+from iobench.loaders.ring.probe_ahead import ahead_of
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.ranks import find_rank
 from iobench.loaders.ring.store_source import StoreSource
@@ -126,9 +127,33 @@ def settle(
     ring = {name: value for name, value in options.items() if name in OF_THE_RING}
     if options.get("rank") is None:
         ring["find_rank"] = find_rank
-    if ring.get("depth") is None:
-        ring["depth"] = depth
+    _read_ahead(source, int(batch_size), options, ring, depth)
     return SettledOptions(source, order, dataset, transform, options.get("dtype"), ring)
+
+
+def _read_ahead(
+    source: BatchSource, batch_size: int, options: LoaderOptions, ring: dict[str, Any], depth: int
+) -> None:
+    """Choose threads and depth by what the storage takes, where the user leaves them open."""
+    threads, wanted = options.get("threads"), options.get("depth")
+    ring["depth"] = depth if wanted is None else wanted
+    is_fixed = threads is not None and wanted is not None
+    if is_fixed or options.get("processes") or options.get("unsafe_reuse"):
+        return
+    choice = ahead_of(
+        source,
+        batch_size,
+        threads=usual_threads(ring["depth"]),
+        depth=ring["depth"],
+        max_bytes=options.get("max_bytes"),
+    )
+    if choice is None:
+        return
+    ring["why"] = choice.why
+    if wanted is None:
+        ring["depth"] = choice.depth
+    if threads is None and choice.speeds is not None:
+        ring["threads"] = min(choice.threads, max(1, ring["depth"] - 1))
 
 
 def _opened(store: Any, batch_size: int, options: LoaderOptions) -> tuple[BatchSource, Any]:
@@ -252,10 +277,12 @@ def loader(
         of the order. By default as ``torch.distributed`` says where it is initialised, else the
         environment's ``RANK`` and ``WORLD_SIZE``, else 0 of 1.
     threads : int, optional
-        Reader threads; by default one a CPU, at most 4. The batches do not depend on it.
+        Reader threads; by default one a CPU, at most 4, and more where a store has to come from
+        disks or servers whose latency takes more batches at once to hide: that is measured when
+        the loader is made. `RingLoader.choice` tells. The batches do not depend on it.
     depth : int, optional
         Buffers; as many batches are kept ready, less those the loop holds. By default 4, with
-        TensorFlow 6, which holds two more.
+        TensorFlow 6, which holds two more; and two more than there are threads.
     max_bytes : int, optional
         What buffers may take in all when the loop holds more of them; by default half of the
         memory that is free.
@@ -269,8 +296,9 @@ def loader(
         once a batch. Of a store, which does not say where gaps are, a placement:
         ``iobench.open_dataset(...).windows("-1,0:1")``.
     grid_part : (int, int), optional
-        Which part of the grid, from 0, of how many, for training processes that share a sample; of
-        a store with the grid first no more is read. Each then has the same ``rank``.
+        Which part of the grid, from 0, of how many, for training processes that share a sample.
+        Each then has the same ``rank``. No more is read of a store that holds numbers as they are,
+        unless that is many short stretches, or ``verify`` needs all; `RingLoader.choice` tells.
     grid_dim : str, optional
         The dimension that is cut; by default rows or cells, by their usual names.
     processes : bool, optional

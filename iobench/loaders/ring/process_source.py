@@ -112,6 +112,11 @@ class ProcessSource:
     def __len__(self) -> int:
         return self._n_samples
 
+    @property
+    def source(self) -> BatchSource:
+        """What the processes fill batches from."""
+        return self._parts[0]
+
     def new_memory(self, nbytes: int) -> BatchMemory:
         """Return a buffer that the processes see."""
         return self._memory.new_memory(nbytes)

@@ -8,17 +8,19 @@ extents are asked for in pieces.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.files import OpenFiles
     from iobench.stores import ExtentTable
 
-__all__ = ["ask_for", "is_cached"]
+__all__ = ["are_cached", "ask_for", "ask_for_ranges", "is_cached"]
 
 PIECE_NBYTES: Final = 512 << 10
 NEAR_NBYTES: Final = 64 << 10
@@ -32,13 +34,21 @@ def is_cached(
 
     Where that cannot be told, they are taken to be.
     """
+    file, offset = table.file[samples, number].tolist(), table.offset[samples, number].tolist()
+    return are_cached(zip(file, offset, strict=True), files)
+
+
+def are_cached(places: Iterable[tuple[int, int]], files: OpenFiles) -> bool:
+    """Return whether bytes of files, by number of the file and offset, are in the page cache.
+
+    Where that cannot be told, they are taken to be.
+    """
     if not hasattr(os, "RWF_NOWAIT"):
         return True
     buffer = bytearray(1)
-    for sample in samples.tolist():
-        descriptor = files.descriptor(int(table.file[sample, number]))
+    for number, offset in places:
         try:
-            os.preadv(descriptor, [buffer], int(table.offset[sample, number]), os.RWF_NOWAIT)
+            os.preadv(files.descriptor(number), [buffer], offset, os.RWF_NOWAIT)
         except BlockingIOError:
             return False
         except OSError:  # a file system without it
@@ -48,10 +58,19 @@ def is_cached(
 
 def ask_for(table: ExtentTable, samples: NDArray[np.int64], files: OpenFiles) -> None:
     """Have the system read all extents of these samples, and do not wait for it."""
-    if not hasattr(os, "posix_fadvise"):
-        return
     file, start = table.file[samples].reshape(-1), table.offset[samples].reshape(-1)
-    end = start + table.length[samples].reshape(-1)
+    ask_for_ranges(file, start, start + table.length[samples].reshape(-1), files)
+
+
+def ask_for_ranges(
+    file: NDArray[np.integer[Any]],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    files: OpenFiles,
+) -> None:
+    """Have the system read stretches of files, by their numbers, and do not wait for it."""
+    if not hasattr(os, "posix_fadvise") or not file.size:
+        return
     order = np.lexsort((start, file))
     file, start, end = file[order], start[order], end[order]
     breaks = (file[1:] != file[:-1]) | (start[1:] > end[:-1] + NEAR_NBYTES)

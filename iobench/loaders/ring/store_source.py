@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-import threading
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from iobench.errors import OptionError
+from iobench.loaders.ring.carriers import FileCarrier, ObjectCarrier
 from iobench.loaders.ring.checks import ExtentChecks
 from iobench.loaders.ring.decoded import DecodedFiller, ExtentFiller
 from iobench.loaders.ring.direct import DirectChoice, choose_direct
 from iobench.loaders.ring.field_filler import FieldFiller, StoreFiles
+from iobench.loaders.ring.fork_lock import ForkLock
+from iobench.loaders.ring.stretch_filler import StretchFiller
+from iobench.loaders.ring.stretches import REQUEST_NBYTES, plan_of
 from iobench.stores import ExtentStore
 
 if TYPE_CHECKING:
+    from iobench.loaders.ring.carriers import Carrier
     from iobench.loaders.ring.contract import Filler
     from iobench.loaders.ring.direct import AlignedReader
     from iobench.loaders.ring.files import OpenFiles
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
     from iobench.stores import Store
 
 __all__ = ["StoreSource"]
+
+IN_FLIGHT: Final = 16
+"""Requests of a thread, where nothing was measured."""
 
 
 class StoreSource:
@@ -37,6 +44,8 @@ class StoreSource:
         Whether what is not in the page cache is read around it (``O_DIRECT``), which a store larger
         than memory would only turn over; ``"auto"``: where that is faster, measured when it is
         first needed.
+    note : str
+        What else is to be told of how it is read.
 
     Attributes
     ----------
@@ -48,6 +57,8 @@ class StoreSource:
         How extents are read, and the figures that decided it: known from the first batch on.
     direct_choice : DirectChoice or None
         The same for ``direct``: known once something was not in the page cache.
+    in_flight : int
+        Requests that each thread may have under way at once, where the store is remote.
 
     Raises
     ------
@@ -58,7 +69,12 @@ class StoreSource:
     """
 
     def __init__(
-        self, store: Store, *, verify: bool = False, direct: bool | Literal["auto"] = False
+        self,
+        store: Store,
+        *,
+        verify: bool = False,
+        direct: bool | Literal["auto"] = False,
+        note: str = "",
     ) -> None:
         if direct not in (True, False, "auto"):
             raise OptionError(f'direct={direct!r}: expected True, False or "auto"')
@@ -69,17 +85,19 @@ class StoreSource:
         self.choice: ReadChoice | None = None
         is_local = hasattr(store.path, "__fspath__")
         self._files = StoreFiles(store) if is_local and isinstance(store, ExtentStore) else None
-        self.fields = store.fields() if isinstance(store, ExtentStore) and is_local else None
+        self.fields = store.fields() if isinstance(store, ExtentStore) else None
         if direct is True and (self._files is None or not hasattr(os, "O_DIRECT")):
             raise OptionError(f"direct=True: {store.path} cannot be read around the page cache")
         self._wanted_direct = direct
         can_direct = self._files is not None and hasattr(os, "O_DIRECT")
         self.direct: bool | Literal["auto"] = direct if can_direct else False
         self.direct_choice = DirectChoice(True, {}) if direct is True else None
-        self._lock = threading.Lock()
+        self.note = note
+        self.in_flight = IN_FLIGHT
+        self._lock = ForkLock()
 
-    def __reduce__(self) -> tuple[object, tuple[Store, bool, bool | str]]:
-        return _made, (self.store, self.verify, self._wanted_direct)
+    def __reduce__(self) -> tuple[object, tuple[Store, bool, bool | str, str]]:
+        return _made, (self.store, self.verify, self._wanted_direct, self.note)
 
     def __len__(self) -> int:
         return len(self.store)
@@ -87,8 +105,10 @@ class StoreSource:
     def filler(self) -> Filler:
         """Return a filler for one more thread."""
         store = self.store
-        if self._files is None or not isinstance(store, ExtentStore):
+        if not isinstance(store, ExtentStore):
             return DecodedFiller(store, self.checks)
+        if self._files is None:
+            return self._remote_filler(store)
         if self.fields is not None:
             return FieldFiller(self, store, self.fields, self._files)
         decoder = store.row_decoder
@@ -97,6 +117,25 @@ class StoreSource:
         aligned = self._files.aligned() if self.direct else None
         files = self._files.opened()
         return ExtentFiller(store, decoder, files, self.checks, aligned, self.is_direct)
+
+    def _remote_filler(self, store: ExtentStore) -> Filler:
+        fields = self.fields
+        if fields is None:
+            return DecodedFiller(store, self.checks)
+        plan = plan_of(
+            fields, store.manifest.spec, {}, REQUEST_NBYTES, keeps_all=self.checks is not None
+        )
+        assert plan is not None  # nothing is cut
+        return StretchFiller(store, fields, plan, self.carrier(), checks=self.checks)
+
+    def carrier(self) -> Carrier:
+        """Return what brings stretches of the store's files, for one more thread."""
+        store = self.store
+        assert isinstance(store, ExtentStore)
+        if self._files is None:
+            return ObjectCarrier(store.table.files, lambda: self.in_flight)
+        aligned = self._files.aligned() if self.direct else None
+        return FileCarrier(self._files.opened(), aligned, self.is_direct)
 
     def is_direct(self, files: OpenFiles, reader: AlignedReader) -> bool:
         """Return whether what is not cached is read around the page cache; measured once."""
@@ -113,5 +152,5 @@ class StoreSource:
             return self.choice
 
 
-def _made(store: Store, verify: bool, direct: bool | Literal["auto"]) -> StoreSource:
-    return StoreSource(store, verify=verify, direct=direct)
+def _made(store: Store, verify: bool, direct: bool | Literal["auto"], note: str) -> StoreSource:
+    return StoreSource(store, verify=verify, direct=direct, note=note)

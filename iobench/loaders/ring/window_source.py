@@ -44,7 +44,7 @@ class WindowSource:
     def __init__(self, items: BatchSource, table: ArrayLike, window: Window) -> None:
         refuse_own_memory(items, "windows")
         self.spec = windowed_spec(items.spec, window)
-        self._items = items
+        self.items = items
         self._table = np.asarray(table, dtype=np.int64).reshape(-1, len(window.offsets))
         self._plan = stacking(items.spec, window)
         if self._table.size and not 0 <= self._table.min() <= self._table.max() < len(items):
@@ -58,7 +58,7 @@ class WindowSource:
 
     def filler(self) -> Filler:
         """Return a filler with memory for the items of one batch."""
-        return _WindowFiller(self._items, self._table, self._plan)
+        return _WindowFiller(self.items, self._table, self._plan)
 
 
 class _WindowFiller:

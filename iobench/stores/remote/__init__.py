@@ -2,7 +2,7 @@
 
 from iobench.stores.remote.addresses import StoreAddress, as_place
 from iobench.stores.remote.objects import Objects, ObjectStat, objects_at
-from iobench.stores.remote.reading import read_ranges
+from iobench.stores.remote.reading import fill_ranges, read_ranges
 from iobench.stores.remote.staging import RemoteFile, clear_room, open_room, remove_below
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "StoreAddress",
     "as_place",
     "clear_room",
+    "fill_ranges",
     "objects_at",
     "open_room",
     "read_ranges",

@@ -104,20 +104,43 @@ class Objects:
             return bytes(self.fs.cat_file(path))
 
     def ranges(
-        self, paths: Sequence[str], starts: Sequence[int], ends: Sequence[int]
+        self, paths: Sequence[str], starts: Sequence[int], ends: Sequence[int], **more: int
     ) -> list[bytes]:
         """Return stretches of objects, asked for at once; short where an object ends before."""
         if not paths:
             return []
         with self.errors(paths[0]):
-            found = self.fs.cat_ranges(list(paths), list(starts), list(ends), on_error="return")
+            found = self.fs.cat_ranges(
+                list(paths), list(starts), list(ends), on_error="return", **more
+            )
+        self.raise_first(paths, found)
+        return [bytes(one) for one in found]
+
+    def raise_first(self, paths: Sequence[str], found: Sequence[object]) -> None:
+        """Raise the first error among what came of each path, if there is one."""
         for path, one in zip(paths, found, strict=True):
             with self.errors(path):
                 if isinstance(one, FileNotFoundError):
                     raise FileNotFoundError(2, "no such object", self.shown(path)) from None
                 if isinstance(one, BaseException):
                     raise one
-        return [bytes(one) for one in found]
+
+    def fill(
+        self,
+        paths: Sequence[str],
+        starts: Sequence[int],
+        targets: Sequence[Sequence[memoryview]],
+        in_flight: int,
+    ) -> list[int]:
+        """Read stretches of objects into memory that lies in pieces; return the bytes of each.
+
+        No more than ``in_flight`` are under way at once, where the file system does several at
+        all. Fewer bytes than there is memory: the object ends there.
+        """
+        ends = [start + sum(map(len, views)) for start, views in zip(starts, targets, strict=True)]
+        more = {"batch_size": in_flight} if getattr(self.fs, "async_impl", False) else {}
+        found = self.ranges(paths, starts, ends, **more)
+        return [_scattered(data, views) for data, views in zip(found, targets, strict=True)]
 
     def stat(self, path: str) -> ObjectStat:
         """Return size and time of an object; raise FileNotFoundError if there is none."""
@@ -235,6 +258,16 @@ def objects_at(url: str) -> tuple[Objects, str]:
         else:
             _known[key] = Objects(fs, scheme)
     return _known[key], path
+
+
+def _scattered(data: bytes, views: Sequence[memoryview]) -> int:
+    """Copy bytes to memory that lies in pieces; return how many."""
+    done = 0
+    for view in views:
+        some = data[done : done + len(view)] if done or len(view) < len(data) else data
+        view[: len(some)] = some
+        done += len(some)
+    return done
 
 
 def _stat(info: dict[str, Any]) -> ObjectStat:

@@ -10,11 +10,12 @@ from iobench.stores.remote.objects import objects_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from iobench.stores.contract import Extent
     from iobench.stores.remote.objects import Objects
 
-__all__ = ["RangeReader", "read_ranges"]
+__all__ = ["RangeReader", "fill_ranges", "read_ranges"]
 
 AHEAD_NBYTES = 8 << 20
 SMALL_NBYTES = 1 << 16
@@ -104,15 +105,62 @@ def read_ranges(extents: Sequence[Extent]) -> list[memoryview]:
             [extents[number].offset + extents[number].length for number in wanted],
         )
     except FileNotFoundError as error:
-        raise StoreError(
-            f"{error.filename} is missing, its store's manifest lists it; convert the store again"
-        ) from error
+        raise _missing(error) from error
     for number, one in zip(wanted, data, strict=True):
         extent = extents[number]
         if len(one) != extent.length:
-            raise StoreError(
-                f"{extent.file}: the object ends at byte {extent.offset + len(one)}, expected "
-                f"{extent.length} bytes from byte {extent.offset}; convert the store again"
-            )
+            raise _too_short(extent.file, extent.offset, extent.length, len(one))
         found[number] = memoryview(one)
     return found
+
+
+def fill_ranges(
+    files: Sequence[Path],
+    starts: Sequence[int],
+    targets: Sequence[Sequence[memoryview]],
+    *,
+    in_flight: int,
+) -> None:
+    """Read stretches of objects to where their bytes shall be.
+
+    Parameters
+    ----------
+    files : sequence of StoreAddress
+        The object of each stretch; all of one store.
+    starts : sequence of int
+        Its first byte.
+    targets : sequence of sequence of memoryview
+        The memory it fills, piece after piece: as long as that is the stretch.
+    in_flight : int
+        Requests under way at once, at most.
+
+    Raises
+    ------
+    StoreError
+        If an object is missing or ends before a stretch does.
+    StorageError
+        If the store of objects refuses.
+    """
+    if not files:
+        return
+    there = [objects_at(file.url) for file in files]  # type: ignore[attr-defined]
+    try:
+        filled = there[0][0].fill([path for _, path in there], starts, targets, in_flight)
+    except FileNotFoundError as error:
+        raise _missing(error) from error
+    for file, start, views, count in zip(files, starts, targets, filled, strict=True):
+        if count != (expected := sum(map(len, views))):
+            raise _too_short(file, start, expected, count)
+
+
+def _missing(error: FileNotFoundError) -> StoreError:
+    return StoreError(
+        f"{error.filename} is missing, its store's manifest lists it; convert the store again"
+    )
+
+
+def _too_short(file: Path, start: int, expected: int, found: int) -> StoreError:
+    return StoreError(
+        f"{file}: the object ends at byte {start + found}, expected {expected} bytes from byte "
+        f"{start}; convert the store again"
+    )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from iobench.errors import StorageError
 from iobench.stores.atomic import TEMPORARY_SUFFIX
 from iobench.stores.remote.objects import N_THREADS, Objects, ObjectStat
+from iobench.stores.remote.s3_reading import fill_from_s3
 from iobench.stores.remote.s3_uploads import PartedUpload
 
 if TYPE_CHECKING:
@@ -37,6 +38,18 @@ class S3Objects(Objects):
         self._keeps_conditions: bool | None = None
         self.room = threading.BoundedSemaphore(N_THREADS)
         """Parts being sent; whoever writes waits, so that memory is bounded."""
+
+    def fill(
+        self,
+        paths: Sequence[str],
+        starts: Sequence[int],
+        targets: Sequence[Sequence[memoryview]],
+        in_flight: int,
+    ) -> list[int]:
+        """Read stretches of objects into memory that lies in pieces; return the bytes of each."""
+        found = fill_from_s3(self.fs, paths, starts, targets, in_flight)
+        self.raise_first(paths, found)
+        return [one for one in found if isinstance(one, int)]
 
     def call(self, name: str, path: str, **values: Any) -> Any:
         """Make one request about the object at a path."""

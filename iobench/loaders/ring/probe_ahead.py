@@ -1,0 +1,161 @@
+"""How fast a store's own bytes come in, measured when a loader is made."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import psutil
+
+from iobench.errors import StorageError, StoreError
+from iobench.loaders.ring.ahead import AheadChoice, choose_ahead, measure
+from iobench.loaders.ring.buffers import MEMORY_SHARE, BatchLayout
+from iobench.loaders.ring.carriers import RANGE_NBYTES, FileCarrier, ObjectCarrier, Range
+from iobench.loaders.ring.files import OpenFiles
+from iobench.loaders.ring.read_ahead import PIECE_NBYTES, are_cached
+from iobench.loaders.ring.store_source import StoreSource
+from iobench.loaders.ring.telling import beneath
+from iobench.recording import now_ns
+from iobench.stores import ExtentStore, is_local
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iobench.loaders.ring.carriers import Carrier
+    from iobench.loaders.ring.contract import BatchSource
+
+__all__ = ["ahead_of", "store_beneath"]
+
+N_PLACES: Final = 87
+"""As many as all steps of a measurement take."""
+N_LOOKED_AT: Final = 16
+
+
+def store_beneath(source: BatchSource) -> StoreSource | None:
+    """Return the store whose samples a source is made of; None where there is none."""
+    at: BatchSource | None = source
+    while at is not None and not isinstance(at, StoreSource):
+        at = beneath(at)
+    return at
+
+
+def ahead_of(
+    source: BatchSource,
+    batch_size: int,
+    *,
+    threads: int,
+    depth: int,
+    max_bytes: int | None = None,
+    clock: Callable[[], int] = now_ns,
+) -> AheadChoice | None:
+    """Return how far ahead to fill batches from a store; None where the source has none.
+
+    What is in the page cache is not measured. Else some 40 MB of the store are read, in a second
+    at most, and less where more at once bring nothing. How many requests each thread may make is
+    said to the store's source.
+
+    Parameters
+    ----------
+    source : BatchSource
+        What fills batches.
+    batch_size : int
+        Samples a batch.
+    threads, depth : int
+        As `choose_ahead`.
+    max_bytes : int, optional
+        For all buffers; by default as `BufferPool`.
+    clock : callable
+        Returns ns.
+
+    """
+    found = store_beneath(source)
+    if found is None or not isinstance(found.store, ExtentStore) or not len(found.store):
+        return None
+    store = found.store
+    nbytes = int(np.median(store.table.length[0]))
+    try:
+        reads = _StoreReads(store, min(max(nbytes, 1), PIECE_NBYTES))
+        with closing(reads):
+            speeds = measure(reads, clock) if reads.has_to_wait else None
+    except (StoreError, StorageError):
+        return None  # the first batch will tell
+    sample_nbytes = int(store.table.length[0].sum())
+    longest = PIECE_NBYTES if is_local(store.path) else RANGE_NBYTES[0]
+    per_sample = max(store.table.n_per_sample, -(-sample_nbytes // longest))
+    if max_bytes is None:
+        max_bytes = int(psutil.virtual_memory().available * MEMORY_SHARE)
+    choice = choose_ahead(
+        speeds,
+        batch_reads=batch_size * per_sample,
+        buffer_nbytes=BatchLayout(source.spec, batch_size).nbytes,
+        threads=threads,
+        depth=depth,
+        max_bytes=max_bytes,
+    )
+    if speeds is not None:
+        found.in_flight = choice.in_flight
+    return choice
+
+
+class _StoreReads:
+    """Stretches of a store, each read once; see `iobench.loaders.ring.ahead.TimedReads`."""
+
+    def __init__(self, store: ExtentStore, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self._memory: list[memoryview] = []
+        self._count = 1
+        self._files: OpenFiles | None = None
+        if is_local(store.path):
+            self._files = OpenFiles(store.table.files, store.file_sizes)
+            self._carrier: Carrier = FileCarrier(self._files)
+        else:
+            self._carrier = ObjectCarrier(store.table.files, lambda: self._count)
+        places = self._places(store)
+        self.has_to_wait = bool(places) and not self._is_cached(places[:N_LOOKED_AT])
+        if self._files is not None and self.has_to_wait:
+            files = self._files
+            places = [place for place in places if not are_cached([place], files)]
+        self._left = places
+
+    def _places(self, store: ExtentStore) -> list[tuple[int, int]]:
+        """Return files and offsets of stretches, in random order, apart from each other."""
+        random = np.random.default_rng(0)
+        table = store.table
+        places = []
+        for sample in np.unique(random.integers(0, len(table), N_PLACES)).tolist():
+            for file, offset, length in zip(
+                table.file[sample].tolist(),
+                table.offset[sample].tolist(),
+                table.length[sample].tolist(),
+                strict=True,
+            ):
+                ends = range(self.nbytes, length + 1, 2 * self.nbytes)
+                places += [(file, offset + end - self.nbytes) for end in ends]
+        random.shuffle(places)
+        return places[:N_PLACES]
+
+    def _is_cached(self, places: list[tuple[int, int]]) -> bool:
+        """Return whether more than half of these places are in the page cache."""
+        if self._files is None:
+            return False
+        files = self._files
+        return 2 * sum(are_cached([place], files) for place in places) > len(places)
+
+    def read(self, count: int) -> int:
+        """Read so many stretches at once; return how many there were."""
+        self._count = count
+        while len(self._memory) < count:
+            self._memory.append(memoryview(bytearray(self.nbytes)))
+        chosen, self._left = self._left[:count], self._left[count:]
+        self._carrier.fill(
+            [
+                Range(file, offset, self.nbytes, [view])
+                for (file, offset), view in zip(chosen, self._memory, strict=False)
+            ]
+        )
+        return len(chosen)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._carrier.close()

@@ -1,0 +1,38 @@
+"""What a source decided by itself, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iobench.loaders.ring.grid_part import GridPartSource, StretchSource
+from iobench.loaders.ring.process_source import ProcessSource
+from iobench.loaders.ring.store_source import StoreSource
+from iobench.loaders.ring.window_source import WindowSource
+
+if TYPE_CHECKING:
+    from iobench.loaders.ring.contract import BatchSource
+
+__all__ = ["beneath", "told"]
+
+
+def beneath(source: BatchSource) -> BatchSource | None:
+    """Return the source whose samples another one is made of; None where there is none."""
+    if isinstance(source, WindowSource):
+        return source.items
+    if isinstance(source, (GridPartSource, StretchSource, ProcessSource)):
+        return source.source
+    return None
+
+
+def told(source: BatchSource) -> list[str]:
+    """Return how a source reads, and those that it is made of."""
+    lines = []
+    at: BatchSource | None = source
+    while at is not None:
+        if isinstance(at, StoreSource):
+            lines += [at.note] if at.note else []
+            lines += [str(at.choice)] if at.choice is not None else []
+        elif isinstance(at, (GridPartSource, StretchSource)) and at.choice:
+            lines.append(at.choice)
+        at = None if isinstance(at, StretchSource) else beneath(at)
+    return lines

@@ -1,0 +1,222 @@
+"""Stores of objects in the ring: ranges straight to the batch, joined, and few at a time."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
+from number_stores import nothing_left, write_numbers
+
+import iobench
+from iobench.errors import StorageError, StoreError
+from iobench.loaders.ring import BatchLog, BatchOrder, RingLoader, StoreSource, carriers
+from iobench.loaders.ring.carriers import ObjectCarrier, Range
+from iobench.loaders.ring.grid_part import StretchSource, part_of_grid
+from iobench.loaders.ring.stretch_filler import StretchFiller
+from iobench.samples import SampleSpec, Variable
+from iobench.stores import open_store
+from iobench.stores.remote import as_place, fill_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from iobench.stores import Store
+
+    MakeStore = Callable[..., Store]
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def uploaded(store: Store, url: str) -> Store:
+    """Put a store's files into the bucket and open it there."""
+    place = as_place(url)
+    for path in sorted(store.path.rglob("*")):
+        if path.is_file():
+            (place / str(path.relative_to(store.path))).write_bytes(path.read_bytes())
+    return open_store(url)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, int, int]]]:
+    """Name, offset and length of every range that fillers ask for."""
+    found: list[tuple[str, int, int]] = []
+
+    def listening(files: Any, starts: Any, targets: Any, *, in_flight: int) -> None:
+        for file, start, views in zip(files, starts, targets, strict=True):
+            found.append((file.name, start, sum(map(len, views))))
+        fill_ranges(files, starts, targets, in_flight=in_flight)
+
+    monkeypatch.setattr(carriers, "fill_ranges", listening)
+    return found
+
+
+def batches(source: Any, **order: Any) -> list[dict[str, Any]]:
+    loader = RingLoader(source, BatchOrder(len(source), 7, **order), threads=2)
+    found = [{name: array.copy() for name, array in batch.items()} for batch in loader]
+    loader.close()
+    return found
+
+
+@pytest.mark.parametrize("fmt", ["numpy", "zarr", "tfrecord"])
+@pytest.mark.parametrize("verify", [False, True])
+def test_batches_are_those_of_the_local_store(
+    tmp_path: Path, bucket: str, fmt: str, verify: bool
+) -> None:
+    local = write_numbers(tmp_path / "store", n_samples=16, fmt=fmt)
+    store = uploaded(local, f"s3://{bucket}/store")
+    with nothing_left():
+        expected = batches(StoreSource(local), shuffle=True, seed=1)
+        found = batches(StoreSource(store, verify=verify), shuffle=True, seed=1)
+    for one, other in zip(found, expected, strict=True):
+        for name, array in one.items():
+            assert np.array_equal(array, other[name])
+
+
+def test_neighbours_are_asked_for_as_one(
+    tmp_path: Path, bucket: str, asked: list[tuple[str, int, int]]
+) -> None:
+    local = write_numbers(tmp_path / "store", n_samples=16)
+    store = uploaded(local, f"s3://{bucket}/store")
+    source = StoreSource(store)
+    assert isinstance(source.filler(), StretchFiller)
+    batches(source)
+    pitch = local.extents(1)[0].offset - local.extents(0)[0].offset
+    assert len(asked) == 3  # one a batch, whatever lies between records with it
+    assert sum(nbytes for _, _, nbytes in asked) <= 16 * pitch
+    asked.clear()
+    rows = {v.name: np.empty((3, *v.shape), v.dtype) for v in store.spec}
+    source.filler().fill(np.array([5, 5, 6]), rows, BatchLog())
+    assert rows["number"].tolist() == [5, 5, 6]
+
+
+def test_long_ranges_are_divided_to_go_side_by_side(
+    bucket: str, asked: list[tuple[str, int, int]]
+) -> None:
+    data = np.random.default_rng(0).bytes((5 << 20) + 11)
+    place = as_place(f"s3://{bucket}/object")
+    place.write_bytes(data)
+    memory = bytearray(len(data) - 3)
+    view = memoryview(memory)
+    views = [view[:1], view[1 : 3 << 20], view[3 << 20 :]]
+    carrier = ObjectCarrier([place], lambda: 4)
+    assert carrier.fill([Range(0, 3, len(memory), views)]) == len(memory)
+    assert bytes(memory) == data[3:]
+    assert len(asked) == 4
+    assert {start for _, start, _ in asked} == {3 + len(memory) * k // 4 for k in range(4)}
+
+
+def test_a_part_of_the_grid_is_all_that_is_asked_for(
+    make_store: MakeStore, bucket: str, asked: list[tuple[str, int, int]]
+) -> None:
+    shape = (2, 16, 1 << 17)  # half a channel is 4 MiB, more than a request is worth
+    spec = SampleSpec((Variable("field", shape, "<f4", ("channel", "y", "x")),))
+    samples = [{"field": np.random.default_rng(k).random(shape, "f4")} for k in range(2)]
+    store = uploaded(make_store(spec, samples, "tfrecord"), f"s3://{bucket}/store")
+    source = part_of_grid(StoreSource(store), (1, 2))
+    assert isinstance(source, StretchSource)
+    rows = {"field": np.empty((1, 2, 8, 1 << 17), "f4")}
+    source.filler().fill(np.array([1]), rows, BatchLog())
+    assert np.array_equal(rows["field"][0], samples[1]["field"][:, 8:])
+    assert sum(nbytes for _, _, nbytes in asked) < spec.nbytes // 2 + 200
+
+
+def test_what_is_wrong_is_named(tmp_path: Path, bucket: str) -> None:
+    local = write_numbers(tmp_path / "store", n_samples=9)
+    store = uploaded(local, f"s3://{bucket}/store")
+    file = store.extents(0)[0].file
+    data = file.read_bytes()
+    end = store.extents(8)[0].offset + 4
+    source = StoreSource(store)
+    verified = StoreSource(store, verify=True)
+
+    file.write_bytes(data[: end - 2] + b"??" + data[end:])
+    with pytest.raises(StoreError, match="checksum of shard 0, sample 8"):
+        batches(verified)
+    file.write_bytes(data[:end])
+    with pytest.raises(StoreError, match=f"{file.name}: the object ends at byte {end}, expected"):
+        batches(source)
+    file.unlink()
+    with pytest.raises(StoreError, match=f"{file.name} is missing"):
+        batches(source)
+
+
+def test_a_server_without_ranges_is_refused(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would give the first bytes of the object for those that were asked for."""
+    place = as_place(f"s3://{bucket}/object")
+    place.write_bytes(bytes(range(100)))
+    from iobench.remote import open_filesystem
+
+    filesystem, _ = open_filesystem(place.url)  # type: ignore[attr-defined]
+    ask = filesystem._call_s3
+
+    async def ignoring(name: str, **values: Any) -> Any:
+        values.pop("Range", None)
+        return await ask(name, **values)
+
+    monkeypatch.setattr(filesystem, "_call_s3", ignoring)
+    with pytest.raises(StorageError, match="the server sends all of the object"):
+        fill_ranges([place], [10], [[memoryview(bytearray(5))]], in_flight=1)
+
+
+def test_broken_connections_are_tried_again(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from s3fs.core import S3_RETRYABLE_ERRORS
+
+    from iobench.remote import open_filesystem
+    from iobench.stores.remote import s3_reading
+
+    place = as_place(f"s3://{bucket}/object")
+    place.write_bytes(bytes(range(100)))
+    filesystem, _ = open_filesystem(place.url)  # type: ignore[attr-defined]
+    ask, n_broken = filesystem._call_s3, 0
+
+    class Breaking:
+        """Ends in the middle, once."""
+
+        def __init__(self, body: Any) -> None:
+            self.body = body
+            self.n_read = 0
+
+        async def read(self, nbytes: int) -> bytes:
+            nonlocal n_broken
+            self.n_read += 1
+            if self.n_read == 2 and not n_broken:
+                n_broken += 1
+                raise TimeoutError("no more of it")
+            return bytes(await self.body.read(4))
+
+        def close(self) -> None:
+            self.body.close()
+
+    async def breaking(name: str, **values: Any) -> Any:
+        answer = await ask(name, **values)
+        return {**answer, "Body": Breaking(answer["Body"])}
+
+    assert TimeoutError in S3_RETRYABLE_ERRORS
+    monkeypatch.setattr(filesystem, "_call_s3", breaking)
+    monkeypatch.setattr(s3_reading, "FIRST_PAUSE_S", 0.0)
+    memory = bytearray(20)
+    fill_ranges([place], [30], [[memoryview(memory)[:7], memoryview(memory)[7:]]], in_flight=2)
+    assert bytes(memory) == bytes(range(30, 50))
+    assert n_broken == 1
+
+
+def test_other_file_systems_go_through_fsspec(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec", reason="fsspec has file systems")
+    store = uploaded(write_numbers(tmp_path / "store", n_samples=9), "memory://ring/store")
+    found = batches(StoreSource(store))
+    assert [number for batch in found for number in batch["number"].tolist()] == list(range(9))
+
+
+def test_the_loader_measures_and_tells(tmp_path: Path, bucket: str) -> None:
+    store = uploaded(write_numbers(tmp_path / "store", n_samples=16), f"s3://{bucket}/store")
+    loader = iobench.loader(store, 4)
+    assert "reads under way" in loader.choice
+    assert loader.depth >= loader.threads + 2 or loader.threads <= 4
+    assert sum(len(batch["number"]) for batch in loader) == 16
+    loader.close()
