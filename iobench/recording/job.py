@@ -1,9 +1,13 @@
-"""Which of a job's training processes this one is, and which job: from the environment alone."""
+"""Which of a job's training processes this one is, and which job: from the environment.
+
+Where that says nothing, torch.distributed is asked, if the script has set it up already.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -42,13 +46,16 @@ class JobRank:
 def find_job(environment: Mapping[str, str] = os.environ) -> JobRank:
     """Return what the environment says of this process: torchrun, then MPI, tf.distribute, SLURM.
 
-    A variable that is no whole number counts as not set: what is measured must go on.
+    Then Lightning, which starts its processes itself, then a process group of torch that this
+    process has joined (``torch.multiprocessing.spawn`` sets nothing). A variable that is no whole number counts as not set: what is measured must go on.
     """
     found = (
         _torchrun(environment)
         or _mpi(environment)
         or _tensorflow(environment)
         or _slurm(environment)
+        or _lightning(environment)
+        or _process_group()
         or JobRank()
     )
     told = environment.get(RUN_TOKEN)
@@ -111,3 +118,22 @@ def _slurm(environment: Mapping[str, str]) -> JobRank | None:
         return None
     local = _number(environment, "SLURM_LOCALID") or 0
     return JobRank(rank, size, local, "srun", f"srun:{environment.get('SLURM_JOB_ID')}.{step}")
+
+
+def _lightning(environment: Mapping[str, str]) -> JobRank | None:
+    """Return what Lightning sets for all but the first of its processes, on one machine."""
+    local, size = _number(environment, "LOCAL_RANK"), _number(environment, "WORLD_SIZE")
+    if local is None or size is None or environment.get("NODE_RANK", "0") != "0":
+        return None
+    port = environment.get("MASTER_PORT", "")
+    return JobRank(local, size, local, "lightning", f"lightning:{boot_id()}:{port}")
+
+
+def _process_group() -> JobRank | None:
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        if distributed is None or not distributed.is_initialized():
+            return None
+        return JobRank(distributed.get_rank(), distributed.get_world_size())
+    except (AttributeError, RuntimeError, ValueError):
+        return None  # torch was built without it, or is being imported
