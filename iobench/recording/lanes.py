@@ -24,7 +24,18 @@ _pack_into: Final = layout.PREPARED_SPAN.pack_into
 
 
 class Lane:
-    """Where one thread writes next, and the sample, batch and epoch it works on."""
+    """Where one thread writes next, and the sample, batch and epoch it works on.
+
+    Attributes
+    ----------
+    quiet : int
+        Above 0 where spans from outside (``iobench.recording.outside``) would only repeat what
+        is timed already: inside another one, or inside a stage named by its kind.
+    loading : int
+        Above 0 while the thread makes a batch, for spans from outside that are limited to it.
+    foreign : str
+        Name of a thread that cannot record for itself; ``""`` is the thread that writes.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -32,17 +43,23 @@ class Lane:
         "buffer",
         "cpu_ns",
         "end",
+        "foreign",
+        "loading",
         "now_ns",
         "number",
         "offset",
         "position",
+        "quiet",
         "recorder",
     )
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, foreign: str = "") -> None:
         self.recorder = recorder
+        self.foreign = foreign
         self.now_ns = recorder.clock.now_ns
         self.cpu_ns = recorder.clock.cpu_ns
+        self.quiet = 0
+        self.loading = 0
         self.detach()
 
     def detach(self) -> None:
@@ -54,6 +71,29 @@ class Lane:
         # sequence = (offset + bias) / 64: one number less to keep per span.
         self.bias = layout.RECORD_NBYTES
         self.position = NOWHERE
+
+    def write(self, start_ns: int, end_ns: int, nbytes: int, cpu_ns: int, described: bytes) -> None:
+        """Write one span at the thread's position, as described by its recorder."""
+        offset = self.offset
+        if offset == self.end:
+            if not self.recorder._refill(self):
+                return
+            offset = self.offset
+        self.offset = offset + 64
+        try:
+            _pack_into(
+                self.buffer,
+                offset,
+                start_ns,
+                end_ns,
+                nbytes,
+                cpu_ns,
+                self.position,
+                described,
+                (offset + self.bias) >> 6,
+            )
+        except (TypeError, ValueError, struct.error) as failure:
+            self.recorder._refuse(self, offset, failure)
 
 
 class Span:

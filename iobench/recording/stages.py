@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
 
 from iobench.errors import OptionError
 from iobench.recording import activation
+from iobench.recording.kinds import WORKER_KINDS, Kind
 from iobench.recording.lanes import Lane, Span
 
 if TYPE_CHECKING:
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 __all__ = ["stage"]
+
+# What is inside a stage of these kinds is named exactly, and not timed from outside as well.
+EXACT_KINDS: Final = frozenset(
+    kind.spelled for kind in WORKER_KINDS if kind not in {Kind.FUSED, Kind.OPAQUE}
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,6 +79,28 @@ class ActiveStage(Span):
         return _decorated(function, self._name, None if self.nbytes < 0 else self.nbytes)
 
 
+class ExactStage(ActiveStage):
+    """A stage whose kind was named: nothing inside is timed from outside as well."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        lane = self._lane
+        lane.quiet += 1
+        now_ns = lane.now_ns
+        self._start_ns = now_ns()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._lane.quiet -= 1
+        Span.__exit__(self, kind, error, traceback)
+
+
 _idle_stages: Final[dict[str, IdleStage]] = {}
 
 
@@ -83,7 +111,8 @@ def stage(name: str, nbytes: int | None = None) -> IdleStage | ActiveStage:
     ----------
     name : str
         A kind by its spelled name (``"read"``, ``"decode"``, ...); any other name is a label
-        of kind ``preprocess``.
+        of kind ``preprocess``. Inside a stage named by a kind of loading work other than
+        ``fused`` and ``opaque``, nothing is timed from outside (``iobench.adapters``).
     nbytes : int, optional
         Bytes the stage hands on, where known; may be set later as ``.nbytes``.
 
@@ -109,7 +138,8 @@ def stage(name: str, nbytes: int | None = None) -> IdleStage | ActiveStage:
             lane: Lane = recorder._local.lane
         except AttributeError:
             lane = recorder._open_lane()
-        return ActiveStage(lane, name, described, -1 if nbytes is None else nbytes)
+        made = ExactStage if name in EXACT_KINDS else ActiveStage
+        return made(lane, name, described, -1 if nbytes is None else nbytes)
     if nbytes is None:
         idle = _idle_stages.get(name)
         if idle is not None:

@@ -1,0 +1,61 @@
+"""Adapter to NumPy's files: ``load``, ``fromfile``, ``memmap``, and text."""
+
+from __future__ import annotations
+
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+from iobench.adapters.notes import file_name, note_array, note_name
+from iobench.adapters.patches import timed
+from iobench.recording import Kind
+
+if TYPE_CHECKING:
+    from iobench.adapters.patches import Patches
+    from iobench.recording.outside import OutsideSpan
+
+__all__ = ["adapt"]
+
+
+def adapt(patches: Patches, numpy: Any) -> None:
+    """Time what numpy loads. An archive and a mapping are opened; a member is read."""
+    archive = numpy.lib.npyio.NpzFile
+
+    def note_load(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+        span.detail = file_name(args[0] if args else kwargs.get("file"))
+        if isinstance(result, numpy.memmap | archive):
+            span.kind = Kind.OPEN
+        else:
+            span.nbytes = result.nbytes
+
+    def note_fromfile(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+        span.detail = file_name(args[0] if args else kwargs.get("file"))
+        span.nbytes = result.nbytes
+
+    def note_member(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+        span.nbytes = len(result) if isinstance(result, bytes) else result.nbytes
+        opened = args[0].zip
+        span.detail = file_name(opened.filename)
+        names = opened.NameToInfo
+        member = names.get(f"{args[1]}.npy") or names[args[1]]
+        if member.compress_type != zipfile.ZIP_STORED:
+            span.kind, span.label = Kind.FUSED, "read+decode"
+
+    patches.put(numpy, "load", lambda original: timed(original, Kind.READ, note=note_load))
+    patches.put(numpy, "fromfile", lambda original: timed(original, Kind.READ, note=note_fromfile))
+    # The class stays what it is: arrays are asked whether they are instances of it.
+    patches.put(
+        numpy.memmap,
+        "__new__",
+        lambda original: timed(original, Kind.OPEN, note=note_name(1, "filename")),
+    )
+    patches.put(
+        archive, "__getitem__", lambda original: timed(original, Kind.READ, note=note_member)
+    )
+    for name in ("loadtxt", "genfromtxt"):
+        patches.put(
+            numpy,
+            name,
+            lambda original: timed(
+                original, Kind.FUSED, "read+decode", with_cpu=True, note=note_array
+            ),
+        )

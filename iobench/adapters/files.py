@@ -1,0 +1,211 @@
+"""Adapter to files: ``open`` and what is read from its files, and ``os.open``, ``os.read``..."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import stat
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.adapters import scope
+from iobench.adapters.patches import timed
+from iobench.recording import Kind, activation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iobench.adapters.patches import Patches
+    from iobench.recording.outside import OutsideSpan
+
+__all__ = ["CountedFile", "adapt_descriptors", "adapt_open"]
+
+READ_MODES: Final = frozenset({"r", "rb", "br", "rt", "tr"})
+# No data lie there; psutil and our own counters read them all the time.
+NO_DATA: Final = ("/proc/", "/sys/")
+BUFFER_LIMIT: Final = 8 << 20
+
+
+class CountedFile(io.FileIO):
+    """The raw file under what ``open`` returned while recording: its reads are timed."""
+
+    def readinto(self, buffer: Any) -> int | None:
+        """Read into a buffer, as FileIO does."""
+        span = self._begin()
+        if span is None:
+            return super().readinto(buffer)
+        with span:
+            count = super().readinto(buffer)
+            self._note(span, count)
+        return count
+
+    def readall(self) -> bytes:
+        """Read to the end, as FileIO does."""
+        span = self._begin()
+        if span is None:
+            return super().readall()
+        with span:
+            data = super().readall()
+            self._note(span, None if data is None else len(data))
+        return data
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read at once, as FileIO does; called on the raw file alone."""
+        span = self._begin()
+        if span is None:
+            return super().read(size)
+        with span:
+            data = super().read(size)
+            self._note(span, None if data is None else len(data))
+        return data
+
+    def _begin(self) -> OutsideSpan | None:
+        recorder = activation._active
+        return None if recorder is None else scope.begin(recorder, Kind.READ)
+
+    def _note(self, span: OutsideSpan, count: int | None) -> None:
+        span.stop()
+        name = self.name
+        span.detail = name if type(name) is str else _text(name)
+        if count is not None:  # None: a file that would have to be waited for
+            span.nbytes = count
+
+
+# Seen by whoever asks for the class of ``file.buffer.raw``.
+CountedFile.__name__ = CountedFile.__qualname__ = "FileIO"
+
+
+def adapt_open(patches: Patches, module: Any) -> None:
+    """Put a timed ``open`` in the place of the builtin one and of ``io.open``."""
+    shared = builtins.open is module.open
+    patches.put(module, "open", _timed_open)
+    ours = module.open
+    if shared:
+        patches.put(builtins, "open", lambda _: ours)
+    else:  # somebody's own, which must go on being called
+        patches.put(builtins, "open", lambda original: timed(original, Kind.OPEN))
+
+
+def adapt_descriptors(patches: Patches, module: Any) -> None:
+    """Time ``os.open`` for reading, and reads from descriptors of files."""
+
+    def note_read(span: OutsideSpan, result: Any, args: Any, kwargs: Any) -> None:
+        span.nbytes = result if isinstance(result, int) else len(result)
+
+    def note_open(span: OutsideSpan, result: Any, args: Any, kwargs: Any) -> None:
+        span.detail = _text(args[0] if args else kwargs["path"])
+
+    patches.put(
+        module,
+        "open",
+        lambda original: timed(original, Kind.OPEN, only_if=_opens_to_read, note=note_open),
+    )
+    patches.put(
+        module,
+        "read",
+        lambda original: timed(original, Kind.READ, only_if=_is_of_file, note=note_read),
+    )
+    for name in ("pread", "preadv"):
+        if hasattr(module, name):
+            patches.put(module, name, lambda original: timed(original, Kind.READ, note=note_read))
+
+
+def _opens_to_read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    path = args[0] if args else kwargs["path"]
+    flags = args[1] if len(args) > 1 else kwargs["flags"]
+    if flags & (os.O_WRONLY | os.O_RDWR | getattr(os, "O_DIRECTORY", 0)):
+        return False
+    return not _text(path).startswith(NO_DATA)
+
+
+def _is_of_file(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Tell a file from a pipe: waiting for another process is no reading."""
+    return stat.S_ISREG(os.fstat(args[0]).st_mode)
+
+
+def _timed_open(original: Callable[..., Any]) -> Callable[..., Any]:
+    def open_file(*args: Any, **kwargs: Any) -> Any:
+        recorder = activation._active
+        if recorder is None or not _reads_file(args, kwargs) or scope.where_now() is None:
+            return original(*args, **kwargs)
+        span = scope.begin(recorder, Kind.OPEN)
+        if span is None:
+            # Inside of what is timed as a whole; its file may outlive it and be read elsewhere.
+            return _open_counted(*args, **kwargs)
+        with span:
+            span.detail = _text(args[0] if args else kwargs["file"])
+            return _open_counted(*args, **kwargs)
+
+    return open_file
+
+
+def _reads_file(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Say whether this is the plain opening of a named file for reading; all else is not ours."""
+    if not args or len(args) > 6 or not kwargs.keys() <= _COUNTED_OPTIONS:
+        return False
+    file = args[0]
+    if type(file) is not str:
+        if not isinstance(file, os.PathLike):
+            return False
+        file = os.fspath(file)
+        if type(file) is not str:
+            return False
+    if file.startswith(NO_DATA) or (kwargs and len(args) > 1 and _given_twice(args, kwargs)):
+        return False
+    mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")
+    if type(mode) is not str or mode not in READ_MODES:
+        return False
+    buffering = args[2] if len(args) > 2 else kwargs.get("buffering", -1)
+    if type(buffering) is not int or buffering < -1 or 0 <= buffering <= 1:
+        return False
+    if "b" not in mode:
+        return not sys.flags.warn_default_encoding  # the warning names the caller's line
+    told = (*args[3:], *(kwargs.get(name) for name in ("encoding", "errors", "newline")))
+    return all(value is None for value in told)
+
+
+_OPTIONS: Final = ("file", "mode", "buffering", "encoding", "errors", "newline")
+_COUNTED_OPTIONS: Final = frozenset(_OPTIONS[1:])
+
+
+def _given_twice(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return not kwargs.keys().isdisjoint(_OPTIONS[: len(args)])
+
+
+def _open_counted(
+    file: Any,
+    mode: str = "r",
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+) -> Any:
+    """Open as ``open`` does, over a raw file whose reads are timed."""
+    raw = CountedFile(os.fspath(file))
+    opened: Any = raw
+    try:
+        lines = buffering < 0 and raw.isatty()
+        opened = io.BufferedReader(raw, _buffer_nbytes(raw) if buffering < 0 else buffering)
+        if "b" in mode:
+            return opened
+        opened = io.TextIOWrapper(opened, encoding, errors, newline, line_buffering=lines)
+        opened.mode = mode
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def _buffer_nbytes(raw: io.FileIO) -> int:
+    nbytes: int = getattr(raw, "_blksize", io.DEFAULT_BUFFER_SIZE)
+    if sys.version_info >= (3, 14):
+        return max(min(nbytes, BUFFER_LIMIT), io.DEFAULT_BUFFER_SIZE)
+    return nbytes
+
+
+def _text(path: Any) -> str:
+    try:
+        return os.fsdecode(path)
+    except TypeError:  # a descriptor
+        return ""

@@ -1,0 +1,107 @@
+"""Being told that a library was imported, whoever imports it and by whatever finder."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+__all__ = ["ImportHook"]
+
+
+class ImportHook:
+    """A finder that finds nothing itself: it asks the others, and listens to what they found.
+
+    The module, its spec and its loader are those the others made; while the module runs, its
+    loader carries our ``exec_module``, which takes itself off before it runs the library's.
+
+    Parameters
+    ----------
+    names : collection of str
+        Modules to listen for.
+    imported : callable
+        Told each of them when it has run. Must not raise.
+    """
+
+    def __init__(self, names: Collection[str], imported: Callable[[str, ModuleType], None]) -> None:
+        self._names = frozenset(names)
+        self._imported = imported
+        self._local = threading.local()
+        self.active = False
+
+    def install(self) -> None:
+        """Be asked first. Idempotent."""
+        self.active = True
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+
+    def remove(self) -> None:
+        """Be asked no more; imports that are under way end as they would have."""
+        self.active = False
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return what the other finders find, listening; None for what we do not listen for."""
+        if name not in self._names or not self.active:
+            return None
+        asking: set[str] = self._local.__dict__.setdefault("asking", set())
+        if name in asking:  # another hook asks all finders in turn
+            return None
+        asking.add(name)
+        try:
+            spec = self._ask_others(name, path, target)
+        finally:
+            asking.discard(name)
+        if spec is not None and spec.loader is not None:
+            self._listen(name, spec.loader)
+        return spec
+
+    def _ask_others(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        for finder in list(sys.meta_path):
+            if finder is self:
+                continue
+            find = getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = None if find is None else find(name, path, target)
+            if spec is not None:
+                return spec
+        return None
+
+    def _listen(self, name: str, loader: Any) -> None:
+        """Put our ``exec_module`` on a loader, if it is one that can carry it."""
+        original = getattr(loader, "exec_module", None)
+        if original is None or isinstance(loader, type) or not hasattr(loader, "__dict__"):
+            return
+        before = vars(loader).get("exec_module")
+        if getattr(before, "listens", None) == (self, name):  # found before, and not run
+            return
+
+        @functools.wraps(original)
+        def exec_module(module: ModuleType) -> None:
+            if module.__name__ != name:  # one loader may be there for many modules
+                original(module)
+                return
+            if vars(loader).get("exec_module") is exec_module:
+                if before is None:
+                    del loader.exec_module
+                else:
+                    loader.exec_module = before
+            original(module)
+            if self.active:
+                self._imported(name, module)
+
+        exec_module.listens = (self, name)  # type: ignore[attr-defined]
+        try:
+            loader.exec_module = exec_module
+        except (AttributeError, TypeError):
+            return

@@ -1,0 +1,120 @@
+"""What is installed in this process: adapters to what is imported, and a hook for the rest."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.adapters import scope
+from iobench.adapters.hook import ImportHook
+from iobench.adapters.patches import Patches
+from iobench.adapters.registry import ADAPTERS, ALWAYS, adapt
+from iobench.errors import OptionError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from iobench.adapters.scope import Where
+
+__all__ = ["install", "uninstall", "unseen"]
+
+# What a library that is not as we know it answers; it goes on untimed, and is named.
+MISFITS: Final = (AttributeError, ImportError, LookupError, TypeError, ValueError)
+
+_lock = threading.RLock()
+_installed: Final[dict[str, Patches]] = {}
+_unseen: Final[dict[str, str]] = {}
+
+
+def install(where: Where = "loading") -> None:
+    """Time what is read and decoded in this process, as far as it can be seen from outside.
+
+    Idempotent; may be called from any thread. Nothing is recorded, and calls cost one look at a
+    variable more, while no recorder is active (``iobench.recording.activate``). Forked children
+    have it too; a new interpreter needs its own call.
+
+    Parameters
+    ----------
+    where : str
+        ``"loading"``: in a consumer only where a thread is inside `loading`; in workers and
+        other children always. ``"everywhere"``: always; this one wins over the other until
+        `uninstall`.
+
+    Raises
+    ------
+    OptionError
+        If ``where`` is neither.
+    """
+    if where not in {"loading", "everywhere"}:
+        raise OptionError(f"where={where!r}: expected 'loading' or 'everywhere'")
+    with _lock:
+        if scope.where_now() != "everywhere":
+            scope.set_where(where)
+        for name, target in ALWAYS.items():
+            _adapt(name, target, sys.modules[name])
+        _hook.install()
+        # After the hook: what another thread imports meanwhile is seen by one of the two.
+        for name, target in ADAPTERS.items():
+            module = sys.modules.get(name)
+            if module is not None and not _is_being_imported(module):
+                _adapt(name, target, module)
+
+
+def uninstall() -> None:
+    """Put everything back as it was. Timed functions somebody kept go on working, untimed."""
+    with _lock:
+        scope.set_where(None)
+        _hook.remove()
+        for name in reversed(list(_installed)):
+            _installed.pop(name).take_back()
+        _unseen.clear()
+
+
+def unseen() -> dict[str, str]:
+    """Return the libraries that are imported but cannot be timed, and why.
+
+    Returns
+    -------
+    dict of str
+        Module: reason, in one line. Functions of it that could be timed are.
+    """
+    with _lock:
+        return dict(_unseen)
+
+
+def _adapt(name: str, target: str, module: Any) -> None:
+    if name in _installed:
+        return
+    patches = _installed[name] = Patches()
+    try:
+        adapt(target, patches, module)
+    except MISFITS as error:
+        _unseen[name] = f"{type(error).__name__}: {error}"
+
+
+def _imported(name: str, module: ModuleType) -> None:
+    with _lock:
+        # A module that is loaded again has new functions, in the place of ours.
+        before = _installed.pop(name, None)
+        if before is not None:
+            before.take_back()
+        _unseen.pop(name, None)
+        _adapt(name, ADAPTERS[name], module)
+
+
+def _is_being_imported(module: ModuleType) -> bool:
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
+_hook = ImportHook(ADAPTERS, _imported)
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.RLock()  # another thread may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

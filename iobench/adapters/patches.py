@@ -1,0 +1,159 @@
+"""Putting timed functions in the place of others, and everything back as it was."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from iobench.adapters import scope
+from iobench.recording import activation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iobench.recording.outside import OutsideSpan
+
+__all__ = ["Patches", "timed"]
+
+MISSING: Final = object()
+# What asking a library's object for its size or name can raise; the call itself went well.
+NOTE_ERRORS: Final = (AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+
+
+def timed(
+    original: Callable[..., Any],
+    kind: int,
+    label: str = "",
+    *,
+    with_cpu: bool = False,
+    hiding: bool = True,
+    only_if: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None,
+    note: Callable[[OutsideSpan, Any, tuple[Any, ...], dict[str, Any]], None] | None = None,
+) -> Callable[..., Any]:
+    """Return a function that calls another one and records a span of the call.
+
+    Parameters
+    ----------
+    original : callable
+        What does the work. Arguments, result and exceptions are handed on as they are.
+    kind, label, with_cpu, hiding
+        As in :func:`iobench.recording.outside.outside_span`.
+    only_if : callable, optional
+        Told the arguments, says whether the call is worth a span.
+    note : callable, optional
+        Told the span, result and arguments after a call that went well, notes bytes and name.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        recorder = activation._active
+        if recorder is None:
+            return original(*args, **kwargs)
+        if only_if is not None:
+            try:
+                wanted = only_if(args, kwargs)
+            except NOTE_ERRORS:
+                wanted = False
+            if not wanted:
+                return original(*args, **kwargs)
+        span = scope.begin(recorder, kind, label, with_cpu=with_cpu, hiding=hiding)
+        if span is None:
+            return original(*args, **kwargs)
+        with span:
+            result = original(*args, **kwargs)
+            if note is not None:
+                span.stop()
+                try:
+                    note(span, result, args, kwargs)
+                except NOTE_ERRORS:
+                    span.nbytes = -1
+        return result
+
+    return call
+
+
+class Patch(NamedTuple):
+    """One attribute that was replaced."""
+
+    owner: Any
+    name: str
+    before: object
+    after: object
+
+
+class Patches:
+    """What is in the place of something else, and what was there."""
+
+    def __init__(self) -> None:
+        self._patches: list[Patch] = []
+        self._moved: list[tuple[Any, str]] = []
+
+    def put(
+        self, owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
+    ) -> None:
+        """Put what ``make`` makes of a function in its place, looking like it from outside.
+
+        Parameters
+        ----------
+        owner : module or class
+            The attribute must be its own, not inherited.
+        name : str
+            Of a function, method or static method.
+        make : callable
+            Given the function, returns the one to call instead.
+
+        Raises
+        ------
+        AttributeError
+            If there is no such function.
+        TypeError
+            If the owner lets nobody replace it.
+        """
+        before = vars(owner).get(name, MISSING)
+        if before is MISSING:
+            raise AttributeError(f"{owner.__name__} has no {name} of its own")
+        static = isinstance(before, staticmethod)
+        original = before.__func__ if isinstance(before, staticmethod) else before
+        if not callable(original):
+            raise TypeError(f"{owner.__name__}.{name} cannot be called")
+        after: Any = functools.wraps(original)(make(original))
+        if isinstance(owner, ModuleType):
+            # So that both can be pickled by reference: ours under the name it took, the one it
+            # stands for, which somebody may hold, under the name where it is defined.
+            after.__module__ = owner.__name__
+            after.__name__ = after.__qualname__ = name
+            self._move_home(original, owner.__name__)
+        after = staticmethod(after) if static else after
+        setattr(owner, name, after)
+        self._patches.append(Patch(owner, name, before, after))
+
+    def _move_home(self, original: Any, public: str) -> None:
+        """Let a function name the module it is defined in, if it names the one it is shown in."""
+        name = getattr(original, "__name__", "")
+        if getattr(original, "__module__", None) != public:
+            return
+        for home in _homes(original, public):
+            if getattr(sys.modules.get(home), name, None) is original:
+                original.__module__ = home
+                self._moved.append((original, public))
+                return
+
+    def take_back(self) -> None:
+        """Put everything back, last first; what somebody replaced in turn stays theirs."""
+        while self._patches:
+            owner, name, before, after = self._patches.pop()
+            if vars(owner).get(name) is after:
+                setattr(owner, name, before)
+        while self._moved:
+            original, public = self._moved.pop()
+            original.__module__ = public
+
+
+def _homes(original: Any, public: str) -> tuple[str, ...]:
+    if inspect.isfunction(original):
+        home = inspect.unwrap(original).__globals__.get("__name__", "")
+        return (home,) if home != public else ()
+    builtin = {"io": ("_io",), "numpy": ("numpy._core.multiarray", "numpy.core.multiarray")}
+    return builtin.get(public, ())

@@ -1,0 +1,37 @@
+"""Which module, once imported, gets which adapter. Adapters load with their library only."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from iobench.adapters.patches import Patches
+
+__all__ = ["ADAPTERS", "ALWAYS", "adapt"]
+
+ALWAYS: Final = {"io": "files:adapt_open", "os": "files:adapt_descriptors"}
+"""Modules that are there before us."""
+ADAPTERS: Final = {
+    "PIL.Image": "images:adapt_opening",
+    "PIL.ImageFile": "images:adapt_loading",
+    "eccodes": "grib_messages:adapt_eccodes",
+    "fsspec": "remote_files:adapt",
+    "fsspec.asyn": "remote_files:adapt_loops",
+    "gribapi": "grib_messages:adapt_gribapi",
+    "h5py": "hdf5:adapt",
+    "netCDF4": "netcdf_variables:adapt",
+    "numpy": "arrays:adapt",
+    "pandas": "tables:adapt_pandas",
+    "pyarrow.parquet": "tables:adapt_parquet",
+    "torch": "checkpoints:adapt",
+    "xarray": "lazy_arrays:adapt",
+    "zarr": "zarr_arrays:adapt",
+}
+"""Module: the function, in a module beside this one, that puts the timed functions in place."""
+
+
+def adapt(target: str, patches: Patches, module: Any) -> None:
+    """Load an adapter and let it put its functions in place."""
+    name, _, function = target.partition(":")
+    getattr(import_module(f"iobench.adapters.{name}"), function)(patches, module)

@@ -1,0 +1,95 @@
+"""Adapter to fsspec: files and objects of any of its file systems."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.adapters.notes import note_bytes, note_name
+from iobench.adapters.patches import timed
+from iobench.adapters.scope import ELSEWHERE
+from iobench.recording import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iobench.adapters.patches import Patches
+    from iobench.recording.outside import OutsideSpan
+
+__all__ = ["adapt", "adapt_loops"]
+
+FETCHERS: Final = frozenset(
+    {"_cat", "_cat_file", "_cat_ranges", "_get", "_get_file", "_read", "_fetch_range"}
+)
+"""Coroutines that bring bytes; others ask for names and sizes."""
+
+
+def adapt(patches: Patches, fsspec: Any) -> None:
+    """Time ``open``, ``cat_file`` and ``cat_ranges`` of file systems, and reads of their files."""
+    system = fsspec.spec.AbstractFileSystem
+    patches.put(
+        system,
+        "open",
+        lambda original: timed(
+            original, Kind.OPEN, only_if=_opens_to_read, note=note_name(1, "path")
+        ),
+    )
+    patches.put(system, "cat_file", lambda original: timed(original, Kind.READ, note=_note_object))
+    patches.put(
+        system, "cat_ranges", lambda original: timed(original, Kind.READ, note=_note_ranges)
+    )
+    patches.put(
+        fsspec.spec.AbstractBufferedFile,
+        "read",
+        lambda original: timed(original, Kind.READ, note=_note_read),
+    )
+
+
+def adapt_loops(patches: Patches, asyn: Any) -> None:
+    """Time what a thread waits for while fsspec's event loop fetches it."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def fetch_elsewhere(*args: Any, **kwargs: Any) -> Any:
+            token = ELSEWHERE.set([])
+            try:
+                return original(*args, **kwargs)
+            finally:
+                ELSEWHERE.reset(token)
+
+        return timed(fetch_elsewhere, Kind.READ, only_if=_fetches, note=_note_fetched)
+
+    patches.put(asyn, "sync", make)
+
+
+def _opens_to_read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    mode = args[2] if len(args) > 2 else kwargs.get("mode", "rb")
+    return mode in {"r", "rb", "rt"}
+
+
+def _fetches(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return getattr(args[1], "__name__", "") in FETCHERS
+
+
+def _note_object(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+    span.detail = str(args[1] if len(args) > 1 else kwargs["path"])
+    note_bytes(span, result, args, kwargs)
+
+
+def _note_ranges(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+    span.nbytes = sum(len(part) for part in result if isinstance(part, bytes))
+
+
+def _note_read(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+    span.detail = str(getattr(args[0], "path", ""))
+    note_bytes(span, result, args, kwargs)
+
+
+def _note_fetched(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+    """Note the bytes of an object, several by name, or several in a row."""
+    if len(args) > 2 and isinstance(args[2], str):
+        span.detail = args[2]
+    if isinstance(result, bytes):
+        span.nbytes = len(result)
+    elif isinstance(result, dict):
+        _note_ranges(span, result.values(), args, kwargs)
+    elif isinstance(result, list):
+        _note_ranges(span, result, args, kwargs)

@@ -1,0 +1,114 @@
+"""Where adapters time: which threads and stretches of code count as loading."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Literal
+
+from iobench.recording.outside import OutsideSpan, outside_span, thread_lane
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from iobench.recording.lanes import Lane
+    from iobench.recording.recorder import Recorder
+
+__all__ = ["ELSEWHERE", "Where", "begin", "loading", "quiet", "set_where"]
+
+Where = Literal["loading", "everywhere"]
+
+# None: not installed, so that a function somebody kept from before times nothing any more.
+_where: Where | None = None
+
+ELSEWHERE: ContextVar[list[tuple[int, int, int, int]] | None] = ContextVar(
+    "iobench_elsewhere", default=None
+)
+"""Set while other threads work for a call that is timed: they write (kind, start, end, bytes)
+here instead of spans of their own. Event loops and thread pools hand contexts on."""
+
+
+def set_where(where: Where | None) -> None:
+    """Say where adapters time; None for nowhere."""
+    global _where
+    _where = where
+
+
+def where_now() -> Where | None:
+    """Return where adapters time now."""
+    return _where
+
+
+def begin(
+    recorder: Recorder,
+    kind: int,
+    label: str = "",
+    *,
+    with_cpu: bool = False,
+    hiding: bool = True,
+) -> OutsideSpan | None:
+    """Return a span for a call that is about to be made, or None if it is not to be timed."""
+    where = _where
+    if where is None or ELSEWHERE.get() is not None:
+        return None
+    return outside_span(
+        recorder,
+        kind,
+        label,
+        everywhere=where == "everywhere",
+        with_cpu=with_cpu,
+        hiding=hiding,
+    )
+
+
+class LoadingScope:
+    """The calling thread makes a batch; made by :func:`loading`."""
+
+    __slots__ = ("_lane",)
+
+    def __enter__(self) -> None:
+        self._lane: Lane | None = thread_lane()
+        if self._lane is not None:
+            self._lane.loading += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._lane is not None:
+            self._lane.loading -= 1
+
+
+class QuietScope:
+    """The calling thread is timed exactly; made by :func:`quiet`."""
+
+    __slots__ = ("_lane",)
+
+    def __enter__(self) -> None:
+        self._lane: Lane | None = thread_lane()
+        if self._lane is not None:
+            self._lane.quiet += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._lane is not None:
+            self._lane.quiet -= 1
+
+
+def loading() -> LoadingScope:
+    """Return a context manager: inside, the calling thread makes a batch.
+
+    Needed in a consumer only, for the recorder active at the beginning. A process with another
+    role is there to load, and is timed throughout.
+    """
+    return LoadingScope()
+
+
+def quiet() -> QuietScope:
+    """Return a context manager: inside, the calling thread's calls are timed by somebody else."""
+    return QuietScope()

@@ -1,0 +1,209 @@
+"""Adapter to zarr-python 2 and 3: gets of stores are read, codecs decode, the rest is fused.
+
+Version 3 works in an event loop and its threads while the caller waits. So what goes on there
+is gathered for the call, and laid on the caller's own time line: where something is decoded,
+the call decodes; else, where a get is under way, it reads.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.adapters import scope
+from iobench.adapters.notes import file_name, note_array
+from iobench.adapters.patches import NOTE_ERRORS, timed
+from iobench.adapters.scope import ELSEWHERE
+from iobench.recording import Kind, activation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from iobench.adapters.patches import Patches
+    from iobench.recording.outside import OutsideSpan
+
+__all__ = ["adapt", "laid_out"]
+
+OPENERS: Final = ("open", "open_array", "open_group", "open_consolidated")
+SELECTIONS: Final = ("basic", "orthogonal", "coordinate", "mask", "block")
+STORES: Final = ("DirectoryStore", "FSStore", "ZipStore", "LMDBStore", "SQLiteStore", "N5Store")
+"""Of version 2, those that bring bytes themselves."""
+
+Piece = tuple[int, int, int, int]
+Stretch = tuple[int, int]
+
+
+def adapt(patches: Patches, zarr: Any) -> None:
+    """Time opening and selecting; inside a selection, gets of stores and codecs."""
+    for name in OPENERS:
+        patches.put(zarr, name, lambda original: timed(original, Kind.OPEN, note=_note_store))
+    for name in SELECTIONS:
+        if f"get_{name}_selection" in vars(zarr.Array):  # by block: since 2.16
+            patches.put(zarr.Array, f"get_{name}_selection", _selecting)
+    if zarr.__version__.startswith("2."):
+        _adapt_version_2(patches, zarr)
+        return
+    sharding = zarr.codecs.ShardingCodec
+    patches.put(zarr.storage.StorePath, "get", lambda original: _awaited(original, Kind.READ))
+    patches.put(
+        zarr.abc.codec.BaseCodec,
+        "decode",
+        # A shard is taken apart by gets and by codecs of its own.
+        lambda original: _awaited(original, Kind.DECODE, but=sharding),
+    )
+
+
+def _adapt_version_2(patches: Patches, zarr: Any) -> None:
+    for name in STORES:
+        store = getattr(zarr.storage, name, None)
+        if store is not None and "__getitem__" in vars(store):
+            patches.put(store, "__getitem__", lambda original: _called(original, Kind.READ))
+    if "getitems" in vars(zarr.storage.FSStore):
+        patches.put(zarr.storage.FSStore, "getitems", lambda original: _called(original, Kind.READ))
+    patches.put(zarr.core.Array, "_decode_chunk", lambda original: _called(original, Kind.DECODE))
+
+
+def _selecting(original: Callable[..., Any]) -> Callable[..., Any]:
+    def select(*args: Any, **kwargs: Any) -> Any:
+        recorder = activation._active
+        span = (
+            None
+            if recorder is None
+            else scope.begin(recorder, Kind.FUSED, "read+decode", with_cpu=True)
+        )
+        if span is None:
+            return original(*args, **kwargs)
+        pieces: list[Piece] = []
+        with span:
+            token = ELSEWHERE.set(pieces)
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                ELSEWHERE.reset(token)
+                span.stop()
+                for piece in laid_out(pieces):
+                    span.split(*piece)
+            try:
+                span.detail = str(args[0].path)
+                note_array(span, result, args, kwargs)
+            except NOTE_ERRORS:
+                span.nbytes = -1
+        return result
+
+    return select
+
+
+def _awaited(
+    original: Callable[..., Any], kind: int, but: type | tuple[()] = ()
+) -> Callable[..., Any]:
+    """Return a coroutine function that tells the call it works for when it did so."""
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        pieces = ELSEWHERE.get()
+        recorder = activation._active
+        if pieces is None or recorder is None or isinstance(args[0], but):
+            return await original(*args, **kwargs)
+        clock = recorder.clock
+        start_ns, nbytes = clock.now_ns(), 0
+        try:
+            result = await original(*args, **kwargs)
+            nbytes = _length(result) if kind == Kind.READ else -1
+        finally:
+            pieces.append((kind, start_ns, clock.now_ns(), nbytes))
+        return result
+
+    return call
+
+
+def _called(original: Callable[..., Any], kind: int) -> Callable[..., Any]:
+    """Return what `_awaited` does, for a function."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        pieces = ELSEWHERE.get()
+        recorder = activation._active
+        if pieces is None or recorder is None:
+            return original(*args, **kwargs)
+        clock = recorder.clock
+        start_ns, nbytes = clock.now_ns(), 0
+        try:
+            result = original(*args, **kwargs)
+            nbytes = _length(result) if kind == Kind.READ else -1
+        finally:
+            pieces.append((kind, start_ns, clock.now_ns(), nbytes))
+        return result
+
+    return call
+
+
+def _length(result: Any) -> int:
+    """Return the bytes of what a store brought: one object, several by name, or none."""
+    if isinstance(result, dict):
+        return sum(_length(part) for part in result.values())
+    nbytes = getattr(result, "nbytes", None)
+    if isinstance(nbytes, int):
+        return nbytes
+    try:
+        return 0 if result is None else len(result)
+    except TypeError:
+        return 0
+
+
+def _note_store(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+    span.detail = file_name(args[0] if args else kwargs.get("store"))
+
+
+def laid_out(pieces: Iterable[Piece]) -> list[Piece]:
+    """Lay pieces that may overlap on one time line.
+
+    Parameters
+    ----------
+    pieces : iterable of (kind, start_ns, end_ns, nbytes)
+        Of kinds READ and DECODE.
+
+    Returns
+    -------
+    list of (kind, start_ns, end_ns, nbytes)
+        Stretches without overlap: the union of what is decoded, and what of the union of the
+        reads is left; bytes of a read lie where it ended, or in the last stretch before.
+    """
+    pieces = list(pieces)
+    decodes = _union((start, end) for kind, start, end, _ in pieces if kind == Kind.DECODE)
+    reads = _union((start, end) for kind, start, end, _ in pieces if kind == Kind.READ)
+    left = _without(reads, decodes)
+    nbytes = [0] * len(left)
+    ends = [end for _, end in left]
+    for kind, _, end, count in pieces:
+        if kind == Kind.READ and left:
+            nbytes[min(bisect_left(ends, end), len(left) - 1)] += count
+    return [
+        *((int(Kind.READ), *stretch, count) for stretch, count in zip(left, nbytes, strict=True)),
+        *((int(Kind.DECODE), *stretch, -1) for stretch in decodes),
+    ]
+
+
+def _union(stretches: Iterable[Stretch]) -> list[Stretch]:
+    union: list[Stretch] = []
+    for start, end in sorted(stretches):
+        if union and start <= union[-1][1]:
+            union[-1] = (union[-1][0], max(end, union[-1][1]))
+        else:
+            union.append((start, end))
+    return union
+
+
+def _without(stretches: list[Stretch], holes: list[Stretch]) -> list[Stretch]:
+    """Cut holes out of stretches; both in order and without overlap."""
+    left: list[Stretch] = []
+    first = 0
+    for start, end in stretches:
+        while first < len(holes) and holes[first][1] <= start:
+            first += 1
+        at = first
+        while at < len(holes) and holes[at][0] < end:
+            if start < holes[at][0]:
+                left.append((start, holes[at][0]))
+            start = max(start, holes[at][1])
+            at += 1
+        if start < end:
+            left.append((start, end))
+    return left

@@ -1,0 +1,165 @@
+"""Spans from outside: of calls whose caller named no stage, as adapters to libraries see them.
+
+They keep silent where the call is timed already, and where the process is not loading.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Self
+
+from iobench.recording import activation
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from iobench.recording.lanes import Lane
+    from iobench.recording.recorder import Recorder
+
+__all__ = ["DETAIL_LIMIT", "OutsideSpan", "outside_span", "thread_lane"]
+
+# A text stays in the span file's table for good, and a training may open files without end.
+DETAIL_LIMIT: Final = 4096
+
+
+def thread_lane() -> Lane | None:
+    """Return the calling thread's lane of the active recorder; None without one."""
+    recorder = activation._active
+    if recorder is None:
+        return None
+    try:
+        lane: Lane = recorder._local.lane
+    except AttributeError:
+        lane = recorder._open_lane()
+    return lane
+
+
+def outside_span(
+    recorder: Recorder,
+    kind: int,
+    label: str = "",
+    *,
+    everywhere: bool,
+    with_cpu: bool = False,
+    hiding: bool = True,
+) -> OutsideSpan | None:
+    """Return a span for a call about to be made, or None where it must not be timed.
+
+    Parameters
+    ----------
+    recorder : Recorder
+        The active one.
+    kind, label : int, str
+        As of every span; both may be changed until the span ends.
+    everywhere : bool
+        Also outside of loading work. Else a consumer's threads are timed only while they make a
+        batch (``Lane.loading``); other processes are there to load, and always are.
+    with_cpu : bool
+        Carry the thread's CPU time: two system calls more.
+    hiding : bool
+        Silence other spans from outside below this one. False where those split this one.
+    """
+    try:
+        lane: Lane = recorder._local.lane
+    except AttributeError:
+        lane = recorder._open_lane()
+    if lane.quiet or not (everywhere or lane.loading or recorder.role != "consumer"):
+        return None
+    return OutsideSpan(lane, kind, label, with_cpu, hiding)
+
+
+class OutsideSpan:
+    """Times the body of a ``with`` statement; made by :func:`outside_span`.
+
+    Attributes
+    ----------
+    lane : Lane
+        The thread's.
+    kind, label, detail, nbytes
+        What is written; may be set until the body ends.
+    """
+
+    __slots__ = (
+        "_cpu_ns",
+        "_end_ns",
+        "_hiding",
+        "_start_ns",
+        "_with_cpu",
+        "detail",
+        "kind",
+        "label",
+        "lane",
+        "nbytes",
+    )
+
+    def __init__(self, lane: Lane, kind: int, label: str, with_cpu: bool, hiding: bool) -> None:
+        self.lane = lane
+        self.kind = kind
+        self.label = label
+        self.detail = ""
+        self.nbytes = -1
+        self._with_cpu = with_cpu
+        self._hiding = hiding
+        self._end_ns = 0
+
+    def __enter__(self) -> Self:
+        lane = self.lane
+        if self._hiding:
+            lane.quiet += 1
+        now_ns = lane.now_ns
+        self._start_ns = now_ns()
+        if self._with_cpu:
+            read_cpu_ns = lane.cpu_ns
+            self._cpu_ns = read_cpu_ns()
+        return self
+
+    def stop(self) -> None:
+        """End the time here; what the rest of the body finds out is not part of it."""
+        lane = self.lane
+        if self._with_cpu:
+            read_cpu_ns = lane.cpu_ns
+            self._cpu_ns = read_cpu_ns() - self._cpu_ns
+        now_ns = lane.now_ns
+        self._end_ns = now_ns()
+
+    def split(self, kind: int, start_ns: int, end_ns: int, nbytes: int = -1) -> None:
+        """Write a span inside this one, of what other threads did for it; after `stop`."""
+        start_ns, end_ns = max(start_ns, self._start_ns), min(end_ns, self._end_ns)
+        if start_ns > end_ns:
+            return
+        recorder = self.lane.recorder
+        described = recorder._kind_descriptions.get(kind) or recorder._describe(kind, "", "")
+        self.lane.write(start_ns, end_ns, nbytes, -1, described)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._end_ns:
+            self.stop()
+        lane = self.lane
+        recorder = lane.recorder
+        described = recorder._descriptions.get((self.kind, self.label, self.detail))
+        if described is None:
+            described = _described(recorder, self.kind, self.label, self.detail)
+        lane.write(
+            self._start_ns,
+            self._end_ns,
+            self.nbytes,
+            self._cpu_ns if self._with_cpu else -1,
+            described,
+        )
+        # Last: writing may make a file, which is no read of the training's.
+        if self._hiding:
+            lane.quiet -= 1
+
+
+def _described(recorder: Recorder, kind: int, label: str, detail: str) -> bytes:
+    """Describe a kind, leaving out a detail that is new when there are many already."""
+    if len(recorder._strings) >= DETAIL_LIMIT and detail not in recorder._strings:
+        detail = ""
+        described = recorder._descriptions.get((kind, label, detail))
+        if described is not None:
+            return described
+    return recorder._describe(kind, label, detail)
