@@ -21,6 +21,7 @@ from iobench.recording import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
+    from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.stages import Lanes
     from iobench.profiles import Profile
 
@@ -61,20 +62,18 @@ class Attribution:
     worker_start: NDArray[np.bool_]
 
 
-def attribute(profile: Profile, deliveries: Deliveries, *, rank: int, workers: int) -> Attribution:
+def attribute(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> Attribution:
     """Return who each delivery waited for.
 
     Parameters
     ----------
     profile : Profile
+    loop : TrainingLoop
+        Of this profile.
     deliveries : Deliveries
-        Of this profile and rank.
-    rank : int
-        Which training process.
-    workers : int
-        Loading processes it was configured with; with 0 it loads for itself.
+        Of this loop.
     """
-    lanes = find_lanes(profile, deliveries, rank=rank)
+    lanes = find_lanes(profile, loop)
     counted = np.concatenate((lanes.own, lanes.pool, lanes.compute))
     stages = StageTable(counted, profile.strings)
     own_stage, pool_stage, compute_stage = np.split(
@@ -82,11 +81,11 @@ def attribute(profile: Profile, deliveries: Deliveries, *, rank: int, workers: i
     )
     ledger = Ledger(len(deliveries), len(stages))
     lossy = np.array([bool(process.lost or process.damaged) for process in profile.processes], bool)
-    pool = _Pool(lanes, pool_stage, stages, deliveries, ledger, lossy, workers)
+    pool = _Pool(lanes, pool_stage, stages, deliveries, ledger, lossy)
     own = _Own(lanes.own, own_stage, stages, deliveries, ledger)
     ready_ns = np.full(len(deliveries), -1, dtype=np.int64)
     for delivery in range(len(deliveries)):
-        ready_ns[delivery] = _charge(delivery, deliveries, stages, pool, own, workers)
+        ready_ns[delivery] = _charge(delivery, deliveries, stages, pool, own)
     pool.count()
     ledger.settle(stages)
     compute = leaf_pieces(lanes.compute, np.zeros(len(lanes.compute), dtype=np.int64))
@@ -107,7 +106,6 @@ def _charge(
     stages: StageTable,
     pool: _Pool,
     own: _Own,
-    workers: int,
 ) -> int:
     """Give one wait to stages (4.1: split at the instant the batch was ready, which is returned).
 
@@ -115,10 +113,14 @@ def _charge(
     """
     batch = int(deliveries.batch[delivery])
     asked, delivered = int(deliveries.asked_ns[delivery]), int(deliveries.delivered_ns[delivery])
-    if batch < 0:
+    if deliveries.ends_round[delivery]:
         own.ledger.exposed_ns[delivery, stages[Kind.SHUTDOWN]] += delivered - asked
         return -1
     own.work(delivery)
+    if batch < 0:
+        rest = Kind.UNKNOWN if deliveries.failed[delivery] else Kind.STARTUP
+        own.charge(delivery, asked, stages[rest])
+        return -1
     made_by = deliveries.made_by[delivery]
     ready = None if made_by == SERIAL else pool.walker.ready(batch, delivered)
     if ready is not None:
@@ -126,10 +128,18 @@ def _charge(
             pool.charge(delivery, asked, pool.walker.walk(*ready))
         own.charge(delivery, max(asked, ready[1]), stages[Kind.HANDOVER])
         return ready[1]
-    in_loop = not workers and made_by != IN_THREADS
-    serial = made_by == SERIAL or in_loop or batch in own.batches
-    own.charge(delivery, asked, stages[Kind.HANDOVER if serial else Kind.UNKNOWN])
+    own.charge(delivery, asked, stages[_unseen_maker(delivery, deliveries, own)])
     return -1
+
+
+def _unseen_maker(delivery: int, deliveries: Deliveries, own: _Own) -> Kind:
+    """Return what a wait is, but for the loop's own work, where no loading thread is known."""
+    made_by = deliveries.made_by[delivery]
+    if made_by == SERIAL or int(deliveries.batch[delivery]) in own.batches:
+        return Kind.HANDOVER
+    if deliveries.workers[delivery] or made_by == IN_THREADS:
+        return Kind.UNKNOWN
+    return Kind.OPAQUE if deliveries.numbered[delivery] else Kind.HANDOVER
 
 
 class _Own:
@@ -148,6 +158,7 @@ class _Own:
         self.start_ns, self.end_ns = pieces.start_ns[timed], pieces.end_ns[timed]
         self.stage = stage[pieces.span[timed]]
         self.deliveries, self.ledger = deliveries, ledger
+        self.opaque = stages[Kind.OPAQUE]
         work = np.isin(spans["kind"], [*WORKER_KINDS])
         self.batches = set(np.unique(spans["batch"][work & (spans["batch"] >= 0)]).tolist())
         # Outside the waits the thread computes; there its pieces are no part of loading.
@@ -172,7 +183,11 @@ class _Own:
         stage, length = self._inside(delivery, low_ns)
         exposed = self.ledger.exposed_ns[delivery]
         np.add.at(exposed, stage, length)
-        exposed[uncovered] += int(self.deliveries.delivered_ns[delivery]) - low_ns - length.sum()
+        rest = int(self.deliveries.delivered_ns[delivery]) - low_ns - length.sum()
+        exposed[uncovered] += rest
+        if uncovered == self.opaque:
+            # Of work that nobody saw no more is known than what was waited for.
+            self.ledger.busy_ns[delivery, uncovered] += rest
 
 
 class _Pool:
@@ -186,7 +201,6 @@ class _Pool:
         deliveries: Deliveries,
         ledger: Ledger,
         lossy: NDArray[np.bool_],
-        workers: int,
     ) -> None:
         self.pieces: Pieces = leaf_pieces(lanes.pool, lanes.pool_lane)
         # Threads of the training process may have waited before each item they worked on.
@@ -197,7 +211,7 @@ class _Pool:
         self.process = lanes.lane_process[self.turns.lane]
         self.consumer = deliveries.process
         self.lossy = lossy
-        self.in_threads = not workers
+        self.workers = deliveries.workers
         self.submitted = _earliest(lanes.submissions["batch"], lanes.submissions["start_ns"])
         self.started = _earliest(lanes.startups["process"], -lanes.startups["end_ns"])
         self.released = releases_by_turn(lanes.releases, self.turns)
@@ -236,7 +250,7 @@ class _Pool:
         for stretch in path.stretches:
             work = self._work(stretch)
             weights += work
-            weights[self._idle(stretch)] += stretch.high_ns - stretch.low_ns - work.sum()
+            weights[self._idle(stretch, delivery)] += stretch.high_ns - stretch.low_ns - work.sum()
             if stretch.turn >= 0:
                 self.ledger.busy_ns[delivery] += work
                 self.ledger.busy_ns[self.delivery[stretch.turn]] -= work
@@ -244,7 +258,7 @@ class _Pool:
         for stretch in path.after_cut:
             work = self._work(stretch)
             weights -= work
-            weights[self._idle(stretch)] -= stretch.high_ns - stretch.low_ns - work.sum()
+            weights[self._idle(stretch, delivery)] -= stretch.high_ns - stretch.low_ns - work.sum()
         exposed += apportion(path.ready_ns - start, np.maximum(weights, 0).tolist())
 
     def _work(self, stretch: Stretch) -> Integers:
@@ -262,9 +276,9 @@ class _Pool:
         np.add.at(work, self.stage[part], overlap_ns(starts, ends, low, high))
         return work
 
-    def _idle(self, stretch: Stretch) -> int:
+    def _idle(self, stretch: Stretch, delivery: int) -> int:
         """Return the stage of a stretch's time without work."""
-        between = stretch.turn < 0 and not self.in_threads
+        between = stretch.turn < 0 and self.workers[delivery] > 0
         if between and self.process[stretch.late] == self.consumer:
             return self.stages[Kind.IPC_WAIT]
         process = self.process[stretch.late if stretch.turn < 0 else stretch.turn]

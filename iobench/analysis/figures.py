@@ -12,7 +12,9 @@ __all__ = [
     "Coincidence",
     "ComputeStage",
     "Exposure",
+    "LoaderExposure",
     "LongWaits",
+    "OtherLoop",
     "PartExposure",
     "Phase",
     "StageExposure",
@@ -155,9 +157,9 @@ class PartExposure:
 class Phase:
     """One stretch of every round: ``startup``, ``fill``, ``steady`` or ``drain``.
 
-    ``startup`` is each round's first delivery, ``fill`` the others of the first
-    ``workers x prefetch`` (``prefetch + 1`` without workers), ``drain`` the last ``next()`` that
-    found no batch.
+    ``startup`` is each round's ``iter()`` and first delivery, ``fill`` the others of the first
+    ``workers x prefetch`` of its loader (``prefetch + 1`` without workers), ``drain`` the last
+    ``next()``, which found no batch or failed.
     """
 
     phase: str
@@ -217,6 +219,57 @@ class LongWaits:
 
 
 @dataclass(frozen=True, slots=True)
+class LoaderExposure:
+    """One loader of the training loop, and what of the wait was for it.
+
+    The waits of all loaders add up to that of the whole run.
+
+    Parameters
+    ----------
+    number : int or None
+        As its process counts them; None for rounds whose loader nobody noted.
+    framework, kind, name : str
+        Whose loader, its class, and what it is known by; ``""`` where nobody noted them.
+    workers, prefetch, threads : int
+    batch_size : int or None
+    n_rounds, n_batches : int
+    wait_ns : int
+    """
+
+    number: int | None
+    framework: str
+    kind: str
+    name: str
+    workers: int
+    prefetch: int
+    threads: int
+    batch_size: int | None
+    n_rounds: int
+    n_batches: int
+    wait_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class OtherLoop:
+    """A thread that waited for batches beside the training loop; in no other figure.
+
+    Parameters
+    ----------
+    process : str
+        Name of its process, which has number ``pid``.
+    pid : int
+    thread : str
+    n_waits, wait_ns : int
+    """
+
+    process: str
+    pid: int
+    thread: str
+    n_waits: int
+    wait_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Exposure:
     """Who was waited for, over one training process's run.
 
@@ -237,11 +290,19 @@ class Exposure:
         Of these, rounds without an end (the process was killed): taken to end with its last span.
     workers, prefetch : int
         Loading processes, and batches each may be ahead; without any, batches that threads of the
-        training process keep ready.
+        training process keep ready. Of several loaders, those of the one with most batches.
     lost_spans : int
         Spans that could not be written or were torn.
     missing_workers : tuple of str
         Loading processes that left no span file; their batches' waits are ``unknown``.
+    loaders : tuple of LoaderExposure
+        By number.
+    other_loops : tuple of OtherLoop
+        Threads that waited as well: the training loop is the one that waited most often.
+    n_failed_waits : int
+        Waits that ended with an exception.
+    rank : int
+        Which training process.
     """
 
     whole: PartExposure
@@ -254,3 +315,12 @@ class Exposure:
     prefetch: int
     lost_spans: int
     missing_workers: tuple[str, ...]
+    loaders: tuple[LoaderExposure, ...] = ()
+    other_loops: tuple[OtherLoop, ...] = ()
+    n_failed_waits: int = 0
+    rank: int = 0
+
+    @property
+    def has_consumer(self) -> bool:
+        """Whether anybody waited: without that, exposure is not defined."""
+        return any(phase.n_deliveries for phase in self.phases)

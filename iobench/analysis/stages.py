@@ -13,7 +13,7 @@ from iobench.recording import CONSUMER_KINDS, LIFE_KINDS, Flag, Kind, stage_name
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.analysis.deliveries import Deliveries
+    from iobench.analysis.loop import TrainingLoop
     from iobench.profiles import Profile
 
 __all__ = ["WAITING_KINDS", "Lanes", "StageTable", "find_lanes"]
@@ -31,6 +31,7 @@ WAITING_KINDS: Final = LIFE_KINDS | {
 ALWAYS: Final = (
     Kind.HANDOVER,
     Kind.IPC_WAIT,
+    Kind.OPAQUE,
     Kind.SHUTDOWN,
     Kind.STARTUP,
     Kind.STARVED_SUBMIT,
@@ -111,15 +112,14 @@ class Lanes:
     startups: NDArray[Any]
 
 
-def find_lanes(profile: Profile, deliveries: Deliveries, *, rank: int) -> Lanes:
-    """Return the spans of one training process and its loading processes, by where they ran."""
+def find_lanes(profile: Profile, loop: TrainingLoop) -> Lanes:
+    """Return the spans of one training loop and of what loads for it, by where they ran."""
     spans = profile.spans
-    of_rank = np.array([process.rank == rank for process in profile.processes], dtype=bool)
     loading = np.array([process.role != "consumer" for process in profile.processes], dtype=bool)
     in_sums = (spans["flags"] & (Flag.DETAIL | Flag.IO)) == 0
-    spans = spans[in_sums & of_rank[spans["process"]]]
+    spans = spans[in_sums & loop.mine[spans["process"]]]
     kind, process = spans["kind"], spans["process"]
-    main = (process == deliveries.process) & (spans["thread"] == deliveries.thread)
+    main = (process == loop.process) & (spans["thread"] == loop.thread)
     waiting = np.isin(kind, [*WAITING_KINDS])
     compute = np.isin(kind, [*CONSUMER_KINDS]) & (kind != Kind.WAIT)
     rounds = (kind == Kind.OTHER) & (spans["label"] == profile.string_number("round"))

@@ -55,6 +55,7 @@ def find_long_waits(
     deliveries: Deliveries,
     *,
     workers: int,
+    main: Marks,
     ready_ns: NDArray[np.int64],
     worker_start: Marks,
 ) -> LongWaits | None:
@@ -66,7 +67,9 @@ def find_long_waits(
         For the files behind each batch.
     deliveries : Deliveries
     workers : int
-        Loading processes.
+        Loading processes of the loader with most batches.
+    main : ndarray of bool, shape (n_deliveries,)
+        Whether a delivery is of that loader.
     ready_ns : ndarray of int64, shape (n_deliveries,)
         When each batch was ready, -1 where unknown.
     worker_start : ndarray of bool, shape (n_deliveries,)
@@ -83,7 +86,14 @@ def find_long_waits(
         return None
     above = np.maximum(waits - median, 0)
     long = _long(above)
-    in_step = _in_step(deliveries.asked_ns[steps], ready_ns[steps], long, workers)
+    in_main = np.flatnonzero(main[steps])
+    of_main = steps[in_main]
+    in_step = _in_step(
+        deliveries.asked_ns[of_main],
+        ready_ns[of_main],
+        np.flatnonzero(np.isin(in_main, long)),
+        workers,
+    )
     return LongWaits(
         n_waits=len(long),
         n_steps=len(steps),
@@ -97,7 +107,7 @@ def find_long_waits(
         if in_step
         else _coincidences(
             {
-                "round start": np.diff(deliveries.round, prepend=-1)[steps] > 0,
+                "round start": deliveries.position[steps] == 0,
                 "epoch start": _changes(deliveries.epoch[steps]),
                 "worker start": worker_start[steps],
                 "fill": np.isin(deliveries.phase[steps], (STARTUP, FILL)),

@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from iobench.analysis.attribution import Attribution, attribute
 from iobench.analysis.deliveries import PHASES, STEADY, Deliveries, find_deliveries
-from iobench.analysis.figures import ComputeStage, Exposure, PartExposure, Phase, StageExposure
+from iobench.analysis.figures import (
+    ComputeStage,
+    Exposure,
+    LoaderExposure,
+    PartExposure,
+    Phase,
+    StageExposure,
+)
+from iobench.analysis.loop import ONLY, LoaderSettings, TrainingLoop, find_loop
 from iobench.analysis.waits import find_long_waits, wait_statistics
 from iobench.errors import ProfileError
 from iobench.recording import Flag, stage_name
@@ -30,6 +38,7 @@ class _Run:
     """Everything a window is a part of."""
 
     profile: Profile
+    loop: TrainingLoop
     deliveries: Deliveries
     attribution: Attribution
     io: _CountersByDelivery
@@ -66,22 +75,21 @@ def exposure(profile: Profile, *, rank: int | None = None) -> Exposure:
     ProfileError
         If several training processes recorded and none is named, or the waits of one overlap.
     """
-    rank = _only_rank(profile) if rank is None else rank
-    workers = _workers(profile)
-    prefetch = int(profile.config.get("prefetch") or bool(workers))
-    # Threads keep so many batches ready and make one more meanwhile.
-    filled_after = max(1, workers * prefetch) if workers else prefetch + 1
-    deliveries = find_deliveries(profile, rank=rank, filled_after=filled_after)
-    attribution = attribute(profile, deliveries, rank=rank, workers=workers)
+    loop = find_loop(profile, rank=_only_rank(profile) if rank is None else rank)
+    deliveries = find_deliveries(profile, loop)
+    attribution = attribute(profile, loop, deliveries)
+    of_loop = profile.spans[loop.mine[profile.spans["process"]]]
     run = _Run(
         profile=profile,
+        loop=loop,
         deliveries=deliveries,
         attribution=attribution,
-        io=_io_counters(profile, deliveries, rank),
-        written_ns=_written_ns(profile, deliveries),
-        n_lanes=len(np.unique(profile.spans[["process", "thread"]])),
+        io=_io_counters(of_loop, deliveries),
+        written_ns=_written_ns(of_loop, _unit_costs(profile, loop), deliveries),
+        n_lanes=len(np.unique(of_loop[["process", "thread"]])),
     )
     steady = deliveries.phase == STEADY
+    main = _main_loader(loop, deliveries)
     return Exposure(
         whole=_window(run, np.ones(len(deliveries), dtype=bool)),
         steady=_window(run, steady) if steady.any() else None,
@@ -89,20 +97,61 @@ def exposure(profile: Profile, *, rank: int | None = None) -> Exposure:
         long_waits=find_long_waits(
             profile,
             deliveries,
-            workers=workers,
+            workers=main.workers,
+            main=deliveries.loader == main.number,
             ready_ns=attribution.ready_ns,
             worker_start=attribution.worker_start,
         ),
         n_rounds=len(np.unique(deliveries.round)),
         n_unfinished_rounds=deliveries.n_unfinished_rounds,
-        workers=workers,
-        prefetch=prefetch,
+        workers=main.workers,
+        prefetch=main.prefetch,
         lost_spans=profile.lost_spans,
         missing_workers=profile.missing_workers,
+        loaders=_loaders(loop, deliveries),
+        other_loops=loop.others,
+        n_failed_waits=int(deliveries.failed.sum()),
+        rank=loop.rank,
     )
 
 
+def _main_loader(loop: TrainingLoop, deliveries: Deliveries) -> LoaderSettings:
+    """Return the loader with most batches; where there are none, the first one."""
+    numbers, counts = np.unique(deliveries.loader[deliveries.batch >= 0], return_counts=True)
+    if not len(numbers):
+        return loop.loaders[min(loop.loaders, key=lambda number: (number == ONLY, number))]
+    return loop.loaders.get(int(numbers[np.argmax(counts)]), loop.loaders[ONLY])
+
+
+def _loaders(loop: TrainingLoop, deliveries: Deliveries) -> tuple[LoaderExposure, ...]:
+    """Return every loader, and what was waited for it; loaders never asked have nothing."""
+    numbers = {number for number in loop.loaders if number != ONLY}
+    numbers.update(deliveries.loader.tolist())
+    found = []
+    for number in sorted(numbers, key=lambda number: (number == ONLY, number)):
+        settings = loop.loaders.get(number, loop.loaders[ONLY])
+        rows = deliveries.loader == number
+        found.append(
+            LoaderExposure(
+                number=None if number == ONLY else number,
+                framework=settings.framework,
+                kind=settings.kind,
+                name=settings.name,
+                workers=settings.workers,
+                prefetch=settings.prefetch,
+                threads=settings.threads,
+                batch_size=settings.batch_size,
+                n_rounds=len(np.unique(deliveries.round[rows])),
+                n_batches=int((deliveries.batch[rows] >= 0).sum()),
+                wait_ns=int(deliveries.wait_ns[rows].sum()),
+            )
+        )
+    return tuple(found)
+
+
 def _only_rank(profile: Profile) -> int:
+    if profile.rank is not None:
+        return profile.rank
     ranks = sorted({process.rank for process in profile.processes if process.role == "consumer"})
     if len(ranks) > 1:
         raise ProfileError(
@@ -110,14 +159,6 @@ def _only_rank(profile: Profile) -> int:
             "name one of them as rank"
         )
     return ranks[0] if ranks else 0
-
-
-def _workers(profile: Profile) -> int:
-    """Return how many loading processes were configured; where nobody wrote it down, were seen."""
-    configured = profile.config.get("workers")
-    if configured is None:
-        return sum(process.role == "worker" for process in profile.processes)
-    return int(configured)
 
 
 def _window(run: _Run, chosen: Marks) -> PartExposure:
@@ -133,7 +174,7 @@ def _window(run: _Run, chosen: Marks) -> PartExposure:
         wait_ns=wait_ns,
         compute_ns=wall_ns - wait_ns,
         n_batches=len(waits_ns),
-        n_samples=_n_samples(run.profile.config, nbytes),
+        n_samples=_n_samples(run, with_batch),
         nbytes=int(nbytes.sum()) if (nbytes >= 0).all() else None,
         stages=_stages(run.attribution, chosen),
         compute_stages=_compute_stages(run.attribution, chosen),
@@ -145,12 +186,22 @@ def _window(run: _Run, chosen: Marks) -> PartExposure:
     )
 
 
-def _n_samples(config: Mapping[str, Any], nbytes: NDArray[np.int64]) -> int | None:
-    """Return the samples in batches of these sizes: by their bytes, else by the batch size."""
-    sample_nbytes, batch_size = config.get("sample_nbytes"), config.get("batch_size")
+def _n_samples(run: _Run, chosen: Marks) -> int | None:
+    """Return the samples in chosen batches: by their bytes, else by the batch size."""
+    config, nbytes = run.profile.config, run.deliveries.nbytes[chosen]
+    sample_nbytes = config.get("sample_nbytes")
     if sample_nbytes and (nbytes >= 0).all() and not (nbytes % sample_nbytes).any():
         return int(nbytes.sum()) // int(sample_nbytes)
-    return int(batch_size) * len(nbytes) if batch_size else None
+    loaders = run.loop.loaders
+    n_samples = 0
+    for number, count in zip(
+        *np.unique(run.deliveries.loader[chosen], return_counts=True), strict=True
+    ):
+        batch_size = loaders.get(int(number), loaders[ONLY]).batch_size
+        if not batch_size:
+            return None
+        n_samples += int(batch_size) * int(count)
+    return n_samples if n_samples or loaders[ONLY].batch_size else None
 
 
 def _stages(attribution: Attribution, chosen: Marks) -> tuple[StageExposure, ...]:
@@ -205,10 +256,8 @@ def _phases(deliveries: Deliveries) -> tuple[Phase, ...]:
     )
 
 
-def _io_counters(profile: Profile, deliveries: Deliveries, rank: int) -> _CountersByDelivery:
-    of_rank = np.array([process.rank == rank for process in profile.processes], dtype=bool)
-    spans = profile.spans[(profile.spans["flags"] & Flag.IO) != 0]
-    spans = spans[of_rank[spans["process"]]]
+def _io_counters(spans: NDArray[Any], deliveries: Deliveries) -> _CountersByDelivery:
+    spans = spans[(spans["flags"] & Flag.IO) != 0]
     order = np.argsort(deliveries.batch, kind="stable")
     place = np.searchsorted(deliveries.batch[order], spans["batch"])
     found = place < len(order)
@@ -244,12 +293,22 @@ def _cold_fraction(run: _Run, chosen: Marks) -> float | None:
     return float(min(device.sum() / read.sum(), 1.0))
 
 
-def _written_ns(profile: Profile, deliveries: Deliveries) -> NDArray[np.float64] | None:
-    """Return the time spent writing spans by delivery and, last, outside; None where unknown."""
+def _unit_costs(profile: Profile, loop: TrainingLoop) -> Mapping[str, Any] | None:
+    """Return what a span costs, as the run or its training process measured it."""
     costs = profile.config.get("unit_costs")
-    if not isinstance(costs, dict):
+    if not isinstance(costs, dict) and loop.process >= 0:
+        told = profile.facts_of(loop.process)
+        costs = told.unit_costs if told else None
+    return costs if isinstance(costs, dict) else None
+
+
+def _written_ns(
+    spans: NDArray[Any], costs: Mapping[str, Any] | None, deliveries: Deliveries
+) -> NDArray[np.float64] | None:
+    """Return the time spent writing spans by delivery and, last, outside; None where unknown."""
+    if costs is None:
         return None
-    spans, flags = profile.spans, profile.spans["flags"]
+    flags = spans["flags"]
     is_io, summed = (flags & Flag.IO) != 0, (flags & Flag.SUMMED) != 0
     full = ~is_io & (spans["cpu_ns"] >= 0)
     number = np.where(summed, spans["pieces"], 1)

@@ -1,0 +1,202 @@
+"""Which thread of which process is the training loop, what works for it, and its loaders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.analysis.figures import OtherLoop
+from iobench.errors import ProfileError
+from iobench.recording import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from iobench.profiles import Profile
+
+__all__ = ["ONLY", "LoaderSettings", "TrainingLoop", "find_loop"]
+
+ONLY: Final = -1
+"""Number of the loader of a run that has one, or of rounds whose loader nobody noted."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderSettings:
+    """What the analysis has to know of a loader; the rest is for its readers.
+
+    Parameters
+    ----------
+    number : int
+        As rounds name it; `ONLY` for the one of ``iobench profile``.
+    workers, prefetch : int
+        As configured.
+    threads : int
+    framework, kind, name : str
+    batch_size : int or None
+    worker_pids : tuple of int
+    """
+
+    number: int
+    workers: int
+    prefetch: int
+    threads: int = 0
+    framework: str = ""
+    kind: str = ""
+    name: str = ""
+    batch_size: int | None = None
+    worker_pids: tuple[int, ...] = ()
+
+    @property
+    def filled_after(self) -> int:
+        """Deliveries of a round before its steady state.
+
+        Threads keep so many batches ready and make one more meanwhile.
+        """
+        if not self.workers:
+            return self.prefetch + 1
+        return max(1, self.workers * self.prefetch)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingLoop:
+    """The thread whose waits are counted, and everything that works for it.
+
+    Parameters
+    ----------
+    rank : int
+    process, thread : int
+        Where it runs; -1 where nothing waited.
+    mine : ndarray of bool, shape (n_processes,)
+        Its process, and those that load for it.
+    loaders : dict of int to LoaderSettings
+        By number; `ONLY` is always there, for rounds whose loader is not known.
+    waits : ndarray of SPAN_DTYPE
+        Its waits, in order of time.
+    others : tuple of OtherLoop
+        Threads of the rank that waited as well, and are not counted.
+    """
+
+    rank: int
+    process: int
+    thread: int
+    mine: NDArray[np.bool_]
+    loaders: Mapping[int, LoaderSettings]
+    waits: NDArray[Any]
+    others: tuple[OtherLoop, ...]
+
+
+def find_loop(profile: Profile, *, rank: int) -> TrainingLoop:
+    """Return the training loop of a rank: of a script, the thread that waited most often.
+
+    Raises
+    ------
+    ProfileError
+        If the waits overlap, or two threads of one ``iobench profile`` run waited.
+    """
+    spans = profile.spans
+    consumers = np.array(
+        [each.role == "consumer" and each.rank == rank for each in profile.processes], dtype=bool
+    )
+    waits = spans[(spans["kind"] == Kind.WAIT) & (spans["flags"] == 0)]
+    waits = waits[consumers[waits["process"]]]
+    waits = waits[np.argsort(waits["start_ns"], kind="stable")]
+    key = waits["process"].astype(np.int64) << 32 | waits["thread"].astype(np.int64)
+    lanes, number, counts = np.unique(key, return_inverse=True, return_counts=True)
+    if len(lanes) > 1 and not profile.is_script:
+        raise ProfileError(
+            f"{profile.path}: {len(lanes)} threads waited for batches, expected one training loop"
+        )
+    chosen = int(np.argmax(counts)) if len(lanes) else -1
+    others = tuple(
+        _other(profile, waits[number.reshape(-1) == index])
+        for index in range(len(lanes))
+        if index != chosen
+    )
+    waits = waits[number.reshape(-1) == chosen]
+    if (waits["start_ns"][1:] < waits["end_ns"][:-1]).any():
+        raise ProfileError(
+            f"{profile.path}: the waits of the training loop overlap, expected one after another"
+        )
+    process = int(waits["process"][0]) if len(waits) else -1
+    return TrainingLoop(
+        rank=rank,
+        process=process,
+        thread=int(waits["thread"][0]) if len(waits) else -1,
+        mine=_mine(profile, rank, process, consumers),
+        loaders=_loaders(profile, process),
+        waits=waits,
+        others=others,
+    )
+
+
+def _other(profile: Profile, waits: NDArray[Any]) -> OtherLoop:
+    process = profile.processes[waits["process"][0]]
+    return OtherLoop(
+        process=process.name,
+        pid=process.pid,
+        thread=process.threads[waits["thread"][0]],
+        n_waits=len(waits),
+        wait_ns=int((waits["end_ns"] - waits["start_ns"]).sum()),
+    )
+
+
+def _mine(
+    profile: Profile, rank: int, process: int, consumers: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Tell which processes work for the loop: all of the rank, unless they are another's."""
+    mine = np.array([each.rank == rank for each in profile.processes], dtype=bool)
+    if process < 0 or consumers.sum() < 2:
+        return mine
+    # Several training processes of one rank: each has those it started itself.
+    owner = {profile.processes[index].pid: index for index in np.flatnonzero(consumers).tolist()}
+    for index in np.flatnonzero(consumers).tolist():
+        told = profile.facts_of(index)
+        for loader in told.loaders if told else ():
+            owner.update(dict.fromkeys(loader.worker_pids, index))
+    parent = {each.pid: each.ppid for each in profile.processes if each.rank == rank}
+    for index in np.flatnonzero(mine).tolist():
+        pid, seen = profile.processes[index].pid, set[int]()
+        while pid not in owner and pid in parent and pid not in seen:
+            seen.add(pid)
+            pid = parent[pid]
+        mine[index] = owner.get(pid, process) == process
+    return mine
+
+
+def _loaders(profile: Profile, process: int) -> dict[int, LoaderSettings]:
+    told = profile.facts_of(process) if process >= 0 else None
+    found = {
+        each.number: LoaderSettings(
+            number=each.number,
+            workers=each.workers,
+            prefetch=each.prefetch or int(bool(each.workers)),
+            threads=each.threads,
+            framework=each.framework,
+            kind=each.kind,
+            name=each.name,
+            batch_size=each.batch_size,
+            worker_pids=tuple(each.worker_pids),
+        )
+        for each in (told.loaders if told else ())
+    }
+    if len(found) == 1:
+        return {ONLY: next(iter(found.values())), **found}
+    return {ONLY: _configured(profile), **found}
+
+
+def _configured(profile: Profile) -> LoaderSettings:
+    """Return the loader of a run's configuration; what nobody wrote down is as it was seen."""
+    config = profile.config
+    workers = config.get("workers")
+    if workers is None:
+        workers = sum(process.role == "worker" for process in profile.processes)
+    return LoaderSettings(
+        number=ONLY,
+        workers=int(workers),
+        prefetch=int(config.get("prefetch") or bool(workers)),
+        batch_size=config.get("batch_size"),
+    )
