@@ -33,6 +33,7 @@ from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
 from iobench.loaders.stream import StreamLoader
 from iobench.loaders.workers import WorkerLoader
+from iobench.profiling.ahead import told_of, with_read_ahead
 from iobench.profiling.baselines import open_baselines
 from iobench.profiling.config import DEFAULT_BATCHES, DEFAULT_STEADY_S, RunConfig
 from iobench.profiling.formats import PREFETCH, Prepared, prepare
@@ -74,12 +75,15 @@ def profile(config: RunConfig, screen: Screen) -> Path:
     out = _new_run_path(config, source.dataset.name)
     with ExitStack() as stack:
         runs = []
+        reasons = []
         for position, one in enumerate(prepared):
             path = out if len(prepared) == 1 else out / one.label
             if config.cache == "cold":
                 evict(one.files)
             elif config.cache == "warm":
                 warm_up(one.files)
+            one, why = with_read_ahead(config, one, batch_size)
+            reasons.append((one, why))
             document = _document(config, source, one, compute, batch_size, costs)
             document["position"] = position
             directory = RunDirectory.create(path, document, spool=config.spool)
@@ -87,8 +91,8 @@ def profile(config: RunConfig, screen: Screen) -> Path:
             runs.append(_make_run(config, one, directory, compute, batch_size, costs, stack))
         with screen.progress("measuring") as move:
             measure(runs, progress=_run_progress(runs, config, move))
-        for one in prepared:
-            if choice := getattr(one.extents, "choice", None):
+        for one, why in reasons:
+            if choice := told_of(one, why):
                 screen.note(f"{one.label}: {choice}")
     return out
 

@@ -1,0 +1,40 @@
+"""How many threads read a store ahead in a profile, where nobody said how many."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from iobench.loaders.native import HELD_BY_LOOP
+from iobench.loaders.ring.probe_ahead import ahead_of
+from iobench.loaders.ring.telling import told
+from iobench.storage import evict
+
+if TYPE_CHECKING:
+    from iobench.profiling.config import RunConfig
+    from iobench.profiling.formats import Prepared
+
+__all__ = ["told_of", "with_read_ahead"]
+
+
+def with_read_ahead(config: RunConfig, one: Prepared, batch_size: int) -> tuple[Prepared, str]:
+    """Return what is to be measured with as many reader threads as its storage takes, and why.
+
+    What was read to find that out is not in the page cache afterwards, where ``--cache cold`` asks
+    for that.
+    """
+    if config.workers is not None or one.extents is None or not one.threads:
+        return one, ""
+    depth = max(one.prefetch, one.threads) + HELD_BY_LOOP
+    choice = ahead_of(one.extents, batch_size, threads=one.threads, depth=depth)
+    if choice is None:
+        return one, ""
+    if choice.speeds is not None and config.cache == "cold":
+        evict(one.files)
+    return replace(one, threads=choice.threads), f"{choice.threads} threads: {choice.why}"
+
+
+def told_of(one: Prepared, why: str) -> str:
+    """Return what was decided for one way of loading, in words; empty where that was nothing."""
+    lines = [why] if why else []
+    return "; ".join(lines + (told(one.extents) if one.extents is not None else []))
