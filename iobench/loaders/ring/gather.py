@@ -31,6 +31,11 @@ __all__ = ["ExtentGrid", "MappedReads", "find_grid"]
 
 PIECE_NBYTES: Final = 1 << 19
 """Taken at once where an extent is several variables: what the second-level cache holds."""
+SHORT: Final = 1 << 10
+"""Bytes of a variable that are taken as one item: a third less work than a row of bytes. NumPy
+keeps Python's lock while it takes fewer than 500 items, so longer ones are rows."""
+LONG: Final = 1 << 16
+"""Bytes of a variable that are copied one by one, with nothing in between."""
 MIN_RUN: Final = 4
 """Samples a file, below which mapping files costs more than it gains."""
 
@@ -160,25 +165,41 @@ class MappedReads:
                     np.take(source, places, axis=0, out=piece, mode="clip")
                     self._note(piece, slice(0, length), number, samples, expected, rows, laps)
                     continue
-                lead = grid.leads[run]
-                targets = _targets(parts, lead, octets, gaps.get(number))
-                columns = slice(lead, lead + length)
-                step = max(1, PIECE_NBYTES // grid.pitch)
-                for at in range(0, len(places), step):
-                    chosen = places[at : at + step]
-                    if step == 1:  # too large for the cache: from the mapping itself
-                        piece = source[int(chosen[0])][None]
-                    else:
-                        piece = self._room(len(chosen), grid.pitch)
-                        np.take(source, chosen, axis=0, out=piece, mode="clip")
-                    here: slice | NDArray[np.intp] = (
-                        slice(at, at + len(chosen))
-                        if isinstance(rows, slice)
-                        else rows[at : at + step]
-                    )
-                    for target, part in targets:
-                        target[here] = piece[:, part]
-                    self._note(piece, columns, number, samples, expected, here, laps)
+                targets = _targets(parts, grid.leads[run], octets, gaps.get(number))
+                if expected is None:
+                    for target, columns in targets:
+                        _take(source[:, columns], places, target, rows)
+                    laps.end(Kind.READ, len(places) * length)
+                else:
+                    columns = slice(grid.leads[run], grid.leads[run] + length)
+                    group = source, places, rows
+                    self._by_piece(group, targets, columns, number, samples, expected, laps)
+
+    def _by_piece(
+        self,
+        group: tuple[NDArray[np.uint8], NDArray[np.int64], slice | NDArray[np.intp]],
+        targets: list[tuple[NDArray[np.uint8], slice]],
+        columns: slice,
+        number: int,
+        samples: NDArray[np.int64],
+        expected: NDArray[np.uint32],
+        laps: Laps,
+    ) -> None:
+        """Take whole extents, check them, and part them while they are in the cache."""
+        source, places, rows = group
+        pitch = source.shape[1]
+        step = max(1, PIECE_NBYTES // pitch)
+        for at in range(0, len(places), step):
+            chosen = places[at : at + step]
+            if step == 1:  # too large for the cache: from the mapping itself
+                piece = source[int(chosen[0])][None]
+            else:
+                piece = self._room(len(chosen), pitch)
+                np.take(source, chosen, axis=0, out=piece, mode="clip")
+            here = _cut(rows, at, len(chosen))
+            for target, part in targets:
+                target[here] = piece[:, part]
+            self._note(piece, columns, number, samples, expected, here, laps)
 
     def _note(
         self,
@@ -222,6 +243,33 @@ class MappedReads:
         if self._piece.size < count * pitch:
             self._piece = np.empty(count * pitch, dtype=np.uint8)
         return self._piece[: count * pitch].reshape(count, pitch)
+
+
+def _take(
+    source: NDArray[np.uint8],
+    places: NDArray[np.int64],
+    target: NDArray[np.uint8],
+    rows: slice | NDArray[np.intp],
+) -> None:
+    """Copy rows of a source to rows of a target, both at any distance."""
+    nbytes = source.shape[1]
+    if nbytes >= LONG:
+        numbers = range(len(target)) if isinstance(rows, slice) else rows.tolist()
+        for row, place in zip(numbers, places.tolist(), strict=True):
+            target[row] = source[place]
+        return
+    if nbytes <= SHORT:
+        item = f"V{nbytes}"
+        source, target = source.view(item)[:, 0], target.view(item)[:, 0]
+    step = PIECE_NBYTES // nbytes
+    for at in range(0, len(places), step):
+        chosen = places[at : at + step]
+        target[_cut(rows, at, len(chosen))] = source[chosen]
+
+
+def _cut(rows: slice | NDArray[np.intp], at: int, count: int) -> slice | NDArray[np.intp]:
+    """Return so many of the rows; all of a batch are those from the first one on."""
+    return slice(at, at + count) if isinstance(rows, slice) else rows[at : at + count]
 
 
 def _targets(
