@@ -13,21 +13,27 @@ from pathlib import Path
 from typing import Any, Final
 
 from iobench.recording import RUN_PATH, RunDirectory, activate, current_recording, find_job
-from iobench.recording.recorder import close_recorders
 from iobench.recording.session import RUN_STEPS
 
-__all__ = ["begin", "close_forks", "tensorflow", "torch"]
+__all__ = ["begin", "tensorflow", "torch"]
 
 logger = logging.getLogger(__name__)
 
 RECORDS: Final = "IOBENCH_RUN_RECORDS"
+"""Environment: set where a process above records."""
+
+_begun = False
 
 
 def begin() -> None:
-    """Record this process, and what libraries read in it; numpy is there by now.
+    """Record this process, and what libraries read in it; numpy is there by now. Idempotent.
 
     Not before: scripts set ``OMP_NUM_THREADS`` and the like ahead of their first import of it.
     """
+    global _begun
+    if _begun:
+        return
+    _begun = True
     if _is_child():
         _begin_child()
     elif current_recording() is None:
@@ -88,23 +94,3 @@ def _add_unseen(what: str, error: Exception) -> None:
     else:
         boot: Any = sys.modules["iobench_boot"]
         boot.note("unseen", text)
-
-
-class _Forks:
-    """Closes the files of forked processes, whose interpreters end without their exit functions."""
-
-    def in_child(self, _: object) -> None:
-        from multiprocessing.util import Finalize
-
-        # After the user's own finalisers, which may still read.
-        Finalize(None, close_recorders, exitpriority=-100)
-
-
-_forks = _Forks()
-
-
-def close_forks() -> None:
-    """Let the span files of processes that multiprocessing forks be closed when they end."""
-    from multiprocessing.util import register_after_fork
-
-    register_after_fork(_forks, _forks.in_child)

@@ -7,11 +7,12 @@ import itertools
 import os
 import re
 import secrets
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from iobench.errors import StorageError
+from iobench.errors import OptionError, StorageError
 from iobench.launch.seen import describe_processes
 from iobench.launch.waiting import run_and_wait
 from iobench.recording import JobRank, RunDirectory, find_job, read_process_facts, record
@@ -101,6 +102,10 @@ def run_script(
     StorageError
         If ``out`` holds another run; nothing was started then.
     """
+    if shutil.which(asked.command[0], path=environment.get("PATH")) is None:
+        raise OptionError(
+            f"{asked.command[0]}: is no program; name one, e.g. iobench run -- python train.py"
+        )
     record(Path(), steps=asked.steps, detail=asked.detail)  # refuses what is wrong with these
     job = _own_job(environment)
     run = _join(asked, job, say)

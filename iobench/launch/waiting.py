@@ -44,8 +44,7 @@ def run_and_wait(command: Sequence[str], environment: Mapping[str, str]) -> int:
             )
         except OSError as error:
             raise OptionError(
-                f"{command[0]}: cannot be started ({error.strerror}); "
-                f"name a program, e.g. iobench run -- python train.py"
+                f"{command[0]}: cannot be started ({error.strerror}); expected a program"
             ) from error
         return _wait(pid)
     finally:

@@ -29,16 +29,18 @@ LAUNCHERS = {
 HELPERS = ("resource_tracker", "semaphore_tracker")
 SPAWNED = ("multiprocessing.spawn", "multiprocessing.forkserver", "popen_loky_posix")
 
-# After which import what is done: a function of iobench.launch.hooks.
+# After which import what is done: a function of iobench.launch.hooks, or of this module.
 AFTER = {
     "numpy": "begin",
-    "multiprocessing.util": "close_forks",
+    "iobench.recording": "begin",
+    "multiprocessing.util": "",
     "torch": "torch",
     "torch.utils.data": "torch",
     "torchdata.stateful_dataloader": "torch",
     "tensorflow": "tensorflow",
 }
 
+_due: list[str] = []
 _file = ""
 _pid = 0
 
@@ -203,11 +205,20 @@ def _watch(name: str, spec: ModuleSpec) -> None:
 
 def _act(name: str) -> None:
     """Do what follows an import; nothing that goes wrong there may reach the user's code."""
+    if name == "multiprocessing.util":
+        _close_forks()
+        return
     if AFTER[name] == "torch" and name != "torch" and _is_loading("torch"):
         return  # torch imports parts of itself: its own end counts
+    if name != "iobench.recording" and _is_loading("iobench.recording"):
+        return  # the user's own import of iobench has asked for numpy: its end counts
+    _due.append(AFTER[name])
+    if _is_loading("iobench.launch.hooks"):
+        return  # these are being imported further up, and go on with it
     try:
         hooks = __import__("iobench.launch.hooks", fromlist=["hooks"])
-        getattr(hooks, AFTER[name])()
+        while _due:
+            getattr(hooks, _due.pop())()
     except Exception as error:  # noqa: BLE001 - the import the user asked for has worked
         note("unseen", f"{name}: {type(error).__name__}: {error}")
 
@@ -215,3 +226,23 @@ def _act(name: str) -> None:
 def _is_loading(package: str) -> bool:
     spec = getattr(sys.modules.get(package), "__spec__", None)
     return bool(getattr(spec, "_initializing", False))
+
+
+def _close_forks() -> None:
+    """Let the span files of processes that multiprocessing forks be closed when they end.
+
+    Their interpreters end without their exit functions.
+    """
+    util: Any = sys.modules["multiprocessing.util"]
+
+    def in_child(_: object) -> None:
+        # After the user's own finalisers, which may still read.
+        util.Finalize(None, _close_recorders, exitpriority=-100)
+
+    util.register_after_fork(note, in_child)
+
+
+def _close_recorders() -> None:
+    recorders: Any = sys.modules.get("iobench.recording.recorder")
+    if recorders is not None:
+        recorders.close_recorders()

@@ -1,0 +1,154 @@
+"""Who of a command's processes records, what they leave, and who is listed as not seen."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iobench.recording import Kind
+
+Launch = Callable[..., Any]
+Script = Callable[..., Path]
+
+POOL = """
+import sys, multiprocessing, concurrent.futures, numpy, iobench
+
+def work(n):
+    with iobench.stage("read"):
+        return n * n
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    with context.Pool(1) as pool:
+        print(pool.map(work, range(3)))
+        pool.close()
+        pool.join()
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        print(list(pool.map(work, range(3))))
+    with iobench.stage("decode"):
+        pass
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_other_processes_of_a_script_have_files_of_their_own(
+    launch: Launch, script: Script, method: str
+) -> None:
+    found = launch(sys.executable, script(POOL), method)
+    assert (found.code, found.out, found.err) == (0, "[0, 1, 4]\n[0, 1, 4]\n", "")
+    profile = found.profile
+    assert [process.role for process in profile.processes] == ["child", "child", "consumer"]
+    assert [process.closed for process in profile.processes] == [True, True, True]
+    spans = profile.spans
+    ours = spans[(spans["kind"] == Kind.READ) & (spans["process"] != 2)]
+    assert (ours["process"] == 0).sum() >= 3
+    assert (ours["process"] == 1).sum() >= 3
+    assert found.launcher.children == []
+
+
+CHILDREN = """
+import os, subprocess, sys, numpy
+code = "import numpy, iobench\\nwith iobench.stage('read'): pass"
+subprocess.run([sys.executable, "-c", code], check=True)
+subprocess.run([sys.executable, "-c", "pass"], check=True)
+subprocess.run(["true", "a b"], check=True)
+subprocess.run(["true", "a b"], check=True)
+os.system("true from a shell")
+os.spawnvp(os.P_WAIT, "true", ["true", "spawned"])
+os.waitpid(os.posix_spawn("/bin/true", ["true", "posix"], os.environ), 0)
+subprocess.run([sys.executable, "-I", "-c", "import numpy"], check=True)
+subprocess.run([sys.executable, "-c", "import this_is_alone"], env={}, capture_output=True)
+subprocess.run(f"cd . && {sys.executable} -c 'import sys'", shell=True, check=True)
+"""
+
+
+def test_children_that_do_not_record_are_listed(launch: Launch, script: Script) -> None:
+    found = launch(sys.executable, script(CHILDREN))
+    assert (found.code, found.out, found.err) == (0, "", "")
+    listed = [text.replace(sys.executable, "python") for text in found.launcher.children]
+    assert sorted(listed) == [
+        "python -I -c 'import numpy'",
+        "python -c 'import this_is_alone'",
+        "true 'a b' (2 times)",
+        "true from a shell",
+        "true posix",
+        "true spawned",
+    ]
+    profile = found.profile
+    assert sorted(process.role for process in profile.processes) == ["child", "consumer"]
+
+
+def test_a_program_that_replaces_itself_is_followed(launch: Launch, script: Script) -> None:
+    path = script(
+        """
+        import os, sys, numpy
+        if len(sys.argv) > 1:
+            os.execvp("python-of-nobody" if sys.argv[1] == "x" else sys.executable,
+                      [sys.executable, __file__])
+        print("second")
+        """
+    )
+    found = launch(sys.executable, path, "y")
+    assert (found.code, found.out) == (0, "second\n")
+    assert found.launcher.children == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [(["-I"], "started with -I"), (["-BS"], "started with -S"), (["-W", "error", "-E"], "-E")],
+)
+def test_a_python_that_keeps_us_out_runs_and_is_named(
+    launch: Launch, script: Script, flags: list[str], said: str
+) -> None:
+    found = launch(sys.executable, *flags, script("print('done')"))
+    assert (found.code, found.out, found.err) == (0, "done\n", "")
+    (unseen,) = found.launcher.unseen
+    assert said in unseen
+
+
+def test_a_python_without_iobench_goes_on_and_is_named(
+    launch: Launch, script: Script, tmp_path: Path
+) -> None:
+    (tmp_path / "packages" / "numpy").mkdir(parents=True)
+    (tmp_path / "packages" / "numpy" / "__init__.py").write_text("print('their numpy')")
+    venv = tmp_path / "venv" / "bin"
+    venv.mkdir(parents=True)
+    (venv / "python").symlink_to(os.path.realpath(sys.executable))
+    (venv.parent / "pyvenv.cfg").write_text(f"home = {Path(sys.executable).parent}\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "packages")}
+    found = launch(venv / "python", script("import numpy"), environment=environment)
+    assert (found.code, found.out, found.err) == (0, "their numpy\n", "")
+    (unseen,) = found.launcher.unseen
+    assert "iobench is not installed beside its Python" in unseen
+
+
+def test_a_shell_script_is_followed_to_its_pythons(launch: Launch, script: Script) -> None:
+    inner = script("import numpy, sys; sys.exit(int(sys.argv[1]))")
+    outer = script(f"{sys.executable} {inner} 0\n{sys.executable} {inner} 6\n", "job.sh")
+    found = launch("sh", outer)
+    assert found.code == 6
+    assert [facts.role for facts in found.facts].count("consumer") == 2
+    assert found.launcher.unseen == []
+
+
+def test_what_launches_trainings_is_no_training(launch: Launch, script: Script) -> None:
+    inner = script("import numpy, os; print(os.environ['RANK'])")
+    outer = script(
+        f"""
+        import numpy, os, subprocess, sys
+        for rank in "01":
+            environment = {{**os.environ, "RANK": rank, "WORLD_SIZE": "2"}}
+            subprocess.run([sys.executable, {str(inner)!r}], env=environment, check=True)
+        """,
+        "torchrun",
+    )
+    found = launch(sys.executable, outer)
+    assert (found.code, found.out) == (0, "0\n1\n")
+    roles = [(facts.role, facts.rank, facts.world_size) for facts in found.facts]
+    assert roles == [("consumer", 0, 2), ("launcher", 0, 1), ("consumer", 1, 2)]
+    assert found.launcher.children == []

@@ -1,0 +1,205 @@
+"""A command under ``iobench run`` does what it does without: results, output, exit, signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Launch = Callable[..., Any]
+Script = Callable[..., Path]
+Plainly = Callable[..., subprocess.CompletedProcess[str]]
+
+SELF = """
+import random, sys, numpy as np
+import __main__
+print(sys.argv, sys.path, sys.flags, __name__, __main__.__file__ if "__file__" in globals() else "")
+print(random.random() < 2, sorted(name for name in globals() if not name.startswith("_")))
+print(np.random.default_rng(7).random(), [random.Random(3).random() for _ in range(3)])
+print(len(np.random.get_state()[1]), np.random.RandomState(1).rand(), hash("word") != 0)
+print("to stderr", file=sys.stderr)
+"""
+SEEDED = """
+import random, numpy as np
+random.seed(1); np.random.seed(2)
+before = random.random()
+with open("data.npy", "wb") as file:
+    np.save(file, np.arange(10))
+print(before, random.random(), np.random.rand(3), np.load("data.npy").sum())
+"""
+ENDS = {
+    "exit": "raise SystemExit(7)",
+    "text": "raise SystemExit('no data')",
+    "error": "raise ValueError('é')",
+    "segv": "import ctypes; ctypes.string_at(0)",
+    "kill": "import os; os.kill(os.getpid(), 9)",
+    "hard": "import os; os._exit(4)",
+    "interrupt": "raise KeyboardInterrupt",
+}
+
+
+@pytest.mark.parametrize("text", [SELF, SEEDED], ids=["self", "seeded"])
+def test_a_script_sees_itself_as_it_is(
+    launch: Launch,
+    plainly: Plainly,
+    script: Script,
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, script(text), "--lr", "1", "--", "x"]
+    expected = plainly(*command)
+    found = launch(*command)
+    assert expected.returncode == 0, expected.stderr
+    assert (found.code, found.out, found.err) == (0, expected.stdout, expected.stderr)
+    assert found.said == []
+
+
+@pytest.mark.parametrize("form", ["-c", "-m", "-W", "shell"])
+def test_every_way_to_start_python_is_the_same(
+    launch: Launch,
+    plainly: Plainly,
+    script: Script,
+    form: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script(SELF, "inside.py")
+    command: list[object] = {
+        "-c": [sys.executable, "-c", SELF, "a"],
+        "-m": [sys.executable, "-B", "-m", "inside", "a"],
+        "-W": [sys.executable, "-W", "error", "-X", "utf8", "inside.py", "a"],
+        "shell": ["sh", "-c", f"echo first; {sys.executable} inside.py $0 && exit 5", "a"],
+    }[form]
+    expected, found = plainly(*command), launch(*command)
+    assert (found.code, found.out, found.err) == (
+        expected.returncode,
+        expected.stdout,
+        expected.stderr,
+    )
+    assert [facts.role for facts in found.facts] == ["consumer", "launcher"]
+    assert found.launcher.unseen == []
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_it_ends_as_it_would(launch: Launch, plainly: Plainly, script: Script, end: str) -> None:
+    path = script(f"import numpy\n{ENDS[end]}\n")
+    expected, found = plainly(sys.executable, path), launch(sys.executable, path)
+    assert (found.code, found.out, found.err) == (
+        expected.returncode,
+        expected.stdout,
+        expected.stderr,
+    )
+    told = f"exit {found.code}" if found.code >= 0 else signal.Signals(-found.code).name
+    assert found.launcher.ended == told
+
+
+def test_the_environment_is_as_it_was_but_for_ours(
+    launch: Launch, plainly: Plainly, script: Script
+) -> None:
+    path = script("import os; print(sorted(os.environ.items()))")
+    environment = {**os.environ, "PYTHONPATH": f"{os.sep}else{os.pathsep}", "MINE": "1"}
+    expected = dict(eval(plainly(sys.executable, path, env=environment).stdout))
+    found = dict(eval(launch(sys.executable, path, environment=environment).out))
+    added = {name for name in found if name.startswith("IOBENCH_RUN")}
+    assert found["PYTHONPATH"].endswith(os.pathsep + expected["PYTHONPATH"])
+    differs = {name for name in found if found[name] != expected.get(name)} - added
+    assert differs == {"PYTHONPATH"}
+
+
+def test_stdin_and_other_descriptors_pass_through(
+    tmp_path: Path, script: Script, plainly: Plainly, cli: list[str]
+) -> None:
+    read, write = os.pipe()
+    path = script(f"import sys, os; os.write({write}, sys.stdin.buffer.read()[::-1])")
+    os.set_inheritable(write, True)
+    arguments = ["--no-report", "--out", tmp_path / "run", sys.executable, path]
+    found = plainly(*cli, *arguments, input="stdin", close_fds=False)
+    os.close(write)
+    with os.fdopen(read) as file:
+        assert (found.returncode, found.stdout, file.read()) == (0, "", "nidts")
+
+
+WAITS = """
+import signal, sys, numpy
+def stop(number, frame):
+    print("got", signal.Signals(number).name, flush=True)
+    sys.exit(9)
+for name in ("SIGTERM", "SIGUSR1", "SIGINT"):
+    signal.signal(getattr(signal, name), stop)
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT"])
+def test_a_signal_to_the_launcher_goes_on_to_the_script(
+    tmp_path: Path, script: Script, cli: list[str], name: str
+) -> None:
+    arguments = ["--no-report", "--out", tmp_path / "run", "--", sys.executable, script(WAITS)]
+    with subprocess.Popen(
+        [*cli, *map(str, arguments)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.Signals[name])
+        rest = process.stdout.read()
+    assert (process.returncode, rest) == (9, f"got {name}\n")
+
+
+def test_the_launcher_dies_by_the_signal_the_script_died_of(
+    tmp_path: Path, script: Script, plainly: Plainly, cli: list[str]
+) -> None:
+    path = script("import os, numpy; os.kill(os.getpid(), 15)")
+    found = plainly(*cli, *["--no-report", "--out", tmp_path / "run", sys.executable, path])
+    assert found.returncode == -signal.SIGTERM
+    assert found.stdout == ""
+
+
+CTRL_C = """
+import os, pty, sys
+pid, terminal = pty.fork()
+if not pid:
+    os.execv(sys.argv[1], sys.argv[1:])
+text = b""
+def until(wanted):
+    global text
+    while wanted not in text:
+        try:
+            text += os.read(terminal, 1024)
+        except OSError:
+            break
+until(b"ready")
+os.write(terminal, b"\\x03")
+until(b"got SIGINT")
+os.write(terminal, b"end\\n")
+until(b"never")
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), text.count(b"got SIGINT"))
+"""
+
+
+def test_ctrl_c_reaches_the_script_once(
+    tmp_path: Path, script: Script, plainly: Plainly, cli: list[str]
+) -> None:
+    waits = WAITS.replace("    sys.exit(9)\n", "")
+    path = script(waits.replace("signal.pause()", "sys.exit(len(input()))"))
+    arguments = ["--no-report", "--out", tmp_path / "run", "--", sys.executable, path]
+    found = plainly(sys.executable, "-c", CTRL_C, *cli, *arguments)
+    assert found.stdout == "3 1\n", found.stderr
+
+
+def test_what_cannot_be_started_is_said(tmp_path: Path, plainly: Plainly, cli: list[str]) -> None:
+    found = plainly(*cli, *["--out", tmp_path / "run", "--", "no-such-program", "-x"])
+    assert found.returncode == 1
+    assert found.stderr == (
+        "iobench: no-such-program: is no program; name one, e.g. iobench run -- python train.py\n"
+    )
+    assert list(tmp_path.iterdir()) == []
