@@ -5,6 +5,7 @@ Called by `iobench_boot`, by name; whatever these raise is noted there and goes 
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import logging
 import os
@@ -43,8 +44,18 @@ def begin() -> None:
         from iobench import adapters
 
         adapters.install(where="everywhere")
+        atexit.register(_tell_misfits)
     except Exception as error:  # noqa: BLE001 - any library's own shape may be a surprise
         _add_unseen("reads of libraries", error)
+
+
+def _tell_misfits() -> None:
+    from iobench.adapters import unseen
+
+    recording = current_recording()
+    if recording is not None:
+        for library, reason in unseen().items():
+            recording.add_unseen(f"reads of {library}: {reason}")
 
 
 def _is_child() -> bool:
@@ -73,8 +84,10 @@ def torch() -> None:
 
 
 def tensorflow() -> None:
-    """Let iterators of tf.data and Keras' loops be seen."""
-    _install("iobench.tensorflow.hooks", "tensorflow")
+    """Let iterators of tf.data and Keras' loops be seen; Keras may come first, last or alone."""
+    module = sys.modules.get("tensorflow")
+    if module is not None and hasattr(module, "__version__"):
+        _install("iobench.tensorflow.hooks", "tensorflow")
 
 
 def _install(module: str, library: str) -> None:

@@ -38,6 +38,7 @@ AFTER = {
     "torch.utils.data": "torch",
     "torchdata.stateful_dataloader": "torch",
     "tensorflow": "tensorflow",
+    "keras": "tensorflow",
 }
 
 _due: list[str] = []
