@@ -34,8 +34,8 @@ class Clock(Protocol):
 class DeviceClock(Protocol):
     """The time of a device that works through a queue: marks are put into it, and looked at later.
 
-    ``iobench.torch.CudaClock`` is one. Any accelerator whose driver has events can be another.
-    All marks of a clock are passed in the order in which they were put.
+    ``iobench.torch.CudaClock`` is one; any accelerator whose driver has events can be another. What
+    its driver refuses is a ``RuntimeError``.
     """
 
     @property
@@ -48,6 +48,10 @@ class DeviceClock(Protocol):
 
         None where none can be put just now.
         """
+        ...
+
+    def passed(self, mark: Any) -> bool:
+        """Return whether the device has passed the mark, without waiting."""
         ...
 
     def wait(self, mark: Any) -> None:

@@ -1,4 +1,4 @@
-"""What authors of datasets and formats test theirs with: contract suites and a clock by hand."""
+"""What authors test theirs with: suites for datasets and formats, a clock by hand, a device."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from iobench.testing.clocks import FakeClock
+from iobench.testing.devices import QueueDevice
 
 if TYPE_CHECKING:
     from iobench.testing.datasets import DatasetTests, FolderLocator, MadeUpDataset
@@ -17,6 +18,7 @@ __all__ = [
     "FakeClock",
     "FolderLocator",
     "MadeUpDataset",
+    "QueueDevice",
     "StoreTests",
     "flip_bit",
     "random_sample",

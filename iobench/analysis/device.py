@@ -1,0 +1,205 @@
+"""How long a device had nothing to do for want of the next batch.
+
+The training loop may wait while the device still works through what it was given: such a wait
+costs nothing. So a delivery's exposure on the device begins when the batch was asked for and the
+device was done with all before it, and ends where its first work on that batch begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.recording import Flag, Kind, stage_name
+
+if TYPE_CHECKING:
+    from iobench.profiles import Profile
+
+__all__ = ["DeviceExposure", "device_exposure"]
+
+Integers = NDArray[np.int64]
+
+USE_KINDS: Final = (Kind.FORWARD, Kind.BACKWARD, Kind.STEP, Kind.COMM, Kind.EVALUATE)
+"""Work on a batch. Regions under other names may hold anything, the wait itself included."""
+NEVER: Final = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceExposure:
+    """What the devices of one training process waited for; arrays of one row per wait.
+
+    Parameters
+    ----------
+    rank : int
+        Which training process.
+    devices : tuple of str
+        Its devices; a stretch counts in which none of them had work.
+    asked_ns, delivered_ns : ndarray of int64
+        When the training loop asked, and when it held the batch.
+    drained_ns : ndarray of int64
+        When the devices were done with all they had been given before it asked; ``asked_ns`` where
+        that is earlier.
+    use_ns : ndarray of int64
+        When the first work on the batch began; where none was recorded, ``delivered_ns`` or the
+        end of its copy to the device. Never before ``asked_ns``.
+    batch : ndarray of int64
+        -1 for a wait that brought none.
+    busy_ns : dict
+        Device time by stage, of the sort of work it was timed as; regions may overlap.
+    uncertainty_ns : int
+        By how much the device's times may be earlier than told, on the host's clock, at most.
+    """
+
+    rank: int
+    devices: tuple[str, ...]
+    asked_ns: Integers
+    delivered_ns: Integers
+    drained_ns: Integers
+    use_ns: Integers
+    batch: Integers
+    busy_ns: dict[str, int]
+    uncertainty_ns: int
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    @property
+    def exposed_ns(self) -> Integers:
+        """How long the devices had no work for want of each batch; these never overlap."""
+        return np.maximum(self.use_ns - self.drained_ns, 0)
+
+    @property
+    def total_ns(self) -> int:
+        """How long the devices had no work for want of input."""
+        return int(self.exposed_ns.sum())
+
+    @property
+    def host_ns(self) -> int:
+        """How long the training loop waited."""
+        return int((self.delivered_ns - self.asked_ns).sum())
+
+    @property
+    def covered_ns(self) -> int:
+        """How much of what the training loop waited lay under work of the devices."""
+        until = np.minimum(self.drained_ns, self.delivered_ns)
+        return int(np.maximum(until - self.asked_ns, 0).sum())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sums, as JSON has them."""
+        return {
+            "rank": self.rank,
+            "devices": list(self.devices),
+            "n_waits": len(self),
+            "exposed_ns": self.total_ns,
+            "host_wait_ns": self.host_ns,
+            "covered_ns": self.covered_ns,
+            "busy_ns": dict(self.busy_ns),
+            "uncertainty_ns": self.uncertainty_ns,
+        }
+
+
+def device_exposure(profile: Profile, rank: int = 0) -> DeviceExposure | None:
+    """Return what the devices of a training process waited for; None if none were timed.
+
+    Of a process that was killed, waits count up to the last one whose work was told.
+
+    Parameters
+    ----------
+    profile : Profile
+        The run.
+    rank : int
+        Which training process.
+    """
+    spans = profile.spans
+    of_rank = np.array(
+        [process.role == "consumer" and process.rank == rank for process in profile.processes],
+        dtype=bool,
+    )
+    spans = spans[of_rank[spans["process"]]] if len(of_rank) else spans[:0]
+    of_device = (spans["flags"] & Flag.DEVICE) != 0
+    device = spans[of_device]
+    if not len(device):
+        return None
+    waits = spans[~of_device & (spans["kind"] == Kind.WAIT) & (spans["flags"] == 0)]
+    waits = waits[np.argsort(waits["start_ns"], kind="stable")]
+    asked, delivered = waits["start_ns"].astype(np.int64), waits["end_ns"].astype(np.int64)
+    batch = waits["batch"].astype(np.int64)
+    work = device[np.isin(device["kind"], [*USE_KINDS, Kind.H2D])]
+    place = _deliveries_of(work, batch, delivered)
+    if not all(profile.processes[process].closed for process in np.unique(spans["process"])):
+        # Killed: what the device did last was not looked at, and is unknown.
+        known = int(place.max(initial=-1)) + 1
+        asked, delivered, batch = asked[:known], delivered[:known], batch[:known]
+    drained, use = _edges(work, place, asked, delivered)
+    return DeviceExposure(
+        rank=rank,
+        devices=_names(profile, device),
+        asked_ns=asked,
+        delivered_ns=delivered,
+        drained_ns=drained,
+        use_ns=use,
+        batch=batch,
+        busy_ns=_busy(profile, device),
+        uncertainty_ns=_uncertainty(profile, device),
+    )
+
+
+def _deliveries_of(work: NDArray[Any], batch: Integers, delivered: Integers) -> Integers:
+    """Return the delivery after which the device was given each piece of work, -1 before all.
+
+    That is its batch's. Work without one counts for the last delivery before it began.
+    """
+    if not len(batch):
+        return np.full(len(work), -1, dtype=np.int64)
+    order = np.argsort(batch, kind="stable")
+    numbers = work["batch"].astype(np.int64)
+    place = order[np.minimum(np.searchsorted(batch[order], numbers), len(batch) - 1)]
+    known = (numbers >= 0) & (batch[place] == numbers)
+    before = np.searchsorted(delivered, work["start_ns"], side="right") - 1
+    return np.where(known, place, before).astype(np.int64)
+
+
+def _edges(
+    work: NDArray[Any], place: Integers, asked: Integers, delivered: Integers
+) -> tuple[Integers, Integers]:
+    """Return for each wait when the devices were done with all before it, and when they used it."""
+    n_waits = len(asked)
+    starts, ends = work["start_ns"].astype(np.int64), work["end_ns"].astype(np.int64)
+    latest = np.full(n_waits + 1, np.iinfo(np.int64).min)
+    np.maximum.at(latest, place + 1, ends)  # in slot k: given after delivery k - 1
+    drained = np.maximum(np.maximum.accumulate(latest)[:n_waits], asked)
+    used, copied = np.full(n_waits, NEVER), np.full(n_waits, -1, dtype=np.int64)
+    is_copy = work["kind"] == Kind.H2D
+    inside = place >= 0
+    np.minimum.at(used, place[inside & ~is_copy], starts[inside & ~is_copy])
+    np.maximum.at(copied, place[inside & is_copy], ends[inside & is_copy])
+    use = np.where(used < NEVER, used, np.where(copied >= 0, copied, delivered))
+    return drained, np.maximum(use, asked)
+
+
+def _names(profile: Profile, device: NDArray[Any]) -> tuple[str, ...]:
+    lanes = np.unique(device[["process", "thread"]])
+    return tuple(
+        sorted({profile.processes[process].threads[thread] for process, thread in lanes.tolist()})
+    )
+
+
+def _busy(profile: Profile, device: NDArray[Any]) -> dict[str, int]:
+    busy: dict[str, int] = {}
+    anchor = profile.string_number("anchor")
+    for kind, label in np.unique(device[["kind", "label"]]).tolist():
+        if kind == Kind.OTHER and label == anchor:
+            continue
+        chosen = device[(device["kind"] == kind) & (device["label"] == label)]
+        stage = stage_name(Kind(kind), profile.strings[label])
+        busy[stage] = int((chosen["end_ns"] - chosen["start_ns"]).sum())
+    return busy
+
+
+def _uncertainty(profile: Profile, device: NDArray[Any]) -> int:
+    anchor = profile.string_number("anchor")
+    chosen = device[(device["kind"] == Kind.OTHER) & (device["label"] == anchor)]
+    return int((chosen["end_ns"] - chosen["start_ns"]).max()) if len(chosen) else 0

@@ -1,0 +1,188 @@
+"""What the steps of a training loop take, on the CPU and on the device that works behind it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from iobench.errors import OptionError
+from iobench.recording import Kind, active_recorder, current_recording
+from iobench.torch.cuda_clock import CudaClock, current_cuda_clock
+from iobench.torch.device_lane import DeviceLane, DeviceRegion
+from iobench.torch.training_hooks import Watch
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from iobench.recording import DeviceClock, Recorder
+
+__all__ = ["DeviceTimer"]
+
+REGIONS_PER_FLUSH: Final = 64
+
+KINDS: Final = {
+    kind.spelled: kind
+    for kind in (
+        Kind.H2D, Kind.FORWARD, Kind.BACKWARD, Kind.STEP, Kind.COMM, Kind.EVALUATE, Kind.CHECKPOINT,
+    )
+}  # fmt: skip
+
+
+class DeviceTimer:
+    """Times the parts of a training step: ``with timer("forward"):``.
+
+    Each becomes a span of the training loop, with the thread's CPU time; on a CUDA (or HIP)
+    device also a span of what the device did for it, which may be much later. For that two events
+    are put into the current stream, and once in 64 regions one of them is waited for; nothing else
+    synchronises. With no recording active nothing is done at all.
+
+    Names are ``h2d``, ``forward``, ``backward``, ``step``, ``comm``, ``evaluate`` and
+    ``checkpoint``; any other one is a label of kind ``other``, which a report shows, but which
+    says nothing about what the device waited for.
+
+    Parameters
+    ----------
+    device : torch.device or str or int, optional
+        By default the current CUDA device, once the script uses one. With ``"cpu"`` the same names
+        time the CPU alone.
+    clock : DeviceClock, optional
+        The clock of another sort of device, in place of ``device``.
+    regions_per_flush : int
+        How many regions are kept before the device is waited for.
+
+    Raises
+    ------
+    OptionError
+        If there is no clock for such a device, or ``regions_per_flush`` is below 1.
+    """
+
+    def __init__(
+        self,
+        device: torch.device | str | int | None = None,
+        *,
+        clock: DeviceClock | None = None,
+        regions_per_flush: int = REGIONS_PER_FLUSH,
+    ) -> None:
+        if regions_per_flush < 1:
+            raise OptionError(f"regions_per_flush={regions_per_flush}: expected 1 or more")
+        self._regions_per_flush = regions_per_flush
+        if clock is None and device is not None:
+            clock = _clock_of(device)
+        self._lane = None if clock is None else DeviceLane(clock)
+        self._finds_device = clock is None and device is None
+        self._open: dict[str, _Region] = {}
+        current_recording()  # which starts one where the environment names a run
+
+    def __call__(self, name: str) -> _Region:
+        """Return a context manager that times its body."""
+        return _Region(self, name)
+
+    def start(self, name: str) -> None:
+        """Begin a region, for code that is no block; one begun before and not ended is dropped."""
+        region = self._open[name] = _Region(self, name)
+        region.begin()
+
+    def end(self, name: str) -> None:
+        """End the region of that name; nothing where none was begun, or not recorded."""
+        region = self._open.pop(name, None)
+        if region is not None:
+            region.end()
+
+    def cancel(self, name: str) -> None:
+        """Forget the region of that name, if one was begun."""
+        self._open.pop(name, None)
+
+    def watch(
+        self, model: torch.nn.Module | None = None, *optimizers: torch.optim.Optimizer
+    ) -> Watch:
+        """Time ``forward`` of a model that trains, every ``backward``, and ``step`` of optimizers.
+
+        Until ``remove()`` of what is returned, or the end of the ``with`` block it opens.
+        """
+        return Watch(self, model, optimizers)
+
+    def flush(self) -> None:
+        """Wait for the device, once, and write what it has done."""
+        if self._lane is not None:
+            self._lane.write()
+
+    def _device_lane(self) -> DeviceLane | None:
+        if self._lane is None and self._finds_device:
+            clock = current_cuda_clock()
+            self._lane = None if clock is None else DeviceLane(clock)
+        return self._lane
+
+    def _keep(self, lane: DeviceLane, recorder: Recorder, region: DeviceRegion) -> None:
+        if lane.add(recorder, region) >= self._regions_per_flush:
+            lane.write()
+
+
+class _Region:
+    """One stretch of the training loop, and of the device's queue."""
+
+    __slots__ = ("_first", "_lane", "_name", "_put_ns", "_recorder", "_span", "_timer")
+
+    def __init__(self, timer: DeviceTimer, name: str) -> None:
+        self._timer = timer
+        self._name = name
+        self._recorder: Recorder | None = None
+
+    def begin(self) -> None:
+        recorder = self._recorder = active_recorder()
+        if recorder is None:
+            return
+        kind = KINDS.get(self._name, Kind.OTHER)
+        self._span = recorder.full_span(kind, "" if self._name in KINDS else self._name)
+        self._lane = self._timer._device_lane()
+        if self._lane is not None:
+            self._put_ns = recorder.clock.now_ns()
+            self._first = self._lane.mark()
+        self._span.__enter__()
+
+    def end(self) -> None:
+        recorder = self._recorder
+        if recorder is None:
+            return
+        self._recorder = None
+        lane = self._lane
+        last = None if lane is None else lane.mark()
+        self._span.__exit__(None, None, None)
+        if lane is None or self._first is None or last is None:
+            return
+        _, batch, epoch = recorder.where()
+        kind = KINDS.get(self._name, Kind.OTHER)
+        label = "" if self._name in KINDS else self._name
+        region = DeviceRegion(kind, label, self._first, last, self._put_ns, batch, epoch)
+        self._timer._keep(lane, recorder, region)
+
+    def __enter__(self) -> None:
+        self.begin()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.end()
+
+
+def _clock_of(device: Any) -> CudaClock | None:
+    """Return the clock of a device; None for the CPU, whose time needs none."""
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise OptionError(f"device={device!r}: expected 'cpu', 'cuda' or 'cuda:N'") from None
+    if found.type == "cpu":
+        return None
+    if found.type != "cuda":
+        raise OptionError(
+            f"device={device!r}: iobench knows the clocks of 'cpu' and 'cuda' devices; "
+            "give clock= an iobench.recording.DeviceClock of yours"
+        )
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    index = found.index if found.index is not None else torch.cuda.current_device() if count else 0
+    if index >= count:
+        raise OptionError(f"device={device!r}: torch sees {count} CUDA devices here")
+    return CudaClock(torch.device("cuda", index))

@@ -1,0 +1,181 @@
+"""What a device waited for: properties over made-up runs of a host and the device behind it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from schedules import CONSUMER, Sketch
+
+from iobench.analysis.device import device_exposure
+from iobench.recording import Flag, Kind
+
+ON_DEVICE = {"flags": Flag.DEVICE | Flag.DETAIL, "thread": 1}
+STEPS = st.lists(
+    st.tuples(*[st.integers(0, 60)] * 5), min_size=1, max_size=12
+)  # wait, host before, host after, h2d, work
+
+
+def simulated(steps, *, with_batches=True):
+    """Return the sketch of a loop: wait, give the device a copy and work, go on at once."""
+    sketch, now, free = Sketch(), 0, 0
+    for batch, (wait, before, after, copy, work) in enumerate(steps):
+        sketch.wait(batch, now, now + wait)
+        now += wait + before
+        number = batch if with_batches else -1
+        for kind, duration in ((Kind.H2D, copy), (Kind.FORWARD, work), (Kind.BACKWARD, work)):
+            if duration:
+                start = max(now, free)
+                free = start + duration
+                sketch.add(CONSUMER, kind, start, free, batch=number, **ON_DEVICE)
+        now += after
+    sketch.add(CONSUMER, Kind.OTHER, 0, 3, label="anchor", **ON_DEVICE)
+    return sketch
+
+
+def profile_of(sketch, *, closed=True):
+    profile = sketch.profile()
+    processes = tuple(
+        dataclasses.replace(process, threads=("MainThread", "cuda:0"), closed=closed)
+        for process in profile.processes
+    )
+    return dataclasses.replace(profile, processes=processes)
+
+
+def exposure_of(sketch, **more):
+    found = device_exposure(profile_of(sketch, **more))
+    assert found is not None
+    return found
+
+
+@given(STEPS)
+def test_exposure_is_within_its_bounds_and_never_counted_twice(steps):
+    found = exposure_of(simulated(steps))
+    exposed = found.exposed_ns
+    assert (exposed >= 0).all()
+    assert (exposed <= found.use_ns - found.asked_ns).all()
+    starts = np.maximum(found.drained_ns, found.asked_ns)
+    idle = [(start, use) for start, use in zip(starts, found.use_ns, strict=True) if use > start]
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(idle))
+    # What a batch costs the device beyond the host's wait is what lies after its delivery.
+    beyond = np.maximum(found.use_ns - found.delivered_ns, 0)
+    waits = found.delivered_ns - found.asked_ns
+    assert (exposed <= waits + beyond).all()
+    assert 0 <= found.covered_ns <= found.host_ns
+
+
+@given(STEPS)
+def test_no_device_work_lies_inside_what_it_waited(steps):
+    sketch = simulated([(wait, 0, after, 0, work) for wait, _, after, _, work in steps])
+    found = exposure_of(sketch)
+    work = [span for span in sketch.spans if span["kind"] in (Kind.FORWARD, Kind.BACKWARD)]
+    for start, use in zip(found.drained_ns.tolist(), found.use_ns.tolist(), strict=True):
+        assert not any(
+            span["start_ns"] < use and span["end_ns"] > start for span in work if use > start
+        )
+
+
+@given(STEPS, st.integers(0, 10**15))
+def test_moving_all_clocks_changes_nothing(steps, offset):
+    sketch = simulated(steps)
+    moved = exposure_of(sketch.moved(lambda time: time + offset))
+    assert moved.to_dict() == exposure_of(sketch).to_dict()
+
+
+@given(STEPS)
+def test_doubling_all_times_doubles_all_figures(steps):
+    sketch = simulated(steps)
+    once, twice = exposure_of(sketch), exposure_of(sketch.moved(lambda time: 2 * time))
+    assert (twice.exposed_ns == 2 * once.exposed_ns).all()
+    assert twice.covered_ns == 2 * once.covered_ns
+    assert twice.busy_ns == {stage: 2 * time for stage, time in once.busy_ns.items()}
+
+
+@given(STEPS)
+def test_a_device_that_keeps_up_waits_as_long_as_the_host(steps):
+    # The host asks for the next batch when the device is done: nothing covers its waits.
+    works = [(wait, max(work, 1)) for wait, _, _, _, work in steps]
+    found = exposure_of(simulated([(wait, 0, 2 * work, 0, work) for wait, work in works]))
+    assert found.total_ns == found.host_ns
+    assert found.covered_ns == 0
+
+
+@given(STEPS)
+def test_a_device_that_is_far_behind_waits_for_the_first_batch_alone(steps):
+    behind = [(wait, 0, after, 0, 100_000) for wait, _, after, _, _ in steps]
+    found = exposure_of(simulated(behind))
+    assert found.exposed_ns[1:].sum() == 0
+    assert found.covered_ns == found.host_ns - (found.delivered_ns - found.asked_ns)[0]
+
+
+@given(STEPS)
+def test_order_of_spans_does_not_matter(steps):
+    sketch = simulated(steps)
+    turned = dataclasses.replace(sketch, spans=sketch.spans[::-1])
+    assert exposure_of(turned).to_dict() == exposure_of(sketch).to_dict()
+
+
+def test_a_wait_partly_under_device_work_is_exposed_in_the_rest():
+    sketch = Sketch()
+    sketch.wait(0, 0, 10)
+    sketch.add(CONSUMER, Kind.FORWARD, 12, 50, batch=0, **ON_DEVICE)
+    sketch.wait(1, 20, 70)
+    sketch.add(CONSUMER, Kind.H2D, 71, 75, batch=1, **ON_DEVICE)
+    sketch.add(CONSUMER, Kind.FORWARD, 75, 90, batch=1, **ON_DEVICE)
+    found = exposure_of(sketch)
+    assert found.exposed_ns.tolist() == [12, 25]  # until first use, the copy included
+    assert found.drained_ns.tolist() == [0, 50]
+    assert (found.host_ns, found.covered_ns, found.total_ns) == (60, 30, 37)
+    assert found.busy_ns == {"forward": 53, "h2d": 4}
+    assert found.devices == ("cuda:0",)
+
+
+def test_a_step_of_several_batches_uses_the_others_as_they_are_delivered():
+    sketch = Sketch()
+    sketch.wait(0, 0, 10)
+    sketch.wait(1, 12, 20)
+    sketch.add(CONSUMER, Kind.FORWARD, 23, 50, batch=1, **ON_DEVICE)
+    found = exposure_of(sketch)
+    assert found.exposed_ns.tolist() == [10, 11]
+
+
+def test_only_copied_batches_are_used_when_the_copy_ends():
+    sketch = Sketch()
+    sketch.wait(0, 0, 10)
+    sketch.add(CONSUMER, Kind.H2D, 11, 30, batch=0, **ON_DEVICE)
+    assert exposure_of(sketch).use_ns.tolist() == [30]
+
+
+def test_regions_that_hold_the_wait_itself_say_nothing_of_it():
+    sketch = simulated([(10, 0, 50, 0, 20), (10, 0, 50, 0, 20)])
+    with_batches = simulated([(10, 0, 50, 0, 20), (10, 0, 50, 0, 20)])
+    with_batches.add(CONSUMER, Kind.OTHER, 0, 55, label="BATCH", batch=0, **ON_DEVICE)
+    assert exposure_of(with_batches).total_ns == exposure_of(sketch).total_ns == 20
+
+
+def test_work_without_a_batch_counts_for_the_delivery_before_it():
+    steps = [(10, 0, 50, 0, 20), (10, 0, 50, 0, 20)]
+    without = exposure_of(simulated(steps, with_batches=False))
+    assert without.total_ns == exposure_of(simulated(steps)).total_ns
+
+
+def test_what_a_killed_process_did_not_tell_is_not_counted():
+    sketch = simulated([(10, 0, 50, 0, 20), (10, 0, 50, 0, 20)])
+    sketch.wait(2, 130, 190)
+    assert len(exposure_of(sketch)) == 3
+    assert len(exposure_of(sketch, closed=False)) == 2
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_nothing_is_said_where_no_device_was_timed(rank):
+    sketch = Sketch()
+    sketch.wait(0, 0, 10)
+    assert device_exposure(profile_of(sketch), rank) is None
+
+
+def test_how_far_the_times_may_be_off_is_told():
+    assert exposure_of(simulated([(1, 1, 1, 1, 1)])).uncertainty_ns == 3

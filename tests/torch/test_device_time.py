@@ -1,0 +1,371 @@
+"""Device time over a stand-in device on a clock by hand, and on the CPU. No CUDA is needed."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+
+import pytest
+
+pytest.importorskip("torch", reason="the training loop is PyTorch's")
+import torch
+
+import iobench
+from iobench.analysis.device import device_exposure
+from iobench.errors import OptionError
+from iobench.recording import DeliveryLog, Flag, Kind, Recording, read_process_facts
+from iobench.testing import FakeClock, QueueDevice
+from iobench.torch import checkpoints
+from iobench.torch.cuda_clock import CudaClock
+from iobench.torch.device_time import DeviceTimer
+
+
+@pytest.fixture(autouse=True)
+def no_run_around(monkeypatch):
+    for name in ("IOBENCH_RUN", "IOBENCH_RUN_STEPS", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def clock():
+    return FakeClock(start_ns=1000)
+
+
+@pytest.fixture
+def device(clock):
+    return QueueDevice(clock)
+
+
+def recording(path, clock, steps=None):
+    return Recording(path / "run", steps=steps, detail="auto", spool=None, clock=clock)
+
+
+def rows_of(session, *, device):
+    """Return (kind, label, start, end, batch) of the spans of the host or the device."""
+    profile = iobench.open_profile(session.run.path)
+    spans = profile.spans
+    chosen = spans[((spans["flags"] & Flag.DEVICE) != 0) == device]
+    return [
+        (
+            Kind(row["kind"]).spelled,
+            profile.strings[row["label"]],
+            int(row["start_ns"]),
+            int(row["end_ns"]),
+            int(row["batch"]),
+        )
+        for row in chosen
+    ]
+
+
+def test_a_region_is_a_span_of_the_host_and_one_of_the_device(tmp_path, clock, device):
+    with recording(tmp_path, clock) as session:
+        timer = DeviceTimer(clock=device)
+        session.recorder.position(7, 2)
+        device.work(500)  # what was given before, and is not done
+        with timer("forward"):
+            clock.advance(10)
+            device.work(300)
+        clock.advance(5)
+        timer.flush()
+    assert rows_of(session, device=False) == [("forward", "", 1000, 1010, 7)]
+    forward, anchor = rows_of(session, device=True)
+    assert forward == ("forward", "", 1500, 1800, 7)
+    assert anchor[:2] == ("other", "anchor")
+    assert anchor[2] <= 1800 == anchor[3]
+    assert device.n_waits == 1
+    assert len(device.released) == 3
+
+
+def test_device_spans_lie_on_a_lane_of_their_own_and_in_no_sum(tmp_path, clock, device):
+    with recording(tmp_path, clock) as session, DeviceTimer(clock=device)("forward"):
+        device.work(10)
+    profile = iobench.open_profile(session.run.path)
+    spans = profile.spans[(profile.spans["flags"] & Flag.DEVICE) != 0]
+    (process,) = profile.processes
+    assert {process.threads[thread] for thread in spans["thread"].tolist()} == {"stand-in:0"}
+    assert all(flags & Flag.DETAIL for flags in spans["flags"].tolist())
+
+
+def test_the_device_is_waited_for_once_a_flush(tmp_path, clock, device):
+    with recording(tmp_path, clock) as session:
+        timer = DeviceTimer(clock=device, regions_per_flush=8)
+        for _ in range(20):
+            with timer("forward"):
+                clock.advance(1)
+                device.work(100)
+        assert device.n_waits == 2
+    assert device.n_waits == 3  # what was left, as the recording ends
+    assert len([row for row in rows_of(session, device=True) if row[0] == "forward"]) == 20
+
+
+def test_a_timer_that_is_dropped_takes_nothing_along(tmp_path, clock, device):
+    with recording(tmp_path, clock) as session:
+
+        def train():
+            with DeviceTimer(clock=device)("backward"):
+                device.work(100)
+
+        train()
+        gc.collect()
+    assert [row[0] for row in rows_of(session, device=True)] == ["backward", "other"]
+
+
+def test_nothing_is_done_outside_a_recording_or_its_window(tmp_path, clock, device):
+    timer = DeviceTimer(clock=device)
+    with timer("forward"):
+        device.work(1)
+    timer.start("step")
+    timer.end("step")
+    with recording(tmp_path, clock, steps=range(1, 2)) as session:
+        log = DeliveryLog(session, session.add_loader("torch", "a", "b"))
+        for batch in range(3):
+            log.ask()
+            clock.advance(1)
+            log.deliver(batch)
+            with timer("forward"):
+                clock.advance(1)
+    # The step before the first wait of the window is timed too, as no batch of it.
+    spans = rows_of(session, device=True)
+    assert [(row[0], row[4]) for row in spans] == [("forward", -1), ("forward", 1), ("other", -1)]
+    assert len(device.released) == 5
+
+
+def test_what_the_host_waited_under_device_work_is_not_exposed(tmp_path, clock, device):
+    with recording(tmp_path, clock) as session:
+        timer = DeviceTimer(clock=device)
+        log = DeliveryLog(session, session.add_loader("torch", "a", "b"))
+        for batch in range(3):
+            log.ask()
+            clock.advance(100)
+            log.deliver(batch)
+            with timer("forward"):
+                clock.advance(1)
+                device.work(80)
+        log.leave()
+    found = device_exposure(iobench.open_profile(session.run.path))
+    assert found is not None
+    assert found.host_ns == 300
+    assert found.exposed_ns.tolist() == [100, 20, 20]
+    assert found.uncertainty_ns == 0  # the device was idle as it was given its first work
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "label"),
+    [
+        *[(k, k, "") for k in ("h2d", "forward", "backward", "step", "comm", "evaluate")],
+        ("checkpoint", "checkpoint", ""),
+        ("augment", "other", "augment"),
+    ],
+)
+def test_names_are_kinds_or_labels(tmp_path, clock, device, name, kind, label):
+    with recording(tmp_path, clock) as session, DeviceTimer(clock=device)(name):
+        device.work(5)
+    assert [row[:2] for row in rows_of(session, device=False)] == [(kind, label)]
+    assert rows_of(session, device=True)[0][:2] == (kind, label)
+
+
+def test_an_exception_goes_through_and_ends_the_region(tmp_path, clock, device):
+    def step():
+        with DeviceTimer(clock=device)("forward"):
+            clock.advance(3)
+            raise KeyError("mine")
+
+    with recording(tmp_path, clock) as session, pytest.raises(KeyError, match="mine"):
+        step()
+    assert rows_of(session, device=False) == [("forward", "", 1000, 1003, -1)]
+
+
+class RefusingDevice(QueueDevice):
+    """A device whose driver has nothing but errors from a mark on."""
+
+    def __init__(self, clock, *, marks, waits=10):
+        super().__init__(clock)
+        self._marks = itertools.count(-marks)
+        self._waits = waits
+
+    def mark(self):
+        if next(self._marks) >= 0:
+            raise RuntimeError("device error\nwith a second line")
+        return super().mark()
+
+    def wait(self, mark):
+        if self.n_waits >= self._waits:
+            raise RuntimeError("launch failure")
+        super().wait(mark)
+
+
+@pytest.mark.parametrize(
+    ("refuses", "told"),
+    [({"marks": 3}, "device error"), ({"marks": 10, "waits": 0}, "launch failure")],
+)
+def test_a_driver_that_refuses_ends_device_time_alone(tmp_path, clock, refuses, told):
+    device = RefusingDevice(clock, **refuses)
+    with recording(tmp_path, clock) as session:
+        timer = DeviceTimer(clock=device, regions_per_flush=2)
+        for _ in range(4):
+            with timer("forward"):
+                clock.advance(1)
+    (facts,) = read_process_facts(session.run.processes_path)
+    assert facts.unseen == [f"device time of stand-in:0: {told}"]
+    assert len(rows_of(session, device=False)) == 4
+
+
+class TwoStreams(QueueDevice):
+    """A device with a second stream, whose marks are passed when time has come and not before."""
+
+    slow = False
+
+    def mark(self):
+        return super().mark() + (10_000 if self.slow else 0)
+
+
+def test_what_another_stream_has_not_done_is_written_later(tmp_path, clock):
+    device = TwoStreams(clock)
+    with recording(tmp_path, clock) as session:
+        timer = DeviceTimer(clock=device)
+        device.slow = True
+        with timer("comm"):
+            clock.advance(1)
+        device.slow = False
+        with timer("forward"):
+            clock.advance(1)
+        timer.flush()
+        assert device.n_waits == 1
+    rows = rows_of(session, device=True)
+    assert [row[0] for row in rows if row[0] != "other"] == ["forward", "comm"]
+
+
+def test_without_a_device_the_same_names_time_the_cpu(tmp_path, clock):
+    with recording(tmp_path, clock) as session:
+        for timer in (DeviceTimer(), DeviceTimer("cpu")):
+            with timer("forward"):
+                clock.advance(10, cpu_ns=4)
+            timer.flush()
+    profile = iobench.open_profile(session.run.path)
+    assert profile.spans["cpu_ns"].tolist() == [4, 4]
+    assert (profile.spans["flags"] == 0).all()
+    assert device_exposure(profile) is None
+
+
+@pytest.mark.parametrize("device", ["meta", "gpu", "cuda:99", object()])
+def test_devices_without_a_clock_are_refused(device):
+    with pytest.raises(OptionError, match=r"device="):
+        DeviceTimer(device)
+    with pytest.raises(OptionError, match="regions_per_flush=0"):
+        DeviceTimer(regions_per_flush=0)
+
+
+class StandInEvent:
+    """A CUDA event, as far as the clock asks of one."""
+
+    made = 0
+
+    def __init__(self, *, enable_timing):
+        assert enable_timing
+        StandInEvent.made += 1
+
+    def record(self, stream):
+        self.at_ms = float(stream)
+
+    def query(self):
+        return True
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, other):
+        return other.at_ms - self.at_ms
+
+
+def test_cuda_events_are_used_again_and_kept_out_of_graphs(monkeypatch):
+    capturing, times = [False], itertools.count(1)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: next(times) * 0.5)
+    monkeypatch.setattr(torch.cuda, "Event", StandInEvent)
+    clock = CudaClock(torch.device("cuda", 1))
+    assert clock.name == "cuda:1"
+    first, last = clock.mark(), clock.mark()
+    assert clock.passed(last)
+    clock.wait(last)
+    assert clock.between_ns(first, last) == 500_000
+    clock.release(first)
+    assert clock.mark() is first
+    capturing[0] = True
+    assert clock.mark() is None
+    assert StandInEvent.made == 2
+
+
+def one_step(model, optimizer):
+    optimizer.zero_grad()
+    loss = model(torch.ones(2, 3)).sum()
+    loss.backward()
+    optimizer.step()
+
+
+def test_a_plain_loop_is_listened_to(tmp_path, clock):
+    original = torch.autograd.backward
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with recording(tmp_path, clock) as session:
+        timer = DeviceTimer("cpu")
+        with timer.watch(model, optimizer):
+            one_step(model, optimizer)
+            model.eval()
+            model(torch.ones(2, 3))  # no forward of a step
+        one_step(model, optimizer)
+        assert torch.autograd.backward is original
+    kinds = [row[0] for row in rows_of(session, device=False)]
+    assert kinds == ["forward", "backward", "step"]
+
+
+def test_two_may_listen_and_errors_of_the_step_stay_its_own(tmp_path, clock):
+    original = torch.autograd.backward
+    with recording(tmp_path, clock) as session:
+        first, second = DeviceTimer("cpu").watch(), DeviceTimer("cpu").watch()
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            torch.ones(1).backward()
+        first.remove()
+        first.remove()
+        torch.ones(1, requires_grad=True).sum().backward()
+        second.remove()
+        assert torch.autograd.backward is original
+    kinds = [row[0] for row in rows_of(session, device=False)]
+    assert kinds == ["backward"] * 3
+
+
+def test_a_forward_that_raises_is_ended(tmp_path, clock):
+    model = torch.nn.Linear(3, 1)
+    raises = pytest.raises(RuntimeError, match="shapes")
+    with recording(tmp_path, clock) as session, DeviceTimer("cpu").watch(model), raises:
+        model(torch.ones(2, 2))
+    assert [row[0] for row in rows_of(session, device=False)] == ["forward"]
+
+
+def test_torch_save_is_a_checkpoint_with_its_size(tmp_path, clock):
+    original = torch.save
+    with recording(tmp_path, clock) as session:
+        checkpoints.install()
+        checkpoints.install()
+        try:
+            torch.save({"a": torch.ones(10)}, tmp_path / "a.pt")
+            with checkpoints.checkpoint_span():
+                torch.save({"a": torch.ones(10)}, tmp_path / "b.pt")
+            with pytest.raises(RuntimeError, match="does not exist"):
+                torch.save({}, str(tmp_path / "no" / "c.pt"))
+        finally:
+            checkpoints.uninstall()
+            checkpoints.uninstall()
+    assert torch.save is torch.serialization.save is original
+    spans = iobench.open_profile(session.run.path).spans
+    assert spans["kind"].tolist() == [Kind.CHECKPOINT] * 3
+    assert spans["nbytes"].tolist() == [(tmp_path / "a.pt").stat().st_size, -1, -1]
+    assert torch.load(tmp_path / "b.pt")["a"].shape == (10,)
+
+
+def test_torch_save_is_the_original_where_nothing_records(tmp_path):
+    checkpoints.install()
+    try:
+        torch.save([1], tmp_path / "a.pt")
+    finally:
+        checkpoints.uninstall()
+    assert torch.load(tmp_path / "a.pt") == [1]
