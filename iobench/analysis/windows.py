@@ -19,6 +19,7 @@ from iobench.analysis.figures import (
     StageExposure,
 )
 from iobench.analysis.loop import ONLY, LoaderSettings, TrainingLoop, find_loop
+from iobench.analysis.rank_steps import RankSteps, rank_steps
 from iobench.analysis.waits import find_long_waits, wait_statistics
 from iobench.errors import ProfileError
 from iobench.recording import Flag, stage_name
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from iobench.profiles import Profile
 
-__all__ = ["exposure"]
+__all__ = ["exposure", "measure_rank"]
 
 Marks = NDArray[np.bool_]
 
@@ -75,19 +76,34 @@ def exposure(profile: Profile, *, rank: int | None = None) -> Exposure:
     ProfileError
         If several training processes recorded and none is named, or the waits of one overlap.
     """
+    return _figures(_analysed(profile, rank))
+
+
+def measure_rank(profile: Profile, *, rank: int | None = None) -> tuple[Exposure, RankSteps]:
+    """Return `exposure` of a training process, and what `compare_ranks` needs of it."""
+    run = _analysed(profile, rank)
+    return _figures(run), rank_steps(profile, run.loop, run.deliveries)
+
+
+def _analysed(profile: Profile, rank: int | None) -> _Run:
     loop = find_loop(profile, rank=_only_rank(profile) if rank is None else rank)
     deliveries = find_deliveries(profile, loop)
-    attribution = attribute(profile, loop, deliveries)
-    of_loop = profile.spans[loop.mine[profile.spans["process"]]]
-    run = _Run(
+    of_loop = profile.spans
+    if not loop.mine.all():
+        of_loop = of_loop[loop.mine[of_loop["process"]]]
+    return _Run(
         profile=profile,
         loop=loop,
         deliveries=deliveries,
-        attribution=attribution,
+        attribution=attribute(profile, loop, deliveries),
         io=_io_counters(of_loop, deliveries),
         written_ns=_written_ns(of_loop, _unit_costs(profile, loop), deliveries),
-        n_lanes=len(np.unique(of_loop[["process", "thread"]])),
+        n_lanes=len(np.unique(of_loop["process"].astype(np.int64) << 32 | of_loop["thread"])),
     )
+
+
+def _figures(run: _Run) -> Exposure:
+    profile, loop, deliveries, attribution = run.profile, run.loop, run.deliveries, run.attribution
     steady = deliveries.phase == STEADY
     main = _main_loader(loop, deliveries)
     return Exposure(

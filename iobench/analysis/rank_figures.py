@@ -1,0 +1,121 @@
+"""What is said of a job of several training processes: frozen values, without formatting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["JobExposure", "MissingRank", "RankExposure"]
+
+
+@dataclass(frozen=True, slots=True)
+class RankExposure:
+    """One training process of a job.
+
+    Parameters
+    ----------
+    rank : int
+    host : str
+    n_batches, wait_ns, wall_ns : int
+        As in its own `Exposure`, whole run.
+    n_last : int
+        Steps in which it was the last to have its batch.
+    exposed_ns : int
+        In these steps: its wait while all others had theirs.
+    comm_ns : int or None
+        Time in collective operations without waiting for another rank's input; None where no
+        such operation was recorded.
+    peer_input_wait_ns : int or None
+        Time in them during which another rank still waited for its batch.
+    """
+
+    rank: int
+    host: str
+    n_batches: int
+    wait_ns: int
+    wall_ns: int
+    n_last: int
+    exposed_ns: int
+    comm_ns: int | None
+    peer_input_wait_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MissingRank:
+    """A training process that did not start, left nothing, or did not end as it should.
+
+    Parameters
+    ----------
+    rank : int
+    host : str or None
+        None where nobody knows.
+    what : str
+        ``"never started"``, ``"left no spans"``, ``"killed, or still at work"``, or
+        ``"ended with <exception>"``.
+    """
+
+    rank: int
+    host: str | None
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobExposure:
+    """What a job of several training processes waited for, step by step.
+
+    A step has the same place in the same round of the same loader on all ranks. Its last rank is
+    the one that has its batch last.
+
+    Parameters
+    ----------
+    world_size : int
+    ranks : tuple of RankExposure
+        Those that recorded.
+    missing : tuple of MissingRank
+    n_steps, n_single_steps : int
+        Steps that several ranks took; steps that one rank alone took, in no other figure.
+    wall_ns : int
+        From the first rank's first wait to the last one's end.
+    wait_ns : int
+        The wait of the last rank, over all steps: what the job waited.
+    exposed_ns : int
+        Of that, the wait while all other ranks had their batch (``E_job``): what is the
+        imbalance of one rank, and not a wait that others share.
+    imbalance : float or None
+        The largest wait of a rank over the mean one; None where nobody waited.
+    hosts : tuple of str
+    clock_uncertainty_ns : int or None
+        How far apart instants of different machines may be shown, by the pairs of monotonic and
+        wall-clock time of each; that their wall clocks agree is taken for granted. None where all
+        ran on one machine, where times are exact.
+    n_uncertain_steps : int
+        Steps whose last two ranks are on different machines and closer than that.
+    bin_ns : int
+        Width of a column of ``matrix_ns``.
+    matrix_ns : tuple of tuple of int
+        By rank (as in ``ranks``) and time: the wait in each bin.
+    step_wait_ns, step_exposed_ns, step_last : ndarray of int64, shape (n_steps,)
+        By step, in order of time: the last rank's wait, ``E_job``, and which rank it was.
+    """
+
+    world_size: int
+    ranks: tuple[RankExposure, ...]
+    missing: tuple[MissingRank, ...]
+    n_steps: int
+    n_single_steps: int
+    wall_ns: int
+    wait_ns: int
+    exposed_ns: int
+    imbalance: float | None
+    hosts: tuple[str, ...]
+    clock_uncertainty_ns: int | None
+    n_uncertain_steps: int
+    bin_ns: int
+    matrix_ns: tuple[tuple[int, ...], ...]
+    step_wait_ns: NDArray[np.int64] = field(compare=False, repr=False)
+    step_exposed_ns: NDArray[np.int64] = field(compare=False, repr=False)
+    step_last: NDArray[np.int64] = field(compare=False, repr=False)

@@ -1,0 +1,127 @@
+"""The steps of one training process, as far as a comparison with others needs them; small."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.analysis.loop import ONLY
+from iobench.analysis.partition import leaf_pieces
+from iobench.recording import Flag, Kind
+
+if TYPE_CHECKING:
+    from iobench.analysis.deliveries import Deliveries
+    from iobench.analysis.loop import TrainingLoop
+    from iobench.profiles import Profile
+    from iobench.recording import Anchor
+
+__all__ = ["RankSteps", "rank_steps"]
+
+Integers = NDArray[np.int64]
+Stream = tuple[str, str, str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RankSteps:
+    """One training process's waits and collective operations; times on its own machine's clock.
+
+    Parameters
+    ----------
+    rank : int
+    host, boot_id : str
+    anchors : tuple of Anchor
+        Of all its processes.
+    from_ns, until_ns : int
+        Begin of its first round and end of its last one.
+    wall_ns, wait_ns, n_batches : int
+    streams : tuple of tuple
+        What ``stream`` points into: framework, class and name of a loader, which of those alike,
+        and which of its rounds.
+    stream, position : ndarray of int64, shape (n_batches,)
+        Which step each delivery is.
+    asked_ns, delivered_ns : ndarray of int64, shape (n_batches,)
+        Its wait, in order of time.
+    comm_start_ns, comm_end_ns : ndarray of int64
+        Collective operations of the training loop, apart.
+    comm_delivery : ndarray of int64
+        The delivery before each of them, -1 for none.
+    """
+
+    rank: int
+    host: str
+    boot_id: str
+    anchors: tuple[Anchor, ...]
+    from_ns: int
+    until_ns: int
+    wall_ns: int
+    wait_ns: int
+    n_batches: int
+    streams: tuple[Stream, ...]
+    stream: Integers
+    position: Integers
+    asked_ns: Integers
+    delivered_ns: Integers
+    comm_start_ns: Integers
+    comm_end_ns: Integers
+    comm_delivery: Integers
+
+
+def rank_steps(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> RankSteps:
+    """Return the steps of one training process; what its profile took need not be kept."""
+    rows = np.flatnonzero(deliveries.batch >= 0)
+    streams, stream = _streams(loop, deliveries)
+    comm = _comm(profile, loop)
+    delivered = deliveries.delivered_ns[rows]
+    asked = deliveries.asked_ns
+    here = [each for each in profile.processes if each.rank == loop.rank]
+    who = profile.processes[loop.process] if loop.process >= 0 else None
+    return RankSteps(
+        rank=loop.rank,
+        host=who.host if who else "",
+        boot_id=(who.boot_id or who.host) if who else "",
+        anchors=tuple(anchor for each in here for anchor in each.anchors),
+        from_ns=int(deliveries.from_ns[0]) if len(asked) else 0,
+        until_ns=int(deliveries.until_ns[-1]) if len(asked) else 0,
+        wall_ns=int(deliveries.wall_ns.sum()),
+        wait_ns=int(deliveries.wait_ns.sum()),
+        n_batches=len(rows),
+        streams=streams,
+        stream=stream[rows],
+        position=deliveries.position[rows],
+        asked_ns=asked[rows],
+        delivered_ns=delivered,
+        comm_start_ns=comm[0],
+        comm_end_ns=comm[1],
+        comm_delivery=np.searchsorted(delivered, comm[0], side="right") - 1,
+    )
+
+
+def _streams(loop: TrainingLoop, deliveries: Deliveries) -> tuple[tuple[Stream, ...], Integers]:
+    """Return a name for each round that other ranks use as well, and each delivery's round."""
+    alike: Counter[tuple[str, str, str]] = Counter()
+    names: dict[int, tuple[str, str, str, int]] = {}
+    for number in sorted(loop.loaders):
+        each = loop.loaders[number]
+        who = ("", "", "") if number == ONLY else (each.framework, each.kind, each.name)
+        names[number] = (*who, alike[who])
+        alike[who] += 1
+    passes: Counter[int] = Counter()
+    found: list[Stream] = []
+    rounds, first = np.unique(deliveries.round, return_index=True)
+    for loader in deliveries.loader[first].tolist():
+        found.append((*names.get(loader, ("", "", "", loader)), passes[loader]))
+        passes[loader] += 1
+    return tuple(found), np.searchsorted(rounds, deliveries.round)
+
+
+def _comm(profile: Profile, loop: TrainingLoop) -> tuple[Integers, Integers]:
+    spans: NDArray[Any] = profile.spans
+    chosen = (spans["kind"] == Kind.COMM) & ((spans["flags"] & (Flag.DETAIL | Flag.IO)) == 0)
+    chosen &= (spans["process"] == loop.process) & (spans["thread"] == loop.thread)
+    pieces = leaf_pieces(spans[chosen], np.zeros(int(chosen.sum()), dtype=np.int64))
+    timed = pieces.duration_ns > 0
+    return pieces.start_ns[timed], pieces.end_ns[timed]

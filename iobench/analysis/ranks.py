@@ -1,0 +1,251 @@
+"""Several training processes of one job: who comes last, and what the others wait for then."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.analysis.rank_figures import JobExposure, MissingRank, RankExposure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from iobench.analysis.rank_steps import RankSteps, Stream
+    from iobench.recording import ProcessFacts
+
+__all__ = ["compare_ranks", "missing_ranks"]
+
+Integers = NDArray[np.int64]
+N_BINS: Final = 48
+
+
+def compare_ranks(
+    steps: Sequence[RankSteps],
+    *,
+    world_size: int,
+    missing: Sequence[MissingRank] = (),
+    n_bins: int = N_BINS,
+) -> JobExposure:
+    """Return what a job waited for.
+
+    Parameters
+    ----------
+    steps : sequence of RankSteps
+        Of every training process that recorded.
+    world_size : int
+        Training processes the job had.
+    missing : sequence of MissingRank
+        As `missing_ranks` found them.
+    n_bins : int
+        Columns of the matrix.
+    """
+    steps = sorted(steps, key=lambda each: each.rank)
+    shift_ns, spread_ns = _clocks(steps)
+    shifts = [shift_ns[each.boot_id] for each in steps]
+    rank = np.repeat(np.arange(len(steps)), [len(each.stream) for each in steps])
+    asked = _joined([each.asked_ns + by for each, by in zip(steps, shifts, strict=True)])
+    delivered = _joined([each.delivered_ns + by for each, by in zip(steps, shifts, strict=True)])
+    step, n_alike = _step_numbers(steps, asked)
+    last, before = _last_two(step, delivered)
+    wait = delivered[last] - asked[last]
+    alone = np.minimum(wait, delivered[last] - delivered[before])
+    known = [each for each in steps if each.n_batches]
+    waits = [each.wait_ns for each in known]
+    mean = statistics.mean(waits) if waits else 0
+    boots = np.array(_numbers([each.boot_id for each in steps]), dtype=np.int64)
+    apart = boots[rank[last]] != boots[rank[before]]
+    near = delivered[last] - delivered[before] <= spread_ns
+    begin = min((each.from_ns + by for each, by in zip(steps, shifts, strict=True)), default=0)
+    end = max((each.until_ns + by for each, by in zip(steps, shifts, strict=True)), default=0)
+    bin_ns = max(1, -(-(end - begin) // n_bins))
+    return JobExposure(
+        world_size=world_size,
+        ranks=_ranks(steps, shifts, rank, asked, delivered, step, last, alone),
+        missing=tuple(missing),
+        n_steps=len(last),
+        n_single_steps=int((n_alike == 1).sum()) if len(steps) > 1 else 0,
+        wall_ns=end - begin,
+        wait_ns=int(wait.sum()),
+        exposed_ns=int(alone.sum()),
+        imbalance=max(waits) / mean if mean else None,
+        hosts=tuple(dict.fromkeys(each.host for each in steps)),
+        clock_uncertainty_ns=spread_ns if len(shift_ns) > 1 else None,
+        n_uncertain_steps=int((apart & near).sum()),
+        bin_ns=bin_ns,
+        matrix_ns=tuple(
+            tuple(np.diff(_waited_by(each.asked_ns, each.delivered_ns, edges - by)).tolist())
+            for each, by in zip(steps, shifts, strict=True)
+            for edges in [begin + bin_ns * np.arange(n_bins + 1, dtype=np.int64)]
+        ),
+        step_wait_ns=wait,
+        step_exposed_ns=alone,
+        step_last=np.array([each.rank for each in steps], dtype=np.int64)[rank[last]],
+    )
+
+
+def _joined(parts: Sequence[Integers]) -> Integers:
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
+
+def _numbers(names: Sequence[str]) -> list[int]:
+    number = {name: index for index, name in enumerate(dict.fromkeys(names))}
+    return [number[name] for name in names]
+
+
+def _clocks(steps: Sequence[RankSteps]) -> tuple[dict[str, int], int]:
+    """Return what to add to the times of each machine, and how far apart that may be.
+
+    A machine's monotonic clock is set against wall time by the pairs its processes noted; as far
+    as these differ from each other, the wall clock was moved meanwhile.
+    """
+    pairs: dict[str, list[int]] = {}
+    for each in steps:
+        found = pairs.setdefault(each.boot_id, [])
+        found.extend(anchor.wall_ns - anchor.monotonic_ns for anchor in each.anchors)
+    offset = {boot: round(statistics.median(each)) if each else 0 for boot, each in pairs.items()}
+    first = next(iter(offset.values()), 0)
+    half = sorted((max(each) - min(each) + 1) // 2 if each else 0 for each in pairs.values())
+    return {boot: value - first for boot, value in offset.items()}, sum(half[-2:])
+
+
+def _step_numbers(steps: Sequence[RankSteps], asked: Integers) -> tuple[Integers, Integers]:
+    """Return each delivery's step, by the time of the first rank, and the ranks in each step."""
+    number: dict[Stream, int] = {}
+    keys = []
+    for each in steps:
+        known = [number.setdefault(stream, len(number)) for stream in each.streams]
+        keys.append(np.array(known, dtype=np.int64)[each.stream] << 40 | each.position)
+    distinct, step, n_alike = np.unique(_joined(keys), return_inverse=True, return_counts=True)
+    step = step.reshape(-1)
+    first = np.full(len(distinct), np.iinfo(np.int64).max)
+    np.minimum.at(first, step, asked)
+    order = np.argsort(first, kind="stable")
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return place[step], n_alike[order]
+
+
+def _last_two(step: Integers, delivered: Integers) -> tuple[Integers, Integers]:
+    """Return the last and the second last delivery of every step that several ranks took."""
+    order = np.lexsort((delivered, step))
+    ends = np.flatnonzero(np.diff(step[order], append=-1) != 0)
+    several = ends[np.diff(ends, prepend=-1) > 1]
+    return order[several], order[several - 1]
+
+
+def _ranks(
+    steps: Sequence[RankSteps],
+    shifts: Sequence[int],
+    rank: Integers,
+    asked: Integers,
+    delivered: Integers,
+    step: Integers,
+    last: Integers,
+    alone: Integers,
+) -> tuple[RankExposure, ...]:
+    n_last = np.bincount(rank[last], minlength=len(steps))
+    exposed = np.zeros(len(steps), dtype=np.int64)
+    np.add.at(exposed, rank[last], alone)
+    waiting = _union(asked, delivered)
+    later_asked = _first_of_later_steps(step, asked)
+    first = np.searchsorted(rank, np.arange(len(steps)))
+    found = []
+    for index, each in enumerate(steps):
+        comm, peer = None, None
+        if len(each.comm_start_ns):
+            begin, end = each.comm_start_ns + shifts[index], each.comm_end_ns + shifts[index]
+            cut = np.full(len(begin), np.iinfo(np.int64).max)
+            after = each.comm_delivery >= 0
+            cut[after] = later_asked[step[first[index] + each.comm_delivery[after]]]
+            # Who begins the next step has left the operation: all input has come by then.
+            stop = np.maximum(np.minimum(end, cut), begin)
+            shared = _waited_by(*waiting, stop) - _waited_by(*waiting, begin)
+            peer = int(shared.sum())
+            comm = int((end - begin).sum()) - peer
+        found.append(
+            RankExposure(
+                rank=each.rank,
+                host=each.host,
+                n_batches=each.n_batches,
+                wait_ns=each.wait_ns,
+                wall_ns=each.wall_ns,
+                n_last=int(n_last[index]),
+                exposed_ns=int(exposed[index]),
+                comm_ns=comm,
+                peer_input_wait_ns=peer,
+            )
+        )
+    return tuple(found)
+
+
+def _union(start: Integers, end: Integers) -> tuple[Integers, Integers]:
+    """Return the stretches that at least one interval covers, apart and in order."""
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order]) if len(order) else end
+    apart = np.append(True, start[1:] > end[:-1]) if len(start) else np.zeros(0, dtype=bool)
+    begins = np.flatnonzero(apart)
+    ends = np.append(begins[1:], len(start)) - 1 if len(begins) else begins
+    return start[begins], end[ends]
+
+
+def _waited_by(start: Integers, end: Integers, time_ns: Integers) -> Integers:
+    """Return how much of intervals, which are apart and in order, lies before each instant."""
+    total = np.append(0, np.cumsum(end - start))
+    place = np.searchsorted(start, time_ns, side="left")
+    inside = place > 0
+    waited: Integers = total[place]
+    waited[inside] -= np.maximum(end[place[inside] - 1] - time_ns[inside], 0)
+    return waited
+
+
+def _first_of_later_steps(step: Integers, asked: Integers) -> Integers:
+    """Return, for each step, when the first rank asked for a batch of a later one."""
+    none = np.iinfo(np.int64).max
+    first = np.full(int(step.max(initial=-1)) + 2, none)
+    np.minimum.at(first, step, asked)
+    least: Integers = np.minimum.accumulate(first[::-1])[::-1]
+    return least[1:]
+
+
+def missing_ranks(
+    facts: Sequence[ProcessFacts],
+    ranks: Sequence[int],
+    *,
+    config: Mapping[str, Any],
+    unclosed: Mapping[int, str],
+) -> tuple[int, tuple[MissingRank, ...]]:
+    """Return the size of the job, and who of it is missing or did not end as it should.
+
+    Parameters
+    ----------
+    facts : sequence of ProcessFacts
+        What its processes told.
+    ranks : sequence of int
+        Those that left spans.
+    config : mapping
+        Of the run.
+    unclosed : dict of int to str
+        Ranks whose span file was not closed, with their hosts.
+    """
+    told = {each.rank: each for each in facts if each.role == "consumer"}
+    configured = config.get("world_size")
+    world_size = max(
+        [configured if isinstance(configured, int) else 1, *(rank + 1 for rank in ranks)]
+        + [each.world_size for each in facts]
+    )
+    found = []
+    for rank in range(world_size):
+        own = told.get(rank)
+        host = own.host if own else unclosed.get(rank)
+        if own is None and rank not in ranks:
+            found.append(MissingRank(rank, None, "never started"))
+        elif own is not None and own.ended not in (None, "closed"):
+            found.append(MissingRank(rank, host, f"ended with {own.ended}"))
+        elif rank not in ranks:
+            found.append(MissingRank(rank, host, "left no spans"))
+        elif rank in unclosed:
+            found.append(MissingRank(rank, host, "killed, or still at work"))
+    return world_size, tuple(found)

@@ -1,0 +1,178 @@
+"""Jobs of several training processes: the last rank, its imbalance, what the others wait for."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripts import LOOP, Script
+
+from iobench.analysis.ranks import compare_ranks, missing_ranks
+from iobench.analysis.windows import measure_rank
+from iobench.profiles import Profile
+from iobench.recording import Anchor, Kind, ProcessFacts
+
+SETTINGS = {"kind": "script"}
+
+
+def job(waits, *, compute=10, comm=False, hosts=None):
+    """Return the profiles of ranks that meet after every step; ``waits[rank][step]``."""
+    n_steps = len(waits[0])
+    scripts = [Script(rank=rank, world_size=len(waits)) for rank in range(len(waits))]
+    loaders = [script.loader(0, 0) for script in scripts]
+    met = 0
+    for step in range(n_steps):
+        for script, loader, wait in zip(scripts, loaders, waits, strict=True):
+            script.now = met
+            loader.stages = (wait[step], 0, 0)
+            loader.next()
+            script.compute(compute)
+        met = max(script.now for script in scripts) + 2
+        for script in scripts:
+            if comm:
+                script.sketch.add(LOOP, Kind.COMM, script.now, met)
+            script.now = met
+    for rank, script in enumerate(scripts):
+        script.sketch.host = hosts[rank] if hosts else "here"
+    return [script.profile() for script in scripts]
+
+
+def compared(profiles, **more):
+    steps = [measure_rank(profile, rank=profile.ranks[0])[1] for profile in profiles]
+    return compare_ranks(steps, world_size=len(profiles), **more)
+
+
+jobs = st.integers(1, 20).flatmap(
+    lambda n: st.lists(
+        st.lists(st.integers(0, 100), min_size=n, max_size=n), min_size=2, max_size=4
+    )
+)
+
+
+@given(jobs)
+def test_each_step_waits_for_the_last_rank_and_for_it_alone_beyond_the_second_last(waits):
+    found = compared(job(waits))
+    by_step = [sorted(each) for each in zip(*waits, strict=True)]
+    assert found.step_wait_ns.tolist() == [each[-1] for each in by_step]
+    assert found.step_exposed_ns.tolist() == [each[-1] - each[-2] for each in by_step]
+    assert found.wait_ns == sum(each[-1] for each in by_step)
+    assert found.exposed_ns == sum(each.exposed_ns for each in found.ranks)
+    assert sum(each.n_last for each in found.ranks) == found.n_steps == len(by_step)
+    assert [each.wait_ns for each in found.ranks] == [sum(each) for each in waits]
+
+
+@given(jobs)
+def test_a_collective_operation_is_peer_input_wait_while_somebody_waits(waits):
+    found = compared(job(waits, comm=True))
+    longest = [max(each) for each in zip(*waits, strict=True)]
+    for rank, each in zip(found.ranks, waits, strict=True):
+        # All compute alike: the operation begins when a rank has computed, and needs 2 ns itself.
+        lengths = [top - own + 2 for top, own in zip(longest, each, strict=True)]
+        peers = [max(0, top - own - 10) for top, own in zip(longest, each, strict=True)]
+        assert rank.peer_input_wait_ns == sum(peers)
+        assert rank.comm_ns == sum(lengths) - sum(peers)
+
+
+@given(jobs, st.integers(1, 9))
+def test_the_matrix_holds_every_wait(waits, n_bins):
+    found = compared(job(waits), n_bins=n_bins)
+    assert [sum(row) for row in found.matrix_ns] == [each.wait_ns for each in found.ranks]
+    assert all(0 <= value <= found.bin_ns for row in found.matrix_ns for value in row)
+
+
+@given(jobs, st.permutations(range(4)))
+def test_the_order_of_ranks_is_irrelevant(waits, order):
+    profiles = job(waits)
+    moved = [profiles[place] for place in order if place < len(profiles)]
+    assert compared(moved) == compared(profiles)
+
+
+def test_imbalance():
+    found = compared(job([[30] * 4, [10] * 4]))
+    assert found.imbalance == 1.5
+    assert compared(job([[0], [0]])).imbalance is None
+
+
+def test_steps_of_one_rank_alone_are_apart():
+    first, second = job([[10] * 5, [20] * 5])
+    script = Script(rank=0, world_size=2)
+    loader, validation = script.loader(0, 0, (10, 0, 0)), script.loader(0, 0, (500, 0, 0))
+    for _ in range(5):
+        loader.next()
+        script.compute(22)
+    for _ in range(3):
+        validation.next()
+    found = compared([script.profile(), second])
+    assert (found.n_steps, found.n_single_steps) == (5, 3)
+    assert found.wait_ns == 100
+    assert compared([first, second]).n_single_steps == 0
+
+
+def test_loaders_are_the_same_by_what_they_load_whatever_their_numbers():
+    one, other = Script(rank=0), Script(rank=1)
+    other.loader(0, 0)
+    for script, spent in ((one, 5), (other, 9)):
+        train = script.loader(0, 0, (spent, 0, 0))
+        script.sketch.loaders[-1].name = "Training"
+        for _ in range(2):
+            train.next()
+    profiles = [one.profile(), other.profile()]
+    assert compared(profiles).n_steps == 2
+    other.sketch.loaders[-1].name = "Validation"
+    found = compared([one.profile(), other.profile()])
+    assert (found.n_steps, found.n_single_steps) == (0, 4)
+
+
+def on_host(profile: Profile, shift: int, wall: int) -> Profile:
+    """Return the profile of a machine whose monotonic clock is ``shift`` ahead."""
+    spans = profile.spans.copy()
+    spans["start_ns"] += shift
+    spans["end_ns"] += shift
+    anchors = (Anchor(shift, 10**18), Anchor(shift + 10**9, 10**18 + 10**9 + wall))
+    processes = tuple(replace(each, anchors=anchors) for each in profile.processes)
+    return replace(profile, spans=spans, processes=processes)
+
+
+@pytest.mark.parametrize("wall", [0, 8])
+def test_other_machines_are_set_by_wall_clock_and_how_far_is_said(wall):
+    profiles = job([[30, 5], [10, 6]], hosts=["a", "b"])
+    found = compared([on_host(profiles[0], 0, 0), on_host(profiles[1], 10**12, wall)])
+    assert found.hosts == ("a", "b")
+    assert found.clock_uncertainty_ns == wall // 2
+    assert found.n_uncertain_steps == (1 if wall else 0)
+    if not wall:
+        assert found.step_exposed_ns.tolist() == [20, 1]
+        assert found.step_wait_ns.tolist() == [30, 6]
+    assert compared(profiles[:1]).clock_uncertainty_ns is None
+
+
+def test_one_rank_alone_has_no_steps_to_compare():
+    found = compared(job([[5, 5]]))
+    assert (found.n_steps, found.n_single_steps, found.exposed_ns) == (0, 0, 0)
+
+
+def told(rank, ended):
+    return ProcessFacts(rank, 0, f"h{rank}", "consumer", rank=rank, world_size=5, ended=ended)
+
+
+def test_missing_ranks_are_named():
+    facts = [told(0, "closed"), told(1, "RuntimeError"), told(2, None), told(3, None)]
+    size, missing = missing_ranks(facts, (0, 1, 2), config=SETTINGS, unclosed={2: "h2"})
+    assert size == 5
+    assert [(each.rank, each.host, each.what) for each in missing] == [
+        (1, "h1", "ended with RuntimeError"),
+        (2, "h2", "killed, or still at work"),
+        (3, "h3", "left no spans"),
+        (4, None, "never started"),
+    ]
+
+
+def test_a_rank_without_deliveries_takes_no_part_in_the_comparison():
+    first, second = job([[10] * 3, [20] * 3])
+    idle = Script(rank=2)
+    idle.sketch.add(LOOP, Kind.READ, 0, 10)
+    found = compared([first, second, idle.profile()])
+    assert found.n_steps == 3
+    assert found.imbalance == pytest.approx(60 / 45)
+    assert np.sum(found.matrix_ns[2]) == 0
