@@ -196,6 +196,8 @@ def _watch(name: str, spec: ModuleSpec) -> None:
         # First: a loader that is somebody's proxy would else come back here.
         del loader.exec_module
         load(module)
+        # It is whole, and adapters that are told of it ask; the import system says so next.
+        spec._initializing = False  # type: ignore[attr-defined]
         _act(name)
 
     try:

@@ -1,0 +1,171 @@
+"""What a Python process does at its start: whose sitecustomize, which imports, what it costs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Launch = Callable[..., Any]
+Script = Callable[..., Path]
+Plainly = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Callable[[str], dict[str, str]]:
+    """Write a site's own sitecustomize; return the environment in which Python finds it."""
+
+    def write(text: str) -> dict[str, str]:
+        folder = tmp_path / "site"
+        folder.mkdir()
+        (folder / "sitecustomize.py").write_text(text)
+        return {**os.environ, "PYTHONPATH": str(folder)}
+
+    return write
+
+
+TELL = "import sys; print(sys.modules['sitecustomize'].__file__, getattr(sys, 'theirs', None))"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import sys; sys.theirs = (1, __name__, 'iobench' in str(sys.path))",
+        "raise ValueError('broken')",
+        "import not_there",
+        "import numpy, sys; sys.theirs = numpy.ones(2)",
+    ],
+)
+def test_the_sites_own_sitecustomize_runs_as_ever(
+    launch: Launch, plainly: Plainly, site: Callable[[str], dict[str, str]], text: str
+) -> None:
+    environment = site(text)
+    tell = TELL if "raise" not in text and "not_there" not in text else "print(1)"
+    expected = plainly(sys.executable, "-c", tell, env=environment)
+    found = launch(sys.executable, "-c", tell, environment=environment)
+    assert (found.code, found.out, found.err) == (0, expected.stdout, expected.stderr)
+    assert found.launcher.unseen == []
+
+
+def test_nothing_is_imported_before_the_script_asks_for_it(launch: Launch) -> None:
+    tell = "import sys; print(sorted(sys.modules))"
+    found = launch(sys.executable, "-S", "-c", tell)
+    plain = set(eval(found.out))
+    found = launch(sys.executable, "-c", tell, out=found.run.with_name("second"))
+    loaded = set(eval(found.out)) - plain
+    assert loaded & {"numpy", "typing", "iobench", "re", "json", "logging", "pathlib"} == set()
+    assert "iobench_boot" in loaded
+
+
+def test_the_environment_of_numpy_can_still_be_set_by_the_script(launch: Launch) -> None:
+    code = (
+        "import sys; assert 'numpy' not in sys.modules\n"
+        "import multiprocessing.util; assert 'numpy' not in sys.modules\n"
+        "import numpy; print('iobench.recording' in sys.modules)"
+    )
+    assert launch(sys.executable, "-c", code).out == "True\n"
+
+
+IMPORTS = """
+import importlib.util, sys
+import iobench_boot
+seen = []
+class Hooks:
+    begin = staticmethod(lambda: seen.append("begin"))
+    torch = staticmethod(lambda: seen.append("torch"))
+    tensorflow = staticmethod(lambda: seen.append("tensorflow"))
+sys.modules["iobench.launch.hooks"] = Hooks()
+"""
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> dict[str, str]:
+    """Stand-ins for big libraries; return the environment in which Python finds them."""
+    texts = {
+        "torch/__init__.py": "import numpy\nimport torch.utils.data\nwhole = True",
+        "torch/utils/__init__.py": "",
+        "torch/utils/data/__init__.py": "import sys; half = not hasattr(sys.modules['torch'], 'w')",
+        "numpy/__init__.py": "",
+        "tensorflow.py": "import numpy",
+    }
+    for name, text in texts.items():
+        path = tmp_path / "packages" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return {**os.environ, "PYTHONPATH": str(tmp_path / "packages")}
+
+
+def test_hooks_follow_the_whole_import(launch: Launch, packages: dict[str, str]) -> None:
+    code = IMPORTS + (
+        "import torch\nassert seen == ['begin', 'torch'], seen\n"
+        "loader = torch.__spec__.loader\n"
+        "assert 'exec_module' not in vars(loader) and loader is torch.__loader__\n"
+        "assert type(loader).__name__ == 'SourceFileLoader'\n"
+        "importlib.reload(torch)\n"
+        "import tensorflow\nassert seen[-1] == 'tensorflow', seen\n"
+        "print('ok')"
+    )
+    found = launch(sys.executable, "-c", code, environment=packages)
+    assert (found.out, found.err) == ("ok\n", "")
+
+
+def test_a_hook_that_fails_breaks_no_import(launch: Launch, packages: dict[str, str]) -> None:
+    code = IMPORTS + (
+        "def fail(): raise RuntimeError('unknown version')\n"
+        "Hooks.tensorflow = staticmethod(fail)\n"
+        "import tensorflow; print('ok')"
+    )
+    found = launch(sys.executable, "-c", code, environment=packages)
+    assert (found.code, found.out, found.err) == (0, "ok\n", "")
+    (unseen,) = found.launcher.unseen
+    assert "tensorflow: RuntimeError: unknown version" in unseen
+
+
+def test_an_import_that_fails_fails_as_it_would(
+    launch: Launch, plainly: Plainly, packages: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "packages" / "tensorflow.py").write_text("raise RuntimeError('no AVX')")
+    code = "try:\n import tensorflow\nexcept RuntimeError as e: print(e)\nimport not_there"
+    expected = plainly(sys.executable, "-c", code, env=packages)
+    found = launch(sys.executable, "-c", code, environment=packages)
+    assert (found.code, found.out) == (expected.returncode, expected.stdout)
+    assert found.err.splitlines()[-1] == expected.stderr.splitlines()[-1]
+
+
+FINDER = """
+class Finder:
+    asked = []
+    def find_spec(self, name, path=None, target=None):
+        self.asked.append(name)
+        if self.asked.count(name) < 3:
+            return importlib.util.find_spec(name)
+sys.meta_path.insert(PLACE, Finder())
+import torch, tensorflow
+print(seen)
+"""
+
+
+@pytest.mark.parametrize("place", ["0", "1"])
+def test_other_peoples_finders_go_on_working(
+    launch: Launch, packages: dict[str, str], place: str
+) -> None:
+    code = IMPORTS + FINDER.replace("PLACE", place)
+    found = launch(sys.executable, "-c", code, environment=packages)
+    assert (found.out, found.err) == ("['begin', 'torch', 'tensorflow']\n", "")
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_wrapt_and_iobench_both_follow_an_import(
+    launch: Launch, packages: dict[str, str], first: bool
+) -> None:
+    pytest.importorskip("wrapt", reason="a library whose import hooks are widely used")
+    theirs = "import wrapt; wrapt.when_imported('torch')(lambda module: seen.append('wrapt'))\n"
+    again = "sys.meta_path.insert(0, sys.meta_path.pop(1))\n" if first else ""
+    code = IMPORTS + theirs + again + "import torch; print(sorted(seen), torch.whole)"
+    found = launch(sys.executable, "-c", code, environment=packages)
+    assert (found.out, found.err) == ("['begin', 'torch', 'wrapt'] True\n", "")
