@@ -31,7 +31,8 @@ def adapt(patches: Patches, xarray: Any) -> None:
         return isinstance(args[0].array, on_disk)
 
     def note_load(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-        note_array(span, result, args, kwargs)
+        if not span.holds_spans:  # else they have the bytes, which would count twice
+            note_array(span, result, args, kwargs)
         source = args[0].array
         name = getattr(source, "variable_name", "")
         file = getattr(getattr(source, "datastore", None), "_filename", "")
@@ -42,7 +43,9 @@ def adapt(patches: Patches, xarray: Any) -> None:
         patches.put(
             xarray,
             name,
-            lambda original: timed(original, Kind.OPEN, note=note_name(0, "filename_or_obj")),
+            lambda original: timed(
+                original, Kind.OPEN, by_threads=True, note=note_name(0, "filename_or_obj")
+            ),
         )
     for name in LOADERS:
         patches.put(

@@ -30,6 +30,7 @@ def timed(
     *,
     with_cpu: bool = False,
     hiding: bool = True,
+    by_threads: bool = False,
     only_if: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None,
     note: Callable[[OutsideSpan, Any, tuple[Any, ...], dict[str, Any]], None] | None = None,
 ) -> Callable[..., Any]:
@@ -41,6 +42,9 @@ def timed(
         What does the work. Arguments, result and exceptions are handed on as they are.
     kind, label, with_cpu, hiding
         As in :func:`iobench.recording.outside.outside_span`.
+    by_threads : bool
+        Whether the library lets an event loop or a thread pool do the work. Then these have no
+        spans of their own: their time is the call's.
     only_if : callable, optional
         Told the arguments, says whether the call is worth a span.
     note : callable, optional
@@ -62,7 +66,10 @@ def timed(
         if span is None:
             return original(*args, **kwargs)
         with span:
-            result = original(*args, **kwargs)
+            if by_threads:
+                result = _called_for(original, args, kwargs)
+            else:
+                result = original(*args, **kwargs)
             if note is not None:
                 span.stop()
                 try:
@@ -72,6 +79,14 @@ def timed(
         return result
 
     return call
+
+
+def _called_for(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    token = scope.ELSEWHERE.set([])
+    try:
+        return original(*args, **kwargs)
+    finally:
+        scope.ELSEWHERE.reset(token)
 
 
 class Patch(NamedTuple):

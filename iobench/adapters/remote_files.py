@@ -6,12 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters.notes import note_bytes, note_name
 from iobench.adapters.patches import timed
-from iobench.adapters.scope import ELSEWHERE
 from iobench.recording import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from iobench.adapters.patches import Patches
     from iobench.recording.outside import OutsideSpan
 
@@ -30,34 +27,39 @@ def adapt(patches: Patches, fsspec: Any) -> None:
         system,
         "open",
         lambda original: timed(
-            original, Kind.OPEN, only_if=_opens_to_read, note=note_name(1, "path")
+            original,
+            Kind.OPEN,
+            by_threads=True,
+            only_if=_opens_to_read,
+            note=note_name(1, "path"),
         ),
     )
-    patches.put(system, "cat_file", lambda original: timed(original, Kind.READ, note=_note_object))
     patches.put(
-        system, "cat_ranges", lambda original: timed(original, Kind.READ, note=_note_ranges)
+        system,
+        "cat_file",
+        lambda original: timed(original, Kind.READ, by_threads=True, note=_note_object),
+    )
+    patches.put(
+        system,
+        "cat_ranges",
+        lambda original: timed(original, Kind.READ, by_threads=True, note=_note_ranges),
     )
     patches.put(
         fsspec.spec.AbstractBufferedFile,
         "read",
-        lambda original: timed(original, Kind.READ, note=_note_read),
+        lambda original: timed(original, Kind.READ, by_threads=True, note=_note_read),
     )
 
 
 def adapt_loops(patches: Patches, asyn: Any) -> None:
     """Time what a thread waits for while fsspec's event loop fetches it."""
-
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def fetch_elsewhere(*args: Any, **kwargs: Any) -> Any:
-            token = ELSEWHERE.set([])
-            try:
-                return original(*args, **kwargs)
-            finally:
-                ELSEWHERE.reset(token)
-
-        return timed(fetch_elsewhere, Kind.READ, only_if=_fetches, note=_note_fetched)
-
-    patches.put(asyn, "sync", make)
+    patches.put(
+        asyn,
+        "sync",
+        lambda original: timed(
+            original, Kind.READ, by_threads=True, only_if=_fetches, note=_note_fetched
+        ),
+    )
 
 
 def _opens_to_read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -36,7 +36,11 @@ Stretch = tuple[int, int]
 def adapt(patches: Patches, zarr: Any) -> None:
     """Time opening and selecting; inside a selection, gets of stores and codecs."""
     for name in OPENERS:
-        patches.put(zarr, name, lambda original: timed(original, Kind.OPEN, note=_note_store))
+        patches.put(
+            zarr,
+            name,
+            lambda original: timed(original, Kind.OPEN, by_threads=True, note=_note_store),
+        )
     for name in SELECTIONS:
         if f"get_{name}_selection" in vars(zarr.Array):  # by block: since 2.16
             patches.put(zarr.Array, f"get_{name}_selection", _selecting)
@@ -163,8 +167,8 @@ def laid_out(pieces: Iterable[Piece]) -> list[Piece]:
     Returns
     -------
     list of (kind, start_ns, end_ns, nbytes)
-        Stretches without overlap: the union of what is decoded, and what of the union of the
-        reads is left; bytes of a read lie where it ended, or in the last stretch before.
+        Stretches in order, without overlap: the union of what is decoded, and what is left of
+        the union of the reads; bytes of a read lie where it ended, or in the last stretch before.
     """
     pieces = list(pieces)
     decodes = _union((start, end) for kind, start, end, _ in pieces if kind == Kind.DECODE)
@@ -175,10 +179,9 @@ def laid_out(pieces: Iterable[Piece]) -> list[Piece]:
     for kind, _, end, count in pieces:
         if kind == Kind.READ and left:
             nbytes[min(bisect_left(ends, end), len(left) - 1)] += count
-    return [
-        *((int(Kind.READ), *stretch, count) for stretch, count in zip(left, nbytes, strict=True)),
-        *((int(Kind.DECODE), *stretch, -1) for stretch in decodes),
-    ]
+    laid = [(int(Kind.READ), *stretch, count) for stretch, count in zip(left, nbytes, strict=True)]
+    laid += [(int(Kind.DECODE), *stretch, -1) for stretch in decodes]
+    return sorted(laid, key=lambda piece: piece[1:3])
 
 
 def _union(stretches: Iterable[Stretch]) -> list[Stretch]:

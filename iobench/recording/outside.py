@@ -82,6 +82,7 @@ class OutsideSpan:
         "_cpu_ns",
         "_end_ns",
         "_hiding",
+        "_offset",
         "_start_ns",
         "_with_cpu",
         "detail",
@@ -105,12 +106,18 @@ class OutsideSpan:
         lane = self.lane
         if self._hiding:
             lane.quiet += 1
+        self._offset = lane.offset
         now_ns = lane.now_ns
         self._start_ns = now_ns()
         if self._with_cpu:
             read_cpu_ns = lane.cpu_ns
             self._cpu_ns = read_cpu_ns()
         return self
+
+    @property
+    def holds_spans(self) -> bool:
+        """Whether the thread wrote spans inside this one."""
+        return self.lane.offset != self._offset
 
     def stop(self) -> None:
         """End the time here; what the rest of the body finds out is not part of it."""

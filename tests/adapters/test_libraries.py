@@ -1,0 +1,402 @@
+"""Each adapter with the real library: kinds, bytes, nesting, and objects as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from iobench import adapters
+
+pytestmark = pytest.mark.usefixtures("installed")
+VALUES = np.arange(6000.0).reshape(60, 100)
+
+
+def inside(inner: Any, outer: Any) -> bool:
+    return bool(outer.start_ns <= inner.start_ns <= inner.end_ns <= outer.end_ns)
+
+
+# -- NumPy --------------------------------------------------------------------------------
+
+
+def test_numpy_loads_are_reads_and_mappings_are_opened(watch: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    np.save(path, VALUES)
+
+    def work() -> list[Any]:
+        with open(path, "rb") as file:  # noqa: PTH123
+            np.load(file)
+        return [
+            np.load(str(path)),
+            np.load(path, mmap_mode="r"),
+            np.fromfile(path, "<f8", offset=128),
+            np.memmap(path, "<f8", "r", offset=128),
+        ]
+
+    answers = watch(work)
+    assert isinstance(answers[1], np.memmap)
+    assert all(np.array_equal(answer.ravel(), VALUES.ravel()) for answer in answers)
+    assert [(span.kind, span.nbytes) for span in watch.spans] == [
+        ("open", -1),
+        ("read", VALUES.nbytes),
+        ("read", VALUES.nbytes),
+        ("open", -1),
+        ("read", VALUES.nbytes),
+        ("open", -1),
+    ]
+    assert {span.detail for span in watch.spans} == {str(path)}
+
+
+def test_members_of_an_archive_are_read_when_they_are_asked_for(watch: Any, tmp_path: Path) -> None:
+    np.savez(tmp_path / "plain.npz", x=VALUES)
+    np.savez_compressed(tmp_path / "packed.npz", x=VALUES)
+
+    def work() -> None:
+        for name in ("plain.npz", "packed.npz"):
+            with np.load(tmp_path / name) as archive:
+                assert np.array_equal(archive["x"], VALUES)
+                with pytest.raises(KeyError, match="y is not a file in the archive"):
+                    archive["y"]
+
+    watch(work)
+    assert watch.stages == ["open", "read", "read", "open", "fused:read+decode", "read"]
+    assert watch.spans[1].nbytes == watch.spans[4].nbytes == VALUES.nbytes
+
+
+def test_text_is_read_and_parsed_at_once(watch: Any, tmp_path: Path) -> None:
+    np.savetxt(tmp_path / "t.txt", VALUES[:3])
+    watch(lambda: np.loadtxt(tmp_path / "t.txt"))
+    assert watch.stages == ["fused:read+decode"]
+    assert watch.spans[0].cpu_ns > 0
+
+
+# -- HDF5 and NetCDF ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def hdf5(tmp_path: Path) -> Path:
+    h5py = pytest.importorskip("h5py", reason="reads HDF5")
+    path = tmp_path / "h.h5"
+    with h5py.File(path, "w") as file:
+        file["plain"] = VALUES
+        file.create_dataset("packed", data=VALUES, compression="gzip", chunks=(10, 100))
+        file["text"] = "some text"
+        layout = h5py.VirtualLayout(VALUES.shape, "f8")
+        layout[:] = h5py.VirtualSource(file["plain"])
+        file.create_virtual_dataset("virtual", layout)
+    return path
+
+
+def test_h5py_reads_are_fused_where_filters_are_set(watch: Any, hdf5: Path) -> None:
+    import h5py
+
+    def work() -> None:
+        with h5py.File(hdf5) as file:
+            assert np.array_equal(file["plain"][2:4], VALUES[2:4])
+            assert np.array_equal(file["packed"][...], VALUES)
+            assert np.array_equal(file["virtual"][0], VALUES[0])
+            assert file["text"][()] == b"some text"
+            target = np.empty_like(VALUES)
+            file["plain"].read_direct(target)
+            assert np.array_equal(np.asarray(file["packed"]), target)
+            assert file["plain"].file == file  # opens nothing
+            with pytest.raises(IndexError):
+                file["plain"][100]
+
+    watch(work)
+    assert [(span.stage, span.nbytes) for span in watch.spans] == [
+        ("open", -1),
+        ("read", 1600),
+        ("fused:read+decode", VALUES.nbytes),
+        ("fused:read+decode", 800),
+        ("read", 9),
+        ("read", VALUES.nbytes),
+        ("fused:read+decode", VALUES.nbytes),
+        ("read", -1),
+    ]
+    assert watch.spans[0].detail == str(hdf5)
+    assert watch.spans[2].detail == f"{hdf5}:/packed"
+    assert all(span.cpu_ns >= 0 for span in watch.spans[1:])
+
+
+@pytest.fixture
+def netcdf(tmp_path: Path) -> Path:
+    netCDF4 = pytest.importorskip("netCDF4", reason="reads NetCDF")
+    path = tmp_path / "n.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        for name, size in zip("yx", VALUES.shape, strict=True):
+            file.createDimension(name, size)
+        file.createVariable("plain", "f8", ("y", "x"))[:] = VALUES
+        file.createVariable("packed", "f8", ("y", "x"), compression="zlib")[:] = VALUES
+        scaled = file.createVariable("scaled", "i2", ("y", "x"))
+        scaled.scale_factor = 0.5
+        scaled[:] = VALUES
+    return path
+
+
+def test_netcdf_variables_are_fused_where_they_are_decoded(watch: Any, netcdf: Path) -> None:
+    import netCDF4
+
+    if "netCDF4" in adapters.unseen():
+        pytest.skip(f"built with classes nobody can change: {adapters.unseen()['netCDF4']}")
+
+    def work() -> None:
+        with netCDF4.Dataset(netcdf) as file:
+            assert np.array_equal(file["scaled"][:], VALUES)
+            file.set_auto_maskandscale(False)
+            assert np.array_equal(file["plain"][:2], VALUES[:2])
+            assert np.array_equal(file.variables["packed"][:], VALUES)
+            with pytest.raises(ValueError, match="exceeds the number of dimensions"):
+                file["plain"][:, 200, 3]
+
+    watch(work)
+    assert [(span.stage, span.nbytes) for span in watch.spans] == [
+        ("open", -1),
+        ("fused:read+decode", VALUES.nbytes),
+        ("read", 1600),
+        ("fused:read+decode", VALUES.nbytes),
+        ("read", -1),
+    ]
+    assert watch.spans[1].detail == f"{netcdf}:scaled"
+
+
+def test_netcdf_classes_come_back(netcdf: Path) -> None:
+    import netCDF4
+
+    adapters.uninstall()
+    before = netCDF4.Variable.__getitem__, netCDF4.Dataset.__init__
+    adapters.install()
+    adapters.uninstall()
+    assert (netCDF4.Variable.__getitem__, netCDF4.Dataset.__init__) == before
+    with netCDF4.Dataset(netcdf) as file:
+        assert file["plain"][1, 2] == VALUES[1, 2]
+
+
+# -- xarray -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["netcdf4", "h5netcdf"])
+def test_loading_a_lazy_array_is_the_read(watch: Any, netcdf: Path, engine: str) -> None:
+    xarray = pytest.importorskip("xarray", reason="loads lazy arrays")
+    pytest.importorskip(engine.replace("netcdf4", "netCDF4"), reason="xarray's engine")
+
+    def work() -> Any:
+        with xarray.open_dataset(netcdf, engine=engine) as file:
+            opened = len(file.variables)
+            values = file["scaled"][2:4].values
+            file["scaled"][0].load()
+            assert opened == 3
+            return values
+
+    assert np.array_equal(watch(work), VALUES[2:4])
+    assert watch.stages[0] == "open"
+    assert watch.spans[0].detail == str(netcdf)
+    assert watch.stages[1:] == 2 * ["read", "read", "decode"]  # the library's, xarray's, scaling
+    library, load, decode = watch.spans[1:4]
+    assert inside(library, load)
+    assert inside(load, decode)
+    assert (library.nbytes, load.nbytes, decode.nbytes) == (400, -1, 1600)
+    assert load.detail.endswith(":scaled")
+
+
+def test_an_array_in_memory_is_not_read(watch: Any) -> None:
+    xarray = pytest.importorskip("xarray", reason="loads lazy arrays")
+    array = xarray.DataArray(VALUES)
+    array.load()  # imports what it needs
+    watch(lambda: array[2:].load().values)
+    assert watch.spans == []
+
+
+def test_loading_a_dataset_opens_and_reads_it(watch: Any, netcdf: Path) -> None:
+    xarray = pytest.importorskip("xarray", reason="loads lazy arrays")
+    watch(lambda: xarray.load_dataset(netcdf, engine="netcdf4"))
+    assert watch.stages[-1] == "open"
+    assert {"fused:read+decode", "read", "decode", "open"} == set(watch.stages)
+    assert all(inside(span, watch.spans[-1]) for span in watch.spans)
+
+
+# -- GRIB ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def grib(tmp_path: Path) -> Path:
+    eccodes = pytest.importorskip("eccodes", reason="reads GRIB")
+    path = tmp_path / "g.grib"
+    handle = eccodes.codes_grib_new_from_samples("regular_ll_sfc_grib2")
+    with path.open("wb") as file:
+        for step in range(2):
+            eccodes.codes_set(handle, "step", step)
+            eccodes.codes_set_values(handle, np.full(496, 3.0 + step))
+            eccodes.codes_write(handle, file)
+    eccodes.codes_release(handle)
+    return path
+
+
+def test_messages_are_read_and_values_decoded(watch: Any, grib: Path) -> None:
+    import eccodes
+
+    def work() -> float:
+        with grib.open("rb") as file:
+            handle = eccodes.codes_grib_new_from_file(file)
+            values = eccodes.codes_get_values(handle)
+            assert np.array_equal(eccodes.codes_get_array(handle, "values"), values)
+            eccodes.codes_release(handle)
+            second = eccodes.codes_new_from_file(file, eccodes.CODES_PRODUCT_GRIB)
+            eccodes.codes_release(second)
+            assert eccodes.codes_grib_new_from_file(file) is None
+        return float(values.sum())
+
+    assert watch(work) == 496 * 3.0
+    size = grib.stat().st_size // 2
+    assert [(span.kind, span.nbytes) for span in watch.spans] == [
+        ("open", -1),
+        ("read", size),
+        ("decode", 496 * 8),
+        ("decode", 496 * 8),
+        ("read", size),
+        ("read", -1),
+    ]
+    assert watch.spans[1].detail == str(grib)
+
+
+def test_cfgrib_is_seen_through_what_it_uses(watch: Any, grib: Path) -> None:
+    xarray = pytest.importorskip("xarray", reason="loads lazy arrays")
+    pytest.importorskip("cfgrib", reason="xarray's engine for GRIB")
+
+    def work() -> Any:
+        opened = xarray.open_dataset(grib, engine="cfgrib", backend_kwargs={"indexpath": ""})
+        (name,) = opened.data_vars
+        return opened[name].values
+
+    assert watch(work).shape == (2, 31, 16)
+    assert watch.stages[0] == "open"
+    assert watch.stages.count("decode") == 2
+    load = watch.spans[-1]
+    assert load.kind == "read"
+    inner = watch.spans[1:-1]
+    assert {span.kind for span in inner} == {"open", "read", "decode"}
+    assert all(inside(span, load) for span in inner)
+
+
+# -- Pillow, torch, pandas ----------------------------------------------------------------
+
+
+def test_a_picture_is_opened_read_and_decoded(watch: Any, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image", reason="decodes pictures")
+    pixels = np.random.default_rng(1).integers(0, 255, (200, 300, 3), dtype=np.uint8)
+    path = tmp_path / "p.png"
+    image.fromarray(pixels).save(path)
+
+    def work() -> Any:
+        with image.open(path) as picture:
+            picture.load()
+            picture.load()
+            return np.asarray(picture)
+
+    assert np.array_equal(watch(work), pixels)
+    assert watch.stages[0] == "open"
+    assert watch.stages[-1] == "decode"
+    reads, decode = watch.spans[1:-1], watch.spans[-1]
+    assert {span.kind for span in reads} == {"read"}
+    assert all(inside(span, decode) for span in reads)
+    assert decode.nbytes == pixels.nbytes
+    assert decode.detail == str(path)
+
+
+def test_torch_load_is_one_fused_span(watch: Any, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="loads tensors")
+    path = tmp_path / "t.pt"
+    torch.save({"x": torch.arange(10.0)}, path)
+    assert watch(lambda: torch.load(path))["x"].sum() == 45
+    (span,) = watch.spans
+    assert (span.stage, span.nbytes) == ("fused:read+decode", path.stat().st_size)
+    assert span.detail == str(path)
+    assert span.cpu_ns > 0
+
+
+def test_tables_are_fused_and_read_in_parts(watch: Any, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas", reason="reads tables")
+    path = tmp_path / "t.csv"
+    pandas.DataFrame({"a": range(10)}).to_csv(path, index=False)
+
+    def work() -> int:
+        with pandas.read_csv(path, chunksize=6) as parts:
+            counted = sum(len(part) for part in parts)
+        return counted + len(pandas.read_csv(path))
+
+    assert watch(work) == 20
+    fused = "fused:read+decode"
+    # The third part is the one that finds the end.
+    assert watch.stages == ["open", fused, fused, fused, fused]
+    assert watch.spans[-1].nbytes == path.stat().st_size
+
+
+def test_parquet_is_fused(watch: Any, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="reads Parquet")
+    pyarrow = pytest.importorskip("pyarrow", reason="reads Parquet")
+    path = tmp_path / "t.parquet"
+    parquet.write_table(pyarrow.table({"a": [1, 2, 3]}), path)
+
+    def work() -> int:
+        return int(parquet.read_table(path).num_rows + parquet.ParquetFile(path).read().num_rows)
+
+    assert watch(work) == 6
+    assert watch.stages == ["fused:read+decode", "fused:read+decode"]
+
+
+# -- fsspec -------------------------------------------------------------------------------
+
+
+def test_files_of_fsspec_are_opened_and_read(watch: Any, tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec", reason="file systems behind URLs")
+    path = tmp_path / "some"
+    path.write_bytes(b"0123456789")
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file("/some", b"abcdef")
+
+    def work() -> None:
+        with fsspec.open(str(path), "rb") as file:
+            assert file.read(4) == b"0123"
+        assert fsspec.filesystem("file").cat_file(str(path), 2, 5) == b"234"
+        assert memory.cat_file("/some") == b"abcdef"
+        assert memory.cat_ranges(["/some"], [1], [3]) == [b"bc"]
+
+    watch(work)
+    memory.rm("/some")
+    kinds = [(span.kind, span.nbytes) for span in watch.spans]
+    assert kinds[0] == ("open", -1)
+    assert ("read", 10) in kinds  # the buffer was filled
+    assert ("read", 3) in kinds
+    assert ("read", 2) in kinds
+
+
+def test_what_an_event_loop_fetches_is_read_by_who_waits(watch: Any) -> None:
+    fsspec = pytest.importorskip("fsspec", reason="file systems behind URLs")
+    asyn = pytest.importorskip("fsspec.asyn", reason="file systems behind URLs")
+
+    class Remote(asyn.AsyncFileSystem):
+        cachable = False
+
+        async def _cat_file(self, path: str, *args: Any, **kwargs: Any) -> bytes:
+            with open(__file__, "rb") as file:  # noqa: PTH123
+                file.read(1)  # in the loop's thread: part of what is waited for
+            return path.encode()
+
+        async def _info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+            return {"name": path, "size": 4, "type": "file"}
+
+    remote = Remote()
+
+    def work() -> None:
+        assert remote.cat_file("abcd") == b"abcd"
+        assert remote.cat(["ab", "cd"]) == {"ab": b"ab", "cd": b"cd"}
+        assert remote.info("abcd")["size"] == 4
+
+    watch(work)
+    assert [(span.kind, span.nbytes, span.detail) for span in watch.spans] == [
+        ("read", 4, "abcd"),
+        ("read", 4, ""),
+    ]
+    assert fsspec.__name__ == "fsspec"
