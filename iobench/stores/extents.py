@@ -209,13 +209,17 @@ class ExtentStore:
     def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, NDArray[Any]]]:
         if is_local(self.path):
             from iobench.loaders import StackReader
+            from iobench.loaders.ring import StoreSource
 
             if self._stacks is None:
-                self._stacks = StackReader(self)
+                self._stacks = StackReader(StoreSource(self))
             return self._stacks.read(indices)
         wanted = [self.extents(index) for index in indices]  # all asked for at once
         found = iter(self.read([extent for extents in wanted for extent in extents]))
         return [self.decode([next(found) for _ in extents]) for extents in wanted]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_stacks": None}  # it refers back to the store
 
     def loader(self, batch_size: int, **options: Any) -> RingLoader:
         """Return ``iobench.loader(self, batch_size, ...)``."""

@@ -46,8 +46,8 @@ class StoreLoader(RingLoader):
 
     Attributes
     ----------
-    dataset : Store
-        The store.
+    dataset : object
+        The samples by number: the store, or what windows and parts of a grid make of it.
     num_workers : int
         0: there are no worker processes.
 
@@ -80,9 +80,9 @@ class StoreLoader(RingLoader):
             settled.order,
             present=Presenter(settled.transform, cast, as_tensor),
             device=find_device(device),
+            dataset=settled.dataset,
             **settled.ring,
         )
-        self.dataset = settled.dataset
 
     @property
     def drop_last(self) -> bool:

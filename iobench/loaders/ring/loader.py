@@ -70,9 +70,13 @@ class RingLoader:
         Where reader threads note what they do.
     why : str
         What ``threads`` and ``depth`` were chosen by.
+    dataset : object, optional
+        What the samples are, by number.
 
     Attributes
     ----------
+    dataset : object
+        What the samples are, by number: as many as the loader has, and ``[i]`` is one of them.
     epoch : int
         The epoch that the next iteration is of, or the one that is going on.
 
@@ -97,6 +101,7 @@ class RingLoader:
         device: DevicePath | None = None,
         recorder: Recorder | None = None,
         why: str = "",
+        dataset: Any = None,
     ) -> None:
         if depth < MIN_DEPTH:
             raise OptionError(
@@ -112,6 +117,7 @@ class RingLoader:
         if threads < 1:
             raise OptionError(f"threads={threads}: expected 1 or more")
         self.source = source
+        self.dataset = source if dataset is None else dataset
         self.order = order
         self.threads = threads
         self.depth = depth

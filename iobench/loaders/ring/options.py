@@ -10,14 +10,17 @@ import numpy as np
 
 from iobench.errors import OptionError
 from iobench.loaders.opening import open_store
+from iobench.loaders.ring.contract import OwnMemory
 from iobench.loaders.ring.dataset_source import NumberedSamples, dataset_source
 from iobench.loaders.ring.grid_part import part_of_grid
 from iobench.loaders.ring.loader import DEPTH, RingLoader, usual_threads
 from iobench.loaders.ring.order import BatchOrder
+from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.presenting import ArrayCast, Presenter, float_dtype
 from iobench.loaders.ring.probe_ahead import ahead_of
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.ranks import find_rank
+from iobench.loaders.ring.stacking import SourceSamples
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.window_source import WindowSource
 from iobench.samples import Window
@@ -164,7 +167,8 @@ def _opened(store: Any, batch_size: int, options: LoaderOptions) -> tuple[BatchS
         _refuse(options, ("verify", "direct"), "is for stores, which hold checksums and extents")
     if hasattr(store, "filler"):
         _refuse(options, ("window",), "is for stores and datasets; WindowSource takes any source")
-        return _in_processes(_part(store, options), batch_size, options), store
+        given = _part(store, options)
+        return _in_processes(given, batch_size, options), _asked_for(store, given)
     window = options.get("window")
     placed = Window.parse(window) if isinstance(window, str) else window
     if isinstance(store, NumberedSamples):
@@ -178,7 +182,8 @@ def _opened(store: Any, batch_size: int, options: LoaderOptions) -> tuple[BatchS
             window=placed,
             cut=lambda whole: _part(whole, options),
         )
-        return made, store
+        shown = made.source if isinstance(made, ProcessSource) else made
+        return made, _asked_for(store, shown)
     if not hasattr(store, "spec"):
         raise OptionError(
             f"a loader takes a store or the path of one, not a {type(store).__name__}; see "
@@ -195,7 +200,17 @@ def _opened(store: Any, batch_size: int, options: LoaderOptions) -> tuple[BatchS
         )
     if placed is not None:
         source = WindowSource(source, placed.among(store.manifest.samples), placed.window)
-    return _in_processes(source, batch_size, options), store
+    return _in_processes(source, batch_size, options), _asked_for(store, source)
+
+
+def _asked_for(given: Any, source: BatchSource) -> Any:
+    """Return what the user may ask for samples: what was given, unless these are other ones."""
+    if isinstance(source, StoreSource):
+        return source.store
+    is_given = source is given or isinstance(source, PipelineSource)
+    if is_given and (hasattr(given, "__getitem__") or isinstance(source, OwnMemory)):
+        return given
+    return SourceSamples(source)
 
 
 def _refuse(options: LoaderOptions, names: Sequence[str], why: str) -> None:
@@ -355,4 +370,6 @@ def _numpy_loader(store: Any, batch_size: int, **options: Unpack[LoaderOptions])
     present = None
     if cast is not None or settled.transform is not None:
         present = Presenter(settled.transform, cast)
-    return RingLoader(settled.source, settled.order, present=present, **settled.ring)
+    return RingLoader(
+        settled.source, settled.order, present=present, dataset=settled.dataset, **settled.ring
+    )

@@ -16,36 +16,38 @@ from iobench.stores import StackedSamples
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.loaders.ring.contract import Filler
-    from iobench.stores import Store
+    from numpy.typing import NDArray
 
-__all__ = ["StackReader"]
+    from iobench.loaders.ring.contract import BatchSource, Filler
+    from iobench.samples import SampleSpec
+
+__all__ = ["SourceSamples", "StackReader"]
 
 DEPTH = 2
 """Buffers from the start: a loop holds this batch, and the last one until this one is there."""
 
 
 class StackReader:
-    """Reads samples of a store side by side: behind ``store.__getitems__``.
+    """Reads samples side by side: behind ``store.__getitems__`` and `SourceSamples`.
 
     Each thread, and each process after a fork, has its own way to the files; buffers are those of
     batches that nobody holds any more.
 
     Parameters
     ----------
-    store : Store
-        An open store.
+    source : BatchSource
+        Of the samples.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._source = StoreSource(store)
-        self._n_samples = len(store)
+    def __init__(self, source: BatchSource) -> None:
+        self._source = source
+        self._n_samples = len(source)
         self._own = threading.local()
         self._pool: BufferPool | None = None
         self._largest = 0
 
-    def __reduce__(self) -> tuple[type[StackReader], tuple[Any, ...]]:
-        return (StackReader, (self._source.store,))
+    def __reduce__(self) -> tuple[type[StackReader], tuple[BatchSource]]:
+        return (StackReader, (self._source,))
 
     def read(self, indices: Sequence[int]) -> StackedSamples:
         """Return these samples, each as a row of one array a variable.
@@ -62,7 +64,10 @@ class StackReader:
         samples = np.asarray(indices, dtype=np.int64).reshape(-1)
         outside = (samples < -self._n_samples) | (samples >= self._n_samples)
         if outside.any():
-            self._source.store.extents(int(samples[outside][0]))  # says so in its own words
+            number = int(samples[outside][0])
+            if isinstance(self._source, StoreSource):
+                self._source.store.extents(number)  # says so in its own words
+            raise IndexError(f"no sample {number}, there are {self._n_samples}")
         samples = np.where(samples < 0, samples + self._n_samples, samples)
         pool = self._pool_for(len(samples))
         memory = pool.take_or_grow()
@@ -85,3 +90,37 @@ class StackReader:
             own.filler, own.pid = self._source.filler(), os.getpid()
         filler: Filler = own.filler
         return filler
+
+
+class SourceSamples:
+    """The samples of a source by number: windows or parts of a grid, as a map-style dataset.
+
+    Parameters
+    ----------
+    source : BatchSource
+        Of the samples.
+
+    Attributes
+    ----------
+    spec : SampleSpec
+        What a sample is.
+    """
+
+    def __init__(self, source: BatchSource) -> None:
+        self.spec: SampleSpec = source.spec
+        self._source = source
+        self._stacks = StackReader(source)
+
+    def __reduce__(self) -> tuple[type[SourceSamples], tuple[BatchSource]]:
+        return (SourceSamples, (self._source,))
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
+        """Return a sample; raise as `StackReader.read`."""
+        return self._stacks.read([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> StackedSamples:
+        """Return samples side by side; raise as `StackReader.read`."""
+        return self._stacks.read(indices)
