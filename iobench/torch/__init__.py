@@ -16,10 +16,11 @@ except ModuleNotFoundError as error:
         "this needs PyTorch, which is not installed: pip install 'iobench[torch]'"
     ) from None
 
+from iobench.torch.data_loader import DataLoader
 from iobench.torch.loader import TorchLoader
 from iobench.torch.store_loader import StoreLoader
 from iobench.torch.tensors import collate
 
 del _torch
 
-__all__ = ["StoreLoader", "TorchLoader", "collate"]
+__all__ = ["DataLoader", "StoreLoader", "TorchLoader", "collate"]

@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from iobench.errors import OptionError
-from iobench.recording import Kind, active_recorder, current_recording
+from iobench.recording import (
+    DeviceLane,
+    DeviceRegion,
+    Kind,
+    active_recorder,
+    current_recording,
+)
 from iobench.torch.cuda_clock import CudaClock, current_cuda_clock
-from iobench.torch.device_lane import DeviceLane, DeviceRegion
 from iobench.torch.training_hooks import Watch
 
 if TYPE_CHECKING:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
+from torch.utils.data import DataLoader
+
 from iobench.loaders.ring import Presenter, RingLoader
 from iobench.loaders.ring.options import LoaderOptions, settle
 from iobench.torch.device import find_device
+from iobench.torch.frameworks import RingBatches, announced, as_it_is, withdrawn
 from iobench.torch.samplers import EpochBatches, EpochSampler
 from iobench.torch.tensors import TensorCast, as_tensor, check_tensors, collate
 
 if TYPE_CHECKING:
     import os
 
-    from iobench.loaders.ring import BatchSource
+    from iobench.loaders.ring import BatchSource, RingBatch, RingRun
     from iobench.loaders.ring.dataset_source import NumberedSamples
     from iobench.stores import Store
+    from iobench.torch.frameworks import EpochPlace
 
 __all__ = ["StoreLoader"]
 
@@ -28,8 +32,8 @@ class StoreLoader(RingLoader):
     rank by itself: make it after ``torch.distributed`` is initialised, under Lightning in the hooks
     of a DataModule. Lightning keeps its state in checkpoints. With accelerate, pass
     ``device=accelerator.device``, and have ``accelerator.register_for_checkpointing(loader)`` keep
-    its state; ``accumulate`` does not see where an epoch of it ends. Where a real ``DataLoader`` is
-    asked for (``Fabric.setup_dataloaders``), take one with `collate`.
+    its state; ``accumulate`` sees where an epoch ends. Where a real ``DataLoader`` is asked for
+    (``Fabric.setup_dataloaders``), take `data_loader`.
 
     Parameters
     ----------
@@ -72,6 +76,7 @@ class StoreLoader(RingLoader):
         device: Any = None,
         **options: Unpack[LoaderOptions],
     ) -> None:
+        self._place: EpochPlace | None = None
         settled = settle(store, batch_size, options)
         check_tensors(settled.source.spec)
         cast = None if settled.dtype is None else TensorCast(settled.dtype)
@@ -83,6 +88,28 @@ class StoreLoader(RingLoader):
             dataset=settled.dataset,
             **settled.ring,
         )
+
+    def data_loader(self) -> DataLoader:
+        """Return a real ``DataLoader`` that hands on the batches of this one as they are.
+
+        For who takes nothing else, such as ``Fabric.setup_dataloaders``. Threads, order, epochs and
+        rank are this loader's: whoever replaces samplers for ranks leaves it alone, since it has
+        none.
+        """
+        return DataLoader(RingBatches(self), batch_size=None, collate_fn=as_it_is)
+
+    def _begin(self) -> RingRun:
+        run = super()._begin()
+        self._place = announced(run)
+        return run
+
+    def _took(self, batch: RingBatch | None) -> None:
+        super()._took(batch)
+        if self._place is not None:
+            if batch is None:
+                withdrawn(self._place)
+            else:
+                self._place.end_of_dataloader = self._n_taken == len(self)
 
     @property
     def drop_last(self) -> bool:

@@ -1,4 +1,4 @@
-"""Puts the in-memory pipelines where tests, and the processes they spawn, can import them."""
+"""Puts parts that tests, and the processes they spawn, share where they can be imported."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "loaders" / "support"))
+sys.path.append(str(Path(__file__).parent / "support"))
 
 from iobench.recording import RunDirectory
 

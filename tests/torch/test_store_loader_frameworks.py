@@ -165,6 +165,35 @@ class TestAccelerate:
         rest = self.train(store, range(1, 2), folder=tmp_path / "state")
         assert begun + rest == epochs_of(store, 2)
 
+    def test_an_epoch_ends_what_is_accumulated(self, store: Store) -> None:
+        """Of six batches four make a step and the last two another one, as with its own loaders."""
+        accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+        accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=4)
+        stock = torch.utils.data.DataLoader(list(range(24)), batch_size=4)
+        inner = loader_of(store)
+        steps = {}
+        for loader in accelerator.prepare(loader_of(store), stock):
+            seen = []
+            for _ in range(2):
+                for _ in loader:
+                    assert sum(1 for _ in inner) == 6  # a validation in between is another loader's end
+                    with accelerator.accumulate():
+                        seen.append(accelerator.sync_gradients)
+            steps[type(loader).__name__] = seen
+            assert not accelerator.gradient_state.in_dataloader
+        ours, theirs = steps.values()
+        assert ours == [False, False, False, True, False, True] * 2 == theirs
+
+    def test_who_leaves_in_the_middle_leaves_nothing_behind(self, store: Store) -> None:
+        accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+        state = accelerate.Accelerator(cpu=True).gradient_state
+        loader = loader_of(store)
+        for _ in loader:
+            assert state.in_dataloader
+            break
+        assert not state.in_dataloader
+        assert not state.end_of_dataloader
+
     def test_skipping_batches_gives_a_stock_loader_of_the_same_order(self, store: Store) -> None:
         accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
         loader = loader_of(store)
@@ -172,3 +201,26 @@ class TestAccelerate:
         rest = accelerate.skip_first_batches(loader, 2)
         assert [batch["number"].tolist() for batch in rest] == epochs_of(store, 2)[8:]
         store.close()  # and with it the buffers behind __getitems__
+
+
+class TestFabric:
+    def test_a_real_data_loader_hands_our_batches_on(self, store: Store) -> None:
+        fabric = pytest.importorskip("lightning.fabric", reason="lightning is not installed")
+        made = fabric.Fabric(accelerator="cpu", devices=1)
+        made.launch()
+        loader = loader_of(store)
+        given = loader.data_loader()
+        with pytest.raises(TypeError, match="Only PyTorch DataLoader"):
+            made.setup_dataloaders(loader)
+        prepared = made.setup_dataloaders(given)
+        assert len(prepared) == 6
+        seen = [batch["number"].tolist() for _ in range(2) for batch in prepared]
+        assert seen == epochs_of(store, 2)
+
+    def test_it_copies_nothing(self, store: Store) -> None:
+        given = loader_of(store).data_loader()
+        batch = next(iter(given))
+        owner = batch["x"].numpy().base
+        assert owner is not None
+        assert not batch["x"].numpy().flags.owndata
+        assert isinstance(batch, dict)

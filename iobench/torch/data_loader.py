@@ -1,0 +1,32 @@
+"""``iobench.torch.DataLoader``: torch's, and what it does is recorded."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch.utils.data
+
+from iobench.torch.observing import observed_iter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["DataLoader"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class DataLoader(torch.utils.data.DataLoader[T_co]):
+    """``torch.utils.data.DataLoader`` in every respect: arguments, batches, order, errors.
+
+    With a recording (`iobench.record`, ``iobench run``) what its workers do is recorded: every
+    batch from the sampler to the training loop, with its samples, by batch and worker. Without
+    one it is torch's own loader and nothing more.
+    """
+
+    __signature__ = inspect.signature(torch.utils.data.DataLoader)
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        """Return torch's iterator over the batches."""
+        return observed_iter(self)

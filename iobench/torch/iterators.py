@@ -1,0 +1,161 @@
+"""torch's own iterators, made to tell what the training loop waits for.
+
+An iterator gets a class derived from its own, of the same name: everything it had is there, and
+whoever looks into it finds what torch put there.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from iobench.adapters import loading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from iobench.torch.observation import LocalObservation, Observation, WorkersObservation
+
+__all__ = ["observation_of", "observe_iterator", "observe_waits"]
+
+PLACE: Final = "_iobench"
+"""Where an iterator keeps its `Observation`."""
+
+
+def observation_of(iterator: Any) -> Observation | None:
+    """Return what was noted of an iterator before."""
+    found: Observation | None = getattr(iterator, "__dict__", {}).get(PLACE)
+    return found
+
+
+def observe_iterator(iterator: Any, observation: Observation, *, worked: bool) -> None:
+    """Let torch's iterator tell all it can.
+
+    Raises
+    ------
+    TypeError
+        If its class cannot be derived from.
+    """
+    saves = hasattr(type(iterator), "state_dict")
+    if worked:
+        ours: type = _WorkedStateful if saves else _Worked
+    else:
+        ours = _MadeStateful if saves else _Made
+    _derive(iterator, ours, observation)
+
+
+def observe_waits(iterator: Iterator[Any], observation: Observation) -> Iterator[Any]:
+    """Return an iterator that tells when it is waited for, the same one if that can be."""
+    try:
+        _derive(iterator, _Waited, observation)
+    except (TypeError, AttributeError):  # of a generator, or with slots
+        return _WaitsOnly(iterator, observation)
+    return iterator
+
+
+def _derive(iterator: Any, ours: type, observation: Observation) -> None:
+    iterator.__class__ = _derived(ours, type(iterator))
+    iterator.__dict__[PLACE] = observation
+    observation.armed = True
+
+
+@functools.cache
+def _derived(ours: type, own: type) -> type:
+    names = {name: getattr(own, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(own.__name__, (ours, own), {**names, "__slots__": ()})
+
+
+class _Worked:
+    """The iterator of a loader with worker processes."""
+
+    def _next_data(self) -> Any:
+        observation: WorkersObservation = self.__dict__[PLACE]
+        return observation.wait_for(super()._next_data)  # type: ignore[misc]
+
+    def _get_data(self) -> Any:
+        got = super()._get_data()  # type: ignore[misc]
+        self.__dict__[PLACE].got = got[0]
+        return got
+
+    def _process_data(self, data: Any, worker: int, *more: Any) -> Any:
+        observation: WorkersObservation = self.__dict__[PLACE]
+        in_order = self.__dict__.get("_in_order", True)
+        observation.taken(self.__dict__["_rcvd_idx"] - 1 if in_order else observation.got, worker)
+        return super()._process_data(data, worker, *more)  # type: ignore[misc]
+
+    def _shutdown_workers(self) -> None:
+        observation: WorkersObservation | None = self.__dict__.get(PLACE)
+        if observation is None or self.__dict__.get("_shutdown", True) or not observation.live:
+            super()._shutdown_workers()  # type: ignore[misc]
+            return
+        start_ns = observation.recorder.clock.now_ns()
+        super()._shutdown_workers()  # type: ignore[misc]
+        observation.workers_ended(start_ns)
+
+
+class _WorkedStateful(_Worked):
+    """That of torchdata's ``StatefulDataLoader``, with worker processes."""
+
+    def _get_main_state(self) -> Any:
+        with self.__dict__[PLACE].snapshot():
+            return super()._get_main_state()  # type: ignore[misc]
+
+    def _take_snapshot(self) -> Any:
+        with self.__dict__[PLACE].snapshot():
+            return super()._take_snapshot()  # type: ignore[misc]
+
+    def state_dict(self) -> Any:
+        with self.__dict__[PLACE].checkpoint():
+            return super().state_dict()  # type: ignore[misc]
+
+
+class _Made:
+    """The iterator of a loader without workers: the training loop's thread makes the batches."""
+
+    def _next_index(self) -> Any:
+        observation: LocalObservation = self.__dict__[PLACE]
+        if not observation.live:
+            return super()._next_index()  # type: ignore[misc]
+        start_ns = observation.recorder.clock.now_ns()
+        return observation.begin(super()._next_index(), start_ns)  # type: ignore[misc]
+
+    def _next_data(self) -> Any:
+        observation: LocalObservation = self.__dict__[PLACE]
+        if not observation.live:
+            return super()._next_data()  # type: ignore[misc]
+        with loading():
+            return observation.take(super()._next_data)  # type: ignore[misc]
+
+
+class _MadeStateful(_Made):
+    """That of torchdata's ``StatefulDataLoader``, without workers."""
+
+    def state_dict(self) -> Any:
+        with self.__dict__[PLACE].checkpoint():
+            return super().state_dict()  # type: ignore[misc]
+
+
+class _Waited:
+    """An iterator that nothing else is known of: only the waits for it are recorded."""
+
+    def __next__(self) -> Any:
+        observation: Observation = self.__dict__[PLACE]
+        return observation.wait_for(super().__next__)  # type: ignore[misc]
+
+
+class _WaitsOnly:
+    """Stands before an iterator whose class cannot be derived from."""
+
+    def __init__(self, iterator: Iterator[Any], observation: Observation) -> None:
+        self._behind = iterator
+        observation.armed = True
+        self._observation = observation
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        return self._observation.wait_for(self._behind.__next__)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._behind, name)

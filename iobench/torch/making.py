@@ -1,0 +1,289 @@
+"""One batch where it is made, in a worker or the training process: its samples, stages, collate.
+
+Nothing of the user's is wrapped but the collate function: PyTorch asks for the samples one by one
+as it iterates over the indices, so each step of that iteration ends a sample and begins the next.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset, Subset
+
+from iobench.loaders.pipeline import handed_on_nbytes
+from iobench.loaders.stages import BUDGET_FRACTION, Detail
+from iobench.recording import Flag, Kind
+from iobench.torch.stage_methods import StageMethods, makers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from iobench.recording import Recorder
+    from iobench.storage import ProcessIo
+
+__all__ = ["BatchMaker", "BatchTag", "batch_nbytes"]
+
+ITEMS_LIMIT: Final = 1000
+PIECES_LIMIT: Final = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTag:
+    """Which batch is to be made, when that was asked for, and whether to record it."""
+
+    batch: int
+    epoch: int
+    submitted_ns: int
+    wanted: bool
+
+
+class BatchMaker:
+    """Records how the thread that calls it makes one batch after another.
+
+    Per batch: `begin`, then what the fetcher does (`sample` and `end_sample` as it takes indices,
+    `collating` around the user's function), then `finish`.
+
+    Parameters
+    ----------
+    recorder : Recorder
+        Where spans go.
+    dataset : object
+        The user's.
+    batches : bool
+        Whether the loader makes batches of samples (``batch_size`` is not None).
+    detail : Detail
+        How finely to record.
+    unit_costs : mapping of str to int
+        ``light_ns`` and ``full_ns``: what recording one span costs.
+    process_io : ProcessIo, optional
+        Of a process that does nothing else.
+
+    Attributes
+    ----------
+    tag : BatchTag or None
+        The batch that is being made and recorded.
+    nbytes : int
+        Of the batch made last; -1 where that cannot be told.
+    ended_ns : int
+        When collate returned it; -1 if it has not.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        dataset: Any,
+        *,
+        batches: bool,
+        detail: Detail,
+        unit_costs: Mapping[str, int | None],
+        process_io: ProcessIo | None = None,
+    ) -> None:
+        self.recorder = recorder
+        self.methods = StageMethods(dataset)
+        self.tag: BatchTag | None = None
+        self.nbytes = self.ended_ns = -1
+        self._one_by_one = batches and _takes_one_by_one(dataset)
+        self._detail = detail
+        self._process_io = process_io
+        n_spans = 1 + len(self.methods)
+        self._light_ns = (unit_costs.get("light_ns") or 0) * n_spans
+        self._full_ns = (unit_costs.get("full_ns") or 0) * n_spans
+        self._fastest_ns = math.inf
+        self._with_cpu, self._summed = True, detail is Detail.BATCH
+        self._outer: BatchMaker | None = None
+        self._by_sample = self._fetching = False
+        self._begun_ns = self._begun_cpu_ns = self._sample_ns = self._sample_cpu_ns = -1
+        self._n_samples, self._sample = 1, -1
+        self._sums: dict[Kind, int] = {}
+
+    def begin(self, tag: BatchTag, index: Any) -> Any:
+        """Start on a batch; return what the fetcher is to be given for its index."""
+        self.nbytes = self.ended_ns = self._sample_ns = -1
+        if not tag.wanted:
+            self.tag = None
+            return index
+        self.tag = tag
+        if makers.maker is not self:
+            self._outer, makers.maker = makers.maker, self
+        clock = self.recorder.clock
+        self.recorder.position(tag.batch, tag.epoch)
+        self._sums.clear()
+        many = type(index) in (list, tuple)  # anything else may be lazy, or usable once
+        self._n_samples = max(len(index), 1) if many else 1
+        self._by_sample = many and self._one_by_one and not self._summed
+        self._fetching = True
+        self._begun_cpu_ns, self._begun_ns = clock.cpu_ns(), clock.now_ns()
+        return _Samples(index, self) if self._by_sample else index
+
+    def sample(self, number: object) -> None:
+        """End the sample before, if there is one, and begin the next."""
+        tag = self.tag
+        if tag is None:
+            return
+        self.end_sample()
+        self._sample = number if type(number) is int else -1
+        self.recorder.position(tag.batch, tag.epoch, self._sample)
+        clock = self.recorder.clock
+        self._sample_cpu_ns = clock.cpu_ns() if self._with_cpu else -1
+        self._sample_ns = clock.now_ns()
+
+    def end_sample(self) -> None:
+        """Record the sample that was begun, if there is one."""
+        tag, start_ns = self.tag, self._sample_ns
+        if tag is None or start_ns < 0:
+            return
+        clock = self.recorder.clock
+        end_ns = clock.now_ns()
+        spent_ns = clock.cpu_ns() - self._sample_cpu_ns if self._with_cpu else -1
+        self.recorder.emit(
+            Kind.FUSED, start_ns, end_ns, -1, spent_ns, tag.batch, tag.epoch, self._sample
+        )
+        self._sample_ns = self._sample = -1
+
+    def stage(self, kind: Kind, start_ns: int, value: Any) -> None:
+        """Record a stage of a sample that began then and brought this value."""
+        tag, end_ns = self.tag, self.recorder.clock.now_ns()
+        if tag is None:
+            return
+        if self._summed:
+            self._sums[kind] = self._sums.get(kind, 0) + end_ns - start_ns
+            return
+        self.recorder.emit(
+            kind, start_ns, end_ns, handed_on_nbytes(value), -1, tag.batch, tag.epoch, self._sample
+        )
+
+    def samples_made(self) -> None:
+        """Note that all samples of the batch are there, or that one failed. Idempotent."""
+        tag = self.tag
+        if tag is None or not self._fetching:
+            return
+        self._fetching = False
+        self.end_sample()
+        self.recorder.position(tag.batch, tag.epoch)
+        end_ns = self.recorder.clock.now_ns()
+        if not self._by_sample:
+            self._emit_summed(tag, end_ns)
+        spent_ns = (end_ns - self._begun_ns) / self._n_samples
+        if spent_ns < self._fastest_ns:
+            self._fastest_ns = spent_ns
+            self._choose()
+
+    def _emit_summed(self, tag: BatchTag, end_ns: int) -> None:
+        cpu_ns = -1 if self._sums else self.recorder.clock.cpu_ns() - self._begun_cpu_ns
+        pieces = min(self._n_samples, PIECES_LIMIT)
+        start_ns = self._begun_ns
+        for kind, length_ns in [*self._sums.items(), (Kind.FUSED, end_ns)]:
+            stop_ns = min(start_ns + length_ns, end_ns)
+            cpu = cpu_ns if kind is Kind.FUSED else -1
+            self.recorder.emit(
+                kind, start_ns, stop_ns, -1, cpu, tag.batch, tag.epoch, -1,
+                0, 0, Flag.SUMMED if pieces > 1 else 0, pieces,
+            )  # fmt: skip
+            start_ns = stop_ns
+
+    def _choose(self) -> None:
+        # As `StageTimer`: the fastest batch decides, since the first ones also open files.
+        budget_ns = BUDGET_FRACTION * self._fastest_ns
+        self._with_cpu = self._full_ns <= budget_ns
+        if self._detail is Detail.AUTO:
+            self._summed = self._light_ns > budget_ns
+
+    def collating(self, collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return the user's collate function, recorded; for this process only."""
+
+        def collated(samples: Any) -> Any:
+            return self.collate(collate, samples)
+
+        return collated
+
+    def collate(self, collate: Callable[[Any], Any], samples: Any) -> Any:
+        """Call the user's collate function, and record the call."""
+        tag = self.tag
+        if tag is None:
+            return collate(samples)
+        self.samples_made()
+        clock = self.recorder.clock
+        cpu_ns, start_ns = clock.cpu_ns(), clock.now_ns()
+        try:
+            made = collate(samples)
+        finally:
+            self.ended_ns = clock.now_ns()
+            spent_ns = clock.cpu_ns() - cpu_ns
+        self.nbytes = batch_nbytes(made)
+        self.recorder.emit(
+            Kind.COLLATE, start_ns, self.ended_ns, self.nbytes, spent_ns, tag.batch, tag.epoch
+        )
+        return made
+
+    def finish(self) -> BatchTag | None:
+        """End the batch, made or failed; return its tag, None if it is not recorded."""
+        tag = self.tag
+        if tag is None:
+            return None
+        self.samples_made()
+        if self._process_io is not None:
+            self._process_io.emit(self.recorder, tag.batch, tag.epoch)
+        self.tag = None
+        outer, self._outer = self._outer, None
+        makers.maker = outer
+        if outer is not None and outer.tag is not None:  # of a loader inside this one's samples
+            self.recorder.position(outer.tag.batch, outer.tag.epoch, outer._sample)
+        return tag
+
+
+class _Samples:
+    """The indices of a batch as the fetcher takes them: it needs no more of a list than this."""
+
+    __slots__ = ("_index", "_maker")
+
+    def __init__(self, index: Sequence[Any], maker: BatchMaker) -> None:
+        self._index = index
+        self._maker = maker
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __iter__(self) -> Iterator[Any]:
+        maker = self._maker
+        for number in self._index:
+            maker.sample(number)
+            yield number
+        maker.end_sample()
+
+
+def _takes_one_by_one(dataset: Any) -> bool:
+    """Return whether the fetcher, or torch's ``Subset``, takes indices one by one."""
+    if isinstance(dataset, IterableDataset):
+        return True
+    if type(dataset) is Subset:
+        return _takes_one_by_one(dataset.dataset)
+    return not getattr(dataset, "__getitems__", None)
+
+
+def batch_nbytes(batch: Any) -> int:
+    """Return the bytes of the tensors and arrays in a batch; -1 where they cannot be told."""
+    total, found, waiting = 0, False, [batch]
+    for _ in range(ITEMS_LIMIT):
+        if not waiting:
+            return total if found else -1
+        item = waiting.pop()
+        kind = type(item)
+        if isinstance(item, torch.Tensor):
+            found = True
+            total += item.nbytes if item.layout is torch.strided else 0
+        elif isinstance(item, (np.ndarray, np.generic)):
+            found = True
+            total += item.nbytes
+        elif kind in (bytes, bytearray):
+            found = True
+            total += len(item)
+        # Only plain containers, and named tuples: looking at others may have effects.
+        elif kind is dict:
+            waiting.extend(item.values())
+        elif kind in (list, tuple) or (isinstance(item, tuple) and hasattr(kind, "_fields")):
+            waiting.extend(tuple.__iter__(item) if isinstance(item, tuple) else item)
+    return -1

@@ -1,0 +1,337 @@
+"""What the training process records of one iterator over a loader."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.loaders.stages import Detail
+from iobench.recording import DeliveryLog, Flag, Kind
+from iobench.torch.making import BatchMaker, BatchTag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iobench.recording import LoaderFacts, Recording
+    from iobench.torch.travel import Arrived
+
+__all__ = ["KnownLoader", "LocalObservation", "Observation", "WorkersObservation"]
+
+SNAPSHOT: Final = "snapshot"
+"""Label of the time a StatefulDataLoader takes to note where it is."""
+
+
+class KnownLoader:
+    """A loader of the user's that was asked for batches.
+
+    Attributes
+    ----------
+    recording : Recording
+    facts : LoaderFacts
+    n_rounds : int
+        How often it was iterated over.
+    """
+
+    def __init__(self, recording: Recording, facts: LoaderFacts) -> None:
+        self.recording = recording
+        self.facts = facts
+        self.n_rounds = 0
+
+    def new_log(self) -> DeliveryLog:
+        """Return the log of another pass."""
+        epoch, self.n_rounds = self.n_rounds, self.n_rounds + 1
+        return DeliveryLog(self.recording, self.facts, epoch=epoch)
+
+    def note_unseen(self, what: str) -> None:
+        """Tell in the report what cannot be observed, and why; once."""
+        if what not in self.facts.unseen:
+            self.facts.unseen.append(what)
+            self.recording.write_facts()
+
+
+class Observation:
+    """Of an iterator that nothing is known of but the waits for it.
+
+    Parameters
+    ----------
+    known : KnownLoader
+    log : DeliveryLog
+        Of the pass that begins.
+
+    Attributes
+    ----------
+    known, log
+        As given; the log is replaced where a loader keeps its iterator.
+    recording : Recording
+    recorder : Recorder
+    armed : bool
+        Whether it is an iterator's, and ends with it.
+    blind : bool
+        Whether the workers belong to another recording.
+    """
+
+    armed = False
+    blind = False
+
+    def __init__(self, known: KnownLoader, log: DeliveryLog) -> None:
+        self.known = known
+        self.recording = known.recording
+        self.recorder = known.recording.recorder
+        self.log = log
+
+    @property
+    def live(self) -> bool:
+        """Whether its recording goes on."""
+        return not self.recording.closed
+
+    def start_round(self, known: KnownLoader, log: DeliveryLog) -> None:
+        """Record another pass with the same iterator, maybe in a later recording."""
+        if log is self.log:
+            return
+        if self.live:
+            self.log.leave()
+        if known.recording is not self.recording:
+            self.blind = True
+            known.note_unseen("workers: they record into the run that they were started in")
+        self.known, self.log = known, log
+        self.recording, self.recorder = known.recording, known.recording.recorder
+
+    def wait_for(self, take: Callable[[], Any]) -> Any:
+        """Return what the function returns, and record the wait for it."""
+        if not self.live:
+            return take()
+        self.ask()
+        try:
+            data = take()
+        except StopIteration:
+            self.log.end()
+            raise
+        except BaseException:
+            self.log.fail()
+            raise
+        self.deliver()
+        return data
+
+    def ask(self) -> None:
+        """Note that the training loop waits from now on."""
+        self.log.ask()
+
+    def deliver(self) -> None:
+        """Note that the training loop has what it waited for."""
+        self.log.deliver(self.recording.next_batch())
+
+    def checkpoint(self) -> contextlib.AbstractContextManager[object]:
+        """Return what records that the training loop asks a StatefulDataLoader for its state."""
+        if not self.live or not self.recording.window_open:
+            return contextlib.nullcontext()
+        return self.recorder.span(Kind.CHECKPOINT, SNAPSHOT)
+
+    def __del__(self) -> None:
+        # Of an iterator that was dropped in the middle of a pass.
+        if self.armed and self.live:
+            self.log.leave()
+
+
+class LocalObservation(Observation):
+    """Of an iterator that makes the batches itself, in the training loop's own thread.
+
+    Parameters
+    ----------
+    known, log
+        As of `Observation`.
+    dataset : object
+        The user's.
+    batches : bool
+        Whether the loader makes batches of samples.
+    pins : bool
+        Whether it moves them to page-locked memory.
+
+    Attributes
+    ----------
+    maker : BatchMaker
+    """
+
+    def __init__(
+        self, known: KnownLoader, log: DeliveryLog, dataset: Any, *, batches: bool, pins: bool
+    ) -> None:
+        super().__init__(known, log)
+        self.maker = BatchMaker(
+            self.recorder,
+            dataset,
+            batches=batches,
+            detail=Detail.parse(self.recording.detail),
+            unit_costs=self.recording.facts.unit_costs,
+        )
+        self._pins = pins
+        self._made: tuple[int, int] = (-1, -1)
+
+    def begin(self, index: Any, drawn_ns: int) -> Any:
+        """Give a batch its number; return its index for the fetcher."""
+        recording = self.recording
+        wanted = recording.window_open
+        now_ns = self.recorder.clock.now_ns()
+        tag = BatchTag(recording.next_batch(), self.log.epoch, now_ns, wanted)
+        if wanted:
+            self.recorder.emit(Kind.SAMPLER, drawn_ns, now_ns, batch=tag.batch, epoch=tag.epoch)
+        return self.maker.begin(tag, index)
+
+    def take(self, take: Callable[[], Any]) -> Any:
+        """Return what the iterator makes, and record how."""
+        with self.maker.methods:
+            return self.wait_for(lambda: self._make(take))
+
+    def _make(self, take: Callable[[], Any]) -> Any:
+        self._made = (-1, -1)
+        try:
+            return take()
+        finally:
+            ended_ns, nbytes = self.maker.ended_ns, self.maker.nbytes
+            tag = self.maker.finish()
+            if tag is not None:
+                self._made = (tag.batch, nbytes)
+                if self._pins and ended_ns >= 0:
+                    self.recorder.emit(
+                        Kind.PIN, ended_ns, self.recorder.clock.now_ns(), nbytes,
+                        batch=tag.batch, epoch=tag.epoch,
+                    )  # fmt: skip
+
+    def deliver(self) -> None:
+        """Note that the training loop has the batch it made."""
+        batch, nbytes = self._made
+        self.log.deliver(batch, nbytes=nbytes, maker="consumer")
+
+
+class WorkersObservation(Observation):
+    """Of an iterator with worker processes: which batches are under way, which is waited for.
+
+    Parameters
+    ----------
+    known, log
+        As of `Observation`.
+    ahead : int
+        How many batches are submitted before the first one is delivered.
+    pins : bool
+        Whether a thread of this process moves batches to page-locked memory.
+
+    Attributes
+    ----------
+    got : int
+        The task that was taken out of the queue last.
+    """
+
+    def __init__(self, known: KnownLoader, log: DeliveryLog, *, ahead: int, pins: bool) -> None:
+        super().__init__(known, log)
+        self.got = -1
+        self._ahead = ahead
+        self._pins = pins
+        self._pinning: tuple[Arrived, int] | None = None
+        self._drawn: BatchTag | None = None
+        self._tags: dict[int, BatchTag] = {}
+        self._nbytes: dict[int, int] = {}
+        self._taken = (-1, -1)
+        self._iterator: weakref.ref[Any] | None = None
+        self._consumer = threading.get_ident()
+
+    def belong_to(self, iterator: Any) -> None:
+        """Note the iterator; no longer than it lives."""
+        self._iterator = weakref.ref(iterator)
+
+    # -- submitting -----------------------------------------------------------------------
+
+    def draw(self, start_ns: int = -1) -> BatchTag | None:
+        """Give a batch its number, its indices drawn since then; None if nothing records."""
+        if not self.live:
+            return None
+        wanted = not self.blind and self.recording.wants(self._ahead)
+        now_ns = self.recorder.clock.now_ns()
+        tag = BatchTag(self.recording.next_batch(), self.log.epoch, now_ns, wanted)
+        if wanted and start_ns >= 0:
+            self.recorder.emit(Kind.SAMPLER, start_ns, now_ns, batch=tag.batch, epoch=tag.epoch)
+        self._drawn = tag
+        return tag
+
+    def submitted(self, number: int) -> BatchTag | None:
+        """Return the tag of what is submitted as this task."""
+        tag, self._drawn = self._drawn or self.draw(), None
+        if tag is None:
+            self._tags.pop(number, None)
+        else:
+            self._tags[number] = tag
+        self._nbytes.pop(number, None)
+        return tag
+
+    # -- arriving -------------------------------------------------------------------------
+
+    def taking(self) -> None:
+        """End the pinning of a batch: the thread that did it asks for the next one."""
+        if self._pinning is not None:
+            (batch, start_ns), self._pinning = self._pinning, None
+            self.recorder.emit(
+                Kind.PIN, start_ns, self.recorder.clock.now_ns(), batch.nbytes,
+                batch=batch.tag.batch, epoch=batch.tag.epoch,
+            )  # fmt: skip
+
+    def arrived(self, number: int, batch: Arrived) -> None:
+        """Record the unpickling of a batch.
+
+        One unpickled by the training loop while it waits for another is in that one's way: the
+        time counts there, and as a detail with its own batch.
+        """
+        clock, emit, tag = self.recorder.clock, self.recorder.emit, batch.tag
+        spent_ns, end_ns = clock.cpu_ns() - batch.cpu_ns, clock.now_ns()
+        flags, waited = Flag(0), self._next_in_order()
+        self._nbytes[number] = batch.nbytes
+        in_the_way = waited is not None and waited.batch != tag.batch
+        if waited is not None and in_the_way and threading.get_ident() == self._consumer:
+            emit(
+                Kind.HEAD_OF_LINE, batch.start_ns, end_ns, batch.nbytes, spent_ns,
+                waited.batch, waited.epoch,
+            )  # fmt: skip
+            flags = Flag.DETAIL
+        emit(
+            Kind.UNPICKLE, batch.start_ns, end_ns, batch.nbytes, spent_ns, tag.batch, tag.epoch,
+            flags=flags,
+        )  # fmt: skip
+        if self._pins:
+            self._pinning = (batch, clock.now_ns())
+
+    def _next_in_order(self) -> BatchTag | None:
+        """Return the batch that must be delivered next; None where any may."""
+        iterator = None if self._iterator is None else self._iterator()
+        if iterator is None or not getattr(iterator, "_in_order", True):
+            return None
+        return self._tags.get(getattr(iterator, "_rcvd_idx", -1))
+
+    # -- delivering -----------------------------------------------------------------------
+
+    def ask(self) -> None:
+        """Note that the training loop waits from now on, for a batch if the order is kept."""
+        self._consumer = threading.get_ident()
+        self._taken = (-1, -1)
+        waited = self._next_in_order()
+        self.log.ask(-1 if waited is None else waited.batch)
+
+    def taken(self, number: int, worker: int) -> None:
+        """Note which task's result, of which worker, the iterator is about to hand over."""
+        self._taken = (number, worker)
+
+    def deliver(self) -> None:
+        """Note that the training loop has the batch that was `taken`."""
+        number, worker = self._taken
+        tag = self._tags.pop(number, None)
+        nbytes = self._nbytes.pop(number, -1)
+        batch = self.recording.next_batch() if tag is None else tag.batch
+        self.log.deliver(batch, nbytes=nbytes, maker="" if worker < 0 else f"worker-{worker}")
+
+    def snapshot(self) -> contextlib.AbstractContextManager[object]:
+        """Return what records that a StatefulDataLoader notes where it is."""
+        if not self.live or not self.recording.window_open:
+            return contextlib.nullcontext()
+        return self.recorder.span(Kind.SERIALISE, SNAPSHOT)
+
+    def workers_ended(self, start_ns: int) -> None:
+        """Record that the workers were told to end then, and have."""
+        self.taking()
+        self.recorder.emit(Kind.SHUTDOWN, start_ns, self.recorder.clock.now_ns())

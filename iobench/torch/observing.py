@@ -1,0 +1,275 @@
+"""``iter(loader)`` with a recording: torch's own iterator, made from a private copy of the loader.
+
+The user's loader, dataset, samplers and functions stay as they are; what has to be put before them
+goes into the copy, which nobody else sees.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+import torch.utils.data.dataloader as dataloader
+from torch.utils.data import get_worker_info
+
+from iobench.adapters import install
+from iobench.recording import current_recording
+from iobench.torch.iterators import observation_of, observe_iterator, observe_waits
+from iobench.torch.observation import (
+    KnownLoader,
+    LocalObservation,
+    Observation,
+    WorkersObservation,
+)
+from iobench.torch.observed_samplers import observed_sampler
+from iobench.torch.travel import ObservedContext
+from iobench.torch.worker_side import WorkerCollate, WorkerSpec, WorkerStarter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from iobench.recording import DeliveryLog, Recording
+
+__all__ = ["observed_iter"]
+
+STATEFUL: Final = "torchdata.stateful_dataloader"
+CONTEXT: Final = "_DataLoader__multiprocessing_context"
+# What is put before the user's, by where a loader keeps it.
+NEEDED: Final = frozenset(
+    {"batch_sampler", "collate_fn", "dataset", "num_workers", "sampler", "worker_init_fn", CONTEXT}
+)
+MAKER: Final = "_get_iterator"
+# What torch's iterators must have for their hooks to mean anything.
+WORKED: Final = frozenset({"_get_data", "_next_data", "_process_data", "_shutdown_workers"})
+WORKED_STATE: Final = frozenset({"_rcvd_idx", "_worker_result_queue", "_workers"})
+MADE: Final = frozenset({"_next_data", "_next_index"})
+MADE_STATE: Final = frozenset({"_dataset_fetcher"})
+
+# By identity: a subclass may compare its loaders as it likes.
+_known: Final[dict[int, tuple[weakref.ref[Any], KnownLoader]]] = {}
+
+
+def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None = None) -> Any:
+    """Return what ``stock_iter(loader)`` returns; if there is a recording, it goes there.
+
+    Parameters
+    ----------
+    loader : torch.utils.data.DataLoader
+    stock_iter : callable, optional
+        The method of its class that is stood in for; by default that of torch's DataLoader.
+
+    Raises
+    ------
+    Exception
+        Whatever torch or the user's code raises, as it is.
+    """
+    if stock_iter is None:
+        found = dataloader.DataLoader.__iter__
+        stock_iter = getattr(found, "_iobench_original", found)
+    recording = current_recording() if get_worker_info() is None else None
+    if recording is None:
+        return stock_iter(loader)
+    known = _known_loader(recording, loader)
+    log = known.new_log()
+    log.ask()
+    try:
+        iterator = _start(loader, stock_iter, known, log)
+    except BaseException:
+        log.fail()
+        raise
+    log.started()
+    return iterator
+
+
+def _start(
+    loader: Any,
+    stock_iter: Callable[[Any], Iterator[Any]],
+    known: KnownLoader,
+    log: DeliveryLog,
+) -> Iterator[Any]:
+    reason = _misfit(loader)
+    if reason is not None:
+        known.note_unseen(f"workers: {reason}")
+        return _with_waits(stock_iter(loader), known, log)
+    if not loader.num_workers:
+        return _observe_made(stock_iter(loader), loader, known, log)
+    kept = loader.__dict__.get("_iterator") if loader.persistent_workers else None
+    if kept is None:
+        return _observe_worked(loader, stock_iter, known, log)
+    before = observation_of(kept)
+    if before is None:
+        known.note_unseen("workers: they were started before the recording")
+    else:
+        before.start_round(known, log)  # before torch submits its first batches
+    return _with_waits(stock_iter(loader), known, log)
+
+
+def _with_waits(iterator: Iterator[Any], known: KnownLoader, log: DeliveryLog) -> Iterator[Any]:
+    before = observation_of(iterator)
+    if before is None:
+        return observe_waits(iterator, Observation(known, log))
+    before.start_round(known, log)
+    return iterator
+
+
+def _observe_made(
+    iterator: Iterator[Any], loader: Any, known: KnownLoader, log: DeliveryLog
+) -> Iterator[Any]:
+    state = getattr(iterator, "__dict__", {})
+    if not _has(iterator, MADE, MADE_STATE):
+        known.note_unseen(f"samples: {type(iterator).__qualname__} is not torch's own iterator")
+        return _with_waits(iterator, known, log)
+    pins = bool(state.get("_pin_memory"))
+    observation = LocalObservation(
+        known, log, state["_dataset"], batches=_makes_batches(loader), pins=pins
+    )
+    install()
+    fetcher = state["_dataset_fetcher"]
+    fetcher.collate_fn = observation.maker.collating(fetcher.collate_fn)
+    observe_iterator(iterator, observation, worked=False)
+    return iterator
+
+
+def _observe_worked(
+    loader: Any,
+    stock_iter: Callable[[Any], Iterator[Any]],
+    known: KnownLoader,
+    log: DeliveryLog,
+) -> Iterator[Any]:
+    ahead = loader.num_workers * (loader.prefetch_factor or 1)
+    observation = WorkersObservation(known, log, ahead=ahead, pins=_pins(loader))
+    copy, context = _private_copy(loader, observation)
+    # The copy may be changed by torch's method: what it keeps is the user's loader's as well.
+    hooked = dict(copy.__dict__)
+    try:
+        iterator = stock_iter(copy)
+    finally:
+        loader.__dict__.update(
+            {name: value for name, value in copy.__dict__.items() if hooked.get(name) is not value}
+        )
+    if not _has(iterator, WORKED, WORKED_STATE):
+        known.note_unseen(f"workers: {type(iterator).__qualname__} is not torch's own iterator")
+        return _with_waits(iterator, known, log)
+    state: dict[str, Any] = iterator.__dict__
+    if context.foreign or getattr(state["_worker_result_queue"], "log", None) is not observation:
+        known.note_unseen("workers: their queues are not of multiprocessing's own class")
+        return _with_waits(iterator, known, log)
+    observe_iterator(iterator, observation, worked=True)
+    observation.belong_to(iterator)
+    pids = [process.pid for process in state["_workers"]]
+    known.facts.worker_pids.extend(pid for pid in pids if pid is not None)
+    known.recording.write_facts()
+    return iterator
+
+
+def _private_copy(loader: Any, observation: WorkersObservation) -> tuple[Any, ObservedContext]:
+    """Return a loader like the user's, with what observes put before what that one has."""
+    kind = type(loader)
+    copy = object.__new__(kind)
+    copy.__dict__.update(loader.__dict__)
+    for each in kind.__mro__:
+        slots = each.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in {"__dict__", "__weakref__"} and hasattr(loader, name):
+                object.__setattr__(copy, name, getattr(loader, name))
+    state, batches = copy.__dict__, _makes_batches(loader)
+    recording = observation.recording
+    drawn = "batch_sampler" if batches else "sampler"
+    context = ObservedContext(state[CONTEXT] or torch.multiprocessing, observation)
+    spec = WorkerSpec(
+        recording.run.path,
+        rank=recording.job.rank,
+        detail=recording.detail,
+        unit_costs=recording.facts.unit_costs,
+        batches=batches,
+        stateful=_is_stateful(loader),
+        started_ns=recording.clock.now_ns(),
+    )
+    state[drawn] = observed_sampler(state[drawn], observation)
+    state["collate_fn"] = WorkerCollate(state["collate_fn"])
+    state["worker_init_fn"] = WorkerStarter(spec, state["worker_init_fn"])
+    state[CONTEXT] = context
+    return copy, context
+
+
+def _makes_batches(loader: Any) -> bool:
+    return bool(getattr(loader, "_auto_collation", loader.batch_sampler is not None))
+
+
+def _has(iterator: Any, methods: frozenset[str], state: frozenset[str]) -> bool:
+    kind = type(iterator)
+    return (
+        isinstance(iterator, dataloader._BaseDataLoaderIter)
+        and all(hasattr(kind, name) for name in methods)
+        and state <= vars(iterator).keys()
+    )
+
+
+def _misfit(loader: Any) -> str | None:
+    """Return why this loader cannot be hooked into, None if it can."""
+    missing = NEEDED - loader.__dict__.keys()
+    if missing:
+        return f"torch {torch.__version__} is not known: a loader has no {sorted(missing)[0]}"
+    own, kind = getattr(_stock_class(loader), MAKER, None), type(loader)
+    if MAKER in loader.__dict__ or getattr(kind, MAKER, None) is not own:
+        return f"{kind.__qualname__} makes iterators of its own"
+    return None
+
+
+def _stock_class(loader: Any) -> Any:
+    return (
+        sys.modules[STATEFUL].StatefulDataLoader
+        if _is_stateful(loader)
+        else (dataloader.DataLoader)
+    )
+
+
+def _is_stateful(loader: Any) -> bool:
+    module = sys.modules.get(STATEFUL)
+    return module is not None and isinstance(loader, module.StatefulDataLoader)
+
+
+def _pins(loader: Any) -> bool:
+    """Return whether torch will start a thread that pins, as torch decides it."""
+    accelerator = getattr(torch, "accelerator", torch.cuda)
+    return bool(loader.pin_memory and accelerator.is_available())
+
+
+def _known_loader(recording: Recording, loader: Any) -> KnownLoader:
+    entry = _known.get(id(loader))
+    if entry is not None and entry[0]() is loader and entry[1].recording is recording:
+        return entry[1]
+    dataset = getattr(loader, "dataset", None)
+    workers = int(getattr(loader, "num_workers", 0))
+    kind = type(loader)
+    facts = recording.add_loader(
+        "torch",
+        f"{kind.__module__}.{kind.__qualname__}",
+        type(dataset).__qualname__,
+        workers=workers,
+        prefetch=int(getattr(loader, "prefetch_factor", None) or 0) if workers else 0,
+        batch_size=_batch_size(loader),
+        start_method=_start_method(loader) if workers else "",
+    )
+    known = KnownLoader(recording, facts)
+    number = id(loader)
+    _known[number] = (weakref.ref(loader, lambda _: _known.pop(number, None)), known)
+    return known
+
+
+def _batch_size(loader: Any) -> int | None:
+    for owner in (loader, getattr(loader, "batch_sampler", None)):
+        size = getattr(owner, "batch_size", None)
+        if type(size) is int:
+            return size
+    return None
+
+
+def _start_method(loader: Any) -> str:
+    context = getattr(loader, "multiprocessing_context", None) or multiprocessing
+    # Asking for it must not settle it: the script may choose one yet.
+    chosen = context.get_start_method(allow_none=True)
+    return str(chosen or multiprocessing.get_all_start_methods()[0])

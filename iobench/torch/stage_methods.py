@@ -1,0 +1,130 @@
+"""The methods ``read``, ``decode`` and ``preprocess`` of a user's dataset, timed.
+
+They are timed on the class that defines them, for as long as a loader makes batches (in a worker,
+for its life): copies of the dataset, slots and ``super()`` work as ever, and an instance is not
+touched. Calls on threads that make no batch pass through.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final
+
+from torch.utils.data import ConcatDataset, Subset
+
+from iobench.adapters import quiet
+from iobench.recording import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from iobench.torch.making import BatchMaker
+
+__all__ = ["StageMethods", "makers"]
+
+STAGES: Final = {"read": Kind.READ, "decode": Kind.DECODE, "preprocess": Kind.PREPROCESS}
+
+
+class _Makers(threading.local):
+    """What makes a batch on the calling thread."""
+
+    maker: BatchMaker | None = None
+
+
+makers: Final = _Makers()
+_lock: Final = threading.Lock()
+# (class, name): what it was before, and how many loaders time it.
+_timed: Final[dict[tuple[type, str], tuple[FunctionType, int]]] = {}
+
+
+class StageMethods:
+    """The stages of one dataset; ``with`` it, they are timed.
+
+    Parameters
+    ----------
+    dataset : object
+        The user's; torch's ``Subset`` and ``ConcatDataset`` are looked into.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        found = dict.fromkeys(
+            place
+            for part in _parts(dataset)
+            for name in STAGES
+            if (place := _defined(type(part), name)) is not None
+        )
+        self._places = tuple(found)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __enter__(self) -> None:
+        with _lock:
+            for place in self._places:
+                _add(*place)
+
+    def __exit__(self, *error: object) -> None:
+        with _lock:
+            for place in self._places:
+                _take_away(*place)
+
+
+def _parts(dataset: Any) -> Iterator[Any]:
+    if isinstance(dataset, Subset):
+        yield from _parts(dataset.dataset)
+    elif isinstance(dataset, ConcatDataset):
+        for part in dataset.datasets:
+            yield from _parts(part)
+    else:
+        yield dataset
+
+
+def _defined(kind: type, name: str) -> tuple[type, str] | None:
+    """Return the class that defines the method; None if it is no plain Python function."""
+    for each in kind.__mro__:
+        if name in vars(each):
+            method = vars(each)[name]
+            lazy = inspect.isgeneratorfunction(method) or inspect.iscoroutinefunction(method)
+            return (each, name) if isinstance(method, FunctionType) and not lazy else None
+    return None
+
+
+def _add(owner: type, name: str) -> None:
+    known = _timed.get((owner, name))
+    if known is not None:
+        _timed[owner, name] = (known[0], known[1] + 1)
+        return
+    function = vars(owner).get(name)
+    if isinstance(function, FunctionType):
+        _timed[owner, name] = (function, 1)
+        type.__setattr__(owner, name, _timing(function, STAGES[name]))
+
+
+def _take_away(owner: type, name: str) -> None:
+    function, users = _timed.pop((owner, name), (None, 0))
+    if function is None:
+        return
+    if users > 1:
+        _timed[owner, name] = (function, users - 1)
+    else:
+        type.__setattr__(owner, name, function)
+
+
+def _timing(function: FunctionType, kind: Kind) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        maker = makers.maker
+        if maker is None or maker.tag is None:
+            return function(*args, **kwargs)
+        value, start_ns = None, maker.recorder.clock.now_ns()
+        try:
+            with quiet():
+                value = function(*args, **kwargs)
+        finally:
+            maker.stage(kind, start_ns, value)
+        return value
+
+    return timed

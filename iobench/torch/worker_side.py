@@ -1,0 +1,185 @@
+"""A worker of an observed loader, as it sees itself: its recorder, and the batch it makes."""
+
+from __future__ import annotations
+
+import logging
+import re
+from multiprocessing import util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from torch._utils import ExceptionWrapper
+from torch.utils.data import get_worker_info
+
+from iobench.adapters import install
+from iobench.errors import IobenchError
+from iobench.loaders.stages import Detail
+from iobench.recording import Kind, RunDirectory, activate, now_ns
+from iobench.storage import ProcessIo
+from iobench.torch.making import BatchMaker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from iobench.recording import Recorder
+    from iobench.torch.making import BatchTag
+
+__all__ = ["WorkerCollate", "WorkerSide", "WorkerSpec", "WorkerStarter", "without_own_frames"]
+
+logger = logging.getLogger(__name__)
+
+# After the queue's feeder thread has been joined (-5 in multiprocessing), since it records too.
+CLOSE_PRIORITY: Final = -100
+SNAPSHOT: Final = "snapshot"
+"""Label of the time a StatefulDataLoader takes to note where it is."""
+
+worker: WorkerSide | None = None
+"""Of this process, if it is a worker that records."""
+
+# Frames that the user's code would not have around it without us, in a formatted traceback.
+_ROOMS: Final = "|".join(("torch", "adapters", "recording"))
+_OWN_FRAME: Final = re.compile(
+    rf'^([ |]*)  File "{re.escape(str(Path(__file__).parents[1]))}[/\\](?:{_ROOMS})[/\\][^"\n]*", '
+    r"line \d+, in [^\n]*\n(?:\1    [^\n]*\n)*",
+    re.MULTILINE,
+)
+
+
+class WorkerSpec:
+    """What a worker needs to know to record; picklable.
+
+    Parameters
+    ----------
+    run : Path
+        The run directory.
+    rank : int
+    detail : str
+    unit_costs : mapping of str to int
+    batches : bool
+        Whether the loader makes batches of samples.
+    stateful : bool
+        Whether it is torchdata's ``StatefulDataLoader``.
+    started_ns : int
+        When the training process began to start the workers.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        *,
+        rank: int,
+        detail: str,
+        unit_costs: Mapping[str, int | None],
+        batches: bool,
+        stateful: bool,
+        started_ns: int,
+    ) -> None:
+        self.run = run
+        self.rank = rank
+        self.detail = detail
+        self.unit_costs = dict(unit_costs)
+        self.batches = batches
+        self.stateful = stateful
+        self.started_ns = started_ns
+
+
+class WorkerStarter:
+    """Stands in for the user's ``worker_init_fn``: opens the worker's span file, then calls it."""
+
+    def __init__(self, spec: WorkerSpec, then: Callable[[int], Any] | None) -> None:
+        self._spec = spec
+        self._then = then
+
+    def __call__(self, number: int) -> None:
+        """Record from now on; a run directory that is gone is a warning."""
+        global worker
+        activate(None)  # a fork has its parent's, and what is read here is not the user's
+        try:
+            worker = WorkerSide(self._spec, number)
+        except IobenchError as error:
+            logger.warning("worker-%d records nothing: %s", number, error)
+        if self._then is not None:
+            self._then(number)
+
+
+class WorkerCollate:
+    """Stands in for the user's ``collate_fn`` in the workers."""
+
+    def __init__(self, collate: Callable[[Any], Any]) -> None:
+        self._collate = collate
+
+    def __call__(self, samples: Any) -> Any:
+        """Call it, and record the call."""
+        if worker is None:
+            return self._collate(samples)
+        return worker.maker.collate(self._collate, samples)
+
+
+class WorkerSide:
+    """The recording worker; one per process, in `worker`."""
+
+    def __init__(self, spec: WorkerSpec, number: int) -> None:
+        self.number = number
+        self.stateful = spec.stateful
+        self.recorder: Recorder = RunDirectory.open(spec.run).recorder(
+            role="worker", worker=number, rank=spec.rank
+        )
+        util.Finalize(None, self.recorder.close, exitpriority=CLOSE_PRIORITY)
+        install(where="everywhere")
+        info = get_worker_info()
+        self.maker = BatchMaker(
+            self.recorder,
+            None if info is None else info.dataset,
+            batches=spec.batches,
+            detail=Detail.parse(spec.detail),
+            unit_costs=spec.unit_costs,
+            process_io=ProcessIo(),
+        )
+        self.maker.methods.__enter__()  # for the life of this process
+        self._opened_ns = now_ns()
+        self._waits_for_first = True
+        self._snapshot = False
+        self.recorder.emit(Kind.STARTUP, spec.started_ns, self._opened_ns)
+        activate(self.recorder)
+
+    def begin(self, index: Any, tag: BatchTag) -> Any:
+        """Take up a batch that came out of the queue; return its index for the fetcher."""
+        recorder, taken_ns = self.recorder, now_ns()
+        if self._waits_for_first:
+            # What the user's own functions did at the start is in here.
+            self._waits_for_first = False
+            recorder.emit(Kind.STARTUP, self._opened_ns, taken_ns)
+        activate(recorder if tag.wanted else None)
+        if tag.wanted:
+            recorder.emit(
+                Kind.SUBMIT_QUEUE, tag.submitted_ns, taken_ns, batch=tag.batch, epoch=tag.epoch
+            )
+        if not self.stateful:
+            return self.maker.begin(tag, index)
+        index, self._snapshot = index
+        return self.maker.begin(tag, index), self._snapshot
+
+    def made(self, result: Any) -> Any:
+        """End the batch; return what is to travel."""
+        # Imported at call: travel needs this module to know whether it is in a worker.
+        from iobench.torch.travel import Sent
+
+        data = result[0] if self.stateful else result
+        if isinstance(data, ExceptionWrapper):
+            data.exc_msg = without_own_frames(data.exc_msg)
+        maker, put_ns = self.maker, now_ns()
+        ended_ns, nbytes = maker.ended_ns, maker.nbytes
+        tag = maker.finish()
+        if tag is None:
+            return result
+        if self._snapshot and ended_ns >= 0:
+            self.recorder.emit(
+                Kind.SERIALISE, ended_ns, put_ns, batch=tag.batch, epoch=tag.epoch,
+                label=self.recorder.string(SNAPSHOT),
+            )  # fmt: skip
+        return Sent(result, tag, nbytes, self.number)
+
+
+def without_own_frames(text: str) -> str:
+    """Return a formatted traceback without the frames of what records."""
+    return _OWN_FRAME.sub("", text)

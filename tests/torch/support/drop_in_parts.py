@@ -1,0 +1,219 @@
+"""Datasets, collate functions and samplers that loaders are compared with, importable by spawn."""
+
+from __future__ import annotations
+
+import random
+from collections import namedtuple
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+Pair = namedtuple("Pair", "value number")
+
+
+class SchemaFault(Exception):
+    """Takes more than a message, so that torch cannot make another of it."""
+
+    def __init__(self, message, code):
+        super().__init__(message)
+        self.code = code
+
+
+class Values(Dataset):
+    """Samples that hold random numbers of every generator, in the process that makes them."""
+
+    def __init__(self, n=11):
+        self.n = n
+        self.offset = 0
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, index):
+        return {
+            "index": index,
+            "torch": torch.rand(2),
+            "numpy": np.random.rand(2),
+            "python": random.random(),
+            "offset": self.offset,
+        }
+
+
+class ManyValues(Values):
+    """Has samples taken many at once, and says what it was asked with."""
+
+    def __getitems__(self, indices):
+        assert type(indices) in (list, tuple)
+        return [self[index] for index in indices]
+
+
+class Plain(Dataset):
+    def __init__(self, n=11):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, index):
+        return torch.full((3,), float(index)), index
+
+
+class Texts(Plain):
+    def __getitem__(self, index):
+        return {"name": f"sample-{index}", "raw": b"x" * index}
+
+
+class Staged(Plain):
+    """Made by read, decode and preprocess."""
+
+    def read(self, index):
+        return bytes([index]) * 8
+
+    def decode(self, raw):
+        return np.frombuffer(raw, np.uint8)
+
+    def preprocess(self, array, *, scale=2.0):
+        return torch.from_numpy(array.astype(np.float32)) * scale
+
+    def __getitem__(self, index):
+        return self.preprocess(self.decode(self.read(index)))
+
+
+class StagedInSlots(Staged):
+    __slots__ = ("extra",)
+
+
+class StagedMany(Staged):
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+
+class Stream(IterableDataset):
+    """Each worker yields its share."""
+
+    def __init__(self, n=11):
+        self.n = n
+
+    def __iter__(self):
+        info = get_worker_info()
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        for index in range(first, self.n, step):
+            yield torch.tensor([index, random.randrange(100)])
+
+
+class SizedStream(Stream):
+    """Says that it is shorter than it is."""
+
+    def __len__(self):
+        return 4
+
+
+class Faulty(Plain):
+    """Fails in the method asked for, as asked for."""
+
+    FAULTS = {
+        "value": lambda: ValueError("no such value"),
+        "key": lambda: KeyError("missing\nkey"),
+        "schema": lambda: SchemaFault("odd", 7),
+        "stop": lambda: StopIteration("early"),
+        "os": lambda: OSError(2, "No such file", "there"),
+    }
+
+    def __init__(self, fault, where="__getitem__", at=5):
+        super().__init__()
+        self.fault, self.where, self.at = fault, where, at
+
+    def _fail(self, where, index):
+        if where == self.where and index == self.at:
+            raise self.FAULTS[self.fault]()
+
+    def read(self, index):
+        self._fail("read", index)
+        return index
+
+    def __getitem__(self, index):
+        self._fail("__getitem__", index)
+        try:
+            value = self.read(index)
+        except KeyError as error:
+            raise RuntimeError("wrapped") from error
+        return torch.tensor(value)
+
+
+class FaultyStream(IterableDataset):
+    def __iter__(self):
+        yield 1
+        yield 2
+        raise ValueError("the stream broke")
+
+
+class Unpicklable(Plain):
+    def __init__(self):
+        super().__init__()
+        self.function = lambda: None
+
+
+class Opaque:
+    """A batch of a class of the user's."""
+
+    def __init__(self, samples):
+        self.samples = samples
+
+    def pin_memory(self):
+        return self
+
+    def __eq__(self, other):
+        return type(other) is Opaque and repr(self.samples) == repr(other.samples)
+
+    __hash__ = None
+
+
+def as_pair(samples):
+    return Pair(torch.stack([value for value, _ in samples]), [number for _, number in samples])
+
+
+def as_opaque(samples):
+    return Opaque(samples)
+
+
+def as_none(samples):
+    return None
+
+
+def as_list(samples):
+    return samples
+
+
+def failing_collate(samples):
+    raise ZeroDivisionError("collate failed")
+
+
+def failing_start(number):
+    raise LookupError(f"worker {number} cannot start")
+
+
+def offset_start(number):
+    """Change the dataset of the worker, as public scripts do."""
+    info = get_worker_info()
+    info.dataset.offset = 100 + number
+
+
+class OddSampler:
+    """No Sampler: yields batches of several types."""
+
+    def __iter__(self):
+        yield [0, 1]
+        yield (2, 3)
+        yield torch.tensor([4, 5])
+        yield range(6, 8)
+
+    def __len__(self):
+        return 4
+
+
+class FaultySampler:
+    def __iter__(self):
+        yield [0, 1]
+        yield [2]
+        raise ArithmeticError("the sampler broke")
