@@ -222,6 +222,12 @@ class Recording:
     # -- what is recorded -----------------------------------------------------------------
 
     @property
+    def closed(self) -> bool:
+        """Whether it has ended, or this is a fork of the process it belongs to."""
+        other = self._joined or self
+        return other._closed or os.getpid() != other._pid
+
+    @property
     def window_open(self) -> bool:
         """Whether the step the training loop is at is to be recorded."""
         return self.steps is None or self.step in self.steps
