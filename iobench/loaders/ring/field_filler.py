@@ -11,7 +11,7 @@ import numpy as np
 from iobench.loaders.ring.decoded import DecodedFiller
 from iobench.loaders.ring.direct import AlignedReader, DirectReads
 from iobench.loaders.ring.files import MappedFiles, OpenFiles
-from iobench.loaders.ring.gather import ExtentGrid, MappedReads, find_grid
+from iobench.loaders.ring.gather import MIN_RUN, ExtentGrid, MappedReads, find_grid
 from iobench.loaders.ring.laps import Laps
 from iobench.loaders.ring.probe_reads import GATHER, PREAD, choose_reads
 from iobench.loaders.ring.read_ahead import ask_for, is_cached
@@ -67,6 +67,11 @@ class StoreFiles:
         self.sizes = store.file_sizes
         self.mapped = MappedFiles(store.table.files, self.sizes)
         self._grids: list[ExtentGrid | None] | None = None
+
+    @property
+    def are_few(self) -> bool:
+        """Whether mapping them all gains more than it costs."""
+        return len(self.table.files) * MIN_RUN <= self.table.file.size
 
     def opened(self) -> OpenFiles:
         """Return the files for one more thread."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.reads import Octets
     from iobench.stores import ExtentTable, FieldPart
 
-__all__ = ["ExtentGrid", "MappedReads", "find_grid"]
+__all__ = ["MIN_RUN", "ExtentGrid", "MappedReads", "find_grid"]
 
 PIECE_NBYTES: Final = 1 << 19
 """Taken at once where an extent is several variables: what the second-level cache holds."""

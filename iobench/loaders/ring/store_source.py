@@ -115,8 +115,15 @@ class StoreSource:
         if decoder is None:
             return DecodedFiller(store, self.checks)
         aligned = self._files.aligned() if self.direct else None
-        files = self._files.opened()
-        return ExtentFiller(store, decoder, files, self.checks, aligned, self.is_direct)
+        return ExtentFiller(
+            store,
+            decoder,
+            self._files.opened(),
+            self.checks,
+            self._files.mapped if self._files.are_few else None,
+            aligned,
+            self.is_direct,
+        )
 
     def _remote_filler(self, store: ExtentStore) -> Filler:
         fields = self.fields
