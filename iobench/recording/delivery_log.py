@@ -40,11 +40,16 @@ class DeliveryLog:
     yields : bool
         Whether a loader that is asked meanwhile takes this one's place: for waits that a script
         times itself, around a loader that may be one that iobench sees.
+
+    Attributes
+    ----------
+    asked_ns, delivered_ns : int
+        Of the last wait that was recorded; -1 before.
     """
 
     __slots__ = (
-        "__weakref__", "_asked_ns", "_asking", "_labels", "_left", "_n_before", "_outer",
-        "_round_ns", "epoch", "loader", "makers", "number", "recording", "yields",
+        "__weakref__", "_asking", "_labels", "_left", "_n_before", "_outer", "_round_ns",
+        "asked_ns", "delivered_ns", "epoch", "loader", "makers", "number", "recording", "yields",
     )  # fmt: skip
 
     def __init__(
@@ -65,7 +70,7 @@ class DeliveryLog:
         self.makers: dict[str, int] = {}
         self._round_ns = -1
         self._n_before = 0
-        self._asked_ns = -1
+        self.asked_ns = self.delivered_ns = -1
         self._asking = self._outer = self._left = False
         recording.open_log(self)
 
@@ -89,7 +94,7 @@ class DeliveryLog:
         self._asking = True
         recorder = recording.recorder
         recorder.position(batch, self.epoch)
-        self._asked_ns = recorder.clock.now_ns()
+        self.asked_ns = recorder.clock.now_ns()
 
     @property
     def waits(self) -> bool:
@@ -137,7 +142,8 @@ class DeliveryLog:
     ) -> None:
         """Note a wait that is over, seen by other means than the call: a compiled loop's.
 
-        In place of ``ask`` and ``deliver``, in order of time; parameters as there.
+        In place of ``ask`` and ``deliver``, in order of time; parameters as there. ``batch`` -1
+        is one that found none.
         """
         recording = self.recording
         if recording.steps is not None and recording.step == recording.steps.stop:
@@ -148,13 +154,15 @@ class DeliveryLog:
                 detail = self.makers[maker] = recording.recorder.string(maker)
             if self._round_ns < 0 and not self._left:
                 self._round_ns = asked_ns
+            self.asked_ns, self.delivered_ns = asked_ns, delivered_ns
             recording.recorder.emit(
                 Kind.WAIT, asked_ns, delivered_ns, nbytes, -1, batch, self.epoch, self.number,
-                0, detail,
+                self._labels[SHUTDOWN] if batch < 0 else 0, detail,
             )  # fmt: skip
-        else:
+        elif batch >= 0:
             self._n_before += 1
-        recording.stepped()
+        if batch >= 0:
+            recording.stepped()
 
     def end(self) -> None:
         """Note that there is no further batch."""
@@ -197,10 +205,11 @@ class DeliveryLog:
         if not self._asking:
             return
         self._asking = False
+        self.delivered_ns = end_ns
         if self._round_ns < 0 and not self._left:
-            self._round_ns = self._asked_ns
+            self._round_ns = self.asked_ns
         recorder = self.recording.recorder
         recorder.emit(
-            Kind.WAIT, self._asked_ns, end_ns, nbytes, -1, batch, self.epoch, self.number,
+            Kind.WAIT, self.asked_ns, end_ns, nbytes, -1, batch, self.epoch, self.number,
             label, detail,
         )  # fmt: skip

@@ -45,6 +45,9 @@ class LoaderFacts:
         Of every loading process that was started.
     unseen : list of str
         What could not be observed, and why, in words.
+    operators : list of dict
+        What a pipeline of the framework's own tells of its operations, summed over the last round:
+        ``op, kind, busy_ns, elements, nbytes, parallelism``; empty where it tells nothing.
     """
 
     number: int
@@ -58,6 +61,7 @@ class LoaderFacts:
     start_method: str = ""
     worker_pids: list[int] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
+    operators: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,102 @@
+"""Waits for batches inside compiled functions, where no Python runs: Keras' ``fit`` among them.
+
+While a function that asks an iterator is traced, two readings of TensorFlow's clock go in around
+the question, and a place to keep them. What the function computes stays as it is, and so do its
+random numbers, which are counted apart.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+import tensorflow as tf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iobench.recording import Clock
+
+__all__ = ["GRAPH_WAITS", "GraphWaits"]
+
+CAPACITY: Final = 1 << 14
+
+
+class GraphWaits:
+    """The waits of this process's compiled functions, until they are taken.
+
+    TensorFlow's clock is the wall clock, in microseconds; they are moved to the recording's by how
+    far the two are apart when they are taken, and never out of the time since the last taking.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._times: Any = None
+        self._count: Any = None
+        self._n_taken = 0
+        self._since_ns = -1
+        self.n_lost = 0
+
+    def timed(self, ask: Callable[[Any], Any], iterator: Any) -> Any:
+        """Ask an iterator in a function that is being traced, with the time it takes kept."""
+        self._make()
+        with tf.device("CPU:0"):
+            before = tf.timestamp()
+            with tf.control_dependencies([before]):
+                found = ask(iterator)
+            is_batch = tf.constant(1.0, tf.float64)
+            if isinstance(found, tf.experimental.Optional):
+                is_batch = tf.cast(found.has_value(), tf.float64)
+            with tf.control_dependencies(tf.nest.flatten(found, expand_composites=True)):
+                after = tf.timestamp()
+            with tf.control_dependencies([after]):
+                place = tf.math.floormod(self._count.assign_add(1) - 1, CAPACITY)
+                row = tf.reshape(tf.stack([before, after, is_batch]), (1, 3))
+                kept = self._times.scatter_nd_update(tf.reshape(place, (1, 1)), row)
+        with tf.control_dependencies([kept]):
+            return tf.nest.map_structure(tf.identity, found, expand_composites=True)
+
+    def begin(self, clock: Clock) -> None:
+        """Forget what was not taken: the function that is called next is the first of interest."""
+        if self._count is not None:
+            self._n_taken = int(self._count)
+        self._since_ns = clock.now_ns()
+
+    def take(self, clock: Clock) -> list[tuple[int, int, bool]]:
+        """Return (asked, delivered, whether a batch came) of the waits since the last taking.
+
+        In order, on the clock.
+        """
+        if self._count is None:
+            return []
+        n_there = int(self._count)
+        n_new = n_there - self._n_taken
+        if not n_new:
+            return []
+        self.n_lost += max(0, n_new - CAPACITY)
+        places = [place % CAPACITY for place in range(n_there - min(n_new, CAPACITY), n_there)]
+        rows = tf.gather(self._times, places).numpy().tolist()
+        until_ns = clock.now_ns()
+        apart_ns = until_ns - clock.wall_ns()
+        low = self._since_ns
+        found = []
+        for asked_s, delivered_s, is_batch in rows:
+            asked_ns = min(max(round(asked_s * 1e9) + apart_ns, low), until_ns)
+            low = min(max(round(delivered_s * 1e9) + apart_ns, asked_ns), until_ns)
+            found.append((asked_ns, low, bool(is_batch)))
+        self._n_taken, self._since_ns = n_there, until_ns
+        return found
+
+    def _make(self) -> None:
+        with self._lock:
+            if self._count is None:
+                with tf.init_scope(), tf.device("CPU:0"):
+                    self._times = tf.Variable(
+                        tf.zeros((CAPACITY, 3), tf.float64), trainable=False, name="iobench_times"
+                    )
+                    self._count = tf.Variable(
+                        0, dtype=tf.int64, trainable=False, name="iobench_count"
+                    )
+
+
+GRAPH_WAITS: Final = GraphWaits()

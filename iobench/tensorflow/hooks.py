@@ -1,0 +1,188 @@
+"""Puts itself where a training asks tf.data for batches, and into Keras' loops; and away again."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+import tensorflow as tf
+
+from iobench.recording import Kind, current_recording
+from iobench.tensorflow.graph_waits import GRAPH_WAITS
+from iobench.tensorflow.watching import batch_nbytes, watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["install", "install_keras", "see_marked", "uninstall"]
+
+WATCH: Final = "_iobench_watch"
+LOOPS: Final = ("fit", "evaluate", "predict")
+SAVES: Final = ("save", "save_weights")
+
+_lock = threading.Lock()
+_originals: dict[tuple[type, str], Any] = {}
+_sees_all = False
+
+
+def install() -> None:
+    """Record every pass over a ``tf.data.Dataset`` from now on, and Keras' loops. Idempotent.
+
+    Whatever does not fit an unknown version of TensorFlow is left alone, and told as unseen.
+    """
+    global _sees_all
+    _sees_all = True
+    see_marked()
+    install_keras()
+
+
+def uninstall() -> None:
+    """Put everything back as it was. Idempotent."""
+    global _sees_all
+    _sees_all = False
+    with _lock:
+        while _originals:
+            (owner, name), original = _originals.popitem()
+            setattr(owner, name, original)
+
+
+def see_marked() -> None:
+    """Record passes over datasets that `instrument` returned, or was given. Idempotent."""
+    from tensorflow.python.data.ops.iterator_ops import OwnedIterator as iterator
+
+    _replace(tf.data.Dataset, "__iter__", _iterated)
+    seen = _replace(iterator, "_next_internal", _asked)
+    _replace(iterator, "get_next_as_optional", _asked_for_optional)
+    if not seen:
+        recording = current_recording()
+        if recording is not None:
+            recording.add_unseen(f"tf.data: TensorFlow {tf.__version__} has other iterators")
+
+
+def install_keras() -> None:
+    """Record Keras' loops and checkpoints, where Keras is imported. Idempotent."""
+    model = getattr(sys.modules.get("keras"), "Model", None)
+    if model is None:
+        return
+    for name, make in (*((each, _looped) for each in LOOPS), *((each, _saved) for each in SAVES)):
+        owner = next((each for each in model.__mro__ if name in vars(each)), None)
+        if owner is not None:
+            _replace(owner, name, make)
+
+
+def _replace(owner: type, name: str, make: Callable[[Any], Any]) -> bool:
+    """Put what ``make`` returns of a method in its place; False where there is none."""
+    original = vars(owner).get(name)
+    if original is None:
+        return False
+    with _lock:
+        if (owner, name) not in _originals:
+            _originals[owner, name] = original
+            setattr(owner, name, make(original))
+    return True
+
+
+def _iterated(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(original)
+    def __iter__(self: Any) -> Any:
+        found = watch(self, only_marked=not _sees_all) if tf.executing_eagerly() else None
+        if found is None:
+            return original(self)
+        found.log.ask()
+        try:
+            iterator = original(self)
+        except BaseException:
+            found.log.fail()
+            raise
+        found.log.started()
+        setattr(iterator, WATCH, found)
+        found.made(iterator)
+        return iterator
+
+    return __iter__
+
+
+def _asked(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(original)
+    def _next_internal(self: Any) -> Any:
+        if not tf.executing_eagerly():
+            return GRAPH_WAITS.timed(original, self) if _records() else original(self)
+        found = getattr(self, WATCH, None)
+        if found is None:
+            return original(self)
+        found.log.ask()
+        try:
+            batch = original(self)
+        except (StopIteration, tf.errors.OutOfRangeError):
+            found.ended()
+            raise
+        except BaseException:
+            found.log.fail()
+            raise
+        found.delivered(batch_nbytes(batch))
+        return batch
+
+    return _next_internal
+
+
+def _asked_for_optional(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(original)
+    def get_next_as_optional(self: Any) -> Any:
+        if not tf.executing_eagerly():
+            return GRAPH_WAITS.timed(original, self) if _records() else original(self)
+        found = getattr(self, WATCH, None)
+        if found is None:
+            return original(self)
+        found.log.ask()
+        try:
+            batch = original(self)
+        except BaseException:
+            found.log.fail()
+            raise
+        if bool(batch.has_value()):
+            found.delivered(-1)
+        else:
+            found.ended()
+        return batch
+
+    return get_next_as_optional
+
+
+def _records() -> bool:
+    return current_recording() is not None
+
+
+def _looped(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def loop(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if current_recording() is None or len(args) > _place_of_callbacks(original):
+            return original(self, *args, **kwargs)
+        from iobench.tensorflow.keras_callback import with_callback
+
+        kwargs["callbacks"] = with_callback(kwargs.get("callbacks"))
+        return original(self, *args, **kwargs)
+
+    return loop
+
+
+@functools.cache
+def _place_of_callbacks(original: Callable[..., Any]) -> int:
+    """Return how many arguments by position come before ``callbacks``, ``self`` not counted."""
+    import inspect
+
+    names = [*inspect.signature(original).parameters]
+    return names.index("callbacks") - 1 if "callbacks" in names else -1
+
+
+def _saved(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def save(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recording = current_recording()
+        if recording is None or not recording.window_open:
+            return original(self, *args, **kwargs)
+        with recording.recorder.span(Kind.CHECKPOINT):
+            return original(self, *args, **kwargs)
+
+    return save

@@ -1,0 +1,173 @@
+"""TensorFlow's host tracer over a stretch of a training, on the clock of the recording."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import tensorflow as tf
+
+from iobench.tensorflow.trace_file import read_trace
+from iobench.tensorflow.traced_work import LoaderWait, find_work
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from iobench.recording import Clock, Kind, Recorder
+    from iobench.recording.lanes import Lane
+    from iobench.tensorflow.trace_file import TracedThread
+
+__all__ = ["HostTracer"]
+
+ANCHOR: Final = "iobench.anchor"
+LEVEL: Final = 2
+"""Of the host tracer: each iterator and kernel; 1 has no iterators."""
+
+
+class HostTracer:
+    """Traces what TensorFlow's threads do from ``start`` to ``stop``; one at a time in a process.
+
+    TensorFlow times its calls by a clock of its own: two calls of ours, with known times around
+    them, tell how far that is from the recording's.
+
+    Attributes
+    ----------
+    failure : str
+        Why there is no trace, in words; ``""`` while there is or may be one.
+    uncertainty_ns : int
+        By how much times of the trace may be wrong on the recording's clock; -1 before `write`.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.failure = ""
+        self.uncertainty_ns = -1
+        self._clock = clock
+        self._folder: Path | None = None
+        self._bounds: list[tuple[int, int]] = []
+        self._running = False
+
+    @property
+    def running(self) -> bool:
+        """Whether it traces now."""
+        return self._running
+
+    def start(self) -> None:
+        """Trace from now on; `failure` says why where that cannot be."""
+        options = tf.profiler.experimental.ProfilerOptions(
+            host_tracer_level=LEVEL, python_tracer_level=0, device_tracer_level=0
+        )
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix="iobench-trace-"))
+            tf.profiler.experimental.start(str(self._folder), options)
+        except (tf.errors.OpError, OSError) as error:
+            self._give_up(f"the host tracer did not start: {_in_short(error)}")
+            return
+        self._running = True
+        self._anchor()
+
+    def stop(self) -> None:
+        """End the trace; what it holds is read by `write`."""
+        if not self._running:
+            return
+        self._running = False
+        self._anchor()
+        try:
+            tf.profiler.experimental.stop()
+        except (tf.errors.OpError, OSError) as error:  # the user's own profiler ended it
+            self._give_up(f"the host tracer was stopped by others: {_in_short(error)}")
+
+    def write(
+        self,
+        recorder: Recorder,
+        waits: Sequence[tuple[int, int, int]],
+        *,
+        epoch: int = -1,
+        kinds: Mapping[str, Kind] | None = None,
+        in_loop: bool = True,
+    ) -> set[int]:
+        """Write the work that was traced as spans, and forget the trace; return whose it was.
+
+        Parameters
+        ----------
+        recorder : Recorder
+            The calling thread is the training loop's.
+        waits : sequence of (int, int, int)
+            Asked, delivered (on the recording's clock) and number of each batch, in order.
+        epoch : int
+        kinds : mapping of str to Kind, optional
+            As of `find_work`.
+        in_loop : bool
+            Whether the loop's own Python thread asked tf.data; else a thread of TensorFlow did.
+
+        Returns
+        -------
+        set of int
+            The batches that are seen from inside.
+        """
+        if self._folder is None or self._running:
+            return set()
+        try:
+            threads = read_trace(self._folder)
+        except (OSError, ValueError) as error:
+            self._give_up(f"the trace cannot be read: {_in_short(error)}")
+            return set()
+        offset_ns = self._offset(threads)
+        self._forget()
+        if offset_ns is None:
+            return set()
+        on_trace = [
+            LoaderWait(asked - offset_ns, got - offset_ns, batch) for asked, got, batch in waits
+        ]
+        lanes: dict[int, Lane] = {}
+        seen: set[int] = set()
+        for work in find_work(threads, on_trace, kinds):
+            label = recorder.string(work.op)
+            times = work.start_ns + offset_ns, work.end_ns + offset_ns
+            if work.batch >= 0:
+                seen.add(work.batch)
+            if work.in_loop and in_loop:
+                recorder.emit(work.kind, *times, batch=work.batch, epoch=epoch, label=label)
+                continue
+            if work.thread not in lanes:
+                name = f"{work.thread_name.partition('/')[0]}-{len(lanes)}"
+                lanes[work.thread] = recorder.foreign_lane(name)
+            lane = lanes[work.thread]
+            recorder.emit_on(lane, work.kind, *times, batch=work.batch, epoch=epoch, label=label)
+        return seen
+
+    def _anchor(self) -> None:
+        before = self._clock.now_ns()
+        with tf.profiler.experimental.Trace(ANCHOR):
+            pass
+        self._bounds.append((before, self._clock.now_ns()))
+
+    def _offset(self, threads: Sequence[TracedThread]) -> int | None:
+        """Return what to add to times of the trace; None if the two anchors contradict."""
+        anchors = [call for thread in threads for call in thread.calls if call.name == ANCHOR]
+        anchors.sort(key=lambda call: call.start_ns)
+        if len(anchors) != len(self._bounds) or not anchors:
+            self._give_up("the trace lacks our marks: its times cannot be placed")
+            return None
+        pairs = list(zip(self._bounds, anchors, strict=True))
+        low = max(before - call.start_ns for (before, _), call in pairs)
+        high = min(after - call.end_ns for (_, after), call in pairs)
+        if low > high:
+            self._give_up("the system's clock was set meanwhile: the trace cannot be placed")
+            return None
+        self.uncertainty_ns = (high - low + 1) // 2
+        return (low + high) // 2
+
+    def _give_up(self, why: str) -> None:
+        self.failure = why
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+def _in_short(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,0 +1,119 @@
+"""A Keras callback that tells each step's wait from its computing.
+
+Keras asks for a batch inside the function it compiled of a step: what is waited for there is timed
+by `iobench.tensorflow.graph_waits`, the rest of the call is forward and backward pass and the
+optimiser's step, which nobody can tell apart from outside.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import tensorflow as tf
+
+from iobench.recording import Kind, current_recording
+from iobench.tensorflow import hooks
+from iobench.tensorflow.graph_waits import GRAPH_WAITS
+from iobench.tensorflow.watching import latest_watch
+
+__all__ = ["KerasCallback", "with_callback"]
+
+STEP: Final = "forward+backward"
+PREDICT: Final = "predict"
+
+
+class KerasCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
+    """Records the steps of ``fit``, ``evaluate`` and ``predict``: epoch, batch, wait, computing.
+
+    ``model.fit(dataset, callbacks=[KerasCallback()])`` within `iobench.record`; under ``iobench
+    run`` every loop has one already. A step is a span of kind ``step`` labelled
+    ``forward+backward`` (the compiled function holds the optimiser's step as well: neither
+    ``forward`` nor ``backward`` would be true of it), one of validation of kind ``evaluate``;
+    saving a model is a ``checkpoint``. Outside of a recording it does nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begun_ns = -1
+        self._epoch = -1
+        hooks.install_keras()
+        hooks.see_marked()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Note the epoch."""
+        self._epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Begin a step."""
+        self._begin()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Write a step, or several that were one call."""
+        self._end(Kind.STEP, STEP)
+
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Begin a step of an evaluation."""
+        self._begin()
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Write it."""
+        self._end(Kind.EVALUATE, "")
+
+    def on_predict_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Begin a step of a prediction."""
+        self._begin()
+
+    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Write it."""
+        self._end(Kind.EVALUATE, PREDICT)
+
+    def _begin(self) -> None:
+        recording = current_recording()
+        if recording is None:
+            return
+        GRAPH_WAITS.begin(recording.clock)
+        self._begun_ns = recording.clock.now_ns()
+
+    def _end(self, kind: Kind, label: str) -> None:
+        """Write the waits of a call, and the computing after each of them."""
+        recording = current_recording()
+        if recording is None or self._begun_ns < 0:
+            return
+        ended_ns = recording.clock.now_ns()
+        watch = latest_watch()
+        waits = GRAPH_WAITS.take(recording.clock)
+        recorded = recording.window_open
+        numbers = []
+        if watch is not None and watch.recording is recording:
+            if waits:
+                numbers = [watch.waited(*wait) for wait in waits]
+                waits = [wait for wait in waits if wait[2]]
+                numbers = [number for number in numbers if number >= 0]
+            elif watch.log.delivered_ns >= self._begun_ns:  # the call runs as Python
+                waits = [(watch.log.asked_ns, watch.log.delivered_ns, True)]
+                numbers = [watch.batch]
+        if recorded:
+            recorder = recording.recorder
+            ends_ns = [asked_ns for asked_ns, *_ in waits[1:]] + [ended_ns]
+            starts_ns = [delivered_ns for _, delivered_ns, _ in waits] or [self._begun_ns]
+            for start_ns, end_ns, number in zip(
+                starts_ns, ends_ns, numbers or [-1] * len(starts_ns), strict=True
+            ):
+                recorder.emit(
+                    kind, start_ns, max(start_ns, end_ns), batch=number, epoch=self._epoch,
+                    label=recorder.string(label),
+                )  # fmt: skip
+        self._begun_ns = -1
+
+
+def with_callback(callbacks: Any) -> Any:
+    """Return what Keras takes for ``callbacks``, with ours ahead; a list of its own is extended."""
+    if isinstance(callbacks, tf.keras.callbacks.CallbackList):
+        if not any(isinstance(each, KerasCallback) for each in callbacks.callbacks):
+            callbacks.append(KerasCallback())
+        return callbacks
+    given = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
+    given = [each for each in given if each is not None]
+    if any(isinstance(each, KerasCallback) for each in given):
+        return callbacks
+    return [KerasCallback(), *given]

@@ -1,0 +1,85 @@
+"""What tf.data tells of its own operations: the time each has worked so far, over all threads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import tensorflow as tf
+
+from iobench.recording import Kind
+from iobench.tensorflow.op_kinds import kind_of, op_name, runs_functions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["OperatorTime", "read_model_times"]
+
+WITHOUT_WORK: Final = frozenset({"Root", "Model", "Options"})
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTime:
+    """The work of one operation of a pipeline since its iterator began.
+
+    Parameters
+    ----------
+    op : str
+        As `op_name` spells it.
+    kind : str
+        Of the work; ``"fused"`` where a function of the user's runs inside.
+    busy_ns : int
+        Summed over its threads; what other operations did for it is not in it.
+    elements : int
+        How many it handed on.
+    nbytes : int
+        Of these; 0 where tf.data does not count them.
+    parallelism : int
+        Threads it may use; 1 where it uses its caller's.
+    """
+
+    op: str
+    kind: str
+    busy_ns: int
+    elements: int
+    nbytes: int
+    parallelism: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-ready values."""
+        return asdict(self)
+
+
+def read_model_times(
+    iterator: Any, kinds: Mapping[str, Kind] | None = None
+) -> tuple[OperatorTime, ...]:
+    """Return the operations of an iterator, from the training loop's end of the pipeline on.
+
+    Empty where tf.data keeps no model of it (``autotune.enabled=False``). At the end of a
+    dataset it has forgotten the operations that ended: ask before.
+    """
+    try:
+        model = tf.data.experimental.get_model_proto(iterator)
+    except (tf.errors.OpError, AttributeError):
+        return ()
+    found = []
+    for number in sorted(model.nodes):
+        node = model.nodes[number]
+        op = op_name(node.name)
+        if op in WITHOUT_WORK:
+            continue
+        kind = kind_of(op, kinds)
+        if runs_functions(op) and not any(op in table for table in (kinds or {},)):
+            kind = Kind.FUSED
+        asked = [each.value for each in node.parameters if each.name == "parallelism"]
+        found.append(
+            OperatorTime(
+                op=op,
+                kind=kind.spelled,
+                busy_ns=int(node.processing_time),
+                elements=int(node.num_elements),
+                nbytes=int(node.bytes_produced),
+                parallelism=max(1, int(asked[0])) if asked else 1,
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,259 @@
+"""What is recorded of an iterator of tf.data: its waits, a window of its threads' work, a model."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+import tensorflow as tf
+
+from iobench.recording import DeliveryLog, Kind, current_recording
+from iobench.tensorflow.host_tracer import HostTracer
+from iobench.tensorflow.model_times import read_model_times
+from iobench.tensorflow.op_kinds import op_name, waits_for_threads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from iobench.recording import LoaderFacts, Recording
+
+__all__ = ["DatasetMark", "IteratorWatch", "batch_nbytes", "chain_of", "latest_watch", "watch"]
+
+THREADS: Final = "threads"
+OPAQUE: Final = "tf.data"
+FACTS: Final = "_iobench_facts"
+MARK: Final = "_iobench_mark"
+DEPTH: Final = 100
+WINDOW: Final = range(4, 54)
+"""Batches of a loader's first round whose making is traced: past its fill, and few enough."""
+
+_latest: IteratorWatch | None = None
+
+
+class DatasetMark:
+    """What `instrument` was told of a dataset."""
+
+    def __init__(self, name: str, kinds: Mapping[str, Kind]) -> None:
+        self.name = name
+        self.kinds = dict(kinds)
+
+
+class IteratorWatch:
+    """Records one pass over a dataset; made as its iterator is asked for.
+
+    Attributes
+    ----------
+    log : DeliveryLog
+    batch : int
+        The number of the last batch it handed on.
+    """
+
+    def __init__(
+        self, recording: Recording, facts: LoaderFacts, epoch: int, mark: DatasetMark | None
+    ) -> None:
+        self.recording = recording
+        self.facts = facts
+        self.log = DeliveryLog(recording, facts, epoch=epoch)
+        self._kinds = mark.kinds if mark is not None else {}
+        self._n = 0
+        self.batch = -1
+        self._in_window: list[tuple[int, int, int]] = []
+        self._in_loop = True
+        traced = epoch == 0 and recording.detail != "batch"
+        self._tracer = HostTracer(recording.clock) if traced else None
+        self._iterator: weakref.ref[Any] | None = None
+
+    def made(self, iterator: Any) -> None:
+        """Take the iterator that was asked for."""
+        self._iterator = weakref.ref(iterator)
+        weakref.finalize(iterator, self.left)
+
+    def delivered(self, nbytes: int) -> None:
+        """Note that the loop holds the batch it asked the log for."""
+        before_ns = self.log.delivered_ns
+        number = self.recording.next_batch()
+        self.log.deliver(number, nbytes=nbytes, maker=THREADS)
+        if self.log.delivered_ns == before_ns:
+            return  # outside the recording window, or another loader's work
+        self.batch = number
+        self._note(self.log.asked_ns, self.log.delivered_ns, number)
+        self._move_window()
+
+    def waited(self, asked_ns: int, delivered_ns: int, is_batch: bool) -> int:
+        """Note a wait inside a compiled function; return the number of its batch, -1 for none."""
+        self._in_loop = False
+        if not is_batch:
+            self.log.waited(asked_ns, delivered_ns, -1)
+            return -1
+        recorded = self.recording.window_open
+        number = self.recording.next_batch()
+        self.log.waited(asked_ns, delivered_ns, number, maker=THREADS)
+        self.batch = number
+        if recorded:
+            self._note(asked_ns, delivered_ns, number)
+            self._move_window()
+        return number
+
+    def ended(self) -> None:
+        """Note that there is no further batch."""
+        self.log.end()
+        self._close_window()
+
+    def left(self) -> None:
+        """Note that the iterator is gone."""
+        self.log.leave()
+        self._close_window()
+
+    def _note(self, asked_ns: int, delivered_ns: int, number: int) -> None:
+        if self._tracer is not None and self._tracer.running:
+            self._in_window.append((asked_ns, delivered_ns, number))
+        else:
+            self._write_opaque(asked_ns, delivered_ns, number)
+
+    def _move_window(self) -> None:
+        """Start, or end, the window of the tracer; read the model now and then."""
+        self._n += 1
+        if self._tracer is not None and self._n == WINDOW.start:
+            self._tracer.start()
+            if self._tracer.failure:
+                self._unseen(f"tf.data's threads: {self._tracer.failure}")
+        elif self._n == WINDOW.stop:
+            self._close_window()
+        if self._n & (self._n - 1) == 0:
+            self._read_model()
+
+    def _close_window(self) -> None:
+        tracer, self._tracer = self._tracer, None
+        if tracer is None or not tracer.running:
+            return
+        tracer.stop()
+        recorder = self.recording.recorder
+        seen = tracer.write(
+            recorder,
+            self._in_window,
+            epoch=self.log.epoch,
+            kinds=self._kinds,
+            in_loop=self._in_loop,
+        )
+        for asked_ns, delivered_ns, number in self._in_window:
+            if number not in seen:
+                self._write_opaque(asked_ns, delivered_ns, number)
+        if tracer.failure:
+            self._unseen(f"tf.data's threads: {tracer.failure}")
+        elif self._in_window:
+            self._unseen(
+                f"tf.data's threads: traced for {len(seen)} batches of round {self.log.number}, "
+                f"placed within {max(tracer.uncertainty_ns // 1000, 1)} us; opaque for the others"
+            )
+        self._in_window = []
+
+    def _write_opaque(self, asked_ns: int, delivered_ns: int, number: int) -> None:
+        """Say that what tf.data did while a batch was waited for was not seen.
+
+        On the loop's own lane: it was there meanwhile, and nobody knows which threads were not.
+        """
+        recorder = self.recording.recorder
+        recorder.emit(
+            Kind.OPAQUE, asked_ns, delivered_ns, batch=number, epoch=self.log.epoch,
+            label=recorder.string(OPAQUE),
+        )  # fmt: skip
+
+    def _read_model(self) -> None:
+        iterator = self._iterator() if self._iterator is not None else None
+        if iterator is None:
+            return
+        found = read_model_times(iterator, self._kinds)
+        if found:
+            self.facts.operators = [each.to_dict() for each in found]
+            self.recording.write_facts()
+
+    def _unseen(self, what: str) -> None:
+        if what not in self.facts.unseen:
+            self.facts.unseen.append(what)
+            self.recording.write_facts()
+
+
+def watch(dataset: Any, *, only_marked: bool) -> IteratorWatch | None:
+    """Return what records a pass over a dataset that begins now; None if nothing does."""
+    global _latest
+    recording = current_recording()
+    if recording is None:
+        return None
+    mark = _mark_of(dataset)
+    if mark is None and only_marked:
+        return None
+    holder = dataset if mark is None else mark
+    known: tuple[Recording, LoaderFacts, int] | None = getattr(holder, FACTS, None)
+    if known is None or known[0] is not recording:
+        known = recording, _facts(recording, dataset, mark), 0
+    _, facts, epoch = known
+    setattr(holder, FACTS, (recording, facts, epoch + 1))
+    _latest = IteratorWatch(recording, facts, epoch, mark)
+    return _latest
+
+
+def latest_watch() -> IteratorWatch | None:
+    """Return the pass that was begun last: the one a compiled function asks next."""
+    return _latest
+
+
+def batch_nbytes(batch: Any) -> int:
+    """Return the size of a batch; -1 where a part of it does not tell."""
+    total = 0
+    for leaf in tf.nest.flatten(batch, expand_composites=True):
+        try:
+            n_values = leaf.shape.num_elements()
+        except (AttributeError, ValueError):
+            return -1
+        if n_values is None or not leaf.dtype.size:
+            return -1
+        total += n_values * leaf.dtype.size
+    return total
+
+
+def chain_of(dataset: Any) -> Iterator[Any]:
+    """Yield a dataset and those it is made from, each one's first input."""
+    for _ in range(DEPTH):
+        yield dataset
+        inputs = dataset._inputs() if hasattr(dataset, "_inputs") else ()
+        if not inputs:
+            return
+        dataset = inputs[0]
+
+
+def _mark_of(dataset: Any) -> DatasetMark | None:
+    marks = (getattr(each, MARK, None) for each in chain_of(dataset))
+    return next((mark for mark in marks if mark is not None), None)
+
+
+def _facts(recording: Recording, dataset: Any, mark: DatasetMark | None) -> LoaderFacts:
+    chain = list(chain_of(dataset))
+    ops = [op_name(type(each).__name__.strip("_")) for each in chain]
+    shown = [op for op in reversed(ops) if op not in ("Options", "Model", "Distribute")]
+    name = mark.name if mark is not None and mark.name else " > ".join(shown)
+    kind = type(chain[0])
+    return recording.add_loader(
+        "tensorflow",
+        f"{kind.__module__}.{kind.__qualname__}",
+        name,
+        threads=int(any(waits_for_threads(op) for op in shown)),
+        prefetch=_prefetch(chain, ops),
+        batch_size=_batch_size(chain),
+    )
+
+
+def _prefetch(chain: list[Any], ops: list[str]) -> int:
+    for each, op in zip(chain, ops, strict=True):
+        if op == "Prefetch":
+            size = tf.get_static_value(getattr(each, "_buffer_size", None))
+            return int(size) if size is not None and size > 0 else 2  # as autotuning begins
+    return 0
+
+
+def _batch_size(chain: list[Any]) -> int | None:
+    for each in chain:
+        size = getattr(each, "_batch_size", None)
+        if size is not None:
+            known = tf.get_static_value(size)
+            return None if known is None else int(known)
+    return None

@@ -1,0 +1,133 @@
+"""Keras' own loops, recorded: the same training, and each step's wait apart from its computing."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+pytest.importorskip("tensorflow", reason="Keras' loops run on it")
+pytest.importorskip("keras", reason="its loops are what is seen")
+import keras
+import tensorflow as tf
+
+from iobench.profiles import Profile, open_profile
+from iobench.recording import Kind, record
+from iobench.tensorflow import KerasCallback, hooks, instrument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [
+    pytest.mark.timeout(180),
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # Keras' own: shuffle, and running out
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="another backend's loops"),
+]
+N_BATCHES, N_CHECKED = 6, 2
+
+
+@pytest.fixture(autouse=True)
+def put_back() -> Iterator[None]:
+    yield
+    hooks.uninstall()
+
+
+def data(n: int = N_BATCHES) -> Any:
+    x = np.random.default_rng(0).normal(size=(4 * n, 3)).astype(np.float32)
+    return tf.data.Dataset.from_tensor_slices((x, x.sum(axis=1))).batch(4).prefetch(1)
+
+
+def fitted(**options: Any) -> tuple[Any, dict[str, list[float]]]:
+    """Return a model and its history after two epochs with validation."""
+    keras.utils.set_random_seed(5)
+    layers = [keras.layers.Dense(4), keras.layers.Dropout(0.5), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((3,)), *layers])
+    callbacks = options.pop("callbacks", None)
+    train, check = options.pop("train", data()), data(N_CHECKED)
+    model.compile("sgd", "mse", **options)
+    told = model.fit(train, epochs=2, validation_data=check, verbose=0, callbacks=callbacks)
+    return model, told.history
+
+
+def spans_of(profile: Profile, kind: Kind) -> Any:
+    found = profile.spans[profile.spans["kind"] == kind]
+    return found[np.argsort(found["start_ns"], kind="stable")]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"steps_per_execution": 3}, {"run_eagerly": True}],
+    ids=["one", "three", "eager"],
+)
+def test_a_fit_is_the_same_and_seen_step_by_step(options: dict[str, Any], tmp_path: Path) -> None:
+    _, expected = fitted(**options)
+    hooks.install()
+    with record(tmp_path / "run"):
+        _, found = fitted(**options)
+    assert found == expected
+    profile = open_profile(tmp_path / "run")
+    steps, checks = spans_of(profile, Kind.STEP), spans_of(profile, Kind.EVALUATE)
+    assert {profile.strings[label] for label in steps["label"].tolist()} == {"forward+backward"}
+    assert steps["epoch"].tolist() == [0] * N_BATCHES + [1] * N_BATCHES
+    assert len(checks) == 2 * N_CHECKED
+    waits = spans_of(profile, Kind.WAIT)
+    waits = waits[waits["batch"] >= 0]
+    assert len(np.unique(waits["batch"])) == len(waits) == 2 * (N_BATCHES + N_CHECKED)
+    # Each step begins when its batch is there, and ends before the next one is asked for.
+    held = dict(zip(waits["batch"].tolist(), waits["end_ns"].tolist(), strict=True))
+    done = np.sort(np.concatenate((steps, checks)), order="start_ns")
+    assert done["batch"].tolist() == waits["batch"].tolist()
+    assert [held[number] for number in done["batch"].tolist()] == done["start_ns"].tolist()
+    assert (done["end_ns"][:-1] <= waits["start_ns"][1:]).all()
+    measured = profile.exposure().whole
+    assert sum(stage.exposed_ns for stage in measured.stages) == measured.wait_ns
+
+
+def test_the_callback_alone_is_enough_for_one_dataset(tmp_path: Path) -> None:
+    with record(tmp_path / "run"):
+        fitted(train=instrument(data()), callbacks=[KerasCallback()])
+    profile = open_profile(tmp_path / "run")
+    assert len(spans_of(profile, Kind.STEP)) == 2 * N_BATCHES
+    waits = spans_of(profile, Kind.WAIT)
+    assert (waits["batch"] >= 0).sum() >= 2 * N_BATCHES
+
+
+def test_evaluation_prediction_and_saving_have_their_kinds(tmp_path: Path) -> None:
+    model, _ = fitted()
+    hooks.install()
+    with record(tmp_path / "run"):
+        model.evaluate(data(), verbose=0)
+        model.predict(data().map(lambda x, _: x), verbose=0)
+        model.save_weights(tmp_path / "kept.weights.h5")
+    profile = open_profile(tmp_path / "run")
+    labels = [profile.strings[s["label"]] for s in spans_of(profile, Kind.EVALUATE)]
+    assert labels == [""] * N_BATCHES + ["predict"] * N_BATCHES
+    assert len(spans_of(profile, Kind.CHECKPOINT)) == 1
+    assert (tmp_path / "kept.weights.h5").exists()
+
+
+def test_a_list_of_callbacks_of_the_users_is_not_changed(tmp_path: Path) -> None:
+    hooks.install()
+    seen: list[int] = []
+
+    class Counts(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            seen.append(batch)
+
+    mine = [Counts()]
+    with record(tmp_path / "run"):
+        fitted(callbacks=mine)
+    assert seen == [*range(N_BATCHES)] * 2
+    assert len(mine) == 1
+
+
+def test_without_a_recording_nothing_is_added() -> None:
+    _, expected = fitted()
+    hooks.install()
+    _, found = fitted(callbacks=[KerasCallback()])
+    assert found == expected
