@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Final
 from iobench.errors import OptionError, StorageError
 from iobench.launch.seen import describe_processes
 from iobench.launch.waiting import run_and_wait
-from iobench.recording import JobRank, RunDirectory, find_job, read_process_facts, record
+from iobench.recording import (
+    SYSTEM_CLOCK,
+    Clock,
+    JobRank,
+    RunDirectory,
+    find_job,
+    read_process_facts,
+    record,
+)
 from iobench.recording.job import RUN_TOKEN
 from iobench.recording.session import (
     RUN_DETAIL,
@@ -31,6 +39,8 @@ if TYPE_CHECKING:
 __all__ = ["EndedCommand", "ScriptRun", "run_script"]
 
 BOOT: Final = Path(__file__).parent / "boot"
+PATIENCE_NS: Final = 10_000_000_000
+LOOK_NS: Final = 50_000_000
 INHERITED: Final = ("IOBENCH_RUN_PARENT", "IOBENCH_RUN_RECORDS", RUN_STEPS, RUN_SPOOL)
 """Environment of an ``iobench run`` around this one, which sees nothing of it."""
 
@@ -83,7 +93,10 @@ class EndedCommand:
 
 
 def run_script(
-    asked: ScriptRun, say: Callable[[str], None], environment: Mapping[str, str] = os.environ
+    asked: ScriptRun,
+    say: Callable[[str], None],
+    environment: Mapping[str, str] = os.environ,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> EndedCommand:
     """Run a command, recorded; return when it has ended.
 
@@ -94,6 +107,8 @@ def run_script(
         Takes what the user should know, one line each; nothing while the command runs.
     environment : mapping
         Of the command, besides what is added.
+    clock : Clock
+        By which the first of a job's launchers waits for the others, 10 s at most.
 
     Raises
     ------
@@ -119,6 +134,8 @@ def run_script(
         say(str(error))
     facts = describe_processes(run, asked.command, job, code)
     facts.write(run.processes_path / f"launcher-{job.rank:05d}.json")
+    if job.rank == 0:
+        _await_launchers(run, job.world_size, clock)
     return EndedCommand(code, run.path, job.rank, _not_closed(run, job))
 
 
@@ -184,6 +201,16 @@ def _environment(
     # An empty entry would be the working directory: it must not come from us.
     inside["PYTHONPATH"] = os.pathsep.join([str(BOOT), *own] if own != [""] else [str(BOOT)])
     return inside
+
+
+def _await_launchers(run: RunDirectory, n_launchers: int, clock: Clock) -> None:
+    """Wait a little for the launchers of a job's other ranks: their commands end about now."""
+    last_ns = clock.now_ns() + PATIENCE_NS
+    while len(list(run.processes_path.glob("launcher-*.json"))) < n_launchers:
+        now_ns = clock.now_ns()
+        if now_ns >= last_ns:
+            return
+        clock.wait_until_ns(now_ns + LOOK_NS)
 
 
 def _not_closed(run: RunDirectory, job: JobRank) -> tuple[int, ...]:

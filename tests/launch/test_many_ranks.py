@@ -1,0 +1,161 @@
+"""Jobs of several training processes: one launcher for all, or one for each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iobench.launch.running import ScriptRun, run_script
+from iobench.profiles import open_profile
+from iobench.recording import Kind, read_process_facts
+from iobench.testing import FakeClock
+
+Launch = Callable[..., Any]
+Script = Callable[..., Path]
+Plainly = Callable[..., subprocess.CompletedProcess[str]]
+
+RANK = """
+import numpy
+from iobench.recording import DeliveryLog, current_recording
+recording = current_recording()
+log = DeliveryLog(recording, recording.add_loader("own", "List", "numbers"))
+for number in range(3):
+    log.ask(number)
+    log.deliver(number, maker="consumer")
+log.ask()
+log.end()
+"""
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
+no_mpi = pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
+
+
+def deliveries_by_rank(run: Path) -> dict[int, int]:
+    """Return how many batches each rank was delivered."""
+    profile = open_profile(run)
+    spans = profile.spans[(profile.spans["kind"] == Kind.WAIT) & (profile.spans["batch"] >= 0)]
+    ranks = [profile.processes[process].rank for process in spans["process"]]
+    return {rank: ranks.count(rank) for rank in sorted(set(ranks))}
+
+
+@no_mpi
+def test_one_launcher_and_many_ranks(launch: Launch, script: Script) -> None:
+    found = launch(*MPIRUN, sys.executable, script(RANK))
+    assert found.code == 0, found.err
+    assert deliveries_by_rank(found.run) == {0: 3, 1: 3}
+    told = [(facts.rank, facts.world_size, facts.launcher) for facts in found.facts]
+    assert told == [(0, 2, "mpirun"), (0, 1, ""), (1, 2, "mpirun")]
+
+
+@no_mpi
+def test_many_launchers_make_one_run_and_the_first_prints(
+    tmp_path: Path, script: Script, plainly: Plainly, cli: list[str]
+) -> None:
+    found = plainly(*MPIRUN, *cli, "--", sys.executable, script(RANK), cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    (run,) = (tmp_path / "iobench-runs").iterdir()
+    assert run.name.startswith("train-")
+    assert deliveries_by_rank(run) == {0: 3, 1: 3}
+    told = [(facts.role, facts.rank) for facts in read_process_facts(run / "processes")]
+    assert told == [("consumer", 0), ("launcher", 0), ("consumer", 1), ("launcher", 1)]
+    assert found.stderr.count("iobench: kept in") == 1
+    assert "had not ended" not in found.stderr
+
+
+def of_job(rank: int) -> dict[str, str]:
+    """Return the environment of a task that srun started."""
+    named = {"PROCID": rank, "STEP_ID": 0, "STEP_NUM_TASKS": 2, "LOCALID": rank, "JOB_ID": 77}
+    return {**os.environ, **{f"SLURM_{name}": str(value) for name, value in named.items()}}
+
+
+def test_a_rank_that_never_came_is_named_and_not_waited_for(
+    tmp_path: Path, script: Script, capfd: pytest.CaptureFixture[str]
+) -> None:
+    clock = FakeClock()
+    before = clock.now_ns()
+    asked = ScriptRun((sys.executable, str(script(RANK))), out=tmp_path / "run")
+    ended = run_script(asked, print, of_job(0), clock)
+    assert (ended.code, ended.rank, ended.not_closed) == (0, 0, (1,))
+    assert 10e9 <= clock.now_ns() - before < 11e9
+    late = run_script(asked, print, of_job(1), clock)
+    assert (late.code, late.rank, late.not_closed) == (0, 1, ())
+    assert deliveries_by_rank(tmp_path / "run") == {0: 3, 1: 3}
+    assert capfd.readouterr().out == ""
+
+
+def test_a_job_that_is_queued_again_is_another_run(
+    tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ScriptRun((sys.executable, str(script("print(1)"))), out=None)
+    monkeypatch.chdir(tmp_path)
+    runs = [
+        run_script(asked, print, {**of_job(1), "SLURM_RESTART_COUNT": again}).run
+        for again in ("0", "0", "1")
+    ]
+    assert runs[0] == runs[1] != runs[2]
+
+
+TORCH_RANK = """
+import os
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+dist.init_process_group("gloo")
+data = TensorDataset(torch.arange(32.0)[:, None])
+loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+for (x,) in loader:
+    model(x).sum().backward()
+dist.destroy_process_group()
+if os.environ["RANK"] == "0":
+    print("done")
+"""
+
+
+@pytest.mark.long
+def test_torchrun_of_two_ranks(launch: Launch, script: Script) -> None:
+    pytest.importorskip("torch", reason="torchrun is torch's")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    found = launch(*torchrun, script(TORCH_RANK))
+    assert (found.code, found.out) == (0, "done\n"), found.err
+    assert deliveries_by_rank(found.run) == {0: 4, 1: 4}
+    told = [(facts.role, facts.rank, facts.launcher) for facts in found.facts]
+    assert told == [
+        ("consumer", 0, "torchrun"),
+        ("launcher", 0, ""),
+        ("consumer", 1, "torchrun"),
+    ]
+    assert found.launcher.unseen == []
+
+
+SPAWNED = """
+import os, sys
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch.utils.data import DataLoader, TensorDataset
+
+def train(rank, store):
+    dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=2)
+    loader = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=4)
+    print(sum(len(x) for x, in loader))
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(train, (sys.argv[1],), nprocs=2)
+"""
+
+
+@pytest.mark.long
+def test_ranks_that_torch_spawns(launch: Launch, script: Script, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch.multiprocessing is torch's")
+    found = launch(sys.executable, script(SPAWNED), tmp_path / "store")
+    assert (found.code, found.out) == (0, "8\n8\n"), found.err
+    assert deliveries_by_rank(found.run) == {0: 2, 1: 2}
