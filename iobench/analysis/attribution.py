@@ -83,9 +83,11 @@ def attribute(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> A
     lossy = np.array([bool(process.lost or process.damaged) for process in profile.processes], bool)
     pool = _Pool(lanes, pool_stage, stages, deliveries, ledger, lossy)
     own = _Own(lanes.own, own_stage, stages, deliveries, ledger)
-    ready_ns = np.full(len(deliveries), -1, dtype=np.int64)
-    for delivery in range(len(deliveries)):
-        ready_ns[delivery] = _charge(delivery, deliveries, stages, pool, own)
+    ready_ns, made = _ready(deliveries, pool)
+    # 4.1: what is left of a wait once the batch is ready, and of waits that brought none.
+    asked_ns = deliveries.asked_ns
+    low_ns = np.where(made, np.maximum(asked_ns, ready_ns), asked_ns)
+    own.charge(low_ns, _stages_of_rest(deliveries, made, stages, own))
     pool.count()
     ledger.settle(stages)
     compute = leaf_pieces(lanes.compute, np.zeros(len(lanes.compute), dtype=np.int64))
@@ -100,46 +102,50 @@ def attribute(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> A
     )
 
 
-def _charge(
-    delivery: int,
-    deliveries: Deliveries,
-    stages: StageTable,
-    pool: _Pool,
-    own: _Own,
-) -> int:
-    """Give one wait to stages (4.1: split at the instant the batch was ready, which is returned).
+def _ready(deliveries: Deliveries, pool: _Pool) -> tuple[Integers, NDArray[np.bool_]]:
+    """Charge the waits for batches that were not ready, in order; return when each was ready.
 
-    That is -1 where the loading processes did not make the batch, or nothing of it is known.
+    That is -1, and not marked, where loading threads did not make it or nothing of it is known.
     """
-    batch = int(deliveries.batch[delivery])
-    asked, delivered = int(deliveries.asked_ns[delivery]), int(deliveries.delivered_ns[delivery])
-    if deliveries.ends_round[delivery]:
-        own.ledger.exposed_ns[delivery, stages[Kind.SHUTDOWN]] += delivered - asked
-        return -1
-    own.work(delivery)
-    if batch < 0:
-        rest = Kind.UNKNOWN if deliveries.failed[delivery] else Kind.STARTUP
-        own.charge(delivery, asked, stages[rest])
-        return -1
-    made_by = deliveries.made_by[delivery]
-    ready = None if made_by == SERIAL else pool.walker.ready(batch, delivered)
-    if ready is not None:
-        if ready[1] > asked:
-            pool.charge(delivery, asked, pool.walker.walk(*ready))
-        own.charge(delivery, max(asked, ready[1]), stages[Kind.HANDOVER])
-        return ready[1]
-    own.charge(delivery, asked, stages[_unseen_maker(delivery, deliveries, own)])
-    return -1
+    ready_ns = np.full(len(deliveries), -1, dtype=np.int64)
+    made = np.zeros(len(deliveries), dtype=bool)
+    rows = np.flatnonzero(deliveries.batch >= 0)
+    for delivery, batch, asked, delivered in zip(
+        rows.tolist(),
+        deliveries.batch[rows].tolist(),
+        deliveries.asked_ns[rows].tolist(),
+        deliveries.delivered_ns[rows].tolist(),
+        strict=True,
+    ):
+        if deliveries.made_by[delivery] == SERIAL:
+            continue
+        ready = pool.walker.ready(batch, delivered)
+        if ready is not None:
+            if ready[1] > asked:
+                pool.charge(delivery, asked, pool.walker.walk(*ready))
+            ready_ns[delivery] = ready[1]
+            made[delivery] = True
+    return ready_ns, made
 
 
-def _unseen_maker(delivery: int, deliveries: Deliveries, own: _Own) -> Kind:
-    """Return what a wait is, but for the loop's own work, where no loading thread is known."""
-    made_by = deliveries.made_by[delivery]
-    if made_by == SERIAL or int(deliveries.batch[delivery]) in own.batches:
-        return Kind.HANDOVER
-    if deliveries.workers[delivery] or made_by == IN_THREADS:
-        return Kind.UNKNOWN
-    return Kind.OPAQUE if deliveries.numbered[delivery] else Kind.HANDOVER
+def _stages_of_rest(
+    deliveries: Deliveries, made: NDArray[np.bool_], stages: StageTable, own: _Own
+) -> Integers:
+    """Return the stage of what of each wait neither loading threads nor the loop explain."""
+    made_by = np.array([*deliveries.made_by, ""], dtype=object)[:-1]
+    in_loop = (made_by == SERIAL) | np.isin(deliveries.batch, [*own.batches])
+    unseen = ~made & ~in_loop
+    told = (deliveries.workers > 0) | (made_by == IN_THREADS)
+    rest = np.full(len(deliveries), stages[Kind.HANDOVER], dtype=np.int64)
+    rest[unseen & told] = stages[Kind.UNKNOWN]
+    rest[unseen & ~told & deliveries.numbered] = stages[Kind.OPAQUE]
+    for marks, kind in (
+        (deliveries.starts, Kind.STARTUP),
+        (deliveries.failed, Kind.UNKNOWN),
+        (deliveries.ends_round, Kind.SHUTDOWN),
+    ):
+        rest[marks] = stages[kind]
+    return rest
 
 
 class _Own:
@@ -165,29 +171,35 @@ class _Own:
         delivery = deliveries.waiting_at(pieces.start_ns)
         ledger.count(spans, pieces, stage[pieces.span], delivery)
 
-    def _inside(self, delivery: int, low_ns: int) -> tuple[Integers, Integers]:
-        """Return stages and lengths of what was done from ``low_ns`` to the delivery."""
-        high_ns = int(self.deliveries.delivered_ns[delivery])
+    def _inside(self, rows: Integers, low_ns: Integers) -> tuple[Integers, Integers, Integers]:
+        """Return who waited during what was done from ``low_ns`` on, its stages and lengths."""
+        high_ns = self.deliveries.delivered_ns[rows]
         first = np.searchsorted(self.end_ns, low_ns, side="right")
-        last = np.searchsorted(self.start_ns, high_ns, side="left")
-        starts, ends = self.start_ns[first:last], self.end_ns[first:last]
-        return self.stage[first:last], overlap_ns(starts, ends, low_ns, high_ns)
+        n_pieces = np.maximum(np.searchsorted(self.start_ns, high_ns, side="left") - first, 0)
+        of = np.repeat(np.arange(len(rows)), n_pieces)
+        piece = np.arange(len(of)) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces) + first[of]
+        length = overlap_ns(self.start_ns[piece], self.end_ns[piece], low_ns[of], high_ns[of])
+        return rows[of], self.stage[piece], length
 
-    def work(self, delivery: int) -> None:
-        """Count what the thread did during a wait as busy."""
-        stage, length = self._inside(delivery, int(self.deliveries.asked_ns[delivery]))
-        np.add.at(self.ledger.busy_ns[delivery], stage, length)
+    def charge(self, low_ns: Integers, rest: Integers) -> None:
+        """Expose each wait from ``low_ns`` on: to the loop's spans, the rest to a stage.
 
-    def charge(self, delivery: int, low_ns: int, uncovered: int) -> None:
-        """Expose the wait from ``low_ns`` on: to its spans, the rest to a stage."""
-        stage, length = self._inside(delivery, low_ns)
-        exposed = self.ledger.exposed_ns[delivery]
-        np.add.at(exposed, stage, length)
-        rest = int(self.deliveries.delivered_ns[delivery]) - low_ns - length.sum()
-        exposed[uncovered] += rest
-        if uncovered == self.opaque:
-            # Of work that nobody saw no more is known than what was waited for.
-            self.ledger.busy_ns[delivery, uncovered] += rest
+        What the thread did during a wait counts as busy; at the end of a round it is the end.
+        """
+        deliveries, ledger = self.deliveries, self.ledger
+        at = np.flatnonzero(~deliveries.ends_round)
+        delivery, stage, length = self._inside(at, deliveries.asked_ns[at])
+        np.add.at(ledger.busy_ns, (delivery, stage), length)
+        delivery, stage, length = self._inside(at, low_ns[at])
+        np.add.at(ledger.exposed_ns, (delivery, stage), length)
+        covered = np.zeros(len(deliveries), dtype=np.int64)
+        np.add.at(covered, delivery, length)
+        uncovered = deliveries.delivered_ns - low_ns - covered
+        rows = np.arange(len(deliveries))
+        ledger.exposed_ns[rows, rest] += uncovered
+        # Of work that nobody saw no more is known than what was waited for.
+        opaque = rows[rest == self.opaque]
+        ledger.busy_ns[opaque, self.opaque] += uncovered[opaque]
 
 
 class _Pool:

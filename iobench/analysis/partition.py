@@ -82,14 +82,18 @@ def leaf_pieces(spans: NDArray[Any], lane: Integers) -> Pieces:
     piece_span = np.concatenate((rows, nested[0]))
     piece_start = np.concatenate((start[rows], nested[1]))
     piece_end = np.concatenate((end[rows], nested[2]))
-    bare = np.setdiff1d(np.arange(len(order)), piece_span, assume_unique=False)
+    found = np.zeros(len(order), dtype=bool)
+    found[piece_span] = True
+    bare = np.flatnonzero(~found)
     piece_span = np.concatenate((piece_span, bare))
     piece_start = np.concatenate((piece_start, start[bare]))
     piece_end = np.concatenate((piece_end, start[bare]))
     sequence = np.lexsort((piece_span, piece_end, piece_start, lane[piece_span]))
     piece_span, piece_start = piece_span[sequence], piece_start[sequence]
+    first_place = np.zeros(len(order), dtype=np.int64)
+    first_place[piece_span[::-1]] = np.arange(len(piece_span))[::-1]
     first = np.zeros(len(piece_span), dtype=bool)
-    first[np.unique(piece_span, return_index=True)[1]] = True
+    first[first_place] = True
     return Pieces(
         start_ns=piece_start,
         end_ns=piece_end[sequence],
