@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.recording import Flag, Kind, stage_name
+from iobench.recording.device_lane import ANCHOR
 
 if TYPE_CHECKING:
     from iobench.profiles import Profile
@@ -69,7 +70,8 @@ class DeviceExposure:
     @property
     def exposed_ns(self) -> Integers:
         """How long the devices had no work for want of each batch; these never overlap."""
-        return np.maximum(self.use_ns - self.drained_ns, 0)
+        exposed: Integers = np.maximum(self.use_ns - self.drained_ns, 0)
+        return exposed
 
     @property
     def total_ns(self) -> int:
@@ -189,7 +191,7 @@ def _names(profile: Profile, device: NDArray[Any]) -> tuple[str, ...]:
 
 def _busy(profile: Profile, device: NDArray[Any]) -> dict[str, int]:
     busy: dict[str, int] = {}
-    anchor = profile.string_number("anchor")
+    anchor = profile.string_number(ANCHOR)
     for kind, label in np.unique(device[["kind", "label"]]).tolist():
         if kind == Kind.OTHER and label == anchor:
             continue
@@ -200,6 +202,6 @@ def _busy(profile: Profile, device: NDArray[Any]) -> dict[str, int]:
 
 
 def _uncertainty(profile: Profile, device: NDArray[Any]) -> int:
-    anchor = profile.string_number("anchor")
+    anchor = profile.string_number(ANCHOR)
     chosen = device[(device["kind"] == Kind.OTHER) & (device["label"] == anchor)]
     return int((chosen["end_ns"] - chosen["start_ns"]).max()) if len(chosen) else 0

@@ -4,6 +4,7 @@ from iobench.recording.activation import activate, active_recorder
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock, DeviceClock, now_ns, wait_until_ns
 from iobench.recording.costs import unit_costs
 from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.device_lane import DeviceLane, DeviceRegion
 from iobench.recording.facts import LoaderFacts, ProcessFacts, read_process_facts
 from iobench.recording.job import JobRank, find_job
 from iobench.recording.kinds import (
@@ -34,6 +35,8 @@ __all__ = [
     "Clock",
     "DeliveryLog",
     "DeviceClock",
+    "DeviceLane",
+    "DeviceRegion",
     "Flag",
     "JobRank",
     "Kind",

@@ -1,0 +1,1 @@
+"""Surfaces of other tools, for scripts that were written for them."""

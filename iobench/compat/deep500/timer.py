@@ -1,0 +1,309 @@
+"""``Timer``: what regions of a training loop take, by key."""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import io
+import statistics
+from collections.abc import Hashable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from iobench.compat.deep500.timer_spans import HostSpans, RegionSpans
+from iobench.errors import OptionError
+from iobench.recording import now_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["TimeStats", "TimeType", "Timer"]
+
+
+class TimeType(enum.Enum):
+    """What a region is. Members of enums of your own, and texts, are keys as well."""
+
+    EPOCH = 1
+    BATCH = 2
+    FORWARD = 3
+    BACKWARD = 4
+    COMM = 5
+    IO = 6
+    OTHER = 7
+    ALL = 8
+    """No key of a region."""
+
+
+class TimeStats(NamedTuple):
+    """Statistics of the times of a key, in seconds; ``stdev`` is 0 for a single one."""
+
+    min: float
+    mean: float
+    median: float
+    max: float
+    stdev: float
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}: {value:.5f}" for name, value in self._asdict().items())
+
+
+class TimeSource(Protocol):
+    """What a timer asks for marks, and for the time between two of them."""
+
+    def start(self) -> Any:
+        """Return a mark at the begin of a region."""
+        ...
+
+    def end(self) -> Any:
+        """Return a mark at the end of a region."""
+        ...
+
+    def get_time(self, start: Any, end: Any) -> float:
+        """Return the seconds between two marks, each asked about once."""
+        ...
+
+
+class HostTimes:
+    """The host's own time, in nanoseconds."""
+
+    def __init__(self) -> None:
+        self.spans: RegionSpans = HostSpans()
+
+    def start(self) -> int:
+        """Return the time."""
+        return now_ns()
+
+    def end(self) -> int:
+        """Return the time."""
+        return now_ns()
+
+    def get_time(self, start: int, end: int) -> float:
+        """Return the seconds between."""
+        return (end - start) * 1e-9
+
+
+class _Regions:
+    """The regions of one key that are not turned into times yet."""
+
+    __slots__ = ("is_open", "mark", "pairs", "since_ns")
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.mark: Any = None
+        self.since_ns = 0
+        self.pairs: list[tuple[Any, Any]] = []
+
+
+class Timer:
+    """Times regions of code, each under a key.
+
+    Regions of different keys may lie inside each other or overlap, those of one key may not.
+
+    Parameters
+    ----------
+    timer_impl : callable
+        Returns the source of times; by default the host's clock.
+
+    Attributes
+    ----------
+    times : dict
+        Seconds, by key, of the regions that are complete.
+    """
+
+    def __init__(self, timer_impl: Callable[[], TimeSource] = HostTimes) -> None:
+        self.timer_impl = timer_impl()
+        self.times: dict[Hashable, list[float]] = {}
+        self._regions: dict[Hashable, _Regions] = {}
+        spans = getattr(self.timer_impl, "spans", None)
+        self._spans: RegionSpans = HostSpans() if spans is None else spans
+
+    def start(self, key: Hashable) -> None:
+        """Begin a region.
+
+        Raises
+        ------
+        RuntimeError
+            If one of this key has begun and not ended.
+        ValueError
+            If the key is ``TimeType.ALL``.
+        """
+        _refuse_all(key)
+        regions = self._of(key)
+        if regions.is_open:
+            raise RuntimeError(f"Detected nesting for timing region type {key}")
+        regions.since_ns = now_ns()
+        regions.mark = self.timer_impl.start()
+        regions.is_open = True
+        self._spans.started(_name(key))
+
+    def end(self, key: Hashable) -> None:
+        """End the region of that key.
+
+        Raises
+        ------
+        RuntimeError
+            If none has begun.
+        ValueError
+            If the key is ``TimeType.ALL``.
+        """
+        _refuse_all(key)
+        regions = self._of(key)
+        if not regions.is_open:
+            raise RuntimeError(f"Unbalanced end for timing region type {key}")
+        pair = (regions.mark, self.timer_impl.end())
+        end_ns = now_ns()
+        regions.is_open = False
+        regions.pairs.append(pair)
+        self._spans.ended(_name(key), regions.since_ns, end_ns, pair)
+
+    def get_time(self, key: Hashable) -> list[float]:
+        """Return the seconds of every region of that key; none if there was none.
+
+        Raises
+        ------
+        RuntimeError
+            If one has begun and not ended.
+        """
+        self._settle()
+        self._complete(key, strict=True)
+        return self.times.get(key, [])
+
+    def get_time_stats(self, key: Hashable) -> TimeStats:
+        """Return statistics of `get_time`.
+
+        Raises
+        ------
+        ValueError
+            If there was no region of that key.
+        """
+        times = self.get_time(key)
+        if not times:
+            raise OptionError(f"{key}: no region was timed; expected start() and end() of it")
+        return TimeStats(
+            min=min(times),
+            mean=statistics.mean(times),
+            median=statistics.median(times),
+            max=max(times),
+            stdev=statistics.stdev(times) if len(times) > 1 else 0.0,
+        )
+
+    def complete_all(self) -> None:
+        """Turn what has ended into times; what has only begun stays."""
+        self._complete_all(strict=False)
+
+    def print_all_time_stats(self, file: Any = None) -> None:
+        """Print the statistics of every key, to standard output or a text file.
+
+        Raises
+        ------
+        RuntimeError
+            If a region has begun and not ended.
+        """
+        for key, stats in self._all_stats().items():
+            print(_name(key), file=file)
+            print(stats, file=file)
+        print("---", file=file)
+
+    def save_all_time_stats(self, filename: str) -> None:
+        """Print the statistics of every key into a new file.
+
+        Raises
+        ------
+        FileExistsError
+            If there is such a file.
+        RuntimeError
+            If a region has begun and not ended.
+        """
+        save_text(filename, self.print_all_time_stats)
+
+    def log_wb_all(self, prefix: str = "") -> None:
+        """Log the mean of every key to Weights & Biases, and print them.
+
+        Raises
+        ------
+        RuntimeError
+            If it is not installed, or a region has begun and not ended.
+        """
+        wandb = _tracker("wandb", "No Weights & Biases support")
+        means = self._means(prefix)
+        print(means)
+        wandb.log(means)
+
+    def log_mlflow_all(self, prefix: str = "") -> None:
+        """Log the mean of every key to MLflow.
+
+        Raises
+        ------
+        RuntimeError
+            If it is not installed, or a region has begun and not ended.
+        """
+        mlflow = _tracker("mlflow", "No MLFlow support")
+        mlflow.log_metrics(self._means(prefix))
+
+    def _all_stats(self) -> Mapping[Hashable, TimeStats]:
+        self._complete_all(strict=True)
+        return {key: self.get_time_stats(key) for key in self.times}
+
+    def _means(self, prefix: str) -> dict[str, float]:
+        stem = with_slash(prefix)
+        return {stem + _name(key): stats.mean for key, stats in self._all_stats().items()}
+
+    def _complete_all(self, *, strict: bool) -> None:
+        self._settle()
+        for key in self._regions:
+            self._complete(key, strict=strict)
+
+    def _of(self, key: Hashable) -> _Regions:
+        regions = self._regions.get(key)
+        if regions is None:
+            regions = self._regions[key] = _Regions()
+        return regions
+
+    def _settle(self) -> None:
+        """Let a source that keeps marks for later look at them all at once."""
+        settle = getattr(self.timer_impl, "settle", None)
+        if settle is not None and any(regions.pairs for regions in self._regions.values()):
+            settle()
+
+    def _complete(self, key: Hashable, *, strict: bool) -> None:
+        regions = self._of(key)
+        if strict and regions.is_open:
+            raise RuntimeError(f"Unbalanced start/end for region type {key}")
+        pairs, regions.pairs = regions.pairs, []
+        if pairs:
+            times = self.times.setdefault(key, [])
+            times.extend(self.timer_impl.get_time(start, end) for start, end in pairs)
+
+
+def with_slash(prefix: str) -> str:
+    """Return the prefix of a logged name, ended by a slash unless it is empty."""
+    return f"{prefix}/" if prefix and not prefix.endswith("/") else prefix
+
+
+def save_text(filename: str, write: Callable[[Any], None]) -> None:
+    """Make a new file of what is written; none where that raises."""
+    text = io.StringIO()
+    write(text)
+    with Path(filename).open("x", encoding="utf-8") as file:
+        file.write(text.getvalue())
+
+
+_NAMES: Final[dict[Hashable, str]] = {key: key.name for key in TimeType}
+
+
+def _name(key: Hashable) -> str:
+    name = _NAMES.get(key)
+    return str(getattr(key, "name", key)) if name is None else name
+
+
+def _refuse_all(key: Hashable) -> None:
+    if key is TimeType.ALL:
+        raise ValueError("Cannot use TimeType.ALL here")
+
+
+def _tracker(name: str, missing: str) -> Any:
+    # The user's own, of any version: neither is needed for anything else here.
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise RuntimeError(missing) from None

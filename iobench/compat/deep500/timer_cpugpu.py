@@ -1,0 +1,162 @@
+"""Timers of the CPU and a GPU side by side, the GPU's by events in its queue."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from iobench.compat.deep500.timer import HostTimes, Timer, save_text, with_slash
+from iobench.compat.deep500.timer_spans import DeviceSpans, NoSpans, RegionSpans
+from iobench.recording import DeviceLane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from iobench.compat.deep500.timer import TimeSource, TimeStats
+    from iobench.recording import DeviceClock
+
+__all__ = ["CPUGPUTimerBase"]
+
+logger = logging.getLogger(__name__)
+
+
+class CPUGPUTimerBase:
+    """Times regions on the CPU, and with ``gpu=True`` on the GPU as well.
+
+    ``CPUGPUTimer`` of ``timer_torch`` and ``timer_tf`` is one.
+
+    Parameters
+    ----------
+    cpu_timer_impl, gpu_timer_impl : callable
+        As for `Timer`.
+    """
+
+    def __init__(
+        self,
+        cpu_timer_impl: Callable[[], TimeSource],
+        gpu_timer_impl: Callable[[], TimeSource],
+    ) -> None:
+        self.cpu_timer = Timer(timer_impl=cpu_timer_impl)
+        self.gpu_timer = Timer(timer_impl=gpu_timer_impl)
+
+    def start(self, key: Hashable, gpu: bool = False) -> None:
+        """Begin a region, as `Timer.start` does."""
+        self.cpu_timer.start(key)
+        if gpu:
+            self.gpu_timer.start(key)
+
+    def end(self, key: Hashable, gpu: bool = False) -> None:
+        """End a region, as `Timer.end` does; with the same ``gpu`` as it began."""
+        self.cpu_timer.end(key)
+        if gpu:
+            self.gpu_timer.end(key)
+
+    def get_time(self, key: Hashable, gpu: bool = False) -> list[float]:
+        """Return the seconds of every region of that key on the CPU, or on the GPU."""
+        return self._timer(gpu).get_time(key)
+
+    def get_time_stats(self, key: Hashable, gpu: bool = False) -> TimeStats:
+        """Return the statistics of `get_time`."""
+        return self._timer(gpu).get_time_stats(key)
+
+    def _timer(self, gpu: bool) -> Timer:
+        return self.gpu_timer if gpu else self.cpu_timer
+
+    def complete_all(self) -> None:
+        """Turn what has ended into times, so that its events are free again."""
+        self.cpu_timer.complete_all()
+        self.gpu_timer.complete_all()
+
+    def print_all_time_stats(self, file: Any = None) -> None:
+        """Print what `Timer.print_all_time_stats` does under ``CPU``, then under ``GPU``."""
+        print("CPU", file=file)
+        self.cpu_timer.print_all_time_stats(file=file)
+        print("GPU", file=file)
+        self.gpu_timer.print_all_time_stats(file=file)
+
+    def save_all_time_stats(self, filename: str) -> None:
+        """Print the statistics of every key into a new file."""
+        save_text(filename, self.print_all_time_stats)
+
+    def log_wb_all(self, prefix: str = "") -> None:
+        """Log means to Weights & Biases, as ``CPU/<key>`` and ``GPU/<key>``."""
+        stem = with_slash(prefix)
+        self.cpu_timer.log_wb_all(prefix=f"{stem}CPU/")
+        self.gpu_timer.log_wb_all(prefix=f"{stem}GPU/")
+
+    def log_mlflow_all(self, prefix: str = "") -> None:
+        """Log means to MLflow, as ``CPU/<key>`` and ``GPU/<key>``."""
+        stem = with_slash(prefix)
+        self.cpu_timer.log_mlflow_all(prefix=f"{stem}CPU/")
+        self.gpu_timer.log_mlflow_all(prefix=f"{stem}GPU/")
+
+
+class DeviceTimes:
+    """The time of a device, by a limited number of marks in its queue.
+
+    Parameters
+    ----------
+    clock : DeviceClock
+        Of the device.
+    limit : int
+        Marks there may be at a time.
+    waits_at_end : bool
+        Whether each end of a region waits for the device.
+    """
+
+    def __init__(self, clock: DeviceClock, limit: int, *, waits_at_end: bool = False) -> None:
+        self._clock = clock
+        self._lane = DeviceLane(clock, releases=False)
+        self._left = limit
+        self._waits_at_end = waits_at_end
+        self._newest: Any = None
+        self.spans: RegionSpans = DeviceSpans(self._lane)
+
+    def start(self) -> Any:
+        """Put a mark into the queue.
+
+        Raises
+        ------
+        RuntimeError
+            If there is none left, or none can be put.
+        """
+        if not self._left:
+            raise RuntimeError("No more CUDA events, try completing some")
+        mark = self._clock.mark()
+        if mark is None:
+            raise RuntimeError("No CUDA event can be recorded while a CUDA graph is captured")
+        self._left -= 1
+        self._newest = mark
+        return mark
+
+    def end(self) -> Any:
+        """Put a mark into the queue; raises as `start` does."""
+        mark = self.start()
+        if self._waits_at_end:
+            self._clock.wait(mark)
+        return mark
+
+    def settle(self) -> None:
+        """Wait for the device, and write its spans."""
+        if self._newest is not None:
+            self._clock.wait(self._newest)
+        self._lane.write(last=True)
+
+    def get_time(self, start: Any, end: Any) -> float:
+        """Return the seconds between two marks, and take them back."""
+        if not self._clock.passed(end):
+            self._clock.wait(end)
+        seconds = self._clock.between_ns(start, end) * 1e-9
+        for mark in (start, end):
+            self._clock.release(mark)
+        self._left += 2
+        return seconds
+
+
+class NoDeviceTimes(HostTimes):
+    """What stands for a GPU where there is none: the host's time, of which there is a span."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spans = NoSpans()
+        logger.warning("no CUDA device is used here: gpu=True times the CPU")

@@ -1,0 +1,153 @@
+"""Regions of a timer as spans of the recording that goes on."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+from iobench.recording import (
+    DeliveryLog,
+    DeviceLane,
+    DeviceRegion,
+    Flag,
+    Kind,
+    LoaderFacts,
+    Recording,
+    active_recorder,
+    current_recording,
+)
+
+__all__ = ["DeviceSpans", "HostSpans", "NoSpans", "RegionSpans"]
+
+KINDS: Final = {"FORWARD": Kind.FORWARD, "BACKWARD": Kind.BACKWARD, "COMM": Kind.COMM}
+# They hold the regions of other keys: on the timeline, in no sum.
+HOLDING: Final = frozenset({"EPOCH", "BATCH"})
+UNSEEN: Final = (
+    "what happens in its waits: the script times them itself, around a loader of its own"
+)
+
+
+class RegionSpans(Protocol):
+    """Is told of every region of a timer."""
+
+    def started(self, name: str) -> None:
+        """Note that a region of that key begins."""
+        ...
+
+    def ended(self, name: str, start_ns: int, end_ns: int, pair: tuple[Any, Any]) -> None:
+        """Note that it ends: when it began and ended on the host, and its marks."""
+        ...
+
+
+class NoSpans:
+    """Regions that others record."""
+
+    def started(self, name: str) -> None:
+        """Do nothing."""
+
+    def ended(self, name: str, start_ns: int, end_ns: int, pair: tuple[Any, Any]) -> None:
+        """Do nothing."""
+
+
+class HostSpans:
+    """Regions of the training loop; those of key ``IO`` are its waits, if nobody else sees them.
+
+    A `DeliveryLog` that yields finds that out: a loader that is asked inside the region takes its
+    place.
+    """
+
+    def __init__(self) -> None:
+        self._log: DeliveryLog | None = None
+        self._facts: LoaderFacts | None = None
+        self._facts_of: Recording | None = None
+        self._epoch = -1
+
+    def started(self, name: str) -> None:
+        """Ask for a batch with ``IO``, begin a pass with ``EPOCH``."""
+        if name == "IO":
+            self._ask()
+        elif name == "EPOCH":
+            self._leave()
+            self._epoch += 1
+
+    def ended(self, name: str, start_ns: int, end_ns: int, pair: tuple[Any, Any]) -> None:
+        """Write the span, or hold the batch."""
+        if name == "IO":
+            self._deliver()
+            return
+        if name == "EPOCH":
+            self._leave()
+        recorder = active_recorder()
+        if recorder is None:
+            return
+        _, batch, epoch = recorder.where()
+        recorder.emit(
+            KINDS.get(name, Kind.OTHER),
+            start_ns,
+            end_ns,
+            batch=-1 if name == "EPOCH" else batch,
+            epoch=epoch if self._epoch < 0 else self._epoch,
+            label=recorder.string(_label(name)),
+            flags=Flag.DETAIL if name in HOLDING else 0,
+        )
+
+    def _ask(self) -> None:
+        recording = current_recording()
+        if recording is None:
+            self._log = None
+            return
+        if self._log is None or self._log.recording is not recording:
+            self._log = DeliveryLog(recording, None, epoch=self._epoch, yields=True)
+        self._log.ask()
+
+    def _deliver(self) -> None:
+        log = self._log
+        if log is None or not log.waits:
+            return
+        if log.loader is None:
+            log.loader = self._loader(log.recording)
+        log.deliver(log.recording.next_batch())
+
+    def _loader(self, recording: Recording) -> LoaderFacts:
+        """Return the facts of the loader nobody sees, told once to each recording."""
+        if self._facts is None or self._facts_of is not recording:
+            timer = "iobench.compat.deep500.timer.Timer"
+            self._facts = recording.add_loader("deep500", timer, "IO", unseen=[UNSEEN])
+            self._facts_of = recording
+        return self._facts
+
+    def _leave(self) -> None:
+        log, self._log = self._log, None
+        if log is not None:
+            log.leave()
+
+
+class DeviceSpans:
+    """Regions of a device's queue, which end up on its own lane.
+
+    Parameters
+    ----------
+    lane : DeviceLane
+        Of the device, that does not give marks back.
+    """
+
+    def __init__(self, lane: DeviceLane) -> None:
+        self._lane = lane
+
+    def started(self, name: str) -> None:
+        """Do nothing yet."""
+
+    def ended(self, name: str, start_ns: int, end_ns: int, pair: tuple[Any, Any]) -> None:
+        """Keep the region until the device has come past it."""
+        recorder = active_recorder()
+        if recorder is None:
+            return
+        _, batch, epoch = recorder.where()
+        kind = KINDS.get(name, Kind.OTHER)
+        region = DeviceRegion(kind, _label(name), *pair, start_ns, batch, epoch)
+        self._lane.add(recorder, region)
+
+
+def _label(name: str) -> str:
+    if name in KINDS:
+        return ""
+    return "round (timer)" if name == "round" else name  # 'round' is a pass over a loader

@@ -1,0 +1,311 @@
+"""The surface of Deep500's timers: keys, rules, errors, texts, and what is logged."""
+
+from __future__ import annotations
+
+import enum
+import io
+import itertools
+import statistics
+import sys
+import types
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iobench.compat.deep500 import timer
+from iobench.compat.deep500.timer_cpugpu import CPUGPUTimerBase, DeviceTimes
+from iobench.testing import FakeClock, QueueDevice
+
+KEYS = tuple(key for key in timer.TimeType if key is not timer.TimeType.ALL)
+
+
+@pytest.fixture(autouse=True)
+def no_run_around(monkeypatch):
+    for name in ("IOBENCH_RUN", "IOBENCH_RUN_STEPS", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = FakeClock()
+    monkeypatch.setattr(timer, "now_ns", clock.now_ns)
+    return clock
+
+
+def timed(tmr, clock, key, *seconds, **more):
+    for duration in seconds:
+        tmr.start(key, **more)
+        clock.advance(round(duration * 1e9))
+        tmr.end(key, **more)
+
+
+class Tracker(types.ModuleType):
+    """Stands in for wandb or mlflow: keeps what is logged."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.logged = []
+        self.log = self.log_metrics = self.logged.append
+
+
+def test_the_keys_are_those_of_the_surface():
+    names = ["EPOCH", "BATCH", "FORWARD", "BACKWARD", "COMM", "IO", "OTHER", "ALL"]
+    assert [key.name for key in timer.TimeType] == names
+
+
+def test_times_are_seconds_by_key(clock):
+    tmr = timer.Timer()
+    tmr.start(timer.TimeType.BATCH)
+    timed(tmr, clock, timer.TimeType.IO, 0.5, 1.5)
+    tmr.start(timer.TimeType.FORWARD)
+    tmr.end(timer.TimeType.BATCH)  # regions of different keys may overlap
+    clock.advance(250_000_000)
+    tmr.end(timer.TimeType.FORWARD)
+    assert tmr.get_time(timer.TimeType.IO) == [0.5, 1.5]
+    assert tmr.get_time(timer.TimeType.BATCH) == [2.0]
+    assert tmr.get_time(timer.TimeType.FORWARD) == [0.25]
+    assert tmr.get_time(timer.TimeType.COMM) == []
+
+
+def test_the_statistics(clock):
+    tmr = timer.Timer()
+    timed(tmr, clock, timer.TimeType.IO, 1, 2, 6)
+    stats = tmr.get_time_stats(timer.TimeType.IO)
+    assert stats == (1, 3, 2, 6, pytest.approx(statistics.stdev([1, 2, 6])))
+    assert (stats.min, stats.mean, stats.median, stats.max) == (1, 3, 2, 6)
+    timed(tmr, clock, timer.TimeType.COMM, 1)
+    assert tmr.get_time_stats(timer.TimeType.COMM).stdev == 0.0
+    with pytest.raises(ValueError, match=r"TimeType.OTHER: no region was timed"):
+        tmr.get_time_stats(timer.TimeType.OTHER)
+
+
+def test_the_text_of_the_statistics(clock, capsys, tmp_path):
+    tmr = timer.Timer()
+    timed(tmr, clock, timer.TimeType.FORWARD, 0.25)
+    timed(tmr, clock, timer.TimeType.IO, 1, 2, 6)
+    expected = (
+        "FORWARD\n"
+        "min: 0.25000 mean: 0.25000 median: 0.25000 max: 0.25000 stdev: 0.00000\n"
+        "IO\n"
+        "min: 1.00000 mean: 3.00000 median: 2.00000 max: 6.00000 stdev: 2.64575\n"
+        "---\n"
+    )
+    tmr.print_all_time_stats()
+    assert capsys.readouterr().out == expected
+    stream = io.StringIO()
+    tmr.print_all_time_stats(file=stream)
+    assert stream.getvalue() == expected
+    tmr.save_all_time_stats(str(tmp_path / "stats.txt"))
+    assert (tmp_path / "stats.txt").read_text() == expected
+    with pytest.raises(FileExistsError):
+        tmr.save_all_time_stats(str(tmp_path / "stats.txt"))
+
+
+def test_the_rules(tmp_path):
+    tmr, key = timer.Timer(), timer.TimeType.IO
+    with pytest.raises(RuntimeError, match=r"^Unbalanced end for timing region type TimeType.IO$"):
+        tmr.end(key)
+    tmr.start(key)
+    nested = r"^Detected nesting for timing region type TimeType.IO$"
+    with pytest.raises(RuntimeError, match=nested):
+        tmr.start(key)
+    tmr.complete_all()
+    unbalanced = r"^Unbalanced start/end for region type TimeType.IO$"
+    for ask in (
+        lambda: tmr.get_time(key),
+        lambda: tmr.get_time_stats(key),
+        tmr.print_all_time_stats,
+        lambda: tmr.save_all_time_stats(tmp_path / "stats.txt"),
+    ):
+        with pytest.raises(RuntimeError, match=unbalanced):
+            ask()
+    assert not (tmp_path / "stats.txt").exists()
+    for ask in (tmr.start, tmr.end):
+        with pytest.raises(ValueError, match=r"^Cannot use TimeType.ALL here$"):
+            ask(timer.TimeType.ALL)
+    tmr.end(key)
+    assert len(tmr.get_time(key)) == 1
+
+
+def test_keys_of_the_users_own(clock, capsys):
+    class Mine(enum.Enum):
+        AUGMENT = enum.auto()
+
+    tmr = timer.Timer()
+    timed(tmr, clock, Mine.AUGMENT, 1)
+    timed(tmr, clock, "regrid", 1)
+    tmr.print_all_time_stats()
+    assert [line for line in capsys.readouterr().out.splitlines() if ":" not in line] == [
+        "AUGMENT", "regrid", "---",
+    ]  # fmt: skip
+
+
+def test_a_source_of_times_of_the_users_own():
+    class Steps:
+        def __init__(self):
+            self.marks = itertools.count()
+
+        def start(self):
+            return next(self.marks)
+
+        def end(self):
+            return next(self.marks)
+
+        def get_time(self, start, end):
+            return float(end - start)
+
+    tmr = timer.Timer(timer_impl=Steps)
+    tmr.start("a")
+    tmr.start("b")
+    tmr.end("b")
+    tmr.end("a")
+    assert (tmr.get_time("a"), tmr.get_time("b")) == ([3.0], [1.0])
+
+
+@given(st.lists(st.tuples(st.sampled_from(["start", "end", "complete"]), st.sampled_from(KEYS))))
+def test_any_order_of_calls_keeps_to_the_rules(calls):
+    """Against the rules said once more: a key is open or not, and counts its ends."""
+    tmr, is_open, ended = timer.Timer(), set(), dict.fromkeys(KEYS, 0)
+    for call, key in calls:
+        if call == "complete":
+            tmr.complete_all()
+        elif (call == "start") == (key in is_open):
+            with pytest.raises(RuntimeError):
+                getattr(tmr, call)(key)
+        else:
+            getattr(tmr, call)(key)
+            is_open ^= {key}
+            ended[key] += call == "end"
+    for key in KEYS:
+        if key in is_open:
+            with pytest.raises(RuntimeError, match="Unbalanced start/end"):
+                tmr.get_time(key)
+            tmr.end(key)
+            ended[key] += 1
+        assert len(tmr.get_time(key)) == ended[key]
+        assert all(time >= 0 for time in tmr.get_time(key))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "names"),
+    [
+        ("", ["IO", "FORWARD"]),
+        ("train", ["train/IO", "train/FORWARD"]),
+        ("train/", ["train/IO", "train/FORWARD"]),
+    ],
+)
+def test_means_alone_are_logged(clock, monkeypatch, capsys, prefix, names):
+    wandb, mlflow = Tracker("wandb"), Tracker("mlflow")
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    tmr = timer.Timer()
+    timed(tmr, clock, timer.TimeType.IO, 1, 2, 6)
+    timed(tmr, clock, timer.TimeType.FORWARD, 4)
+    tmr.log_mlflow_all(prefix)
+    assert capsys.readouterr().out == ""
+    tmr.log_wb_all(prefix=prefix)
+    means = dict(zip(names, [3.0, 4.0], strict=True))
+    assert wandb.logged == mlflow.logged == [means]
+    assert capsys.readouterr().out == f"{means}\n"
+    tmr.start(timer.TimeType.IO)
+    for log in (tmr.log_mlflow_all, tmr.log_wb_all):
+        with pytest.raises(RuntimeError, match="Unbalanced start/end"):
+            log()
+
+
+def test_trackers_that_are_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(RuntimeError, match=r"^No Weights & Biases support$"):
+        timer.Timer().log_wb_all()
+    with pytest.raises(RuntimeError, match=r"^No MLFlow support$"):
+        timer.Timer().log_mlflow_all()
+
+
+@pytest.fixture
+def device(clock):
+    return QueueDevice(clock)
+
+
+@pytest.fixture
+def both(device):
+    return CPUGPUTimerBase(timer.HostTimes, lambda: DeviceTimes(device, 8))
+
+
+def test_gpu_times_are_beside_those_of_the_cpu(both, clock, device, capsys, tmp_path):
+    both.start(timer.TimeType.FORWARD, gpu=True)
+    clock.advance(1_000_000_000)
+    device.work(5_000_000_000)
+    both.end(timer.TimeType.FORWARD, gpu=True)
+    timed(both, clock, timer.TimeType.IO, 0.5)
+    assert both.get_time(timer.TimeType.FORWARD) == [1.0]
+    assert both.get_time(timer.TimeType.FORWARD, gpu=True) == [6.0]
+    assert both.get_time(timer.TimeType.IO, gpu=True) == []
+    assert both.get_time_stats(timer.TimeType.FORWARD, gpu=True).mean == 6.0
+    both.print_all_time_stats()
+    text = capsys.readouterr().out
+    assert [line for line in text.splitlines() if ":" not in line] == [
+        "CPU", "FORWARD", "IO", "---", "GPU", "FORWARD", "---",
+    ]  # fmt: skip
+    both.save_all_time_stats(tmp_path / "stats.txt")
+    assert (tmp_path / "stats.txt").read_text() == text
+    with pytest.raises(FileExistsError):
+        both.save_all_time_stats(tmp_path / "stats.txt")
+
+
+def test_means_are_logged_under_cpu_and_gpu(both, clock, monkeypatch, capsys):
+    wandb, mlflow = Tracker("wandb"), Tracker("mlflow")
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    timed(both, clock, timer.TimeType.BATCH, 1, 3, gpu=True)
+    both.log_mlflow_all("train")
+    both.log_wb_all()
+    assert mlflow.logged == [{"train/CPU/BATCH": 2.0}, {"train/GPU/BATCH": 2.0}]
+    assert wandb.logged == [{"CPU/BATCH": 2.0}, {"GPU/BATCH": 2.0}]
+    assert capsys.readouterr().out.count("BATCH") == 2
+
+
+def test_events_run_out_unless_regions_are_completed(both, clock, device):
+    timed(both, clock, timer.TimeType.BATCH, 1, 1, 1, 1, gpu=True)
+    with pytest.raises(RuntimeError, match=r"^No more CUDA events, try completing some$"):
+        both.start(timer.TimeType.FORWARD, gpu=True)
+    both.complete_all()
+    assert device.n_waits == 1  # one for all of them
+    assert len(device.released) == 8
+    timed(both, clock, timer.TimeType.BATCH, 1, 1, 1, gpu=True)
+    both.start(timer.TimeType.IO, gpu=True)
+    both.complete_all()  # what has only begun keeps its event
+    both.end(timer.TimeType.IO, gpu=True)
+    assert len(both.get_time(timer.TimeType.IO, gpu=True)) == 1
+    assert len(both.get_time(timer.TimeType.BATCH, gpu=True)) == 7
+
+
+def test_no_event_is_put_into_a_graph_that_is_captured(clock):
+    class Capturing(QueueDevice):
+        def mark(self):
+            return None
+
+    both = CPUGPUTimerBase(timer.HostTimes, lambda: DeviceTimes(Capturing(clock), 8))
+    with pytest.raises(RuntimeError, match="while a CUDA graph is captured"):
+        both.start(timer.TimeType.FORWARD, gpu=True)
+
+
+def test_ends_may_wait_for_the_device(clock, device):
+    both = CPUGPUTimerBase(timer.HostTimes, lambda: DeviceTimes(device, 8, waits_at_end=True))
+    both.start(timer.TimeType.BATCH, gpu=True)
+    device.work(7)
+    both.end(timer.TimeType.BATCH, gpu=True)
+    assert clock.now_ns() == 7
+    assert device.n_waits == 1
+
+
+@pytest.mark.long
+def test_means_reach_mlflow(tmp_path, clock, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="the extra 'track' has it")
+    mlflow.set_tracking_uri(f"file://{tmp_path}")
+    tmr = timer.Timer()
+    timed(tmr, clock, timer.TimeType.IO, 1, 2, 6)
+    with mlflow.start_run() as run:
+        tmr.log_mlflow_all("train")
+    assert mlflow.get_run(run.info.run_id).data.metrics == {"train/IO": 3.0}
