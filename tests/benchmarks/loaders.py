@@ -51,6 +51,7 @@ GOALS = {
         ("against the one-line memmap", RINGS, ("memmap_one_line",), 1.0),
         ("verified against not", ("ring_numpy_verified",), ("ring_numpy",), 0.5),
         ("lz4, one thread, GB/s", ("ring_zarr_lz4_one_thread",), (), 4.0),
+        ("lz4 against blosc alone", ("ring_zarr_lz4_one_thread",), ("limit_lz4_1",), 0.8),
         ("slowest container against fastest", RINGS, RINGS, 0.8),
     ),
     "radiation": (
