@@ -176,7 +176,9 @@ class TestAccelerate:
             seen = []
             for _ in range(2):
                 for _ in loader:
-                    assert sum(1 for _ in inner) == 6  # a validation in between is another loader's end
+                    assert (
+                        sum(1 for _ in inner) == 6
+                    )  # a validation in between is another loader's end
                     with accelerator.accumulate():
                         seen.append(accelerator.sync_gradients)
             steps[type(loader).__name__] = seen
