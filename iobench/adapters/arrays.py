@@ -19,10 +19,11 @@ __all__ = ["adapt"]
 def adapt(patches: Patches, numpy: Any) -> None:
     """Time what numpy loads. An archive and a mapping are opened; a member is read."""
     archive = numpy.lib.npyio.NpzFile
+    left_on_disk = (numpy.memmap, archive)
 
     def note_load(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
         span.detail = file_name(args[0] if args else kwargs.get("file"))
-        if isinstance(result, numpy.memmap | archive):
+        if isinstance(result, left_on_disk):
             span.kind = Kind.OPEN
         else:
             span.nbytes = result.nbytes

@@ -26,50 +26,50 @@ READ_MODES: Final = frozenset({"r", "rb", "br", "rt", "tr"})
 NO_DATA: Final = ("/proc/", "/sys/")
 BUFFER_LIMIT: Final = 8 << 20
 
+READ: Final = Kind.READ
+_readinto: Final = io.FileIO.readinto
+_readall: Final = io.FileIO.readall
+_read: Final = io.FileIO.read
+
 
 class CountedFile(io.FileIO):
     """The raw file under what ``open`` returned while recording: its reads are timed."""
 
+    text_name = ""
+    """What its spans are told apart by."""
+
     def readinto(self, buffer: Any) -> int | None:
         """Read into a buffer, as FileIO does."""
-        span = self._begin()
+        recorder = activation._active
+        span = None if recorder is None else scope.begin(recorder, READ)
         if span is None:
-            return super().readinto(buffer)
+            return _readinto(self, buffer)
+        span.detail = self.text_name
         with span:
-            count = super().readinto(buffer)
-            self._note(span, count)
+            count = _readinto(self, buffer)
+            if count is not None:  # None: a file that would have to be waited for
+                span.nbytes = count
         return count
 
     def readall(self) -> bytes:
         """Read to the end, as FileIO does."""
-        span = self._begin()
-        if span is None:
-            return super().readall()
-        with span:
-            data = super().readall()
-            self._note(span, None if data is None else len(data))
-        return data
+        return self._timed(_readall)
 
     def read(self, size: int | None = -1) -> bytes:
         """Read at once, as FileIO does; called on the raw file alone."""
-        span = self._begin()
-        if span is None:
-            return super().read(size)
-        with span:
-            data = super().read(size)
-            self._note(span, None if data is None else len(data))
-        return data
+        return self._timed(_read, size)
 
-    def _begin(self) -> OutsideSpan | None:
+    def _timed(self, read: Callable[..., bytes], *args: Any) -> bytes:
         recorder = activation._active
-        return None if recorder is None else scope.begin(recorder, Kind.READ)
-
-    def _note(self, span: OutsideSpan, count: int | None) -> None:
-        span.stop()
-        name = self.name
-        span.detail = name if type(name) is str else _text(name)
-        if count is not None:  # None: a file that would have to be waited for
-            span.nbytes = count
+        span = None if recorder is None else scope.begin(recorder, READ)
+        if span is None:
+            return read(self, *args)
+        span.detail = self.text_name
+        with span:
+            data = read(self, *args)
+            if data is not None:
+                span.nbytes = len(data)
+        return data
 
 
 # Seen by whoever asks for the class of ``file.buffer.raw``.
@@ -142,7 +142,7 @@ def _timed_open(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _reads_file(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Say whether this is the plain opening of a named file for reading; all else is not ours."""
-    if not args or len(args) > 6 or not kwargs.keys() <= _COUNTED_OPTIONS:
+    if not args:
         return False
     file = args[0]
     if type(file) is not str:
@@ -151,8 +151,17 @@ def _reads_file(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         file = os.fspath(file)
         if type(file) is not str:
             return False
-    if file.startswith(NO_DATA) or (kwargs and len(args) > 1 and _given_twice(args, kwargs)):
+    if file.startswith(NO_DATA):
         return False
+    if not kwargs and len(args) <= 2:  # nearly always
+        mode = args[1] if len(args) == 2 else "r"
+        return type(mode) is str and mode in READ_MODES and ("b" in mode or _TEXT_IS_OURS)
+    if len(args) > 6 or not kwargs.keys() <= _COUNTED_OPTIONS or _given_twice(args, kwargs):
+        return False
+    return _reads_as_told(args, kwargs)
+
+
+def _reads_as_told(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     mode = args[1] if len(args) > 1 else kwargs.get("mode", "r")
     if type(mode) is not str or mode not in READ_MODES:
         return False
@@ -160,11 +169,13 @@ def _reads_file(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if type(buffering) is not int or buffering < -1 or 0 <= buffering <= 1:
         return False
     if "b" not in mode:
-        return not sys.flags.warn_default_encoding  # the warning names the caller's line
+        return _TEXT_IS_OURS
     told = (*args[3:], *(kwargs.get(name) for name in ("encoding", "errors", "newline")))
     return all(value is None for value in told)
 
 
+# The warning of a missing encoding names the line that opens the file.
+_TEXT_IS_OURS: Final = not sys.flags.warn_default_encoding
 _OPTIONS: Final = ("file", "mode", "buffering", "encoding", "errors", "newline")
 _COUNTED_OPTIONS: Final = frozenset(_OPTIONS[1:])
 
@@ -183,6 +194,7 @@ def _open_counted(
 ) -> Any:
     """Open as ``open`` does, over a raw file whose reads are timed."""
     raw = CountedFile(os.fspath(file))
+    raw.text_name = file if type(file) is str else _text(file)
     opened: Any = raw
     try:
         lines = buffering < 0 and raw.isatty()

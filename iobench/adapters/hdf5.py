@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters.notes import file_name
 from iobench.adapters.patches import timed
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from iobench.recording.outside import OutsideSpan
 
 __all__ = ["adapt"]
+
+KNOWN: Final = "_iobench_source"
+"""What a dataset object is found to be, kept with it."""
 
 
 def adapt(patches: Patches, h5py: Any) -> None:
@@ -31,11 +34,23 @@ def adapt(patches: Patches, h5py: Any) -> None:
     def note_open(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
         span.detail = file_name(args[1] if len(args) > 1 else kwargs.get("name"))
 
+    def find_source(dataset: Any) -> tuple[str, bool]:
+        """Return file and name of a dataset, and whether what is stored has to be decoded."""
+        known: tuple[str, bool] | None = vars(dataset).get(KNOWN)
+        if known is None:
+            held = dataset.id
+            layout = held.get_create_plist()
+            known = (
+                os.fsdecode(name_of_file(held) + b":" + (name_of_object(held) or b"")),
+                # The sources of a virtual dataset may have filters.
+                bool(layout.get_nfilters()) or layout.get_layout() == virtual,
+            )
+            vars(dataset)[KNOWN] = known  # asking costs as much as a small read
+        return known
+
     def note_source(span: OutsideSpan, dataset: Any) -> None:
-        held = dataset.id
-        span.detail = os.fsdecode(name_of_file(held) + b":" + (name_of_object(held) or b""))
-        layout = held.get_create_plist()
-        if layout.get_nfilters() or layout.get_layout() == virtual:  # its sources may have some
+        span.detail, is_decoded = find_source(dataset)
+        if is_decoded:
             span.kind, span.label = Kind.FUSED, "read+decode"
 
     def note_item(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:

@@ -62,7 +62,7 @@ def timed(
                 wanted = False
             if not wanted:
                 return original(*args, **kwargs)
-        span = scope.begin(recorder, kind, label, with_cpu=with_cpu, hiding=hiding)
+        span = scope.begin(recorder, kind, label, with_cpu, hiding)
         if span is None:
             return original(*args, **kwargs)
         with span:

@@ -42,7 +42,6 @@ def begin(
     recorder: Recorder,
     kind: int,
     label: str = "",
-    *,
     with_cpu: bool = False,
     hiding: bool = True,
 ) -> OutsideSpan | None:
@@ -50,14 +49,7 @@ def begin(
     where = _where
     if where is None or ELSEWHERE.get() is not None:
         return None
-    return outside_span(
-        recorder,
-        kind,
-        label,
-        everywhere=where == "everywhere",
-        with_cpu=with_cpu,
-        hiding=hiding,
-    )
+    return outside_span(recorder, kind, label, where == "everywhere", with_cpu, hiding)
 
 
 class LoadingScope:

@@ -70,11 +70,7 @@ def _adapt_version_2(patches: Patches, zarr: Any) -> None:
 def _selecting(original: Callable[..., Any]) -> Callable[..., Any]:
     def select(*args: Any, **kwargs: Any) -> Any:
         recorder = activation._active
-        span = (
-            None
-            if recorder is None
-            else scope.begin(recorder, Kind.FUSED, "read+decode", with_cpu=True)
-        )
+        span = None if recorder is None else scope.begin(recorder, Kind.FUSED, "read+decode", True)
         if span is None:
             return original(*args, **kwargs)
         pieces: list[Piece] = []

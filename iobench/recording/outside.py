@@ -37,8 +37,7 @@ def outside_span(
     recorder: Recorder,
     kind: int,
     label: str = "",
-    *,
-    everywhere: bool,
+    everywhere: bool = False,
     with_cpu: bool = False,
     hiding: bool = True,
 ) -> OutsideSpan | None:
