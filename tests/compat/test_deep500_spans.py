@@ -1,0 +1,352 @@
+"""Scripts written for Deep500's timers get a timeline by another import."""
+
+from __future__ import annotations
+
+import io
+import sys
+import types
+
+import pytest
+
+import iobench
+from iobench.analysis.device import device_exposure
+from iobench.compat.deep500 import timer, timer_tf
+from iobench.compat.deep500.timer_cpugpu import CPUGPUTimerBase, DeviceTimes, NoDeviceTimes
+from iobench.recording import (
+    DeliveryLog,
+    Flag,
+    Kind,
+    Recording,
+    current_recording,
+    read_process_facts,
+)
+from iobench.testing import FakeClock, QueueDevice
+
+# The loop of the timer's guide and of the project's report, less its comments: BATCH and IO begin
+# before the loop and at the end of each step but the last one.
+SCRIPT = """
+from deep500.utils import timer_torch as timer
+
+
+def train_epoch(loader, step, tmr):
+    tmr.start(timer.TimeType.BATCH, gpu=True)
+    tmr.start(timer.TimeType.IO)
+    for idx, batch in enumerate(loader):
+        tmr.end(timer.TimeType.IO)
+        tmr.start(timer.TimeType.FORWARD, gpu=True)
+        loss = step.forward(batch)
+        tmr.end(timer.TimeType.FORWARD, gpu=True)
+        tmr.start(timer.TimeType.BACKWARD, gpu=True)
+        step.backward(loss)
+        tmr.end(timer.TimeType.BACKWARD, gpu=True)
+        tmr.end(timer.TimeType.BATCH, gpu=True)
+        if idx % 10 == 0:
+            tmr.complete_all()
+        if idx != len(loader) - 1:
+            tmr.start(timer.TimeType.BATCH, gpu=True)
+            tmr.start(timer.TimeType.IO)
+
+
+def train(loader, step, file):
+    tmr = timer.CPUGPUTimer()
+    for _ in range(2):
+        tmr.start(timer.TimeType.EPOCH)
+        train_epoch(loader, step, tmr)
+        tmr.end(timer.TimeType.EPOCH)
+    tmr.print_all_time_stats(file)
+    tmr.log_mlflow_all("train")
+"""
+
+
+class PlainLoader:
+    """Something that yields batches, of which iobench knows nothing."""
+
+    n_batches = 12
+
+    def __len__(self):
+        return self.n_batches
+
+    def __iter__(self):
+        return iter(range(self.n_batches))
+
+
+class SeenLoader(PlainLoader):
+    """One that a hook of iobench tells of."""
+
+    facts = None
+
+    def __iter__(self):
+        recording = current_recording()
+        self.facts = self.facts or recording.add_loader("torch", "a.Loader", "Numbers")
+        log = DeliveryLog(recording, self.facts)
+        log.ask()
+        log.started()
+        for _ in range(self.n_batches):
+            log.ask()
+            log.deliver(recording.next_batch())
+            yield 1
+        log.ask()
+        log.end()
+
+
+class Step:
+    def forward(self, batch):
+        return batch
+
+    def backward(self, loss):
+        pass
+
+
+@pytest.fixture(autouse=True)
+def no_run_around(monkeypatch):
+    for name in ("IOBENCH_RUN", "IOBENCH_RUN_STEPS", "IOBENCH_RUN_DETAIL", "IOBENCH_RUN_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def mlflow(monkeypatch):
+    module = types.ModuleType("mlflow")
+    module.logged = []
+    module.log_metrics = module.logged.append
+    monkeypatch.setitem(sys.modules, "mlflow", module)
+    return module
+
+
+def run_script(loader):
+    """Run the script, of which only the import is another."""
+    code = SCRIPT.replace("from deep500.utils import", "from iobench.compat.deep500 import")
+    names, text = {}, io.StringIO()
+    exec(code, names)
+    names["train"](loader, Step(), text)
+    return text.getvalue()
+
+
+def rows(profile):
+    spans = profile.spans
+    return [
+        (Kind(row["kind"]).spelled, profile.strings[row["label"]], int(row["batch"]))
+        for row in spans
+    ]
+
+
+def count(profile, kind, label=""):
+    return sum(row[:2] == (kind, label) for row in rows(profile))
+
+
+def test_an_old_script_gets_waits_rounds_and_stages(tmp_path, mlflow):
+    pytest.importorskip("torch", reason="timer_torch asks it for a GPU")
+    with iobench.record(tmp_path / "run") as session:
+        text = run_script(PlainLoader())
+        assert session.step == 24
+    assert [line for line in text.splitlines() if ":" not in line].count("---") == 2
+    assert {key for logged in mlflow.logged for key in logged} >= {"train/CPU/IO"}
+    profile = iobench.open_profile(tmp_path / "run")
+    assert count(profile, "wait") == count(profile, "forward") == count(profile, "backward") == 24
+    assert count(profile, "other", "round") == count(profile, "other", "EPOCH") == 2
+    assert count(profile, "other", "BATCH") == 24
+    assert [row[2] for row in rows(profile) if row[0] == "forward"] == list(range(24))
+    assert sorted(set(profile.spans["epoch"].tolist())) == [0, 1]
+    held = profile.spans[[row[1] in {"EPOCH", "BATCH"} for row in rows(profile)]]
+    assert (held["flags"] == Flag.DETAIL).all()
+    (facts,) = read_process_facts(session.run.processes_path)
+    (loader,) = facts.loaders
+    assert (loader.framework, loader.name) == ("deep500", "IO")
+    assert "times them itself" in loader.unseen[0]
+    exposure = iobench.exposure(profile)
+    assert exposure.n_rounds == 2
+    assert exposure.whole.n_batches == 24
+    assert exposure.whole.wait_ns == sum(exposure.whole.waits_ns)
+
+
+def test_a_loader_that_is_seen_tells_its_own_waits(tmp_path, mlflow):
+    pytest.importorskip("torch", reason="timer_torch asks it for a GPU")
+    with iobench.record(tmp_path / "run") as session:
+        run_script(SeenLoader())
+        assert session.step == 24
+    profile = iobench.open_profile(tmp_path / "run")
+    waits = [row for row in rows(profile) if row[0] == "wait"]
+    assert [row[2] for row in waits if not row[1]] == list(range(24))
+    assert [row[1] for row in waits if row[1]] == ["startup", "shutdown"] * 2
+    assert count(profile, "other", "round") == 2
+    (facts,) = read_process_facts(session.run.processes_path)
+    assert [loader.framework for loader in facts.loaders] == ["torch"]
+
+
+def test_the_environment_alone_starts_it(tmp_path, monkeypatch, mlflow):
+    pytest.importorskip("torch", reason="timer_torch asks it for a GPU")
+    monkeypatch.setenv("IOBENCH_RUN", str(tmp_path / "run"))
+    run_script(PlainLoader())
+    session = current_recording()
+    assert session is not None
+    session.close()
+    assert count(iobench.open_profile(tmp_path / "run"), "wait") == 24
+
+
+def test_nothing_is_written_and_all_is_timed_without_a_recording(mlflow):
+    pytest.importorskip("torch", reason="timer_torch asks it for a GPU")
+    assert run_script(PlainLoader()).count("FORWARD") == 2
+    assert current_recording() is None
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = FakeClock()
+    monkeypatch.setattr(timer, "now_ns", clock.now_ns)
+    return clock
+
+
+def recording(tmp_path, clock, steps=None):
+    return Recording(tmp_path / "run", steps=steps, detail="auto", spool=None, clock=clock)
+
+
+def region(tmr, clock, key, duration_ns, **more):
+    tmr.start(key, **more)
+    clock.advance(duration_ns)
+    tmr.end(key, **more)
+
+
+def test_keys_become_kinds_and_labels(tmp_path, clock):
+    with recording(tmp_path, clock):
+        tmr = timer.Timer()
+        for key in (*timer.TimeType, "regrid", "round"):
+            if key is not timer.TimeType.ALL and key is not timer.TimeType.IO:
+                region(tmr, clock, key, 10)
+    assert [row[:2] for row in rows(iobench.open_profile(tmp_path / "run"))] == [
+        ("other", "EPOCH"), ("other", "BATCH"), ("forward", ""), ("backward", ""), ("comm", ""),
+        ("other", "OTHER"), ("other", "regrid"), ("other", "round (timer)"),
+    ]  # fmt: skip
+
+
+def test_waits_and_regions_are_where_they_were(tmp_path, clock):
+    with recording(tmp_path, clock):
+        tmr = timer.Timer()
+        region(tmr, clock, timer.TimeType.IO, 100)
+        region(tmr, clock, timer.TimeType.FORWARD, 20)
+        region(tmr, clock, timer.TimeType.IO, 100)
+        tmr.start(timer.TimeType.IO)  # begun, and never ended: no wait
+        clock.advance(1000)
+    spans = iobench.open_profile(tmp_path / "run").spans
+    assert [
+        (Kind(row["kind"]).spelled, int(row["start_ns"]), int(row["end_ns"])) for row in spans
+    ] == [("wait", 0, 100), ("forward", 100, 120), ("wait", 120, 220), ("other", 0, 1220)]
+
+
+def test_a_window_of_steps(tmp_path, clock):
+    with recording(tmp_path, clock, steps=range(2, 4)) as session:
+        tmr = timer.Timer()
+        for _ in range(6):
+            region(tmr, clock, timer.TimeType.IO, 100)
+            region(tmr, clock, timer.TimeType.FORWARD, 20)
+        assert session.step == 6
+    profile = iobench.open_profile(tmp_path / "run")
+    assert count(profile, "wait") == 2
+    (round_span,) = [span for span in profile.spans if span["kind"] == Kind.OTHER]
+    assert int(round_span["end_ns"] - round_span["start_ns"]) == 240
+
+
+def test_device_regions_lie_on_the_device_lane(tmp_path, clock):
+    device = QueueDevice(clock, "cuda:0")
+    both = CPUGPUTimerBase(timer.HostTimes, lambda: DeviceTimes(device, 200))
+    with recording(tmp_path, clock):
+        for _ in range(3):
+            both.start(timer.TimeType.BATCH, gpu=True)
+            region(both, clock, timer.TimeType.IO, 100)
+            both.start(timer.TimeType.FORWARD, gpu=True)
+            device.work(80)
+            clock.advance(1)
+            both.end(timer.TimeType.FORWARD, gpu=True)
+            both.end(timer.TimeType.BATCH, gpu=True)
+        both.complete_all()
+        assert device.n_waits == 1
+    assert both.get_time(timer.TimeType.FORWARD, gpu=True) == pytest.approx([80e-9] * 3)
+    profile = iobench.open_profile(tmp_path / "run")
+    found = device_exposure(profile)
+    assert found is not None
+    assert found.devices == ("cuda:0",)
+    assert found.exposed_ns.tolist() == [100, 21, 21]
+    assert found.busy_ns["forward"] == 240
+    assert count(profile, "other", "BATCH") == 6  # of the host, and of the device
+
+
+def test_marks_come_back_once_also_where_the_recording_ends_first(tmp_path, clock):
+    device = QueueDevice(clock)
+    both = CPUGPUTimerBase(timer.HostTimes, lambda: DeviceTimes(device, 4))
+    with recording(tmp_path, clock):
+        region(both, clock, timer.TimeType.FORWARD, 5, gpu=True)
+    both.complete_all()
+    n_anchors = 1
+    assert len(device.released) == 2 + n_anchors
+    assert both.get_time(timer.TimeType.FORWARD, gpu=True) == [5e-9]
+
+
+class CupyEvent:
+    """An event of CuPy, as far as the clock asks."""
+
+    done = True
+    times = iter(range(100))
+
+    def record(self):
+        self.at_ms = next(self.times)
+
+    def synchronize(self):
+        CupyEvent.waited = True
+
+
+def test_tensorflow_times_gpus_by_cupy(monkeypatch):
+    cupy = types.ModuleType("cupy")
+    cupy.cuda = types.SimpleNamespace(
+        Event=CupyEvent,
+        Device=lambda: types.SimpleNamespace(id=2),
+        is_available=lambda: True,
+        get_elapsed_time=lambda first, last: float(last.at_ms - first.at_ms),
+    )
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    tmr = timer_tf.CPUGPUTimer()
+    tmr.start(timer_tf.TimeType.BATCH, gpu=True)
+    tmr.end(timer_tf.TimeType.BATCH, gpu=True)
+    assert CupyEvent.waited
+    assert tmr.get_time(timer_tf.TimeType.BATCH, gpu=True) == [0.001]
+    tmr.start(timer_tf.TimeType.BATCH, gpu=True)
+    tmr.end(timer_tf.TimeType.BATCH, gpu=True)
+    assert len(tmr.get_time(timer_tf.TimeType.BATCH, gpu=True)) == 2
+    assert timer_tf.CupyClock(cupy).name == "cuda:2"
+    cupy.cuda.is_available = lambda: False
+    assert isinstance(timer_tf.CPUGPUTimer().gpu_timer.timer_impl, NoDeviceTimes)
+
+
+def test_without_a_gpu_the_same_keys_time_the_cpu(monkeypatch, caplog, clock):
+    pytest.importorskip("torch", reason="timer_torch asks it for a GPU")
+    from iobench.compat.deep500 import timer_torch
+
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    for module in (timer_torch, timer_tf):
+        tmr = module.CPUGPUTimer()
+        region(tmr, clock, module.TimeType.FORWARD, 1_000_000_000, gpu=True)
+        assert tmr.get_time(module.TimeType.FORWARD, gpu=True) == [1.0]
+    assert "gpu=True times the CPU" in caplog.text
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("gpu", [False, True])
+def test_the_callback_times_epochs_and_batches_of_keras(monkeypatch, gpu):
+    tensorflow = pytest.importorskip("tensorflow", reason="model.fit is Keras's")
+    import numpy as np
+
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    from iobench.compat.deep500.timer_tf import TimerCallback
+
+    assert issubclass(TimerCallback, tensorflow.keras.callbacks.Callback)
+    assert TimerCallback is timer_tf.TimerCallback
+    model = tensorflow.keras.Sequential([tensorflow.keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    tmr = timer_tf.CPUGPUTimer()
+    data = np.ones((12, 3), "f4"), np.ones((12, 1), "f4")
+    model.fit(*data, batch_size=4, epochs=2, verbose=0, callbacks=[TimerCallback(tmr, gpu=gpu)])
+    assert len(tmr.get_time(timer_tf.TimeType.EPOCH)) == 2
+    assert len(tmr.get_time(timer_tf.TimeType.BATCH)) == 6
+    assert len(tmr.get_time(timer_tf.TimeType.BATCH, gpu=True)) == 6 * gpu
+
+
+def test_unknown_names_stay_unknown():
+    with pytest.raises(AttributeError, match="no attribute 'Timers'"):
+        _ = timer_tf.Timers
