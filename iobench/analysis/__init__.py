@@ -6,14 +6,20 @@ from iobench.analysis.figures import (
     Coincidence,
     ComputeStage,
     Exposure,
+    LoaderExposure,
     LongWaits,
+    OtherLoop,
     PartExposure,
     Phase,
     StageExposure,
     WaitStatistics,
 )
+from iobench.analysis.processes import ProcessWork, StageWork, process_work
+from iobench.analysis.rank_figures import JobExposure, MissingRank, RankExposure
+from iobench.analysis.rank_steps import RankSteps
+from iobench.analysis.ranks import compare_ranks, missing_ranks
 from iobench.analysis.waits import wait_statistics
-from iobench.analysis.windows import exposure
+from iobench.analysis.windows import exposure, measure_rank
 
 __all__ = [
     "Coincidence",
@@ -21,14 +27,26 @@ __all__ = [
     "Diagnosis",
     "Exposure",
     "FullConversion",
+    "JobExposure",
+    "LoaderExposure",
     "LongWaits",
+    "MissingRank",
+    "OtherLoop",
     "PartExposure",
     "Phase",
+    "ProcessWork",
+    "RankExposure",
+    "RankSteps",
     "StageExposure",
+    "StageWork",
     "Verdict",
     "WaitStatistics",
+    "compare_ranks",
     "diagnose",
     "exposure",
+    "measure_rank",
+    "missing_ranks",
     "predict_full_conversion",
+    "process_work",
     "wait_statistics",
 ]

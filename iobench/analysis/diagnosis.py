@@ -22,6 +22,8 @@ HIDDEN_FRACTION: Final = 0.05
 class Verdict(Enum):
     """What is concluded about a training loop."""
 
+    NO_CONSUMER = "no consumer"
+    """No loader was asked for anything: exposure is not defined."""
     NO_BATCH = "no batch"
     """Nothing was delivered, so nothing can be said."""
     NO_COMPUTE = "no compute"
@@ -85,12 +87,19 @@ def diagnose(exposure: Exposure, *, has_compute: bool = True) -> Diagnosis:
     whole, steady = exposure.whole, exposure.steady
     window = steady or whole
     top = window.stages[0] if window.stages and window.stages[0].exposed_ns else None
-    work = [row for row in window.stages if row.kind in WORKER_KINDS]
+    # What nobody saw was as long as it was waited for; what of it was hidden is not known.
+    work = [
+        row
+        for row in window.stages
+        if row.kind in WORKER_KINDS and (row.n_spans or row.kind != Kind.OPAQUE)
+    ]
     busy_ns = sum(row.busy_ns for row in work)
     unknown_ns = sum(row.exposed_ns for row in window.stages if row.kind == Kind.UNKNOWN)
     outside_ns = whole.wait_ns - window.wait_ns
     return Diagnosis(
-        verdict=_verdict(whole.n_batches, window.wait_fraction, has_compute),
+        verdict=_verdict(whole.n_batches, window.wait_fraction, has_compute)
+        if exposure.has_consumer
+        else Verdict.NO_CONSUMER,
         steady=steady is not None,
         wait_fraction=window.wait_fraction,
         top_stage=top.stage if top else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from iobench.recording import Kind
@@ -303,6 +303,8 @@ class Exposure:
         Waits that ended with an exception.
     rank : int
         Which training process.
+    has_consumer : bool
+        Whether a loader was asked for batches: without that, exposure is not defined.
     """
 
     whole: PartExposure
@@ -319,8 +321,10 @@ class Exposure:
     other_loops: tuple[OtherLoop, ...] = ()
     n_failed_waits: int = 0
     rank: int = 0
+    has_consumer: bool = True
 
-    @property
-    def has_consumer(self) -> bool:
-        """Whether anybody waited: without that, exposure is not defined."""
-        return any(phase.n_deliveries for phase in self.phases)
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON, with the keys that ``iobench report --json`` has."""
+        from iobench.report.json_report import exposure_to_dict
+
+        return exposure_to_dict(self)

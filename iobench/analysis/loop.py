@@ -88,6 +88,11 @@ class TrainingLoop:
     waits: NDArray[Any]
     others: tuple[OtherLoop, ...]
 
+    @property
+    def has_loaders(self) -> bool:
+        """Whether its process told of a loader."""
+        return any(number != ONLY for number in self.loaders)
+
 
 def find_loop(profile: Profile, *, rank: int) -> TrainingLoop:
     """Return the training loop of a rank: of a script, the thread that waited most often.
@@ -122,12 +127,13 @@ def find_loop(profile: Profile, *, rank: int) -> TrainingLoop:
             f"{profile.path}: the waits of the training loop overlap, expected one after another"
         )
     process = int(waits["process"][0]) if len(waits) else -1
+    told = process if process >= 0 else _first_with_loaders(profile, consumers)
     return TrainingLoop(
         rank=rank,
         process=process,
         thread=int(waits["thread"][0]) if len(waits) else -1,
         mine=_mine(profile, rank, process, consumers),
-        loaders=_loaders(profile, process),
+        loaders=_loaders(profile, told),
         waits=waits,
         others=others,
     )
@@ -165,6 +171,15 @@ def _mine(
             pid = parent[pid]
         mine[index] = owner.get(pid, process) == process
     return mine
+
+
+def _first_with_loaders(profile: Profile, consumers: NDArray[np.bool_]) -> int:
+    """Return the first training process that made a loader, though nobody asked it; else -1."""
+    for index in np.flatnonzero(consumers).tolist():
+        told = profile.facts_of(index)
+        if told is not None and told.loaders:
+            return int(index)
+    return -1
 
 
 def _loaders(profile: Profile, process: int) -> dict[int, LoaderSettings]:

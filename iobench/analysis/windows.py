@@ -128,6 +128,7 @@ def _figures(run: _Run) -> Exposure:
         other_loops=loop.others,
         n_failed_waits=int(deliveries.failed.sum()),
         rank=loop.rank,
+        has_consumer=bool(len(deliveries) or loop.has_loaders or not profile.is_script),
     )
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Self, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+if TYPE_CHECKING:
+    from iobench.analysis import LoaderExposure
 
 __all__ = ["PUBLISHED_FIGURES", "RunFacts"]
 
 T = TypeVar("T")
 OWN: Final = "own"
+SCRIPT: Final = "script"
 PUBLISHED_FIGURES: Final = ("min", "mean", "median", "max", "stdev")
 
 
@@ -53,6 +57,15 @@ class RunFacts:
         was read; the last is the number of samples of the whole dataset.
     machine : mapping
     iobench_version, command, files_hint : str or None
+    own_label : str or None
+        What it is called where its format does not tell it from others.
+    is_script : bool
+        Whether it is of a user's own script: then what `from_config` cannot know of its loaders
+        is filled in by `with_loaders`.
+    launcher : str
+        Who started the training processes, ``""`` where nobody is known.
+    steps : tuple of int or None
+        First step recorded, and the first one not; None where all were.
     """
 
     dataset: str | None
@@ -80,11 +93,29 @@ class RunFacts:
     iobench_version: str | None
     command: str | None
     files_hint: str | None
+    own_label: str | None = None
+    is_script: bool = False
+    launcher: str = ""
+    steps: tuple[int, int] | None = None
+
+    def with_loaders(self, loaders: Sequence[LoaderExposure]) -> Self:
+        """Return these facts with what loaders of a script have in common."""
+        used = [each for each in loaders if each.n_batches] or list(loaders)
+        return replace(
+            self,
+            dataset=self.dataset or _common(each.name or None for each in used),
+            framework=self.framework or _common(each.framework or None for each in used),
+            batch_size=self.batch_size or _common(each.batch_size for each in used),
+            threads=self.threads or _common(each.threads for each in used) or 0,
+        )
 
     @property
     def label(self) -> str | None:
-        """What the run is called among others: its format, or a pipeline that is not our own."""
-        return self.format if self.pipeline == OWN else self.pipeline
+        """What the run is called among others: its format, or a pipeline that is not our own.
+
+        Where several frameworks are compared it has a name of its own.
+        """
+        return self.own_label or (self.format if self.pipeline == OWN else self.pipeline)
 
     @property
     def has_compute(self) -> bool:
@@ -155,7 +186,24 @@ class RunFacts:
             iobench_version=_typed(config.get("iobench_version"), str),
             command=_typed(config.get("command"), str) or None,
             files_hint=_typed(config.get("files_hint"), str) or None,
+            own_label=_typed(config.get("label"), str) or None,
+            is_script=config.get("kind") == SCRIPT,
+            launcher=_typed(config.get("launcher"), str) or "",
+            steps=_steps(config.get("steps")),
         )
+
+
+def _common(values: Iterable[T | None]) -> T | None:
+    """Return the value all have; None where they differ, or there is none."""
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
+
+
+def _steps(value: object) -> tuple[int, int] | None:
+    if not isinstance(value, list) or len(value) != 2:
+        return None
+    first, end = value
+    return (first, end) if isinstance(first, int) and isinstance(end, int) else None
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.analysis import diagnose
 from iobench.report import rates
 from iobench.report.facts import PUBLISHED_FIGURES
+from iobench.report.job_report import job_to_json, make_job
 from iobench.report.next_steps import next_steps
 from iobench.report.run_report import make_reports
+from iobench.report.script_lines import unseen
 from iobench.report.sentences import verdict_sentence
 from iobench.report.units import seconds
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
         Diagnosis,
         Exposure,
         FullConversion,
+        LoaderExposure,
         LongWaits,
         PartExposure,
         StageExposure,
@@ -27,14 +31,16 @@ if TYPE_CHECKING:
     from iobench.report.facts import RunFacts
     from iobench.report.run_report import RunReport
 
-__all__ = ["JSON_VERSION", "reports_to_json", "to_json"]
+__all__ = ["JSON_VERSION", "exposure_to_dict", "reports_to_json", "to_json"]
 
 JSON_VERSION: Final = 1
 """Raised when a key changes its meaning or goes; new keys do not raise it."""
 
 
 def to_json(profiles: Sequence[Profile]) -> dict[str, Any]:
-    """Return ``{"runs": [...]}``, one object per profile, for ``json.dumps(allow_nan=False)``.
+    """Return ``{"runs": [...], "job": ...}`` for ``json.dumps(allow_nan=False)``.
+
+    There is one run for each profile, of a job of several training processes one for each rank.
 
     ``_ns`` are integers; ``_s`` are the same integers over 10**9; fractions are from 0 to 1. What
     is not known is null. Each run has
@@ -89,6 +95,28 @@ def to_json(profiles: Sequence[Profile]) -> dict[str, Any]:
       no spans; ``unclosed_processes``, ``damaged_processes``: names of those that were killed or
       whose spans are partly unreadable; ``rounds``, ``unfinished_rounds``.
     - ``machine``, ``iobench_version``, ``command``, ``files_hint``: as in ``run.json``.
+    - of scripts: ``kind`` (``"script"``, else ``"profile"``); ``rank``; ``steps`` ([first, end] of
+      the recording window); ``loaders``: ``[{number, framework, kind, name, workers, prefetch,
+      threads, batch_size, rounds, batches, wait_s, wait_ns}]``, whose waits add up to ``wait_ns``;
+      ``dataset``, ``framework``, ``batch_size`` are what the loaders have in common, ``workers``
+      and ``prefetch`` those of the one with most batches; ``other_loops``: ``[{process, pid,
+      thread, waits, wait_s}]``, threads that waited as well and are in no figure;
+      ``failed_waits``; ``unseen``: what could not be observed, in words; ``children``: commands of
+      processes that do not record; ``ended``: ``"closed"``, an exception, or null; ``device``:
+      what the devices waited for, null where none were timed. ``waits_ns`` is null for jobs of
+      more than 16 ranks.
+    - where nothing asked a loader for batches, the figures of the wait are null, and
+      ``processes`` (else null) tells what each process did: ``[{process, pid, host, rank, wall_s,
+      stages: [{stage, busy_s, n_spans, nbytes, cpu_s}]}]``.
+
+    ``job`` is null unless there were several training processes. Step by step, it compares them:
+    ``world_size``; ``steps``; ``single_rank_steps`` (in no other figure); ``wall_s``; ``wait_s``,
+    ``wait_fraction``: the wait of each step's last rank; ``exposed_s``, ``exposed_fraction``: the
+    part in which all others had their batch; ``imbalance``: largest over mean wait of a rank;
+    ``hosts``; ``clock_uncertainty_s`` (null on one machine), ``uncertain_steps``; ``ranks``:
+    ``[{rank, host, batches, wall_s, wait_s, wait_fraction, steps_last, exposed_s, comm_s,
+    peer_input_wait_s}]``; ``missing_ranks``: ``[{rank, host, what}]``; ``wait_matrix_s``: by rank
+    and time, in bins of ``bin_s``.
 
     Raises
     ------
@@ -100,7 +128,71 @@ def to_json(profiles: Sequence[Profile]) -> dict[str, Any]:
 
 def reports_to_json(reports: Sequence[RunReport]) -> dict[str, Any]:
     """Return what `to_json` does, for runs analysed already."""
-    return {"runs": [_run(report) for report in reports]}
+    return {"runs": [_run(report) for report in reports], "job": job_to_json(make_job(reports))}
+
+
+def exposure_to_dict(exposure: Exposure) -> dict[str, Any]:
+    """Return what `to_json` says of a run, as far as it follows from the exposure alone."""
+    diagnosis = diagnose(exposure)
+    shared = {
+        "workers": exposure.workers,
+        "lost_spans": exposure.lost_spans,
+        "missing_workers": list(exposure.missing_workers),
+        "verdict": verdict_sentence(diagnosis),
+    }
+    return {
+        "schema_version": JSON_VERSION,
+        **shared,
+        "prefetch": exposure.prefetch,
+        "diagnosis": _diagnosis(diagnosis),
+        **_measured(exposure, shared),
+    }
+
+
+def _measured(exposure: Exposure, shared: Mapping[str, Any]) -> dict[str, Any]:
+    whole, waits_ns = exposure.whole, exposure.whole.waits_ns
+    figures = _window(whole)
+    if not exposure.has_consumer:
+        figures = dict.fromkeys(figures) | {"batches": 0, "stages": [], "compute_stages": []}
+    return {
+        **figures,
+        "steady": None if exposure.steady is None else {**shared, **_window(exposure.steady)},
+        "waits_ns": list(waits_ns) if len(waits_ns) == whole.n_batches else None,
+        "phases": _phases(exposure),
+        "long_waits": _long_waits(exposure.long_waits),
+        "rounds": exposure.n_rounds,
+        "unfinished_rounds": exposure.n_unfinished_rounds,
+        "rank": exposure.rank,
+        "loaders": [_loader(each) for each in exposure.loaders],
+        "other_loops": [
+            {
+                "process": each.process,
+                "pid": each.pid,
+                "thread": each.thread,
+                "waits": each.n_waits,
+                "wait_s": seconds(each.wait_ns),
+            }
+            for each in exposure.other_loops
+        ],
+        "failed_waits": exposure.n_failed_waits,
+    }
+
+
+def _loader(each: LoaderExposure) -> dict[str, Any]:
+    return {
+        "number": each.number,
+        "framework": each.framework or None,
+        "kind": each.kind or None,
+        "name": each.name or None,
+        "workers": each.workers,
+        "prefetch": each.prefetch,
+        "threads": each.threads,
+        "batch_size": each.batch_size,
+        "rounds": each.n_rounds,
+        "batches": each.n_batches,
+        "wait_s": seconds(each.wait_ns),
+        "wait_ns": each.wait_ns,
+    }
 
 
 def _run(report: RunReport) -> dict[str, Any]:
@@ -119,17 +211,47 @@ def _run(report: RunReport) -> dict[str, Any]:
         "next_steps": [
             {"reason": step.reason, "command": step.command} for step in next_steps([report])
         ],
-        **_window(exposure.whole),
-        "steady": None if exposure.steady is None else {**shared, **_window(exposure.steady)},
-        "waits_ns": list(exposure.whole.waits_ns),
-        "phases": _phases(exposure),
-        "long_waits": _long_waits(exposure.long_waits),
+        **_measured(exposure, shared),
         **_circumstances(facts),
         "full_conversion": _full_conversion(report.conversion),
-        "rounds": exposure.n_rounds,
-        "unfinished_rounds": exposure.n_unfinished_rounds,
         "unclosed_processes": list(report.unclosed),
         "damaged_processes": list(report.damaged),
+        **_script(report),
+    }
+
+
+def _script(report: RunReport) -> dict[str, Any]:
+    """Return what scripts tell beside their figures."""
+    steps = report.facts.steps
+    return {
+        "kind": "script" if report.facts.is_script else "profile",
+        "steps": None if steps is None else list(steps),
+        "unseen": list(unseen(report)),
+        "children": [child for told in report.told for child in told.children],
+        "ended": next((told.ended for told in report.told if told.role == "consumer"), None),
+        "device": None if report.device is None else dict(report.device),
+        "processes": None
+        if report.exposure.has_consumer
+        else [
+            {
+                "process": each.process,
+                "pid": each.pid,
+                "host": each.host,
+                "rank": each.rank,
+                "wall_s": seconds(each.wall_ns),
+                "stages": [
+                    {
+                        "stage": row.stage,
+                        "busy_s": seconds(row.busy_ns),
+                        "n_spans": row.n_spans,
+                        "nbytes": row.nbytes,
+                        "cpu_s": _seconds(row.cpu_ns),
+                    }
+                    for row in each.stages
+                ],
+            }
+            for each in report.processes
+        ],
     }
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from iobench.recording import Kind
 from iobench.report import rates, units
+from iobench.report.script_lines import script_lines
 
 if TYPE_CHECKING:
     from iobench.analysis import Exposure, FullConversion, PartExposure, StageExposure
@@ -81,6 +82,8 @@ def compute_line(facts: RunFacts) -> str:
 def headline(exposure: Exposure) -> list[str]:
     """Return the exposed share of the whole run and of its steady state, from sums, first."""
     whole, steady = exposure.whole, exposure.steady
+    if not exposure.has_consumer:
+        return ["Exposed I/O: not defined, no consumer: nothing asked a loader for batches."]
     if not whole.n_batches:
         return ["Exposed I/O: unknown, no batch was delivered."]
     spent = f"{units.duration(whole.wait_ns)} of {units.duration(whole.wall_ns)}"
@@ -188,6 +191,7 @@ def measurement_lines(report: RunReport) -> list[str]:
         lines.append("What a lost span or a missing worker would explain counts as unknown.")
     if report.damaged:
         lines.append(f"Span files with unreadable spans: {', '.join(report.damaged)}.")
+    lines.extend(script_lines(report))
     if report.unclosed:
         lines.append(f"Killed, or still at work: {', '.join(report.unclosed)}.")
     if exposure.n_unfinished_rounds:
@@ -195,7 +199,7 @@ def measurement_lines(report: RunReport) -> list[str]:
             f"{units.count(exposure.n_unfinished_rounds)} of {units.count(exposure.n_rounds)} "
             "rounds have no end: taken to end with their last span."
         )
-    if not any(row.kind == Kind.H2D for row in exposure.whole.stages):
+    if exposure.has_consumer and not any(row.kind == Kind.H2D for row in exposure.whole.stages):
         why = "the training loop's own" if report.facts.step_ns is None else "no accelerator"
         lines.append(f"Host-to-device copies: not measured ({why}).")
     return lines
@@ -203,6 +207,10 @@ def measurement_lines(report: RunReport) -> list[str]:
 
 def _cache(report: RunReport) -> str:
     facts, whole = report.facts, report.exposure.whole
+    if facts.is_script:
+        if whole.cold_fraction is None:
+            return "What of the bytes read came from the device is unknown."
+        return f"{units.fraction(whole.cold_fraction)} of the bytes read came from the device."
     asked = f"Page cache {facts.cache_asked}" if facts.cache_asked else "Page cache as it was"
     before = units.fraction(facts.resident_fraction_before)
     if whole.cold_fraction is not None:

@@ -59,11 +59,34 @@ def _about_waiting(best: RunReport, reports: Sequence[RunReport]) -> list[NextSt
         return (
             [NextStep(f"the same samples, finished beforehand, as {stored}", step)] if step else []
         )
+    if best.facts.is_script:
+        return _about_a_script(best)
     cpus = best.facts.machine.get("cpus")
     if not isinstance(cpus, int) or best.exposure.workers >= cpus:
         return []
     step = _varied(best, {"--workers": str(cpus)})
     return [NextStep(f"a loading process on each of the {cpus} CPUs", step)] if step else []
+
+
+def _about_a_script(best: RunReport) -> list[NextStep]:
+    """Return what may help a script: only for the loader behind most of its wait, if known."""
+    waits = best.exposure.whole.wait_ns
+    main = max(best.exposure.loaders, key=lambda each: each.wait_ns, default=None)
+    cpus = best.facts.machine.get("cpus")
+    if main is None or not isinstance(cpus, int) or 2 * main.wait_ns < waits:
+        return []
+    ranks = [told for told in best.job if told.role == "consumer"]
+    here = {told.host for told in best.told}
+    each = cpus // max(1, sum(told.host in here for told in ranks))
+    if main.framework != "torch" or main.workers >= each:
+        return []
+    name = f" of {main.name}" if main.name else ""
+    return [
+        NextStep(
+            f"num_workers={each} in the loader{name}, one for each CPU this process has; "
+            f"there are {main.workers} now"
+        )
+    ]
 
 
 def _about_length(best: RunReport) -> list[NextStep]:

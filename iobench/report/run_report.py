@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis import Diagnosis, diagnose, exposure, predict_full_conversion
+from iobench.analysis import (
+    Diagnosis,
+    diagnose,
+    measure_rank,
+    predict_full_conversion,
+    process_work,
+)
+from iobench.analysis.device import device_exposure
 from iobench.report.facts import RunFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from iobench.analysis import Exposure, FullConversion, PartExposure
-    from iobench.profiles import Profile
+    from iobench.analysis import (
+        Exposure,
+        FullConversion,
+        PartExposure,
+        ProcessWork,
+        RankSteps,
+    )
+    from iobench.profiles import Process, Profile
+    from iobench.recording import ProcessFacts
 
 __all__ = ["SOURCE", "RunReport", "make_reports"]
 
 SOURCE: Final = "source"
+FEW_RANKS: Final = 16
+"""Up to so many training processes the wait of every step is kept of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +53,18 @@ class RunReport:
         Processes whose span file holds spans that cannot be read.
     conversion : FullConversion or None
         What converting the whole dataset would take; None for a run on the original files.
+    told : tuple of ProcessFacts
+        What the processes of this rank of a script told of themselves.
+    processes : tuple of ProcessWork
+        What each process did; only where nobody waited, and there is no exposure to show.
+    device : mapping or None
+        What the devices waited for, as `DeviceExposure.to_dict` has it.
+    steps : RankSteps or None
+        What the comparison with other ranks needs.
+    job : tuple of ProcessFacts
+        What the processes of all ranks told of themselves.
+    config : mapping
+        Of the run.
     """
 
     run: str | None
@@ -45,6 +74,12 @@ class RunReport:
     unclosed: tuple[str, ...] = ()
     damaged: tuple[str, ...] = ()
     conversion: FullConversion | None = None
+    told: tuple[ProcessFacts, ...] = ()
+    processes: tuple[ProcessWork, ...] = ()
+    device: Mapping[str, Any] | None = None
+    steps: RankSteps | None = None
+    job: tuple[ProcessFacts, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def judged(self) -> PartExposure:
@@ -58,14 +93,16 @@ class RunReport:
 
 
 def make_reports(profiles: Sequence[Profile]) -> tuple[RunReport, ...]:
-    """Analyse profiles; the original files come first, the rest keeps its order.
+    """Analyse profiles, one after another; there is one report for each training process.
+
+    The original files come first, the rest keeps its order.
 
     Raises
     ------
     ProfileError
         If one cannot be analysed.
     """
-    reports = sorted(map(_report, profiles), key=lambda report: report.facts.format != SOURCE)
+    reports = sorted(_reports(profiles), key=lambda report: report.facts.format != SOURCE)
     source = next((each for each in reports if each.facts.label == SOURCE), None)
     return tuple(replace(report, conversion=_conversion(report, source)) for report in reports)
 
@@ -84,14 +121,52 @@ def _conversion(report: RunReport, source: RunReport | None) -> FullConversion |
     )
 
 
-def _report(profile: Profile) -> RunReport:
+def _reports(profiles: Sequence[Profile]) -> Iterator[RunReport]:
+    for profile in profiles:
+        ranks = profile.ranks if profile.rank is None else (profile.rank,)
+        slim = len(profile.ranks) > FEW_RANKS
+        for rank in ranks if len(ranks) > 1 or profile.rank is not None else (None,):
+            report = _report(profile, rank)
+            yield _slim(report) if slim else report
+
+
+def _slim(report: RunReport) -> RunReport:
+    """Return a report without the wait of every step: of many ranks they would fill the memory."""
+    measured = report.exposure
+    steady = measured.steady
+    return replace(
+        report,
+        exposure=replace(
+            measured,
+            whole=replace(measured.whole, waits_ns=()),
+            steady=None if steady is None else replace(steady, waits_ns=()),
+        ),
+    )
+
+
+def _report(profile: Profile, rank: int | None) -> RunReport:
+    measured, steps = measure_rank(profile, rank=rank)
     facts = RunFacts.from_config(profile.config)
-    measured = exposure(profile)
+    if facts.is_script:
+        facts = facts.with_loaders(measured.loaders)
+    here = [each for each in profile.processes if rank is None or each.rank == rank]
+    device = device_exposure(profile, measured.rank)
     return RunReport(
         run=str(profile.path),
         facts=facts,
         exposure=measured,
         diagnosis=diagnose(measured, has_compute=facts.has_compute),
-        unclosed=tuple(process.name for process in profile.processes if not process.closed),
-        damaged=tuple(process.name for process in profile.processes if process.damaged),
+        unclosed=tuple(_name(each, facts) for each in here if not each.closed),
+        damaged=tuple(_name(each, facts) for each in here if each.damaged),
+        told=tuple(each for each in profile.facts if rank is None or each.rank == rank),
+        processes=() if measured.has_consumer else process_work(profile, rank=rank),
+        device=None if device is None else device.to_dict(),
+        steps=steps if facts.is_script else None,
+        job=profile.facts,
+        config=profile.config,
     )
+
+
+def _name(process: Process, facts: RunFacts) -> str:
+    """Return what a process is called; in a script several may have one name."""
+    return f"{process.name} (process {process.pid})" if facts.is_script else process.name

@@ -40,6 +40,8 @@ COINCIDENCES: Final = {
 
 def verdict_sentence(diagnosis: Diagnosis) -> str:
     """Return what is concluded: one sentence, and one more where start-up weighs on the run."""
+    if diagnosis.verdict is Verdict.NO_CONSUMER:
+        return "No verdict: nothing waits for data here."
     if diagnosis.verdict is Verdict.NO_BATCH:
         return "No verdict: no batch was delivered."
     when = "in steady state" if diagnosis.steady else "in a run too short to have a steady state"

@@ -14,11 +14,13 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from iobench.analysis import Verdict
-from iobench.report import lines, tables
+from iobench.report import lines, script_lines, script_tables, tables, units
+from iobench.report.job_report import make_job
 from iobench.report.next_steps import next_steps
 from iobench.report.sentences import long_waits_sentence, today_sentence, verdict_sentence
 
 if TYPE_CHECKING:
+    from iobench.analysis import JobExposure
     from iobench.report.run_report import RunReport
     from iobench.report.tables import TextTable
 
@@ -55,6 +57,10 @@ def print_reports(reports: Sequence[RunReport], *, file: TextIO | None = None) -
         By default stdout.
     """
     page = _Page(file)
+    job = make_job(reports)
+    if job is not None:
+        _job(page, reports, job)
+        return
     _opening(page, reports)
     if len(reports) > 1:
         page.table(tables.comparison_table(reports))
@@ -71,7 +77,40 @@ def print_reports(reports: Sequence[RunReport], *, file: TextIO | None = None) -
     _next(page, reports)
 
 
+def _job(page: _Page, reports: Sequence[RunReport], job: JobExposure) -> None:
+    """Print a job of several training processes: the comparison, then the rank that waits most."""
+    page.text(script_lines.script_title(reports, job), "bold")
+    page.gap()
+    for line in script_lines.job_lines(job):
+        page.text(line)
+    for line in script_lines.missing_rank_lines(job):
+        page.text(line, "bold yellow")
+    page.gap()
+    if job.ranks:
+        page.table(script_tables.rank_table(job))
+    if job.wall_ns:
+        page.text(
+            "Waiting by rank and time, from blank (not at all) to @ (all of it); a column is "
+            f"{units.duration(job.bin_ns)}",
+            "bold",
+        )
+        page.raw(script_tables.heat_lines(job))
+    if not reports:
+        return
+    slowest = max(reports, key=lambda report: report.exposure.whole.wait_ns)
+    page.heading(f"rank {slowest.exposure.rank}, which waits longest")
+    page.text(script_lines.measured_compute_line(slowest))
+    page.gap()
+    _run(page, slowest, judged=True)
+    _next(page, [slowest])
+
+
 def _opening(page: _Page, reports: Sequence[RunReport]) -> None:
+    if reports[0].facts.is_script:
+        page.text(script_lines.script_title(reports), "bold")
+        page.text(script_lines.measured_compute_line(reports[0]))
+        page.gap()
+        return
     page.text(lines.title_line(reports), "bold")
     for stand_in in dict.fromkeys(lines.stand_in_line(report.facts) for report in reports):
         if stand_in:
@@ -94,8 +133,12 @@ def _run(page: _Page, report: RunReport, *, judged: bool) -> None:
     if exposure.long_waits is not None:
         page.text(long_waits_sentence(exposure.long_waits), "yellow")
     page.gap()
+    if len(exposure.loaders) > 1:
+        page.table(script_tables.loader_table(exposure))
     if exposure.whole.n_batches:
         _tables(page, report)
+    for table in script_tables.process_tables(report.processes):
+        page.table(table)
     page.list(lines.setup_lines(report))
     page.list(lines.measurement_lines(report))
 
@@ -146,6 +189,12 @@ class _Page:
 
     def heading(self, text: str) -> None:
         self.text(f"== {text} ==", "bold")
+
+    def raw(self, texts: Sequence[str]) -> None:
+        """Print lines as they are, spaces included, then a gap."""
+        for text in texts:
+            self._console.print(self._safe(" " * INDENT + text), soft_wrap=True)
+        self.gap()
 
     def gap(self) -> None:
         self._console.print()

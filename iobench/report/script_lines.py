@@ -1,0 +1,173 @@
+"""What a report says of a user's own script and of a job, beside its tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iobench.report import units
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iobench.analysis import JobExposure, LoaderExposure
+    from iobench.report.run_report import RunReport
+
+__all__ = [
+    "job_lines",
+    "measured_compute_line",
+    "missing_rank_lines",
+    "script_lines",
+    "script_title",
+    "unseen",
+]
+
+MOST_LISTED: Final = 8
+
+
+def script_title(reports: Sequence[RunReport], job: JobExposure | None = None) -> str:
+    """Return the script's command, its loaders, and how much of it was recorded."""
+    first = reports[0]
+    loaders = first.exposure.loaders
+    batches = units.count(sum(report.exposure.whole.n_batches for report in reports))
+    if not first.exposure.has_consumer:
+        what = "no loader"
+    elif len(loaders) == 1:
+        what = _loader(loaders[0])
+    else:
+        what = f"{units.count(len(loaders))} loaders"
+    ranks = f"{units.count(job.world_size)} training processes, " if job is not None else ""
+    started = f" ({first.facts.launcher})" if job is not None and first.facts.launcher else ""
+    in_all = " in all" if len(reports) > 1 else ""
+    return (
+        f"{first.facts.command or 'unnamed script'}: {ranks}{what}, {batches} batches"
+        f"{in_all}{started}"
+    )
+
+
+def _loader(each: LoaderExposure) -> str:
+    if not each.kind:
+        return "a loader of which nothing is known"
+    of = f" over {each.name}" if each.name else ""
+    return f"{each.kind.rpartition('.')[2]}{of} ({each.framework}), {workers_text(each)}"
+
+
+def workers_text(each: LoaderExposure) -> str:
+    """Return who makes a loader's batches, and of how many samples."""
+    if each.workers:
+        who = f"{each.workers} worker{'s' if each.workers > 1 else ''}"
+    elif each.threads:
+        who = f"{each.threads} thread{'s' if each.threads > 1 else ''}"
+    else:
+        who = "no worker processes"
+    size = units.count(each.batch_size) if each.batch_size else units.UNKNOWN
+    return f"{who}, batch size {size}"
+
+
+def measured_compute_line(report: RunReport) -> str:
+    """Return what the training loop did between waits, as measured."""
+    whole = report.exposure.whole
+    if not report.exposure.has_consumer:
+        return ""
+    text = f"Compute: the training loop's own, {units.duration(whole.compute_ns)} measured"
+    parts = [
+        f"{row.stage} {units.duration(row.busy_ns)}" for row in whole.compute_stages[:MOST_LISTED]
+    ]
+    return f"{text}, of which {', '.join(parts)}." if parts else f"{text} between its waits."
+
+
+def unseen(report: RunReport) -> tuple[str, ...]:
+    """Return what could not be observed, each thing once."""
+    found: dict[str, None] = {}
+    for told in report.told:
+        found.update(dict.fromkeys(told.unseen))
+        for loader in told.loaders:
+            found.update(
+                (f"loader {loader.number} ({loader.name}): {what}", None) for what in loader.unseen
+            )
+    return tuple(found)
+
+
+def script_lines(report: RunReport) -> list[str]:
+    """Return what was recorded, and what could not be."""
+    exposure, lines = report.exposure, []
+    if report.facts.steps is not None:
+        first, end = report.facts.steps
+        lines.append(f"Recorded: steps {units.count(first)} to {units.count(end - 1)} alone.")
+    if exposure.n_failed_waits:
+        lines.append(
+            f"{units.count(exposure.n_failed_waits)} "
+            f"wait{'s' if exposure.n_failed_waits > 1 else ''} ended with an exception; what of "
+            "them the loop did not do itself is unknown."
+        )
+    lines.extend(
+        f"Thread {each.thread} of {each.process} (process {each.pid}) waited for batches as well, "
+        f"{units.count(each.n_waits)} times, {units.duration(each.wait_ns)}: in no figure; the "
+        "training loop is the thread that waited most often."
+        for each in exposure.other_loops
+    )
+    if any(row.stage == "opaque" and not row.n_spans for row in exposure.whole.stages):
+        lines.append(
+            "opaque is work of a loader that tells nothing of it: how long that was, and how much "
+            "of it was hidden, is unknown."
+        )
+    if report.device is not None:
+        lines.append(_device(report))
+    lines.extend(f"Not seen: {what}." for what in unseen(report))
+    children = [child for told in report.told for child in told.children]
+    lines.extend(f"Not recorded: {child}" for child in children[:MOST_LISTED])
+    if len(children) > MOST_LISTED:
+        lines.append(f"Not recorded: {len(children) - MOST_LISTED} more processes.")
+    lines.extend(
+        f"The training process ended with {told.ended}."
+        for told in report.told
+        if told.ended not in (None, "closed")
+    )
+    return lines
+
+
+def _device(report: RunReport) -> str:
+    device = report.device or {}
+    return (
+        f"On {', '.join(device['devices'])}: without work for want of a batch for "
+        f"{units.duration(device['exposed_ns'])}; {units.duration(device['covered_ns'])} of the "
+        f"{units.duration(device['host_wait_ns'])} that the loop waited lay under queued work."
+    )
+
+
+def job_lines(job: JobExposure) -> list[str]:
+    """Return what the job waited for, first of all; then how that was found."""
+    lines = []
+    if job.n_steps:
+        share = units.fraction(job.wait_ns / job.wall_ns) if job.wall_ns else units.UNKNOWN
+        lines.append(
+            f"The job waits {share} of its time for the last rank of each step "
+            f"({units.duration(job.wait_ns)} of {units.duration(job.wall_ns)}, "
+            f"{units.count(job.n_steps)} steps); for {units.duration(job.exposed_ns)} of that all "
+            "other ranks had their batch."
+        )
+    if job.imbalance is not None:
+        lines.append(f"The largest wait of a rank is {units.ratio(job.imbalance)} times the mean.")
+    peers = [each.peer_input_wait_ns for each in job.ranks if each.peer_input_wait_ns is not None]
+    if peers:
+        comm = sum(each.comm_ns or 0 for each in job.ranks)
+        lines.append(
+            f"Collective operations of all ranks: {units.duration(comm)}, and "
+            f"{units.duration(sum(peers))} in them waiting for another rank's input."
+        )
+    if job.n_single_steps:
+        lines.append(f"{units.count(job.n_single_steps)} steps of one rank alone are left out.")
+    if job.clock_uncertainty_ns is not None:
+        lines.append(
+            f"Times of {units.count(len(job.hosts))} machines are set by their wall clocks; if "
+            f"those agree, to within {units.duration(job.clock_uncertainty_ns)}. In "
+            f"{units.count(job.n_uncertain_steps)} steps the last two ranks are closer than that."
+        )
+    return lines
+
+
+def missing_rank_lines(job: JobExposure) -> list[str]:
+    """Return a line for each rank that is missing, or did not end as it should."""
+    return [
+        f"Rank {each.rank}{f' on {each.host}' if each.host else ''}: {each.what}."
+        for each in job.missing
+    ]
