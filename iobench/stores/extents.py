@@ -209,10 +209,9 @@ class ExtentStore:
     def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, NDArray[Any]]]:
         if is_local(self.path):
             from iobench.loaders import StackReader
-            from iobench.loaders.ring import StoreSource
 
             if self._stacks is None:
-                self._stacks = StackReader(StoreSource(self))
+                self._stacks = StackReader.of_store(self)
             return self._stacks.read(indices)
         wanted = [self.extents(index) for index in indices]  # all asked for at once
         found = iter(self.read([extent for extents in wanted for extent in extents]))

@@ -12,7 +12,7 @@ from iobench.loaders.ring.contract import refuse_own_memory
 from iobench.loaders.ring.scratch import ScratchRows
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.stretch_filler import StretchFiller, wanted_of
-from iobench.loaders.ring.stretches import CALL_NBYTES, REQUEST_NBYTES, Cut, plan_of
+from iobench.loaders.ring.stretches import CALL_NBYTES, REQUEST_NBYTES, GridCut, plan_of
 from iobench.recording import Kind
 from iobench.samples import SampleSpec
 from iobench.stores import ExtentStore, ExtentTable, FieldLayout, FieldPart, is_local
@@ -83,13 +83,13 @@ def part_of_grid(
                     "parts"
                 )
             low, high = number * length // count, (number + 1) * length // count
-            cuts[variable.name] = Cut(variable, axis, low, high)
+            cuts[variable.name] = GridCut(variable, axis, low, high)
     if isinstance(source, StoreSource):
         return _part_of_store(source, cuts)
     return GridPartSource(source, cuts, f"{source.spec.nbytes} bytes of samples are made, and cut")
 
 
-def _part_of_store(source: StoreSource, cuts: Mapping[str, Cut]) -> BatchSource:
+def _part_of_store(source: StoreSource, cuts: Mapping[str, GridCut]) -> BatchSource:
     """Return what reads no more of a store than is wanted, where that is possible and cheaper."""
     store, fields = source.store, source.fields
     whole_nbytes = sum(extent.length for extent in store.extents(0)) if len(store) else 0
@@ -112,7 +112,7 @@ def _part_of_store(source: StoreSource, cuts: Mapping[str, Cut]) -> BatchSource:
     return StretchSource(source, store, fields, plan, cuts)
 
 
-def _whole(nbytes: int, cuts: Mapping[str, Cut], store: Store, why: str) -> str:
+def _whole(nbytes: int, cuts: Mapping[str, GridCut], store: Store, why: str) -> str:
     wanted = sum(_part_of(variable, cuts).nbytes for variable in store.manifest.spec)
     return (
         f"samples are read whole, {nbytes} bytes for {wanted} that are wanted "
@@ -121,7 +121,7 @@ def _whole(nbytes: int, cuts: Mapping[str, Cut], store: Store, why: str) -> str:
 
 
 def _smaller_store(
-    store: ExtentStore, fields: FieldLayout, cuts: Mapping[str, Cut]
+    store: ExtentStore, fields: FieldLayout, cuts: Mapping[str, GridCut]
 ) -> ExtentStore | None:
     """Return a store whose extents are the parts; None where they are no stretches of bytes."""
     if any(fields.around or ()) or any(cut.n_stretches > 1 for cut in cuts.values()):
@@ -154,7 +154,7 @@ def _smaller_store(
     return ExtentStore(store.path, manifest, table=table, decode=_PartDecoder(spec, tuple(names)))
 
 
-def _part_of(variable: Variable, cuts: Mapping[str, Cut]) -> Variable:
+def _part_of(variable: Variable, cuts: Mapping[str, GridCut]) -> Variable:
     """Return a variable as it is stored, cut."""
     cut = cuts.get(variable.name)
     return variable if cut is None else replace(cut, variable=variable).part
@@ -195,7 +195,7 @@ class StretchSource:
         Where variables lie in the extents.
     plan : StretchPlan
         What is read of a sample.
-    cuts : mapping of str to Cut
+    cuts : mapping of str to GridCut
         What of some variables is wanted.
 
     Attributes
@@ -210,7 +210,7 @@ class StretchSource:
         store: ExtentStore,
         fields: FieldLayout,
         plan: StretchPlan,
-        cuts: Mapping[str, Cut],
+        cuts: Mapping[str, GridCut],
     ) -> None:
         self.source = source
         self.plan = plan
@@ -240,13 +240,13 @@ class GridPartSource:
     ----------
     source : BatchSource
         Of whole samples.
-    cuts : mapping of str to Cut
+    cuts : mapping of str to GridCut
         Of some variables, which stretch; the others stay whole.
     choice : str
         Why.
     """
 
-    def __init__(self, source: BatchSource, cuts: Mapping[str, Cut], choice: str = "") -> None:
+    def __init__(self, source: BatchSource, cuts: Mapping[str, GridCut], choice: str = "") -> None:
         refuse_own_memory(source, "parts of a grid")
         self.source = source
         self.choice = choice
@@ -262,7 +262,7 @@ class GridPartSource:
 
 
 class _CuttingFiller:
-    def __init__(self, source: BatchSource, cuts: Mapping[str, Cut]) -> None:
+    def __init__(self, source: BatchSource, cuts: Mapping[str, GridCut]) -> None:
         self._filler = source.filler()
         self._cuts = cuts
         self._scratch = ScratchRows(source.spec)

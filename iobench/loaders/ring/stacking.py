@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring.contract import BatchSource, Filler
     from iobench.samples import SampleSpec
+    from iobench.stores import Store
 
 __all__ = ["SourceSamples", "StackReader"]
 
@@ -45,6 +46,11 @@ class StackReader:
         self._own = threading.local()
         self._pool: BufferPool | None = None
         self._largest = 0
+
+    @classmethod
+    def of_store(cls, store: Store) -> StackReader:
+        """Return a reader of the samples of a store."""
+        return cls(StoreSource(store))
 
     def __reduce__(self) -> tuple[type[StackReader], tuple[BatchSource]]:
         return (StackReader, (self._source,))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.checks import ExtentChecks
     from iobench.loaders.ring.contract import Rows
     from iobench.loaders.ring.log import BatchLog
-    from iobench.loaders.ring.stretches import Cut, Piece, StretchPlan
+    from iobench.loaders.ring.stretches import GridCut, RowPiece, StretchPlan
     from iobench.stores import ExtentStore, FieldLayout
 
 __all__ = ["StretchFiller", "wanted_of"]
@@ -44,7 +44,7 @@ class StretchFiller:
         What is read of each sample.
     carrier : Carrier
         Brings it; the filler closes it.
-    cuts : mapping of str to Cut
+    cuts : mapping of str to GridCut
         What of some variables the rows are.
     checks : ExtentChecks, optional
         Compares whole extents: for a plan that has nothing else.
@@ -57,7 +57,7 @@ class StretchFiller:
         plan: StretchPlan,
         carrier: Carrier,
         *,
-        cuts: Mapping[str, Cut] | None = None,
+        cuts: Mapping[str, GridCut] | None = None,
         checks: ExtentChecks | None = None,
     ) -> None:
         self._plan = plan
@@ -131,7 +131,7 @@ class StretchFiller:
             number: (array.reshape(-1).data, array.shape[1]) for number, array in around.items()
         }
 
-        def target(piece: Piece, extent: int, row: int) -> memoryview:
+        def target(piece: RowPiece, extent: int, row: int) -> memoryview:
             if piece.name is None:
                 return self._dropped[: piece.nbytes]
             view, pitch = views[piece.name] if piece.name else gaps[extent]
@@ -192,7 +192,7 @@ class StretchFiller:
         self._scratch.clear()
 
 
-def wanted_of(whole: NDArray[Any], cut: Cut | None) -> NDArray[Any]:
+def wanted_of(whole: NDArray[Any], cut: GridCut | None) -> NDArray[Any]:
     """Return of whole samples what is wanted, as a view."""
     if cut is None:
         return whole

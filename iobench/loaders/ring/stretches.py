@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from iobench.samples import SampleSpec, Variable
     from iobench.stores import FieldLayout
 
-__all__ = ["CALL_NBYTES", "REQUEST_NBYTES", "Cut", "Piece", "Stretch", "StretchPlan", "plan_of"]
+__all__ = [
+    "CALL_NBYTES",
+    "REQUEST_NBYTES",
+    "GridCut",
+    "RowPiece",
+    "ExtentStretch",
+    "StretchPlan",
+    "plan_of",
+]
 
 CALL_NBYTES: Final = 32 << 10
 """What a call to ``preadv`` is worth, and the Python around it: some 1.5 us at 20 GB/s."""
@@ -31,7 +39,7 @@ MAX_PIECES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class GridCut:
     """Which stretch of one variable: along which axis, from where to where."""
 
     variable: Variable
@@ -62,7 +70,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RowPiece:
     """Bytes that go to one place: byte ``at`` of a variable's row.
 
     Without a name (``""``) they are those around variables, which are compared; None: nobody wants
@@ -75,13 +83,13 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ExtentStretch:
     """Bytes of an extent that are read together, and what they are made of, in order."""
 
     extent: int
     start: int
     nbytes: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RowPiece, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +98,7 @@ class StretchPlan:
 
     Parameters
     ----------
-    stretches : tuple of Stretch
+    stretches : tuple of ExtentStretch
         In the order of extents, and of their bytes.
     part_nbytes : mapping of str to int
         Bytes of each variable, as stored, that are wanted.
@@ -102,7 +110,7 @@ class StretchPlan:
         Of reading these stretches, and of reading all and copying the part, in bytes.
     """
 
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[ExtentStretch, ...]
     part_nbytes: Mapping[str, int]
     around_nbytes: Mapping[int, int]
     whole_nbytes: int
@@ -123,7 +131,7 @@ class StretchPlan:
 def plan_of(
     layout: FieldLayout,
     spec: SampleSpec,
-    cuts: Mapping[str, Cut],
+    cuts: Mapping[str, GridCut],
     call_nbytes: int,
     *,
     keeps_all: bool = False,
@@ -136,7 +144,7 @@ def plan_of(
         Where variables lie in the extents.
     spec : SampleSpec
         What a sample is, as stored.
-    cuts : mapping of str to Cut
+    cuts : mapping of str to GridCut
         What is wanted of some variables; of the others all.
     call_nbytes : int
         What a call is worth: `CALL_NBYTES` or `REQUEST_NBYTES`.
@@ -146,24 +154,24 @@ def plan_of(
     """
     if sum(cut.n_stretches for cut in cuts.values()) > MAX_PIECES:
         return None
-    stretches: list[Stretch] = []
+    stretches: list[ExtentStretch] = []
     around_nbytes: dict[int, int] = {}
     for number, parts in enumerate(layout.extents):
         is_kept = keeps_all or bool(layout.around and layout.around[number])
-        found: list[tuple[int, Piece]] = []
+        found: list[tuple[int, RowPiece]] = []
         n_around = 0
         for part in parts:
             cut = cuts.get(part.name)
             if not part.name:
                 if is_kept:
-                    found.append((part.start, Piece("", n_around, part.nbytes)))
+                    found.append((part.start, RowPiece("", n_around, part.nbytes)))
                     n_around += part.nbytes
             elif cut is None:
-                found.append((part.start, Piece(part.name, 0, part.nbytes)))
+                found.append((part.start, RowPiece(part.name, 0, part.nbytes)))
             else:
                 low, length, pitch = cut.along(part.nbytes)
                 found += [
-                    (part.start + low + row * pitch, Piece(part.name, row * length, length))
+                    (part.start + low + row * pitch, RowPiece(part.name, row * length, length))
                     for row in range(cut.n_stretches)
                 ]
         stretches += _joined(number, found, call_nbytes)
@@ -189,21 +197,23 @@ def plan_of(
     )
 
 
-def _joined(extent: int, found: list[tuple[int, Piece]], call_nbytes: int) -> list[Stretch]:
+def _joined(
+    extent: int, found: list[tuple[int, RowPiece]], call_nbytes: int
+) -> list[ExtentStretch]:
     """Return pieces of an extent as stretches, those that lie near each other as one."""
-    stretches: list[Stretch] = []
+    stretches: list[ExtentStretch] = []
     start = end = 0
-    pieces: list[Piece] = []
+    pieces: list[RowPiece] = []
     for at, piece in found:
         if pieces and at - end >= call_nbytes:
-            stretches.append(Stretch(extent, start, end - start, tuple(pieces)))
+            stretches.append(ExtentStretch(extent, start, end - start, tuple(pieces)))
             pieces = []
         if not pieces:
             start = at
         elif at > end:
-            pieces.append(Piece(None, 0, at - end))
+            pieces.append(RowPiece(None, 0, at - end))
         pieces.append(piece)
         end = at + piece.nbytes
     if pieces:
-        stretches.append(Stretch(extent, start, end - start, tuple(pieces)))
+        stretches.append(ExtentStretch(extent, start, end - start, tuple(pieces)))
     return stretches

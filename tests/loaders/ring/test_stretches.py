@@ -15,7 +15,7 @@ from iobench.loaders.ring import BatchLog, BatchOrder, RingLoader, StoreSource
 from iobench.loaders.ring.carriers import Range, joined
 from iobench.loaders.ring.files import OpenFiles
 from iobench.loaders.ring.grid_part import GridPartSource, StretchSource, part_of_grid
-from iobench.loaders.ring.stretches import CALL_NBYTES, Cut, plan_of
+from iobench.loaders.ring.stretches import CALL_NBYTES, GridCut, plan_of
 from iobench.recording import Kind
 from iobench.samples import SampleSpec, Variable
 from iobench.stores import Encoding, FieldLayout, FieldPart
@@ -102,7 +102,7 @@ def test_what_lies_near_is_read_as_one(make_store: MakeStore) -> None:
     store = make_store(SPEC, samples_of(1), "zarr")
     fields = StoreSource(store).fields
     assert fields is not None
-    plan = plan_of(fields, SPEC, {"field": Cut(SPEC["field"], 1, 0, 39)}, CALL_NBYTES)
+    plan = plan_of(fields, SPEC, {"field": GridCut(SPEC["field"], 1, 0, 39)}, CALL_NBYTES)
     assert plan is not None
     (stretch, other) = plan.stretches
     assert [piece.name for piece in stretch.pieces] == ["field", None, "field", None, "field"]
@@ -174,7 +174,7 @@ def test_records_with_other_tags_are_decoded(tmp_path: Path, make_store: MakeSto
     around = bytearray(source.fields.around[0])  # type: ignore[index]
     around[3] ^= 1  # all records differ from it then
     other = FieldLayout(source.fields.extents, (bytes(around),))
-    cut = {"b": Cut(spec["b"], 1, 50, 99)}
+    cut = {"b": GridCut(spec["b"], 1, 50, 99)}
     plan = plan_of(other, spec, cut, 0)
     assert plan is not None
     made = StretchSource(source, store, other, plan, cut)  # type: ignore[arg-type]
@@ -223,7 +223,7 @@ def test_pieces_are_the_part_wherever_it_is_cut(
     extent = b"t" * lead + whole.tobytes()
     parts = (FieldPart("", 0, lead),) if lead else ()
     layout = FieldLayout(((*parts, FieldPart("v", lead, whole.nbytes)),), (b"t" * lead,))
-    cut = Cut(variable, axis, low, high)
+    cut = GridCut(variable, axis, low, high)
     plan = plan_of(layout, SampleSpec((variable,)), {"v": cut}, call_nbytes)
     assert plan is not None
     row = bytearray(cut.part.nbytes)
