@@ -1,0 +1,231 @@
+"""Reports of users' own scripts and of jobs, from run directories written by recorders."""
+
+from __future__ import annotations
+
+import json
+import os
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iobench import exposure
+from iobench.profiles import RankProfiles, open_profile, open_profiles
+from iobench.recording import Kind, LoaderFacts, ProcessFacts, RunDirectory
+from iobench.recording.hosts import host_name
+from iobench.report import render_terminal, to_json
+from iobench.testing import FakeClock
+
+MS = 1_000_000
+CONFIG: dict[str, Any] = {
+    "kind": "script",
+    "command": "python train.py --epochs 2",
+    "job": "torch:1",
+    "launcher": "torchrun",
+    "world_size": 1,
+    "steps": None,
+    "machine": {"cpus": 4},
+}
+
+
+def write_rank(
+    run: RunDirectory,
+    *,
+    rank: int = 0,
+    world_size: int = 1,
+    waits: tuple[int, ...] = (10, 10, 10),
+    loaders: int = 1,
+    killed: bool = False,
+    **more: Any,
+) -> None:
+    """Loaders in the loop itself, asked in turn: ``waits`` in ms each, 5 ms of compute after."""
+    recorder = run.recorder(role="consumer", rank=rank, clock=FakeClock(1000))
+    maker, now = recorder.string("consumer"), 5_000
+    start = now
+    for batch, wait in enumerate(waits):
+        held = now + wait * MS
+        recorder.emit(Kind.READ, now, held, nbytes=6_000_000, batch=batch)
+        recorder.emit(
+            Kind.WAIT, now, held, nbytes=8_000_000, batch=batch, sample=batch % loaders,
+            detail=maker,
+        )  # fmt: skip
+        now = held + 5 * MS
+        recorder.emit(Kind.FORWARD, held, now, batch=batch)
+    recorder.emit(Kind.COMM, now, now + MS)
+    for number in range(loaders):
+        if not killed:
+            recorder.emit(
+                Kind.OTHER, start, now + MS, sample=number, label=recorder.string("round"),
+                detail=recorder.string(f"loader-{number}"),
+            )  # fmt: skip
+    if not killed:
+        recorder.close()
+    told = ProcessFacts(
+        os.getpid(), 1, host_name(), "consumer", rank, world_size, rank, "torchrun",
+        loaders=[
+            LoaderFacts(number, "torch", "torch.utils.data.DataLoader", f"Samples{number}",
+                        batch_size=2)
+            for number in range(loaders)
+        ],
+        ended=None if killed else "closed",
+    )  # fmt: skip
+    for name, value in more.items():
+        setattr(told, name, value)
+    told.write(run.processes_path / f"rank{rank}.json")
+
+
+def make_run(path: Path, **config: Any) -> RunDirectory:
+    return RunDirectory.create(path, {**CONFIG, **config})
+
+
+def printed(path: Path) -> str:
+    file = StringIO()
+    render_terminal(open_profiles(path), file=file)
+    return " ".join(file.getvalue().split())
+
+
+def document(path: Path) -> dict[str, Any]:
+    found = json.loads(json.dumps(to_json(open_profiles(path)), allow_nan=False))
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_script_is_called_by_its_command_and_its_compute_is_measured(tmp_path: Path) -> None:
+    write_rank(make_run(tmp_path / "run"))
+    text = printed(tmp_path / "run")
+    assert text.startswith(
+        "python train.py --epochs 2: DataLoader over Samples0 (torch), no worker processes, "
+        "batch size 2, 3 batches"
+    )
+    assert "Compute: the training loop's own, 16.0 ms measured, of which forward 15.0 ms" in text
+    assert "emulated" not in text
+    assert "iobench convert" not in text
+    assert "num_workers=4 in the loader of Samples0, one for each CPU" in text
+
+
+def test_two_loaders_have_a_table(tmp_path: Path) -> None:
+    write_rank(make_run(tmp_path / "run"), loaders=2, waits=(10, 30, 10, 30))
+    text = printed(tmp_path / "run")
+    assert ": 2 loaders, 4 batches" in text
+    assert "Samples1" in text
+    (run,) = document(tmp_path / "run")["runs"]
+    assert [each["wait_ns"] for each in run["loaders"]] == [20 * MS, 60 * MS]
+    assert sum(each["wait_ns"] for each in run["loaders"]) == run["wait_ns"]
+    assert (run["kind"], run["framework"], run["batch_size"]) == ("script", "torch", 2)
+    assert run["dataset"] is None
+    assert run["rounds"] == 2
+
+
+def test_without_a_consumer_exposure_is_not_defined(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    with run.recorder(role="consumer", clock=FakeClock(1000)) as recorder:
+        recorder.emit(Kind.READ, 0, 30 * MS, nbytes=5_000_000)
+        recorder.emit(Kind.DECODE, 30 * MS, 40 * MS)
+    text = printed(tmp_path / "run")
+    assert "Exposed I/O: not defined, no consumer" in text
+    assert "read 30.000 5.00 MB" in text
+    (found,) = document(tmp_path / "run")["runs"]
+    assert found["wait_ns"] is None
+    assert found["wall_s"] is None
+    assert found["exposed_ns"] is None
+    assert found["diagnosis"]["verdict"] == "no consumer"
+    (process,) = found["processes"]
+    assert [(row["stage"], row["busy_s"]) for row in process["stages"]] == [
+        ("read", 0.03),
+        ("decode", 0.01),
+    ]
+
+
+def test_what_was_not_seen_is_said(tmp_path: Path) -> None:
+    write_rank(
+        make_run(tmp_path / "run", steps=[100, 300]),
+        unseen=["fork: a process nobody named"],
+        children=["bash other.sh"],
+    )
+    told = open_profile(tmp_path / "run").facts[0]
+    told.loaders[0].worker_pids.append(999_999)
+    told.loaders[0].unseen.append("pin: torch 9.0 is not known")
+    told.write(next((tmp_path / "run" / "processes").glob("*.json")))
+    text = printed(tmp_path / "run")
+    assert "Not seen: fork: a process nobody named." in text
+    assert "Not seen: loader 0 (Samples0): pin: torch 9.0 is not known." in text
+    assert "Not recorded: bash other.sh" in text
+    assert "Missing workers: loader-0 process 999999." in text
+    assert "Recorded: steps 100 to 299 alone." in text
+    (run,) = document(tmp_path / "run")["runs"]
+    assert run["missing_workers"] == ["loader-0 process 999999"]
+    assert len(run["unseen"]) == 2
+    assert run["children"] == ["bash other.sh"]
+    assert run["steps"] == [100, 300]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    run = make_run(tmp_path / "job", world_size=4)
+    write_rank(run, rank=0, world_size=4, waits=(10, 10, 10))
+    write_rank(run, rank=1, world_size=4, waits=(30, 10, 10))
+    write_rank(run, rank=2, world_size=4, waits=(10, 10, 10), ended="RuntimeError")
+    return run.path
+
+
+def test_a_job_is_compared_rank_by_rank(job: Path) -> None:
+    text = printed(job)
+    assert "python train.py --epochs 2: 4 training processes, DataLoader" in text
+    assert "9 batches in all (torchrun)" in text
+    assert "Rank 2 on" in text
+    assert "ended with RuntimeError." in text
+    assert "Rank 3: never started." in text
+    assert "== rank 1, which waits longest ==" in text
+    found = document(job)
+    assert [run["rank"] for run in found["runs"]] == [0, 1, 2]
+    assert found["job"]["world_size"] == 4
+    assert found["job"]["steps"] == 3
+    assert [each["wait_s"] for each in found["job"]["ranks"]] == [0.03, 0.05, 0.03]
+    assert found["job"]["imbalance"] == pytest.approx(50 / (110 / 3))
+    assert [each["rank"] for each in found["job"]["missing_ranks"]] == [2, 3]
+    assert len(found["job"]["wait_matrix_s"]) == 3
+    assert sum(found["job"]["wait_matrix_s"][1]) == pytest.approx(0.05)
+
+
+def test_ranks_are_read_one_by_one(job: Path) -> None:
+    profiles = open_profiles(job)
+    assert isinstance(profiles, RankProfiles)
+    assert [profile.rank for profile in profiles] == [0, 1, 2]
+    assert [len(profile.processes) for profile in profiles] == [1, 1, 1]
+    assert exposure(open_profile(job, rank=1)).whole.wait_ns == 50 * MS
+    assert exposure(open_profile(job), rank=1) == exposure(open_profile(job, rank=1))
+
+
+def test_one_profile_of_all_ranks_has_the_same_report(job: Path) -> None:
+    assert to_json([open_profile(job)]) == to_json(open_profiles(job))
+
+
+def test_a_rank_that_is_alone_misses_the_others(tmp_path: Path) -> None:
+    write_rank(make_run(tmp_path / "run", world_size=2), world_size=2)
+    assert "Rank 1: never started." in printed(tmp_path / "run")
+    assert document(tmp_path / "run")["job"]["missing_ranks"][0]["what"] == "never started"
+
+
+def test_a_single_process_is_no_job(tmp_path: Path) -> None:
+    write_rank(make_run(tmp_path / "run"))
+    assert document(tmp_path / "run")["job"] is None
+
+
+def test_a_killed_script_has_a_report(tmp_path: Path) -> None:
+    write_rank(make_run(tmp_path / "run"), killed=True)
+    text = printed(tmp_path / "run")
+    assert "Killed, or still at work: consumer (process" in text
+    assert "1 of 1 rounds have no end" in text
+
+
+def test_an_exposure_as_plain_values_has_the_keys_of_the_report(tmp_path: Path) -> None:
+    write_rank(make_run(tmp_path / "run"))
+    (run,) = document(tmp_path / "run")["runs"]
+    found = json.loads(json.dumps(exposure(open_profile(tmp_path / "run")).to_dict()))
+    assert found.keys() <= run.keys()
+    without_facts = {name: value for name, value in run.items() if name in found}
+    for name, value in found.items():
+        if name != "steady":
+            assert value == without_facts[name], name
+    assert found["steady"].items() <= run["steady"].items()
