@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch.utils.data
 
 from iobench.torch.observing import observed_iter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["DataLoader"]
 
 T_co = TypeVar("T_co", covariant=True)
 
 
-class DataLoader(torch.utils.data.DataLoader[T_co]):
+class DataLoader(torch.utils.data.DataLoader[T_co]):  # type: ignore[misc]
     """``torch.utils.data.DataLoader`` in every respect: arguments, batches, order, errors.
 
     With a recording (`iobench.record`, ``iobench run``) what its workers do is recorded: every
@@ -27,6 +24,6 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     __signature__ = inspect.signature(torch.utils.data.DataLoader)
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+    def __iter__(self) -> Any:
         """Return torch's iterator over the batches."""
         return observed_iter(self)

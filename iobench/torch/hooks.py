@@ -63,7 +63,7 @@ def _replace(kind: type) -> None:
 def _watch_subclasses(loader: Any) -> None:
     """Replace the method of StatefulDataLoader, which has its own, as its class is made."""
 
-    def __init_subclass__(cls: type, **kwargs: Any) -> None:
+    def __init_subclass__(cls: type[Any], /, **kwargs: Any) -> None:
         super(loader, cls).__init_subclass__(**kwargs)
         if (cls.__module__, cls.__qualname__) == STATEFUL:
             with _lock:

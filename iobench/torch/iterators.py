@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from iobench.adapters import loading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator
 
     from iobench.torch.observation import LocalObservation, Observation, WorkersObservation
 
@@ -60,7 +60,7 @@ def _derive(iterator: Any, ours: type, observation: Observation) -> None:
 
 
 @functools.cache
-def _derived(ours: type, own: type) -> type:
+def _derived(ours: Hashable, own: Any) -> Any:
     names = {name: getattr(own, name) for name in ("__module__", "__qualname__", "__doc__")}
     return type(own.__name__, (ours, own), {**names, "__slots__": ()})
 

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["observed_iter"]
 
+TORCH: Final = dataloader.DataLoader
+"""torch's own class, whatever a script puts in its place later."""
+
 STATEFUL: Final = "torchdata.stateful_dataloader"
 CONTEXT: Final = "_DataLoader__multiprocessing_context"
 # What is put before the user's, by where a loader keeps it.
@@ -67,7 +70,7 @@ def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None
         Whatever torch or the user's code raises, as it is.
     """
     if stock_iter is None:
-        found = dataloader.DataLoader.__iter__
+        found = TORCH.__iter__
         stock_iter = getattr(found, "_iobench_original", found)
     recording = current_recording() if get_worker_info() is None else None
     if recording is None:
@@ -220,11 +223,7 @@ def _misfit(loader: Any) -> str | None:
 
 
 def _stock_class(loader: Any) -> Any:
-    return (
-        sys.modules[STATEFUL].StatefulDataLoader
-        if _is_stateful(loader)
-        else (dataloader.DataLoader)
-    )
+    return sys.modules[STATEFUL].StatefulDataLoader if _is_stateful(loader) else TORCH
 
 
 def _is_stateful(loader: Any) -> bool:

@@ -88,12 +88,12 @@ class ObservedContext:
 
     def Queue(self, *args: Any, **kwargs: Any) -> Any:
         """Return a queue of the context, observed."""
-        queue = self._context.Queue(*args, **kwargs)
+        queue: Any = self._context.Queue(*args, **kwargs)
         if type(queue) is not multiprocessing.queues.Queue:
             self.foreign = True
             return queue
         queue.__class__ = TravelQueue
-        queue.log = self._log
+        queue.__dict__["log"] = self._log
         return queue
 
     def __getattr__(self, name: str) -> Any:

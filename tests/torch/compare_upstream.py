@@ -24,7 +24,7 @@ import json, os, sys, unittest
 sys.path.insert(0, {folder!r})
 if {ours}:
     import iobench, iobench.torch, torch
-    torch.utils.data.DataLoader = torch.utils.data.dataloader.DataLoader = iobench.torch.DataLoader
+    torch.utils.data.DataLoader = iobench.torch.DataLoader
     recording = iobench.record({run!r}, detail="sample").start()
 import test_dataloader as tests
 if {ours}:
