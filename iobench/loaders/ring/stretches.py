@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 __all__ = [
     "CALL_NBYTES",
     "REQUEST_NBYTES",
+    "ExtentStretch",
     "GridCut",
     "RowPiece",
-    "ExtentStretch",
     "StretchPlan",
     "plan_of",
 ]

@@ -18,9 +18,10 @@ from iobench.errors import StorageError, StoreError
 from iobench.loaders.ring import BatchLog, BatchOrder, RingLoader, StoreSource, carriers
 from iobench.loaders.ring.carriers import ObjectCarrier, Range
 from iobench.loaders.ring.grid_part import StretchSource, part_of_grid
+from iobench.loaders.ring.object_filler import ObjectFiller
 from iobench.loaders.ring.stretch_filler import StretchFiller
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import open_store
+from iobench.stores import Encoding, open_store
 from iobench.stores.remote import as_place, fill_ranges
 
 if TYPE_CHECKING:
@@ -76,6 +77,43 @@ def test_batches_are_those_of_the_local_store(
     for one, other in zip(found, expected, strict=True):
         for name, array in one.items():
             assert np.array_equal(array, other[name])
+
+
+@pytest.mark.parametrize(
+    ("fmt", "options", "packed"),
+    [
+        ("zarr", {"codec": "blosc-lz4"}, ""),
+        ("zarr", {"codec": "blosc-lz4"}, "int16"),
+        ("tfrecord", {}, ""),
+        ("tfrecord", {}, "bfloat16"),
+    ],
+)
+@pytest.mark.parametrize("verify", [False, True])
+def test_encoded_and_packed_samples_are_those_of_the_local_store(
+    make_store: MakeStore, bucket: str, fmt: str, options: Any, packed: str, verify: bool
+) -> None:
+    names = ("plain", "more") if fmt == "tfrecord" else ("plain",)
+    spec = SampleSpec(tuple(Variable(name, (5, 40), "<f4", ("y", "x")) for name in names))
+    random = np.random.default_rng(1)
+    samples = [{name: random.random((5, 40), "f4") for name in names} for _ in range(9)]
+    ranges = dict.fromkeys(names if packed == "int16" else (), (0.0, 1.0))
+    encoding = Encoding(dtypes={"": packed}, ranges=ranges) if packed else None
+    local = make_store(spec, samples, fmt, options=options, shards=(5, 4), encoding=encoding)
+    store = uploaded(local, f"s3://{bucket}/store")
+    source = StoreSource(store, verify=verify)
+    assert isinstance(source.filler(), ObjectFiller if options else StretchFiller)
+    expected = batches(StoreSource(local), shuffle=True, seed=1)
+    for one, other in zip(batches(source, shuffle=True, seed=1), expected, strict=True):
+        for name, array in one.items():
+            assert np.array_equal(array, other[name])
+    file = store.extents(8)[0].file
+    data = bytearray(file.read_bytes())
+    at = store.extents(8)[0].offset + store.extents(8)[0].length // 2
+    data[at] ^= 64
+    file.write_bytes(bytes(data))
+    if verify:
+        with pytest.raises(StoreError, match="sample 8"):
+            batches(source)
 
 
 def test_neighbours_are_asked_for_as_one(
