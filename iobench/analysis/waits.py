@@ -108,7 +108,7 @@ def find_long_waits(
         else _coincidences(
             {
                 "round start": deliveries.position[steps] == 0,
-                "epoch start": _changes(deliveries.epoch[steps]),
+                "epoch start": _changes(deliveries.epoch[steps], deliveries.loader[steps]),
                 "worker start": worker_start[steps],
                 "fill": np.isin(deliveries.phase[steps], (STARTUP, FILL)),
                 "file change": _file_changes(profile, deliveries)[steps],
@@ -169,9 +169,12 @@ def _coincidences(
     return tuple(each for _, _, each in sorted(found, key=lambda row: (*row[:2], row[2].what)))
 
 
-def _changes(values: NDArray[np.int64]) -> Marks:
-    """Tell where a value differs from the one before; the first differs from none."""
-    marks: Marks = np.diff(values, prepend=values[:1]) != 0
+def _changes(values: NDArray[np.int64], loader: NDArray[np.int64]) -> Marks:
+    """Tell where a value differs from the one before of that loader; the first from none."""
+    marks = np.zeros(len(values), dtype=bool)
+    for number in np.unique(loader):
+        rows = np.flatnonzero(loader == number)
+        marks[rows] = np.diff(values[rows], prepend=values[rows[:1]]) != 0
     return marks
 
 

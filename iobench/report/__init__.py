@@ -30,6 +30,8 @@ def render_terminal(profiles: Sequence[Profile], *, file: TextIO | None = None) 
     ProfileError
         If a profile cannot be analysed.
     """
+    from iobench.report.published_tables import print_published
     from iobench.report.terminal import print_reports
 
     print_reports(make_reports(profiles), file=file)
+    print_published(profiles, file=file)

@@ -117,11 +117,10 @@ def script_lines(report: RunReport) -> list[str]:
     lines.extend(f"Not recorded: {child}" for child in children[:MOST_LISTED])
     if len(children) > MOST_LISTED:
         lines.append(f"Not recorded: {len(children) - MOST_LISTED} more processes.")
-    lines.extend(
-        f"The training process ended with {told.ended}."
-        for told in report.told
-        if told.ended not in (None, "closed")
-    )
+    for told in report.told:
+        who = "training process" if told.role == "consumer" else "command"
+        if told.ended not in (None, "closed", "exit 0"):
+            lines.append(f"The {who} ended with {told.ended}.")
     return lines
 
 

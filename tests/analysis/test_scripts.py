@@ -298,3 +298,41 @@ def test_no_consumer():
     found = replace(sketch.profile(), facts=(told,)).exposure()
     assert not found.has_consumer
     assert found.whole.n_batches == 0
+
+
+@given(st.lists(st.tuples(times, times), min_size=1, max_size=12))
+def test_what_an_inner_loader_does_is_the_outer_ones_wait_alone(steps):
+    """Only the outermost loader waits; work on batches that never reach the loop is in no sum."""
+    script = Script()
+    outer, inner = script.loader(0, 0, (0, 0, 0)), script.loader(2, 1, (30, 0, 0))
+    for own, around in steps:
+        asked = script.now
+        lane = ("worker", 0, inner.number)
+        script.sketch.add(lane, Kind.READ, asked, asked + around, batch=next(script.batches))
+        outer.stages = (own, 0, 0)
+        outer.next()
+    found = script.profile().exposure()
+    spent = sum(own for own, _ in steps)
+    assert sum(found.whole.exposed_ns.values()) == found.whole.wait_ns == spent
+    assert found.whole.exposed_ns.get("read", 0) == spent
+    assert [each.n_batches for each in found.loaders] == [len(steps), 0]
+    assert found.loaders[1].n_rounds == 0
+
+
+def test_an_epoch_starts_where_that_of_its_own_loader_changes():
+    script = Script()
+    train, validation = script.loader(0, 0, (10, 0, 0)), script.loader(0, 0, (10, 0, 0))
+    for step in range(40):
+        train.next()
+        script.sketch.spans[-1]["epoch"] = step // 20
+        if step % 5 == 0:
+            validation.next()
+            script.sketch.spans[-1]["epoch"] = 7
+        if step == 19:
+            train.stages = (4000, 0, 0)
+        if step == 20:
+            train.stages = (10, 0, 0)
+    long = script.profile().exposure().long_waits
+    assert long is not None
+    assert (long.n_waits, long.coincidences[0].what) == (1, "epoch start")
+    assert long.coincidences[0].n_steps == 1
