@@ -32,29 +32,34 @@ from iobench.report import to_json
 
 Integers = NDArray[np.int64]
 US = 1_000
-BATCH_SIZE = 8
 PREFETCH = 2
 STAGES = (Kind.READ, Kind.DECODE, Kind.PREPROCESS)
-MEAN_US = (900, 600, 300)
+BATCH_US = (7200, 4800, 2400)
 LOOP_KINDS = (Kind.WAIT, Kind.UNPICKLE, Kind.FORWARD, Kind.BACKWARD, Kind.COMM)
-SPANS_PER_BATCH = 1 + len(STAGES) * BATCH_SIZE + 3 + len(LOOP_KINDS)
 FORWARD, BACKWARD, COMM, SERIALISE, UNPICKLE = 700 * US, 1500 * US, 100 * US, 80 * US, 60 * US
 GOAL_NBYTES = 4 << 30
 STRINGS = ("", "round", "loader-0", "startup", "shutdown")
 
 
-def samples_of(rank: int, n_batches: int) -> Integers:
+def spans_per_batch(batch_size: int) -> int:
+    """Return the spans of a batch: four of its worker beside the stages, five of the loop."""
+    return len(STAGES) * batch_size + 4 + len(LOOP_KINDS)
+
+
+def samples_of(rank: int, n_batches: int, batch_size: int) -> Integers:
     """Return the time of every stage of every sample of a rank; the same at every call."""
     random = np.random.default_rng(rank)
-    shape = (n_batches, BATCH_SIZE, len(STAGES))
-    spread = random.gamma(4.0, 0.25, shape) * np.array(MEAN_US) * US
+    shape = (n_batches, batch_size, len(STAGES))
+    spread = random.gamma(4.0, 0.25, shape) * np.array(BATCH_US) * (US / batch_size)
     spread[random.random(n_batches) < 0.0005] *= 8  # now and then storage is slow
     return (spread * (1.0 + 0.2 * (rank % 7 == 3))).astype(np.int64)
 
 
-def schedule(ranks: int, workers: int, n_batches: int) -> dict[str, Integers]:
+def schedule(ranks: int, workers: int, n_batches: int, batch_size: int) -> dict[str, Integers]:
     """Return when batches were submitted, begun, ready and delivered: (n_batches, ranks)."""
-    spent = np.stack([samples_of(rank, n_batches).sum(axis=(1, 2)) for rank in range(ranks)], 1)
+    spent = np.stack(
+        [samples_of(rank, n_batches, batch_size).sum(axis=(1, 2)) for rank in range(ranks)], 1
+    )
     names = ("submitted", "begun", "finished", "asked", "delivered", "entered")
     found = {name: np.zeros((n_batches, ranks), np.int64) for name in names}
     free = np.zeros((workers, ranks), np.int64)
@@ -125,14 +130,14 @@ def worker_lanes(
     ends = times["begun"][batch, None] + np.cumsum(flat, axis=1)
     sample = blank(flat.size)
     sample["start_ns"], sample["end_ns"] = (ends - flat).ravel(), ends.ravel()
-    sample["kind"] = np.tile(STAGES, len(batch) * BATCH_SIZE)
+    sample["kind"] = np.tile(STAGES, flat.size // len(STAGES))
     sample["batch"], sample["epoch"] = np.repeat(batch, flat.shape[1]), 0
     sample["nbytes"], sample["cpu_ns"] = 65536, flat.ravel() // 2
     finished = times["finished"][batch]
     own = by_end(
         sample,
         rows(Kind.SUBMIT_QUEUE, times["submitted"][batch], times["begun"][batch], batch),
-        rows(Kind.COLLATE, finished, finished, batch, nbytes=65536 * BATCH_SIZE),
+        rows(Kind.COLLATE, finished, finished, batch, nbytes=10**6),
         rows(Kind.READ, finished, finished, batch, flags=Flag.IO, nbytes=10**6, cpu_ns=4096),
     )
     return [own, rows(Kind.SERIALISE, finished, finished + SERIALISE, batch)]
@@ -142,7 +147,7 @@ def loop_lane(times: dict[str, Integers], left: Integers) -> NDArray[np.void]:
     batch = np.arange(len(left))
     asked, delivered = times["asked"], times["delivered"]
     forward = delivered + FORWARD
-    waits = rows(Kind.WAIT, asked, delivered, batch, sample=0, nbytes=65536 * BATCH_SIZE)
+    waits = rows(Kind.WAIT, asked, delivered, batch, sample=0, nbytes=10**6)
     waits["detail"] = len(STRINGS)
     end = int(left[-1])
     mark = rows(Kind.OTHER, np.zeros(1, np.int64), np.array([end]), np.array([-1]), sample=0)
@@ -157,14 +162,14 @@ def loop_lane(times: dict[str, Integers], left: Integers) -> NDArray[np.void]:
     )
 
 
-def write_run(path: Path, ranks: int, workers: int, n_batches: int) -> None:
+def write_run(path: Path, ranks: int, workers: int, n_batches: int, batch_size: int) -> None:
     config = {"kind": "script", "command": "made up", "job": "job", "world_size": ranks}
     run = RunDirectory.create(path, config)
-    times = schedule(ranks, workers, n_batches)
+    times = schedule(ranks, workers, n_batches, batch_size)
     left = np.repeat(times["entered"].max(axis=1, keepdims=True) + COMM, ranks, axis=1)
     for rank in range(ranks):
         own = {name: np.ascontiguousarray(value[:, rank]) for name, value in times.items()}
-        spent = samples_of(rank, n_batches)
+        spent = samples_of(rank, n_batches, batch_size)
         end_ns = int(left[-1, rank])
         for worker in range(workers):
             lanes = worker_lanes(worker, own, spent, workers)
@@ -172,7 +177,7 @@ def write_run(path: Path, ranks: int, workers: int, n_batches: int) -> None:
         write_file(run.spans_path, rank, -1, [loop_lane(own, left[:, rank])], end_ns)
         loader = LoaderFacts(
             0, "torch", "torch.utils.data.DataLoader", "MadeUp", workers, PREFETCH,
-            batch_size=BATCH_SIZE, start_method="fork",
+            batch_size=batch_size, start_method="fork",
             worker_pids=[10_000 + rank * 100 + worker + 1 for worker in range(workers)],
         )  # fmt: skip
         told = ProcessFacts(
@@ -195,10 +200,11 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--spans", type=int, default=50_000_000)
+    parser.add_argument("--samples", type=int, default=8, help="of a batch; less is harder")
     parser.add_argument("--dir", type=Path, help="where to put the span files, then removed")
     options = parser.parse_args()
-    n_batches = max(1, options.spans // (options.ranks * SPANS_PER_BATCH))
-    n_spans = options.ranks * (n_batches * SPANS_PER_BATCH + 1)
+    n_batches = max(1, options.spans // (options.ranks * spans_per_batch(options.samples)))
+    n_spans = options.ranks * (n_batches * spans_per_batch(options.samples) + 1)
     folder = Path(tempfile.mkdtemp(prefix="many-ranks-", dir=options.dir))
     try:
         free = shutil.disk_usage(folder).free
@@ -207,7 +213,13 @@ def main() -> None:
         print(f"{n_spans:,} spans of {options.ranks} ranks with {options.workers} workers each")
         start = time.perf_counter()
         # In a process of its own: its memory is none of the report's.
-        arguments = (folder / "run", options.ranks, options.workers, n_batches)
+        arguments = (
+            folder / "run",
+            options.ranks,
+            options.workers,
+            n_batches,
+            options.samples,
+        )
         writer = multiprocessing.get_context("spawn").Process(target=write_run, args=arguments)
         writer.start()
         writer.join()
@@ -243,8 +255,10 @@ def check(document: dict, ranks: int, n_batches: int) -> None:
     job = document["job"]
     assert job["steps"] == n_batches
     assert job["missing_ranks"] == []
-    print(f"the job waits {job['wait_fraction']:.1%} of its time; largest wait of a rank over the ")
-    print(f"mean one: {job['imbalance']:.2f}")
+    print(
+        f"the job waits {job['wait_fraction']:.0%} of its time; "
+        f"the largest wait of a rank is {job['imbalance']:.2f} times the mean"
+    )
 
 
 if __name__ == "__main__":
