@@ -62,7 +62,7 @@ ROOMS = {
     },
 }  # fmt: skip
 AGAINST_THE_ARROW = {
-    ("iobench.profiles", "Profile.exposure", "iobench.analysis"),
+    ("iobench.profiles.contents", "Profile.exposure", "iobench.analysis"),
     ("iobench.analysis.figures", "Exposure.to_dict", "iobench.report.json_report"),
     ("iobench.stores.extents", "ExtentStore.__getitems__", "iobench.loaders"),
     ("iobench.stores.extents", "ExtentStore.loader", "iobench.loaders"),

@@ -1,18 +1,17 @@
-"""Profiles: a run directory read back, the spans of all its processes in one table."""
+"""Run directories read back as profiles, all training processes at once or one by one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from iobench.errors import ProfileError
+from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile
 from iobench.recording import (
     SPAN_DTYPE,
-    Anchor,
     ProcessFacts,
     RunDirectory,
     SpanFile,
@@ -26,132 +25,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.analysis import Exposure
     from iobench.recording.span_file import Identity
 
-__all__ = [
-    "PROFILE_DTYPE",
-    "Process",
-    "Profile",
-    "RankProfiles",
-    "make_profile",
-    "open_profile",
-    "open_profiles",
-]
-
-PROFILE_DTYPE: Final = np.dtype([*SPAN_DTYPE.descr, ("process", "<i4"), ("thread", "<i4")])
-"""A span, the index of its process in ``Profile.processes`` and of its thread within that."""
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """One process that recorded.
-
-    Parameters
-    ----------
-    role : str
-        ``"consumer"``, ``"worker"``, or ``"child"`` for a fork nobody named.
-    worker : int
-        Number of the loading process, -1 for others.
-    rank : int
-        Training process it is or works for.
-    pid : int
-    host, boot_id : str
-        Monotonic times of one boot id can be compared.
-    anchors : tuple of Anchor
-        Pairs of monotonic and wall-clock time: at the start, and at the end if it was closed.
-    lost : int
-        Spans it could not write.
-    closed : bool
-        Whether it ended its file itself; False for a process that was killed or is alive.
-    damaged : int
-        Records of its file that cannot be read; a file cut short counts as one at least.
-    threads : tuple of str
-        Names of its threads.
-    ppid : int
-        The process that started it, -1 where unknown.
-    """
-
-    role: str
-    worker: int
-    rank: int
-    pid: int
-    host: str
-    boot_id: str
-    anchors: tuple[Anchor, ...]
-    lost: int
-    closed: bool
-    damaged: int
-    threads: tuple[str, ...]
-    ppid: int = -1
-
-    @property
-    def name(self) -> str:
-        """``"worker-<n>"`` for a loading process, else its role."""
-        return f"{self.role}-{self.worker}" if self.worker >= 0 else self.role
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """One measured run, independent of the order in which its files were found.
-
-    Parameters
-    ----------
-    path : Path
-        The run directory.
-    config : mapping
-        What ``run.json`` says.
-    processes : tuple of Process
-        By rank, role, worker number and start.
-    spans : ndarray of PROFILE_DTYPE, shape (n_spans,)
-        ``label`` and ``detail`` are indices into ``strings``.
-    strings : tuple of str
-        Texts; the first is ``""``.
-    missing_workers : tuple of str
-        Loading processes that the configuration expects, or that loaders started, and that left
-        no span file.
-    facts : tuple of ProcessFacts
-        What the processes of a script told of themselves, those of all ranks.
-    ranks : tuple of int
-        Training processes that left spans, whether they were read or not.
-    rank : int or None
-        The only one whose spans were read; None where all were.
-    """
-
-    path: Path
-    config: Mapping[str, Any]
-    processes: tuple[Process, ...]
-    spans: NDArray[Any]
-    strings: tuple[str, ...]
-    missing_workers: tuple[str, ...]
-    facts: tuple[ProcessFacts, ...] = ()
-    ranks: tuple[int, ...] = ()
-    rank: int | None = None
-
-    @property
-    def is_script(self) -> bool:
-        """Whether it is of a user's own script, and not of ``iobench profile``."""
-        return self.config.get("kind") == "script"
-
-    def facts_of(self, process: int) -> ProcessFacts | None:
-        """Return what a process told of itself, by its index; None where it told nothing."""
-        who = self.processes[process]
-        return next((told for told in self.facts if _is_of(told, who)), None)
-
-    @property
-    def lost_spans(self) -> int:
-        """Spans that could not be written, and records that cannot be read."""
-        return sum(process.lost + process.damaged for process in self.processes)
-
-    def string_number(self, text: str) -> int:
-        """Return the index of a text in ``strings``, -1 if no span has it."""
-        return self.strings.index(text) if text in self.strings else -1
-
-    def exposure(self) -> Exposure:
-        """Return who was waited for: `iobench.analysis.exposure` of this profile."""
-        from iobench.analysis import exposure
-
-        return exposure(self)
+__all__ = ["RankProfiles", "make_profile", "open_profile", "open_profiles"]
 
 
 def open_profile(path: Path | str, *, rank: int | None = None) -> Profile:
@@ -329,10 +205,6 @@ def _missing_by_pid(
         for pid in loader.worker_pids
         if (told.host, pid) not in seen
     ]
-
-
-def _is_of(told: ProcessFacts, who: Process) -> bool:
-    return (told.pid, told.host, told.rank) == (who.pid, who.host, who.rank)
 
 
 def _check_boots(heads: Sequence[tuple[Path, Identity]]) -> None:

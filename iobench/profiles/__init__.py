@@ -1,0 +1,14 @@
+"""Profiles: a run directory read back, the spans of all its processes in one table."""
+
+from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile
+from iobench.profiles.reading import RankProfiles, make_profile, open_profile, open_profiles
+
+__all__ = [
+    "PROFILE_DTYPE",
+    "Process",
+    "Profile",
+    "RankProfiles",
+    "make_profile",
+    "open_profile",
+    "open_profiles",
+]
