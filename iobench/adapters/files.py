@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.adapters import scope
 from iobench.adapters.patches import timed
 from iobench.recording import Kind, activation
+from iobench.recording.outside import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iobench.adapters.patches import Patches
+    from iobench.recording.lanes import Lane
     from iobench.recording.outside import OutsideSpan
+    from iobench.recording.recorder import Recorder
 
 __all__ = ["CountedFile", "adapt_descriptors", "adapt_open"]
 
@@ -26,7 +29,6 @@ READ_MODES: Final = frozenset({"r", "rb", "br", "rt", "tr"})
 NO_DATA: Final = ("/proc/", "/sys/")
 BUFFER_LIMIT: Final = 8 << 20
 
-READ: Final = Kind.READ
 _readinto: Final = io.FileIO.readinto
 _readall: Final = io.FileIO.readall
 _read: Final = io.FileIO.read
@@ -37,18 +39,22 @@ class CountedFile(io.FileIO):
 
     text_name = ""
     """What its spans are told apart by."""
+    _description: tuple[Recorder | None, bytes] = (None, b"")
 
     def readinto(self, buffer: Any) -> int | None:
         """Read into a buffer, as FileIO does."""
         recorder = activation._active
-        span = None if recorder is None else scope.begin(recorder, READ)
-        if span is None:
+        lane = None if recorder is None else scope.lane_to_time(recorder)
+        if lane is None:
             return _readinto(self, buffer)
-        span.detail = self.text_name
-        with span:
+        # Once for each few KiB of a file: written out instead of a context manager.
+        count: int | None = None
+        now_ns = lane.now_ns
+        start_ns = now_ns()
+        try:
             count = _readinto(self, buffer)
-            if count is not None:  # None: a file that would have to be waited for
-                span.nbytes = count
+        finally:
+            self._write(lane, start_ns, now_ns(), count)
         return count
 
     def readall(self) -> bytes:
@@ -61,15 +67,25 @@ class CountedFile(io.FileIO):
 
     def _timed(self, read: Callable[..., bytes], *args: Any) -> bytes:
         recorder = activation._active
-        span = None if recorder is None else scope.begin(recorder, READ)
-        if span is None:
+        lane = None if recorder is None else scope.lane_to_time(recorder)
+        if lane is None:
             return read(self, *args)
-        span.detail = self.text_name
-        with span:
+        data: bytes | None = None
+        now_ns = lane.now_ns
+        start_ns = now_ns()
+        try:
             data = read(self, *args)
-            if data is not None:
-                span.nbytes = len(data)
+        finally:
+            self._write(lane, start_ns, now_ns(), None if data is None else len(data))
         return data
+
+    def _write(self, lane: Lane, start_ns: int, end_ns: int, count: int | None) -> None:
+        recorder, described = self._description
+        if recorder is not lane.recorder:
+            described = describe(lane.recorder, Kind.READ, self.text_name)
+            self._description = (lane.recorder, described)
+        # No count: it failed, or is a file that would have to be waited for.
+        lane.write(start_ns, end_ns, -1 if count is None else count, -1, described)
 
 
 # Seen by whoever asks for the class of ``file.buffer.raw``.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal
 
-from iobench.recording.outside import OutsideSpan, outside_span, thread_lane
+from iobench.recording.outside import OutsideSpan, outside_lane, outside_span, thread_lane
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -13,7 +13,16 @@ if TYPE_CHECKING:
     from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
 
-__all__ = ["ELSEWHERE", "Where", "begin", "loading", "quiet", "set_where"]
+__all__ = [
+    "ELSEWHERE",
+    "Where",
+    "begin",
+    "lane_to_time",
+    "loading",
+    "quiet",
+    "set_where",
+    "where_now",
+]
 
 Where = Literal["loading", "everywhere"]
 
@@ -50,6 +59,14 @@ def begin(
     if where is None or ELSEWHERE.get() is not None:
         return None
     return outside_span(recorder, kind, label, where == "everywhere", with_cpu, hiding)
+
+
+def lane_to_time(recorder: Recorder) -> Lane | None:
+    """Return the thread's lane if a call that calls nothing else is to be timed, else None."""
+    where = _where
+    if where is None or ELSEWHERE.get() is not None:
+        return None
+    return outside_lane(recorder, where == "everywhere")
 
 
 class LoadingScope:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from iobench.recording.lanes import Lane
     from iobench.recording.recorder import Recorder
 
-__all__ = ["DETAIL_LIMIT", "OutsideSpan", "outside_span", "thread_lane"]
+__all__ = ["DETAIL_LIMIT", "OutsideSpan", "describe", "outside_lane", "outside_span", "thread_lane"]
 
 # A text stays in the span file's table for good, and a training may open files without end.
 DETAIL_LIMIT: Final = 4096
@@ -31,6 +31,23 @@ def thread_lane() -> Lane | None:
     except AttributeError:
         lane = recorder._open_lane()
     return lane
+
+
+def outside_lane(recorder: Recorder, everywhere: bool) -> Lane | None:
+    """Return the thread's lane if a call about to be made is to be timed, as `outside_span`."""
+    try:
+        lane: Lane = recorder._local.lane
+    except AttributeError:
+        lane = recorder._open_lane()
+    if lane.quiet or not (everywhere or lane.loading or recorder.role != "consumer"):
+        return None
+    return lane
+
+
+def describe(recorder: Recorder, kind: int, detail: str) -> bytes:
+    """Return the description of spans of many short calls, for `Lane.write`."""
+    described = recorder._descriptions.get((kind, "", detail))
+    return _described(recorder, kind, "", detail) if described is None else described
 
 
 def outside_span(
@@ -57,13 +74,8 @@ def outside_span(
     hiding : bool
         Silence other spans from outside below this one. False where those split this one.
     """
-    try:
-        lane: Lane = recorder._local.lane
-    except AttributeError:
-        lane = recorder._open_lane()
-    if lane.quiet or not (everywhere or lane.loading or recorder.role != "consumer"):
-        return None
-    return OutsideSpan(lane, kind, label, with_cpu, hiding)
+    lane = outside_lane(recorder, everywhere)
+    return None if lane is None else OutsideSpan(lane, kind, label, with_cpu, hiding)
 
 
 class OutsideSpan:
