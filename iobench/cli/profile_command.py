@@ -49,7 +49,8 @@ def profile(
         str,
         typer.Option(
             help="native: threads that fill batches ahead; workers: our worker processes; torch: "
-            "torch's DataLoader."
+            "torch's DataLoader; tensorflow: tf.data; dali: DALI's readers. Several with commas "
+            "take turns."
         ),
     ] = "native",
     workers: Annotated[

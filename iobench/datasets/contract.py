@@ -56,7 +56,9 @@ class PublishedStep:
     ``forward_ns`` and ``backward_ns`` are for one batch of ``batch_size``; ``exposed_io_s`` and
     the D2.3 row (``min, mean, median, max, stdev`` of exposed I/O, seconds) stand beside ours.
     ``sample_nbytes`` is the size of the sample it was published for, 0 where unknown: samples of
-    another size (a tiny stand-in) scale the time.
+    another size (a tiny stand-in) scale the time. ``tables`` holds further published rows of the
+    same five figures, in seconds, by source and by key (``epoch``, ``batch``, ``forward``,
+    ``backward``, ``I/O``).
     """
 
     forward_ns: int
@@ -65,6 +67,9 @@ class PublishedStep:
     source: str
     exposed_io_s: tuple[float, float, float, float, float] | None = None
     sample_nbytes: int = 0
+    tables: Mapping[str, Mapping[str, tuple[float, float, float, float, float]]] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True, slots=True)

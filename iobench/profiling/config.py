@@ -16,9 +16,11 @@ from iobench.registry import SOURCE, find_format, unknown_name
 from iobench.samples import Window
 from iobench.sources import SourceRequest
 
-__all__ = ["RunConfig"]
+__all__ = ["OF_STORES", "RunConfig"]
 
-FRAMEWORKS: Final = ("native", "workers", "torch")
+FRAMEWORKS: Final = ("native", "workers", "torch", "tensorflow", "dali")
+OF_STORES: Final = {"tensorflow", "dali"}
+"""Frameworks whose own readers are measured: they know stores, not a dataset's files."""
 CACHES: Final = ("as-is", "warm", "cold")
 DEFAULT_BATCHES: Final = 200
 DEFAULT_STEADY_S: Final = 60.0
@@ -39,7 +41,8 @@ class RunConfig(SourceRequest):
         interleaved. Stores are loaded by our own.
     framework : str
         ``native`` for the ring of reader threads, ``workers`` for our worker processes, ``torch``
-        for torch's DataLoader.
+        for torch's DataLoader, ``tensorflow`` for tf.data, ``dali`` for DALI's readers; several
+        with commas are interleaved, each over every format.
     workers : int or None
         Loading processes, or threads; None for one per usable CPU.
     batch_size : int or None
@@ -80,8 +83,26 @@ class RunConfig(SourceRequest):
 
     def __post_init__(self) -> None:
         SourceRequest.__post_init__(self)
-        if self.framework not in FRAMEWORKS:
-            raise unknown_name("framework", self.framework, FRAMEWORKS)
+        for name in self.frameworks:
+            if name not in FRAMEWORKS:
+                raise unknown_name("framework", name, FRAMEWORKS)
+        if len(set(self.frameworks)) != len(self.frameworks) or not self.frameworks:
+            raise OptionError(
+                f"--framework {self.framework!r}: expected distinct names of frameworks"
+            )
+        own = [name for name in self.frameworks if name in OF_STORES]
+        if own and SOURCE in self.formats:
+            raise OptionError(
+                f"--framework {own[0]}: its readers know stores, not the original files; give "
+                "--format tfrecord, or another store format"
+            )
+        if own and self.window is not None:
+            raise OptionError(f"--framework {own[0]}: its readers know no --window; leave it out")
+        if len(self.frameworks) > 1 and self.cache == "cold":
+            raise OptionError(
+                f"--cache cold: {' and '.join(self.frameworks)} read the same files, and would "
+                "warm them for each other; profile one --framework at a time"
+            )
         if self.cache not in CACHES:
             raise unknown_name("--cache", self.cache, CACHES)
         Detail.parse(self.detail)
@@ -126,6 +147,11 @@ class RunConfig(SourceRequest):
             raise OptionError("--batches and --epochs both say how long to run: give one of them")
         if self.workers is not None and self.workers < 0:
             raise OptionError(f"--workers {self.workers}: expected 0 or more")
+
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        """What `framework` names, one by one."""
+        return tuple(name.strip() for name in self.framework.split(",") if name.strip())
 
     @property
     def n_workers(self) -> int:

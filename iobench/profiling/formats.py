@@ -12,6 +12,7 @@ from iobench.datasets import ObjectDataset, Stream, stopwatch
 from iobench.errors import OptionError, StoreClaimedError, StoreError
 from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
+from iobench.profiling.config import OF_STORES
 from iobench.profiling.wanted import WantedSamples, find_wanted
 from iobench.registry import SOURCE, find_converter, find_format
 from iobench.stores import store_name
@@ -71,6 +72,8 @@ class Prepared:
         Of making a sample of the original files, where it was measured.
     extents : BatchSource or None
         What the ring fills batches with from a store; None where it runs the steps of ``work``.
+    shards : tuple of (int, tuple of Path)
+        Samples and files of each shard of a store.
     """
 
     label: str
@@ -89,6 +92,7 @@ class Prepared:
     threads: int = 0
     gil_share: float | None = None
     extents: BatchSource | None = None
+    shards: tuple[tuple[int, tuple[Path, ...]], ...] = ()
 
 
 def prepare(
@@ -271,7 +275,8 @@ def _of_store(
     name: str, config: RunConfig, wanted: WantedSamples, path: Path, store: Store, facts: Facts
 ) -> Prepared:
     work = wanted.over(store_pipeline(store), store.manifest.samples)
-    threads = config.n_workers if config.framework == "native" else 0
+    in_threads = config.framework in ("native", *OF_STORES)
+    threads = (config.n_workers or int(config.framework != "native")) if in_threads else 0
     return Prepared(
         label=name,
         format=name,
@@ -282,11 +287,20 @@ def _of_store(
         store=facts,
         framework=config.framework,
         workers=0 if threads else config.n_workers,
-        prefetch=PREFETCH if config.n_workers else 0,
+        prefetch=PREFETCH if threads or config.n_workers else 0,
         windows=wanted.windows,
         threads=threads,
-        extents=wanted.over_store(store) if threads else None,
+        extents=wanted.over_store(store) if threads and in_ring(config.framework, name) else None,
+        shards=tuple(
+            (shard.n_samples, tuple(path / file.name for file in shard.files))
+            for shard in store.manifest.shards
+        ),
     )
+
+
+def in_ring(framework: str, name: str) -> bool:
+    """Tell whether the ring reads a store of this format for a framework."""
+    return framework == "native" or (framework == "tensorflow" and name != "tfrecord")
 
 
 def _prepare_store(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import os
 import platform
 import re
 import shlex
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,14 +36,14 @@ from iobench.loaders.stream import StreamLoader
 from iobench.loaders.workers import WorkerLoader
 from iobench.profiling.ahead import told_of, with_read_ahead
 from iobench.profiling.baselines import open_baselines
-from iobench.profiling.config import DEFAULT_BATCHES, DEFAULT_STEADY_S, RunConfig
+from iobench.profiling.config import DEFAULT_BATCHES, DEFAULT_STEADY_S, OF_STORES, RunConfig
 from iobench.profiling.formats import PREFETCH, Prepared, prepare
 from iobench.recording import RunDirectory, unit_costs
 from iobench.sources import Screen, Source, open_source
 from iobench.storage import ProcessIo, counts_device_reads, evict, resident_fraction, warm_up
 
 if TYPE_CHECKING:
-    from iobench.datasets import Dataset, Progress
+    from iobench.datasets import Baseline, Dataset, Progress
     from iobench.loaders.contract import Loader
     from iobench.recording import Recorder
 
@@ -58,13 +59,12 @@ def profile(config: RunConfig, screen: Screen) -> Path:
         One line saying what is missing or wrong. What had been recorded by then is kept in the
         run directory.
     """
-    if config.framework == "torch":
-        importlib.import_module("iobench.torch")  # before anything is made: it may be missing
+    _import_frameworks(config)
     source = open_source(config, screen)
     asked = _batch_size(config, source.dataset)
     baselines = open_baselines(config, source, screen, batch_size=asked)
     batch_size = asked or next((each.batch_size for each, _ in baselines.values()), 1)
-    prepared = prepare(config, source, baselines, batch_size, screen)
+    prepared = _prepare(config, source, baselines, batch_size, screen)
     compute = parse_compute(
         config.compute,
         source.dataset.published,
@@ -95,6 +95,32 @@ def profile(config: RunConfig, screen: Screen) -> Path:
             if choice := told_of(one, why):
                 screen.note(f"{one.label}: {choice}")
     return out
+
+
+def _import_frameworks(config: RunConfig) -> None:
+    """Import what is measured before anything is made: it may be missing."""
+    for name in config.frameworks:
+        if name in ("torch", "tensorflow", "dali"):
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+            importlib.import_module(f"iobench.{name}")
+
+
+def _prepare(
+    config: RunConfig,
+    source: Source,
+    baselines: Mapping[str, tuple[Baseline, dict[str, float]]],
+    batch_size: int,
+    screen: Screen,
+) -> list[Prepared]:
+    """Return what is to be measured, each format by each framework."""
+    prepared: list[Prepared] = []
+    for name in config.frameworks:
+        ones = prepare(replace(config, framework=name), source, baselines, batch_size, screen)
+        if len(config.frameworks) > 1:
+            labels = [name if len(ones) == 1 else f"{one.label}-{name}" for one in ones]
+            ones = [replace(one, label=label) for one, label in zip(ones, labels, strict=True)]
+        prepared += ones
+    return prepared
 
 
 def _batch_size(config: RunConfig, dataset: Dataset) -> int | None:
@@ -148,8 +174,19 @@ def _make_run(
         compute=compute,
         steady_limit_ns=None if limit_s is None else round(limit_s * 1e9),
         process_io=ProcessIo() if loader.workers == 0 else None,
-        after_round=directory.gather,
+        after_round=_after_round(directory, loader),
     )
+
+
+def _after_round(directory: RunDirectory, loader: Loader) -> Callable[[], None]:
+    finish: Callable[[], None] | None = getattr(loader, "after_round", None)
+
+    def after_round() -> None:
+        if finish is not None:
+            finish()
+        directory.gather()
+
+    return after_round
 
 
 def _make_loader(
@@ -183,8 +220,10 @@ def _make_loader(
             detail=detail,
             unit_costs=costs,
         )
+    if one.framework in OF_STORES and not (one.framework == "tensorflow" and one.extents):
+        return _store_loader(one, batch_size, recorder)
     if one.threads:
-        return NativeLoader(
+        return _ring(one.framework)(
             one.extents or PipelineSource(one.work, detail=detail, unit_costs=costs),
             batch_size,
             threads=one.threads,
@@ -206,6 +245,32 @@ def _make_loader(
     )
 
 
+def _ring(framework: str) -> type[NativeLoader]:
+    if framework == "tensorflow":
+        from iobench.tensorflow.ring_loader import TFRingLoader
+
+        return TFRingLoader
+    return NativeLoader
+
+
+def _store_loader(one: Prepared, batch_size: int, recorder: Recorder) -> Loader:
+    """Return a framework's own reader of a store."""
+    made: dict[str, Any] = {
+        "threads": one.threads,
+        "prefetch": max(1, one.prefetch),
+        "recorder": recorder,
+    }
+    if one.framework == "dali":
+        from iobench.dali import DaliLoader
+
+        files = [files for _, files in one.shards]
+        counts = [n_samples for n_samples, _ in one.shards]
+        return DaliLoader(files, counts, one.work.spec, batch_size, **made)
+    from iobench.tensorflow.record_loader import TFRecordLoader
+
+    return TFRecordLoader([files[0] for _, files in one.shards], one.work.spec, batch_size, **made)
+
+
 def _document(
     config: RunConfig,
     source: Source,
@@ -223,6 +288,7 @@ def _document(
         "pipeline": one.pipeline,
         "described_by": one.described_by,
         "framework": one.framework,
+        "label": one.label if len(config.frameworks) > 1 else None,
         "stand_in": source.stand_in,
         "tiny": source.tiny,
         "workers": one.workers,
@@ -235,7 +301,11 @@ def _document(
         "compute": asdict(compute),
         "published": None
         if published is None
-        else {"exposed_io_s": published.exposed_io_s, "source": published.source},
+        else {
+            "exposed_io_s": published.exposed_io_s,
+            "source": published.source,
+            "tables": {source: dict(table) for source, table in published.tables.items()},
+        },
         "expected_workers": [f"worker-{number}" for number in range(one.workers)],
         "cache": {
             "asked": config.cache,

@@ -79,11 +79,26 @@ PUBLISHED = PublishedStep(
     source="MAELSTROM D2.3, table 4: U-Net, PyTorch 1.12.1, one A100 40 GB",
     exposed_io_s=(0.02158, 0.10881, 0.10577, 6.02123, 0.22815),
     sample_nbytes=(len(CHANNELS) + 1) * GRID.n_points * 4,
+    tables={
+        "D2.3 PyTorch, NumPy": {
+            "epoch": (178.54078, 189.92810, 184.69046, 214.2706, 14.18365),
+            "batch": (0.03891, 0.12581, 0.12044, 6.96415, 0.27348),
+            "forward": (0.00472, 0.00714, 0.00525, 4.71542, 0.06220),
+            "backward": (0.01346, 0.01616, 0.01587, 0.58133, 0.00931),
+            "I/O": (0.02158, 0.10881, 0.10577, 6.02123, 0.22815),
+        },
+        "D2.3 TensorFlow, TFRecord": {
+            "epoch": (196.47212, 255.80167, 263.16660, 282.21101, 34.15999),
+            "batch": (0.05325, 0.16876, 0.06064, 46.32998, 1.02192),
+            "I/O": (0.00043, 0.03479, 0.00089, 28.64989, 0.69822),
+        },
+    },
 )
 PUBLISHED_PL = dataclasses.replace(
     PUBLISHED,
     source=f"{PUBLISHED.source}; 22 channels, of which 14 take 98 % of the operations",
     exposed_io_s=None,
+    tables={},
     sample_nbytes=(14 + 1) * GRID.n_points * 4,
 )
 

@@ -1,0 +1,122 @@
+"""A store under ``iobench profile --framework dali``: DALI's own readers, on the CPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+
+from iobench.dali.pipelines import make_pipeline
+from iobench.errors import OptionError, WorkerError
+from iobench.loaders.contract import IN_THREADS, Batch
+from iobench.recording import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from iobench.loaders.contract import PlannedBatch
+    from iobench.recording import Recorder
+    from iobench.samples import SampleSpec
+
+__all__ = ["DaliLoader"]
+
+OPAQUE: Final = "dali"
+
+
+class DaliLoader:
+    """Hands on what a pipeline of DALI's readers makes; its threads are not seen from outside.
+
+    Samples come in the store's order, whatever the plan says of them; of it only the numbers of
+    the batches are used. Batches are copies: they stay valid as long as they are held.
+
+    Parameters
+    ----------
+    shards, counts, spec, batch_size, threads, prefetch
+        As of `make_pipeline`.
+    recorder : Recorder
+        The consumer's.
+
+    Raises
+    ------
+    OptionError
+        If a number is below 1, or DALI has no reader for such files.
+    """
+
+    framework = "dali"
+    workers = 0
+
+    def __init__(
+        self,
+        shards: Sequence[Sequence[Path]],
+        counts: Sequence[int],
+        spec: SampleSpec,
+        batch_size: int,
+        *,
+        threads: int,
+        prefetch: int = 2,
+        recorder: Recorder,
+    ) -> None:
+        if min(threads, prefetch, batch_size) < 1:
+            raise OptionError(
+                f"threads {threads}, prefetch {prefetch}, batch size {batch_size}: expected 1 or "
+                "more of each"
+            )
+        self.threads, self.prefetch = threads, prefetch
+        self._names = spec.names
+        self._recorder = recorder
+        self._opaque = recorder.string(OPAQUE)
+        self._pipeline = make_pipeline(
+            shards, counts, spec, batch_size, threads=threads, prefetch=prefetch
+        )
+        self._round: Generator[Batch] | None = None
+
+    def batches(self, plan: Iterable[PlannedBatch]) -> Iterator[Batch]:
+        """Yield a batch for each planned one; ends the round before, if that still goes on.
+
+        Raises
+        ------
+        WorkerError
+            If the loader is closed, or DALI fails.
+        """
+        if self._pipeline is None:
+            raise WorkerError("the loader is closed: make a new one")
+        if self._round is not None:
+            self._round.close()
+        self._round = self._deliver(iter(plan), self._pipeline)
+        return self._round
+
+    def _deliver(self, plan: Iterator[PlannedBatch], pipeline: Any) -> Generator[Batch]:
+        recorder = self._recorder
+        for planned in plan:
+            numbers = {"batch": planned.batch, "epoch": planned.epoch}
+            asked_ns = recorder.clock.now_ns()
+            try:
+                outputs = pipeline.run()
+            except RuntimeError as error:
+                raise WorkerError(f"DALI: {str(error).partition(chr(10))[0]}") from error
+            there_ns = recorder.clock.now_ns()
+            arrays = [np.array(output.as_array()) for output in outputs]
+            recorder.emit(Kind.OPAQUE, asked_ns, there_ns, label=self._opaque, **numbers)
+            recorder.emit(Kind.COLLATE, there_ns, recorder.clock.now_ns(), **numbers)
+            ready = [Batch(planned, dict(zip(self._names, arrays, strict=True)), IN_THREADS)]
+            del outputs, arrays
+            yield ready.pop()
+
+    def close(self) -> None:
+        """Let the pipeline and its threads go."""
+        if self._round is not None:
+            self._round.close()
+        self._pipeline = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

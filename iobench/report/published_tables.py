@@ -1,0 +1,145 @@
+"""Runs of several frameworks in the form of MAELSTROM D2.3, its own figures beside them.
+
+Tables 4 and 5 there: min, mean, median, max and standard deviation of an epoch, a batch, its
+forward and backward pass, and of the I/O that the training loop saw, in seconds.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+import numpy as np
+
+from iobench.recording import Flag, Kind
+from iobench.report.facts import PUBLISHED_FIGURES, RunFacts
+from iobench.report.tables import NOT_APPLICABLE, TextTable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from iobench.profiles import Profile
+
+__all__ = ["print_published", "published_table", "step_times"]
+
+KEYS: Final = ("epoch", "batch", "forward", "backward", "I/O")
+UNIT_NS: Final = 1e9
+
+
+def step_times(profile: Profile) -> dict[str, NDArray[np.int64]]:
+    """Return what the training loop of a profile saw, in ns: one array for each of `KEYS`.
+
+    A batch lasts from being asked for to the next being asked for; an epoch is the sum of its
+    batches, and counts if all of them are there.
+    """
+    spans = profile.spans[(profile.spans["flags"] & (Flag.DETAIL | Flag.IO)) == 0]
+    waits = spans[spans["kind"] == Kind.WAIT]
+    waits = waits[np.argsort(waits["start_ns"], kind="stable")]
+    there = np.flatnonzero(waits["batch"] >= 0)
+    # Whatever is asked for next in the same round, a batch or its end, ends the step.
+    ends = np.append(waits["start_ns"][1:], waits["end_ns"][-1:])[there]
+    batch = (ends - waits["start_ns"][there]).astype(np.int64)
+    followed = np.append(waits["batch"][1:] >= 0, False)[there] | _closes_round(
+        waits, profile.strings, there
+    )
+    found = {
+        "epoch": _epochs(batch, waits["epoch"][there], profile.config),
+        "batch": batch[followed],
+        "I/O": (waits["end_ns"] - waits["start_ns"])[there].astype(np.int64),
+    }
+    for key, kind in (("forward", Kind.FORWARD), ("backward", Kind.BACKWARD)):
+        of_kind = spans[spans["kind"] == kind]
+        found[key] = (of_kind["end_ns"] - of_kind["start_ns"]).astype(np.int64)
+    return found
+
+
+def _closes_round(
+    waits: NDArray[Any], strings: Sequence[str], there: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Tell after which batches the next call found the end of its round."""
+    labels = np.array([text == "shutdown" for text in strings], dtype=bool)
+    return np.append(labels[waits["label"][1:]], False)[there]
+
+
+def _epochs(
+    batch_ns: NDArray[np.int64], epoch: NDArray[np.int32], config: Mapping[str, Any]
+) -> NDArray[np.int64]:
+    n_samples, batch_size = config.get("n_samples"), config.get("batch_size")
+    if not isinstance(n_samples, int) or not isinstance(batch_size, int) or not batch_size:
+        return np.zeros(0, dtype=np.int64)
+    numbers, counts = np.unique(epoch, return_counts=True)
+    whole = numbers[counts >= max(1, n_samples // batch_size)]
+    sums = [int(batch_ns[epoch == number].sum()) for number in whole.tolist()]
+    return np.array(sums, dtype=np.int64)
+
+
+def published_table(profiles: Sequence[Profile]) -> TextTable | None:
+    """Return the table of several frameworks' runs of one dataset; None of other runs.
+
+    Its rows are by key, the runs in their order and then what was published of it.
+    """
+    if len({str(profile.config.get("framework")) for profile in profiles}) < 2:
+        return None
+    measured = [(_name(profile), step_times(profile)) for profile in profiles]
+    tables = _tables(profiles)
+    rows = []
+    for key in KEYS:
+        rows += [(f"{key}, {name}", *_figures(times[key])) for name, times in measured]
+        for source, table in tables.items():
+            figures = table.get(key)
+            if isinstance(figures, list | tuple) and len(figures) == len(PUBLISHED_FIGURES):
+                rows.append((f"{key}, {source}", *(f"{value:.5f}" for value in figures), ""))
+    if not any(len(times["batch"]) for _, times in measured):
+        return None
+    return TextTable(
+        title="As in MAELSTROM D2.3, tables 4 and 5, in seconds",
+        columns=("", *PUBLISHED_FIGURES, "number"),
+        rows=tuple(rows),
+    )
+
+
+def _name(profile: Profile) -> str:
+    facts = RunFacts.from_config(profile.config)
+    return facts.label or str(profile.config.get("framework"))
+
+
+def _tables(profiles: Sequence[Profile]) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    for profile in profiles:
+        published = profile.config.get("published")
+        tables = published.get("tables") if isinstance(published, dict) else None
+        for source, table in (tables if isinstance(tables, dict) else {}).items():
+            if isinstance(table, dict):
+                found.setdefault(str(source), table)
+    return found
+
+
+def _figures(times_ns: NDArray[np.int64]) -> tuple[str, ...]:
+    """Return the figures of D2.3 in seconds, and of how many."""
+    seconds = [value / UNIT_NS for value in times_ns.tolist()]
+    if not seconds:
+        return (*(NOT_APPLICABLE for _ in PUBLISHED_FIGURES), "0")
+    deviation = statistics.stdev(seconds) if len(seconds) > 1 else 0.0
+    values = (min(seconds), statistics.mean(seconds), statistics.median(seconds), max(seconds))
+    return (*(f"{value:.5f}" for value in (*values, deviation)), str(len(seconds)))
+
+
+def print_published(profiles: Sequence[Profile], *, file: TextIO | None = None) -> None:
+    """Print `published_table` where there is one, with what its figures are of."""
+    table = published_table(profiles)
+    if table is None:
+        return
+    from iobench.report.terminal import _Page
+
+    page = _Page(file)
+    page.gap()
+    page.table(table)
+    notes = [
+        "A batch lasts from being asked for to the next being asked for; an epoch is the sum of "
+        "its batches, where all of them were measured. Forward and backward pass are emulated."
+    ]
+    if any(RunFacts.from_config(profile.config).tiny for profile in profiles):
+        notes.append("The published rows are of samples of the real size, on one A100.")
+    page.list(notes)

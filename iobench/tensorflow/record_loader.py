@@ -1,0 +1,233 @@
+"""A TFRecord store under ``iobench profile`` as tf.data reads it, with its threads seen."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+import tensorflow as tf
+
+from iobench.errors import OptionError, StoreError, WorkerError
+from iobench.loaders.contract import IN_THREADS, Batch
+from iobench.recording import Kind
+from iobench.stores import FeatureKind, parse_example, scan_frames
+from iobench.tensorflow.host_tracer import HostTracer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from iobench.loaders.contract import PlannedBatch
+    from iobench.recording import Recorder
+    from iobench.samples import SampleSpec, Variable
+
+__all__ = ["TFRecordLoader"]
+
+TRACED_SAMPLES: Final = 10_000
+"""Of a round, at most: a trace takes memory, and time to be read."""
+TRACED_BATCHES: Final = 10
+OPAQUE: Final = "tf.data"
+BITS: Final = {"uint32": tf.int32, "uint64": tf.int64}
+"""What ``decode_raw`` knows no name for is of as many bits."""
+
+
+class TFRecordLoader:
+    """Reads the shards of a store with ``TFRecordDataset``, parses, batches and prefetches.
+
+    As a script would: ``TFRecordDataset(files, num_parallel_reads).repeat().map(parse).batch()
+    .prefetch()``. Samples come in the store's order, whatever the plan says of them; of it only
+    the numbers of the batches are used. Batches stay valid as long as they are held.
+
+    Parameters
+    ----------
+    files : sequence of Path
+        The shards, no index.
+    spec : SampleSpec
+    batch_size : int
+    threads : int
+        Of tf.data; that many calls and files at once.
+    prefetch : int
+        Batches kept ready.
+    recorder : Recorder
+        The consumer's; each of TensorFlow's threads gets a lane in it.
+
+    Raises
+    ------
+    OptionError
+        If a number is below 1.
+    StoreError
+        If there is no sample, or it is not as the spec says.
+    """
+
+    framework = "tensorflow"
+    workers = 0
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        spec: SampleSpec,
+        batch_size: int,
+        *,
+        threads: int,
+        prefetch: int = 2,
+        recorder: Recorder,
+    ) -> None:
+        if min(threads, prefetch, batch_size) < 1:
+            raise OptionError(
+                f"threads {threads}, prefetch {prefetch}, batch size {batch_size}: expected 1 or "
+                "more of each"
+            )
+        self.threads, self.prefetch = threads, prefetch
+        self._recorder = recorder
+        self._names = spec.names
+        self._files, self._spec, self._batch_size = files, spec, batch_size
+        self._iterator: Any = None
+        self._limit = max(TRACED_BATCHES, TRACED_SAMPLES // batch_size)
+        self._tracer = HostTracer(recorder.clock)
+        self._waits: list[tuple[int, int, int]] = []
+        self._epoch = -1
+        self._stopping: threading.Thread | None = None
+        self._round: Generator[Batch] | None = None
+        self._closed = False
+
+    def batches(self, plan: Iterable[PlannedBatch]) -> Iterator[Batch]:
+        """Yield a batch for each planned one; ends the round before, if that still goes on.
+
+        Raises
+        ------
+        WorkerError
+            If the loader is closed, or tf.data fails.
+        """
+        if self._closed:
+            raise WorkerError("the loader is closed: make a new one")
+        if self._round is not None:
+            self._round.close()
+        self._round = self._deliver(iter(plan))
+        return self._round
+
+    def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
+        now_ns = self._recorder.clock.now_ns
+        if self._iterator is None:
+            # Not before: TensorFlow's threads would be there when another loader forks.
+            self._iterator = iter(self._pipeline())
+            self._tracer.start()
+        for planned in plan:
+            if len(self._waits) == self._limit and self._tracer.running:
+                # Writing the trace out takes a while, in which the training loop goes on.
+                self._stopping = threading.Thread(target=self._tracer.stop, name="trace")
+                self._stopping.start()
+            asked_ns = now_ns()
+            try:
+                found = next(self._iterator)
+            except tf.errors.OpError as error:
+                raise WorkerError(f"tf.data: {' '.join(str(error.message).split())}") from error
+            self._waits.append((asked_ns, now_ns(), planned.batch))
+            self._epoch = planned.epoch
+            ready = [
+                Batch(planned, {name: found[name].numpy() for name in self._names}, IN_THREADS)
+            ]
+            del found
+            yield ready.pop()
+
+    def _pipeline(self) -> Any:
+        paths = [str(file) for file in self._files]
+        parse = _parser(self._files, self._spec)
+        at_once = min(self.threads, len(paths))
+        examples = tf.data.TFRecordDataset(
+            paths, num_parallel_reads=at_once if at_once > 1 else None
+        )
+        parsed = examples.repeat().map(parse, num_parallel_calls=self.threads)
+        batches = parsed.batch(self._batch_size, drop_remainder=True).prefetch(self.prefetch)
+        settings = tf.data.Options()
+        settings.threading.private_threadpool_size = self.threads
+        return batches.with_options(settings)
+
+    def after_round(self) -> None:
+        """Write what TensorFlow's threads did in the round, and trace the next one."""
+        self._write()
+        self._tracer = HostTracer(self._recorder.clock)
+        self._tracer.start()
+
+    def _write(self) -> None:
+        if self._stopping is not None:
+            self._stopping.join()
+            self._stopping = None
+        self._tracer.stop()
+        seen = self._tracer.write(self._recorder, self._waits, epoch=self._epoch)
+        label = self._recorder.string(OPAQUE)
+        for asked_ns, delivered_ns, batch in self._waits:
+            if batch not in seen:
+                self._recorder.emit(
+                    Kind.OPAQUE, asked_ns, delivered_ns, batch=batch, epoch=self._epoch, label=label
+                )
+        self._waits = []
+
+    def close(self) -> None:
+        """End the iterator and its threads."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._round is not None:
+            self._round.close()
+        self._iterator = None
+        self._write()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _parser(files: Sequence[Path], spec: SampleSpec) -> Callable[[Any], dict[str, Any]]:
+    """Return what parses an example, by how the first one of the store holds its arrays."""
+    kinds = _kinds(files)
+    missing = [variable.name for variable in spec if variable.name not in kinds]
+    if missing:
+        raise StoreError(f"{files[0]}: its examples have no {missing[0]!r}; convert it again")
+    features, changes = {}, {}
+    for variable in spec:
+        features[variable.name], changes[variable.name] = _feature(variable, kinds[variable.name])
+
+    def parse(example: Any) -> dict[str, Any]:
+        found = tf.io.parse_single_example(example, features)
+        return {name: change(found[name]) for name, change in changes.items()}
+
+    return parse
+
+
+def _kinds(files: Sequence[Path]) -> dict[str, FeatureKind]:
+    for path in files:
+        for offset, nbytes in scan_frames(path):
+            with path.open("rb") as stream:
+                stream.seek(offset)
+                example = parse_example(memoryview(stream.read(nbytes)))
+            return {name: feature.kind for name, feature in example.items()}
+    raise StoreError(f"{files[0] if files else 'the store'}: holds no sample; convert it again")
+
+
+def _feature(variable: Variable, kind: FeatureKind) -> tuple[Any, Callable[[Any], Any]]:
+    """Return how a feature is parsed, and what makes the variable of it."""
+    dtype = np.dtype(variable.dtype)
+    if kind is FeatureKind.FLOAT:
+        return tf.io.FixedLenFeature(variable.shape, tf.float32), lambda values: values
+    if kind is FeatureKind.INT64:
+        wanted = tf.as_dtype(dtype)
+        return (
+            tf.io.FixedLenFeature(variable.shape, tf.int64),
+            lambda values: values if wanted == tf.int64 else tf.cast(values, wanted),
+        )
+    raw = BITS.get(dtype.name, tf.as_dtype(dtype))
+
+    def from_bytes(text: Any) -> Any:
+        values = tf.reshape(tf.io.decode_raw(text, raw), variable.shape)
+        return values if raw.as_numpy_dtype == dtype.type else tf.bitcast(values, dtype.name)
+
+    return tf.io.FixedLenFeature((), tf.string), from_bytes
