@@ -86,7 +86,10 @@ def measure_rank(profile: Profile, *, rank: int | None = None) -> tuple[Exposure
 
 
 def _analysed(profile: Profile, rank: int | None) -> _Run:
-    loop = find_loop(profile, rank=_only_rank(profile) if rank is None else rank)
+    rank = _only_rank(profile) if rank is None else rank
+    if any(process.rank != rank for process in profile.processes):
+        profile = profile.of_rank(rank)
+    loop = find_loop(profile, rank=rank)
     deliveries = find_deliveries(profile, loop)
     of_loop = profile.spans
     if not loop.mine.all():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,13 +11,13 @@ import numpy as np
 from iobench.recording import SPAN_DTYPE, Anchor, ProcessFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from iobench.analysis import Exposure
 
-__all__ = ["PROFILE_DTYPE", "Process", "Profile"]
+__all__ = ["PROFILE_DTYPE", "Process", "Profile", "find_missing_workers"]
 
 PROFILE_DTYPE: Final = np.dtype([*SPAN_DTYPE.descr, ("process", "<i4"), ("thread", "<i4")])
 """A span, the index of its process in ``Profile.processes`` and of its thread within that."""
@@ -113,6 +113,20 @@ class Profile:
         """Whether it is of a user's own script, and not of ``iobench profile``."""
         return self.config.get("kind") == "script"
 
+    def of_rank(self, rank: int) -> Profile:
+        """Return the part of one training process and its loading processes."""
+        mine = np.array([process.rank == rank for process in self.processes], dtype=bool)
+        processes = tuple(process for process in self.processes if process.rank == rank)
+        spans = self.spans[mine[self.spans["process"]]]
+        spans["process"] = (np.cumsum(mine) - 1)[spans["process"]]
+        return replace(
+            self,
+            processes=processes,
+            spans=spans,
+            missing_workers=find_missing_workers(self.config, self.facts, processes, rank),
+            rank=rank,
+        )
+
     def facts_of(self, process: int) -> ProcessFacts | None:
         """Return what a process told of itself, by its index; None where it told nothing."""
         who = self.processes[process]
@@ -132,6 +146,30 @@ class Profile:
         from iobench.analysis import exposure
 
         return exposure(self)
+
+
+def find_missing_workers(
+    config: Mapping[str, Any],
+    facts: Sequence[ProcessFacts],
+    processes: Sequence[Process],
+    rank: int | None,
+) -> tuple[str, ...]:
+    """Return the loading processes of one rank, or of all, that left nothing.
+
+    Those that the configuration names, and those that the loaders of scripts started.
+    """
+    names = {process.name for process in processes}
+    seen = {(process.host, process.pid) for process in processes}
+    by_name = [name for name in config.get("expected_workers") or () if name not in names]
+    by_pid = [
+        f"loader-{loader.number} process {pid}"
+        for told in facts
+        if rank is None or told.rank == rank
+        for loader in told.loaders
+        for pid in loader.worker_pids
+        if (told.host, pid) not in seen
+    ]
+    return (*by_name, *by_pid)
 
 
 def _is_of(told: ProcessFacts, who: Process) -> bool:

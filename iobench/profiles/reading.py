@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from iobench.errors import ProfileError
-from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile
+from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile, find_missing_workers
 from iobench.recording import (
     SPAN_DTYPE,
     ProcessFacts,
@@ -177,34 +177,11 @@ def make_profile(
         processes=processes,
         spans=spans,
         strings=strings,
-        missing_workers=(
-            *_missing_by_name(config, processes),
-            *_missing_by_pid(facts, processes, rank),
-        ),
+        missing_workers=find_missing_workers(config, facts, processes, rank),
         facts=tuple(facts),
         ranks=tuple(ranks),
         rank=rank,
     )
-
-
-def _missing_by_name(config: Mapping[str, Any], processes: Sequence[Process]) -> list[str]:
-    names = {process.name for process in processes}
-    return [name for name in config.get("expected_workers") or () if name not in names]
-
-
-def _missing_by_pid(
-    facts: Sequence[ProcessFacts], processes: Sequence[Process], rank: int | None
-) -> list[str]:
-    """Return the loading processes that scripts started and that left nothing."""
-    seen = {(process.host, process.pid) for process in processes}
-    return [
-        f"loader-{loader.number} process {pid}"
-        for told in facts
-        if rank is None or told.rank == rank
-        for loader in told.loaders
-        for pid in loader.worker_pids
-        if (told.host, pid) not in seen
-    ]
 
 
 def _check_boots(heads: Sequence[tuple[Path, Identity]]) -> None:

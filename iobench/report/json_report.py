@@ -10,7 +10,7 @@ from iobench.report.facts import PUBLISHED_FIGURES
 from iobench.report.job_report import job_to_json, make_job
 from iobench.report.next_steps import next_steps
 from iobench.report.run_report import make_reports
-from iobench.report.script_lines import unseen
+from iobench.report.script_json import loader_to_json, other_loop_to_json, script_to_json
 from iobench.report.sentences import verdict_sentence
 from iobench.report.units import seconds
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         Diagnosis,
         Exposure,
         FullConversion,
-        LoaderExposure,
         LongWaits,
         PartExposure,
         StageExposure,
@@ -46,8 +45,8 @@ def to_json(profiles: Sequence[Profile]) -> dict[str, Any]:
     is not known is null. Each run has
 
     - ``schema_version``; ``run``: its directory.
-    - ``dataset``, ``format``, ``pipeline`` (``"own"``, ``"upstream"``, ``"climetlab"``),
-      ``described_by`` (where a pipeline that is not our own is described), ``framework``,
+    - ``dataset``, ``format``, ``pipeline`` (``"own"``, ``"upstream"``, ``"climetlab"``; of scripts
+      null), ``described_by`` (where a pipeline that is not our own is described), ``framework``,
       ``stand_in`` (generated files), ``tiny`` (the small ones), ``workers``, ``threads`` (of the
       ring), ``prefetch``,
       ``batch_size``, ``n_samples`` (it could draw from), ``sample_nbytes``.
@@ -105,9 +104,9 @@ def to_json(profiles: Sequence[Profile]) -> dict[str, Any]:
       processes that do not record; ``ended``: ``"closed"``, an exception, or null; ``device``:
       what the devices waited for, null where none were timed. ``waits_ns`` is null for jobs of
       more than 16 ranks.
-    - where nothing asked a loader for batches, the figures of the wait are null, and
-      ``processes`` (else null) tells what each process did: ``[{process, pid, host, rank, wall_s,
-      stages: [{stage, busy_s, n_spans, nbytes, cpu_s}]}]``.
+    - where nothing asked a loader for batches, the figures of the wait and ``phases`` are null,
+      and ``processes`` (else null) tells what each process did: ``[{process, pid, host, rank,
+      wall_s, stages: [{stage, busy_s, n_spans, nbytes, cpu_s}]}]``.
 
     ``job`` is null unless there were several training processes. Step by step, it compares them:
     ``world_size``; ``steps``; ``single_rank_steps`` (in no other figure); ``wall_s``; ``wait_s``,
@@ -158,40 +157,14 @@ def _measured(exposure: Exposure, shared: Mapping[str, Any]) -> dict[str, Any]:
         **figures,
         "steady": None if exposure.steady is None else {**shared, **_window(exposure.steady)},
         "waits_ns": list(waits_ns) if len(waits_ns) == whole.n_batches else None,
-        "phases": _phases(exposure),
+        "phases": _phases(exposure) if exposure.has_consumer else None,
         "long_waits": _long_waits(exposure.long_waits),
         "rounds": exposure.n_rounds,
         "unfinished_rounds": exposure.n_unfinished_rounds,
         "rank": exposure.rank,
-        "loaders": [_loader(each) for each in exposure.loaders],
-        "other_loops": [
-            {
-                "process": each.process,
-                "pid": each.pid,
-                "thread": each.thread,
-                "waits": each.n_waits,
-                "wait_s": seconds(each.wait_ns),
-            }
-            for each in exposure.other_loops
-        ],
+        "loaders": [loader_to_json(each) for each in exposure.loaders],
+        "other_loops": [other_loop_to_json(each) for each in exposure.other_loops],
         "failed_waits": exposure.n_failed_waits,
-    }
-
-
-def _loader(each: LoaderExposure) -> dict[str, Any]:
-    return {
-        "number": each.number,
-        "framework": each.framework or None,
-        "kind": each.kind or None,
-        "name": each.name or None,
-        "workers": each.workers,
-        "prefetch": each.prefetch,
-        "threads": each.threads,
-        "batch_size": each.batch_size,
-        "rounds": each.n_rounds,
-        "batches": each.n_batches,
-        "wait_s": seconds(each.wait_ns),
-        "wait_ns": each.wait_ns,
     }
 
 
@@ -216,42 +189,7 @@ def _run(report: RunReport) -> dict[str, Any]:
         "full_conversion": _full_conversion(report.conversion),
         "unclosed_processes": list(report.unclosed),
         "damaged_processes": list(report.damaged),
-        **_script(report),
-    }
-
-
-def _script(report: RunReport) -> dict[str, Any]:
-    """Return what scripts tell beside their figures."""
-    steps = report.facts.steps
-    return {
-        "kind": "script" if report.facts.is_script else "profile",
-        "steps": None if steps is None else list(steps),
-        "unseen": list(unseen(report)),
-        "children": [child for told in report.told for child in told.children],
-        "ended": next((told.ended for told in report.told if told.role == "consumer"), None),
-        "device": None if report.device is None else dict(report.device),
-        "processes": None
-        if report.exposure.has_consumer
-        else [
-            {
-                "process": each.process,
-                "pid": each.pid,
-                "host": each.host,
-                "rank": each.rank,
-                "wall_s": seconds(each.wall_ns),
-                "stages": [
-                    {
-                        "stage": row.stage,
-                        "busy_s": seconds(row.busy_ns),
-                        "n_spans": row.n_spans,
-                        "nbytes": row.nbytes,
-                        "cpu_s": _seconds(row.cpu_ns),
-                    }
-                    for row in each.stages
-                ],
-            }
-            for each in report.processes
-        ],
+        **script_to_json(report),
     }
 
 
@@ -260,7 +198,7 @@ def _shared(report: RunReport) -> dict[str, Any]:
     return {
         "dataset": facts.dataset,
         "format": facts.format,
-        "pipeline": facts.pipeline,
+        "pipeline": None if facts.is_script else facts.pipeline,
         "framework": facts.framework,
         "threads": facts.threads,
         "stand_in": facts.stand_in,

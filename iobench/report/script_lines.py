@@ -26,15 +26,12 @@ MOST_LISTED: Final = 8
 
 def script_title(reports: Sequence[RunReport], job: JobExposure | None = None) -> str:
     """Return the script's command, its loaders, and how much of it was recorded."""
-    first = reports[0]
+    first = max(reports, key=lambda report: report.exposure.whole.n_batches)
     loaders = first.exposure.loaders
     batches = units.count(sum(report.exposure.whole.n_batches for report in reports))
-    if not first.exposure.has_consumer:
-        what = "no loader"
-    elif len(loaders) == 1:
-        what = _loader(loaders[0])
-    else:
-        what = f"{units.count(len(loaders))} loaders"
+    if not any(report.exposure.has_consumer for report in reports):
+        return f"{first.facts.command or 'unnamed script'}: no loader"
+    what = _loader(loaders[0]) if len(loaders) == 1 else f"{units.count(len(loaders))} loaders"
     ranks = f"{units.count(job.world_size)} training processes, " if job is not None else ""
     started = f" ({first.facts.launcher})" if job is not None and first.facts.launcher else ""
     in_all = " in all" if len(reports) > 1 else ""

@@ -201,6 +201,16 @@ def test_one_profile_of_all_ranks_has_the_same_report(job: Path) -> None:
     assert to_json([open_profile(job)]) == to_json(open_profiles(job))
 
 
+def test_a_rank_misses_its_own_workers_alone(job: Path) -> None:
+    for file in (job / "processes").glob("rank1*.json"):
+        told = json.loads(file.read_text())
+        told["loaders"][0]["worker_pids"] = [999_999]
+        file.write_text(json.dumps(told))
+    missing = [run["missing_workers"] for run in document(job)["runs"]]
+    assert missing == [[], ["loader-0 process 999999"], []]
+    assert to_json([open_profile(job)]) == to_json(open_profiles(job))
+
+
 def test_a_rank_that_is_alone_misses_the_others(tmp_path: Path) -> None:
     write_rank(make_run(tmp_path / "run", world_size=2), world_size=2)
     assert "Rank 1: never started." in printed(tmp_path / "run")
