@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.attribution import Attribution, attribute
+from iobench.analysis.counters import (
+    CountersByDelivery,
+    io_counters,
+    spans_written_ns,
+    unit_costs_of,
+)
 from iobench.analysis.deliveries import PHASES, STEADY, Deliveries, find_deliveries
 from iobench.analysis.figures import (
     ComputeStage,
@@ -22,11 +28,9 @@ from iobench.analysis.loop import ONLY, LoaderSettings, TrainingLoop, find_loop
 from iobench.analysis.rank_steps import RankSteps, rank_steps
 from iobench.analysis.waits import find_long_waits, wait_statistics
 from iobench.errors import ProfileError
-from iobench.recording import Flag, stage_name
+from iobench.recording import stage_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from iobench.profiles import Profile
 
 __all__ = ["exposure", "measure_rank"]
@@ -42,18 +46,9 @@ class _Run:
     loop: TrainingLoop
     deliveries: Deliveries
     attribution: Attribution
-    io: _CountersByDelivery
+    io: CountersByDelivery
     written_ns: NDArray[np.float64] | None
     n_lanes: int
-
-
-@dataclass(frozen=True, slots=True)
-class _CountersByDelivery:
-    """Bytes read by any means and from the device, -1 in ``device`` where unknown."""
-
-    delivery: NDArray[np.int64]
-    read: NDArray[np.int64]
-    device: NDArray[np.int64]
 
 
 def exposure(profile: Profile, *, rank: int | None = None) -> Exposure:
@@ -99,8 +94,8 @@ def _analysed(profile: Profile, rank: int | None) -> _Run:
         loop=loop,
         deliveries=deliveries,
         attribution=attribute(profile, loop, deliveries),
-        io=_io_counters(of_loop, deliveries),
-        written_ns=_written_ns(of_loop, _unit_costs(profile, loop), deliveries),
+        io=io_counters(of_loop, deliveries),
+        written_ns=spans_written_ns(of_loop, unit_costs_of(profile, loop), deliveries),
         n_lanes=len(np.unique(of_loop["process"].astype(np.int64) << 32 | of_loop["thread"])),
     )
 
@@ -276,21 +271,6 @@ def _phases(deliveries: Deliveries) -> tuple[Phase, ...]:
     )
 
 
-def _io_counters(spans: NDArray[Any], deliveries: Deliveries) -> _CountersByDelivery:
-    spans = spans[(spans["flags"] & Flag.IO) != 0]
-    order = np.argsort(deliveries.batch, kind="stable")
-    place = np.searchsorted(deliveries.batch[order], spans["batch"])
-    found = place < len(order)
-    delivery = np.full(len(spans), -1, dtype=np.int64)
-    delivery[found] = order[place[found]]
-    found &= (spans["batch"] >= 0) & (np.append(deliveries.batch, -1)[delivery] == spans["batch"])
-    return _CountersByDelivery(
-        delivery=np.where(found, delivery, -1),
-        read=spans["nbytes"].astype(np.int64),
-        device=spans["cpu_ns"].astype(np.int64),
-    )
-
-
 def _read_nbytes(run: _Run, chosen: Marks) -> int | None:
     """Return the bytes read for these deliveries; None where one of them was not counted."""
     counted = np.zeros(len(chosen) + 1, dtype=bool)
@@ -311,37 +291,6 @@ def _cold_fraction(run: _Run, chosen: Marks) -> float | None:
         return None
     # The device is read in whole pages, so that it may give a little more than was asked for.
     return float(min(device.sum() / read.sum(), 1.0))
-
-
-def _unit_costs(profile: Profile, loop: TrainingLoop) -> Mapping[str, Any] | None:
-    """Return what a span costs, as the run or its training process measured it."""
-    costs = profile.config.get("unit_costs")
-    if not isinstance(costs, dict) and loop.process >= 0:
-        told = profile.facts_of(loop.process)
-        costs = told.unit_costs if told else None
-    return costs if isinstance(costs, dict) else None
-
-
-def _written_ns(
-    spans: NDArray[Any], costs: Mapping[str, Any] | None, deliveries: Deliveries
-) -> NDArray[np.float64] | None:
-    """Return the time spent writing spans by delivery and, last, outside; None where unknown."""
-    if costs is None:
-        return None
-    flags = spans["flags"]
-    is_io, summed = (flags & Flag.IO) != 0, (flags & Flag.SUMMED) != 0
-    full = ~is_io & (spans["cpu_ns"] >= 0)
-    number = np.where(summed, spans["pieces"], 1)
-    cost = np.zeros(len(spans))
-    for kinds, name in ((is_io, "io_ns"), (full, "full_ns"), (~is_io & ~full, "light_ns")):
-        if not kinds.any():
-            continue
-        if costs.get(name) is None:
-            return None
-        cost[kinds] = number[kinds] * float(costs[name])
-    total = np.zeros(len(deliveries) + 1)
-    np.add.at(total, deliveries.at(spans["start_ns"]), cost)
-    return total
 
 
 def _overhead_fraction(run: _Run, chosen: Marks, wall_ns: int) -> float | None:

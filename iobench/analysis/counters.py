@@ -1,0 +1,77 @@
+"""By delivery: bytes the system counted, and what writing spans cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.recording import Flag
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from iobench.analysis.deliveries import Deliveries
+    from iobench.analysis.loop import TrainingLoop
+    from iobench.profiles import Profile
+
+__all__ = ["CountersByDelivery", "io_counters", "spans_written_ns", "unit_costs_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class CountersByDelivery:
+    """Bytes read by any means and from the device, -1 in ``device`` where unknown."""
+
+    delivery: NDArray[np.int64]
+    read: NDArray[np.int64]
+    device: NDArray[np.int64]
+
+
+def io_counters(spans: NDArray[Any], deliveries: Deliveries) -> CountersByDelivery:
+    """Return what was read for each delivery, by the counters among the spans."""
+    spans = spans[(spans["flags"] & Flag.IO) != 0]
+    order = np.argsort(deliveries.batch, kind="stable")
+    place = np.searchsorted(deliveries.batch[order], spans["batch"])
+    found = place < len(order)
+    delivery = np.full(len(spans), -1, dtype=np.int64)
+    delivery[found] = order[place[found]]
+    found &= (spans["batch"] >= 0) & (np.append(deliveries.batch, -1)[delivery] == spans["batch"])
+    return CountersByDelivery(
+        delivery=np.where(found, delivery, -1),
+        read=spans["nbytes"].astype(np.int64),
+        device=spans["cpu_ns"].astype(np.int64),
+    )
+
+
+def unit_costs_of(profile: Profile, loop: TrainingLoop) -> Mapping[str, Any] | None:
+    """Return what a span costs, as the run or its training process measured it."""
+    costs = profile.config.get("unit_costs")
+    if not isinstance(costs, dict) and loop.process >= 0:
+        told = profile.facts_of(loop.process)
+        costs = told.unit_costs if told else None
+    return costs if isinstance(costs, dict) else None
+
+
+def spans_written_ns(
+    spans: NDArray[Any], costs: Mapping[str, Any] | None, deliveries: Deliveries
+) -> NDArray[np.float64] | None:
+    """Return the time spent writing spans by delivery and, last, outside; None where unknown."""
+    if costs is None:
+        return None
+    flags = spans["flags"]
+    is_io, summed = (flags & Flag.IO) != 0, (flags & Flag.SUMMED) != 0
+    full = ~is_io & (spans["cpu_ns"] >= 0)
+    number = np.where(summed, spans["pieces"], 1)
+    cost = np.zeros(len(spans))
+    for kinds, name in ((is_io, "io_ns"), (full, "full_ns"), (~is_io & ~full, "light_ns")):
+        if not kinds.any():
+            continue
+        if costs.get(name) is None:
+            return None
+        cost[kinds] = number[kinds] * float(costs[name])
+    total = np.zeros(len(deliveries) + 1)
+    np.add.at(total, deliveries.at(spans["start_ns"]), cost)
+    return total
