@@ -13,7 +13,14 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from iobench.recording import RUN_PATH, RunDirectory, activate, current_recording, find_job
+from iobench.recording import (
+    RUN_PATH,
+    Recording,
+    RunDirectory,
+    activate,
+    current_recording,
+    find_job,
+)
 from iobench.recording.session import RUN_STEPS
 
 __all__ = ["begin", "tensorflow", "torch"]
@@ -24,6 +31,7 @@ RECORDS: Final = "IOBENCH_RUN_RECORDS"
 """Environment: set where a process above records."""
 
 _begun = False
+_recording: Recording | None = None
 
 
 def begin() -> None:
@@ -31,14 +39,16 @@ def begin() -> None:
 
     Not before: scripts set ``OMP_NUM_THREADS`` and the like ahead of their first import of it.
     """
-    global _begun
+    global _begun, _recording
     if _begun:
         return
     _begun = True
     if _is_child():
         _begin_child()
-    elif current_recording() is None:
-        return
+    else:
+        _recording = current_recording()
+        if _recording is None:
+            return
     os.environ[RECORDS] = "1"
     try:
         from iobench import adapters
@@ -52,10 +62,8 @@ def begin() -> None:
 def _tell_misfits() -> None:
     from iobench.adapters import unseen
 
-    recording = current_recording()
-    if recording is not None:
-        for library, reason in unseen().items():
-            recording.add_unseen(f"reads of {library}: {reason}")
+    for library, reason in unseen().items():
+        _tell_unseen(f"reads of {library}: {reason}")
 
 
 def _is_child() -> bool:
@@ -78,32 +86,36 @@ def _begin_child() -> None:
 
 
 def torch() -> None:
-    """Let PyTorch's loaders be seen, now that torch is whole."""
+    """Let PyTorch's loaders and checkpoints be seen, now that torch is whole."""
     if "torch.utils.data" in sys.modules:
-        _install("iobench.torch.hooks", "torch")
+        _install("iobench.torch.hooks", "loaders of torch")
+        _install("iobench.torch.checkpoints", "checkpoints of torch")
 
 
 def tensorflow() -> None:
     """Let iterators of tf.data and Keras' loops be seen; Keras may come first, last or alone."""
     module = sys.modules.get("tensorflow")
     if module is not None and hasattr(module, "__version__"):
-        _install("iobench.tensorflow.hooks", "tensorflow")
+        _install("iobench.tensorflow.hooks", "loaders of tensorflow")
 
 
-def _install(module: str, library: str) -> None:
+def _install(module: str, what: str) -> None:
     """Call a room's ``install()``: by name, since rooms of frameworks are above this one."""
     try:
         importlib.import_module(module).install()
     except Exception as error:  # noqa: BLE001 - an unknown version of a framework may do anything
-        _add_unseen(f"loaders of {library}", error)
+        _add_unseen(what, error)
 
 
 def _add_unseen(what: str, error: Exception) -> None:
     text = f"{what}: {type(error).__name__}: {error}"
     logger.warning("not seen: %s", text)
-    recording = current_recording()
-    if recording is not None:
-        recording.add_unseen(text)
+    _tell_unseen(text)
+
+
+def _tell_unseen(text: str) -> None:
+    if _recording is not None:
+        _recording.add_unseen(text)
     else:
         boot: Any = sys.modules["iobench_boot"]
         boot.note("unseen", text)
