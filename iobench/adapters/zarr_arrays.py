@@ -64,7 +64,9 @@ def _adapt_version_2(patches: Patches, zarr: Any) -> None:
             patches.put(store, "__getitem__", lambda original: _called(original, Kind.READ))
     if "getitems" in vars(zarr.storage.FSStore):
         patches.put(zarr.storage.FSStore, "getitems", lambda original: _called(original, Kind.READ))
-    patches.put(zarr.core.Array, "_decode_chunk", lambda original: _called(original, Kind.DECODE))
+    # Whole chunks are decoded at their place in the answer, by the second of these alone.
+    for name in ("_decode_chunk", "_process_chunk"):
+        patches.put(zarr.core.Array, name, lambda original: _called(original, Kind.DECODE))
 
 
 def _selecting(original: Callable[..., Any]) -> Callable[..., Any]:
