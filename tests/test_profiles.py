@@ -96,6 +96,46 @@ def test_spans_of_another_boot_are_refused(tmp_path, monkeypatch):
         open_profile(tmp_path / "run")
 
 
+def test_training_processes_are_read_one_by_one(tmp_path):
+    run = record(tmp_path / "run")
+    for rank in (1, 3):
+        with run.recorder(role="consumer", rank=rank) as recorder:
+            recorder.emit(Kind.WAIT, 0, rank, batch=0)
+    with run.recorder(role="worker", worker=0, rank=3) as recorder:
+        recorder.emit(Kind.READ, 0, 1, batch=0)
+    profiles = open_profiles(tmp_path / "run")
+    assert [(each.rank, each.ranks) for each in profiles] == [(n, (0, 1, 3)) for n in (0, 1, 3)]
+    assert [len(each.spans) for each in profiles] == [5, 1, 2]
+    assert profiles[-1].rank == 3
+    assert [each.rank for each in profiles[:2]] == [0, 1]
+    assert [each.name for each in open_profile(run.path, rank=3).processes] == [
+        "consumer",
+        "worker-0",
+    ]
+    with pytest.raises(ProfileError, match=r"process 2 left no spans.*0, 1, 3"):
+        open_profile(run.path, rank=2)
+
+
+def test_one_rank_of_a_profile_is_the_profile_of_that_rank(tmp_path):
+    run = record(tmp_path / "run")
+    with run.recorder(role="consumer", rank=1) as recorder:
+        recorder.emit(Kind.WAIT, 0, 7, batch=0)
+    for rank in (0, 1):
+        part, alone = open_profile(run.path).of_rank(rank), open_profile(run.path, rank=rank)
+        assert part.processes == alone.processes
+        assert part.missing_workers == alone.missing_workers
+        assert part.exposure() == alone.exposure()
+
+
+def test_two_boots_of_a_machine_are_refused_whichever_rank_is_read(tmp_path, monkeypatch):
+    run = record(tmp_path / "run")
+    monkeypatch.setattr("iobench.recording.recorder.boot_id", lambda: "another")
+    run.recorder(role="consumer", rank=1).close()
+    for rank in (0, 1):
+        with pytest.raises(ProfileError, match="another start"):
+            open_profile(run.path, rank=rank)
+
+
 def test_a_file_cut_short_is_counted(tmp_path):
     run = record(tmp_path / "run")
     file = next(file for file in run.span_files() if b"worker" in file.read_bytes()[:200])

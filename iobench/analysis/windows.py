@@ -28,7 +28,7 @@ from iobench.analysis.loop import ONLY, LoaderSettings, TrainingLoop, find_loop
 from iobench.analysis.rank_steps import RankSteps, rank_steps
 from iobench.analysis.waits import find_long_waits, wait_statistics
 from iobench.errors import ProfileError
-from iobench.recording import stage_name
+from iobench.recording import Flag, stage_name
 
 if TYPE_CHECKING:
     from iobench.profiles import Profile
@@ -96,8 +96,14 @@ def _analysed(profile: Profile, rank: int | None) -> _Run:
         attribution=attribute(profile, loop, deliveries),
         io=io_counters(of_loop, deliveries),
         written_ns=spans_written_ns(of_loop, unit_costs_of(profile, loop), deliveries),
-        n_lanes=len(np.unique(of_loop["process"].astype(np.int64) << 32 | of_loop["thread"])),
+        n_lanes=_n_lanes(of_loop),
     )
+
+
+def _n_lanes(spans: NDArray[Any]) -> int:
+    """Return how many threads have spans; a device's are written by one of them."""
+    spans = spans[(spans["flags"] & Flag.DEVICE) == 0]
+    return len(np.unique(spans["process"].astype(np.int64) << 32 | spans["thread"]))
 
 
 def _figures(run: _Run) -> Exposure:
