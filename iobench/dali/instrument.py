@@ -102,9 +102,10 @@ class _Waits:
 
 
 def _number(source: Any, *names: str) -> int | None:
-    pipelines = getattr(source, "_pipes", None) or [source]
+    pipelines = getattr(source, "_pipes", None)  # of an iterator; of a pipeline something else
+    first = pipelines[0] if isinstance(pipelines, list) and pipelines else source
     for name in names:
-        value = getattr(pipelines[0], name, None)
+        value = getattr(first, name, None)
         if isinstance(value, int):
             return value
     return None

@@ -1,0 +1,121 @@
+"""DALI's readers over a store, and a script's own pipeline, with every wait for them recorded."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip(
+    "nvidia.dali", reason="needs pip install 'iobench[dali]' (1 GB, not in the test extra)"
+)
+from number_stores import SPEC, expected_batch, write_numbers
+
+from iobench.dali import DaliLoader, instrument
+from iobench.errors import OptionError, WorkerError
+from iobench.loaders.plan import plan_batches
+from iobench.profiles import open_profile
+from iobench.recording import Kind, Recorder, read_process_facts, record
+from iobench.samples import SampleSpec, Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(120)
+N, SIZE = 10, 4
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Iterator[Recorder]:
+    with Recorder(tmp_path / "spans", role="consumer") as recorder:
+        yield recorder
+
+
+def test_records_of_a_store_are_read_pass_after_pass(tmp_path: Path, recorder: Recorder) -> None:
+    folder = tmp_path / "numbers"
+    write_numbers(folder, N, "tfrecord")
+    files = [[folder / "shard-00000.tfrecord", folder / "shard-00000.idx"]]
+    with DaliLoader(files, [N], SPEC, SIZE, threads=1, recorder=recorder) as loader:
+        found = [*loader.batches(itertools.islice(plan_batches(N, SIZE), 5))]
+    for place, batch in enumerate(found):
+        expected = expected_batch([(place * SIZE + each) % N for each in range(SIZE)])
+        for name, array in expected.items():
+            assert batch.arrays[name].dtype == array.dtype
+            assert np.array_equal(batch.arrays[name].reshape(array.shape), array), name
+    with pytest.raises(WorkerError, match="closed"):
+        loader.batches([])
+
+
+def test_arrays_of_a_store_are_read_row_by_row(tmp_path: Path, recorder: Recorder) -> None:
+    spec = SampleSpec(
+        (Variable("x", (5, 3), "<f4", ("y", "x")), Variable("n", (2,), "<i8", ("z",)))
+    )
+    shards = []
+    for number, count in enumerate((3, 4)):
+        paths = [tmp_path / f"shard-{number}.{name}.npy" for name in spec.names]
+        first = 10 * number + np.arange(count)
+        np.save(paths[0], np.broadcast_to(first[:, None, None], (count, 5, 3)).astype("<f4"))
+        np.save(paths[1], np.repeat(first[:, None], 2, axis=1).astype("<i8"))
+        shards.append(paths)
+    with DaliLoader(shards, [3, 4], spec, 2, threads=1, recorder=recorder) as loader:
+        found = [*loader.batches(itertools.islice(plan_batches(7, 2), 7))]
+    values = [int(value) for batch in found for value in batch.arrays["x"][:, 0, 0]]
+    assert values == [0, 1, 2, 10, 11, 12, 13] * 2
+    assert [int(v) for b in found for v in b.arrays["n"][:, 1]] == values
+
+
+def test_files_that_dali_cannot_read_are_refused(tmp_path: Path, recorder: Recorder) -> None:
+    with pytest.raises(OptionError, match="choose --format tfrecord"):
+        DaliLoader([[tmp_path / "c"]], [1], SPEC, 2, threads=1, recorder=recorder)
+    with pytest.raises(OptionError, match="threads 0"):
+        DaliLoader([[tmp_path / "c"]], [1], SPEC, 2, threads=0, recorder=recorder)
+
+
+def pipeline(n: int = 6) -> Any:
+    dali, fn = (importlib.import_module(f"nvidia.dali.{name}") for name in ("pipeline", "fn"))
+    made = dali.Pipeline(batch_size=2, num_threads=1, device_id=None, prefetch_queue_depth=2)
+    with made:
+        batches = [np.full((2, 3), number, np.float32) for number in range(n)]
+        made.set_outputs(fn.external_source(source=iter(batches), batch=True))
+    made.build()
+    return made
+
+
+def test_a_pipeline_of_a_script_is_the_same_and_waited_for(tmp_path: Path) -> None:
+    kind = type(pipeline())
+    with record(tmp_path / "run"):
+        source = instrument(pipeline(), name="numbers")
+        assert isinstance(source, kind)
+        assert instrument(source) is source
+        found = [float(source.run()[0].as_array()[0, 0]) for _ in range(6)]
+        with pytest.raises(StopIteration):
+            source.run()
+    assert found == [0, 1, 2, 3, 4, 5]
+    profile = open_profile(tmp_path / "run")
+    spans = profile.spans
+    waits = spans[spans["kind"] == Kind.WAIT]
+    assert waits["batch"].tolist() == [0, 1, 2, 3, 4, 5, -1]
+    opaque = spans[spans["kind"] == Kind.OPAQUE]
+    assert {profile.strings[label] for label in opaque["label"]} == {"dali"}
+    assert opaque["batch"].tolist() == [*range(6)]
+    whole = profile.exposure().whole
+    exposed = {stage.stage: stage.exposed_ns for stage in whole.stages}
+    assert exposed["opaque:dali"] == int((opaque["end_ns"] - opaque["start_ns"]).sum())
+    (facts,) = read_process_facts(tmp_path / "run" / "processes")
+    (loader,) = facts.loaders
+    assert (loader.framework, loader.name, loader.batch_size) == ("dali", "numbers", 2)
+    assert "opaque" in loader.unseen[0]
+
+
+def test_without_a_recording_a_pipeline_goes_on_as_before() -> None:
+    source = instrument(pipeline(2))
+    assert [float(source.run()[0].as_array()[0, 0]) for _ in range(2)] == [0, 1]
+
+
+def test_what_is_not_of_dali_is_refused() -> None:
+    with pytest.raises(OptionError, match="list given, expected a pipeline or an iterator"):
+        instrument([1])
