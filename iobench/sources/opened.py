@@ -12,6 +12,7 @@ from iobench.errors import OptionError
 from iobench.samples import Window
 from iobench.sources.opening import open_source
 from iobench.sources.request import SourceRequest
+from iobench.stores import as_place
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,6 +140,9 @@ def open_dataset(
     known = set(SourceRequest.__dataclass_fields__) - {"targets", "options"}
     if wrong := sorted(set(where) - known):
         raise OptionError(f"open_dataset: no argument {wrong[0]!r}; there are {sorted(known)}")
+    for name in ("data_dir", "store_dir"):
+        if isinstance(where.get(name), str):
+            where[name] = as_place(where[name])
     paths = tuple(str(target) if hasattr(target, "__fspath__") else target for target in targets)
     request = SourceRequest(targets=paths, options=dict(options or {}), **where)
     source = open_source(request, _LoggedNotes())

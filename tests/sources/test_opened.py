@@ -69,7 +69,7 @@ def test_files_of_ones_own(tmp_path: Path) -> None:
         file.createDimension("x", 5)
         file.createVariable("t", "f4", ("time", "x"))[:] = np.arange(30).reshape(6, 5)
     dataset = iobench.open_dataset(
-        tmp_path / "a.nc", sample_dim="time", store_dir=tmp_path / "stores"
+        tmp_path / "a.nc", sample_dim="time", store_dir=str(tmp_path / "stores")
     )
     (batch,) = dataset.loader(6)
     assert batch["t"].tolist() == np.arange(30.0).reshape(6, 5).tolist()

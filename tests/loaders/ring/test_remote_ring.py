@@ -202,6 +202,35 @@ def test_a_server_without_ranges_is_refused(bucket: str, monkeypatch: pytest.Mon
         fill_ranges([place], [10], [[memoryview(bytearray(5))]], in_flight=1)
 
 
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_no_more_are_under_way_than_were_allowed(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, in_flight: int
+) -> None:
+    import asyncio
+
+    from iobench.remote import open_filesystem
+
+    place = as_place(f"s3://{bucket}/object")
+    place.write_bytes(bytes(range(100)))
+    filesystem, _ = open_filesystem(place.url)  # type: ignore[attr-defined]
+    ask = filesystem._call_s3
+    counts = [0]
+
+    async def counting(name: str, **values: Any) -> Any:
+        counts.append(counts[-1] + 1)
+        await asyncio.sleep(0)  # others may begin meanwhile
+        answer = await ask(name, **values)
+        counts.append(counts[-1] - 1)
+        return answer
+
+    monkeypatch.setattr(filesystem, "_call_s3", counting)
+    memory = memoryview(bytearray(40))
+    views = [[memory[at : at + 5]] for at in range(0, 40, 5)]
+    fill_ranges([place] * 8, [10 + at for at in range(0, 40, 5)], views, in_flight=in_flight)
+    assert bytes(memory) == bytes(range(10, 50))
+    assert max(counts) == in_flight
+
+
 def test_broken_connections_are_tried_again(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from s3fs.core import S3_RETRYABLE_ERRORS
 
