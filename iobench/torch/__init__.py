@@ -5,6 +5,8 @@ Importing this package imports torch.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from iobench.errors import MissingExtraError
 
 try:
@@ -16,11 +18,32 @@ except ModuleNotFoundError as error:
         "this needs PyTorch, which is not installed: pip install 'iobench[torch]'"
     ) from None
 
+from iobench.torch.cuda_clock import CudaClock
 from iobench.torch.data_loader import DataLoader
+from iobench.torch.device_time import DeviceTimer
 from iobench.torch.loader import TorchLoader
 from iobench.torch.store_loader import StoreLoader
 from iobench.torch.tensors import collate
 
+if TYPE_CHECKING:
+    LightningCallback: type[Any]
+
 del _torch
 
-__all__ = ["DataLoader", "StoreLoader", "TorchLoader", "collate"]
+__all__ = [
+    "CudaClock",
+    "DataLoader",
+    "DeviceTimer",
+    "StoreLoader",
+    "TorchLoader",
+    "collate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Make what is Lightning's as well only when it is asked for."""
+    if name != "LightningCallback":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from iobench.torch import lightning_callback
+
+    return lightning_callback.LightningCallback

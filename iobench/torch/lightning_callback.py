@@ -97,7 +97,8 @@ class StepHooks:
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel to the processes of a strategy that spawns them without what goes on here."""
-        return {**vars(self), **vars(type(self)(self._path))}
+        nothing = {"_epoch_ns": -1, "_evaluation": None, "_part": "", "_undo": []}
+        return {**vars(self), **nothing, "_recording": None, "_timer": None}
 
     # -- a step ---------------------------------------------------------------------------
 

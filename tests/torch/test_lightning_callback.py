@@ -15,6 +15,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 import iobench
+import iobench.torch
 from iobench.errors import MissingExtraError
 from iobench.recording import Flag, Kind, current_recording, read_process_facts
 from iobench.torch import lightning_callback
@@ -88,7 +89,7 @@ def count(found, kind, label=""):
 
 
 def test_a_training_from_its_steps_to_its_checkpoints(tmp_path):
-    callback = lightning_callback.LightningCallback(tmp_path / "run")
+    callback = iobench.torch.LightningCallback(tmp_path / "run")
     assert isinstance(callback, lightning.Callback)
     original = torch.utils.data.DataLoader.__iter__
     checkpoints = ModelCheckpoint(dirpath=tmp_path / "kept", every_n_epochs=1, save_top_k=-1)
@@ -185,3 +186,5 @@ def test_without_lightning_one_line_says_so(monkeypatch):
         _ = lightning_callback.LightningCallback
     with pytest.raises(AttributeError, match="no attribute 'Callbacks'"):
         _ = lightning_callback.Callbacks
+    with pytest.raises(AttributeError, match="no attribute 'LightningCallbacks'"):
+        _ = iobench.torch.LightningCallbacks
