@@ -81,7 +81,8 @@ class JobExposure:
     wall_ns : int
         From the first rank's first wait to the last one's end.
     wait_ns : int
-        The wait of the last rank, over all steps: what the job waited.
+        The wait of the last rank, over all steps: what the job waited. The end of the round
+        before, and the start of its own, are part of the first step of a round.
     exposed_ns : int
         Of that, the wait while all other ranks had their batch (``E_job``): what is the
         imbalance of one rank, and not a wait that others share.

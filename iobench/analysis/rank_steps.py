@@ -44,7 +44,12 @@ class RankSteps:
     stream, position : ndarray of int64, shape (n_batches,)
         Which step each delivery is.
     asked_ns, delivered_ns : ndarray of int64, shape (n_batches,)
-        Its wait, in order of time.
+        When the loop began to wait for it, and held it, in order of time. The end of the round
+        before, and the start of its own, belong to what is waited for.
+    step_wait_ns : ndarray of int64, shape (n_batches,)
+        How long it waited in between.
+    wait_start_ns, wait_end_ns : ndarray of int64, shape (n_waits,)
+        All its waits.
     comm_start_ns, comm_end_ns : ndarray of int64
         Collective operations of the training loop, apart.
     comm_delivery : ndarray of int64
@@ -65,6 +70,9 @@ class RankSteps:
     position: Integers
     asked_ns: Integers
     delivered_ns: Integers
+    step_wait_ns: Integers
+    wait_start_ns: Integers
+    wait_end_ns: Integers
     comm_start_ns: Integers
     comm_end_ns: Integers
     comm_delivery: Integers
@@ -75,8 +83,9 @@ def rank_steps(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> 
     rows = np.flatnonzero(deliveries.batch >= 0)
     streams, stream = _streams(loop, deliveries)
     comm = _comm(profile, loop)
-    delivered = deliveries.delivered_ns[rows]
-    asked = deliveries.asked_ns
+    asked, delivered = deliveries.asked_ns, deliveries.delivered_ns[rows]
+    first = np.append(0, rows[:-1] + 1) if len(rows) else rows
+    waited = np.append(0, np.cumsum(deliveries.wait_ns))
     here = [each for each in profile.processes if each.rank == loop.rank]
     who = profile.processes[loop.process] if loop.process >= 0 else None
     return RankSteps(
@@ -92,8 +101,11 @@ def rank_steps(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> 
         streams=streams,
         stream=stream[rows],
         position=deliveries.position[rows],
-        asked_ns=asked[rows],
+        asked_ns=asked[first],
         delivered_ns=delivered,
+        step_wait_ns=waited[rows + 1] - waited[first],
+        wait_start_ns=asked,
+        wait_end_ns=deliveries.delivered_ns,
         comm_start_ns=comm[0],
         comm_end_ns=comm[1],
         comm_delivery=np.searchsorted(delivered, comm[0], side="right") - 1,

@@ -50,7 +50,7 @@ def compare_ranks(
     delivered = _joined([each.delivered_ns + by for each, by in zip(steps, shifts, strict=True)])
     step, n_alike = _step_numbers(steps, asked)
     last, before = _last_two(step, delivered)
-    wait = delivered[last] - asked[last]
+    wait = _joined([each.step_wait_ns for each in steps])[last]
     alone = np.minimum(wait, delivered[last] - delivered[before])
     known = [each for each in steps if each.n_batches]
     waits = [each.wait_ns for each in known]
@@ -63,7 +63,7 @@ def compare_ranks(
     bin_ns = max(1, -(-(end - begin) // n_bins))
     return JobExposure(
         world_size=world_size,
-        ranks=_ranks(steps, shifts, rank, asked, delivered, step, last, alone),
+        ranks=_ranks(steps, shifts, rank, asked, step, last, alone),
         missing=tuple(missing),
         n_steps=len(last),
         n_single_steps=int((n_alike == 1).sum()) if len(steps) > 1 else 0,
@@ -76,7 +76,7 @@ def compare_ranks(
         n_uncertain_steps=int((apart & near).sum()),
         bin_ns=bin_ns,
         matrix_ns=tuple(
-            tuple(np.diff(_waited_by(each.asked_ns, each.delivered_ns, edges - by)).tolist())
+            tuple(np.diff(_waited_by(each.wait_start_ns, each.wait_end_ns, edges - by)).tolist())
             for each, by in zip(steps, shifts, strict=True)
             for edges in [begin + bin_ns * np.arange(n_bins + 1, dtype=np.int64)]
         ),
@@ -141,7 +141,6 @@ def _ranks(
     shifts: Sequence[int],
     rank: Integers,
     asked: Integers,
-    delivered: Integers,
     step: Integers,
     last: Integers,
     alone: Integers,
@@ -149,7 +148,10 @@ def _ranks(
     n_last = np.bincount(rank[last], minlength=len(steps))
     exposed = np.zeros(len(steps), dtype=np.int64)
     np.add.at(exposed, rank[last], alone)
-    waiting = _union(asked, delivered)
+    waiting = _union(
+        _joined([each.wait_start_ns + by for each, by in zip(steps, shifts, strict=True)]),
+        _joined([each.wait_end_ns + by for each, by in zip(steps, shifts, strict=True)]),
+    )
     later_asked = _first_of_later_steps(step, asked)
     first = np.searchsorted(rank, np.arange(len(steps)))
     found = []

@@ -176,3 +176,22 @@ def test_a_rank_without_deliveries_takes_no_part_in_the_comparison():
     assert found.n_steps == 3
     assert found.imbalance == pytest.approx(60 / 45)
     assert np.sum(found.matrix_ns[2]) == 0
+
+
+def test_start_and_end_of_rounds_are_waits_of_the_step_after_them():
+    profiles = []
+    for rank, start_ns in ((0, 10), (1, 60)):
+        script = Script(rank=rank, world_size=2)
+        loader = script.loader(0, 0, (5, 0, 0), start_ns=start_ns)
+        for _ in range(2):
+            loader.iter()
+            for _ in range(3):
+                loader.next()
+                script.compute(7)
+            loader.end(drain_ns=2)
+        profiles.append(script.profile())
+    found = compared(profiles)
+    assert found.step_wait_ns.tolist() == [65, 5, 5, 67, 5, 5]
+    assert found.step_last.tolist() == [1] * 6
+    assert [sum(row) for row in found.matrix_ns] == [each.wait_ns for each in found.ranks]
+    assert [each.wait_ns for each in found.ranks] == [2 * (10 + 15 + 2), 2 * (60 + 15 + 2)]
