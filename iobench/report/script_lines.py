@@ -102,6 +102,13 @@ def script_lines(report: RunReport) -> list[str]:
         "training loop is the thread that waited most often."
         for each in exposure.other_loops
     )
+    if exposure.whole.n_batches:
+        lines.extend(
+            f"Loader {each.number} ({each.name or units.UNKNOWN}) brought the training loop no "
+            "batch: it was not asked, or only inside the wait for another loader."
+            for each in exposure.loaders
+            if not each.n_rounds
+        )
     if any(row.stage == "opaque" and not row.n_spans for row in exposure.whole.stages):
         lines.append(
             "opaque is work of a loader that tells nothing of it: how long that was, and how much "
