@@ -1,0 +1,84 @@
+"""The wait for an opaque pipeline by its operations: an estimate, from what these tell of sums.
+
+Without the numbers of batches nobody can follow one through the threads of such a pipeline. Where
+it tells how long each operation worked in all, over how many threads, the slowest one is what its
+pace hangs on: the definition's last resort, "split by its busiest operator".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.analysis.ledger import apportion
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["OperatorShare", "split_by_operators"]
+
+NEARLY: Final = 0.9
+"""An operation nearly as busy as the busiest one holds the pipeline up as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorShare:
+    """What an operation of an opaque pipeline is held to have cost the training loop.
+
+    Parameters
+    ----------
+    op, kind : str
+        As the pipeline told them.
+    busy_ns : int
+        Over all its threads.
+    occupied_ns : int
+        The same per thread it may use: what the pipeline cannot be faster than.
+    exposed_ns : int
+        Of the pipeline's exposed wait.
+    estimated : bool
+        Always: nothing was measured by batch.
+    """
+
+    op: str
+    kind: str
+    busy_ns: int
+    occupied_ns: int
+    exposed_ns: int
+    estimated: bool = True
+
+
+def split_by_operators(
+    exposed_ns: int, operators: Sequence[Mapping[str, Any]]
+) -> tuple[OperatorShare, ...]:
+    """Return the exposed wait of an opaque pipeline, split over its operations; exact in sum.
+
+    The busiest one, by its time per thread, gets all of it, or shares it with those that are at
+    least 90 % as busy, in proportion; an operation without threads of its own (``parallelism`` 1)
+    is done by whoever asks for its elements, and is taken as busy as it says.
+
+    Parameters
+    ----------
+    exposed_ns : int
+        The wait for what the pipeline made, not negative.
+    operators : sequence of mapping
+        As `LoaderFacts.operators`: ``op, kind, busy_ns, parallelism``.
+
+    Returns
+    -------
+    tuple of OperatorShare
+        In the order given; empty where no operation has worked.
+    """
+    occupied = [
+        int(each["busy_ns"]) // max(1, int(each.get("parallelism") or 1)) for each in operators
+    ]
+    busiest = max(occupied, default=0)
+    if not busiest:
+        return ()
+    weights = [value if value >= NEARLY * busiest else 0 for value in occupied]
+    # An operation of other batches as well: no share has to fit into the time it worked.
+    scale = max(1, exposed_ns)
+    shares = apportion(exposed_ns, [weight * scale for weight in weights])
+    return tuple(
+        OperatorShare(str(each["op"]), str(each["kind"]), int(each["busy_ns"]), own, share)
+        for each, own, share in zip(operators, occupied, shares, strict=True)
+    )

@@ -1,0 +1,41 @@
+"""The wait for an opaque pipeline, split by its busiest operation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iobench.analysis.operators import split_by_operators
+
+
+def told(op: str, busy_ns: int, parallelism: int = 1) -> dict[str, Any]:
+    return {"op": op, "kind": "read", "busy_ns": busy_ns, "parallelism": parallelism}
+
+
+def test_the_busiest_by_its_threads_has_the_wait() -> None:
+    shares = split_by_operators(1000, [told("Map", 800, 4), told("TFRecord", 500), told("B", 10)])
+    assert [share.exposed_ns for share in shares] == [0, 1000, 0]
+    assert [share.occupied_ns for share in shares] == [200, 500, 10]
+    assert all(share.estimated for share in shares)
+
+
+def test_operations_nearly_as_busy_share_it() -> None:
+    shares = split_by_operators(190, [told("A", 1000), told("B", 900), told("C", 899)])
+    assert [share.exposed_ns for share in shares] == [100, 90, 0]
+
+
+def test_without_work_there_is_nothing_to_split() -> None:
+    assert split_by_operators(1000, []) == ()
+    assert split_by_operators(1000, [told("A", 0)]) == ()
+
+
+@given(
+    st.integers(0, 10**15),
+    st.lists(st.tuples(st.integers(0, 10**15), st.integers(1, 64)), min_size=1, max_size=8),
+)
+def test_the_shares_add_up(exposed_ns: int, operators: list[tuple[int, int]]) -> None:
+    shares = split_by_operators(exposed_ns, [told("x", *each) for each in operators])
+    assert not shares or sum(share.exposed_ns for share in shares) == exposed_ns
+    assert all(share.exposed_ns >= 0 for share in shares)

@@ -1,0 +1,112 @@
+"""Runs of several frameworks as MAELSTROM D2.3 tells of them, with its own rows beside."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from iobench.profiles import open_profile
+from iobench.recording import Kind, RunDirectory
+from iobench.report.published_tables import print_published, published_table, step_times
+from iobench.testing import FakeClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from iobench.profiles import Profile
+
+MS = 1_000_000
+PUBLISHED = {"D2.3 PyTorch": {"batch": [0.1, 0.2, 0.15, 3.0, 0.5], "epoch": [1, 2, 3]}}
+
+
+def make_run(path: Path, framework: str, *, scale: int = 1, **config: Any) -> Profile:
+    """Write a run of two rounds of three batches: 10 ms wait, 20 forward and 30 backward."""
+    document = {
+        "framework": framework,
+        "label": framework,
+        "n_samples": 6,
+        "batch_size": 2,
+        "published": {"tables": PUBLISHED},
+        **config,
+    }
+    run = RunDirectory.create(path, document)
+    clock = FakeClock(start_ns=1000, wall_offset_ns=0)
+    with run.recorder(role="consumer", clock=clock) as recorder:
+        for number in range(2):
+            at = begun = number * 1000 * MS
+            for place in range(3):
+                named = {"batch": 3 * number + place, "epoch": number}
+                ends = [at + each * MS * scale for each in (10, 30, 60)]
+                recorder.emit(Kind.WAIT, at, ends[0], **named)
+                recorder.emit(Kind.FORWARD, ends[0], ends[1], **named)
+                recorder.emit(Kind.BACKWARD, ends[1], ends[2], **named)
+                at = ends[2]
+            shutdown, label = at + MS, recorder.string("shutdown")
+            recorder.emit(Kind.WAIT, at, shutdown, epoch=number, label=label)
+            recorder.emit(
+                Kind.OTHER, begun, shutdown, sample=number, label=recorder.string("round")
+            )
+    return open_profile(path)
+
+
+def test_steps_and_epochs_are_what_the_loop_saw(tmp_path: Path) -> None:
+    times = step_times(make_run(tmp_path / "run", "torch"))
+    assert times["batch"].tolist() == [60 * MS] * 6
+    assert times["epoch"].tolist() == [180 * MS] * 2
+    assert times["I/O"].tolist() == [10 * MS] * 6
+    assert times["forward"].tolist() == [20 * MS] * 6
+    assert times["backward"].tolist() == [30 * MS] * 6
+
+
+def test_an_epoch_with_batches_missing_is_none(tmp_path: Path) -> None:
+    times = step_times(make_run(tmp_path / "run", "torch", n_samples=8))
+    assert times["epoch"].tolist() == []
+
+
+def test_runs_stand_beside_each_other_and_what_was_published(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / "torch", "torch"),
+        make_run(tmp_path / "tensorflow", "tensorflow", scale=2),
+    ]
+    table = published_table(runs)
+    assert table is not None
+    assert table.columns == ("", "min", "mean", "median", "max", "stdev", "number")
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["batch, torch"] == ("0.06000",) * 4 + ("0.00000", "6")
+    assert rows["batch, tensorflow"] == ("0.12000",) * 4 + ("0.00000", "6")
+    assert rows["batch, D2.3 PyTorch"] == (
+        "0.10000", "0.20000", "0.15000", "3.00000", "0.50000", "",
+    )  # fmt: skip
+    assert "epoch, D2.3 PyTorch" not in rows  # three figures are no row of five
+    names = [row[0].partition(",")[0] for row in table.rows]
+    assert [name for place, name in enumerate(names) if name not in names[:place]] == [
+        "epoch", "batch", "forward", "backward", "I/O",
+    ]  # fmt: skip
+    page = io.StringIO()
+    print_published(runs, file=page)
+    assert "tables 4 and 5" in page.getvalue()
+    assert "batch, tensorflow" in page.getvalue()
+
+
+def test_runs_of_one_framework_have_no_such_table(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / name, "torch") for name in ("a", "b")]
+    assert published_table(runs) is None
+    page = io.StringIO()
+    print_published(runs, file=page)
+    assert page.getvalue() == ""
+
+
+@pytest.mark.parametrize("published", [None, {"tables": 3}, {"tables": {"a": 1}}, {}])
+def test_what_is_published_may_be_anything(tmp_path: Path, published: Any) -> None:
+    json.dumps(published)
+    runs = [
+        make_run(tmp_path / name, name, published=published) for name in ("torch", "tensorflow")
+    ]
+    table = published_table(runs)
+    assert table is not None
+    assert len(table.rows) == 10
+    assert np.all([len(row) == 7 for row in table.rows])
