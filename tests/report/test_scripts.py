@@ -164,7 +164,7 @@ def test_a_loader_that_only_another_one_asks_is_named(tmp_path: Path) -> None:
     write_rank(make_run(tmp_path / "run"), loaders=2, waits=(10,))
     text = printed(tmp_path / "run")
     assert "Loader 1 (Samples1) brought the training loop no batch" in text
-    assert "Loader 0" not in text
+    assert "Loader 0 (Samples0)" not in text
 
 
 @pytest.fixture
