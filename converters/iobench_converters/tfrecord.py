@@ -203,7 +203,19 @@ class ExampleDecoder:
 
     def fields(self, raw: Sequence[memoryview]) -> FieldLayout | None:
         """Return where the arrays lie in records with the tags of this one."""
-        return FieldLayout.of_views(raw, self(raw), is_tagged=True)
+        arrays = self(raw)
+        features = parse_example(raw[0])
+        varints = [
+            name
+            for name, array in arrays.items()
+            if features[name].kind is FeatureKind.INT64 and array.nbytes
+        ]
+        for name in varints:
+            packed = features[name].packed()
+            if packed is None:
+                return None
+            arrays[name] = np.frombuffer(packed, dtype=np.uint8)
+        return FieldLayout.of_views(raw, arrays, is_tagged=True, varints=varints)
 
 
 class _Layout:

@@ -65,6 +65,15 @@ class Feature:
         """Return an int64 list."""
         return _joined([piece for body in self.bodies for piece in _int64_pieces(body)], "<i8")
 
+    def packed(self) -> memoryview | None:
+        """Return the bytes of a list's numbers; None where they are not packed in one piece."""
+        if len(self.bodies) != 1:
+            return None
+        found = [(number, wire, value) for number, wire, value, _ in _fields(self.bodies[0])]
+        if len(found) != 1 or found[0][:2] != (1, DELIMITED):
+            return None
+        return found[0][2]
+
     def values(self) -> list[memoryview]:
         """Return the byte strings of a bytes list."""
         return [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -40,14 +40,23 @@ class FieldLayout:
     around : tuple of bytes, optional
         For each extent the bytes that are no variable's, one after another. A sample for which
         they differ is laid out otherwise, and has to be decoded. None: they say nothing.
+    varints : frozenset of str, optional
+        Variables whose bytes are not as memory has them, but varints, packed. In another sample
+        they may take as many bytes and be fewer or more numbers: it is laid out otherwise then.
     """
 
     extents: tuple[tuple[FieldPart, ...], ...]
     around: tuple[bytes, ...] | None = None
+    varints: frozenset[str] = frozenset()
 
     @classmethod
     def of_views(
-        cls, raw: Sequence[memoryview], arrays: Mapping[str, NDArray[Any]], *, is_tagged: bool
+        cls,
+        raw: Sequence[memoryview],
+        arrays: Mapping[str, NDArray[Any]],
+        *,
+        is_tagged: bool,
+        varints: Collection[str] = (),
     ) -> FieldLayout | None:
         """Return where arrays lie that were decoded from ``raw``.
 
@@ -59,6 +68,8 @@ class FieldLayout:
             What was decoded from them.
         is_tagged : bool
             Whether the bytes around them (tags, names, lengths) say where they lie.
+        varints : collection of str
+            Variables of which ``arrays`` has the bytes of their varints.
 
         Returns
         -------
@@ -94,7 +105,7 @@ class FieldLayout:
             )
             for data, tiled in zip(octets, extents, strict=True)
         )
-        return cls(tuple(extents), around if is_tagged else None)
+        return cls(tuple(extents), around if is_tagged else None, frozenset(varints))
 
     @property
     def lengths(self) -> tuple[int, ...]:

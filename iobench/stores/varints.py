@@ -14,7 +14,13 @@ from iobench.errors import StoreError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["decode_varints", "encode_varint", "encode_varints", "parse_varint"]
+__all__ = [
+    "decode_varint_rows",
+    "decode_varints",
+    "encode_varint",
+    "encode_varints",
+    "parse_varint",
+]
 
 MAX_NBYTES = 10
 SHORT = 0x80
@@ -89,3 +95,36 @@ def decode_varints(data: memoryview) -> NDArray[np.int64]:
         septet = octets[starts[longer] + step].astype(np.uint64) & np.uint64(0x7F)
         numbers[longer] |= septet << np.uint64(7 * step)
     return numbers.view(np.int64)
+
+
+def decode_varint_rows(
+    octets: NDArray[np.uint8], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the numbers of rows of varints, all in one go, and which rows held as many.
+
+    Parameters
+    ----------
+    octets : ndarray of uint8, shape (rows, bytes)
+        A run of varints each.
+    count : int
+        Numbers in each row.
+
+    Returns
+    -------
+    ndarray of int64, shape (rows, count)
+        Zero in rows that are something else.
+    ndarray of bool, shape (rows,)
+        Whether a row is a run of ``count`` whole numbers.
+    """
+    numbers = np.zeros((len(octets), count), dtype=np.int64)
+    is_end = octets < SHORT
+    holds = is_end[:, -1] & (np.count_nonzero(is_end, axis=1) == count)
+    ends = np.flatnonzero(is_end)
+    own = ends // octets.shape[1]
+    before = np.concatenate(([-1], ends[:-1]))
+    lengths = ends - np.maximum(before, own * octets.shape[1] - 1)
+    holds[own[lengths > MAX_NBYTES]] = False
+    chosen = octets if holds.all() else octets[holds]
+    found = decode_varints(np.ascontiguousarray(chosen).reshape(-1).data)
+    numbers[holds] = found.reshape(-1, count)
+    return numbers, holds

@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.errors import StoreError
-from iobench.stores.varints import decode_varints, encode_varint, encode_varints, parse_varint
+from iobench.stores.varints import (
+    decode_varint_rows,
+    decode_varints,
+    encode_varint,
+    encode_varints,
+    parse_varint,
+)
 
 INT64S = st.lists(st.integers(-(2**63), 2**63 - 1))
 
@@ -40,3 +46,21 @@ def test_number_without_an_end_is_refused(data):
 def test_list_with_an_endless_number_is_refused(data):
     with pytest.raises(StoreError, match="does not end"):
         decode_varints(memoryview(data))
+
+
+@given(st.data(), st.integers(1, 4), st.integers(1, 24))
+def test_rows_at_once_equal_row_by_row(data, count, nbytes):
+    anything = st.binary(min_size=nbytes, max_size=nbytes)
+    small = anything.map(lambda octets: bytes(byte & 0x7F for byte in octets))
+    ended = anything.map(lambda octets: bytes(byte | 0x80 for byte in octets[:-1]) + b"\x01")
+    rows = data.draw(st.lists(st.one_of(anything, small, ended), min_size=1, max_size=6))
+    octets = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(len(rows), nbytes)
+    numbers, holds = decode_varint_rows(octets, count)
+    assert numbers.shape == (len(rows), count)
+    for row, one in enumerate(rows):
+        try:
+            alone = decode_varints(memoryview(one))
+        except StoreError:
+            alone = np.empty(0, dtype=np.int64)
+        assert holds[row] == (len(alone) == count)
+        assert numbers[row].tolist() == (alone.tolist() if holds[row] else [0] * count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from iobench.loaders.ring.read_ahead import ask_for, is_cached
 from iobench.loaders.ring.reads import RowReads, gap_nbytes
 from iobench.recording import Kind
 from iobench.stores.rounding import unpack
+from iobench.stores.varints import decode_varint_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,7 +126,15 @@ class FieldFiller:
         self._files = files.opened()
         self._others = DecodedFiller(store, source.checks)
         self._packed = [v for v in store.manifest.spec if v.packed is not None and v.nbytes]
+        # Of each variable that is varints, the bytes they take.
+        self._varints = {
+            part.name: part.nbytes
+            for extent in fields.extents
+            for part in extent
+            if part.name in fields.varints
+        }
         plain = {v.name for v in store.spec if v.nbytes} - {v.name for v in self._packed}
+        plain -= self._varints.keys()
         self._plain = [name for name in store.spec.names if name in plain]
         self._lengths = np.array(fields.lengths, dtype=np.int64)
         self._around = {
@@ -149,13 +158,13 @@ class FieldFiller:
         self._n_until_retry -= 1
         laps = Laps(log)
         others = np.flatnonzero((self._table.length[samples] != self._lengths).any(axis=1))
-        if not others.size:
-            self._fill(samples, rows, laps)
-        else:  # laid out otherwise: they are decoded, the rest goes around them
-            for row in np.setdiff1d(np.arange(len(samples)), others).tolist():
-                part = {name: values[row : row + 1] for name, values in rows.items()}
-                self._fill(samples[row : row + 1], part, laps)
-            self._decode(others, samples, rows, laps)
+        if others.size < len(samples):
+            fitting = samples
+            if others.size:  # laid out otherwise: one that fits is read in its place, for now
+                fitting = samples.copy()
+                fitting[others] = np.delete(samples, others)[0]
+            self._fill(fitting, rows, laps)
+        self._decode(others, samples, rows, laps)
         laps.emit()
 
     def measured(self) -> ReadChoice:
@@ -206,9 +215,9 @@ class FieldFiller:
         octets = {
             name: rows[name].reshape(-1).view(np.uint8).reshape(count, -1) for name in self._plain
         }
-        for variable in self._packed:
-            room = self._room(variable.name, count * variable.nbytes)
-            octets[variable.name] = room.reshape(count, variable.nbytes)
+        coded = {v.name: v.nbytes for v in self._packed} | self._varints
+        for name, nbytes in coded.items():
+            octets[name] = self._room(name, count * nbytes).reshape(count, nbytes)
         gaps = {
             number: self._room(number, count * nbytes).reshape(count, nbytes)
             for number, nbytes in ways.gap_nbytes.items()
@@ -222,6 +231,10 @@ class FieldFiller:
             numbers = octets[variable.name].view(variable.dtype).reshape(count, *variable.shape)
             unpack(numbers, variable.packed, rows[variable.name])
             laps.end(Kind.DECODE, octets[variable.name].size)
+        for name in self._varints:
+            others = _undone(octets[name], rows[name])
+            laps.end(Kind.DECODE, octets[name].size)
+            self._decode(others, samples, rows, laps)
         for number, around in self._around.items():
             others = np.flatnonzero((gaps[number] != around).any(axis=1))
             self._decode(others, samples, rows, laps)
@@ -254,3 +267,14 @@ class FieldFiller:
         if self._aligned is not None:
             self._aligned.close()
         self._scratch.clear()
+
+
+def _undone(octets: NDArray[np.uint8], rows: NDArray[Any]) -> NDArray[np.intp]:
+    """Decode varints to rows, and return those of which that cannot be done so simply."""
+    count = len(rows)
+    numbers, holds = decode_varint_rows(octets, rows.size // count)
+    target = rows.reshape(count, -1)
+    target[...] = numbers
+    if target.itemsize < numbers.itemsize:
+        holds &= (target == numbers).all(axis=1)
+    return np.flatnonzero(~holds)

@@ -12,6 +12,7 @@ from iobench.loaders.ring.decoded import DecodedFiller, ExtentFiller
 from iobench.loaders.ring.direct import DirectChoice, choose_direct
 from iobench.loaders.ring.field_filler import FieldFiller, StoreFiles
 from iobench.loaders.ring.fork_lock import ForkLock
+from iobench.loaders.ring.object_filler import ObjectFiller
 from iobench.loaders.ring.stretch_filler import StretchFiller
 from iobench.loaders.ring.stretches import REQUEST_NBYTES, plan_of
 from iobench.stores import ExtentStore
@@ -85,7 +86,9 @@ class StoreSource:
         self.choice: ReadChoice | None = None
         is_local = hasattr(store.path, "__fspath__")
         self._files = StoreFiles(store) if is_local and isinstance(store, ExtentStore) else None
-        self.fields = store.fields() if isinstance(store, ExtentStore) else None
+        layout = store.fields() if isinstance(store, ExtentStore) else None
+        self._layout = layout
+        self.fields = None if layout is None or layout.varints else layout
         if direct is True and (self._files is None or not hasattr(os, "O_DIRECT")):
             raise OptionError(f"direct=True: {store.path} cannot be read around the page cache")
         self._wanted_direct = direct
@@ -109,8 +112,8 @@ class StoreSource:
             return DecodedFiller(store, self.checks)
         if self._files is None:
             return self._remote_filler(store)
-        if self.fields is not None:
-            return FieldFiller(self, store, self.fields, self._files)
+        if self._layout is not None:
+            return FieldFiller(self, store, self._layout, self._files)
         decoder = store.row_decoder
         if decoder is None:
             return DecodedFiller(store, self.checks)
@@ -128,7 +131,7 @@ class StoreSource:
     def _remote_filler(self, store: ExtentStore) -> Filler:
         fields = self.fields
         if fields is None:
-            return DecodedFiller(store, self.checks)
+            return ObjectFiller(store, self.carrier(), self.checks)
         plan = plan_of(
             fields, store.manifest.spec, {}, REQUEST_NBYTES, keeps_all=self.checks is not None
         )
