@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["MAX_THREADS", "AheadChoice", "ReadSpeeds", "TimedReads", "choose_ahead", "measure"]
+__all__ = [
+    "MAX_NS",
+    "MAX_THREADS",
+    "AheadChoice",
+    "ReadSpeeds",
+    "TimedReads",
+    "choose_ahead",
+    "measure",
+]
 
 MAX_THREADS: Final = 32
 """Batches filled at once."""
@@ -25,8 +33,10 @@ N_ALONE: Final = 3
 STEPS: Final = (4, 16, 64)
 """Reads under way at once, tried one after the other while more come in."""
 MIN_GAIN: Final = 1.25
+N_PATIENT: Final = 12
+"""Times of a read that measuring may take in any case."""
 MAX_NS: Final = 1_000_000_000
-"""What measuring takes, but for the step that goes beyond it."""
+"""What measuring takes by default, but for the step that goes beyond it."""
 
 
 class TimedReads(Protocol):
@@ -96,7 +106,7 @@ class AheadChoice:
         return f"{self.threads} threads, {self.depth} buffers: {self.why}"
 
 
-def measure(reads: TimedReads, clock: Callable[[], int]) -> ReadSpeeds | None:
+def measure(reads: TimedReads, clock: Callable[[], int], max_ns: int = MAX_NS) -> ReadSpeeds | None:
     """Return how fast reads are; None where there are too few of them to tell.
 
     Parameters
@@ -105,6 +115,8 @@ def measure(reads: TimedReads, clock: Callable[[], int]) -> ReadSpeeds | None:
         What is read.
     clock : callable
         Returns ns.
+    max_ns : int
+        When no further step begins; later where reads take so long that it would be the first one.
     """
     alone = []
     begun_ns = clock()
@@ -117,9 +129,10 @@ def measure(reads: TimedReads, clock: Callable[[], int]) -> ReadSpeeds | None:
         return None
     alone_ns = sorted(alone)[len(alone) // 2]
     rates = {1: reads.nbytes * 1e9 / alone_ns}
+    limit_ns = min(MAX_NS, max(max_ns, N_PATIENT * alone_ns))
     for count in STEPS:
         start_ns = clock()
-        if start_ns - begun_ns > MAX_NS or reads.read(count) < count:
+        if start_ns - begun_ns > limit_ns or reads.read(count) < count:
             break
         rate = count * reads.nbytes * 1e9 / max(1, clock() - start_ns)
         is_better = rate >= MIN_GAIN * max(rates.values())

@@ -9,7 +9,7 @@ import numpy as np
 import psutil
 
 from iobench.errors import StorageError, StoreError
-from iobench.loaders.ring.ahead import AheadChoice, choose_ahead, measure
+from iobench.loaders.ring.ahead import MAX_NS, AheadChoice, choose_ahead, measure
 from iobench.loaders.ring.buffers import MEMORY_SHARE, BatchLayout
 from iobench.loaders.ring.carriers import RANGE_NBYTES, FileCarrier, ObjectCarrier, Range
 from iobench.loaders.ring.files import OpenFiles
@@ -30,6 +30,9 @@ __all__ = ["ahead_of", "store_beneath"]
 N_PLACES: Final = 87
 """As many as all steps of a measurement take."""
 N_LOOKED_AT: Final = 16
+MAX_LOCAL_NS: Final = 30_000_000
+"""When a local store is measured no further, since a loader shall begin within 50 ms; unless each
+read takes milliseconds, as from a file system of a network."""
 
 
 def store_beneath(source: BatchSource) -> StoreSource | None:
@@ -51,9 +54,9 @@ def ahead_of(
 ) -> AheadChoice | None:
     """Return how far ahead to fill batches from a store; None where the source has none.
 
-    What is in the page cache is not measured. Else some 40 MB of the store are read, in a second
-    at most, and less where more at once bring nothing. How many requests each thread may make is
-    said to the store's source.
+    What is in the page cache is not measured. Else some 40 MB of the store are read, and less where
+    more at once bring nothing, or time is over: some 30 ms for a local store, a second for a remote
+    one. How many requests each thread may make is said to the store's source.
 
     Parameters
     ----------
@@ -77,7 +80,8 @@ def ahead_of(
     try:
         reads = _StoreReads(store, min(max(nbytes, 1), PIECE_NBYTES))
         with closing(reads):
-            speeds = measure(reads, clock) if reads.has_to_wait else None
+            max_ns = MAX_LOCAL_NS if is_local(store.path) else MAX_NS
+            speeds = measure(reads, clock, max_ns) if reads.has_to_wait else None
     except (StoreError, StorageError):
         return None  # the first batch will tell
     sample_nbytes = int(store.table.length[0].sum())
