@@ -97,7 +97,7 @@ class StepHooks:
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel to the processes of a strategy that spawns them without what goes on here."""
-        nothing = {"_epoch_ns": -1, "_evaluation": None, "_part": "", "_undo": []}
+        nothing: dict[str, Any] = {"_epoch_ns": -1, "_evaluation": None, "_part": "", "_undo": []}
         return {**vars(self), **nothing, "_recording": None, "_timer": None}
 
     # -- a step ---------------------------------------------------------------------------
