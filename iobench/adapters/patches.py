@@ -89,7 +89,7 @@ def _called_for(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
         scope.ELSEWHERE.reset(token)
 
 
-class Patch(NamedTuple):
+class Replaced(NamedTuple):
     """One attribute that was replaced."""
 
     owner: Any
@@ -102,7 +102,7 @@ class Patches:
     """What is in the place of something else, and what was there."""
 
     def __init__(self) -> None:
-        self._patches: list[Patch] = []
+        self._patches: list[Replaced] = []
         self._moved: list[tuple[Any, str]] = []
 
     def put(
@@ -142,7 +142,7 @@ class Patches:
             self._move_home(original, owner.__name__)
         after = staticmethod(after) if static else after
         setattr(owner, name, after)
-        self._patches.append(Patch(owner, name, before, after))
+        self._patches.append(Replaced(owner, name, before, after))
 
     def _move_home(self, original: Any, public: str) -> None:
         """Let a function name the module it is defined in, if it names the one it is shown in."""

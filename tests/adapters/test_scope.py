@@ -222,3 +222,17 @@ def test_a_forked_child_goes_on_in_a_file_of_its_own(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (answer.stderr, answer.stdout) == ("", "[('child', [2]), ('consumer', [2])]\n")
+
+
+def test_a_stage_on_a_closed_recorder_leaves_the_thread_as_it_was(
+    watch: Any, array: Path, tmp_path: Path
+) -> None:
+    closed = Recorder(tmp_path / "closed", role="worker")
+    with activate(closed):
+        with iobench.stage("read"):
+            closed.close()
+        with iobench.stage("read"):
+            np.load(array)
+        lane = closed._local.lane
+        assert (lane.quiet, lane.loading) == (0, 0)
+    assert closed.lost == 2
