@@ -5,6 +5,7 @@ Importing this package imports torch.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import MissingExtraError
@@ -18,14 +19,14 @@ except ModuleNotFoundError as error:
         "this needs PyTorch, which is not installed: pip install 'iobench[torch]'"
     ) from None
 
-from iobench.torch.cuda_clock import CudaClock
-from iobench.torch.data_loader import DataLoader
-from iobench.torch.device_time import DeviceTimer
-from iobench.torch.loader import TorchLoader
-from iobench.torch.store_loader import StoreLoader
-from iobench.torch.tensors import collate
-
 if TYPE_CHECKING:
+    from iobench.torch.cuda_clock import CudaClock
+    from iobench.torch.data_loader import DataLoader
+    from iobench.torch.device_time import DeviceTimer
+    from iobench.torch.loader import TorchLoader
+    from iobench.torch.store_loader import StoreLoader
+    from iobench.torch.tensors import collate
+
     LightningCallback: type[Any]
 
 del _torch
@@ -40,10 +41,26 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Make what is Lightning's as well only when it is asked for."""
-    if name != "LightningCallback":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from iobench.torch import lightning_callback
+# On first use: under iobench run every process of torch imports this package for its hooks.
+_HOMES = {
+    "CudaClock": "cuda_clock",
+    "DataLoader": "data_loader",
+    "DeviceTimer": "device_time",
+    "LightningCallback": "lightning_callback",
+    "StoreLoader": "store_loader",
+    "TorchLoader": "loader",
+    "collate": "tensors",
+}
 
-    return lightning_callback.LightningCallback
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"iobench.torch.{_HOMES[name]}"), name)
+    if name != "LightningCallback":  # of either package, whichever is imported by then
+        globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
