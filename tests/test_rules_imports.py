@@ -50,7 +50,7 @@ ROOMS = {
     "sources": {"samples", "datasets", "registry", "remote", "remote_paths", "stores"},
     "profiling": {
         "cpus", "datasets", "loaders", "recording", "registry", "samples", "sources", "storage",
-        "stores", "torch",
+        "stores", "tensorflow", "torch", "dali",
     },
     "conversion": {
         "analysis", "cpus", "datasets", "loaders", "registry", "remote", "samples", "sources",

@@ -27,7 +27,7 @@ class OperatorShare:
 
     Parameters
     ----------
-    op, kind : str
+    operation, kind : str
         As the pipeline told them.
     busy_ns : int
         Over all its threads.
@@ -39,7 +39,7 @@ class OperatorShare:
         Always: nothing was measured by batch.
     """
 
-    op: str
+    operation: str
     kind: str
     busy_ns: int
     occupied_ns: int
@@ -61,7 +61,7 @@ def split_by_operators(
     exposed_ns : int
         The wait for what the pipeline made, not negative.
     operators : sequence of mapping
-        As `LoaderFacts.operators`: ``op, kind, busy_ns, parallelism``.
+        As `LoaderFacts.operators`: ``operation, kind, busy_ns, parallelism``.
 
     Returns
     -------
@@ -79,6 +79,6 @@ def split_by_operators(
     scale = max(1, exposed_ns)
     shares = apportion(exposed_ns, [weight * scale for weight in weights])
     return tuple(
-        OperatorShare(str(each["op"]), str(each["kind"]), int(each["busy_ns"]), own, share)
+        OperatorShare(str(each["operation"]), str(each["kind"]), int(each["busy_ns"]), own, share)
         for each, own, share in zip(operators, occupied, shares, strict=True)
     )

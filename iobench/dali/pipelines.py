@@ -46,7 +46,7 @@ def make_pipeline(
     """
     suffixes = {path.suffix for files in shards for path in files}
     if suffixes == {".tfrecord", ".idx"}:
-        graph = _from_records([files[0] for files in shards], [files[1] for files in shards], spec)
+        graph = _from_examples([files[0] for files in shards], [files[1] for files in shards], spec)
     elif suffixes == {".npy"} and all(len(files) == len(spec.names) for files in shards):
         graph = _from_arrays(shards, counts, spec, batch_size)
     else:
@@ -66,7 +66,7 @@ def make_pipeline(
     return pipeline
 
 
-def _from_records(
+def _from_examples(
     files: Sequence[Path], indexes: Sequence[Path], spec: SampleSpec
 ) -> Callable[[], Sequence[Any]]:
     fn = importlib.import_module("nvidia.dali.fn")

@@ -266,9 +266,9 @@ def _store_loader(one: Prepared, batch_size: int, recorder: Recorder) -> Loader:
         files = [files for _, files in one.shards]
         counts = [n_samples for n_samples, _ in one.shards]
         return DaliLoader(files, counts, one.work.spec, batch_size, **made)
-    from iobench.tensorflow.record_loader import TFRecordLoader
+    from iobench.tensorflow.example_loader import TFExampleLoader
 
-    return TFRecordLoader([files[0] for _, files in one.shards], one.work.spec, batch_size, **made)
+    return TFExampleLoader([files[0] for _, files in one.shards], one.work.spec, batch_size, **made)
 
 
 def _document(

@@ -47,7 +47,7 @@ class LoaderFacts:
         What could not be observed, and why, in words.
     operators : list of dict
         What a pipeline of the framework's own tells of its operations, summed over the last round:
-        ``op, kind, busy_ns, elements, nbytes, parallelism``; empty where it tells nothing.
+        ``operation, kind, busy_ns, elements, nbytes, parallelism``; empty where it tells nothing.
     """
 
     number: int

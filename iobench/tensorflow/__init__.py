@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 from iobench.tensorflow.instrument import instrument
-from iobench.tensorflow.op_kinds import OP_KINDS
+from iobench.tensorflow.operation_kinds import OPERATION_KINDS
 from iobench.tensorflow.store_loader import TFStoreLoader
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 del _tensorflow
 
-__all__ = ["OP_KINDS", "KerasCallback", "TFStoreLoader", "instrument"]
+__all__ = ["OPERATION_KINDS", "KerasCallback", "TFStoreLoader", "instrument"]
 
 
 def __getattr__(name: str) -> Any:

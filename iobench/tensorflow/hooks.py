@@ -108,7 +108,7 @@ def _asked(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(original)
     def _next_internal(self: Any) -> Any:
         if not tf.executing_eagerly():
-            return GRAPH_WAITS.timed(original, self) if _records() else original(self)
+            return GRAPH_WAITS.timed(original, self) if _is_recording() else original(self)
         found = getattr(self, WATCH, None)
         if found is None:
             return original(self)
@@ -131,7 +131,7 @@ def _asked_for_optional(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(original)
     def get_next_as_optional(self: Any) -> Any:
         if not tf.executing_eagerly():
-            return GRAPH_WAITS.timed(original, self) if _records() else original(self)
+            return GRAPH_WAITS.timed(original, self) if _is_recording() else original(self)
         found = getattr(self, WATCH, None)
         if found is None:
             return original(self)
@@ -150,7 +150,7 @@ def _asked_for_optional(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return get_next_as_optional
 
 
-def _records() -> bool:
+def _is_recording() -> bool:
     return current_recording() is not None
 
 

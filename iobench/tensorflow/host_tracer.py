@@ -123,7 +123,7 @@ class HostTracer:
         lanes: dict[int, Lane] = {}
         seen: set[int] = set()
         for work in find_work(threads, on_trace, kinds):
-            label = recorder.string(work.op)
+            label = recorder.string(work.operation)
             times = work.start_ns + offset_ns, work.end_ns + offset_ns
             if work.batch >= 0:
                 seen.add(work.batch)

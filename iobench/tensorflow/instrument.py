@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from iobench.errors import OptionError
 from iobench.tensorflow import hooks
-from iobench.tensorflow.op_kinds import checked_kinds
+from iobench.tensorflow.operation_kinds import checked_kinds
 from iobench.tensorflow.watching import MARK, DatasetMark
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def instrument(dataset: D, *, name: str = "", kinds: Mapping[str, Kind | str] | 
     name : str, optional
         What reports call it; by default its operations.
     kinds : mapping of str to Kind or str, optional
-        What its operations are, before `OP_KINDS`: ``{"ParallelMap": "decode"}``.
+        What its operations are, before `OPERATION_KINDS`: ``{"ParallelMap": "decode"}``.
 
     Raises
     ------

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import tensorflow as tf
 
 from iobench.recording import Kind
-from iobench.tensorflow.op_kinds import kind_of, op_name, runs_functions
+from iobench.tensorflow.operation_kinds import kind_of, operation_name, runs_functions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,8 +24,8 @@ class OperatorTime:
 
     Parameters
     ----------
-    op : str
-        As `op_name` spells it.
+    operation : str
+        As `operation_name` spells it.
     kind : str
         Of the work; ``"fused"`` where a function of the user's runs inside.
     busy_ns : int
@@ -38,7 +38,7 @@ class OperatorTime:
         Threads it may use; 1 where it uses its caller's.
     """
 
-    op: str
+    operation: str
     kind: str
     busy_ns: int
     elements: int
@@ -64,21 +64,21 @@ def read_model_times(
         return ()
     found = []
     for number in sorted(model.nodes):
-        node = model.nodes[number]
-        op = op_name(node.name)
-        if op in WITHOUT_WORK:
+        part = model.nodes[number]
+        operation = operation_name(part.name)
+        if operation in WITHOUT_WORK:
             continue
-        kind = kind_of(op, kinds)
-        if runs_functions(op) and not any(op in table for table in (kinds or {},)):
+        kind = kind_of(operation, kinds)
+        if runs_functions(operation) and not any(operation in table for table in (kinds or {},)):
             kind = Kind.FUSED
-        asked = [each.value for each in node.parameters if each.name == "parallelism"]
+        asked = [each.value for each in part.parameters if each.name == "parallelism"]
         found.append(
             OperatorTime(
-                op=op,
+                operation=operation,
                 kind=kind.spelled,
-                busy_ns=int(node.processing_time),
-                elements=int(node.num_elements),
-                nbytes=int(node.bytes_produced),
+                busy_ns=int(part.processing_time),
+                elements=int(part.num_elements),
+                nbytes=int(part.bytes_produced),
                 parallelism=max(1, int(asked[0])) if asked else 1,
             )
         )

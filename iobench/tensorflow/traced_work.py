@@ -11,7 +11,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from iobench.tensorflow.op_kinds import kind_of, op_name, waits_for_threads
+from iobench.tensorflow.operation_kinds import kind_of, operation_name, waits_for_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ class TracedWork:
     thread_name: str
     in_loop: bool
     kind: Kind
-    op: str
+    operation: str
     start_ns: int
     end_ns: int
     batch: int
@@ -70,7 +70,7 @@ def find_work(
     waits : sequence of LoaderWait
         Of one training loop, in order of time.
     kinds : mapping of str to Kind, optional
-        What comes before `OP_KINDS`.
+        What comes before `OPERATION_KINDS`.
     """
     loops = _mark_waited(threads, waits)
     functions = _mark_made(threads)
@@ -81,7 +81,7 @@ def find_work(
             if described is None:
                 continue
             for start_ns, end_ns in _own_stretches(call):
-                kind, op = described
+                kind, operation = described
                 in_loop = thread.number in loops
                 found.append(
                     TracedWork(
@@ -89,7 +89,7 @@ def find_work(
                         thread_name=thread.name,
                         in_loop=in_loop,
                         kind=kind,
-                        op=op,
+                        operation=operation,
                         start_ns=start_ns,
                         end_ns=end_ns,
                         batch=call.batch,
@@ -136,8 +136,8 @@ def _mark_made(threads: Sequence[TracedThread]) -> dict[tuple[object, object], s
             break
     for thread in threads:
         for call in thread.calls:
-            if "_p" in call.stats and (op := _function_of(call)):
-                functions[call.stats.get("_pt"), call.stats["_p"]] = op
+            if "_p" in call.stats and (operation := _function_of(call)):
+                functions[call.stats.get("_pt"), call.stats["_p"]] = operation
     return functions
 
 
@@ -169,7 +169,7 @@ def _function_of(call: TracedCall) -> str:
         if outer.name.endswith(MADE):
             return outer.name.removesuffix(MADE)
         if outer.short.startswith(ITERATOR):
-            return op_name(outer.short.removeprefix(ITERATOR))
+            return operation_name(outer.short.removeprefix(ITERATOR))
     return ""
 
 
@@ -180,12 +180,12 @@ def _described(
 ) -> tuple[Kind, str] | None:
     """Return kind and name of what is work of tf.data; None for waiting, and for others' work."""
     if call.short.startswith(ITERATOR):
-        op = op_name(call.short.removeprefix(ITERATOR))
-        return None if waits_for_threads(op) else (kind_of(op, kinds), op)
+        operation = operation_name(call.short.removeprefix(ITERATOR))
+        return None if waits_for_threads(operation) else (kind_of(operation, kinds), operation)
     if call.name == DONE:
-        op = functions.get((call.stats.get("_ct"), call.stats.get("_c")), "")
+        operation = functions.get((call.stats.get("_ct"), call.stats.get("_c")), "")
         # There it copies what the function returned into the batch; elsewhere it hands it on.
-        return (kind_of(op, kinds), op) if "Batch" in op else None
+        return (kind_of(operation, kinds), operation) if "Batch" in operation else None
     is_kernel = bool(call.short) and ":" in call.name
     if is_kernel and _is_loading(call, functions):
         return kind_of(call.short, kinds), call.short

@@ -10,7 +10,7 @@ import tensorflow as tf
 from iobench.recording import DeliveryLog, Kind, current_recording
 from iobench.tensorflow.host_tracer import HostTracer
 from iobench.tensorflow.model_times import read_model_times
-from iobench.tensorflow.op_kinds import op_name, waits_for_threads
+from iobench.tensorflow.operation_kinds import operation_name, waits_for_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -228,23 +228,27 @@ def _mark_of(dataset: Any) -> DatasetMark | None:
 
 def _facts(recording: Recording, dataset: Any, mark: DatasetMark | None) -> LoaderFacts:
     chain = list(chain_of(dataset))
-    ops = [op_name(type(each).__name__.strip("_")) for each in chain]
-    shown = [op for op in reversed(ops) if op not in ("Options", "Model", "Distribute")]
+    operations = [operation_name(type(each).__name__.strip("_")) for each in chain]
+    shown = [
+        operation
+        for operation in reversed(operations)
+        if operation not in ("Options", "Model", "Distribute")
+    ]
     name = mark.name if mark is not None and mark.name else " > ".join(shown)
     kind = type(chain[0])
     return recording.add_loader(
         "tensorflow",
         f"{kind.__module__}.{kind.__qualname__}",
         name,
-        threads=int(any(waits_for_threads(op) for op in shown)),
-        prefetch=_prefetch(chain, ops),
+        threads=int(any(waits_for_threads(operation) for operation in shown)),
+        prefetch=_prefetch(chain, operations),
         batch_size=_batch_size(chain),
     )
 
 
-def _prefetch(chain: list[Any], ops: list[str]) -> int:
-    for each, op in zip(chain, ops, strict=True):
-        if op == "Prefetch":
+def _prefetch(chain: list[Any], operations: list[str]) -> int:
+    for each, operation in zip(chain, operations, strict=True):
+        if operation == "Prefetch":
             size = tf.get_static_value(getattr(each, "_buffer_size", None))
             return int(size) if size is not None and size > 0 else 2  # as autotuning begins
     return 0

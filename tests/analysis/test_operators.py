@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from iobench.analysis.operators import split_by_operators
 
 
-def told(op: str, busy_ns: int, parallelism: int = 1) -> dict[str, Any]:
-    return {"op": op, "kind": "read", "busy_ns": busy_ns, "parallelism": parallelism}
+def told(operation: str, busy_ns: int, parallelism: int = 1) -> dict[str, Any]:
+    return {"operation": operation, "kind": "read", "busy_ns": busy_ns, "parallelism": parallelism}
 
 
 def test_the_busiest_by_its_threads_has_the_wait() -> None:

@@ -20,7 +20,7 @@ from iobench.loaders.plan import plan_batches
 from iobench.loaders.ring import StoreSource
 from iobench.recording import Kind, Recorder, read_span_file
 from iobench.samples import SampleSpec, Variable
-from iobench.tensorflow.record_loader import TFRecordLoader
+from iobench.tensorflow.example_loader import TFExampleLoader
 from iobench.tensorflow.ring_loader import TFRingLoader
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def test_batches_have_the_samples_of_the_store_pass_after_pass(
     shard: Path, recorder: Recorder
 ) -> None:
     plan = plan_batches(N, SIZE)
-    with TFRecordLoader([shard], SPEC, SIZE, threads=2, recorder=recorder) as loader:
+    with TFExampleLoader([shard], SPEC, SIZE, threads=2, recorder=recorder) as loader:
         found = [*loader.batches(itertools.islice(plan, 5))]
         loader.after_round()
         found += loader.batches(itertools.islice(plan, 5))
@@ -64,7 +64,7 @@ def test_batches_have_the_samples_of_the_store_pass_after_pass(
 
 
 def test_its_threads_are_seen_and_every_batch_is_explained(shard: Path, recorder: Recorder) -> None:
-    with TFRecordLoader([shard], SPEC, SIZE, threads=2, recorder=recorder) as loader:
+    with TFExampleLoader([shard], SPEC, SIZE, threads=2, recorder=recorder) as loader:
         assert len([*loader.batches(itertools.islice(plan_batches(N, SIZE), 12))]) == 12
     assert recorder.path is not None
     file = read_span_file(recorder.path)
@@ -91,13 +91,13 @@ def test_the_ring_hands_on_the_same_batches(tmp_path: Path, recorder: Recorder) 
 
 def test_bad_input_gets_one_line(shard: Path, tmp_path: Path, recorder: Recorder) -> None:
     with pytest.raises(OptionError, match="threads 0"):
-        TFRecordLoader([shard], SPEC, SIZE, threads=0, recorder=recorder)
+        TFExampleLoader([shard], SPEC, SIZE, threads=0, recorder=recorder)
     other = SampleSpec((Variable("absent", (2,), "<f4", ("x",)),))
     with pytest.raises(StoreError, match="no 'absent'"):
-        next(iter(TFRecordLoader([shard], other, 2, threads=1, recorder=recorder).batches([])), 0)
+        next(iter(TFExampleLoader([shard], other, 2, threads=1, recorder=recorder).batches([])), 0)
     cut = tmp_path / "cut.tfrecord"
     cut.write_bytes(shard.read_bytes()[:-5])
-    loader = TFRecordLoader([cut], SPEC, N, threads=1, recorder=recorder)
+    loader = TFExampleLoader([cut], SPEC, N, threads=1, recorder=recorder)
     with loader, pytest.raises(WorkerError, match=r"tf\.data: "):
         list(loader.batches(itertools.islice(plan_batches(N, N), 2)))
     with pytest.raises(WorkerError, match="closed"):

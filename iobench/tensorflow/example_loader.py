@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from iobench.recording import Recorder
     from iobench.samples import SampleSpec, Variable
 
-__all__ = ["TFRecordLoader"]
+__all__ = ["TFExampleLoader"]
 
 TRACED_SAMPLES: Final = 10_000
 """Of a round, at most: a trace takes memory, and time to be read."""
@@ -33,7 +33,7 @@ BITS: Final = {"uint32": tf.int32, "uint64": tf.int64}
 """What ``decode_raw`` knows no name for is of as many bits."""
 
 
-class TFRecordLoader:
+class TFExampleLoader:
     """Reads the shards of a store with ``TFRecordDataset``, parses, batches and prefetches.
 
     As a script would: ``TFRecordDataset(files, num_parallel_reads).repeat().map(parse).batch()

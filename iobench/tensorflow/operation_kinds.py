@@ -11,9 +11,16 @@ from iobench.recording import WORKER_KINDS, Kind
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["OP_KINDS", "checked_kinds", "kind_of", "op_name", "runs_functions", "waits_for_threads"]
+__all__ = [
+    "OPERATION_KINDS",
+    "checked_kinds",
+    "kind_of",
+    "operation_name",
+    "runs_functions",
+    "waits_for_threads",
+]
 
-OP_KINDS: Final[dict[str, Kind]] = {
+OPERATION_KINDS: Final[dict[str, Kind]] = {
     "TFRecord": Kind.READ,
     "TextLine": Kind.READ,
     "FixedLengthRecord": Kind.READ,
@@ -47,7 +54,7 @@ THREADED: Final = frozenset(
 )
 
 
-def op_name(name: str) -> str:
+def operation_name(name: str) -> str:
     """Return the name of an operation without its version, number and ``Dataset``.
 
     ``ParallelMapDatasetV2:1``, ``ParallelMapV2`` and ``ParallelMap[0]`` are ``ParallelMap``.
@@ -60,22 +67,22 @@ def op_name(name: str) -> str:
 
 
 def kind_of(name: str, kinds: Mapping[str, Kind] | None = None) -> Kind:
-    """Return the kind of an operation: by ``kinds`` first, then by `OP_KINDS`."""
-    for table in (kinds or {}, OP_KINDS):
+    """Return the kind of an operation: by ``kinds`` first, then by `OPERATION_KINDS`."""
+    for table in (kinds or {}, OPERATION_KINDS):
         for pattern, kind in table.items():
             if fnmatchcase(name, pattern):
                 return kind
     return Kind.PREPROCESS
 
 
-def runs_functions(op: str) -> bool:
+def runs_functions(operation: str) -> bool:
     """Return whether an iterator's time is that of a function of the user's."""
-    return op in FUNCTIONS
+    return operation in FUNCTIONS
 
 
-def waits_for_threads(op: str) -> bool:
+def waits_for_threads(operation: str) -> bool:
     """Return whether an iterator hands on what other threads make: its own time is waiting."""
-    return op in THREADED
+    return operation in THREADED
 
 
 def checked_kinds(kinds: Mapping[str, Kind | str] | None) -> dict[str, Kind]:

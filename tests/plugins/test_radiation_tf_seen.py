@@ -1,0 +1,56 @@
+"""The real pipeline of application A3, unchanged: its operations are seen in tf.data's threads."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+pytest.importorskip("tensorflow", reason="the application runs on it")
+
+from iobench.datasets import FileLocator
+from iobench.profiles import open_profile
+from iobench.recording import Kind, read_process_facts, record
+from iobench.tensorflow import hooks
+from iobench_maelstrom.radiation.tf_dataset import radiation_tf
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def test_a3_tells_its_operations_and_every_wait(tiny_root: Any, tmp_path: Path) -> None:
+    dataset = radiation_tf()
+    locator = FileLocator(stand_in=tiny_root(dataset), cache_dir=tmp_path / "cache")
+    files = dataset.files(locator)
+    index = dataset.samples(files, locator)
+    stream = dataset.upstream(files, index, locator, batch_size=16).pipeline
+    expected = [*stream.items(0)]
+    hooks.install()
+    try:
+        with record(tmp_path / "run"):
+            found = [*stream.items(0)]
+    finally:
+        hooks.uninstall()
+    assert len(found) == len(expected) > 8
+    profile = open_profile(tmp_path / "run")
+    spans = profile.spans
+    waits = spans[(spans["kind"] == Kind.WAIT) & (spans["batch"] >= 0)]
+    assert len(waits) == len(expected)
+    labels = {
+        kind: {profile.strings[each] for each in np.unique(spans["label"][spans["kind"] == kind])}
+        for kind in (Kind.READ, Kind.DECODE, Kind.COLLATE)
+    }
+    assert "ParseExampleV2" in labels[Kind.DECODE] or "tf.data" in {
+        profile.strings[each] for each in np.unique(spans["label"][spans["kind"] == Kind.OPAQUE])
+    }
+    (facts,) = read_process_facts(tmp_path / "run" / "processes")
+    (loader,) = facts.loaders
+    assert loader.name == "TensorSlice > Shuffle > TFRecord > Map > Shuffle > Batch > Prefetch"
+    told = {each["operation"]: each["kind"] for each in loader.operators}
+    assert told["Batch"] == "collate"
+    assert told["Shuffle"] == "preprocess"
