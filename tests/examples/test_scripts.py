@@ -1,0 +1,113 @@
+"""Training scripts as people write them, run by ``iobench run`` without a change."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iobench.profiles import open_profile
+from iobench.recording import Kind, read_process_facts
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+SCRIPTS = Path(__file__).parent / "scripts"
+IOBENCH = [sys.executable, "-c", "from iobench.cli import main; raise SystemExit(main())", "run"]
+
+
+def run_both(
+    command: list[str], folder: Path, *, quiet: bool = True
+) -> tuple[list[tuple[str, str, int]], dict[str, Any]]:
+    """Run a script without and with iobench; return its loaders with their batches, and the JSON.
+
+    Its output, its exit code and, where libraries log nothing there, its stderr must be the same.
+    """
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "SLURM_JOB_NAME": "bash"}
+    plain, seen = (
+        subprocess.run(
+            [*options, *command], cwd=folder, env=environment, capture_output=True, text=True
+        )
+        for options in ([], [*IOBENCH, "--out", "run", "--json", "told.json", "--"])
+    )
+    assert plain.returncode == 0, plain.stderr
+    assert (seen.returncode, seen.stdout) == (0, plain.stdout), seen.stderr
+    assert "Exposed I/O: " in seen.stderr
+    if quiet:
+        assert seen.stderr.startswith(plain.stderr)
+    profile = open_profile(folder / "run")
+    spans, strings = profile.spans, profile.strings
+    rounds = {
+        int(span["sample"]): strings[span["detail"]]
+        for span in spans[spans["kind"] == Kind.OTHER]
+        if strings[span["label"]] == "round"
+    }
+    waits = spans[(spans["kind"] == Kind.WAIT) & (spans["batch"] >= 0)]
+    of = [rounds[number] for number in waits["sample"].tolist()]
+    (told,) = [f for f in read_process_facts(folder / "run" / "processes") if f.loaders]
+    assert told.unseen == []
+    loaders = [
+        (each.framework, each.name, of.count(f"loader-{each.number}")) for each in told.loaders
+    ]
+    kinds = {Kind(kind) for kind in spans["kind"].tolist()}
+    return loaders, {"kinds": kinds, "json": json.loads((folder / "told.json").read_text())}
+
+
+def test_a_plain_pytorch_loop(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the script trains with PyTorch")
+    script = str(SCRIPTS / "torch_forecast.py")
+    loaders, found = run_both([sys.executable, script, "--epochs", "2"], tmp_path)
+    assert loaders == [("torch", "Fields", 32)]
+    wanted = {Kind.OPEN, Kind.READ, Kind.FUSED, Kind.COLLATE, Kind.SERIALISE, Kind.UNPICKLE}
+    assert wanted | {Kind.SAMPLER, Kind.CHECKPOINT} <= found["kinds"]
+
+
+def test_keras_fit_on_tf_data(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow", reason="the script trains with Keras")
+    pytest.importorskip("keras", reason="the script trains with Keras")
+    script = str(SCRIPTS / "keras_nowcast.py")
+    loaders, found = run_both([sys.executable, script], tmp_path, quiet=False)
+    ((framework, name, n_batches),) = loaders
+    assert (framework, n_batches) == ("tensorflow", 64)
+    assert "TFRecord" in name
+    assert Kind.READ in found["kinds"]
+
+
+def test_a_lightning_trainer(tmp_path: Path) -> None:
+    pytest.importorskip("lightning", reason="the script trains with Lightning")
+    script = str(SCRIPTS / "lightning_downscaling.py")
+    loaders, found = run_both([sys.executable, script], tmp_path, quiet=False)
+    assert sorted(n_batches for _, _, n_batches in loaders) == [2 * 2 + 2, 2 * 16]
+    assert Kind.CHECKPOINT in found["kinds"]
+
+
+ACCELERATE = """
+import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+accelerator = Accelerator(cpu=True)
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = TensorDataset(torch.randn(24, 3), torch.randn(24, 1))
+loader = DataLoader(data, batch_size=4, shuffle=True)
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+for x, y in loader:
+    loss = torch.nn.functional.mse_loss(model(x), y)
+    accelerator.backward(loss)
+    optimizer.step()
+    optimizer.zero_grad()
+print(float(loss))
+"""
+
+
+def test_an_accelerate_loop(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="the loop of Hugging Face's examples")
+    (tmp_path / "train.py").write_text(ACCELERATE)
+    loaders, _ = run_both([sys.executable, "train.py"], tmp_path)
+    assert loaders == [("torch", "TensorDataset", 6)]
