@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["CountedFile", "adapt_descriptors", "adapt_open"]
 
 READ_MODES: Final = frozenset({"r", "rb", "br", "rt", "tr"})
-# No data lie there; psutil and our own counters read them all the time.
-NO_DATA: Final = ("/proc/", "/sys/")
+# No data lie there; psutil, our own counters and every new worker read them all the time.
+NO_DATA: Final = ("/proc/", "/sys/", os.devnull, "/dev/zero", "/dev/random", "/dev/urandom")
 BUFFER_LIMIT: Final = 8 << 20
 
 _readinto: Final = io.FileIO.readinto
@@ -111,6 +111,8 @@ def adapt_descriptors(patches: Patches, module: Any) -> None:
 
     def note_open(span: OutsideSpan, result: Any, args: Any, kwargs: Any) -> None:
         span.detail = _text(args[0] if args else kwargs["path"])
+        if not stat.S_ISREG(os.fstat(result).st_mode):  # a folder that is being removed, a pipe
+            span.kind = 0
 
     patches.put(
         module,

@@ -86,7 +86,7 @@ class OutsideSpan:
     lane : Lane
         The thread's.
     kind, label, detail, nbytes
-        What is written; may be set until the body ends.
+        What is written; may be set until the body ends. Kind 0 is not written.
     """
 
     __slots__ = (
@@ -157,17 +157,18 @@ class OutsideSpan:
         if not self._end_ns:
             self.stop()
         lane = self.lane
-        recorder = lane.recorder
-        described = recorder._descriptions.get((self.kind, self.label, self.detail))
-        if described is None:
-            described = _described(recorder, self.kind, self.label, self.detail)
-        lane.write(
-            self._start_ns,
-            self._end_ns,
-            self.nbytes,
-            self._cpu_ns if self._with_cpu else -1,
-            described,
-        )
+        if self.kind:
+            recorder = lane.recorder
+            described = recorder._descriptions.get((self.kind, self.label, self.detail))
+            if described is None:
+                described = _described(recorder, self.kind, self.label, self.detail)
+            lane.write(
+                self._start_ns,
+                self._end_ns,
+                self.nbytes,
+                self._cpu_ns if self._with_cpu else -1,
+                described,
+            )
         # Last: writing may make a file, which is no read of the training's.
         if self._hiding:
             lane.quiet -= 1

@@ -157,8 +157,14 @@ def test_descriptors_and_openers_stay_untouched(watch: Any, path: Path) -> None:
     assert watch.stages == ["open", "open"]  # os.open
 
 
-def test_nobody_counts_what_the_kernel_tells(watch: Any) -> None:
-    watch(lambda: Path("/proc/self/stat").read_bytes())
+def test_nobody_counts_where_no_data_lie(watch: Any, path: Path) -> None:
+    def work() -> None:
+        Path("/proc/self/stat").read_bytes()
+        Path(os.devnull).read_bytes()
+        for name in (os.devnull, "/proc/self/stat", path.parent):  # a folder, as rmtree opens it
+            os.close(os.open(name, os.O_RDONLY))
+
+    watch(work)
     assert watch.spans == []
 
 
