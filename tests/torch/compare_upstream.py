@@ -17,15 +17,18 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-# In every process of the tests that imports the file: workers and scripts of theirs come as they
-# are started. `sitecustomize` of the folder reaches those that a test starts by itself.
+# Spawned processes run this too, up to the last condition.
 RUNNER = """
 import json, os, sys, unittest
 sys.path.insert(0, {folder!r})
 if {ours}:
-    import iobench, iobench.torch, torch
+    import iobench, iobench.recording, iobench.torch, torch
     torch.utils.data.DataLoader = iobench.torch.DataLoader
-    recording = iobench.record({run!r}, detail="sample").start()
+    # Processes that a test spawns have a run each; of those, workers join their loader's.
+    os.environ["IOBENCH_RUN"] = {run!r} + f"-{{os.getpid()}}"
+    os.environ["IOBENCH_RUN_DETAIL"] = "sample"
+    if __name__ == "__main__":
+        assert iobench.recording.current_recording() is not None
 import test_dataloader as tests
 if {ours}:
     assert tests.DataLoader is iobench.torch.DataLoader

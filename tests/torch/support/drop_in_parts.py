@@ -109,16 +109,17 @@ class SizedStream(Stream):
         return 4
 
 
+FAULTS = {
+    "value": lambda: ValueError("no such value"),
+    "key": lambda: KeyError("missing\nkey"),
+    "schema": lambda: SchemaFault("odd", 7),
+    "stop": lambda: StopIteration("early"),
+    "os": lambda: OSError(2, "No such file", "there"),
+}
+
+
 class Faulty(Plain):
     """Fails in the method asked for, as asked for."""
-
-    FAULTS = {
-        "value": lambda: ValueError("no such value"),
-        "key": lambda: KeyError("missing\nkey"),
-        "schema": lambda: SchemaFault("odd", 7),
-        "stop": lambda: StopIteration("early"),
-        "os": lambda: OSError(2, "No such file", "there"),
-    }
 
     def __init__(self, fault, where="__getitem__", at=5):
         super().__init__()
@@ -126,7 +127,7 @@ class Faulty(Plain):
 
     def _fail(self, where, index):
         if where == self.where and index == self.at:
-            raise self.FAULTS[self.fault]()
+            raise FAULTS[self.fault]()
 
     def read(self, index):
         self._fail("read", index)

@@ -1,0 +1,345 @@
+"""What the drop-in records: the life of every batch, and waits whose parts add up."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+import drop_in_parts as parts
+import torch
+
+import iobench
+from iobench.recording import Flag, Kind
+from iobench.torch import DataLoader, hooks, observing
+from iobench.torch.worker_side import without_own_frames
+
+pytestmark = pytest.mark.timeout(60)
+DETAIL = int(Flag.DETAIL)
+
+
+def recorded(path, use, **options):
+    with iobench.record(path, detail="sample", **options) as recording:
+        use()
+    return iobench.open_profile(path), recording.facts
+
+
+def drain(loader):
+    return sum(1 for _ in loader)
+
+
+def of_kind(profile, kind, label=""):
+    spans = profile.spans
+    return spans[(spans["kind"] == kind) & (spans["label"] == profile.string_number(label))]
+
+
+def waits(profile):
+    found = of_kind(profile, Kind.WAIT)
+    return found[found["batch"] >= 0]
+
+
+def one(spans, batch, flags=0):
+    """Return the start and end of the only span of a batch."""
+    chosen = spans[(spans["batch"] == batch) & ((spans["flags"] & DETAIL) == flags)]
+    assert len(chosen) == 1, (batch, len(chosen))
+    return int(chosen["start_ns"][0]), int(chosen["end_ns"][0])
+
+
+@pytest.mark.parametrize("options", [{}, {"persistent_workers": True}, {"in_order": False}],
+                         ids=str)  # fmt: skip
+def test_every_batch_has_all_its_spans_in_order(tmp_path, options):
+    loader = DataLoader(parts.Plain(12), batch_size=3, num_workers=2, **options)
+    profile, facts = recorded(tmp_path / "run", lambda: [drain(loader) for _ in range(2)])
+    delivered = waits(profile)
+    assert len(delivered) == 8
+    assert facts.loaders[0].unseen == []
+    for batch in delivered["batch"].tolist():
+        sampler, queue, collate, sent = (
+            one(of_kind(profile, kind), batch)
+            for kind in (Kind.SAMPLER, Kind.SUBMIT_QUEUE, Kind.COLLATE, Kind.SERIALISE)
+        )
+        unpickled = of_kind(profile, Kind.UNPICKLE)
+        unpickled = unpickled[unpickled["batch"] == batch]
+        samples = of_kind(profile, Kind.FUSED)
+        samples = samples[samples["batch"] == batch]
+        assert len(unpickled) == 1
+        assert len(samples) == 3
+        edges = [
+            *sampler, *queue, int(samples["start_ns"].min()), int(samples["end_ns"].max()),
+            *collate, *sent, int(unpickled["start_ns"][0]), int(unpickled["end_ns"][0]),
+            one(delivered, batch)[1],
+        ]  # fmt: skip
+        assert edges == sorted(edges)
+        nbytes = set(delivered["nbytes"].tolist())
+        assert nbytes == {3 * 3 * 4 + 3 * 8}
+
+
+def test_samples_carry_their_number_worker_and_cpu_time(tmp_path):
+    loader = DataLoader(parts.Plain(12), batch_size=3, num_workers=2)
+    profile, _ = recorded(tmp_path / "run", lambda: drain(loader))
+    samples = of_kind(profile, Kind.FUSED)
+    assert sorted(samples["sample"].tolist()) == list(range(12))
+    assert {profile.processes[number].worker for number in samples["process"]} == {0, 1}
+    makers = {profile.strings[detail] for detail in waits(profile)["detail"]}
+    assert makers == {"worker-0", "worker-1"}
+
+
+@pytest.mark.parametrize("dataset", [parts.Staged, parts.StagedInSlots, parts.StagedMany])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_read_decode_and_preprocess_are_apart(tmp_path, dataset, workers):
+    methods = [vars(parts.Staged)[name] for name in ("read", "decode", "preprocess")]
+    loader = DataLoader(dataset(6), batch_size=3, num_workers=workers)
+    profile, _ = recorded(tmp_path / "run", lambda: drain(loader))
+    for kind in (Kind.READ, Kind.DECODE, Kind.PREPROCESS):
+        spans = of_kind(profile, kind)
+        spans = spans[(spans["flags"] & Flag.IO) == 0]
+        assert len(spans) == 6
+        assert set(spans["batch"].tolist()) == set(waits(profile)["batch"].tolist())
+    assert [vars(parts.Staged)[name] for name in ("read", "decode", "preprocess")] == methods
+
+
+@pytest.mark.parametrize("dataset", [parts.Staged, parts.Plain, parts.Stream])
+def test_small_samples_are_summed_by_batch(tmp_path, dataset):
+    loader = DataLoader(dataset(40), batch_size=10, num_workers=1)
+    with iobench.record(tmp_path / "run", detail="batch"):
+        drain(loader)
+    profile = iobench.open_profile(tmp_path / "run")
+    fused = of_kind(profile, Kind.FUSED)
+    assert fused["pieces"].tolist()[:4] == [10] * 4
+    assert ((fused["flags"] & Flag.SUMMED) != 0).all()
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("dataset", [parts.Values, parts.Staged, parts.Stream])
+def test_the_parts_of_the_waits_add_up(tmp_path, dataset, workers):
+    loader = DataLoader(dataset(12), batch_size=2, num_workers=workers)
+    profile, _ = recorded(tmp_path / "run", lambda: [drain(loader) for _ in range(2)])
+    found = profile.exposure()
+    total = int((profile.spans["end_ns"] - profile.spans["start_ns"])[
+        profile.spans["kind"] == Kind.WAIT].sum())  # fmt: skip
+    assert found.whole.wait_ns == total
+    assert sum(stage.exposed_ns for stage in found.whole.stages) == total
+    assert found.missing_workers == ()
+
+
+def test_the_loader_is_the_users_in_every_attribute(tmp_path):
+    options = {"sampler": range(5), "collate_fn": parts.as_list, "worker_init_fn": int,
+               "num_workers": 1, "generator": torch.Generator()}  # fmt: skip
+    dataset = parts.Plain(5)
+    loader, stock = DataLoader(dataset, **options), torch.utils.data.DataLoader(dataset, **options)
+
+    def same():
+        left, right = dict(vars(loader)), dict(vars(stock))
+        left.pop("batch_sampler"), right.pop("batch_sampler")
+        assert left == right
+        assert loader.dataset is dataset
+        assert loader.collate_fn is parts.as_list
+
+    same()
+    sampler = loader.batch_sampler
+    recorded(tmp_path / "run", lambda: drain(loader))
+    same()
+    assert loader.batch_sampler is sampler
+
+
+def test_the_signature_is_that_of_torch():
+    assert inspect.signature(DataLoader) == inspect.signature(torch.utils.data.DataLoader)
+    assert issubclass(DataLoader, torch.utils.data.DataLoader)
+
+
+class Knowing(parts.Plain):
+    def __getitem__(self, index):
+        info = torch.utils.data.get_worker_info()
+        return int(info.dataset is self), type(self).__name__, sorted(vars(self))
+
+
+def test_the_worker_knows_the_users_dataset(tmp_path):
+    seen = []
+    loader = DataLoader(Knowing(2), num_workers=1, collate_fn=parts.as_list)
+    recorded(tmp_path / "run", lambda: seen.extend(loader))
+    assert seen == [[(1, "Knowing", ["n"])]] * 2
+
+
+def test_without_a_recording_the_iterator_is_torchs():
+    iterator = iter(DataLoader(parts.Plain()))
+    assert type(iterator) is torch.utils.data.dataloader._SingleProcessDataLoaderIter
+    assert "_iobench" not in vars(iterator)
+
+
+def test_an_abandoned_pass_is_a_round_that_ends(tmp_path):
+    loader = DataLoader(parts.Plain(40), batch_size=2, num_workers=1)
+
+    def use():
+        for _ in range(2):
+            assert len(list(itertools.islice(loader, 3))) == 3
+
+    profile, _ = recorded(tmp_path / "run", use)
+    assert len(of_kind(profile, Kind.OTHER, "round")) == 2
+    assert len(waits(profile)) == 6
+    assert len(of_kind(profile, Kind.SHUTDOWN)) == 2
+
+
+def test_two_loaders_at_once_keep_their_batches_apart(tmp_path):
+    loaders = [DataLoader(parts.Plain(6), num_workers=workers) for workers in (0, 1)]
+    profile, facts = recorded(tmp_path / "run", lambda: [*zip(*loaders, strict=True)])
+    batches = waits(profile)["batch"].tolist()
+    assert len(batches) == len(set(batches)) == 12
+    assert [loader.workers for loader in facts.loaders] == [0, 1]
+
+
+class Nesting(parts.Plain):
+    def __getitem__(self, index):
+        return sum(batch[1].sum() for batch in DataLoader(parts.Plain(3)))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_inside_a_dataset_is_no_wait_of_its_own(tmp_path, workers):
+    loader = DataLoader(Nesting(4), batch_size=2, num_workers=workers)
+    profile, _ = recorded(tmp_path / "run", lambda: drain(loader))
+    assert len(waits(profile)) == 2
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_window_records_its_steps_alone(tmp_path, workers):
+    loader = DataLoader(parts.Plain(20), batch_size=2, num_workers=workers)
+    profile, _ = recorded(tmp_path / "run", lambda: drain(loader), steps="4:7")
+    delivered = waits(profile)["batch"].tolist()
+    assert delivered == [4, 5, 6]
+    assert set(delivered) <= set(of_kind(profile, Kind.FUSED)["batch"].tolist())
+
+
+class Killed(parts.Plain):
+    def __getitem__(self, index):
+        if index == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return index
+
+
+def test_a_killed_worker_is_torchs_error_and_leaves_its_spans(tmp_path):
+    loader = DataLoader(Killed(8), num_workers=1, collate_fn=parts.as_list)
+
+    def use():
+        with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid\(?s?\)? ?\d+\)"):
+            drain(loader)
+
+    profile, facts = recorded(tmp_path / "run", use)
+    assert len(of_kind(profile, Kind.WAIT, "failed")) == 1
+    workers = [process for process in profile.processes if process.role == "worker"]
+    assert [process.pid for process in workers] == facts.loaders[0].worker_pids
+
+
+def test_a_run_directory_that_vanishes_stops_no_training(tmp_path, caplog):
+    loader = DataLoader(parts.Plain(6), num_workers=1)
+    with iobench.record(tmp_path / "run"):
+        (tmp_path / "run" / "run.json").unlink()
+        assert drain(loader) == 6
+
+
+def test_workers_of_an_earlier_recording_are_said_not_to_be_seen(tmp_path):
+    loader = DataLoader(parts.Plain(6), num_workers=1, persistent_workers=True)
+    recorded(tmp_path / "first", lambda: drain(loader))
+    assert drain(loader) == 6
+    profile, facts = recorded(tmp_path / "second", lambda: drain(loader))
+    assert "started in" in facts.loaders[0].unseen[0]
+    assert len(waits(profile)) == 6
+
+
+def test_workers_started_before_are_said_not_to_be_seen(tmp_path):
+    loader = DataLoader(parts.Plain(6), num_workers=1, persistent_workers=True)
+    assert drain(loader) == 6
+    profile, facts = recorded(tmp_path / "run", lambda: [drain(loader), drain(loader)])
+    assert facts.loaders[0].unseen == ["workers: they were started before the recording"]
+    assert len(waits(profile)) == 12
+
+
+class OwnIterators(DataLoader):
+    def _get_iterator(self):
+        return iter([1, 2, 3])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_with_iterators_of_its_own_has_its_waits_seen(tmp_path, workers):
+    loader = OwnIterators(parts.Plain(6), num_workers=workers)
+    profile, facts = recorded(tmp_path / "run", lambda: drain(loader))
+    assert facts.loaders[0].unseen == ["workers: OwnIterators makes iterators of its own"]
+    assert len(waits(profile)) == 3
+
+
+def test_an_unknown_torch_has_its_waits_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(observing, "NEEDED", observing.NEEDED | {"brand_new"})
+    loader = DataLoader(parts.Plain(6), num_workers=1)
+    profile, facts = recorded(tmp_path / "run", lambda: drain(loader))
+    assert "has no brand_new" in facts.loaders[0].unseen[0]
+    assert len(waits(profile)) == 6
+
+
+class UserLoader(torch.utils.data.DataLoader):
+    def __iter__(self):
+        yield from super().__iter__()
+
+
+def test_hooks_see_every_loader_and_can_be_taken_out(tmp_path):
+    before = torch.utils.data.DataLoader.__iter__
+    hooks.install()
+    try:
+        hooks.install()
+        loaders = [kind(parts.Plain(4)) for kind in
+                   (torch.utils.data.DataLoader, DataLoader, UserLoader)]  # fmt: skip
+        profile, facts = recorded(tmp_path / "run", lambda: [drain(each) for each in loaders])
+    finally:
+        hooks.uninstall()
+    assert torch.utils.data.DataLoader.__iter__ is before
+    assert len(waits(profile)) == 12
+    assert len(facts.loaders) == 3
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("dataset", [parts.Plain, parts.Stream])
+def test_a_stateful_loader_goes_on_where_it_was(tmp_path, workers, dataset):
+    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata")
+
+    def use():
+        options = {"batch_size": 2, "num_workers": workers, "snapshot_every_n_steps": 2}
+        torch.manual_seed(1)
+        loader = stateful.StatefulDataLoader(dataset(16), **options)
+        seen = [str(batch) for batch in itertools.islice(loader, 3)]
+        state = loader.state_dict()
+        again = stateful.StatefulDataLoader(dataset(16), **options)
+        again.load_state_dict(state)
+        return seen + [str(batch) for batch in again] + [str(batch) for batch in again]
+
+    expected = use() if dataset is parts.Plain else None
+    hooks.install()
+    try:
+        seen = []
+        profile, facts = recorded(tmp_path / "run", lambda: seen.extend(use()))
+    finally:
+        hooks.uninstall()
+    assert expected is None or seen == expected
+    assert len(waits(profile)) == len(seen)
+    assert len(of_kind(profile, Kind.CHECKPOINT, "snapshot")) == 1
+    if workers:
+        assert facts.loaders[0].unseen == []
+        snapshots = of_kind(profile, Kind.SERIALISE, "snapshot")
+        roles = {profile.processes[number].role for number in snapshots["process"]}
+        assert roles == {"consumer", "worker"}
+
+
+def test_frames_that_record_are_not_in_a_tracebacks_text():
+    room = Path(hooks.__file__).parent
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/users/train.py", line 3, in __getitem__\n    return self.read(index)\n'
+        f'  File "{room}/stage_methods.py", line 9, in timed\n    value = function()\n'
+        "            ^^^^^^^^^^\n"
+        '  File "/users/train.py", line 9, in read\n    raise ValueError\n'
+        "ValueError: odd\n"
+    )
+    kept = text.splitlines(keepends=True)
+    assert without_own_frames(text) == "".join(kept[:3] + kept[6:])
