@@ -27,7 +27,7 @@ __all__ = ["begin", "tensorflow", "torch"]
 
 logger = logging.getLogger(__name__)
 
-RECORDS: Final = "IOBENCH_RUN_RECORDS"
+SEEN_ABOVE: Final = "IOBENCH_RUN_RECORDS"
 """Environment: set where a process above records."""
 
 _begun = False
@@ -49,11 +49,11 @@ def begin() -> None:
         _recording = current_recording()
         if _recording is None:
             return
-    os.environ[RECORDS] = "1"
+    os.environ[SEEN_ABOVE] = "1"
     try:
-        from iobench import adapters
+        from iobench.adapters import install
 
-        adapters.install(where="everywhere")
+        install(where="everywhere")
         atexit.register(_tell_misfits)
     except Exception as error:  # noqa: BLE001 - any library's own shape may be a surprise
         _add_unseen("reads of libraries", error)
@@ -71,7 +71,7 @@ def _is_child() -> bool:
     boot: Any = sys.modules["iobench_boot"]
     if boot.role(sys.orig_argv) == "spawned" or not boot.is_own_process():
         return True
-    return RECORDS in os.environ and find_job().world_size == 1
+    return SEEN_ABOVE in os.environ and find_job().world_size == 1
 
 
 def _begin_child() -> None:

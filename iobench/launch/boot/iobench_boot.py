@@ -122,23 +122,23 @@ def role(command: Sequence[str]) -> str:
 _last: tuple[str, ...] = ()
 
 
-def _heard(event: str, arguments: tuple[Any, ...]) -> None:
+def _heard(what: str, arguments: tuple[Any, ...]) -> None:
     """Note commands that this process starts; called for every event, so the first line counts."""
-    if event not in {"subprocess.Popen", "os.posix_spawn", "os.system", "os.exec"}:
+    if what not in {"subprocess.Popen", "os.posix_spawn", "os.system", "os.exec"}:
         return
     global _last
     words: tuple[str, ...]
-    if event == "os.system":
+    if what == "os.system":
         words = (_text(arguments[0]),)
     else:
         given = arguments[1]
         single = isinstance(given, (str, bytes, os.PathLike))
         words = tuple(map(_text, (given,) if single else given))
-        if event == "subprocess.Popen":
+        if what == "subprocess.Popen":
             _last = words
         elif words == _last:
             return  # Popen's own way to start it, or exec looking through $PATH
-        elif event == "os.exec":
+        elif what == "os.exec":
             _last = words
     note("started", words)
 
