@@ -34,6 +34,8 @@ class Flag(IntFlag):
     """A counter: ``nbytes`` read by any means (rchar), ``cpu_ns`` those from the device."""
     DEVICE = 8
     """Time of an accelerator, not of a thread; always with ``DETAIL``, on a lane of its own."""
+    ESTIMATED = 16
+    """With ``SUMMED``: its samples were not timed; the batch's time, in others' proportions."""
 
 
 SPAN_DTYPE: Final = np.dtype(

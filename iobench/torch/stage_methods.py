@@ -57,19 +57,26 @@ class StageMethods:
             if (place := _defined(type(part), name)) is not None
         )
         self._places = tuple(found)
+        self._is_timed = False
 
     def __len__(self) -> int:
         return len(self._places)
 
     def __enter__(self) -> None:
-        with _lock:
-            for place in self._places:
-                _add(*place)
+        self.timed(True)
 
     def __exit__(self, *error: object) -> None:
+        self.timed(False)
+
+    def timed(self, wanted: bool) -> None:
+        """Time the methods from now on, or leave them as they are without us."""
+        if self._is_timed == wanted:
+            return
+        self._is_timed = wanted
+        change = _add if wanted else _take_away
         with _lock:
             for place in self._places:
-                _take_away(*place)
+                change(*place)
 
 
 def _parts(dataset: Any) -> Iterator[Any]:

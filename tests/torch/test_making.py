@@ -1,0 +1,86 @@
+"""How finely the making of a batch is recorded, with a clock of the test's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="batches of torch's DataLoader need torch")
+from iobench.loaders.stages import Detail
+from iobench.recording import Flag, Kind, Recorder, read_span_file
+from iobench.testing import FakeClock
+from iobench.torch.making import BatchMaker, BatchTag
+
+UNIT_COSTS = {"light_ns": 500, "full_ns": 2000}
+
+
+class Columns:
+    """A dataset whose three stages take 2, 5 and 3 us of the test's clock."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+
+    def __getitem__(self, number: int) -> int:
+        return self.preprocess(self.decode(self.read(number)))
+
+    def read(self, number: int) -> int:
+        self.clock.advance(2000)
+        return number
+
+    def decode(self, raw: int) -> int:
+        self.clock.advance(5000)
+        return raw
+
+    def preprocess(self, value: int) -> int:
+        self.clock.advance(3000)
+        return value
+
+
+def make(folder: Path, *, n_batches: int, detail: Detail) -> tuple[Any, list[bool]]:
+    """Return the spans of batches of 100 samples, and whether each batch's calls were timed."""
+    clock = FakeClock(1000)
+    dataset = Columns(clock)
+    plain = Columns.read
+    timed = []
+    with Recorder(folder, role="worker", clock=clock) as recorder:
+        maker = BatchMaker(recorder, dataset, batches=True, detail=detail, unit_costs=UNIT_COSTS)
+        with maker.methods:
+            for batch in range(n_batches):
+                index = maker.begin(BatchTag(batch, 0, clock.now_ns(), True), list(range(100)))
+                timed.append(Columns.read is not plain)
+                maker.collate(list, [dataset[number] for number in index])
+                maker.finish()
+        assert recorder.path is not None
+        path = recorder.path
+    assert Columns.read is plain
+    return read_span_file(path).spans, timed
+
+
+def test_samples_too_short_to_time_are_timed_in_one_batch_of_many(tmp_path: Path) -> None:
+    spans, timed = make(tmp_path, n_batches=200, detail=Detail.AUTO)
+    # A sample takes 10 us; a timed one costs 6 x (1 + 3) light spans, 120 times its 1 %.
+    assert [number for number, each in enumerate(timed) if each] == [0, 1, 121]
+    per_batch = spans[spans["kind"] != Kind.COLLATE]
+    for batch in range(1, 200):
+        rows = per_batch[per_batch["batch"] == batch]
+        length = dict(
+            zip(rows["kind"].tolist(), (rows["end_ns"] - rows["start_ns"]).tolist(), strict=True)
+        )
+        assert sum(length.values()) == 1_000_000, "the batch's time is exact"
+        estimated = (rows["flags"] & Flag.ESTIMATED) != 0
+        assert estimated.any() == estimated.all() == (batch not in (1, 121))
+        assert length[Kind.READ] == 200_000
+        assert length[Kind.DECODE] == 500_000
+        assert length[Kind.PREPROCESS] == 300_000
+
+
+@pytest.mark.parametrize("detail", [Detail.SAMPLE, Detail.BATCH])
+def test_what_is_asked_for_is_timed_whatever_it_costs(tmp_path: Path, detail: Detail) -> None:
+    spans, timed = make(tmp_path, n_batches=5, detail=detail)
+    assert all(timed)
+    assert not (spans["flags"] & Flag.ESTIMATED).any()
+    read = spans[spans["kind"] == Kind.READ]
+    assert len(read) == (500 if detail is Detail.SAMPLE else 5)
+    assert (read["end_ns"] - read["start_ns"]).sum() == 500 * 2000
