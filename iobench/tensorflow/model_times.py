@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from iobench.recording import Kind
-from iobench.tensorflow.operation_kinds import kind_of, operation_name, runs_functions
+from iobench.tensorflow.operation_kinds import hands_on, kind_of, operation_name, runs_functions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["OperatorTime", "read_model_times"]
-
-WITHOUT_WORK: Final = frozenset({"Root", "Model", "Options"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +64,10 @@ def read_model_times(
     for number in sorted(model.nodes):
         part = model.nodes[number]
         operation = operation_name(part.name)
-        if operation in WITHOUT_WORK:
+        if hands_on(operation):
             continue
         kind = kind_of(operation, kinds)
-        if runs_functions(operation) and not any(operation in table for table in (kinds or {},)):
+        if runs_functions(operation) and operation not in (kinds or {}):
             kind = Kind.FUSED
         asked = [each.value for each in part.parameters if each.name == "parallelism"]
         found.append(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OPERATION_KINDS",
     "checked_kinds",
+    "hands_on",
     "kind_of",
     "operation_name",
     "runs_functions",
@@ -49,8 +50,11 @@ FUNCTIONS: Final = frozenset(
 )
 THREADED: Final = frozenset(
     {"Prefetch", "ParallelMap", "MapAndBatch", "ParallelInterleave", "LegacyParallelInterleave"}
-    | {"ParallelBatch", "ParallelFilter", "Root", "MaxIntraOpParallelism", "PrivateThreadPool"}
-    | {"Options", "Model", "FiniteTake", "Take", "Repeat", "FiniteRepeat", "ForeverRepeat"}
+    | {"ParallelBatch", "ParallelFilter"}
+)
+HANDING_ON: Final = frozenset(
+    {"Root", "Options", "Model", "MaxIntraOpParallelism", "PrivateThreadPool", "Take"}
+    | {"FiniteTake", "Repeat", "FiniteRepeat", "ForeverRepeat"}
 )
 
 
@@ -83,6 +87,11 @@ def runs_functions(operation: str) -> bool:
 def waits_for_threads(operation: str) -> bool:
     """Return whether an iterator hands on what other threads make: its own time is waiting."""
     return operation in THREADED
+
+
+def hands_on(operation: str) -> bool:
+    """Return whether an iterator only passes on what it was given."""
+    return operation in HANDING_ON
 
 
 def checked_kinds(kinds: Mapping[str, Kind | str] | None) -> dict[str, Kind]:

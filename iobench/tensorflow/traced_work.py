@@ -11,7 +11,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from iobench.tensorflow.operation_kinds import kind_of, operation_name, waits_for_threads
+from iobench.tensorflow.operation_kinds import hands_on, kind_of, operation_name, waits_for_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -181,7 +181,9 @@ def _described(
     """Return kind and name of what is work of tf.data; None for waiting, and for others' work."""
     if call.short.startswith(ITERATOR):
         operation = operation_name(call.short.removeprefix(ITERATOR))
-        return None if waits_for_threads(operation) else (kind_of(operation, kinds), operation)
+        if waits_for_threads(operation) or hands_on(operation):
+            return None
+        return kind_of(operation, kinds), operation
     if call.name == DONE:
         operation = functions.get((call.stats.get("_ct"), call.stats.get("_c")), "")
         # There it copies what the function returned into the batch; elsewhere it hands it on.
