@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from iobench.adapters import loading
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Iterator
 
     from iobench.torch.observation import LocalObservation, Observation, WorkersObservation
 
@@ -54,13 +54,14 @@ def observe_waits(iterator: Iterator[Any], observation: Observation) -> Iterator
 
 
 def _derive(iterator: Any, ours: type, observation: Observation) -> None:
-    iterator.__class__ = _derived(ours, type(iterator))
+    own: Any = type(iterator)
+    iterator.__class__ = _derived(ours, own)
     iterator.__dict__[PLACE] = observation
     observation.armed = True
 
 
 @functools.cache
-def _derived(ours: Hashable, own: Any) -> Any:
+def _derived(ours: Any, own: Any) -> Any:
     names = {name: getattr(own, name) for name in ("__module__", "__qualname__", "__doc__")}
     return type(own.__name__, (ours, own), {**names, "__slots__": ()})
 
