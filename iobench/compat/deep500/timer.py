@@ -34,6 +34,10 @@ class TimeType(enum.Enum):
     """No key of a region."""
 
 
+_ALL: Final = TimeType.ALL
+ALL_REFUSED: Final = "Cannot use TimeType.ALL here"
+
+
 class TimeStats(NamedTuple):
     """Statistics of the times of a key, in seconds; ``stdev`` is 0 for a single one."""
 
@@ -85,9 +89,10 @@ class HostTimes:
 class _Regions:
     """The regions of one key that are not turned into times yet."""
 
-    __slots__ = ("is_open", "mark", "pairs", "since_ns")
+    __slots__ = ("is_open", "mark", "name", "pairs", "since_ns")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.is_open = False
         self.mark: Any = None
         self.since_ns = 0
@@ -127,14 +132,15 @@ class Timer:
         ValueError
             If the key is ``TimeType.ALL``.
         """
-        _refuse_all(key)
+        if key is _ALL:
+            raise ValueError(ALL_REFUSED)
         regions = self._of(key)
         if regions.is_open:
             raise RuntimeError(f"Detected nesting for timing region type {key}")
         regions.since_ns = now_ns()
         regions.mark = self.timer_impl.start()
         regions.is_open = True
-        self._spans.started(_name(key))
+        self._spans.started(regions.name)
 
     def end(self, key: Hashable) -> None:
         """End the region of that key.
@@ -146,7 +152,8 @@ class Timer:
         ValueError
             If the key is ``TimeType.ALL``.
         """
-        _refuse_all(key)
+        if key is _ALL:
+            raise ValueError(ALL_REFUSED)
         regions = self._of(key)
         if not regions.is_open:
             raise RuntimeError(f"Unbalanced end for timing region type {key}")
@@ -154,7 +161,7 @@ class Timer:
         end_ns = now_ns()
         regions.is_open = False
         regions.pairs.append(pair)
-        self._spans.ended(_name(key), regions.since_ns, end_ns, pair)
+        self._spans.ended(regions.name, regions.since_ns, end_ns, pair)
 
     def get_time(self, key: Hashable) -> list[float]:
         """Return the seconds of every region of that key; none if there was none.
@@ -254,10 +261,11 @@ class Timer:
             self._complete(key, strict=strict)
 
     def _of(self, key: Hashable) -> _Regions:
-        regions = self._regions.get(key)
-        if regions is None:
-            regions = self._regions[key] = _Regions()
-        return regions
+        try:
+            return self._regions[key]
+        except KeyError:
+            regions = self._regions[key] = _Regions(_name(key))
+            return regions
 
     def _settle(self) -> None:
         """Let a source that keeps marks for later look at them all at once."""
@@ -288,17 +296,8 @@ def save_text(filename: str, write: Callable[[Any], None]) -> None:
         file.write(text.getvalue())
 
 
-_NAMES: Final[dict[Hashable, str]] = {key: key.name for key in TimeType}
-
-
 def _name(key: Hashable) -> str:
-    name = _NAMES.get(key)
-    return str(getattr(key, "name", key)) if name is None else name
-
-
-def _refuse_all(key: Hashable) -> None:
-    if key is TimeType.ALL:
-        raise ValueError("Cannot use TimeType.ALL here")
+    return str(getattr(key, "name", key))
 
 
 def _tracker(name: str, missing: str) -> Any:
