@@ -57,8 +57,8 @@ ROOMS = {
         "stores",
     },
     "cli": {
-        "conversion", "datasets", "profiles", "profiling", "recording", "registry", "remote",
-        "report", "stores",
+        "conversion", "datasets", "launch", "profiles", "profiling", "recording", "registry",
+        "remote", "report", "stores",
     },
 }  # fmt: skip
 AGAINST_THE_ARROW = {
