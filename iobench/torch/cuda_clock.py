@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-__all__ = ["CudaClock", "current_cuda_clock"]
+from iobench.errors import OptionError
+
+__all__ = ["CudaClock", "cuda_device", "current_cuda_clock"]
 
 
 class CudaClock:
@@ -55,3 +59,26 @@ def current_cuda_clock() -> CudaClock | None:
     if not torch.cuda.is_initialized():
         return None
     return CudaClock(torch.device("cuda", torch.cuda.current_device()))
+
+
+def cuda_device(device: Any, otherwise: str) -> torch.device | None:
+    """Return a CUDA device with its index; None for the CPU.
+
+    Raises
+    ------
+    OptionError
+        If it is no device, not there, or of another kind: then the message ends ``otherwise``.
+    """
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise OptionError(f"device={device!r}: expected 'cpu', 'cuda' or 'cuda:N'") from None
+    if found.type == "cpu":
+        return None
+    if found.type != "cuda":
+        raise OptionError(f"device={device!r}: {otherwise}")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    index = found.index if found.index is not None else torch.cuda.current_device() if count else 0
+    if index >= count:
+        raise OptionError(f"device={device!r}: torch sees {count} CUDA devices here")
+    return torch.device("cuda", index)

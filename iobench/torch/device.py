@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from iobench.errors import OptionError, StorageError
+from iobench.errors import StorageError
 from iobench.loaders.ring import map_leaves
 from iobench.recording import Kind
+from iobench.torch.cuda_clock import cuda_device
 
 if TYPE_CHECKING:
     from iobench.loaders.ring import BatchLog, BatchMemory
@@ -164,19 +165,6 @@ def find_device(device: Any) -> DeviceCopies | None:
     """
     if device is None:
         return None
-    try:
-        found = torch.device(device)
-    except (RuntimeError, TypeError):
-        raise OptionError(f"device={device!r}: expected 'cpu', 'cuda' or 'cuda:N'") from None
-    if found.type == "cpu":
-        return None
-    if found.type != "cuda":
-        raise OptionError(
-            f"device={device!r}: only 'cpu' and 'cuda' are known; leave device= away and move "
-            "batches with .to()"
-        )
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    index = found.index if found.index is not None else torch.cuda.current_device() if count else 0
-    if index >= count:
-        raise OptionError(f"device={device!r}: torch sees {count} CUDA devices here")
-    return DeviceCopies(CudaStream(torch.device("cuda", index)))
+    advice = "leave device= away and move batches with .to()"
+    found = cuda_device(device, f"only 'cpu' and 'cuda' are known; {advice}")
+    return None if found is None else DeviceCopies(CudaStream(found))

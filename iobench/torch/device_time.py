@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
-
 from iobench.errors import OptionError
 from iobench.recording import (
     DeviceLane,
@@ -14,11 +12,13 @@ from iobench.recording import (
     active_recorder,
     current_recording,
 )
-from iobench.torch.cuda_clock import CudaClock, current_cuda_clock
+from iobench.torch.cuda_clock import CudaClock, cuda_device, current_cuda_clock
 from iobench.torch.training_hooks import Watch
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    import torch
 
     from iobench.recording import DeviceClock, Recorder
 
@@ -175,19 +175,6 @@ class _Region:
 
 def _clock_of(device: Any) -> CudaClock | None:
     """Return the clock of a device; None for the CPU, whose time needs none."""
-    try:
-        found = torch.device(device)
-    except (RuntimeError, TypeError):
-        raise OptionError(f"device={device!r}: expected 'cpu', 'cuda' or 'cuda:N'") from None
-    if found.type == "cpu":
-        return None
-    if found.type != "cuda":
-        raise OptionError(
-            f"device={device!r}: iobench knows the clocks of 'cpu' and 'cuda' devices; "
-            "give clock= an iobench.recording.DeviceClock of yours"
-        )
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    index = found.index if found.index is not None else torch.cuda.current_device() if count else 0
-    if index >= count:
-        raise OptionError(f"device={device!r}: torch sees {count} CUDA devices here")
-    return CudaClock(torch.device("cuda", index))
+    advice = "give clock= an iobench.recording.DeviceClock of yours"
+    found = cuda_device(device, f"iobench knows the clocks of 'cpu' and 'cuda' devices; {advice}")
+    return None if found is None else CudaClock(found)
