@@ -1,4 +1,4 @@
-"""By delivery: bytes the system counted, and what writing spans cost."""
+"""By delivery: bytes the system counted, what was estimated, and what writing spans cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from iobench.analysis.loop import TrainingLoop
     from iobench.profiles import Profile
 
-__all__ = ["CountersByDelivery", "io_counters", "spans_written_ns", "unit_costs_of"]
+__all__ = [
+    "CountersByDelivery",
+    "estimated_batches",
+    "io_counters",
+    "spans_written_ns",
+    "unit_costs_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,13 @@ def io_counters(spans: NDArray[Any], deliveries: Deliveries) -> CountersByDelive
         read=spans["nbytes"].astype(np.int64),
         device=spans["cpu_ns"].astype(np.int64),
     )
+
+
+def estimated_batches(spans: NDArray[Any], deliveries: Deliveries) -> NDArray[np.bool_]:
+    """Return a mark for each delivery of a batch whose time was split as that of others."""
+    batches = np.unique(spans["batch"][(spans["flags"] & Flag.ESTIMATED) != 0])
+    marks: NDArray[np.bool_] = np.isin(deliveries.batch, batches[batches >= 0])
+    return marks
 
 
 def unit_costs_of(profile: Profile, loop: TrainingLoop) -> Mapping[str, Any] | None:

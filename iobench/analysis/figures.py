@@ -121,6 +121,9 @@ class PartExposure:
         Bytes fetched from the device over bytes read by the workers; None where unknown.
     overhead_fraction : float or None
         Share of the lanes' time spent writing spans; None where the cost of a span is unknown.
+    estimated_fraction : float
+        Share of the batches whose samples were too short to be timed each: their time is known,
+        its stages are in the proportions of the batches that were timed.
     """
 
     wall_ns: int
@@ -136,6 +139,7 @@ class PartExposure:
     read_nbytes: int | None
     cold_fraction: float | None
     overhead_fraction: float | None
+    estimated_fraction: float = 0.0
 
     @property
     def wait_fraction(self) -> float | None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from iobench.analysis.attribution import Attribution, attribute
 from iobench.analysis.counters import (
     CountersByDelivery,
+    estimated_batches,
     io_counters,
     spans_written_ns,
     unit_costs_of,
@@ -47,6 +48,7 @@ class _Run:
     deliveries: Deliveries
     attribution: Attribution
     io: CountersByDelivery
+    estimated: Marks
     written_ns: NDArray[np.float64] | None
     n_lanes: int
 
@@ -95,6 +97,7 @@ def _analysed(profile: Profile, rank: int | None) -> _Run:
         deliveries=deliveries,
         attribution=attribute(profile, loop, deliveries),
         io=io_counters(of_loop, deliveries),
+        estimated=estimated_batches(of_loop, deliveries),
         written_ns=spans_written_ns(of_loop, unit_costs_of(profile, loop), deliveries),
         n_lanes=_n_lanes(of_loop),
     )
@@ -204,6 +207,7 @@ def _window(run: _Run, chosen: Marks) -> PartExposure:
         read_nbytes=_read_nbytes(run, chosen),
         cold_fraction=_cold_fraction(run, chosen),
         overhead_fraction=_overhead_fraction(run, chosen, wall_ns),
+        estimated_fraction=int(run.estimated[with_batch].sum()) / max(len(waits_ns), 1),
     )
 
 
@@ -295,6 +299,8 @@ def _cold_fraction(run: _Run, chosen: Marks) -> float | None:
     known = run.profile.config.get("cold_known", True) and (read >= 0).all() and (device >= 0).all()
     if not known or not read.sum():
         return None
+    if "cold_known" not in run.profile.config and not device.sum():
+        return None  # all cached, or a file system that does not count: nobody knows which files
     # The device is read in whole pages, so that it may give a little more than was asked for.
     return float(min(device.sum() / read.sum(), 1.0))
 

@@ -71,6 +71,8 @@ def to_json(profiles: Sequence[Profile]) -> dict[str, Any]:
         ``read_per_byte``: the same for each byte delivered.
       - ``cold_fraction``: bytes fetched from the device over bytes read.
       - ``overhead_fraction``: time spent recording over the time of all processes.
+      - ``estimated_fraction``: batches whose samples are too short to time each, and whose time
+        is split among stages as in the others, over all batches.
       - ``dataset`` to ``batch_size``, ``lost_spans``, ``missing_workers`` and ``verdict`` stand
         in both, so that both are read by the same code.
 
@@ -236,6 +238,7 @@ def _window(window: PartExposure) -> dict[str, Any]:
         "bytes_per_s": rates.bytes_per_s(window),
         "accelerator_utilisation": window.accelerator_utilisation,
         "overhead_fraction": window.overhead_fraction,
+        "estimated_fraction": window.estimated_fraction,
         "read_nbytes": window.read_nbytes,
         "read_per_byte": rates.read_per_byte(window),
         "cold_fraction": window.cold_fraction,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "compute_line",
+    "estimated_lines",
     "fused_lines",
     "headline",
     "measurement_lines",
@@ -113,18 +114,32 @@ def _throughput(window: PartExposure) -> str:
     )
 
 
-def fused_lines(window: PartExposure) -> list[str]:
+def fused_lines(window: PartExposure, *, is_script: bool = False) -> list[str]:
     """Return, for stages that their source cannot split, their part on and off the CPU."""
-    return [_fused(row) for row in window.stages if row.kind == Kind.FUSED and row.busy_ns]
+    what = "is one step of this source, not split"
+    if is_script:
+        what = "is the part of making samples that no stage names"
+    return [_fused(row, what) for row in window.stages if row.kind == Kind.FUSED and row.busy_ns]
 
 
-def _fused(row: StageExposure) -> str:
+def _fused(row: StageExposure, what: str) -> str:
     if row.cpu_ns is None:
-        return f"{row.stage} is one step of this source, not split; its CPU part is unknown."
+        return f"{row.stage} {what}; its CPU part is unknown."
     return (
-        f"{row.stage} is one step of this source, not split: {units.duration(row.cpu_ns)} on a "
-        f"CPU, {units.duration(rates.off_cpu_ns(row))} off it."
+        f"{row.stage} {what}: {units.duration(row.cpu_ns)} on a CPU, "
+        f"{units.duration(rates.off_cpu_ns(row))} off it."
     )
+
+
+def estimated_lines(window: PartExposure) -> list[str]:
+    """Return in how many batches the time of a stage follows from other batches."""
+    if not window.estimated_fraction:
+        return []
+    return [
+        "Samples are too short to time each: in "
+        f"{units.fraction(window.estimated_fraction)} of the batches the time is split among "
+        "stages as in the others."
+    ]
 
 
 def setup_lines(report: RunReport) -> list[str]:
@@ -180,10 +195,10 @@ def _conversion(full: FullConversion, facts: RunFacts) -> str:
 def measurement_lines(report: RunReport) -> list[str]:
     """Return how far to trust the figures: cache, own overhead, what is missing or unknown."""
     exposure = report.exposure
-    overhead = units.fraction(exposure.whole.overhead_fraction)
+    overhead = _overhead(exposure.whole)
     lines = [
         _cache(report),
-        f"iobench's own overhead: {overhead} of the time of all processes. "
+        f"iobench's own overhead: {overhead}. "
         f"Lost spans: {units.count(exposure.lost_spans)}. "
         f"Missing workers: {', '.join(exposure.missing_workers) or 'none'}.",
     ]
@@ -193,7 +208,7 @@ def measurement_lines(report: RunReport) -> list[str]:
         lines.append(f"Span files with unreadable spans: {', '.join(report.damaged)}.")
     lines.extend(script_lines(report))
     if report.unclosed:
-        lines.append(f"Killed, or still at work: {', '.join(report.unclosed)}.")
+        lines.extend(_unclosed(report))
     if exposure.n_unfinished_rounds:
         lines.append(
             f"{units.count(exposure.n_unfinished_rounds)} of {units.count(exposure.n_rounds)} "
@@ -205,11 +220,31 @@ def measurement_lines(report: RunReport) -> list[str]:
     return lines
 
 
+def _unclosed(report: RunReport) -> list[str]:
+    """Return who did not end its spans itself; workers of a process that did are no surprise."""
+    unclosed = report.unclosed
+    if report.facts.is_script and not any(name.startswith("consumer") for name in unclosed):
+        return [
+            f"At work until the training process's end, and ended with it: {', '.join(unclosed)}. "
+            "What they had recorded by then counts."
+        ]
+    return [f"Killed, or still at work: {', '.join(unclosed)}."]
+
+
+def _overhead(window: PartExposure) -> str:
+    if window.overhead_fraction is None:
+        return units.UNKNOWN
+    return f"{units.fraction(window.overhead_fraction)} of the time of all processes"
+
+
 def _cache(report: RunReport) -> str:
     facts, whole = report.facts, report.exposure.whole
     if facts.is_script:
         if whole.cold_fraction is None:
-            return "What of the bytes read came from the device is unknown."
+            return (
+                "What of the bytes read came from the device is unknown: none was counted, as of "
+                "files in memory and on some network file systems."
+            )
         return f"{units.fraction(whole.cold_fraction)} of the bytes read came from the device."
     asked = f"Page cache {facts.cache_asked}" if facts.cache_asked else "Page cache as it was"
     before = units.fraction(facts.resident_fraction_before)

@@ -148,7 +148,10 @@ def _tables(page: _Page, report: RunReport) -> None:
     if exposure.steady is not None:
         page.table(tables.stage_table(exposure.steady, "Stages in the steady state"))
     page.table(tables.stage_table(exposure.whole, "Stages over the whole run"))
-    page.list(lines.fused_lines(exposure.whole))
+    page.list(
+        lines.fused_lines(exposure.whole, is_script=report.facts.is_script)
+        + lines.estimated_lines(exposure.whole)
+    )
     page.table(tables.wait_table(report))
     if report.facts.published_s is not None:
         source = report.facts.published_source or "an unknown source"

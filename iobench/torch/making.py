@@ -214,7 +214,7 @@ class BatchMaker:
             cpu = cpu_ns if kind is Kind.FUSED else -1
             self.recorder.emit(
                 kind, start_ns, stop_ns, -1, cpu, tag.batch, tag.epoch, -1,
-                0, 0, flags | Flag.SUMMED if pieces > 1 else 0, pieces,
+                0, 0, flags | (Flag.SUMMED if pieces > 1 else 0), pieces,
             )  # fmt: skip
             start_ns = stop_ns
 

@@ -12,7 +12,7 @@ import pytest
 
 from iobench import exposure
 from iobench.profiles import RankProfiles, open_profile, open_profiles
-from iobench.recording import Kind, LoaderFacts, ProcessFacts, RunDirectory
+from iobench.recording import Flag, Kind, LoaderFacts, ProcessFacts, RunDirectory
 from iobench.recording.hosts import host_name
 from iobench.report import render_terminal, to_json
 from iobench.testing import FakeClock
@@ -234,6 +234,49 @@ def test_a_killed_script_has_a_report(tmp_path: Path) -> None:
     text = printed(tmp_path / "run")
     assert "Killed, or still at work: consumer (process" in text
     assert "1 of 1 rounds have no end" in text
+
+
+def test_workers_that_end_with_their_training_process_are_not_called_killed(
+    tmp_path: Path,
+) -> None:
+    run = make_run(tmp_path / "run")
+    write_rank(run)
+    worker = run.recorder(role="worker", worker=0, clock=FakeClock(1000))
+    worker.emit(Kind.READ, 0, MS, batch=0)
+    text = printed(tmp_path / "run")
+    assert "ended with it: worker-0 (process" in text
+    assert "Killed" not in text
+
+
+def test_batches_whose_samples_were_not_timed_are_counted(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    write_rank(run, waits=(10, 10, 10, 10))
+    with run.recorder(role="worker", worker=0, clock=FakeClock(1000)) as worker:
+        for batch in range(3):
+            flags = Flag.SUMMED | (Flag.ESTIMATED if batch else 0)
+            worker.emit(Kind.READ, batch, batch + 1, batch=batch, flags=flags, pieces=4)
+    (found,) = document(tmp_path / "run")["runs"]
+    assert found["estimated_fraction"] == 0.5
+    assert "too short to time each: in 50 % of the batches" in printed(tmp_path / "run")
+
+
+def test_without_estimates_nothing_is_said_of_them(tmp_path: Path) -> None:
+    write_rank(make_run(tmp_path / "run"))
+    assert document(tmp_path / "run")["runs"][0]["estimated_fraction"] == 0
+    assert "too short to time" not in printed(tmp_path / "run")
+
+
+@pytest.mark.parametrize(("device", "expected"), [(0, None), (2_000_000, 0.25)])
+def test_a_script_that_read_nothing_from_a_device_may_not_have_been_counted(
+    tmp_path: Path, device: int, expected: float | None
+) -> None:
+    run = make_run(tmp_path / "run")
+    write_rank(run, waits=(10,))
+    with run.recorder(role="worker", worker=0, clock=FakeClock(1000)) as worker:
+        worker.emit(Kind.OTHER, 5, 5, 8_000_000, device, batch=0, flags=Flag.IO)
+    (found,) = document(tmp_path / "run")["runs"]
+    assert found["cold_fraction"] == expected
+    assert ("came from the device is unknown" in printed(tmp_path / "run")) is (expected is None)
 
 
 def test_an_exposure_as_plain_values_has_the_keys_of_the_report(tmp_path: Path) -> None:
