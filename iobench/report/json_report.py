@@ -104,8 +104,10 @@ def to_json(profiles: Sequence[Profile]) -> dict[str, Any]:
       thread, waits, wait_s}]``, threads that waited as well and are in no figure;
       ``failed_waits``; ``unseen``: what could not be observed, in words; ``children``: commands of
       processes that do not record; ``ended``: ``"closed"``, an exception, or null; ``device``:
-      what the devices waited for, null where none were timed. ``waits_ns`` is null for jobs of
-      more than 16 ranks.
+      what the devices waited for, null where none were timed; ``operators``: the wait for
+      ``opaque`` stages by operations of the loaders that tell sums of these, always an estimate:
+      ``[{loader, operation, kind, busy_s, occupied_s, exposed_s, exposed_ns, estimated}]``.
+      ``waits_ns`` is null for jobs of more than 16 ranks.
     - where nothing asked a loader for batches, the figures of the wait and ``phases`` are null,
       and ``processes`` (else null) tells what each process did: ``[{process, pid, host, rank,
       wall_s, stages: [{stage, busy_s, n_spans, nbytes, cpu_s}]}]``.

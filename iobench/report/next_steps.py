@@ -62,7 +62,9 @@ def _about_waiting(best: RunReport, reports: Sequence[RunReport]) -> list[NextSt
     if best.facts.is_script:
         return _about_a_script(best)
     cpus = best.facts.machine.get("cpus")
-    if not isinstance(cpus, int) or best.exposure.workers >= cpus:
+    # Threads of the training process load as well as processes do.
+    at_work = best.exposure.workers or best.facts.threads
+    if not isinstance(cpus, int) or at_work >= cpus:
         return []
     step = _varied(best, {"--workers": str(cpus)})
     return [NextStep(f"a loading process on each of the {cpus} CPUs", step)] if step else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from iobench.report.operator_shares import operators_to_json
 from iobench.report.script_lines import unseen
 from iobench.report.units import seconds
 
@@ -23,6 +24,7 @@ def script_to_json(report: RunReport) -> dict[str, Any]:
         "unseen": list(unseen(report)),
         "children": [child for told in report.told for child in told.children],
         "ended": next((told.ended for told in report.told if told.role == "consumer"), None),
+        "operators": operators_to_json(report),
         "device": None if report.device is None else dict(report.device),
         "processes": None
         if report.exposure.has_consumer

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.report import units
+from iobench.report.operator_shares import operator_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis import JobExposure, LoaderExposure
+    from iobench.analysis import Exposure, JobExposure, LoaderExposure
     from iobench.report.run_report import RunReport
 
 __all__ = [
@@ -103,17 +104,13 @@ def script_lines(report: RunReport) -> list[str]:
         for each in exposure.other_loops
     )
     if exposure.whole.n_batches:
-        lines.extend(
-            f"Loader {each.number} ({each.name or units.UNKNOWN}) brought the training loop no "
-            "batch: it was not asked, or only inside the wait for another loader."
-            for each in exposure.loaders
-            if not each.n_rounds
-        )
+        lines.extend(_idle_loaders(exposure))
     if any(row.stage == "opaque" and not row.n_spans for row in exposure.whole.stages):
         lines.append(
             "opaque is work of a loader that tells nothing of it: how long that was, and how much "
             "of it was hidden, is unknown."
         )
+    lines.extend(operator_lines(report))
     if report.device is not None:
         lines.append(_device(report))
     lines.extend(f"Not seen: {what}." for what in unseen(report))
@@ -126,6 +123,24 @@ def script_lines(report: RunReport) -> list[str]:
         if told.ended not in (None, "closed", "exit 0"):
             lines.append(f"The {who} ended with {told.ended}.")
     return lines
+
+
+def _idle_loaders(exposure: Exposure) -> list[str]:
+    """Return one line about loaders that brought the training loop nothing, if there are any."""
+    idle = [each for each in exposure.loaders if not each.n_rounds]
+    if not idle:
+        return []
+    names = [f"{each.number} ({each.name or units.UNKNOWN})" for each in idle[:MOST_LISTED]]
+    more = len(idle) - len(names)
+    text = f"{', '.join(names)}{f' and {units.count(more)} more' if more else ''}"
+    where = "inside the wait for another loader"
+    if exposure.other_loops:
+        where += " or by another thread"
+    one = len(idle) == 1
+    return [
+        f"Loader{'' if one else 's'} {text} brought the training loop no batch: "
+        f"{'it was' if one else 'they were'} not asked, or only {where}."
+    ]
 
 
 def _device(report: RunReport) -> str:

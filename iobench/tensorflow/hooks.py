@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import tensorflow as tf
 
 from iobench.recording import Kind, current_recording
+from iobench.tensorflow.compiled_loops import DISTRIBUTED, WHOLE_PASS, expect_waits, write_waits
 from iobench.tensorflow.graph_waits import GRAPH_WAITS
-from iobench.tensorflow.watching import batch_nbytes, watch
+from iobench.tensorflow.watching import batch_nbytes, is_marked, watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,10 +56,21 @@ def see_marked() -> None:
     _replace(tf.data.Dataset, "__iter__", _iterated)
     seen = _replace(iterator, "_next_internal", _asked)
     _replace(iterator, "get_next_as_optional", _asked_for_optional)
+    _replace(tf.data.Dataset, "reduce", _reduced)
+    for name in ("DistributedDataset", "DistributedDatasetsFromFunction"):
+        distributed = getattr(_distribution(), name, None)
+        if distributed is not None:
+            _replace(distributed, "__iter__", _distributed)
     if not seen:
         recording = current_recording()
         if recording is not None:
             recording.add_unseen(f"tf.data: TensorFlow {tf.__version__} has other iterators")
+
+
+def _distribution() -> Any:
+    from tensorflow.python.distribute import input_lib
+
+    return input_lib
 
 
 def install_keras() -> None:
@@ -87,6 +99,9 @@ def _replace(owner: type, name: str, make: Callable[[Any], Any]) -> bool:
 def _iterated(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:
+        recording = current_recording()
+        if recording is not None and tf.executing_eagerly():
+            write_waits(recording)  # of the pass before
         found = watch(self, only_marked=not _sees_all) if tf.executing_eagerly() else None
         if found is None:
             return original(self)
@@ -108,7 +123,7 @@ def _asked(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(original)
     def _next_internal(self: Any) -> Any:
         if not tf.executing_eagerly():
-            return GRAPH_WAITS.timed(original, self) if _is_recording() else original(self)
+            return _asked_when_compiled(original, self)
         found = getattr(self, WATCH, None)
         if found is None:
             return original(self)
@@ -131,7 +146,7 @@ def _asked_for_optional(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(original)
     def get_next_as_optional(self: Any) -> Any:
         if not tf.executing_eagerly():
-            return GRAPH_WAITS.timed(original, self) if _is_recording() else original(self)
+            return _asked_when_compiled(original, self)
         found = getattr(self, WATCH, None)
         if found is None:
             return original(self)
@@ -150,8 +165,35 @@ def _asked_for_optional(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return get_next_as_optional
 
 
-def _is_recording() -> bool:
-    return current_recording() is not None
+def _asked_when_compiled(original: Callable[[Any], Any], iterator: Any) -> Any:
+    recording = current_recording()
+    if recording is None:
+        return original(iterator)
+    expect_waits(recording)
+    return GRAPH_WAITS.timed(original, iterator)
+
+
+def _reduced(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def reduce(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recording = current_recording()
+        if recording is not None and (_sees_all or is_marked(self)):
+            recording.add_unseen(WHOLE_PASS)
+        return original(self, *args, **kwargs)
+
+    return reduce
+
+
+def _distributed(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(original)
+    def __iter__(self: Any) -> Any:
+        recording = current_recording()
+        n_replicas = getattr(getattr(self, "_strategy", None), "num_replicas_in_sync", 2)
+        if recording is not None and n_replicas > 1:
+            recording.add_unseen(DISTRIBUTED.format(n_replicas))
+        return original(self)
+
+    return __iter__
 
 
 def _looped(original: Callable[..., Any]) -> Callable[..., Any]:

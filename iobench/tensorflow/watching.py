@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
     from iobench.recording import LoaderFacts, Recording
 
-__all__ = ["DatasetMark", "IteratorWatch", "batch_nbytes", "chain_of", "latest_watch", "watch"]
+__all__ = [
+    "DatasetMark",
+    "IteratorWatch",
+    "batch_nbytes",
+    "chain_of",
+    "is_marked",
+    "latest_watch",
+    "watch",
+]
 
 THREADS: Final = "threads"
 OPAQUE: Final = "tf.data"
@@ -219,6 +227,11 @@ def chain_of(dataset: Any) -> Iterator[Any]:
         if not inputs:
             return
         dataset = inputs[0]
+
+
+def is_marked(dataset: Any) -> bool:
+    """Return whether `instrument` returned a dataset, or one that it is made of."""
+    return _mark_of(dataset) is not None
 
 
 def _mark_of(dataset: Any) -> DatasetMark | None:
