@@ -35,6 +35,9 @@ EXPLAINED_FRACTION: Final = 0.2
 LIFT: Final = 1.5
 """and marks them this much more often than steps in general."""
 
+FEWEST_IN_STEP: Final = 2
+"""Long waits, after the filling of a round, that it takes to call workers in step."""
+
 
 def wait_statistics(waits_ns: Sequence[int]) -> WaitStatistics | None:
     """Return the statistics of waits in ns; None of none."""
@@ -93,6 +96,8 @@ def find_long_waits(
         ready_ns[of_main],
         np.flatnonzero(np.isin(in_main, long)),
         workers,
+        begins=np.isin(deliveries.phase[of_main], (STARTUP, FILL)),
+        above=above[in_main],
     )
     return LongWaits(
         n_waits=len(long),
@@ -142,12 +147,22 @@ def _in_step(
     ready_ns: NDArray[np.int64],
     long: NDArray[np.int64],
     workers: int,
+    *,
+    begins: Marks,
+    above: NDArray[np.float64],
 ) -> bool:
-    """Tell whether one step in ``workers`` is long, mostly for the batch after it as well."""
+    """Tell whether one step in ``workers`` is long, mostly for the batch after it as well.
+
+    A round's first batches, for which it fills, show no such thing: the rest has to.
+    """
+    later = long[~begins[long]]
+    if len(later) < FEWEST_IN_STEP or 2 * above[later].sum() < above[long].sum():
+        return False
+    long = later
     followed = long[long + 1 < len(ready_ns)]
     if workers < 2 or not len(followed):
         return False
-    expected = len(ready_ns) / workers
+    expected = (~begins).sum() / workers
     made_meanwhile = ready_ns[followed + 1] > asked_ns[followed]
     made_meanwhile &= np.isin(followed + 1, long, invert=True)
     return bool(

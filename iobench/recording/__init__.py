@@ -18,7 +18,13 @@ from iobench.recording.kinds import (
 from iobench.recording.process_io import read_process_io
 from iobench.recording.recorder import Recorder
 from iobench.recording.run_directory import RunDirectory
-from iobench.recording.session import RUN_PATH, Recording, current_recording, record
+from iobench.recording.session import (
+    RUN_PATH,
+    Recording,
+    current_recording,
+    note_forked_loop,
+    record,
+)
 from iobench.recording.span_file import SPAN_DTYPE, Flag
 from iobench.recording.span_reader import Anchor, SpanFile, read_span_file
 from iobench.recording.stages import stage
@@ -50,6 +56,7 @@ __all__ = [
     "active_recorder",
     "current_recording",
     "find_job",
+    "note_forked_loop",
     "now_ns",
     "read_process_facts",
     "read_process_io",

@@ -49,9 +49,12 @@ RUN_DETAIL: Final = "IOBENCH_RUN_DETAIL"
 RUN_SPOOL: Final = "IOBENCH_RUN_SPOOL"
 """Environment: where span files lie until they are gathered."""
 DETAILS: Final = ("auto", "sample", "batch")
+LOADER_LIMIT: Final = 64
+"""Of more loaders than this, those that are alike count as one: scripts make them in loops."""
 
 _current: Recording | None = None
 _refused = False
+_fork_noted = -1
 
 
 class _Open(Protocol):
@@ -102,7 +105,7 @@ class Recording:
         self._path, self._spool = path, spool
         self._started = self._closed = False
         self._pid = os.getpid()
-        self._batches, self._rounds, self._loaders = (itertools.count() for _ in range(3))
+        self._batches, self._rounds = itertools.count(), itertools.count()
         self._lock = threading.RLock()
         self._logs: weakref.WeakSet[_Open] = weakref.WeakSet()
         self._joined: Recording | None = None
@@ -245,10 +248,18 @@ class Recording:
         return next(self._rounds)
 
     def add_loader(self, framework: str, kind: str, name: str, **more: Any) -> LoaderFacts:
-        """Note a loader of this process; ``more`` as in `LoaderFacts`."""
+        """Note a loader of this process; ``more`` as in `LoaderFacts`.
+
+        From `LOADER_LIMIT` on, the one before that is alike, where there is one.
+        """
         with self._lock:
-            facts = LoaderFacts(next(self._loaders), framework, kind, name, **more)
-            self.facts.loaders.append(facts)
+            known = self.facts.loaders
+            facts = LoaderFacts(len(known), framework, kind, name, **more)
+            if len(known) >= LOADER_LIMIT:
+                for before in reversed(known):
+                    if _alike(before, facts):
+                        return before
+            known.append(facts)
         self.write_facts()
         return facts
 
@@ -359,6 +370,46 @@ def current_recording() -> Recording | None:
         _refused = True
         logger.warning("nothing is recorded: %s", error)
         return None
+
+
+def note_forked_loop() -> None:
+    """Note, once, that this fork of a training process asks loaders, which is not recorded.
+
+    Does nothing anywhere else, and fails nowhere.
+    """
+    global _fork_noted
+    recording, pid = _current, os.getpid()
+    if recording is None or pid in (recording._pid, _fork_noted):
+        return
+    _fork_noted = pid
+    job, facts = recording.job, recording.facts
+    what = (
+        f"waits for batches in process {pid}, a fork of the training process; start it by spawn "
+        "or by a launcher to see them"
+    )
+    ProcessFacts(
+        pid,
+        os.getppid(),
+        facts.host,
+        "fork",
+        job.rank,
+        job.world_size,
+        job.local_rank,
+        unseen=[what],
+    ).write(
+        facts_path(
+            recording.run.processes_path,
+            host=facts.host,
+            rank=job.rank,
+            start_ns=recording.clock.now_ns(),
+        )
+    )
+
+
+def _alike(one: LoaderFacts, other: LoaderFacts) -> bool:
+    """Tell whether two loaders differ in nothing that a report tells of them."""
+    names = ("framework", "kind", "name", "workers", "prefetch", "threads", "batch_size")
+    return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
 def script_document(

@@ -15,15 +15,19 @@ if TYPE_CHECKING:
 __all__ = ["heat_lines", "loader_table", "process_tables", "rank_table"]
 
 MOST_RANKS: Final = 16
+MOST_LOADERS: Final = 16
 SHADES: Final = " .:-=+*#%@"
 
 
 def loader_table(exposure: Exposure) -> TextTable:
     """Return one row for each loader: what it is, and what of the wait was for it."""
-    rows, waits = exposure.loaders, [each.wait_ns for each in exposure.loaders]
+    longest = sorted(exposure.loaders, key=lambda each: -each.wait_ns)[:MOST_LOADERS]
+    rows = [each for each in exposure.loaders if each in longest]
+    waits, more = [each.wait_ns for each in rows], len(exposure.loaders) - len(rows)
+    rest = f", the {len(rows)} waited for longest of {len(exposure.loaders)}" if more else ""
     unit, texts = units.durations([*waits, exposure.whole.wait_ns])
     return TextTable(
-        title="Loaders",
+        title=f"Loaders{rest}",
         columns=(
             "loader",
             "class\n",

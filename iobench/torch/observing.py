@@ -6,6 +6,7 @@ goes into the copy, which nobody else sees.
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
 import sys
 import weakref
@@ -16,7 +17,7 @@ import torch.utils.data.dataloader as dataloader
 from torch.utils.data import get_worker_info
 
 from iobench.adapters import install
-from iobench.recording import current_recording
+from iobench.recording import current_recording, note_forked_loop
 from iobench.torch.iterators import observation_of, observe_iterator, observe_waits
 from iobench.torch.observation import (
     KnownLoader,
@@ -72,8 +73,11 @@ def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None
     if stock_iter is None:
         found = TORCH.__iter__
         stock_iter = getattr(found, "_iobench_original", found)
-    recording = current_recording() if get_worker_info() is None else None
+    if get_worker_info() is not None:
+        return stock_iter(loader)
+    recording = current_recording()
     if recording is None:
+        note_forked_loop()
         return stock_iter(loader)
     known = _known_loader(recording, loader)
     log = known.new_log()
@@ -219,6 +223,8 @@ def _misfit(loader: Any) -> str | None:
     own, kind = getattr(_stock_class(loader), MAKER, None), type(loader)
     if MAKER in loader.__dict__ or getattr(kind, MAKER, None) is not own:
         return f"{kind.__qualname__} makes iterators of its own"
+    if loader.num_workers and hasattr(kind, "__del__"):
+        return f"{kind.__qualname__} has a __del__, which a private copy would run as well"
     return None
 
 
@@ -261,7 +267,8 @@ def _known_loader(recording: Recording, loader: Any) -> KnownLoader:
 
 def _batch_size(loader: Any) -> int | None:
     for owner in (loader, getattr(loader, "batch_sampler", None)):
-        size = getattr(owner, "batch_size", None)
+        # Without running any code of the user's.
+        size = inspect.getattr_static(owner, "batch_size", None)
         if type(size) is int:
             return size
     return None

@@ -71,6 +71,12 @@ def test_equal_workers_wait_in_step():
     assert (found.period_steps, found.in_step) == (3, True)
 
 
+def test_a_first_batch_alone_is_no_sign_of_workers_in_step():
+    found = pool([[100, 0, 0]] * 4, workers=2, step_ns=120).profile().exposure().long_waits
+    assert (found.n_waits, found.n_steps, found.in_step) == (1, 4, False)
+    assert "round start" in [each.what for each in found.coincidences]
+
+
 def test_one_slow_worker_is_not_called_in_step():
     durations = [[100, 0, 0] if batch % 2 else [10, 0, 0] for batch in range(61)]
     found = pool(durations, workers=2, step_ns=20).profile().exposure().long_waits

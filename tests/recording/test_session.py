@@ -14,6 +14,7 @@ from iobench.recording import (
     RunDirectory,
     active_recorder,
     current_recording,
+    note_forked_loop,
     read_process_facts,
 )
 from iobench.testing import FakeClock
@@ -271,3 +272,34 @@ def test_the_exception_that_ends_a_script_is_told(tmp_path):
         _ = 1 / 0
     (facts,) = read_process_facts(tmp_path / "run" / "processes")
     assert facts.ended == "ZeroDivisionError"
+
+
+def test_of_very_many_loaders_those_that_are_alike_are_one(tmp_path):
+    with recording(tmp_path / "run") as session:
+        early = [session.add_loader("torch", "a.Loader", "Samples") for _ in range(64)]
+        late = [session.add_loader("torch", "a.Loader", "Samples") for _ in range(100)]
+        other = session.add_loader("torch", "a.Loader", "Samples", workers=2)
+    assert len({each.number for each in early}) == 64
+    assert {each.number for each in late} == {63}
+    assert other.number == 64
+    (told,) = read_process_facts(tmp_path / "run" / "processes")
+    assert len(told.loaders) == 65
+
+
+def test_a_fork_that_asks_loaders_is_named(tmp_path):
+    with recording(tmp_path / "run"):
+        note_forked_loop()  # nothing in the training process itself
+        pid = os.fork()
+        if not pid:
+            note_forked_loop()
+            note_forked_loop()
+            os._exit(0)
+        assert os.waitpid(pid, 0) == (pid, 0)
+    (told, fork) = read_process_facts(tmp_path / "run" / "processes")
+    assert (told.role, told.unseen) == ("consumer", [])
+    assert (fork.role, fork.pid) == ("fork", pid)
+    assert f"process {pid}, a fork of the training process" in fork.unseen[0]
+
+
+def test_without_a_recording_no_fork_is_named():
+    assert note_forked_loop() is None

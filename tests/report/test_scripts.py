@@ -167,6 +167,15 @@ def test_a_loader_that_only_another_one_asks_is_named(tmp_path: Path) -> None:
     assert "Loader 0 (Samples0)" not in text
 
 
+def test_many_loaders_fill_no_pages(tmp_path: Path) -> None:
+    write_rank(make_run(tmp_path / "run"), loaders=40, waits=tuple(range(10, 30)))
+    text = printed(tmp_path / "run")
+    assert "Loaders, the 16 waited for longest of 40" in text
+    assert "Loaders 20 (Samples20), 21 (Samples21)" in text
+    assert "and 12 more brought the training loop no batch: they were not asked" in text
+    assert len(document(tmp_path / "run")["runs"][0]["loaders"]) == 40
+
+
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
     run = make_run(tmp_path / "job", world_size=4)
