@@ -47,7 +47,8 @@ def find_job(environment: Mapping[str, str] = os.environ) -> JobRank:
     """Return what the environment says of this process: torchrun, then MPI, tf.distribute, SLURM.
 
     Then Lightning, which starts its processes itself, then a process group of torch that this
-    process has joined (``torch.multiprocessing.spawn`` sets nothing). A variable that is no whole number counts as not set: what is measured must go on.
+    process has joined (``torch.multiprocessing.spawn`` sets nothing). A variable that is no whole
+    number counts as not set: what is measured must go on.
     """
     found = (
         _torchrun(environment)

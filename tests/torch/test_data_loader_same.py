@@ -144,6 +144,13 @@ MATRIX = [
 ]  # fmt: skip
 
 
+def spelled(options: dict[str, Any]) -> str:
+    """Return a name for options that is the same in every process."""
+    return ",".join(
+        f"{name}={getattr(value, '__name__', value)}" for name, value in options.items()
+    )
+
+
 @pytest.mark.parametrize(("dataset", "options"), MATRIX)
 def test_batches_of_a_map_dataset_are_the_same(tmp_path, dataset, options):
     assert_same(tmp_path, sampled(dataset, **options))
@@ -203,7 +210,7 @@ def test_a_stream_longer_than_it_says_warns_the_same(tmp_path, workers):
         {"num_workers": 1, "multiprocessing_context": "fork"},
         {"num_workers": 1, "persistent_workers": True, "worker_init_fn": parts.offset_start},
     ],
-    ids=str,
+    ids=spelled,
 )
 def test_options_mean_the_same(tmp_path, options):
     assert_same(tmp_path, sampled(parts.Values, batch_size=2, **options), n_epochs=3)
@@ -214,6 +221,35 @@ def test_options_mean_the_same(tmp_path, options):
 def test_a_loop_that_is_left_early_leaves_the_same(tmp_path, dataset, options):
     make = sampled(dataset, batch_size=2, num_workers=1, **options)
     assert_same(tmp_path, make, stop=2, n_epochs=3)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("dataset", "options"),
+    [
+        pytest.param(lambda: parts.BareSubset(parts.Plain(), [3, 1, 2]), {}, id="subset"),
+        pytest.param(lambda: parts.BareConcat(parts.Plain()), {}, id="concat"),
+        pytest.param(parts.Plain, {"batch_sampler": lambda _: parts.ShySampler()}, id="shy"),
+        pytest.param(parts.Replaced, {"worker_init_fn": parts.replace_read}, id="replaced"),
+    ],
+)
+def test_parts_of_an_unusual_make_are_the_same(tmp_path, dataset, options, workers):
+    assert_same(tmp_path, sampled(dataset, num_workers=workers, **options), n_epochs=1)
+
+
+def test_a_loader_with_an_end_of_its_own_ends_once(tmp_path):
+    ended = []
+
+    class Ending(DataLoader):
+        def __del__(self):
+            ended.append(self)
+
+    with iobench.record(tmp_path / "run") as recording:
+        loader = Ending(parts.Plain(), batch_size=4, num_workers=1)
+        assert len(list(loader)) == 3
+        assert ended == []
+        assert "has a __del__" in recording.facts.loaders[0].unseen[0]
+        loader.__class__ = DataLoader
 
 
 METHODS = ("__getitem__", "read")
