@@ -10,6 +10,7 @@ import threading
 import traceback
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
