@@ -27,6 +27,7 @@ from iobench.analysis.figures import (
 )
 from iobench.analysis.loop import ONLY, LoaderSettings, TrainingLoop, find_loop
 from iobench.analysis.rank_steps import RankSteps, rank_steps
+from iobench.analysis.sample_counts import samples_by_delivery
 from iobench.analysis.waits import find_long_waits, wait_statistics
 from iobench.errors import ProfileError
 from iobench.recording import Flag, stage_name
@@ -217,16 +218,10 @@ def _n_samples(run: _Run, chosen: Marks) -> int | None:
     sample_nbytes = config.get("sample_nbytes")
     if sample_nbytes and (nbytes >= 0).all() and not (nbytes % sample_nbytes).any():
         return int(nbytes.sum()) // int(sample_nbytes)
-    loaders = run.loop.loaders
-    n_samples = 0
-    for number, count in zip(
-        *np.unique(run.deliveries.loader[chosen], return_counts=True), strict=True
-    ):
-        batch_size = loaders.get(int(number), loaders[ONLY]).batch_size
-        if not batch_size:
-            return None
-        n_samples += int(batch_size) * int(count)
-    return n_samples if n_samples or loaders[ONLY].batch_size else None
+    samples = samples_by_delivery(run.loop, run.deliveries)[chosen]
+    if (samples < 0).any() or not (len(samples) or run.loop.loaders[ONLY].batch_size):
+        return None
+    return int(samples.sum())
 
 
 def _stages(attribution: Attribution, chosen: Marks) -> tuple[StageExposure, ...]:

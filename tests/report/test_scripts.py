@@ -167,6 +167,20 @@ def test_a_loader_that_only_another_one_asks_is_named(tmp_path: Path) -> None:
     assert "Loader 0 (Samples0)" not in text
 
 
+def test_a_short_last_batch_has_fewer_samples(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    with run.recorder(role="consumer", clock=FakeClock(1000)) as recorder:
+        for batch, nbytes in enumerate((800, 800, 600, 800, 800, 200)):
+            now = batch * 10 * MS
+            recorder.emit(
+                Kind.WAIT, now, now + MS, nbytes=nbytes, batch=batch, sample=batch // 3
+            )  # fmt: skip
+    loader = LoaderFacts(0, "torch", "a.Loader", "Samples", batch_size=4)
+    told = ProcessFacts(os.getpid(), 1, host_name(), "consumer", loaders=[loader])
+    told.write(run.processes_path / "rank0.json")
+    assert document(tmp_path / "run")["runs"][0]["samples"] == 4 + 4 + 3 + 4 + 4 + 1
+
+
 def test_many_loaders_fill_no_pages(tmp_path: Path) -> None:
     write_rank(make_run(tmp_path / "run"), loaders=40, waits=tuple(range(10, 30)))
     text = printed(tmp_path / "run")
