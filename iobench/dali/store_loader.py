@@ -95,7 +95,7 @@ class DaliLoader:
             try:
                 outputs = pipeline.run()
             except RuntimeError as error:
-                raise WorkerError(f"DALI: {str(error).partition(chr(10))[0]}") from error
+                raise WorkerError(f"DALI: {_reason(error)}") from error
             there_ns = recorder.clock.now_ns()
             arrays = [np.array(output.as_array()) for output in outputs]
             recorder.emit(Kind.OPAQUE, asked_ns, there_ns, label=self._opaque, **numbers)
@@ -120,3 +120,10 @@ class DaliLoader:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _reason(error: RuntimeError) -> str:
+    """Return what went wrong, in a line: DALI tells first where, and at length."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    after = lines.index("encountered:") + 1 if "encountered:" in lines else 0
+    return next(iter(lines[after:] or lines), type(error).__name__)

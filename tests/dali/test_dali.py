@@ -119,3 +119,14 @@ def test_without_a_recording_a_pipeline_goes_on_as_before() -> None:
 def test_what_is_not_of_dali_is_refused() -> None:
     with pytest.raises(OptionError, match="list given, expected a pipeline or an iterator"):
         instrument([1])
+
+
+def test_a_damaged_array_is_named(tmp_path: Path, recorder: Recorder) -> None:
+    path = tmp_path / "shard-0.x.npy"
+    np.save(path, np.zeros((4, 5, 3), "<f4"))
+    spec = SampleSpec((Variable("x", (5, 3), "<f4", ("y", "x")),))
+    with DaliLoader([[path]], [4], spec, 2, threads=1, recorder=recorder) as loader:
+        path.write_bytes(path.read_bytes()[:-40])
+        with pytest.raises(WorkerError, match=r"^DALI: .*shard-0\.x\.npy") as caught:
+            next(loader.batches(plan_batches(4, 2)))
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,140 @@
+"""Loops a script compiled itself: their waits are there in the end, or said not to be."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+pytest.importorskip("tensorflow", reason="its loops are what is seen")
+pytest.importorskip("keras", reason="imported first by the script")
+import tensorflow as tf
+
+from iobench.launch.running import ScriptRun, run_script
+from iobench.profiles import Profile, open_profile
+from iobench.recording import Kind, read_process_facts, record
+from iobench.report import to_json
+from iobench.tensorflow import hooks, instrument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(180)
+N = 6
+SCRIPT = """
+import keras
+import numpy as np
+import tensorflow as tf
+
+x = np.zeros((24, 3), np.float32)
+data = tf.data.Dataset.from_tensor_slices((x, x.sum(axis=1))).batch(4)
+model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(data, epochs=2, verbose=0)
+
+@tf.function
+def step(batches):
+    return tf.reduce_sum(next(batches)[0])
+
+batches = iter(data)
+print([float(step(batches)) for _ in range(5)])
+"""
+
+
+@pytest.fixture(autouse=True)
+def put_back() -> Iterator[None]:
+    yield
+    hooks.uninstall()
+
+
+def numbers() -> Any:
+    return tf.data.Dataset.range(2 * N).batch(2)
+
+
+def waits_of(profile: Profile) -> Any:
+    found = profile.spans[profile.spans["kind"] == Kind.WAIT]
+    return found[np.argsort(found["start_ns"], kind="stable")]
+
+
+def unseen_of(path: Path) -> list[str]:
+    return [what for facts in read_process_facts(path / "processes") for what in facts.unseen]
+
+
+def test_waits_of_two_compiled_rounds_are_written(tmp_path: Path) -> None:
+    hooks.install()
+
+    @tf.function
+    def step(batches: Any) -> Any:
+        return tf.reduce_sum(next(batches))
+
+    with record(tmp_path / "run"):
+        found = []
+        for _ in range(2):
+            batches = iter(numbers())
+            found += [int(step(batches)) for _ in range(N)]
+    assert found == [4 * n + 1 for n in range(N)] * 2
+    profile = open_profile(tmp_path / "run")
+    waits = waits_of(profile)
+    waits = waits[waits["batch"] >= 0]
+    assert len(waits) == len(np.unique(waits["batch"])) == 2 * N
+    assert len(np.unique(waits["sample"])) == 2
+    assert (waits["start_ns"][1:] >= waits["end_ns"][:-1]).all()
+    measured = profile.exposure().whole
+    assert measured.n_batches == 2 * N
+    assert sum(stage.exposed_ns for stage in measured.stages) == measured.wait_ns
+    assert not unseen_of(tmp_path / "run")
+
+
+def test_the_opaque_wait_is_split_by_what_the_dataset_tells(tmp_path: Path) -> None:
+    with record(tmp_path / "run", detail="batch"):
+        for _ in instrument(numbers().map(lambda x: x + 1), name="sums"):
+            pass
+    (run,) = to_json([open_profile(tmp_path / "run")])["runs"]
+    operators = run["operators"]
+    assert {"Batch", "Range"} <= {each["operation"] for each in operators}
+    assert all(each["estimated"] for each in operators)
+    opaque = sum(row for stage, row in run["exposed_ns"].items() if stage.startswith("opaque"))
+    assert sum(each["exposed_ns"] for each in operators) == opaque > 0
+
+
+def test_waits_for_an_iterator_of_before_are_counted_as_unseen(tmp_path: Path) -> None:
+    hooks.install()
+    batches = iter(numbers())
+    with record(tmp_path / "run"):
+        step = tf.function(lambda: next(batches))
+        step()
+        step()
+    (what,) = unseen_of(tmp_path / "run")
+    assert "2 waits inside compiled functions" in what
+
+
+def test_a_pass_inside_one_operation_is_said_to_be_unseen(tmp_path: Path) -> None:
+    hooks.install()
+
+    @tf.function
+    def total(dataset: Any) -> Any:
+        found = tf.constant(0, tf.int64)
+        for batch in dataset:
+            found += tf.reduce_sum(batch)
+        return found
+
+    with record(tmp_path / "run"):
+        assert int(total(numbers())) == int(total(numbers())) == sum(range(2 * N))
+    (what,) = unseen_of(tmp_path / "run")
+    assert "for x in dataset in a tf.function" in what
+
+
+def test_keras_before_tensorflow_and_a_compiled_loop_after(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    asked = ScriptRun((sys.executable, str(script)), out=tmp_path / "run")
+    assert run_script(asked, lambda _: None, dict(os.environ)).code == 0
+    profile = open_profile(tmp_path / "run")
+    waits = waits_of(profile)
+    assert (waits["batch"] >= 0).sum() == 2 * 6 + 5
+    assert (profile.spans["kind"] == Kind.STEP).sum() == 2 * 6
