@@ -36,8 +36,8 @@ class _Makers(threading.local):
 
 makers: Final = _Makers()
 _lock: Final = threading.Lock()
-# (class, name): what it was before, and how many loaders time it.
-_timed: Final[dict[tuple[type, str], tuple[FunctionType, int]]] = {}
+# (class, name): what it was before, what it is meanwhile, and how many loaders time it.
+_timed: Final[dict[tuple[type, str], tuple[FunctionType, Callable[..., Any], int]]] = {}
 
 
 class StageMethods:
@@ -80,10 +80,12 @@ class StageMethods:
 
 
 def _parts(dataset: Any) -> Iterator[Any]:
-    if isinstance(dataset, Subset):
-        yield from _parts(dataset.dataset)
-    elif isinstance(dataset, ConcatDataset):
-        for part in dataset.datasets:
+    # A subclass need not have called the constructor of torch's class.
+    own = getattr(dataset, "__dict__", {})
+    if isinstance(dataset, Subset) and "dataset" in own:
+        yield from _parts(own["dataset"])
+    elif isinstance(dataset, ConcatDataset) and type(own.get("datasets")) is list:
+        for part in own["datasets"]:
             yield from _parts(part)
     else:
         yield dataset
@@ -102,21 +104,23 @@ def _defined(kind: type, name: str) -> tuple[type, str] | None:
 def _add(owner: type, name: str) -> None:
     known = _timed.get((owner, name))
     if known is not None:
-        _timed[owner, name] = (known[0], known[1] + 1)
+        _timed[owner, name] = (*known[:2], known[2] + 1)
         return
     function = vars(owner).get(name)
     if isinstance(function, FunctionType):
-        _timed[owner, name] = (function, 1)
-        type.__setattr__(owner, name, _timing(function, STAGES[name]))
+        timing = _timing(function, STAGES[name])
+        _timed[owner, name] = (function, timing, 1)
+        type.__setattr__(owner, name, timing)
 
 
 def _take_away(owner: type, name: str) -> None:
-    function, users = _timed.pop((owner, name), (None, 0))
-    if function is None:
+    known = _timed.pop((owner, name), None)
+    if known is None:
         return
+    function, timing, users = known
     if users > 1:
-        _timed[owner, name] = (function, users - 1)
-    else:
+        _timed[owner, name] = (function, timing, users - 1)
+    elif vars(owner).get(name) is timing:  # else the user's code has replaced it: that stays
         type.__setattr__(owner, name, function)
 
 

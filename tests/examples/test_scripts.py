@@ -111,3 +111,49 @@ def test_an_accelerate_loop(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(ACCELERATE)
     loaders, _ = run_both([sys.executable, "train.py"], tmp_path)
     assert loaders == [("torch", "TensorDataset", 6)]
+
+
+TRAINER = """
+import torch
+from torch.utils.data import TensorDataset
+from transformers import PrinterCallback, Trainer, TrainingArguments
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 1)
+
+    def forward(self, x, labels):
+        made = self.linear(x)[:, 0]
+        return {"loss": torch.nn.functional.mse_loss(made, labels), "made": made}
+
+def collate(samples):
+    x = torch.stack([sample[0] for sample in samples])
+    return {"x": x, "labels": x.sum(1)}
+
+torch.manual_seed(0)
+options = TrainingArguments(
+    "out", per_device_train_batch_size=4, per_device_eval_batch_size=4, num_train_epochs=2,
+    dataloader_num_workers=1, eval_strategy="epoch", save_strategy="epoch",
+    logging_strategy="no", disable_tqdm=True, use_cpu=True, report_to=[], seed=3,
+)
+trainer = Trainer(
+    Model(), options, data_collator=collate,
+    train_dataset=TensorDataset(torch.randn(24, 3)), eval_dataset=TensorDataset(torch.randn(8, 3)),
+)
+trainer.remove_callback(PrinterCallback)  # prints how long it took
+told = trainer.train()
+print(told.global_step, told.training_loss, trainer.state.best_metric)
+print(trainer.model.linear.weight.tolist(), torch.rand(1).item())
+"""
+
+
+def test_a_trainer_of_transformers(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="the script trains with Hugging Face's Trainer")
+    pytest.importorskip("accelerate", reason="Hugging Face's Trainer needs it")
+    (tmp_path / "train.py").write_text(TRAINER)
+    loaders, found = run_both([sys.executable, "train.py"], tmp_path, quiet=False)
+    # The trainer makes a loader for each evaluation.
+    assert sorted(n_batches for _, _, n_batches in loaders) == [2, 2, 12]
+    wanted = {Kind.SAMPLER, Kind.FUSED, Kind.COLLATE, Kind.SERIALISE, Kind.UNPICKLE}
+    assert wanted | {Kind.CHECKPOINT} <= found["kinds"]

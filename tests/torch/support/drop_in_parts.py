@@ -7,7 +7,7 @@ from collections import namedtuple
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, get_worker_info
 
 Pair = namedtuple("Pair", "value number")
 
@@ -218,3 +218,55 @@ class FaultySampler:
         yield [0, 1]
         yield [2]
         raise ArithmeticError("the sampler broke")
+
+
+class BareSubset(Subset):
+    """Derived without torch's constructor, so without what torch's class keeps."""
+
+    def __init__(self, behind, indices):
+        self.behind = behind
+        self.numbers = indices
+
+    def __len__(self):
+        return len(self.numbers)
+
+    def __getitem__(self, index):
+        return self.behind[self.numbers[index]]
+
+    __getitems__ = None
+
+
+class BareConcat(ConcatDataset):
+    def __init__(self, behind):
+        self.behind = behind
+
+    def __len__(self):
+        return len(self.behind)
+
+    def __getitem__(self, index):
+        return self.behind[index]
+
+
+class ShySampler:
+    """Batches whose size must not be asked for."""
+
+    @property
+    def batch_size(self):
+        raise RuntimeError("these batches differ in size")
+
+    def __iter__(self):
+        return iter([[1, 2], [3]])
+
+
+class Replaced(Plain):
+    """Has a method that the start of a worker replaces on the class."""
+
+    def read(self, index):
+        return torch.tensor(index)
+
+    def __getitem__(self, index):
+        return self.read(index)
+
+
+def replace_read(number):
+    Replaced.read = lambda self, index: torch.tensor(-index)
