@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,12 +106,18 @@ class ProcessFacts:
         part = path.with_name(f".{path.name}.part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(json.dumps({"version": FACTS_VERSION, **asdict(self)}), "utf-8")
+            document = {"version": FACTS_VERSION, **asdict(self)}
+            part.write_text(json.dumps(document, default=_plain), "utf-8")
             part.replace(path)
         except OSError as error:
             logger.warning("%s: cannot be written (%s)", path, error.strerror or error)
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
+
+
+def _plain(value: object) -> int | str:
+    """Return what JSON has for a value that loaders gave, such as a whole number of NumPy's."""
+    return value.__index__() if isinstance(value, SupportsIndex) else str(value)
 
 
 def read_process_facts(directory: Path) -> tuple[ProcessFacts, ...]:

@@ -225,8 +225,8 @@ def _unclosed(report: RunReport) -> list[str]:
     unclosed = report.unclosed
     if report.facts.is_script and not any(name.startswith("consumer") for name in unclosed):
         return [
-            f"At work until the training process's end, and ended with it: {', '.join(unclosed)}. "
-            "What they had recorded by then counts."
+            f"Ended with their training process, or were killed: {', '.join(unclosed)}. What they "
+            "had recorded by then counts."
         ]
     return [f"Killed, or still at work: {', '.join(unclosed)}."]
 

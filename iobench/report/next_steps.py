@@ -17,6 +17,8 @@ __all__ = ["NextStep", "next_steps"]
 
 ONE_RUN_OPTIONS: Final = {"--out": 1, "--json": 0}
 """Options not to repeat, with how many values they take: a run directory is written once."""
+START_FRACTION: Final = 0.1
+"""Waits outside of the steady state are worth a word from this share of the run on."""
 STAND_IN_OPTIONS: Final = {"--tiny": 0, "--scale": 1}
 
 
@@ -52,7 +54,10 @@ def _about_waiting(best: RunReport, reports: Sequence[RunReport]) -> list[NextSt
         return [NextStep("a step time shows what compute can hide", step)] if step else []
     if verdict is Verdict.HIDDEN:
         which = f" of {best.facts.label}" if len(reports) > 1 and best.facts.label else ""
-        return [NextStep(f"nothing to gain from faster loading{which} at this step time")]
+        text = f"nothing to gain from faster loading{which} at this step time"
+        if best.facts.is_script and (best.diagnosis.start_fraction or 0) > START_FRACTION:
+            text += _about_starts(best)
+        return [NextStep(text)]
     if best.facts.format == SOURCE and {report.facts.format for report in reports} == {SOURCE}:
         stored = "numpy" if best.facts.framework == "torch" else "tfrecord"
         step = _varied(best, {"--format": stored})
@@ -89,6 +94,16 @@ def _about_a_script(best: RunReport) -> list[NextStep]:
             f"there are {main.workers} now"
         )
     ]
+
+
+def _about_starts(best: RunReport) -> str:
+    """Return what may help where the steady state waits for nothing, but the rest of a run does."""
+    again = any(
+        each.framework == "torch" and each.workers and each.n_rounds > 1
+        for each in best.exposure.loaders
+    )
+    how = " or persistent_workers=True, if it is not set" if again else ""
+    return f", once it is steady; longer rounds{how} make its starts weigh less"
 
 
 def _about_length(best: RunReport) -> list[NextStep]:

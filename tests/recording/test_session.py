@@ -303,3 +303,11 @@ def test_a_fork_that_asks_loaders_is_named(tmp_path):
 
 def test_without_a_recording_no_fork_is_named():
     assert note_forked_loop() is None
+
+
+def test_whatever_a_loader_says_of_itself_can_be_written(tmp_path):
+    number = type("Number", (), {"__index__": lambda self: 4})()
+    with recording(tmp_path / "run") as session:
+        session.add_loader("torch", "a.Loader", "Samples", batch_size=number)
+    (told,) = read_process_facts(tmp_path / "run" / "processes")
+    assert told.loaders[0].batch_size == 4

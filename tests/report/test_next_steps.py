@@ -76,3 +76,13 @@ def test_no_batch_no_step(unknown: RunReport) -> None:
 def test_rich_is_loaded_only_to_print() -> None:
     code = "import iobench.report, sys; sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_script_whose_starts_are_waited_for_is_told_so(hidden: RunReport) -> None:
+    facts = replace(hidden.facts, is_script=True, command="python train.py", stand_in=False)
+    script = replace(hidden, facts=facts, diagnosis=replace(hidden.diagnosis, start_fraction=0.6))
+    (step,) = next_steps([script])
+    assert step.reason.endswith("once it is steady; longer rounds make its starts weigh less")
+    calm = replace(script, diagnosis=replace(hidden.diagnosis, start_fraction=0.01))
+    (step,) = next_steps([calm])
+    assert step.reason == "nothing to gain from faster loading at this step time"

@@ -267,8 +267,8 @@ def test_workers_that_end_with_their_training_process_are_not_called_killed(
     worker = run.recorder(role="worker", worker=0, clock=FakeClock(1000))
     worker.emit(Kind.READ, 0, MS, batch=0)
     text = printed(tmp_path / "run")
-    assert "ended with it: worker-0 (process" in text
-    assert "Killed" not in text
+    assert "Ended with their training process, or were killed: worker-0 (process" in text
+    assert "Killed, or still at work" not in text
 
 
 def test_batches_whose_samples_were_not_timed_are_counted(tmp_path: Path) -> None:
