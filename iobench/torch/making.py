@@ -74,6 +74,8 @@ class BatchMaker:
         Of the batch made last; -1 where that cannot be told.
     ended_ns : int
         When collate returned it; -1 if it has not.
+    inner_ns : int
+        Time of stages inside the one that goes on: summed, it is theirs alone.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class BatchMaker:
         self.methods = StageMethods(dataset)
         self.tag: BatchTag | None = None
         self.nbytes = self.ended_ns = -1
+        self.inner_ns = 0
         self._one_by_one = batches and _takes_one_by_one(dataset)
         self._detail = detail
         self._process_io = process_io
@@ -120,6 +123,7 @@ class BatchMaker:
         clock = self.recorder.clock
         self.recorder.position(tag.batch, tag.epoch)
         self._sums.clear()
+        self.inner_ns = 0
         many = type(index) in (list, tuple)  # anything else may be lazy, or usable once
         self._n_samples = max(len(index), 1) if many else 1
         self._by_sample = many and self._one_by_one and not self._summed
@@ -162,17 +166,19 @@ class BatchMaker:
         )
         self._sample_ns = self._sample = -1
 
-    def stage(self, kind: Kind, start_ns: int, value: Any) -> None:
-        """Record a stage of a sample that began then and brought this value."""
+    def stage(self, kind: Kind, start_ns: int, value: Any) -> int:
+        """Record a stage of a sample that began then and brought this value; return its time."""
         tag, end_ns = self.tag, self.recorder.clock.now_ns()
         if tag is None:
-            return
+            return 0
+        spent_ns = end_ns - start_ns
         if self._summed:
-            self._sums[kind] = self._sums.get(kind, 0) + end_ns - start_ns
-            return
+            self._sums[kind] = self._sums.get(kind, 0) + spent_ns - self.inner_ns
+            return spent_ns
         self.recorder.emit(
             kind, start_ns, end_ns, handed_on_nbytes(value), -1, tag.batch, tag.epoch, self._sample
         )
+        return spent_ns
 
     def samples_made(self) -> None:
         """Note that all samples of the batch are there, or that one failed. Idempotent."""

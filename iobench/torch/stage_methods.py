@@ -130,12 +130,13 @@ def _timing(function: FunctionType, kind: Kind) -> Callable[..., Any]:
         maker = makers.maker
         if maker is None or maker.tag is None:
             return function(*args, **kwargs)
-        value, start_ns = None, maker.recorder.clock.now_ns()
+        value, outer_ns = None, maker.inner_ns
+        maker.inner_ns, start_ns = 0, maker.recorder.clock.now_ns()
         try:
             with quiet():
                 value = function(*args, **kwargs)
         finally:
-            maker.stage(kind, start_ns, value)
+            maker.inner_ns = outer_ns + maker.stage(kind, start_ns, value)
         return value
 
     return timed

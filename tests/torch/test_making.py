@@ -84,3 +84,35 @@ def test_what_is_asked_for_is_timed_whatever_it_costs(tmp_path: Path, detail: De
     read = spans[spans["kind"] == Kind.READ]
     assert len(read) == (500 if detail is Detail.SAMPLE else 5)
     assert (read["end_ns"] - read["start_ns"]).sum() == 500 * 2000
+
+
+class Inside(Columns):
+    """Its decode calls its read."""
+
+    def __getitem__(self, number: int) -> int:
+        return self.preprocess(self.decode(number))
+
+    def decode(self, raw: int) -> int:
+        return super().decode(self.read(raw))
+
+
+def test_a_stage_inside_another_is_summed_once(tmp_path: Path) -> None:
+    clock = FakeClock(1000)
+    dataset = Inside(clock)
+    with Recorder(tmp_path, role="worker", clock=clock) as recorder:
+        maker = BatchMaker(
+            recorder, dataset, batches=True, detail=Detail.BATCH, unit_costs=UNIT_COSTS
+        )
+        with maker.methods:
+            index = maker.begin(BatchTag(0, 0, clock.now_ns(), True), [1, 2, 3])
+            maker.collate(list, [dataset[number] for number in index])
+            maker.finish()
+        assert recorder.path is not None
+        path = recorder.path
+    spans = read_span_file(path).spans
+    length = dict(
+        zip(spans["kind"].tolist(), (spans["end_ns"] - spans["start_ns"]).tolist(), strict=True)
+    )
+    assert length[Kind.READ] == 3 * 2000
+    assert length[Kind.DECODE] == 3 * 5000
+    assert length[Kind.PREPROCESS] == 3 * 3000
