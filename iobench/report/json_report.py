@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis import diagnose
-from iobench.report import rates
-from iobench.report.facts import PUBLISHED_FIGURES
+from iobench.report.exposure_json import long_waits_to_json, phases_to_json, window_to_json
 from iobench.report.job_report import job_to_json, make_job
 from iobench.report.next_steps import next_steps
 from iobench.report.run_report import make_reports
@@ -21,10 +20,6 @@ if TYPE_CHECKING:
         Diagnosis,
         Exposure,
         FullConversion,
-        LongWaits,
-        PartExposure,
-        StageExposure,
-        WaitStatistics,
     )
     from iobench.profiles import Profile
     from iobench.report.facts import RunFacts
@@ -154,15 +149,17 @@ def exposure_to_dict(exposure: Exposure) -> dict[str, Any]:
 
 def _measured(exposure: Exposure, shared: Mapping[str, Any]) -> dict[str, Any]:
     whole, waits_ns = exposure.whole, exposure.whole.waits_ns
-    figures = _window(whole)
+    figures = window_to_json(whole)
     if not exposure.has_consumer:
         figures = dict.fromkeys(figures) | {"batches": 0, "stages": [], "compute_stages": []}
     return {
         **figures,
-        "steady": None if exposure.steady is None else {**shared, **_window(exposure.steady)},
+        "steady": None
+        if exposure.steady is None
+        else {**shared, **window_to_json(exposure.steady)},
         "waits_ns": list(waits_ns) if len(waits_ns) == whole.n_batches else None,
-        "phases": _phases(exposure) if exposure.has_consumer else None,
-        "long_waits": _long_waits(exposure.long_waits),
+        "phases": phases_to_json(exposure) if exposure.has_consumer else None,
+        "long_waits": long_waits_to_json(exposure.long_waits),
         "rounds": exposure.n_rounds,
         "unfinished_rounds": exposure.n_unfinished_rounds,
         "rank": exposure.rank,
@@ -223,88 +220,6 @@ def _diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
             f"{name}_fraction": getattr(diagnosis, f"{name}_fraction")
             for name in ("wait", "top", "unknown", "hidden", "start")
         },
-    }
-
-
-def _window(window: PartExposure) -> dict[str, Any]:
-    return {
-        "batches": window.n_batches,
-        "samples": window.n_samples,
-        "nbytes": window.nbytes,
-        "wall_s": seconds(window.wall_ns),
-        "compute_s": seconds(window.compute_ns),
-        "wait_s": seconds(window.wait_ns),
-        "wait_ns": window.wait_ns,
-        "wait_fraction": window.wait_fraction,
-        "samples_per_s": rates.samples_per_s(window),
-        "bytes_per_s": rates.bytes_per_s(window),
-        "accelerator_utilisation": window.accelerator_utilisation,
-        "overhead_fraction": window.overhead_fraction,
-        "estimated_fraction": window.estimated_fraction,
-        "read_nbytes": window.read_nbytes,
-        "read_per_byte": rates.read_per_byte(window),
-        "cold_fraction": window.cold_fraction,
-        "exposed_ns": window.exposed_ns,
-        "stages": [_stage(row, window.wait_ns) for row in window.stages],
-        "compute_stages": [
-            {"stage": row.stage, "busy_s": seconds(row.busy_ns), "n_spans": row.n_spans}
-            for row in window.compute_stages
-        ],
-        "wait_per_step": _wait(window.wait),
-    }
-
-
-def _stage(row: StageExposure, wait_ns: int) -> dict[str, Any]:
-    return {
-        "stage": row.stage,
-        "busy_s": seconds(row.busy_ns),
-        "hidden_s": seconds(row.hidden_ns),
-        "exposed_s": seconds(row.exposed_ns),
-        "nbytes": row.nbytes,
-        "n_spans": row.n_spans,
-        "cpu_s": _seconds(row.cpu_ns),
-        "off_cpu_s": _seconds(rates.off_cpu_ns(row)),
-        "busy_bytes_per_s": rates.busy_bytes_per_s(row),
-        "wait_fraction": row.exposed_ns / wait_ns if wait_ns else None,
-    }
-
-
-def _wait(wait: WaitStatistics | None) -> dict[str, Any] | None:
-    if wait is None:
-        return None
-    return {
-        "n_steps": wait.n_steps,
-        **{f"{name}_s": _seconds(getattr(wait, f"{name}_ns")) for name in PUBLISHED_FIGURES},
-    }
-
-
-def _phases(exposure: Exposure) -> dict[str, Any]:
-    return {
-        phase.phase: {
-            "wall_s": seconds(phase.wall_ns),
-            "wait_s": seconds(phase.wait_ns),
-            "wait_fraction": phase.wait_ns / phase.wall_ns if phase.wall_ns else None,
-            "n_deliveries": phase.n_deliveries,
-        }
-        for phase in exposure.phases
-    }
-
-
-def _long_waits(long: LongWaits | None) -> dict[str, Any] | None:
-    if long is None:
-        return None
-    return {
-        "n_waits": long.n_waits,
-        "n_steps": long.n_steps,
-        "wait_s": seconds(long.wait_ns),
-        "typical_s": seconds(long.typical_ns),
-        "excess_fraction": long.excess_fraction,
-        "period_steps": long.period_steps,
-        "in_step": long.in_step,
-        "coincidences": [
-            {"what": what.what, "n_long": what.n_long, "n_steps": what.n_steps}
-            for what in long.coincidences
-        ],
     }
 
 
