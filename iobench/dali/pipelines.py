@@ -47,7 +47,7 @@ def make_pipeline(
     suffixes = {path.suffix for files in shards for path in files}
     if suffixes == {".tfrecord", ".idx"}:
         graph = _from_examples([files[0] for files in shards], [files[1] for files in shards], spec)
-    elif suffixes == {".npy"} and not any(map(_is_of_records, shards[0])):
+    elif suffixes == {".npy"} and not any(map(_holds_whole_samples, shards[0])):
         graph = _from_arrays(shards, counts, spec, batch_size)
     else:
         raise OptionError(
@@ -66,7 +66,7 @@ def make_pipeline(
     return pipeline
 
 
-def _is_of_records(path: Path) -> bool:
+def _holds_whole_samples(path: Path) -> bool:
     """Return whether the rows of an array are whole samples, which DALI cannot take apart."""
     return np.load(path, mmap_mode="r").dtype.names is not None
 

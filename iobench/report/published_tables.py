@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import numpy as np
 
 from iobench.recording import Flag, Kind
+from iobench.report import units
 from iobench.report.facts import PUBLISHED_FIGURES, RunFacts
 from iobench.report.tables import NOT_APPLICABLE, TextTable
 
@@ -140,6 +141,10 @@ def print_published(profiles: Sequence[Profile], *, file: TextIO | None = None) 
         "A batch lasts from being asked for to the next being asked for; an epoch is the sum of "
         "its batches, where all of them were measured. Forward and backward pass are emulated."
     ]
+    n_samples = {profile.config.get("n_samples") for profile in profiles} - {None}
+    if n_samples and any("epoch" in each for each in _tables(profiles).values()):
+        of = " and ".join(units.count(number) for number in sorted(n_samples))
+        notes.append(f"An epoch here is of {of} samples; the published ones are of all there are.")
     if any(RunFacts.from_config(profile.config).tiny for profile in profiles):
         notes.append("The published rows are of samples of the real size, on one A100.")
     page.list(notes)

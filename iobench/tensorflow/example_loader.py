@@ -13,6 +13,7 @@ from iobench.loaders.contract import IN_THREADS, Batch
 from iobench.recording import Kind
 from iobench.stores import FeatureKind, parse_example, scan_frames
 from iobench.tensorflow.host_tracer import HostTracer
+from iobench.tensorflow.tensors import as_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -126,7 +127,7 @@ class TFExampleLoader:
             self._waits.append((asked_ns, now_ns(), planned.batch))
             self._epoch = planned.epoch
             ready = [
-                Batch(planned, {name: found[name].numpy() for name in self._names}, IN_THREADS)
+                Batch(planned, {name: as_array(found[name]) for name in self._names}, IN_THREADS)
             ]
             del found
             yield ready.pop()

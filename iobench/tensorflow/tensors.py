@@ -11,9 +11,11 @@ from iobench.errors import OptionError
 from iobench.loaders.ring import ArrayCast, map_leaves
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from iobench.samples import SampleSpec
 
-__all__ = ["as_tensor", "float_cast", "signature_of", "signature_of_batch"]
+__all__ = ["as_array", "as_tensor", "float_cast", "signature_of", "signature_of_batch"]
 
 ALIGNMENT: Final = 64
 """Of TensorFlow's own memory: its kernels end the process where they meet less."""
@@ -37,6 +39,16 @@ def as_tensor(leaf: Any) -> Any:
         return tf.experimental.dlpack.from_dlpack(leaf.__dlpack__())
     with tf.device("CPU:0"):
         return tf.constant(leaf)
+
+
+def as_array(tensor: Any) -> NDArray[Any]:
+    """Return a tensor on the CPU as a read-only array of the same memory, which it keeps alive.
+
+    ``tensor.numpy()`` copies, which a training loop of TensorFlow's own never does.
+    """
+    if np.dtype(tensor.dtype.as_numpy_dtype).kind not in "iufcb":
+        return np.asarray(tensor.numpy())  # bfloat16: unknown to the protocol of buffers
+    return np.asarray(memoryview(tensor))
 
 
 def float_cast(dtype: Any) -> ArrayCast:
