@@ -141,7 +141,8 @@ def print_published(profiles: Sequence[Profile], *, file: TextIO | None = None) 
         "A batch lasts from being asked for to the next being asked for; an epoch is the sum of "
         "its batches, where all of them were measured. Forward and backward pass are emulated."
     ]
-    n_samples = {profile.config.get("n_samples") for profile in profiles} - {None}
+    generated = [each.config for each in profiles if RunFacts.from_config(each.config).stand_in]
+    n_samples = {n for each in generated if isinstance(n := each.get("n_samples"), int)}
     if n_samples and any("epoch" in each for each in _tables(profiles).values()):
         of = " and ".join(units.count(number) for number in sorted(n_samples))
         notes.append(f"An epoch here is of {of} samples; the published ones are of all there are.")
