@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from iobench.launch.boot import iobench_boot
 from iobench.recording import Kind
 
 Launch = Callable[..., Any]
@@ -152,3 +153,24 @@ def test_what_launches_trainings_is_no_training(launch: Launch, script: Script) 
     roles = [(facts.role, facts.rank, facts.world_size) for facts in found.facts]
     assert roles == [("consumer", 0, 2), ("launcher", 0, 1), ("consumer", 1, 2)]
     assert found.launcher.children == []
+
+
+@pytest.mark.parametrize(
+    ("command", "role"),
+    [
+        (["python", "train.py"], "script"),
+        (["python", "/home/me/resource_tracker.py"], "script"),
+        (["python", "-c", "import torch; import multiprocessing.spawn"], "script"),
+        (["python", "-m", "torch.distributed.run", "train.py"], "launcher"),
+        (["python", "-c", "from multiprocessing.resource_tracker import main;main(5)"], "helper"),
+        (
+            ["python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()",
+             "--multiprocessing-fork"],
+            "spawned",
+        ),
+        (["python", "-I", "-c", "from multiprocessing.forkserver import main; main(3)"], "spawned"),
+        (["python", "-m", "joblib.externals.loky.backend.popen_loky_posix"], "spawned"),
+    ],
+)  # fmt: skip
+def test_a_process_is_known_by_its_command(command: list[str], role: str) -> None:
+    assert iobench_boot.role(command) == role

@@ -109,7 +109,9 @@ def role(command: Sequence[str]) -> str:
     name = program(command)
     if name in LAUNCHERS:
         return "launcher"
-    text = command[command.index("-c") + 1] if name == "-c" and len(command) > 2 else name
+    text = "" if name.endswith(".py") else name  # one of the user's may be called like these
+    if name == "-c" and len(command) > 2:
+        text = command[command.index("-c") + 1].partition("import")[0]  # "from ... import main"
     if any(each in text for each in HELPERS):
         return "helper"
     if "--multiprocessing-fork" in command or any(each in text for each in SPAWNED):
