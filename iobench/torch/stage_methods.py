@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import threading
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
@@ -35,9 +36,18 @@ class _Makers(threading.local):
 
 
 makers: Final = _Makers()
-_lock: Final = threading.Lock()
+_lock = threading.Lock()
 # (class, name): what it was before, what it is meanwhile, and how many loaders time it.
 _timed: Final[dict[tuple[type, str], tuple[FunctionType, Callable[..., Any], int]]] = {}
+
+
+def _unlock_fork() -> None:
+    """Forget who held the lock: another thread of the parent's, and there is none of them here."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock_fork)
 
 
 class StageMethods:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ pytest.importorskip("torch", reason="batches of torch's DataLoader need torch")
 from iobench.loaders.stages import Detail
 from iobench.recording import Flag, Kind, Recorder, read_span_file
 from iobench.testing import FakeClock
+from iobench.torch import stage_methods
 from iobench.torch.making import BatchMaker, BatchTag
 
 UNIT_COSTS = {"light_ns": 500, "full_ns": 2000}
@@ -116,3 +118,13 @@ def test_a_stage_inside_another_is_summed_once(tmp_path: Path) -> None:
     assert length[Kind.READ] == 3 * 2000
     assert length[Kind.DECODE] == 3 * 5000
     assert length[Kind.PREPROCESS] == 3 * 3000
+
+
+def test_a_fork_waits_for_no_thread_of_its_parent() -> None:
+    """Another thread may put methods in place just then: a worker must not wait for it."""
+    with stage_methods._lock:
+        child = os.fork()
+        if not child:
+            free = stage_methods._lock.acquire(blocking=False)
+            os._exit(0 if free else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
