@@ -120,6 +120,7 @@ def test_a_stage_inside_another_is_summed_once(tmp_path: Path) -> None:
     assert length[Kind.PREPROCESS] == 3 * 3000
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_fork_waits_for_no_thread_of_its_parent() -> None:
     """Another thread may put methods in place just then: a worker must not wait for it."""
     with stage_methods._lock:
