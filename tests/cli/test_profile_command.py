@@ -128,7 +128,7 @@ def test_the_report_of_a_run_is_printed_again(iobench, iobench_here, tiny, tmp_p
     assert json.loads(again.stdout)["runs"] == [run]
     text = iobench_here("report", tmp_path / "run").stdout
     assert "stand-in" in text.lower()
-    assert "tiny" in text
+    assert "TINY" in text
     assert "\x1b[" not in text
 
 

@@ -1,4 +1,3 @@
-import os
 import sys
 
 import pytest
@@ -42,5 +41,5 @@ def test_no_count_is_unknown(monkeypatch):
     def missing(path, flags):
         raise FileNotFoundError(path)
 
-    monkeypatch.setattr(os, "open", missing)
+    monkeypatch.setattr("iobench.recording.process_io._open", missing)
     assert read_process_io() is None
