@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -25,6 +27,11 @@ RunIobench = Callable[..., Completed]
 settings.register_profile("quick", max_examples=40)
 settings.register_profile("thorough", max_examples=500, deadline=None)
 settings.load_profile("quick")
+
+# A child that a test forks must not collect what TensorFlow, torch and gRPC left in the process of
+# all the tests before: their destructors crash where their threads are gone.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=gc.freeze)
 
 COMMAND = [sys.executable, "-c", "import sys; from iobench.cli import main; sys.exit(main())"]
 
