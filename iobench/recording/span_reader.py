@@ -103,9 +103,12 @@ class SpanFile:
 
 @dataclass(slots=True)
 class _Contents:
-    """What the chunks held: per lane its (first sequence, spans), texts, and what was damaged."""
+    """What the chunks held: texts, what was damaged, and per lane its chunks.
 
-    lanes: dict[int, list[tuple[int, NDArray[Any]]]]
+    Of a chunk: its first sequence, its spans, and how many empty records follow the last of them.
+    """
+
+    lanes: dict[int, list[tuple[int, NDArray[Any], int]]]
     threads: dict[int, tuple[int, str]]
     strings: dict[int, str]
     damaged: int = 0
@@ -213,7 +216,7 @@ def _read_chunk(chunk: NDArray[np.uint8], contents: _Contents) -> None:
     )
     if magic == layout.CHUNK_MAGIC and content == layout.SPANS:
         contents.threads.setdefault(lane, (thread_id, layout.plain_text(name)))
-        contents.lanes[lane].append((sequence, _sound_spans(body, sequence, contents)))
+        contents.lanes[lane].append((sequence, *_sound_spans(body, sequence, contents)))
     elif magic == layout.CHUNK_MAGIC and content == layout.STRINGS:
         _read_strings(body.tobytes(), contents)
     else:
@@ -227,8 +230,13 @@ def _n_used_records(body: NDArray[np.uint8]) -> int:
     return int(used.sum()) + int(body[whole:].any())
 
 
-def _sound_spans(body: NDArray[np.uint8], sequence: int, contents: _Contents) -> NDArray[Any]:
-    """Return the whole records; count those before the last one, or with data, that are not."""
+def _sound_spans(
+    body: NDArray[np.uint8], sequence: int, contents: _Contents
+) -> tuple[NDArray[Any], int]:
+    """Return the whole records, and how many empty ones follow the last of them.
+
+    Those before it, or with data, that are not whole are counted.
+    """
     whole = len(body) // layout.RECORD_NBYTES * layout.RECORD_NBYTES
     records = body[:whole].view(layout.SPAN_DTYPE)
     expected = np.arange(sequence, sequence + len(records), dtype=np.int64)
@@ -240,9 +248,10 @@ def _sound_spans(body: NDArray[np.uint8], sequence: int, contents: _Contents) ->
     used = np.any(body[:whole].reshape(-1, layout.RECORD_NBYTES), axis=1)
     places = np.flatnonzero(sound)
     before_last = np.arange(len(records)) < (places[-1] if len(places) else 0)
-    contents.damaged += int(((used | before_last) & ~sound).sum()) + int(body[whole:].any())
+    broken = (used | before_last) & ~sound
+    contents.damaged += int(broken.sum()) + int(body[whole:].any())
     spans: NDArray[Any] = records[sound]
-    return spans
+    return spans, len(records) - len(spans) - int(broken.sum())
 
 
 def _read_strings(body: bytes, contents: _Contents) -> None:
@@ -269,8 +278,10 @@ def _joined(contents: _Contents) -> tuple[NDArray[Any], NDArray[np.int32]]:
     pieces: list[NDArray[Any]] = [np.empty(0, layout.SPAN_DTYPE)]
     threads: list[NDArray[np.int32]] = [np.empty(0, np.int32)]
     for index, lane in enumerate(sorted(contents.lanes)):
-        expected = 1
-        for sequence, spans in contents.lanes[lane]:
+        expected, n_empty = 1, 0
+        for sequence, spans, n_after in contents.lanes[lane]:
+            contents.damaged += n_empty  # a thread gets a further chunk when the last one is full
+            n_empty = n_after
             if sequence > expected:
                 contents.damaged += sequence - expected
             expected = sequence + layout.SPANS_PER_CHUNK

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iobench.errors import ProfileError
@@ -150,6 +150,7 @@ def test_damage_never_crashes_and_is_never_silent(whole, tmp_path_factory, data)
 
 @settings(max_examples=60, deadline=None)
 @given(offset=st.integers(0, N_SPANS - 2), n=st.integers(1, 40), fill=st.sampled_from([0, 7, 255]))
+@example(offset=layout.SPANS_PER_CHUNK - 40, n=40, fill=0)
 def test_every_span_overwritten_before_the_last_is_counted(
     whole, tmp_path_factory, offset, n, fill
 ):
