@@ -33,8 +33,8 @@ ROOMS = {
     "remote": set(),
     "remote_paths": {"remote"},
     "profiles": {"recording"},
-    "analysis": {"profiles", "recording"},
-    "report": {"analysis", "profiles", "recording"},
+    "analysis": {"profiles", "recording", "storage"},
+    "report": {"analysis", "profiles", "recording", "storage"},
     "storage": {"recording", "remote"},
     "stores": {"recording", "registry", "remote", "remote_paths", "samples"},
     "datasets": {
@@ -45,7 +45,7 @@ ROOMS = {
     "tensorflow": {"loaders", "recording", "samples", "stores"},
     "dali": {"loaders", "recording", "samples", "stores"},
     "compat": {"recording", "torch", "tensorflow"},
-    "launch": {"adapters", "recording"},
+    "launch": {"adapters", "recording", "storage"},
     "testing": {"datasets", "recording", "registry", "samples", "stores"},
     "sources": {"samples", "datasets", "registry", "remote", "remote_paths", "stores"},
     "profiling": {
@@ -58,7 +58,7 @@ ROOMS = {
     },
     "cli": {
         "conversion", "datasets", "launch", "profiles", "profiling", "recording", "registry",
-        "remote", "report", "stores",
+        "remote", "report", "storage", "stores",
     },
 }  # fmt: skip
 AGAINST_THE_ARROW = {
@@ -80,7 +80,7 @@ PUBLIC_TO_PLUGINS = {
 }  # fmt: skip
 HEAVY = {
     "torch", "tensorflow", "xarray", "zarr", "dask", "pandas", "h5py", "netCDF4", "eccodes",
-    "gribapi", "cfgrib", "h5netcdf", "isal", "climetlab", "numcodecs",
+    "gribapi", "cfgrib", "h5netcdf", "isal", "climetlab", "numcodecs", "darshan", "matplotlib",
 }  # fmt: skip
 FRAMEWORK_ROOMS = {"tensorflow", "torch"}
 """Rooms loaded only when their framework is asked for, which may import it at the top."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import sample_steps
 from iobench.recording import Kind
 
 if TYPE_CHECKING:
@@ -52,6 +51,8 @@ def dataset_pipeline(
 
     ``samples`` picks some of them, in that order; by default all.
     """
+    from iobench.datasets import sample_steps  # all of them: a script's own loaders need none
+
     steps = tuple(
         Step(STEP_KINDS[name], "", run) if name in STEP_KINDS else Step(Kind.FUSED, name, run)
         for name, run in sample_steps(dataset)

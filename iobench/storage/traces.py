@@ -1,0 +1,180 @@
+"""What a tracer of system calls saw of the processes of a run: files, counters, segments.
+
+Darshan's logs and DFTracer's files are read into these; nothing here knows of either. Times are
+wall-clock nanoseconds as the tracer tells them: its zero may be off by tens of milliseconds, which
+`iobench.analysis.place_segments` finds and takes back. -1 is unknown wherever it stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = [
+    "COUNTER_DTYPE",
+    "NO_COUNTERS",
+    "NO_SEGMENTS",
+    "SEGMENT_DTYPE",
+    "ModuleState",
+    "ProcessTrace",
+    "StorageTrace",
+]
+
+SEGMENT_DTYPE: Final = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("end_ns", "<i8"),
+        ("offset", "<i8"),
+        ("nbytes", "<i8"),
+        ("thread", "<i8"),
+        ("file", "<i4"),
+        ("write", "?"),
+    ]
+)
+"""One call that read or wrote; ``file`` is an index into ``ProcessTrace.files``."""
+
+COUNTER_DTYPE: Final = np.dtype(
+    [("file", "<i4")]
+    + [
+        (name, "<i8")
+        for name in (
+            # read, pread, preadv and their kin
+            "posix_opens",
+            "posix_reads",
+            "posix_read_nbytes",
+            "posix_writes",
+            "posix_write_nbytes",
+            "posix_read_ns",
+            "posix_mmaps",
+            "posix_seeks",
+            "posix_sequential_reads",
+            "posix_consecutive_reads",
+            "posix_first_open_ns",
+            "posix_first_read_ns",
+            "posix_last_read_ns",
+            "posix_last_close_ns",
+            # fread and its kin: what is read ahead of the caller goes through POSIX as well
+            "stdio_opens",
+            "stdio_reads",
+            "stdio_read_nbytes",
+            "stdio_read_ns",
+            "stdio_first_read_ns",
+            "stdio_last_read_ns",
+            "stdio_last_close_ns",
+        )
+    ]
+)
+"""Sums over one file in one process; first and last are wall-clock times."""
+
+NO_SEGMENTS: Final[NDArray[Any]] = np.zeros(0, SEGMENT_DTYPE)
+NO_COUNTERS: Final[NDArray[Any]] = np.zeros(0, COUNTER_DTYPE)
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleState:
+    """One sort of calls that a tracer followed in one process.
+
+    Parameters
+    ----------
+    name : str
+        ``"POSIX"``, ``"STDIO"``, ``"DXT_POSIX"``, ``"HEATMAP"``; ``"DFTRACER"``.
+    version : int
+    partial : bool
+        Whether the tracer ran out of room: what is there is not all.
+    problem : str
+        Why its content could not be read, and what to do; ``""`` if it could.
+    """
+
+    name: str
+    version: int
+    partial: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessTrace:
+    """What a tracer saw of one process, or of all that share a log.
+
+    Parameters
+    ----------
+    tracer : str
+        ``"Darshan"`` or ``"DFTracer"``.
+    path : Path
+        The log.
+    pid : int
+        -1 where the log does not tell: leftovers of killed processes, sums over ranks.
+    job_id : int
+        What the tracer calls the job.
+    parent_pid : int
+        The process it was forked from.
+    rank : int
+        -1 for a process outside MPI, and for sums over all ranks of a log.
+    host, executable : str
+        ``""`` where unknown; the executable with its arguments.
+    start_ns, end_ns : int
+        Wall clock.
+    zero_error_ns : int
+        How late its zero may be told: its times may have to be moved back by so much.
+    modules : tuple of ModuleState
+    files : tuple of str
+    counters : ndarray of COUNTER_DTYPE
+        At most one row for each file.
+    segments : ndarray of SEGMENT_DTYPE
+        By start.
+    heatmap_read_nbytes : int
+        Bytes of all files that the tracer's histogram over time has.
+    leftover : bool
+        Whether the process never closed it: it was killed, or is alive.
+    """
+
+    tracer: str
+    path: Path
+    pid: int = -1
+    job_id: int = -1
+    parent_pid: int = -1
+    rank: int = -1
+    host: str = ""
+    executable: str = ""
+    start_ns: int = -1
+    end_ns: int = -1
+    zero_error_ns: int = 50_000_000
+    modules: tuple[ModuleState, ...] = ()
+    files: tuple[str, ...] = ()
+    counters: NDArray[Any] = NO_COUNTERS
+    segments: NDArray[Any] = NO_SEGMENTS
+    heatmap_read_nbytes: int = -1
+    leftover: bool = False
+
+    @property
+    def partial_modules(self) -> tuple[str, ...]:
+        """Names of the modules that do not hold all that happened."""
+        return tuple(each.name for each in self.modules if each.partial)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What could not be read of it, in words."""
+        return tuple(each.problem for each in self.modules if each.problem)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageTrace:
+    """All that tracers left of a run.
+
+    Parameters
+    ----------
+    processes : tuple of ProcessTrace
+    refused : tuple of str
+        One line for each file that was named or found and is not in it: which, and why.
+    notes : tuple of str
+        What a reader of any of its figures must know.
+    """
+
+    processes: tuple[ProcessTrace, ...] = ()
+    refused: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
