@@ -1,0 +1,38 @@
+"""What the first pass over a recorded DataLoader imports of iobench: what it uses, and no more."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+NOT_NEEDED = ("iobench.datasets", "iobench.stores", "iobench.loaders.ring", "iobench.remote_paths")
+
+
+def _path(module: str) -> Path | None:
+    base = ROOT.joinpath(*module.split("."))
+    return next((p for p in (base / "__init__.py", base.with_suffix(".py")) if p.is_file()), None)
+
+
+def _imported(module: str, found: set[str]) -> set[str]:
+    """Add a module of iobench and all that importing it imports, its packages first."""
+    for place, sign in enumerate(f"{module}."):
+        name = module[:place]
+        path = _path(name) if sign == "." and name not in found else None
+        if path is None:
+            continue
+        found.add(name)
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("iobench"):
+                _imported(node.module, found)
+                for alias in node.names:
+                    if _path(f"{node.module}.{alias.name}"):
+                        _imported(f"{node.module}.{alias.name}", found)
+    return found
+
+
+def test_the_first_pass_imports_no_dataset_and_no_store():
+    found = _imported("iobench.torch.observing", set()) | _imported("iobench.launch.hooks", set())
+    assert {"iobench.torch.worker_side", "iobench.recording.session"} < found
+    assert sorted(name for name in found if name.startswith(NOT_NEEDED)) == []
+    assert len(found) < 80
