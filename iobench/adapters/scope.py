@@ -69,6 +69,7 @@ def lane_to_time(recorder: Recorder) -> Lane | None:
     return outside_lane(recorder, where == "everywhere")
 
 
+# Two classes, alike but for a name: every timed method of a dataset goes through one.
 class LoadingScope:
     """The calling thread makes a batch; made by :func:`loading`."""
 

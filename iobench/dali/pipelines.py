@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.errors import OptionError, StoreError
-from iobench.stores import FeatureKind, parse_example, scan_frames
+from iobench.errors import OptionError
+from iobench.stores import FeatureKind, feature_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -76,11 +76,9 @@ def _from_examples(
 ) -> Callable[[], Sequence[Any]]:
     fn = importlib.import_module("nvidia.dali.fn")
     tfrecord = importlib.import_module("nvidia.dali.tfrecord")
-    kinds = _kinds(files)
+    kinds = feature_kinds(files, spec.names)
     features = {}
     for variable in spec:
-        if variable.name not in kinds:
-            raise StoreError(f"{files[0]}: its examples have no {variable.name!r}; convert again")
         kind = kinds[variable.name]
         shape = () if kind is FeatureKind.BYTES else variable.shape
         features[variable.name] = tfrecord.FixedLenFeature(shape, *_tfrecord_type(tfrecord, kind))
@@ -95,16 +93,6 @@ def _from_examples(
         return [_typed(fn, read[variable.name], variable, kinds) for variable in spec]
 
     return graph
-
-
-def _kinds(files: Sequence[Path]) -> dict[str, FeatureKind]:
-    for path in files:
-        for offset, nbytes in scan_frames(path):
-            with path.open("rb") as stream:
-                stream.seek(offset)
-                example = parse_example(memoryview(stream.read(nbytes)))
-            return {name: feature.kind for name, feature in example.items()}
-    raise StoreError(f"{files[0] if files else 'the store'}: holds no sample; convert it again")
 
 
 def _tfrecord_type(tfrecord: Any, kind: FeatureKind) -> tuple[Any, Any]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.dali.pipelines import make_pipeline
-from iobench.errors import OptionError, WorkerError
+from iobench.errors import WorkerError
 from iobench.loaders.contract import IN_THREADS, Batch
+from iobench.loaders.in_threads import InThreads
 from iobench.recording import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from iobench.loaders.contract import PlannedBatch
     from iobench.recording import Recorder
@@ -25,7 +25,7 @@ __all__ = ["DaliLoader"]
 OPAQUE: Final = "dali"
 
 
-class DaliLoader:
+class DaliLoader(InThreads):
     """Hands on what a pipeline of DALI's readers makes; its threads are not seen from outside.
 
     Samples come in the store's order, whatever the plan says of them; of it only the numbers of
@@ -45,7 +45,6 @@ class DaliLoader:
     """
 
     framework = "dali"
-    workers = 0
 
     def __init__(
         self,
@@ -58,37 +57,15 @@ class DaliLoader:
         prefetch: int = 2,
         recorder: Recorder,
     ) -> None:
-        if min(threads, prefetch, batch_size) < 1:
-            raise OptionError(
-                f"threads {threads}, prefetch {prefetch}, batch size {batch_size}: expected 1 or "
-                "more of each"
-            )
-        self.threads, self.prefetch = threads, prefetch
+        super().__init__(batch_size, threads=threads, prefetch=prefetch, recorder=recorder)
         self._names = spec.names
-        self._recorder = recorder
         self._opaque = recorder.string(OPAQUE)
-        self._pipeline = make_pipeline(
+        self._pipeline: Any = make_pipeline(
             shards, counts, spec, batch_size, threads=threads, prefetch=prefetch
         )
-        self._round: Generator[Batch] | None = None
 
-    def batches(self, plan: Iterable[PlannedBatch]) -> Iterator[Batch]:
-        """Yield a batch for each planned one; ends the round before, if that still goes on.
-
-        Raises
-        ------
-        WorkerError
-            If the loader is closed, or DALI fails.
-        """
-        if self._pipeline is None:
-            raise WorkerError("the loader is closed: make a new one")
-        if self._round is not None:
-            self._round.close()
-        self._round = self._deliver(iter(plan), self._pipeline)
-        return self._round
-
-    def _deliver(self, plan: Iterator[PlannedBatch], pipeline: Any) -> Generator[Batch]:
-        recorder = self._recorder
+    def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
+        recorder, pipeline = self._recorder, self._pipeline
         for planned in plan:
             numbers = {"batch": planned.batch, "epoch": planned.epoch}
             asked_ns = recorder.clock.now_ns()
@@ -104,22 +81,8 @@ class DaliLoader:
             del outputs, arrays
             yield ready.pop()
 
-    def close(self) -> None:
-        """Let the pipeline and its threads go."""
-        if self._round is not None:
-            self._round.close()
-        self._pipeline = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+    def _let_go(self) -> None:
+        self._pipeline = None  # and its threads with it
 
 
 def _reason(error: RuntimeError) -> str:

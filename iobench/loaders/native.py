@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iobench.errors import OptionError, WorkerError
 from iobench.loaders.contract import IN_THREADS, Batch, PlannedBatch
+from iobench.loaders.in_threads import InThreads
 from iobench.loaders.ring import BufferPool, RingBatch, RingRun
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
-    from types import TracebackType
+    from collections.abc import Generator, Iterator
 
     from iobench.loaders.ring import BatchSource
     from iobench.recording import Recorder
@@ -23,7 +22,7 @@ HELD_BY_LOOP = 2
 """Buffers a training loop holds: this batch's, and the last one's until this one is there."""
 
 
-class NativeLoader:
+class NativeLoader(InThreads):
     """Fills batches in threads of the training process, ahead of it, into leased buffers.
 
     Parameters
@@ -42,11 +41,10 @@ class NativeLoader:
     Raises
     ------
     OptionError
-        If there is no thread, or the buffers do not fit into memory.
+        If a number is below 1, or the buffers do not fit into memory.
     """
 
     framework = "native"
-    workers = 0
 
     def __init__(
         self,
@@ -57,33 +55,11 @@ class NativeLoader:
         ahead: int = 2,
         recorder: Recorder,
     ) -> None:
-        if threads < 1 or ahead < 1:
-            raise OptionError(f"threads {threads}, ahead {ahead}: expected 1 or more of each")
-        self.threads = threads
-        self.prefetch = ahead
+        super().__init__(batch_size, threads=threads, prefetch=ahead, recorder=recorder)
         self._source = source
-        self._recorder = recorder
-        self._pool: BufferPool | None = BufferPool(
-            source.spec, batch_size, depth=max(ahead, threads) + HELD_BY_LOOP
-        )
-        self._round: Generator[Batch] | None = None
+        self._pool = BufferPool(source.spec, batch_size, depth=max(ahead, threads) + HELD_BY_LOOP)
 
-    def batches(self, plan: Iterable[PlannedBatch]) -> Iterator[Batch]:
-        """Yield the planned batches in order; ends the round before, if that still goes on.
-
-        Raises
-        ------
-        IobenchError
-            Whatever filling a batch raised.
-        """
-        if self._pool is None:
-            raise WorkerError("the loader is closed: make a new one")
-        if self._round is not None:
-            self._round.close()
-        self._round = self._deliver(iter(plan), self._pool)
-        return self._round
-
-    def _deliver(self, plan: Iterator[PlannedBatch], pool: BufferPool) -> Generator[Batch]:
+    def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
         planned: dict[int, PlannedBatch] = {}
 
         def drawn() -> Iterator[RingBatch]:
@@ -94,7 +70,7 @@ class NativeLoader:
         run = RingRun(
             self._source,
             drawn(),
-            pool,
+            self._pool,
             threads=self.threads,
             ahead=max(self.prefetch, self.threads),
             recorder=self._recorder,
@@ -109,21 +85,5 @@ class NativeLoader:
         finally:
             run.stop()
 
-    def close(self) -> None:
-        """End the threads and let the buffers go; batches that are held stay valid."""
-        if self._round is not None:
-            self._round.close()
-        if self._pool is not None:
-            self._pool.discard()
-            self._pool = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+    def _let_go(self) -> None:
+        self._pool.discard()  # batches that are held stay valid

@@ -45,6 +45,7 @@ from iobench.stores.example import (
     parse_example,
 )
 from iobench.stores.extents import ExtentStore, ExtentTable, open_file_size
+from iobench.stores.feature_kinds import feature_kinds
 from iobench.stores.fields import FieldDecoder, FieldLayout, FieldPart, RowDecoder
 from iobench.stores.finishing import finish_store
 from iobench.stores.folders import (
@@ -151,6 +152,7 @@ __all__ = [
     "crc32c_of_file",
     "drop_uploads",
     "encode_example",
+    "feature_kinds",
     "find_holder",
     "find_writer",
     "fingerprint",

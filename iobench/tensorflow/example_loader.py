@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import tensorflow as tf
 
-from iobench.errors import OptionError, StoreError, WorkerError
+from iobench.errors import WorkerError
 from iobench.loaders.contract import IN_THREADS, Batch
+from iobench.loaders.in_threads import InThreads
 from iobench.recording import Kind
-from iobench.stores import FeatureKind, parse_example, scan_frames
+from iobench.stores import FeatureKind, feature_kinds
 from iobench.tensorflow.host_tracer import HostTracer
 from iobench.tensorflow.tensors import as_array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from iobench.loaders.contract import PlannedBatch
     from iobench.recording import Recorder
@@ -34,7 +34,7 @@ BITS: Final = {"uint32": tf.int32, "uint64": tf.int64}
 """What ``decode_raw`` knows no name for is of as many bits."""
 
 
-class TFExampleLoader:
+class TFExampleLoader(InThreads):
     """Reads the shards of a store with ``TFRecordDataset``, parses, batches and prefetches.
 
     As a script would: ``TFRecordDataset(files, num_parallel_reads).repeat().map(parse).batch()
@@ -63,7 +63,6 @@ class TFExampleLoader:
     """
 
     framework = "tensorflow"
-    workers = 0
 
     def __init__(
         self,
@@ -75,13 +74,7 @@ class TFExampleLoader:
         prefetch: int = 2,
         recorder: Recorder,
     ) -> None:
-        if min(threads, prefetch, batch_size) < 1:
-            raise OptionError(
-                f"threads {threads}, prefetch {prefetch}, batch size {batch_size}: expected 1 or "
-                "more of each"
-            )
-        self.threads, self.prefetch = threads, prefetch
-        self._recorder = recorder
+        super().__init__(batch_size, threads=threads, prefetch=prefetch, recorder=recorder)
         self._names = spec.names
         self._files, self._spec, self._batch_size = files, spec, batch_size
         self._iterator: Any = None
@@ -90,23 +83,6 @@ class TFExampleLoader:
         self._waits: list[tuple[int, int, int]] = []
         self._epoch = -1
         self._stopping: threading.Thread | None = None
-        self._round: Generator[Batch] | None = None
-        self._closed = False
-
-    def batches(self, plan: Iterable[PlannedBatch]) -> Iterator[Batch]:
-        """Yield a batch for each planned one; ends the round before, if that still goes on.
-
-        Raises
-        ------
-        WorkerError
-            If the loader is closed, or tf.data fails.
-        """
-        if self._closed:
-            raise WorkerError("the loader is closed: make a new one")
-        if self._round is not None:
-            self._round.close()
-        self._round = self._deliver(iter(plan))
-        return self._round
 
     def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
         now_ns = self._recorder.clock.now_ns
@@ -165,34 +141,14 @@ class TFExampleLoader:
                 )
         self._waits = []
 
-    def close(self) -> None:
-        """End the iterator and its threads."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._round is not None:
-            self._round.close()
-        self._iterator = None
+    def _let_go(self) -> None:
+        self._iterator = None  # and its threads with it
         self._write()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _parser(files: Sequence[Path], spec: SampleSpec) -> Callable[[Any], dict[str, Any]]:
     """Return what parses an example, by how the first one of the store holds its arrays."""
-    kinds = _kinds(files)
-    missing = [variable.name for variable in spec if variable.name not in kinds]
-    if missing:
-        raise StoreError(f"{files[0]}: its examples have no {missing[0]!r}; convert it again")
+    kinds = feature_kinds(files, spec.names)
     features, changes = {}, {}
     for variable in spec:
         features[variable.name], changes[variable.name] = _feature(variable, kinds[variable.name])
@@ -202,16 +158,6 @@ def _parser(files: Sequence[Path], spec: SampleSpec) -> Callable[[Any], dict[str
         return {name: change(found[name]) for name, change in changes.items()}
 
     return parse
-
-
-def _kinds(files: Sequence[Path]) -> dict[str, FeatureKind]:
-    for path in files:
-        for offset, nbytes in scan_frames(path):
-            with path.open("rb") as stream:
-                stream.seek(offset)
-                example = parse_example(memoryview(stream.read(nbytes)))
-            return {name: feature.kind for name, feature in example.items()}
-    raise StoreError(f"{files[0] if files else 'the store'}: holds no sample; convert it again")
 
 
 def _feature(variable: Variable, kind: FeatureKind) -> tuple[Any, Callable[[Any], Any]]:
