@@ -153,7 +153,7 @@ class RunFacts:
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """Read the values of a ``run.json``."""
         compute = _mapping(config.get("compute"))
-        published = _mapping(config.get("published"))
+        published_s, published_source = _published_io(config)
         cache = _mapping(config.get("cache"))
         stand_in = _typed(config.get("stand_in"), bool)
         return cls(
@@ -171,8 +171,8 @@ class RunFacts:
             forward_ns=_typed(compute.get("forward_ns"), int),
             backward_ns=_typed(compute.get("backward_ns"), int),
             compute_source=_typed(compute.get("source"), str),
-            published_s=_published(published.get("exposed_io_s")),
-            published_source=_typed(published.get("source"), str),
+            published_s=published_s,
+            published_source=published_source,
             cache_asked=_typed(cache.get("asked"), str),
             resident_fraction_before=_typed(cache.get("resident_fraction_before"), float),
             cold_known=_typed(config.get("cold_known"), bool),
@@ -216,6 +216,22 @@ def _typed(value: object, kind: type[T]) -> T | None:
     if isinstance(value, bool) and kind is not bool:
         return None
     return value if isinstance(value, kind) else None
+
+
+def _published_io(config: Mapping[str, Any]) -> tuple[Mapping[str, float] | None, str | None]:
+    """Return the published exposed I/O of a run's own framework, and where it stands.
+
+    A table is of a framework that its name holds; where there is none, what was published of the
+    dataset first.
+    """
+    published = _mapping(config.get("published"))
+    first = _published(published.get("exposed_io_s"))
+    framework = _typed(config.get("framework"), str)
+    for source, table in _mapping(published.get("tables")).items():
+        own = _published(_mapping(table).get("I/O"))
+        if own and own != first and framework and framework.lower() in str(source).lower():
+            return own, str(source)
+    return first, _typed(published.get("source"), str)
 
 
 def _published(value: object) -> Mapping[str, float] | None:

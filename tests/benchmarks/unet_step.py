@@ -44,29 +44,15 @@ import iobench
 from iobench.errors import IobenchError
 from iobench.registry import find_converter, find_format
 from iobench.torch import StoreLoader, collate
+from iobench_maelstrom.ens10.dataset import PUBLISHED
 
 FILTERS = (32, 64, 128)
 TINY_FILTERS = (4, 8, 16)
 N_WORKERS = 2
 N_FIRST = 3
 """Batches of an epoch that are not its steady state: they fill what is read ahead."""
-ROWS = ("epoch", "batch", "forward", "backward", "io")
+ROWS = ("epoch", "batch", "forward", "backward", "I/O")
 COLUMNS = ("min", "mean", "median", "max", "stdev")
-PUBLISHED = {
-    "D2.3, PyTorch 1.12, A100, NumPy": {
-        "epoch": (178.54078, 189.92810, 184.69046, 214.2706, 14.18365),
-        "batch": (0.03891, 0.12581, 0.12044, 6.96415, 0.27348),
-        "forward": (0.00472, 0.00714, 0.00525, 4.71542, 0.06220),
-        "backward": (0.01346, 0.01616, 0.01587, 0.58133, 0.00931),
-        "io": (0.02158, 0.10881, 0.10577, 6.02123, 0.22815),
-    },
-    "D2.3, TensorFlow 2.11, A100, TFRecord": {
-        "epoch": (196.47212, 255.80167, 263.16660, 282.21101, 34.15999),
-        "batch": (0.05325, 0.16876, 0.06064, 46.32998, 1.02192),
-        "io": (0.00043, 0.03479, 0.00089, 28.64989, 0.69822),
-    },
-}
-"""MAELSTROM D2.3 (31/12/2022), table 4; about 1,512 batches an epoch."""
 
 
 class Twice(nn.Module):
@@ -233,7 +219,7 @@ class Times:
     def exposed(self) -> tuple[float, float]:
         """Return the share of I/O in all batches, and in those of the steady state."""
         steady = sum(batch for _, batch in self.steady)
-        whole = sum(self.rows["io"]) / sum(self.rows["batch"])
+        whole = sum(self.rows["I/O"]) / sum(self.rows["batch"])
         return whole, sum(io for io, _ in self.steady) / steady if steady else whole
 
 
@@ -310,7 +296,7 @@ def run(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         if isinstance(loader, StoreLoader):
             loader.close()
     figures: dict[str, Any] = {"device": name, "parameters": n_parameters, "contenders": {}}
-    for title, rows in PUBLISHED.items():
+    for title, rows in PUBLISHED.tables.items():  # about 1,512 batches an epoch
         print("\n" + printed(title, rows))
     for contender, found in times.items():
         whole, steady = found.exposed()

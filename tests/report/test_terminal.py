@@ -75,6 +75,25 @@ def test_wait_stands_beside_the_published_one(bound: RunReport, show: Show) -> N
     assert re.search(r"^  published +21\.58 +108\.81 +105\.77 +6,021\.23 +228\.15 *$", text, re.M)
 
 
+def test_a_frameworks_own_published_row_stands_beside_its_wait(make: Make, show: Show) -> None:
+    of_torch = [0.02158, 0.10881, 0.10577, 6.02123, 0.22815]
+    published = {
+        "exposed_io_s": of_torch,
+        "source": "MAELSTROM D2.3, table 4",
+        "tables": {
+            "D2.3 table 4, PyTorch": {"I/O": of_torch},
+            "D2.3 table 5, TensorFlow": {"I/O": [0.00043, 0.03479, 0.00089, 28.64989, 0.69822]},
+        },
+    }
+    text = show(make(framework="tensorflow", published=published))
+    assert re.search(r"^  published +0\.43 +34\.79 +0\.89 +28,649\.89 +698\.22 *$", text, re.M)
+    assert "from D2.3 table 5, TensorFlow." in text
+    for framework in ("torch", "native"):
+        text = show(make(framework=framework, published=published))
+        assert re.search(r"^  published +21\.58 +108\.81 ", text, re.M), framework
+        assert "from MAELSTROM D2.3, table 4" in text
+
+
 def test_start_up_and_set_up_are_apart(bound: RunReport, show: Show) -> None:
     text = show(bound)
     assert re.search(r"^  start-up: first batch +0\.521 +0\.500 +96 % +1$", text, re.MULTILINE)

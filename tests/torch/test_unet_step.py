@@ -48,7 +48,7 @@ def test_all_contenders_are_trained_and_timed(
     given = ["--tiny", "--epochs", "1", "--samples", "2", "--workers", "0", "--device", "cpu"]
     script.main([*given, "--folder", str(tmp_path / "data"), "--json", str(tmp_path / "figures")])
     shown = capsys.readouterr().out
-    assert "D2.3, PyTorch 1.12, A100, NumPy" in shown
+    assert "D2.3 table 4, PyTorch, NumPy" in shown
     assert "0.10577" in shown
     figures = json.loads((tmp_path / "figures").read_text())["contenders"]
     assert list(figures) == ["numpy", "tfrecord", "fast", "fast_grib"]
