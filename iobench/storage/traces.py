@@ -7,7 +7,7 @@ wall-clock nanoseconds as the tracer tells them: its zero may be off by tens of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -146,8 +146,8 @@ class ProcessTrace:
     zero_error_ns: int = 50_000_000
     modules: tuple[ModuleState, ...] = ()
     files: tuple[str, ...] = ()
-    counters: NDArray[Any] = NO_COUNTERS
-    segments: NDArray[Any] = NO_SEGMENTS
+    counters: NDArray[Any] = field(default_factory=lambda: NO_COUNTERS)
+    segments: NDArray[Any] = field(default_factory=lambda: NO_SEGMENTS)
     heatmap_read_nbytes: int = -1
     leftover: bool = False
 
