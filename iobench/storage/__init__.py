@@ -1,12 +1,15 @@
 """What the storage really did: bytes this process moved, what the page cache held, file systems."""
 
+from iobench.storage.file_systems import FileSystem, counts_device_reads, file_system_of
 from iobench.storage.page_cache import evict, resident_fraction, warm_up
-from iobench.storage.process_io import ProcessIo, counts_device_reads
+from iobench.storage.process_io import ProcessIo
 
 __all__ = [
+    "FileSystem",
     "ProcessIo",
     "counts_device_reads",
     "evict",
+    "file_system_of",
     "resident_fraction",
     "warm_up",
 ]

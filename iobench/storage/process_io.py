@@ -6,21 +6,14 @@ had to deliver (Linux, filesystems/proc). Reads through a mapping do not show in
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iobench.recording import Flag, Kind, read_process_io
-from iobench.remote import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from iobench.recording import Recorder
 
-__all__ = ["ProcessIo", "counts_device_reads"]
-
-# Kept by the kernel for file systems on a block device; a network or memory one may count nothing.
-COUNTING_FILE_SYSTEMS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs"})
+__all__ = ["ProcessIo"]
 
 
 class ProcessIo:
@@ -43,35 +36,3 @@ class ProcessIo:
         if delta is not None:
             now = recorder.clock.now_ns()
             recorder.emit(Kind.READ, now, now, delta[0], delta[1], batch, epoch, -1, 0, 0, Flag.IO)
-
-
-def counts_device_reads(files: Sequence[Path]) -> bool:
-    """Return whether ``read_bytes`` means something for all these files.
-
-    Network, parallel and memory file systems may not count there: unknown, not zero.
-    """
-    mounts = _mounts(Path("/proc/self/mountinfo"))
-    return (
-        bool(files)
-        and bool(mounts)
-        and not any(map(is_url, map(str, files)))
-        and all(_file_system(file.resolve(), mounts) in COUNTING_FILE_SYSTEMS for file in files)
-    )
-
-
-def _mounts(mountinfo: Path) -> list[tuple[Path, str]]:
-    """Return (mount point, file system type), the longest mount point first."""
-    try:
-        lines = mountinfo.read_text().splitlines()
-    except OSError:
-        return []
-    mounts = []
-    for line in lines:
-        left, _, right = line.partition(" - ")
-        point = left.split()[4].encode().decode("unicode_escape")
-        mounts.append((Path(point), right.split()[0]))
-    return sorted(mounts, key=lambda mount: len(mount[0].parts), reverse=True)
-
-
-def _file_system(file: Path, mounts: list[tuple[Path, str]]) -> str:
-    return next((kind for point, kind in mounts if file.is_relative_to(point)), "")

@@ -1,38 +1,11 @@
-"""Bytes read by this process, and whether device reads are counted."""
+"""Bytes read by this process."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 from iobench.recording import Flag, Kind, RunDirectory, read_span_file
 from iobench.storage import ProcessIo, process_io
-from iobench.storage.process_io import _file_system, _mounts
-
-MOUNTS = r"""22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
-30 22 0:25 / /scratch rw - lustre mds@tcp:/scratch rw
-31 30 8:2 / /scratch/my\040disk rw shared:9 - xfs /dev/sdb rw
-"""
-
-
-@pytest.fixture
-def mounts(tmp_path):
-    (tmp_path / "mountinfo").write_text(MOUNTS)
-    return _mounts(tmp_path / "mountinfo")
-
-
-@pytest.mark.parametrize(
-    ("file", "kind"),
-    [("/home/a", "ext4"), ("/scratch/a", "lustre"), ("/scratch/my disk/a", "xfs"),
-     ("/scratchy/a", "ext4")],
-)  # fmt: skip
-def test_the_nearest_mount_counts(mounts, file, kind):
-    assert _file_system(Path(file), mounts) == kind
-
-
-def test_without_mounts_nothing_is_known(tmp_path):
-    assert _mounts(tmp_path / "missing") == []
 
 
 def test_the_difference_is_reported(monkeypatch, tmp_path):

@@ -1,0 +1,268 @@
+"""Which file system a path lies on, by ``statfs``, and what follows from it for measurements.
+
+The magic numbers are those of Linux (``include/uapi/linux/magic.h``) and, for file systems outside
+its tree, of their projects: Lustre's ``LL_SUPER_MAGIC``, ZFS's ``ZFS_SUPER_MAGIC``, BeeGFS's
+``BEEGFS_MAGIC``, and those that GNU ``stat -f`` knows of GPFS, PanFS and WekaFS.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from iobench.remote import is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["FileSystem", "Mount", "counts_device_reads", "file_system_of", "read_mounts"]
+
+Reach = Literal["local", "network", "memory", "unknown"]
+MOUNTINFO: Final = Path("/proc/self/mountinfo")
+
+# By what statfs calls f_type: all names that the list of mounts may have for it, ours first.
+MAGIC: Final[dict[int, tuple[str, ...]]] = {
+    0xEF53: ("ext2/3/4", "ext2", "ext3", "ext4"),
+    0x58465342: ("xfs",),
+    0x9123683E: ("btrfs",),
+    0xF2F52010: ("f2fs",),
+    0xCA451A4E: ("bcachefs",),
+    0x2FC12FC1: ("zfs",),
+    0x52654973: ("reiserfs",),
+    0x3153464A: ("jfs",),
+    0x4D44: ("vfat", "msdos"),
+    0x2011BAB0: ("exfat",),
+    0x7366746E: ("ntfs3", "ntfs"),
+    0x9660: ("iso9660",),
+    0x73717368: ("squashfs",),
+    0xE0F5E1E2: ("erofs",),
+    0x01021994: ("tmpfs", "devtmpfs"),
+    0x858458F6: ("ramfs",),
+    0x958458F6: ("hugetlbfs",),
+    0x794C7630: ("overlay",),
+    0x65735546: ("fuse", "fuseblk", "virtiofs"),
+    0x6969: ("nfs", "nfs4"),
+    0x517B: ("smbfs",),
+    0xFF534D42: ("cifs",),
+    0xFE534D42: ("smb2", "smb3", "cifs"),
+    0x00C36400: ("ceph",),
+    0x5346414F: ("afs",),
+    0x6B414653: ("afs",),
+    0x01021997: ("9p",),
+    0x01161970: ("gfs2",),
+    0x7461636F: ("ocfs2",),
+    0x20030528: ("pvfs2", "orangefs"),
+    0x0BD00BD0: ("lustre",),
+    0x47504653: ("gpfs",),
+    0x19830326: ("beegfs",),
+    0xAAD7AAEA: ("panfs",),
+    0x18031977: ("wekafs",),
+}
+MEMORY: Final = frozenset({"tmpfs", "ramfs", "hugetlbfs", "devtmpfs"})
+NETWORK: Final = frozenset(
+    {"nfs", "nfs4", "smbfs", "cifs", "smb2", "smb3", "ceph", "afs", "9p", "pvfs2", "orangefs"}
+    | {"lustre", "gpfs", "beegfs", "panfs", "wekafs", "virtiofs"}
+)
+# What may lie on anything: what a user's process serves, layers of others, disks that are shared.
+ANYWHERE: Final = frozenset({"fuse", "overlay", "gfs2", "ocfs2"})
+
+# Kept by the kernel for file systems on a block device; a network or memory one may count nothing.
+COUNTING: Final = frozenset({"ext2/3/4", "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs"})
+# Data read lies in a cache of their own, which the kernel's page cache knows nothing of.
+OWN_CACHE: Final = frozenset({"zfs", "gpfs", "beegfs", "panfs", "wekafs", "pvfs2", "orangefs"})
+
+COLD_UNKNOWN: Final = "What cold can mean on this file system is not known."
+COLD_LOCAL: Final = (
+    "Cold is out of this machine's page cache: the device delivers, or a cache in it or below it "
+    "(a controller's, the host's of a virtual machine)."
+)
+COLD_NETWORK: Final = (
+    "Cold is out of this client's page cache: the servers' caches stay as they are, so a cold read "
+    "may come from a server's memory."
+)
+COLD: Final[dict[str, str]] = {
+    "squashfs": "Cold is out of the page cache of this file system; the image below it may be in "
+    "the page cache still, and blocks are decompressed again.",
+    "zfs": "Cold is out of ZFS's own cache (ARC), which dropping pages does not empty: nothing "
+    "short of an export or a new boot makes it cold.",
+    "overlay": "Cold is out of this machine's page cache, whose pages belong to the layer that "
+    "holds the file: the device, server or memory below it delivers.",
+    "lustre": "Cold is out of this client's page cache and locks; the servers' read caches stay, "
+    "and are other clients' too.",
+    "gpfs": "Cold is out of this node's pagepool, a cache of its own that dropping pages does not "
+    "empty; the servers' caches stay.",
+    "beegfs": "Cold is out of the client's buffers, small by default and no page cache; the "
+    "servers' page caches stay.",
+    "fuse": "Cold is out of this machine's page cache; the process that serves the file system may "
+    "have a cache of its own.",
+}
+COLD["erofs"] = COLD["squashfs"]
+COLD_MEMORY: Final = "Nothing is cold here: the files are in memory (or swapped out)."
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One line of the list of mounts: where, of which type, and of what."""
+
+    point: Path
+    kind: str
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSystem:
+    """What a path lies on.
+
+    Parameters
+    ----------
+    name : str
+        As the list of mounts has it (``"ext4"``, ``"nfs4"``, ``"fuse.sshfs"``) where that agrees
+        with ``statfs``; else what ``statfs`` tells; ``"unknown"``.
+    mount : Path or None
+        The mount point.
+    reach : {"local", "network", "memory", "unknown"}
+        Where its data is, seen from this machine.
+    counts_device_reads : bool
+        Whether ``read_bytes`` of ``/proc/self/io`` is known to count what storage delivered.
+    in_page_cache : bool
+        Whether what is read goes through the kernel's page cache, so that this can be asked.
+    cold : str
+        What "cold" can mean on it, in one sentence.
+    magic : int
+        ``f_type`` of ``statfs``; -1 where it could not be asked.
+    doubt : str
+        Where ``statfs`` and the list of mounts disagree: how; else ``""``.
+    """
+
+    name: str = "unknown"
+    mount: Path | None = None
+    reach: Reach = "unknown"
+    counts_device_reads: bool = False
+    in_page_cache: bool = True
+    cold: str = COLD_UNKNOWN
+    magic: int = -1
+    doubt: str = ""
+
+
+def file_system_of(path: Path) -> FileSystem:
+    """Return what a path lies on; a path that is not there yet lies where its folder does.
+
+    Unknown on systems other than Linux, for URLs, and for file systems without a name here.
+    """
+    if is_url(str(path)):
+        return FileSystem(reach="network", in_page_cache=False)
+    existing = next((each for each in (path, *path.absolute().parents) if each.exists()), Path("/"))
+    mount = mount_of(existing.resolve(), read_mounts())
+    return known_by(statfs_magic(existing), mount)
+
+
+def known_by(magic: int, mount: Mount | None) -> FileSystem:
+    """Return what ``f_type`` and a line of the list of mounts say together."""
+    names = MAGIC.get(magic, ())
+    listed = mount.kind if mount is not None else ""
+    # "fuse.sshfs" is a fuse, told apart
+    agree = listed in names or (bool(names) and listed.partition(".")[0] in names)
+    name = listed if listed and (agree or not names) else names[0] if names else "unknown"
+    doubt = ""
+    if listed and names and not agree:
+        doubt = f"statfs tells {names[0]}, the list of mounts {listed}"
+    family = name.partition(".")[0]
+    reach = _reach(family)
+    cold = {"local": COLD_LOCAL, "network": COLD_NETWORK, "memory": COLD_MEMORY}
+    return FileSystem(
+        name=name,
+        mount=None if mount is None else mount.point,
+        reach=reach,
+        counts_device_reads=family in COUNTING and not doubt,
+        in_page_cache=family not in OWN_CACHE,
+        cold=COLD.get(family, cold.get(reach, COLD_UNKNOWN)),
+        magic=magic,
+        doubt=doubt,
+    )
+
+
+def _reach(family: str) -> Reach:
+    if family in MEMORY:
+        return "memory"
+    if family in NETWORK:
+        return "network"
+    known = {name for names in MAGIC.values() for name in names} - ANYWHERE
+    return "local" if family in known else "unknown"
+
+
+def counts_device_reads(files: Sequence[Path]) -> bool:
+    """Return whether ``read_bytes`` means something for all these files.
+
+    Network, parallel and memory file systems may not count there: unknown, not zero.
+    """
+    if not files or any(map(is_url, map(str, files))):
+        return False
+    folders = {file if file.is_dir() else file.parent for file in map(Path.resolve, files)}
+    mounts = read_mounts()
+    return bool(mounts) and all(
+        known_by(statfs_magic(folder), mount_of(folder, mounts)).counts_device_reads
+        for folder in folders
+    )
+
+
+def read_mounts(mountinfo: Path = MOUNTINFO) -> list[Mount]:
+    """Return what is mounted; the nearest to a path is the first that it is relative to."""
+    try:
+        lines = os.fsdecode(mountinfo.read_bytes()).splitlines()
+    except OSError:
+        return []
+    mounts = []
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        if len(left.split()) < 5 or len(right.split()) < 2:
+            continue
+        kind, source = right.split()[:2]
+        mounts.append(Mount(Path(_unescaped(left.split()[4])), kind, _unescaped(source)))
+    # What was mounted later hides what is mounted at the same place.
+    mounts.reverse()
+    return sorted(mounts, key=lambda mount: len(mount.point.parts), reverse=True)
+
+
+def mount_of(path: Path, mounts: Iterable[Mount]) -> Mount | None:
+    """Return the mount a resolved path lies on."""
+    return next((mount for mount in mounts if path.is_relative_to(mount.point)), None)
+
+
+def statfs_magic(path: Path) -> int:
+    """Return ``f_type`` of ``statfs``; -1 where it cannot be asked.
+
+    The first member of ``struct statfs``: a long, of which the lower 32 bits are the number.
+    """
+    statfs = _statfs()
+    if statfs is None:
+        return -1
+    buffer = ctypes.create_string_buffer(512)  # the structure has 120 bytes at most
+    if statfs(os.fsencode(path), buffer):
+        return -1
+    member = ctypes.c_uint if platform.machine() == "s390x" else ctypes.c_long
+    return int(member.from_buffer(buffer).value) & 0xFFFFFFFF
+
+
+@cache
+def _statfs() -> ctypes._NamedFuncPointer | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        statfs = ctypes.CDLL(None, use_errno=True).statfs
+    except (OSError, AttributeError):
+        return None
+    statfs.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+    statfs.restype = ctypes.c_int
+    return statfs
+
+
+def _unescaped(text: str) -> str:
+    """Return a field of the list with its spaces back, which are written as octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
