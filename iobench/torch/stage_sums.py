@@ -1,0 +1,64 @@
+"""Stages of samples too short for a span each: sums by batch, and what follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from iobench.recording import Kind
+
+__all__ = ["StageSum", "StageSums"]
+
+
+@dataclass(slots=True)
+class StageSum:
+    """What a stage of several samples took, and the bytes it handed on; -1 where one is unknown."""
+
+    spent_ns: int = 0
+    nbytes: int = 0
+
+    def add(self, spent_ns: int, nbytes: int) -> None:
+        """Add a sample, or several."""
+        self.spent_ns += spent_ns
+        self.nbytes = -1 if nbytes < 0 or self.nbytes < 0 else self.nbytes + nbytes
+
+
+class StageSums:
+    """Sums of one batch at a time; batches that are not timed are split as the others were."""
+
+    def __init__(self) -> None:
+        self._batch: dict[Kind, StageSum] = {}
+        self._all: dict[Kind, StageSum] = {}
+        self._all_ns = self._n_samples = 0
+
+    def clear(self) -> None:
+        """Begin another batch."""
+        self._batch.clear()
+
+    def add(self, kind: Kind, spent_ns: int, nbytes: int) -> None:
+        """Add what a stage of a sample took, and the bytes it handed on (-1 is unknown)."""
+        found = self._batch.get(kind)
+        if found is None:
+            found = self._batch[kind] = StageSum()
+        found.add(spent_ns, nbytes)
+
+    def of_batch(self, spent_ns: int, n_samples: int) -> Mapping[Kind, StageSum]:
+        """Return the stages of a batch that took so long, and remember them."""
+        for kind, each in self._batch.items():
+            self._all.setdefault(kind, StageSum()).add(each.spent_ns, each.nbytes)
+        self._all_ns += spent_ns
+        self._n_samples += n_samples
+        return self._batch
+
+    def like_others(self, spent_ns: int, n_samples: int) -> Mapping[Kind, StageSum]:
+        """Return stages that a batch will have had, in proportion to those of all others."""
+        return {
+            kind: StageSum(
+                spent_ns * each.spent_ns // max(self._all_ns, 1),
+                -1 if each.nbytes < 0 else each.nbytes * n_samples // max(self._n_samples, 1),
+            )
+            for kind, each in self._all.items()
+        }
