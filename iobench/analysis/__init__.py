@@ -18,10 +18,25 @@ from iobench.analysis.processes import ProcessWork, StageWork, process_work
 from iobench.analysis.rank_figures import JobExposure, MissingRank, RankExposure
 from iobench.analysis.rank_steps import RankSteps
 from iobench.analysis.ranks import compare_ranks, missing_ranks
+from iobench.analysis.storage_figures import (
+    AccessFigures,
+    ByteGap,
+    ByteRow,
+    Placement,
+    ProcessPlacement,
+    ReadCost,
+    StageStorage,
+    StorageFigures,
+    TraceCoverage,
+)
+from iobench.analysis.storage_view import storage_figures
 from iobench.analysis.waits import wait_statistics
 from iobench.analysis.windows import exposure, measure_rank
 
 __all__ = [
+    "AccessFigures",
+    "ByteGap",
+    "ByteRow",
     "Coincidence",
     "ComputeStage",
     "Diagnosis",
@@ -34,11 +49,17 @@ __all__ = [
     "OtherLoop",
     "PartExposure",
     "Phase",
+    "Placement",
+    "ProcessPlacement",
     "ProcessWork",
     "RankExposure",
     "RankSteps",
+    "ReadCost",
     "StageExposure",
+    "StageStorage",
     "StageWork",
+    "StorageFigures",
+    "TraceCoverage",
     "Verdict",
     "WaitStatistics",
     "compare_ranks",
@@ -48,5 +69,6 @@ __all__ = [
     "missing_ranks",
     "predict_full_conversion",
     "process_work",
+    "storage_figures",
     "wait_statistics",
 ]

@@ -35,7 +35,7 @@ from iobench.recording import Flag, stage_name
 if TYPE_CHECKING:
     from iobench.profiles import Profile
 
-__all__ = ["exposure", "measure_rank"]
+__all__ = ["exposure", "measure_rank", "profile_of_loop"]
 
 Marks = NDArray[np.bool_]
 
@@ -83,10 +83,23 @@ def measure_rank(profile: Profile, *, rank: int | None = None) -> tuple[Exposure
     return _figures(run), rank_steps(profile, run.loop, run.deliveries)
 
 
-def _analysed(profile: Profile, rank: int | None) -> _Run:
+def profile_of_loop(profile: Profile, rank: int | None) -> Profile:
+    """Return the part of a profile that is of one training process.
+
+    Raises
+    ------
+    ProfileError
+        If several training processes recorded and none is named.
+    """
     rank = _only_rank(profile) if rank is None else rank
     if any(process.rank != rank for process in profile.processes):
-        profile = profile.of_rank(rank)
+        return profile.of_rank(rank)
+    return profile
+
+
+def _analysed(profile: Profile, rank: int | None) -> _Run:
+    rank = _only_rank(profile) if rank is None else rank
+    profile = profile_of_loop(profile, rank)
     loop = find_loop(profile, rank=rank)
     deliveries = find_deliveries(profile, loop)
     of_loop = profile.spans

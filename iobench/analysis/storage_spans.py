@@ -1,0 +1,138 @@
+"""Which spans read, what they handed on, and what the system counted meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.recording import Flag, Kind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.profiles import Profile
+
+__all__ = ["CountedBytes", "ReadSpans", "counted_bytes", "find_read_spans", "is_decoding"]
+
+NOT_SUMMED: Final = Flag.DETAIL | Flag.IO | Flag.DEVICE
+"""Flags of spans whose time and bytes another one counts, or no thread spent."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSpans:
+    """The spans that read, those of one run that count in its sums.
+
+    Parameters
+    ----------
+    rows : ndarray of int64
+        In ``Profile.spans``.
+    nbytes : ndarray of int64
+        What each handed on, -1 where unknown; 0 where spans inside it hand on the same bytes.
+    decoding : ndarray of bool
+        Whether it decodes as well.
+    """
+
+    rows: NDArray[np.int64]
+    nbytes: NDArray[np.int64]
+    decoding: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedBytes:
+    """What ``/proc`` counted in one process.
+
+    Parameters
+    ----------
+    rchar : int or None
+        Bytes of every read call; None where nobody counted, or counters were lost.
+    device : int or None
+        Bytes from the device; None also where the file system does not tell.
+    n_looks : int
+        How often iobench looked, which reads as well.
+    """
+
+    rchar: int | None
+    device: int | None
+    n_looks: int
+
+
+def is_decoding(kind: int, label: str) -> bool:
+    """Tell whether a stage of this kind decodes as well, so that its time is not all reading."""
+    return kind == Kind.OPAQUE or (kind == Kind.FUSED and "decode" in label)
+
+
+def _is_reading(kind: int, label: str) -> bool:
+    return kind == Kind.READ or (kind == Kind.FUSED and label.startswith("read"))
+
+
+def find_read_spans(profile: Profile) -> ReadSpans:
+    """Return the spans of a profile that read, counters and parts of sums left out."""
+    spans = profile.spans
+    pair = spans["kind"].astype(np.int64) << 32 | spans["label"].astype(np.int64)
+    pairs, number = np.unique(pair, return_inverse=True)
+    stages = [(int(value) >> 32, profile.strings[int(value) & 0xFFFFFFFF]) for value in pairs]
+    reading = np.array([_is_reading(*stage) for stage in stages], bool)
+    decoding = np.array([is_decoding(*stage) for stage in stages], bool)
+    number = number.reshape(-1)
+    chosen = (spans["flags"] & NOT_SUMMED) == 0
+    if len(stages):
+        chosen &= reading[number]
+    rows = np.flatnonzero(chosen)
+    nbytes = spans["nbytes"][rows].astype(np.int64)
+    nbytes[_told_inside(spans[rows])] = 0
+    return ReadSpans(rows, nbytes, decoding[number[rows]] if len(stages) else chosen[rows])
+
+
+def _told_inside(spans: NDArray[Any]) -> NDArray[np.bool_]:
+    """Mark spans with others inside them, on their thread, that tell their bytes."""
+    lane = spans["process"].astype(np.int64) << 32 | spans["thread"].astype(np.int64)
+    # An inner span is written before the one around it.
+    order = np.lexsort(
+        (-spans["sequence"].astype(np.int64), -spans["end_ns"], spans["start_ns"], lane)
+    )
+    lane, end, told = lane[order], spans["end_ns"][order], spans["nbytes"][order] >= 0
+    start = spans["start_ns"][order]
+    # The next one told on the lane that begins before this one ends lies inside it.
+    following = np.append(np.flatnonzero(told), len(order))
+    place = (
+        following[np.searchsorted(following, np.arange(len(order)) + 1)] if len(order) else order
+    )
+    there = place < len(order)
+    inside = np.zeros(len(order), bool)
+    at, of = np.flatnonzero(there), place[there]
+    inside[at] = (lane[of] == lane[at]) & (start[of] < end[at]) & (end[of] <= end[at])
+    marks = np.zeros(len(order), bool)
+    marks[order] = inside
+    return marks
+
+
+def counted_bytes(profile: Profile) -> tuple[CountedBytes, ...]:
+    """Return what ``/proc`` counted in each process of a profile.
+
+    Counts of the device that are all 0 mean nothing unless the run's configuration says that the
+    file system of its files keeps them.
+    """
+    spans = profile.spans
+    looks = spans[(spans["flags"] & Flag.IO) != 0]
+    n_processes = len(profile.processes)
+    process = looks["process"].astype(np.int64)
+    n_looks = np.bincount(process, minlength=n_processes)
+    unknown = np.zeros((2, n_processes), bool)
+    total = np.zeros((2, n_processes), np.int64)
+    for column, name in enumerate(("nbytes", "cpu_ns")):
+        np.add.at(total[column], process, np.maximum(looks[name], 0))
+        unknown[column][process[looks[name] < 0]] = True
+    tells = bool(profile.config.get("cold_known", bool(total[1].any())))
+    found = []
+    for index, who in enumerate(profile.processes):
+        whole = bool(n_looks[index]) and not who.lost and not who.damaged
+        found.append(
+            CountedBytes(
+                rchar=int(total[0][index]) if whole and not unknown[0][index] else None,
+                device=int(total[1][index]) if whole and tells and not unknown[1][index] else None,
+                n_looks=int(n_looks[index]),
+            )
+        )
+    return tuple(found)
