@@ -1,0 +1,197 @@
+"""Profiles of the runs beside the Darshan logs: what the job itself timed, as span files.
+
+Times are monotonic. The anchor of a process is where it read both clocks one after the other, so
+its wall clock is good to about a microsecond.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.profiles import Profile, make_profile
+from iobench.recording import SPAN_DTYPE, Anchor, Flag, Kind, SpanFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+STAGES: dict[str, tuple[Kind, str]] = {
+    "open": (Kind.OPEN, ""),
+    "read": (Kind.READ, ""),
+    "close": (Kind.OPAQUE, "close"),
+    "decode": (Kind.DECODE, ""),
+    "read+decode": (Kind.FUSED, "read+decode"),
+    "preprocess": (Kind.PREPROCESS, ""),
+}
+HOST = "here"
+BOOT = "boot"
+
+
+def profile_of_ground_truth(path: Path) -> Profile:
+    """Return the profile that iobench would have made of the run of a ``ground_truth.json``.
+
+    ``detail`` is the file, ``sample`` the index, ``nbytes`` what the stage handed back (decoded
+    bytes for a stage that decodes), the batch that of the index. Counters of ``/proc/self/io``
+    have `Flag.IO`, one for each sample.
+    """
+    told = json.loads(path.read_text())
+    batch_size = told["args"]["batch"]
+    workers = told["worker_pids"]
+    events: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    for each in told["events"]:
+        events[each["pid"]].append(each)
+    main = told["main_pid"]
+    loop_rows = [
+        *_loop_rows(told["main_events"], told["loop_seconds"], len(workers)),
+        *_stage_rows(events[main], batch_size),
+    ]
+    begin = told["process_start"]
+    files = [
+        span_file(
+            main,
+            loop_rows,
+            anchors=[
+                Anchor(begin["perf_counter_ns"], begin["time_ns"]),
+                *_sync_anchors(events[main]),
+            ],
+        )
+    ]
+    files += [
+        span_file(
+            pid,
+            _stage_rows(events[pid], batch_size),
+            worker=number,
+            ppid=main,
+            anchors=_sync_anchors(events[pid]),
+        )
+        for number, pid in enumerate(workers)
+    ]
+    config = {
+        "workers": len(workers),
+        "prefetch": 2,
+        "batch_size": batch_size,
+        "expected_workers": [f"worker-{number}" for number in range(len(workers))],
+    }
+    return make_profile(path.parent, config, files)
+
+
+def span_file(
+    pid: int,
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    worker: int = -1,
+    rank: int = 0,
+    ppid: int = 1,
+    host: str = HOST,
+    boot: str = BOOT,
+    anchors: Iterable[Anchor] = (Anchor(0, 0),),
+    closed: bool = True,
+) -> SpanFile:
+    """Return the span file of one process; rows have SPAN_DTYPE's fields, texts and ``thread``."""
+    rows = list(rows)
+    anchors = tuple(anchors)
+    texts = ["", *dict.fromkeys(row[name] for row in rows for name in TEXTS if row.get(name))]
+    number = {text: index for index, text in enumerate(texts)}
+    spans = np.zeros(len(rows), SPAN_DTYPE)
+    for name in ("nbytes", "cpu_ns", "sample", "batch", "epoch"):
+        spans[name] = -1
+    spans["pieces"] = 1
+    spans["sequence"] = np.arange(1, len(rows) + 1)
+    for index, row in enumerate(rows):
+        for name, value in row.items():
+            if name != "thread":
+                spans[name][index] = number[value] if name in TEXTS else value
+    threads = np.array([row.get("thread", 0) for row in rows], np.int32)
+    n_threads = int(threads.max(initial=0)) + 1
+    return SpanFile(
+        path=Path(f"{pid}.spans"),
+        pid=pid,
+        ppid=ppid,
+        rank=rank,
+        worker=worker,
+        role="consumer" if worker < 0 else "worker",
+        host=host,
+        boot_id=boot,
+        start=anchors[0],
+        end=anchors[-1] if closed and len(anchors) > 1 else None,
+        closed=closed,
+        lost=0,
+        damaged=0,
+        missing_nbytes=0,
+        spans=spans,
+        threads=threads,
+        thread_names=tuple(
+            f"thread-{index}" if index else "MainThread" for index in range(n_threads)
+        ),
+        thread_ids=tuple(pid + index for index in range(n_threads)),
+        strings=dict(enumerate(texts)),
+    )
+
+
+TEXTS = ("label", "detail")
+
+
+def _sync_anchors(events: Iterable[Mapping[str, Any]]) -> list[Anchor]:
+    return [
+        Anchor(each["p0_ns"], each["t0_ns"]) for each in events if each["stage"] == "clock_sync"
+    ]
+
+
+def _stage_rows(events: Iterable[Mapping[str, Any]], batch_size: int) -> Iterable[dict[str, Any]]:
+    for each in events:
+        if each["stage"] not in STAGES:
+            continue
+        kind, label = STAGES[each["stage"]]
+        place = {
+            "sample": each["idx"],
+            "batch": each["idx"] // batch_size,
+            "epoch": each["epoch"],
+        }
+        yield {
+            "kind": kind,
+            "label": label,
+            "start_ns": each["p0_ns"],
+            "end_ns": each["p1_ns"],
+            "detail": each.get("file", ""),
+            "nbytes": each.get("bytes", each.get("bytes_decoded", -1)),
+            **place,
+        }
+        if "procio_delta" in each:
+            delta = each["procio_delta"]
+            yield {
+                "kind": Kind.READ,
+                "start_ns": each["p1_ns"],
+                "end_ns": each["p1_ns"],
+                "nbytes": delta["rchar"],
+                "cpu_ns": delta["read_bytes"],
+                "flags": Flag.IO,
+                **place,
+            }
+
+
+def _loop_rows(
+    events: list[Mapping[str, Any]], loop_seconds: float, n_workers: int
+) -> Iterable[dict[str, Any]]:
+    for each in events:
+        batch = each["batch"]
+        yield {
+            "kind": Kind.WAIT,
+            "start_ns": each["p0_ns"],
+            "end_ns": each["p1_ns"],
+            "batch": batch,
+            "epoch": each["epoch"],
+            "sample": 0,
+            "detail": f"worker-{batch % n_workers}" if n_workers else "consumer",
+        }
+    first, last = events[0]["p0_ns"], events[-1]["p1_ns"]
+    end = max(last, first + round(loop_seconds * 1e9))
+    yield {
+        "kind": Kind.WAIT, "start_ns": last, "end_ns": end, "label": "shutdown", "sample": 0,
+    }  # fmt: skip
+    yield {
+        "kind": Kind.OTHER, "start_ns": first, "end_ns": end, "label": "round", "sample": 0,
+    }  # fmt: skip
