@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iobench.storage.traces import StorageTrace
 
 __all__ = ["print_report", "report", "write_json"]
 
@@ -15,26 +20,76 @@ def report(
     json: Annotated[
         bool, typer.Option("--json", help="Print the result as JSON instead of a report.")
     ] = False,
+    darshan: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="LOG",
+            help="Darshan logs or DFTracer files of the run, or folders of them; may be repeated. "
+            "Those that --darshan auto made are found without.",
+        ),
+    ] = None,
+    lanes: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Draw stages and storage on one axis: .svg, .pdf or .png."
+        ),
+    ] = None,
+    between: Annotated[
+        str | None,
+        typer.Option(metavar="A:B", help="With --lanes: only these seconds of the run."),
+    ] = None,
 ) -> None:
     """Print what a run measured; works for runs that were killed, too."""
-    print_report(run, json=json)
+    from iobench.errors import OptionError
+
+    stretch = None if between is None else _stretch(between)
+    if stretch is not None and lanes is None:
+        raise OptionError("--between: says what --lanes draws; expected both")
+    print_report(run, json=json, darshan=darshan or ())
+    if lanes is not None:
+        _draw(run, lanes, stretch, darshan or ())
 
 
-def print_report(run: Path, *, json: bool, file: TextIO | None = None) -> None:
+def _stretch(text: str) -> tuple[float, float]:
+    """Return the seconds that ``A:B`` names."""
+    from iobench.errors import OptionError
+
+    try:
+        low, high = map(float, text.split(":"))
+    except ValueError:
+        low, high = 0.0, 0.0
+    if not 0 <= low < high:
+        raise OptionError(f"--between {text}: expected seconds as FROM:TO, such as 1.5:2")
+    return low, high
+
+
+def print_report(
+    run: Path, *, json: bool, file: TextIO | None = None, darshan: Sequence[Path] = ()
+) -> None:
     """Print the report of a run directory, by default to stdout.
+
+    Parameters
+    ----------
+    run : Path
+    json : bool
+    file : text file, optional
+    darshan : sequence of Path
+        Logs of a tracer beside those in the run directory.
 
     Raises
     ------
     ProfileError
         If it is none.
+    StorageError, OptionError
+        If a log that was named cannot be read, or what reads it is not installed.
     """
     from iobench.profiles import open_profiles
     from iobench.report import render_terminal
 
     if json:
-        typer.echo(_as_json(run), file=file)
+        typer.echo(_as_json(run, darshan), file=file)
     else:
-        render_terminal(open_profiles(run), file=file)
+        render_terminal(open_profiles(run), traces=_traces(run, darshan), file=file)
 
 
 def write_json(run: Path, path: Path) -> None:
@@ -59,10 +114,41 @@ def write_json(run: Path, path: Path) -> None:
         ) from error
 
 
-def _as_json(run: Path) -> str:
+def _as_json(run: Path, darshan: Sequence[Path] = ()) -> str:
     import json
 
     from iobench.profiles import open_profiles
     from iobench.report import to_json
 
-    return json.dumps(to_json(open_profiles(run)), indent=1, allow_nan=False)
+    document = to_json(open_profiles(run), _traces(run, darshan))
+    return json.dumps(document, indent=1, allow_nan=False)
+
+
+def _traces(run: Path, named: Sequence[Path]) -> dict[Path, StorageTrace]:
+    """Return what a tracer saw, by run directory: of logs named, and of those a run has itself."""
+    from iobench.profiles import run_paths
+    from iobench.recording import RunDirectory
+    from iobench.storage.run_traces import read_run_traces
+
+    found = {}
+    for path in run_paths(run):
+        directory = RunDirectory.open(path)
+        trace = read_run_traces(directory.path, directory.config, named)
+        if trace is not None:
+            found[directory.path] = trace
+    return found
+
+
+def _draw(
+    run: Path, path: Path, stretch: tuple[float, float] | None, darshan: Sequence[Path]
+) -> None:
+    from iobench.errors import OptionError
+    from iobench.profiles import open_profile, run_paths
+    from iobench.report import draw_run
+
+    runs = run_paths(run)
+    if len(runs) > 1:
+        names = ", ".join(str(each) for each in runs)
+        raise OptionError(f"--lanes: {run} holds several runs; expected one of {names}")
+    profile = open_profile(runs[0])
+    draw_run(profile, path, trace=_traces(run, darshan).get(profile.path), between_s=stretch)

@@ -1,7 +1,13 @@
 """Profiles: a run directory read back, the spans of all its processes in one table."""
 
 from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile
-from iobench.profiles.reading import RankProfiles, make_profile, open_profile, open_profiles
+from iobench.profiles.reading import (
+    RankProfiles,
+    make_profile,
+    open_profile,
+    open_profiles,
+    run_paths,
+)
 
 __all__ = [
     "PROFILE_DTYPE",
@@ -11,4 +17,5 @@ __all__ = [
     "make_profile",
     "open_profile",
     "open_profiles",
+    "run_paths",
 ]

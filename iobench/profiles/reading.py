@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from iobench.recording.span_file import Identity
 
-__all__ = ["RankProfiles", "make_profile", "open_profile", "open_profiles"]
+__all__ = ["RankProfiles", "make_profile", "open_profile", "open_profiles", "run_paths"]
 
 
 def open_profile(path: Path | str, *, rank: int | None = None) -> Profile:
@@ -71,19 +71,33 @@ def open_profiles(path: Path | str) -> Sequence[Profile]:
     ProfileError
         As `open_profile`; or if there is no run at all.
     """
-    path = Path(path)
-    if (path / "run.json").exists():
+    runs = run_paths(path)
+    if runs == (Path(path),):
         found = RankProfiles(path)
         return found if len(found) > 1 else (found.whole(),)
-    runs = sorted(file.parent for file in path.glob("*/run.json"))
+    profiles = [open_profile(run) for run in runs]
+    return tuple(sorted(profiles, key=lambda profile: profile.config.get("position", 0)))
+
+
+def run_paths(path: Path | str) -> tuple[Path, ...]:
+    """Return the run directory itself, or those inside one that holds one per format, by name.
+
+    Raises
+    ------
+    ProfileError
+        If there is no run at all.
+    """
+    path = Path(path)
+    if (path / "run.json").exists():
+        return (path,)
+    runs = tuple(sorted(file.parent for file in path.glob("*/run.json")))
     if not runs:
         state = "holds no run" if path.is_dir() else "is no directory"
         raise ProfileError(
             f"{path}: {state}; expected run.json in it or in <format>/, as made by "
             "'iobench profile --out' or 'iobench run --out'"
         )
-    profiles = [open_profile(run) for run in runs]
-    return tuple(sorted(profiles, key=lambda profile: profile.config.get("position", 0)))
+    return runs
 
 
 class RankProfiles(Sequence[Profile]):

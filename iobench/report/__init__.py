@@ -8,20 +8,29 @@ from iobench.report.json_report import to_json
 from iobench.report.run_report import RunReport, make_reports
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from iobench.profiles import Profile
+    from iobench.storage.traces import StorageTrace
 
-__all__ = ["RunReport", "make_reports", "render_terminal", "to_json"]
+__all__ = ["RunReport", "draw_run", "make_reports", "render_terminal", "to_json"]
 
 
-def render_terminal(profiles: Sequence[Profile], *, file: TextIO | None = None) -> None:
+def render_terminal(
+    profiles: Sequence[Profile],
+    *,
+    traces: Mapping[Path, StorageTrace] | None = None,
+    file: TextIO | None = None,
+) -> None:
     """Print the report of profiles, compared where they are several.
 
     Parameters
     ----------
     profiles : sequence of Profile
         One, or one per format of the same samples.
+    traces : mapping of Path to StorageTrace, optional
+        What a tracer saw of them, by run directory.
     file : text file, optional
         By default stdout. Coloured if it is a terminal and ``NO_COLOR`` is not set.
 
@@ -33,5 +42,36 @@ def render_terminal(profiles: Sequence[Profile], *, file: TextIO | None = None) 
     from iobench.report.published_tables import print_published
     from iobench.report.terminal import print_reports
 
-    print_reports(make_reports(profiles), file=file)
+    print_reports(make_reports(profiles, traces), file=file)
     print_published(profiles, file=file)
+
+
+def draw_run(
+    profile: Profile,
+    path: Path,
+    *,
+    trace: StorageTrace | None = None,
+    between_s: tuple[float, float] | None = None,
+) -> None:
+    """Draw what each process of a run did, and what storage did for it, on one axis.
+
+    Parameters
+    ----------
+    profile : Profile
+    path : Path
+        Its ending says what it becomes: .svg, .pdf or .png.
+    trace : StorageTrace, optional
+        What a tracer saw.
+    between_s : tuple of float, optional
+        Seconds after the first span; by default all of the run.
+
+    Raises
+    ------
+    OptionError
+        If the ending is another one, matplotlib is not installed, or there is nothing to draw.
+    StorageError
+        If the file cannot be written.
+    """
+    from iobench.report.lanes_picture import draw_lanes
+
+    draw_lanes(profile, path, trace=trace, between_s=between_s)

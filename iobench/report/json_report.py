@@ -11,10 +11,12 @@ from iobench.report.next_steps import next_steps
 from iobench.report.run_report import make_reports
 from iobench.report.script_json import loader_to_json, other_loop_to_json, script_to_json
 from iobench.report.sentences import verdict_sentence
+from iobench.report.storage_json import storage_to_json
 from iobench.report.units import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from iobench.analysis import (
         Diagnosis,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from iobench.profiles import Profile
     from iobench.report.facts import RunFacts
     from iobench.report.run_report import RunReport
+    from iobench.storage.traces import StorageTrace
 
 __all__ = ["JSON_VERSION", "exposure_to_dict", "reports_to_json", "to_json"]
 
@@ -31,7 +34,9 @@ JSON_VERSION: Final = 1
 """Raised when a key changes its meaning or goes; new keys do not raise it."""
 
 
-def to_json(profiles: Sequence[Profile]) -> dict[str, Any]:
+def to_json(
+    profiles: Sequence[Profile], traces: Mapping[Path, StorageTrace] | None = None
+) -> dict[str, Any]:
     """Return ``{"runs": [...], "job": ...}`` for ``json.dumps(allow_nan=False)``.
 
     There is one run for each profile, of a job of several training processes one for each rank.
@@ -103,6 +108,12 @@ def to_json(profiles: Sequence[Profile]) -> dict[str, Any]:
       ``opaque`` stages by operations of the loaders that tell sums of these, always an estimate:
       ``[{loader, operation, kind, busy_s, occupied_s, exposed_s, exposed_ns, estimated}]``.
       ``waits_ns`` is null for jobs of more than 16 ranks.
+    - ``storage``: what storage did (null for jobs of more than 16 ranks): ``traced`` (null without
+      logs of a tracer): how much of the run they cover, and by how much each clock was moved;
+      ``bytes``: ``[{scope, name, asked_nbytes, posix_nbytes, stdio_nbytes, segments_nbytes,
+      rchar_nbytes, device_nbytes, gaps: [{name, nbytes, between}], settled}]``, the run first;
+      ``stages``: ``[{stage, busy_s, storage_s, rest_s, rest_is_bound, off_cpu_s, nbytes,
+      verdict}]``; ``costliest_reads``; ``access``: sizes, order and factors of the reads.
     - where nothing asked a loader for batches, the figures of the wait and ``phases`` are null,
       and ``processes`` (else null) tells what each process did: ``[{process, pid, host, rank,
       wall_s, stages: [{stage, busy_s, n_spans, nbytes, cpu_s}]}]``.
@@ -121,7 +132,7 @@ def to_json(profiles: Sequence[Profile]) -> dict[str, Any]:
     ProfileError
         If a profile cannot be analysed.
     """
-    return reports_to_json(make_reports(profiles))
+    return reports_to_json(make_reports(profiles, traces))
 
 
 def reports_to_json(reports: Sequence[RunReport]) -> dict[str, Any]:
@@ -190,6 +201,9 @@ def _run(report: RunReport) -> dict[str, Any]:
         "full_conversion": _full_conversion(report.conversion),
         "unclosed_processes": list(report.unclosed),
         "damaged_processes": list(report.damaged),
+        "storage": storage_to_json(
+            report.storage, tuple(process.name for process in report.who), report.trace
+        ),
         **script_to_json(report),
     }
 

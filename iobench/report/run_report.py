@@ -12,12 +12,14 @@ from iobench.analysis import (
     measure_rank,
     predict_full_conversion,
     process_work,
+    storage_figures,
 )
 from iobench.analysis.device import device_exposure
 from iobench.report.facts import RunFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from iobench.analysis import (
         Exposure,
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
         PartExposure,
         ProcessWork,
         RankSteps,
+        StorageFigures,
     )
     from iobench.profiles import Process, Profile
     from iobench.recording import ProcessFacts
+    from iobench.storage.traces import StorageTrace
 
 __all__ = ["SOURCE", "RunReport", "make_reports"]
 
@@ -65,6 +69,12 @@ class RunReport:
         What the processes of all ranks told of themselves.
     config : mapping
         Of the run.
+    who : tuple of Process
+        The processes of the profile; others are named by their place in it.
+    storage : StorageFigures or None
+        What storage did; None for one of many ranks.
+    trace : StorageTrace or None
+        What a tracer saw of it.
     """
 
     run: str | None
@@ -80,6 +90,9 @@ class RunReport:
     steps: RankSteps | None = None
     job: tuple[ProcessFacts, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
+    who: tuple[Process, ...] = ()
+    storage: StorageFigures | None = None
+    trace: StorageTrace | None = None
 
     @property
     def judged(self) -> PartExposure:
@@ -92,17 +105,26 @@ class RunReport:
         return self.judged.wait_fraction if self.judged.n_batches else None
 
 
-def make_reports(profiles: Sequence[Profile]) -> tuple[RunReport, ...]:
+def make_reports(
+    profiles: Sequence[Profile], traces: Mapping[Path, StorageTrace] | None = None
+) -> tuple[RunReport, ...]:
     """Analyse profiles, one after another; there is one report for each training process.
 
     The original files come first, the rest keeps its order.
+
+    Parameters
+    ----------
+    profiles : sequence of Profile
+    traces : mapping of Path to StorageTrace, optional
+        What a tracer saw, by run directory.
 
     Raises
     ------
     ProfileError
         If one cannot be analysed.
     """
-    reports = sorted(_reports(profiles), key=lambda report: report.facts.format != SOURCE)
+    found = _reports(profiles, traces or {})
+    reports = sorted(found, key=lambda report: report.facts.format != SOURCE)
     source = next((each for each in reports if each.facts.label == SOURCE), None)
     return tuple(replace(report, conversion=_conversion(report, source)) for report in reports)
 
@@ -121,12 +143,14 @@ def _conversion(report: RunReport, source: RunReport | None) -> FullConversion |
     )
 
 
-def _reports(profiles: Sequence[Profile]) -> Iterator[RunReport]:
+def _reports(
+    profiles: Sequence[Profile], traces: Mapping[Path, StorageTrace]
+) -> Iterator[RunReport]:
     for profile in profiles:
         ranks = profile.ranks if profile.rank is None else (profile.rank,)
         slim = len(profile.ranks) > FEW_RANKS
         for rank in ranks if len(ranks) > 1 or profile.rank is not None else (None,):
-            report = _report(profile, rank)
+            report = _report(profile, rank, traces.get(profile.path), slim=slim)
             yield _slim(report) if slim else report
 
 
@@ -144,7 +168,9 @@ def _slim(report: RunReport) -> RunReport:
     )
 
 
-def _report(profile: Profile, rank: int | None) -> RunReport:
+def _report(
+    profile: Profile, rank: int | None, trace: StorageTrace | None, *, slim: bool
+) -> RunReport:
     measured, steps = measure_rank(profile, rank=rank)
     facts = RunFacts.from_config(profile.config)
     if facts.is_script:
@@ -164,6 +190,9 @@ def _report(profile: Profile, rank: int | None) -> RunReport:
         steps=steps if facts.is_script else None,
         job=profile.facts,
         config=profile.config,
+        who=profile.processes,
+        storage=None if slim else storage_figures(profile, trace, rank=rank),
+        trace=trace,
     )
 
 

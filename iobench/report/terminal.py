@@ -14,7 +14,15 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from iobench.analysis import Verdict
-from iobench.report import lines, script_lines, script_tables, tables, units
+from iobench.report import (
+    lines,
+    script_lines,
+    script_tables,
+    storage_lines,
+    storage_tables,
+    tables,
+    units,
+)
 from iobench.report.job_report import make_job
 from iobench.report.next_steps import next_steps
 from iobench.report.sentences import long_waits_sentence, today_sentence, verdict_sentence
@@ -139,6 +147,7 @@ def _run(page: _Page, report: RunReport, *, judged: bool) -> None:
         _tables(page, report)
     for table in script_tables.process_tables(report.processes):
         page.table(table)
+    _storage(page, report)
     page.list(lines.setup_lines(report))
     page.list(lines.measurement_lines(report))
 
@@ -158,6 +167,34 @@ def _tables(page: _Page, report: RunReport) -> None:
         real = ", with samples of the real size" if report.facts.tiny else ""
         page.list([f"Published: the exposed I/O of a step{real}, from {source}."])
     page.table(tables.phase_table(exposure))
+
+
+def _storage(page: _Page, report: RunReport) -> None:
+    """Print what storage did: how much of it is known, then bytes, stages and single reads."""
+    figures = report.storage
+    if figures is None or not figures.rows:
+        return
+    page.text("What storage did", "bold")
+    placement = figures.placement
+    if placement is not None and report.trace is not None:
+        page.list(
+            storage_lines.coverage_lines(placement, report.trace)
+            + storage_lines.clock_lines(placement, report.who)
+        )
+    elif report.trace is not None:
+        page.list([*report.trace.refused, *report.trace.notes])
+    page.table(storage_tables.byte_table(figures))
+    page.list(storage_lines.gap_lines(figures.rows))
+    if figures.stages:
+        page.table(storage_tables.storage_stage_table(figures.stages))
+    costs = storage_lines.wait_line(figures)
+    if costs is not None:
+        page.text(costs, "bold")
+    if figures.costliest:
+        page.table(storage_tables.cost_table(figures.costliest))
+    if figures.access is not None:
+        page.table(storage_tables.size_table(figures.access))
+        page.list(storage_lines.access_lines(figures.access))
 
 
 def _next(page: _Page, reports: Sequence[RunReport]) -> None:

@@ -1,0 +1,306 @@
+"""The lanes of a run as a picture: what loading did above, what storage did below, on one axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.analysis import monotonic_of_wall
+from iobench.errors import OptionError, StorageError
+from iobench.recording import Flag, Kind
+from iobench.report import units
+from iobench.report.storage_tables import short_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from iobench.analysis.storage_figures import Placement, ProcessPlacement
+    from iobench.profiles import Profile
+    from iobench.storage.traces import StorageTrace
+
+__all__ = ["PICTURE_SUFFIXES", "Lane", "draw_lanes", "lanes_of"]
+
+PICTURE_SUFFIXES: Final = (".svg", ".pdf", ".png")
+PIXELS: Final = 2400
+"""Bars of one lane closer together than so many parts of the axis are drawn as one."""
+MOST_PROCESSES: Final = 24
+HIDDEN, EXPOSED, UNKNOWN = "#8fa8bf", "#c8102e", "#c4c4c4"
+KIND_COLOURS: Final = {
+    Kind.OPEN: "#1b6ca8",
+    Kind.READ: "#2f8fd8",
+    Kind.DECODE: "#e08a1e",
+    Kind.VERIFY: "#b0a030",
+    Kind.PREPROCESS: "#3f9b4f",
+    Kind.TRANSFORM: "#3f9b4f",
+    Kind.COLLATE: "#8a63b3",
+    Kind.FUSED: "#a9744f",
+    Kind.OPAQUE: "#7d7d7d",
+    Kind.WAIT: EXPOSED,
+    Kind.FORWARD: "#5c7a99",
+    Kind.BACKWARD: "#7d93ab",
+    Kind.STEP: "#5c7a99",
+    Kind.H2D: "#d0679d",
+    Kind.PIN: "#d0679d",
+}
+OTHER_COLOUR: Final = "#9c9c9c"
+LEGEND: Final = (
+    ("waiting", EXPOSED),
+    ("read", KIND_COLOURS[Kind.READ]),
+    ("decode", KIND_COLOURS[Kind.DECODE]),
+    ("fused", KIND_COLOURS[Kind.FUSED]),
+    ("preprocess", KIND_COLOURS[Kind.PREPROCESS]),
+    ("collate", KIND_COLOURS[Kind.COLLATE]),
+    ("storage, hidden", HIDDEN),
+    ("storage, exposed", EXPOSED),
+    ("exposure unknown", UNKNOWN),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One row of the picture.
+
+    Parameters
+    ----------
+    name : str
+    start_ns, end_ns : ndarray of int64, shape (n_bars,)
+        On the profile's clock.
+    colour : ndarray of str, shape (n_bars,)
+    hatched : ndarray of bool, shape (n_bars,)
+        Bars that are known by their first and last moment alone.
+    band_ns : int
+        How far the whole lane may be off; 0 where it is not.
+    """
+
+    name: str
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    colour: NDArray[np.str_]
+    hatched: NDArray[np.bool_]
+    band_ns: int = 0
+
+    def between(self, low_ns: int, high_ns: int) -> Lane:
+        """Return the part of the lane inside a stretch of time."""
+        inside = (self.end_ns >= low_ns) & (self.start_ns <= high_ns)
+        return replace(
+            self,
+            start_ns=np.maximum(self.start_ns[inside], low_ns),
+            end_ns=np.minimum(self.end_ns[inside], high_ns),
+            colour=self.colour[inside],
+            hatched=self.hatched[inside],
+        )
+
+    def thinned(self, gap_ns: int) -> Lane:
+        """Return the lane with bars of one colour joined where less than the gap is between."""
+        order = np.argsort(self.start_ns, kind="stable")
+        start, colour, hatched = self.start_ns[order], self.colour[order], self.hatched[order]
+        end = self.end_ns[order]
+        if not len(start):
+            return self
+        # A bar inside an earlier one keeps its own place: the later one is drawn above.
+        new = np.ones(len(start), dtype=bool)
+        new[1:] = (
+            (start[1:] - end[:-1] > gap_ns)
+            | (colour[1:] != colour[:-1])
+            | (hatched[1:] != hatched[:-1])
+        )
+        first = np.flatnonzero(new)
+        return replace(
+            self,
+            start_ns=start[first],
+            end_ns=np.maximum.reduceat(end, first),
+            colour=colour[first],
+            hatched=hatched[first],
+        )
+
+
+def lanes_of(
+    profile: Profile, placement: Placement | None, trace: StorageTrace | None
+) -> tuple[Lane, ...]:
+    """Return the lanes of a profile: of each process its stages, then what storage did for it.
+
+    Parameters
+    ----------
+    profile : Profile
+    placement : Placement or None
+        Of ``trace``; None leaves the lanes of storage out.
+    trace : StorageTrace or None
+    """
+    return tuple(_lanes(profile, placement, trace))
+
+
+def _lanes(
+    profile: Profile, placement: Placement | None, trace: StorageTrace | None
+) -> Iterator[Lane]:
+    spans = profile.spans
+    shown = (spans["flags"] & (Flag.IO | Flag.SUMMED)) == 0
+    shown &= (spans["kind"] != Kind.OTHER) & (spans["end_ns"] > spans["start_ns"])
+    placed = {each.process: each for each in placement.processes} if placement else {}
+    for index, process in enumerate(profile.processes[:MOST_PROCESSES]):
+        own = spans[shown & (spans["process"] == index)]
+        if not len(own) and index not in placed:
+            continue
+        # Inner spans begin later, or at once and end sooner: they are drawn above.
+        own = own[np.lexsort((-own["end_ns"], own["start_ns"]))]
+        colours = [KIND_COLOURS.get(Kind(kind), OTHER_COLOUR) for kind in own["kind"].tolist()]
+        yield Lane(
+            f"{process.name} ({process.pid})",
+            own["start_ns"].astype(np.int64),
+            own["end_ns"].astype(np.int64),
+            np.array(colours, dtype=np.str_),
+            np.zeros(len(own), dtype=bool),
+        )
+        if index in placed and trace is not None:
+            yield _storage_lane(profile, placed[index], trace)
+
+
+def _storage_lane(profile: Profile, placed: ProcessPlacement, trace: StorageTrace) -> Lane:
+    if placed.trace < 0:
+        nothing = np.zeros(0, dtype=np.int64)
+        return Lane(f"  {placed.reason}", nothing, nothing, nothing.astype(str), nothing > 0)
+    tracer = trace.processes[placed.trace]
+    segments = placed.segments[~placed.segments["stray"]]
+    long = np.maximum(segments["end_ns"] - segments["start_ns"], 1)
+    colour = np.where(
+        segments["exposed_ns"] < 0,
+        UNKNOWN,
+        np.where(2 * segments["exposed_ns"] >= long, EXPOSED, HIDDEN),
+    )
+    start, end, streamed_colour, hatched = _streamed(profile, placed, trace)
+    name = f"  {tracer.tracer}"
+    if not len(segments) and not len(start):
+        name = f"  {tracer.tracer}: {placed.reason or 'no segments'}"
+    return Lane(
+        name,
+        np.concatenate((start, segments["start_ns"])),
+        np.concatenate((end, segments["end_ns"])),
+        np.concatenate((streamed_colour, colour)),
+        np.concatenate((hatched, np.zeros(len(segments), dtype=bool))),
+        band_ns=placed.high_ns - placed.low_ns,
+    )
+
+
+def _streamed(profile: Profile, placed: ProcessPlacement, trace: StorageTrace) -> Any:
+    """Return bars of files read by ``fread``: known by their first and last moment alone."""
+    counters = trace.processes[placed.trace].counters
+    first, last = counters["stdio_first_read_ns"], counters["stdio_last_read_ns"]
+    known = (counters["stdio_reads"] > 0) & (first > 0) & (last >= first)
+    process = profile.processes[placed.process]
+    times = [
+        monotonic_of_wall(process, moment[known] + placed.offset_ns) for moment in (first, last)
+    ]
+    number = int(known.sum())
+    return (*times, np.full(number, HIDDEN, dtype=np.str_), np.ones(number, dtype=bool))
+
+
+def draw_lanes(
+    profile: Profile,
+    path: Path,
+    *,
+    placement: Placement | None = None,
+    trace: StorageTrace | None = None,
+    between_s: tuple[float, float] | None = None,
+) -> None:
+    """Draw the lanes of a profile into a file.
+
+    Parameters
+    ----------
+    profile : Profile
+    path : Path
+        Its ending says what it becomes: `PICTURE_SUFFIXES`.
+    placement, trace
+        As for `lanes_of`.
+    between_s : tuple of float, optional
+        Seconds after the first span; by default all of the run.
+
+    Raises
+    ------
+    OptionError
+        If the ending is none of these, matplotlib is not installed, or no span lies between.
+    StorageError
+        If the file cannot be written.
+    """
+    if path.suffix.lower() not in PICTURE_SUFFIXES:
+        raise OptionError(f"{path}: expected a name that ends in {', '.join(PICTURE_SUFFIXES)}")
+    lanes = lanes_of(profile, placement, trace)
+    filled = [lane for lane in lanes if len(lane.start_ns)]
+    if not filled:
+        raise OptionError(f"{profile.path}: holds no span to draw")
+    zero = min(int(lane.start_ns.min()) for lane in filled)
+    low, high = zero, max(int(lane.end_ns.max()) for lane in filled)
+    if between_s is not None:
+        low, high = (zero + units.nanoseconds(each) for each in between_s)
+    gap_ns = (high - low) // PIXELS
+    cut = [lane.between(low, high).thinned(gap_ns) for lane in lanes]
+    if not any(len(lane.start_ns) for lane in cut):
+        raise OptionError(f"{profile.path}: no span between {between_s} s after the first one")
+    _draw(cut, path, zero=zero, low=low, high=high, title=_title(profile))
+
+
+def _title(profile: Profile) -> str:
+    command = profile.config.get("command")
+    name = profile.config.get("dataset") or profile.config.get("script") or command
+    shown = short_path(str(name)) if name else profile.path.name
+    more = len(profile.processes) - MOST_PROCESSES
+    return shown if more <= 0 else f"{shown}: the first {MOST_PROCESSES} processes, {more} more"
+
+
+def _draw(lanes: Sequence[Lane], path: Path, *, zero: int, low: int, high: int, title: str) -> None:
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
+    except ImportError as error:
+        raise OptionError(
+            "--lanes: needs matplotlib, which is not installed; pip install 'iobench[darshan]'"
+        ) from error
+    figure = Figure(figsize=(13, 1.6 + 0.34 * len(lanes)), layout="constrained")
+    axes = figure.subplots()
+    for row, lane in enumerate(lanes):
+        _draw_lane(axes, row, lane, zero=zero, low=low)
+    axes.set_xlim((low - zero) / 1e9, (high - zero) / 1e9)
+    axes.set_ylim(len(lanes) - 0.4, -0.6)
+    axes.set_yticks(range(len(lanes)), [lane.name for lane in lanes], fontsize=8)
+    axes.set_xlabel("seconds after the first span")
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.grid(axis="x", linewidth=0.4, alpha=0.5)
+    patches = [Patch(color=colour, label=label) for label, colour in LEGEND]
+    patches.append(Patch(facecolor=HIDDEN, hatch="////", label="fread: first to last, no segments"))
+    patches.append(Patch(color="#e4e4e4", label="clock uncertain by so much"))
+    axes.legend(
+        handles=patches, ncols=6, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.12)
+    )
+    try:
+        figure.savefig(path, dpi=140, metadata={"Date": None} if path.suffix == ".svg" else None)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise StorageError(
+            f"{path}: cannot be written ({error.strerror or error}); name another file"
+        ) from error
+
+
+def _draw_lane(axes: Any, row: int, lane: Lane, *, zero: int, low: int) -> None:
+    storage = lane.name.startswith(" ")
+    height = 0.5 if storage else 0.8
+    if lane.band_ns:
+        axes.broken_barh(
+            [((low - zero) / 1e9, lane.band_ns / 1e9)], (row - 0.4, 0.8), color="#e4e4e4"
+        )
+    start = (lane.start_ns - zero) / 1e9
+    width = (lane.end_ns - lane.start_ns) / 1e9
+    for hatched in (True, False):
+        chosen = lane.hatched == hatched
+        if not chosen.any():
+            continue
+        axes.broken_barh(
+            list(zip(start[chosen].tolist(), width[chosen].tolist(), strict=True)),
+            (row - height / 2, height),
+            facecolors=lane.colour[chosen].tolist(),
+            hatch="////" if hatched else None,
+            edgecolor="white" if hatched else "none",
+            linewidth=0,
+        )

@@ -1,0 +1,129 @@
+"""The sentences about what storage did; what was covered comes before any figure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iobench.report import units
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iobench.analysis.storage_figures import (
+        AccessFigures,
+        ByteRow,
+        Placement,
+        StorageFigures,
+        TraceCoverage,
+    )
+    from iobench.profiles import Process
+    from iobench.storage.traces import StorageTrace
+
+__all__ = ["access_lines", "clock_lines", "coverage_lines", "gap_lines", "wait_line"]
+
+
+def coverage_lines(placement: Placement, trace: StorageTrace) -> list[str]:
+    """Return how much of the run a tracer saw, what is missing, and what to do about it."""
+    seen = placement.coverage
+    tracers = " and ".join(dict.fromkeys(each.tracer for each in trace.processes)) or "Darshan"
+    lines = [
+        f"{tracers}: {_logs(seen)}; {_files(seen)}; "
+        f"{units.count(seen.n_placed)} of {units.count(seen.n_segments)} segments placed in stages."
+    ]
+    if not seen.complete:
+        lines.append("What these logs count is not all that was read.")
+    if seen.missing:
+        lines.append(f"No log of: {', '.join(seen.missing)}.")
+    if seen.partial:
+        lines.append(
+            f"Incomplete, the tracer ran out of room: {'; '.join(seen.partial)}. "
+            "Raise MAX_RECORDS and MODMEM, or let iobench set them: --darshan auto."
+        )
+    if seen.n_stray:
+        lines.append(
+            f"{units.count(seen.n_stray)} stray segments of {units.nbytes(seen.stray_nbytes)} in "
+            "all, credited to the wrong file, count nowhere."
+        )
+    if seen.n_extra_logs:
+        lines.append(f"Logs of other processes: {units.count(seen.n_extra_logs)}.")
+    return [*lines, *seen.problems, *trace.refused, *trace.notes]
+
+
+def _logs(seen: TraceCoverage) -> str:
+    return f"logs of {units.count(seen.n_found)} of {units.count(seen.n_expected)} processes"
+
+
+def _files(seen: TraceCoverage) -> str:
+    if seen.n_files_read is None:
+        return f"{units.count(seen.n_files_seen)} files seen"
+    return f"{units.count(seen.n_files_seen)} of {units.count(seen.n_files_read)} files seen"
+
+
+def clock_lines(placement: Placement, processes: Sequence[Process]) -> list[str]:
+    """Return by how much the tracer's clocks were moved, and how well that is known."""
+    matched, rest = [], []
+    for each in placement.processes:
+        if each.trace < 0 or not len(each.segments):
+            continue
+        name = processes[each.process].name
+        offset, width = units.duration(each.offset_ns), units.duration(each.high_ns - each.low_ns)
+        if each.matched:
+            matched.append(f"{name} {offset} (window {width})")
+        else:
+            rest.append(f"{name} ({each.reason or 'no match'}; within {width})")
+    lines = []
+    if matched:
+        lines.append(f"Clocks moved so that reads lie in their stages: {', '.join(matched)}.")
+    if rest:
+        lines.append(f"Clocks that could not be matched: {', '.join(rest)}.")
+    return lines
+
+
+def gap_lines(rows: Sequence[ByteRow]) -> list[str]:
+    """Return why the columns of the run's row differ."""
+    lines = []
+    for row in rows:
+        if row.scope != "run":
+            continue
+        for gap in row.gaps:
+            first, second = gap.between
+            lines.append(
+                f"{units.nbytes(abs(gap.nbytes))} {'more' if gap.nbytes >= 0 else 'fewer'} in "
+                f"{first} than in {second}: {gap.name or 'nothing explains it'}."
+            )
+    return lines
+
+
+def wait_line(figures: StorageFigures) -> str | None:
+    """Return which share of the reads cost which share of the wait for reading."""
+    access = figures.access
+    if access is None or access.top_fraction is None or access.top_exposed_fraction is None:
+        return None
+    return (
+        f"{units.fraction(access.top_fraction)} of the reads cost "
+        f"{units.fraction(access.top_exposed_fraction)} of the wait for reads."
+    )
+
+
+def access_lines(access: AccessFigures) -> list[str]:
+    """Return in what order and sizes was read, and how much for each byte used."""
+    order = ", ".join(
+        f"{units.fraction(share)} {name}"
+        for share, name in (
+            (access.consecutive_fraction, "where the last one ended"),
+            (access.sequential_fraction, "further on"),
+            (access.random_fraction, "elsewhere"),
+        )
+    )
+    lines = [f"{units.count(access.n_reads)} reads; after the first of each file: {order}."]
+    if access.stride is not None:
+        lines.append(f"Most reads lie {units.nbytes(access.stride)} after the last one: strided.")
+    lines.append(
+        f"Reads below 64 KiB: {units.fraction(access.small_read_fraction)}. "
+        f"Bytes read for each distinct one: {units.ratio(access.reread_factor)}, "
+        f"for each byte of the samples: {units.ratio(access.read_per_used)}."
+    )
+    if access.bandwidths:
+        rates = ", ".join(f"{name} {units.byte_rate(rate)}" for name, rate in access.bandwidths[:8])
+        lines.append(f"While reading: {rates}.")
+    return lines

@@ -1,0 +1,173 @@
+"""The tables of what storage did: bytes by who counted them, storage inside stages, dear reads."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final
+
+from iobench.report import units
+from iobench.report.tables import NOT_APPLICABLE, TextTable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iobench.analysis.storage_figures import (
+        AccessFigures,
+        ByteRow,
+        ReadCost,
+        StageStorage,
+        StorageFigures,
+    )
+
+__all__ = ["byte_table", "cost_table", "size_table", "storage_stage_table"]
+
+MOST_ROWS: Final = 8
+"""Processes and files shown of each; JSON has them all."""
+MOST_READS: Final = 10
+LONGEST_NAME: Final = 30
+CUT: Final = ".../"
+TRACED: Final = ("posix", "stdio", "segments")
+
+
+def byte_table(figures: StorageFigures) -> TextTable:
+    """Return bytes read by the run, its processes and files, one column for each who counted."""
+    columns = ["asked", *(TRACED if figures.placement is not None else ()), "rchar", "device"]
+    headings = {
+        "asked": "asked by\nstages",
+        "posix": "POSIX\n",
+        "stdio": "STDIO\n",
+        "segments": "segments\n",
+        "rchar": "any read\ncall",
+        "device": "from the\ndevice",
+    }
+    shown = [
+        *_scope(figures.rows, "run"),
+        *_scope(figures.rows, "process"),
+        *_scope(figures.rows, "file"),
+    ]
+    return TextTable(
+        title=f"Bytes read{_left_out(figures.rows)}",
+        columns=("", *(headings[name] for name in columns), "gaps\n"),
+        rows=tuple(
+            (
+                _row_name(row),
+                *(units.nbytes(getattr(row, name)) for name in columns),
+                _gaps(row),
+            )
+            for row in shown
+        ),
+    )
+
+
+def _scope(rows: Sequence[ByteRow], scope: str) -> list[ByteRow]:
+    return [row for row in rows if row.scope == scope][:MOST_ROWS]
+
+
+def _left_out(rows: Sequence[ByteRow]) -> str:
+    parts = [
+        f"the {MOST_ROWS} largest of {units.count(number)} {scope}{ending}"
+        for scope, ending in (("process", "es"), ("file", "s"))
+        if (number := sum(row.scope == scope for row in rows)) > MOST_ROWS
+    ]
+    return f": {' and '.join(parts)}" if parts else ""
+
+
+def _row_name(row: ByteRow) -> str:
+    return short_path(row.name) if row.scope == "file" else row.name
+
+
+def _gaps(row: ByteRow) -> str:
+    if not row.gaps:
+        return "none"
+    unnamed = sum(not gap.name for gap in row.gaps)
+    return "named" if not unnamed else f"{unnamed} unnamed"
+
+
+def short_path(path: str) -> str:
+    """Return the end of a path, in whole names where they fit."""
+    if len(path) <= LONGEST_NAME:
+        return path
+    parts = PurePath(path).parts
+    short = parts[-1]
+    for part in reversed(parts[:-1]):
+        if len(CUT) + len(part) + 1 + len(short) > LONGEST_NAME:
+            break
+        short = f"{part}/{short}"
+    return f"{CUT}{short}" if len(short) < LONGEST_NAME else f"...{short[3 - LONGEST_NAME :]}"
+
+
+def storage_stage_table(stages: Sequence[StageStorage]) -> TextTable:
+    """Return how much of each stage that read was storage, and where its bytes came from."""
+    times = [value for row in stages for value in (row.busy_ns, row.storage_ns, row.rest_ns)]
+    unit, texts = units.durations(times)
+    return TextTable(
+        title="Storage inside the stages that read",
+        columns=(
+            "stage",
+            f"busy\n{unit}",
+            f"storage\n{unit}",
+            f"rest\n{unit}",
+            "off the\nCPU",
+            "handed\non",
+            "bytes\nare",
+        ),
+        rows=tuple(
+            (
+                row.stage,
+                texts[3 * place],
+                texts[3 * place + 1],
+                f"<={texts[3 * place + 2]}"
+                if row.rest_is_bound and row.rest_ns
+                else texts[3 * place + 2],
+                units.duration(row.off_cpu_ns),
+                units.nbytes(row.nbytes),
+                row.verdict,
+            )
+            for place, row in enumerate(stages)
+        ),
+    )
+
+
+def cost_table(reads: Sequence[ReadCost]) -> TextTable:
+    """Return the reads that the training loop waited for longest."""
+    shown = reads[:MOST_READS]
+    unit, texts = units.durations(
+        [value for read in shown for value in (read.duration_ns, read.exposed_ns)]
+    )
+    return TextTable(
+        title="Reads that were waited for longest",
+        columns=("file", "by\n", "offset\n", "size\n", f"took\n{unit}", f"exposed\n{unit}"),
+        rows=tuple(
+            (
+                short_path(read.file) or units.UNKNOWN,
+                read.process,
+                units.count(_known(read.offset)),
+                units.nbytes(_known(read.nbytes)),
+                texts[2 * place],
+                texts[2 * place + 1],
+            )
+            for place, read in enumerate(shown)
+        ),
+    )
+
+
+def _known(value: int) -> int | None:
+    return value if value >= 0 else None
+
+
+def size_table(access: AccessFigures) -> TextTable:
+    """Return how many reads were of what size; sizes no read had are left out."""
+    lows = (0, *access.size_edges)
+    highs = (*access.size_edges, None)
+    rows = []
+    for low, high, number, nbytes in zip(
+        lows, highs, access.size_counts, access.size_nbytes, strict=True
+    ):
+        if number:
+            upper = f"from {units.nbytes(low)}" if high is None else f"< {units.nbytes(high)}"
+            rows.append((upper, units.count(number), units.nbytes(nbytes)))
+    return TextTable(
+        title="Reads by size",
+        columns=("size", "reads", "bytes"),
+        rows=tuple(rows) or ((NOT_APPLICABLE, "0", "0 B"),),
+    )

@@ -1,0 +1,241 @@
+"""What storage did, on the terminal and as JSON: coverage first, unknown as unknown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from iobench.analysis.storage_figures import (
+    PLACED_DTYPE,
+    AccessFigures,
+    ByteGap,
+    ByteRow,
+    Placement,
+    ProcessPlacement,
+    ReadCost,
+    StageStorage,
+    StorageFigures,
+    TraceCoverage,
+)
+from iobench.profiles import Process
+from iobench.recording import Anchor
+from iobench.report.json_report import reports_to_json
+from iobench.report.storage_tables import byte_table, short_path
+from iobench.storage.traces import ModuleState, ProcessTrace, StorageTrace
+
+if TYPE_CHECKING:
+    from iobench.report.run_report import RunReport
+
+Show = Callable[..., str]
+TRACE = StorageTrace(
+    processes=(
+        ProcessTrace(
+            "Darshan",
+            Path("logs/0_python_id7-8_1.darshan"),
+            pid=8,
+            modules=(ModuleState("POSIX", 4), ModuleState("DXT_POSIX", 1)),
+            files=("/data/a.npy",),
+        ),
+    ),
+    refused=("notes.txt: is no Darshan log",),
+)
+
+
+def process(role: str, worker: int, pid: int) -> Process:
+    return Process(role, worker, 0, pid, "host", "boot", (Anchor(0, 0),), 0, True, 0, ("main",))
+
+
+WHO = (process("consumer", -1, 7), process("worker", 0, 8), process("worker", 1, 9))
+
+
+def placed(process: int, *, trace: int = 0, matched: bool = True) -> ProcessPlacement:
+    segments = np.zeros(2, PLACED_DTYPE)
+    segments["span"] = 0
+    return ProcessPlacement(
+        process, trace, "", -1_283_000, -1_285_000, -1_281_000, matched, ("/data/a.npy",), segments
+    )
+
+
+COVERAGE = TraceCoverage(
+    n_expected=2,
+    n_found=2,
+    missing=(),
+    partial=(),
+    n_files_read=40,
+    n_files_seen=40,
+    n_segments=80,
+    n_placed=80,
+    n_stray=0,
+    stray_nbytes=0,
+    n_extra_logs=0,
+    problems=(),
+)
+ACCESS = AccessFigures(
+    n_reads=80,
+    size_edges=(65_536, 4_194_304),
+    size_counts=(40, 40, 0),
+    size_nbytes=(0, 81_925_120, 0),
+    consecutive_fraction=1.0,
+    sequential_fraction=0.0,
+    random_fraction=0.0,
+    stride=None,
+    small_read_fraction=0.5,
+    reread_factor=1.0,
+    read_per_used=1.00006,
+    bandwidths=(("worker-0", 2.2e9),),
+    top_fraction=0.03,
+    top_exposed_fraction=0.61,
+)
+FIGURES = StorageFigures(
+    placement=Placement((placed(1), placed(2, trace=-1)), COVERAGE),
+    rows=(
+        ByteRow(
+            "run",
+            "run",
+            asked=81_920_000,
+            posix=81_925_120,
+            stdio=None,
+            segments=81_925_120,
+            rchar=81_940_000,
+            device=397_312,
+            gaps=(
+                ByteGap("header read twice", 5_120, ("POSIX", "asked")),
+                ByteGap("", -14_880, ("POSIX", "any read call")),
+            ),
+        ),
+        ByteRow("file", "/data/a.npy", 2_048_000, None, None, None, None, None, ()),
+    ),
+    stages=(
+        StageStorage("read", 56_900_000, 26_900_000, 30_000_000, False, None, 81_920_000, "mixed"),
+        StageStorage("fused", 9_000_000, 3_000_000, 6_000_000, True, 4_000_000, None, "unknown"),
+    ),
+    costliest=(ReadCost("worker-0", "/data/a.npy", 128, 2_048_000, 5, 1_000_000, 900_000),),
+    access=ACCESS,
+)
+
+
+@pytest.fixture
+def traced(bound: RunReport) -> RunReport:
+    """A run whose storage a tracer saw."""
+    return replace(bound, who=WHO, storage=FIGURES, trace=TRACE)
+
+
+def unwrapped(text: str) -> str:
+    return " ".join(text.split())
+
+
+def storage_part(text: str) -> str:
+    return text[text.index("What storage did") : text.index("Set-up before")]
+
+
+def test_how_much_was_seen_comes_before_any_figure(traced: RunReport, show: Show) -> None:
+    part = storage_part(show(traced))
+    assert part.splitlines()[1].startswith(
+        "  Darshan: logs of 2 of 2 processes; 40 of 40 files seen;"
+    )
+    assert part.index("80 of 80") < part.index("Bytes read")
+    assert "notes.txt: is no Darshan log" in part
+    assert "Clocks moved so that reads lie in their stages: worker-0 -1.28 ms (window 4.00 us)" in (
+        unwrapped(part)
+    )
+    assert "count is not all" not in part
+
+
+def test_what_is_missing_is_named_with_the_cure(traced: RunReport, show: Show) -> None:
+    coverage = replace(
+        COVERAGE,
+        n_found=1,
+        missing=("worker-1 (process 9)",),
+        partial=("worker-0 (process 8): POSIX, DXT_POSIX",),
+        n_stray=16,
+        stray_nbytes=182,
+        n_extra_logs=1,
+        problems=("DXT_POSIX of version 2: install a newer PyDarshan",),
+    )
+    unmatched = replace(placed(1, matched=False), reason="no read matches")
+    assert not coverage.complete
+    figures = replace(FIGURES, placement=Placement((unmatched,), coverage))
+    text = unwrapped(storage_part(show(replace(traced, storage=figures))))
+    for words in (
+        "logs of 1 of 2 processes",
+        "What these logs count is not all that was read.",
+        "No log of: worker-1 (process 9).",
+        "Incomplete, the tracer ran out of room: worker-0 (process 8): POSIX, DXT_POSIX.",
+        "16 stray segments of 182 B in all",
+        "Logs of other processes: 1.",
+        "DXT_POSIX of version 2: install a newer PyDarshan",
+        "Clocks that could not be matched: worker-0 (no read matches; within 4.00 us).",
+    ):
+        assert words in text
+
+
+def test_gaps_are_named_or_said_to_have_no_name(traced: RunReport, show: Show) -> None:
+    text = unwrapped(storage_part(show(traced)))
+    assert "5.12 kB more in POSIX than in asked: header read twice." in text
+    assert "14.9 kB fewer in POSIX than in any read call: nothing explains it." in text
+    assert "1 unnamed" in text
+    assert not FIGURES.rows[0].settled
+    assert FIGURES.rows[1].settled
+
+
+def test_unknown_bytes_are_unknown_and_without_a_tracer_have_no_columns() -> None:
+    table = byte_table(FIGURES)
+    assert len(table.columns) == 8
+    assert table.rows[1][2:7] == ("unknown",) * 5
+    table = byte_table(replace(FIGURES, placement=None))
+    assert [name.split("\n")[0] for name in table.columns] == [
+        "", "asked by", "any read", "from the", "gaps",
+    ]  # fmt: skip
+
+
+def test_stages_reads_and_sizes(traced: RunReport, show: Show) -> None:
+    part = storage_part(show(traced))
+    assert "<=6.000" in part
+    assert "3.0 % of the reads cost 61 % of the wait for reads." in part
+    assert "< 65.5 kB" in part
+    assert max(map(len, part.splitlines())) <= 80
+
+
+def test_many_processes_and_files_are_cut_and_said_to_be() -> None:
+    rows = [replace(FIGURES.rows[1], name=f"/data/{number}.npy") for number in range(100)]
+    table = byte_table(replace(FIGURES, rows=(FIGURES.rows[0], *rows)))
+    assert len(table.rows) == 9
+    assert table.title == "Bytes read: the 8 largest of 100 files"
+
+
+@pytest.mark.parametrize(
+    ("path", "short"),
+    [
+        ("/data/a.npy", "/data/a.npy"),
+        ("/data/project/a-long-name/sample_001.npy", ".../a-long-name/sample_001.npy"),
+        ("/data/" + "x" * 60, "..." + "x" * 27),
+        ("/data/" + "x" * 30, "..." + "x" * 27),
+        ("", ""),
+    ],
+)
+def test_paths_are_cut_from_the_front(path: str, short: str) -> None:
+    assert short_path(path) == short
+
+
+def test_json_holds_every_figure(traced: RunReport) -> None:
+    document: dict[str, Any] = reports_to_json([traced])["runs"][0]["storage"]
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert document["traced"]["complete"] is True
+    assert document["traced"]["refused"] == ["notes.txt: is no Darshan log"]
+    assert [clock["process"] for clock in document["traced"]["clocks"]] == ["worker-0"]
+    assert document["bytes"][0]["gaps"][1]["name"] is None
+    assert document["bytes"][0]["settled"] is False
+    assert document["bytes"][1]["posix_nbytes"] is None
+    assert document["stages"][0]["storage_s"] == 0.0269
+    assert document["costliest_reads"][0]["exposed_s"] == 0.0009
+    assert document["access"]["bytes_per_s"] == {"worker-0": 2.2e9}
+
+
+def test_json_of_a_run_without_storage_has_null(bound: RunReport) -> None:
+    assert reports_to_json([bound])["runs"][0]["storage"] is None
