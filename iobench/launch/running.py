@@ -25,13 +25,8 @@ from iobench.recording import (
     record,
 )
 from iobench.recording.job import RUN_TOKEN
-from iobench.recording.session import (
-    RUN_DETAIL,
-    RUN_PATH,
-    RUN_SPOOL,
-    RUN_STEPS,
-    script_document,
-)
+from iobench.recording.script_run import script_document
+from iobench.recording.session import RUN_DETAIL, RUN_PATH, RUN_SPOOL, RUN_STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

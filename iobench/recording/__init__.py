@@ -22,7 +22,7 @@ from iobench.recording.session import (
     RUN_PATH,
     Recording,
     current_recording,
-    note_forked_loop,
+    loop_recording,
     record,
 )
 from iobench.recording.span_file import SPAN_DTYPE, Flag
@@ -56,7 +56,7 @@ __all__ = [
     "active_recorder",
     "current_recording",
     "find_job",
-    "note_forked_loop",
+    "loop_recording",
     "now_ns",
     "read_process_facts",
     "read_process_io",

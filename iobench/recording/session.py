@@ -10,16 +10,12 @@ import atexit
 import itertools
 import logging
 import os
-import platform
-import re
-import shlex
 import sys
 import threading
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from iobench.cpus import available_cpus
 from iobench.errors import IobenchError, OptionError, StorageError
 from iobench.recording.activation import activate
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
@@ -28,15 +24,20 @@ from iobench.recording.facts import LoaderFacts, ProcessFacts, facts_path
 from iobench.recording.hosts import host_name
 from iobench.recording.job import find_job
 from iobench.recording.run_directory import RunDirectory
+from iobench.recording.script_run import (
+    checked_steps,
+    command_line,
+    new_run_path,
+    script_document,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from types import TracebackType
 
     from iobench.recording.job import JobRank
     from iobench.recording.recorder import Recorder
 
-__all__ = ["RUN_PATH", "Recording", "current_recording", "record"]
+__all__ = ["RUN_PATH", "Recording", "current_recording", "loop_recording", "record"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,6 @@ LOADER_LIMIT: Final = 64
 
 _current: Recording | None = None
 _refused = False
-_fork_noted = -1
 
 
 class _Open(Protocol):
@@ -103,6 +103,7 @@ class Recording:
         self.step = 0
         self.clock = clock
         self._path, self._spool = path, spool
+        self._facts_path: Path | None = None
         self._started = self._closed = False
         self._pid = os.getpid()
         self._batches, self._rounds = itertools.count(), itertools.count()
@@ -134,12 +135,20 @@ class Recording:
                 )
             self._join(_current)
             return self
-        self.run = RunDirectory.join(
-            _new_path() if self._path is None else self._path,
-            script_document(_command(), self.job, steps=self.steps, detail=self.detail),
+        run = RunDirectory.join(
+            new_run_path() if self._path is None else self._path,
+            script_document(command_line(), self.job, steps=self.steps, detail=self.detail),
             token=self.job.token,
             spool=self._spool,
         )
+        self._begin(run, _unit_costs(self.clock))
+        self._to_environment()
+        _current = self
+        return self
+
+    def _begin(self, run: RunDirectory, costs: dict[str, int | None]) -> None:
+        """Write to the files of this process from now on."""
+        self.run = run
         self.recorder = self.run.recorder(role="consumer", rank=self.job.rank, clock=self.clock)
         self.facts = ProcessFacts(
             pid=os.getpid(),
@@ -150,8 +159,8 @@ class Recording:
             world_size=self.job.world_size,
             local_rank=self.job.local_rank,
             launcher=self.job.launcher,
-            command=_command(),
-            unit_costs=_unit_costs(self.clock),
+            command=command_line(),
+            unit_costs=costs,
         )
         self._facts_path = facts_path(
             self.run.processes_path,
@@ -161,11 +170,8 @@ class Recording:
         )
         self._started = True
         self.write_facts()
-        self._to_environment()
-        _current = self
         atexit.register(self.close)
         activate(self.recorder if self.window_open else None)
-        return self
 
     def _join(self, other: Recording) -> None:
         """Be a view of the recording that goes on; ending this one ends nothing."""
@@ -273,7 +279,7 @@ class Recording:
 
     def write_facts(self) -> None:
         """Write what this process tells of itself; nothing in a fork of it."""
-        if os.getpid() != self._pid:
+        if os.getpid() != self._pid or self._facts_path is None:
             return
         with self._lock:
             self.facts.write(self._facts_path)
@@ -341,7 +347,7 @@ def record(
         raise OptionError(f"detail {detail!r}: expected one of {', '.join(DETAILS)}")
     return Recording(
         None if path is None else Path(path),
-        steps=_steps(steps),
+        steps=checked_steps(steps),
         detail=detail,
         spool=None if spool is None else Path(spool),
     )
@@ -372,38 +378,31 @@ def current_recording() -> Recording | None:
         return None
 
 
-def note_forked_loop() -> None:
-    """Note, once, that this fork of a training process asks loaders, which is not recorded.
+def loop_recording() -> Recording | None:
+    """Return what a training loop of this process is recorded by; as `current_recording`.
 
-    Does nothing anywhere else, and fails nowhere.
+    In a fork of a training process one is begun: who asks loaders is a training process too, with
+    spans and facts of its own in the same run. Processes that load for others never come here.
     """
-    global _fork_noted
-    recording, pid = _current, os.getpid()
-    if recording is None or pid in (recording._pid, _fork_noted):
-        return
-    _fork_noted = pid
-    job, facts = recording.job, recording.facts
-    what = (
-        f"waits for batches in process {pid}, a fork of the training process; start it by spawn "
-        "or by a launcher to see them"
+    found = current_recording()
+    if found is not None or _current is None or _current._facts_path is None:
+        return found
+    return _begin_fork(_current)
+
+
+def _begin_fork(above: Recording) -> Recording:
+    """Begin the recording of this fork of a process, and end it with the fork."""
+    global _current
+    found = Recording(
+        above.run.path, steps=above.steps, detail=above.detail, spool=None, clock=above.clock
     )
-    ProcessFacts(
-        pid,
-        os.getppid(),
-        facts.host,
-        "fork",
-        job.rank,
-        job.world_size,
-        job.local_rank,
-        unseen=[what],
-    ).write(
-        facts_path(
-            recording.run.processes_path,
-            host=facts.host,
-            rank=job.rank,
-            start_ns=recording.clock.now_ns(),
-        )
-    )
+    found._begin(above.run, above.facts.unit_costs)
+    _current = found
+    # Children of multiprocessing leave without the functions of ``atexit``.
+    ending = sys.modules.get("multiprocessing.util")
+    if ending is not None:
+        ending.Finalize(None, found.close, exitpriority=0)
+    return found
 
 
 def _alike(one: LoaderFacts, other: LoaderFacts) -> bool:
@@ -412,69 +411,9 @@ def _alike(one: LoaderFacts, other: LoaderFacts) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
-def script_document(
-    command: Sequence[str], job: JobRank, *, steps: range | str | None, detail: str
-) -> dict[str, Any]:
-    """Return what ``run.json`` says of the run of a user's script."""
-    chosen = _steps(steps)
-    return {
-        "kind": "script",
-        "command": shlex.join(command),
-        "job": job.token,
-        "launcher": job.launcher,
-        "world_size": job.world_size,
-        "steps": None if chosen is None else [chosen.start, chosen.stop],
-        "detail": detail,
-        "machine": _machine(),
-    }
-
-
-def _steps(steps: range | tuple[int, int] | str | None) -> range | None:
-    if steps is None:
-        return None
-    if isinstance(steps, str):
-        match = re.fullmatch(r"(\d+):(\d+)", steps)
-        chosen = range(int(match[1]), int(match[2])) if match else range(0)
-    else:
-        chosen = steps if isinstance(steps, range) else range(*steps)
-    if chosen.step != 1 or chosen.start < 0 or not len(chosen):
-        raise OptionError(f"steps {steps}: expected FIRST:END with 0 <= FIRST < END, e.g. 100:300")
-    return chosen
-
-
-def _command() -> list[str]:
-    return [str(part) for part in getattr(sys, "orig_argv", sys.argv)]
-
-
-def _machine() -> dict[str, Any]:
-    return {
-        "host": host_name(),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "cpus": available_cpus(),
-    }
-
-
 def _unit_costs(clock: Clock) -> dict[str, int | None]:
     try:
         return unit_costs(clock)
     except StorageError as error:
         logger.warning("what a span costs is unknown: %s", error)
         return {}
-
-
-def _new_path() -> Path:
-    script = Path(getattr(sys.modules.get("__main__"), "__file__", None) or "run").stem
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", script).strip("-.") or "run"
-    for number in itertools.count(1):
-        path = Path("iobench-runs") / f"{name}-{number}"
-        try:
-            path.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise StorageError(
-                f"{path}: cannot be made ({error.strerror}); name a writable folder"
-            ) from error
-        return path
-    raise AssertionError("unreachable")

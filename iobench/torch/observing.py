@@ -17,7 +17,7 @@ import torch.utils.data.dataloader as dataloader
 from torch.utils.data import get_worker_info
 
 from iobench.adapters import install
-from iobench.recording import current_recording, note_forked_loop
+from iobench.recording import loop_recording
 from iobench.torch.iterators import observation_of, observe_iterator, observe_waits
 from iobench.torch.observation import (
     KnownLoader,
@@ -75,9 +75,8 @@ def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None
         stock_iter = getattr(found, "_iobench_original", found)
     if get_worker_info() is not None:
         return stock_iter(loader)
-    recording = current_recording()
+    recording = loop_recording()
     if recording is None:
-        note_forked_loop()
         return stock_iter(loader)
     known = _known_loader(recording, loader)
     log = known.new_log()

@@ -14,7 +14,7 @@ from iobench.recording import (
     RunDirectory,
     active_recorder,
     current_recording,
-    note_forked_loop,
+    loop_recording,
     read_process_facts,
 )
 from iobench.testing import FakeClock
@@ -286,23 +286,48 @@ def test_of_very_many_loaders_those_that_are_alike_are_one(tmp_path):
     assert len(told.loaders) == 65
 
 
-def test_a_fork_that_asks_loaders_is_named(tmp_path):
-    with recording(tmp_path / "run"):
-        note_forked_loop()  # nothing in the training process itself
+def _train(clock, n_batches, name):
+    session = loop_recording()
+    one_pass(session, clock, n_batches=n_batches, loader=session.add_loader("torch", "a", name))
+    assert loop_recording() is current_recording() is session
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_fork_that_asks_loaders_is_a_training_process_of_its_own(tmp_path):
+    clock = FakeClock(1000)
+    with recording(tmp_path / "run", clock=clock) as session:
+        assert loop_recording() is session
+        one_pass(session, clock, n_batches=1)
+        process = multiprocessing.get_context("fork").Process(target=_train, args=(clock, 3, "own"))
+        process.start()
+        process.join(60)
+        assert process.exitcode == 0
+        assert current_recording() is session
+    (first, fork) = read_process_facts(tmp_path / "run" / "processes")
+    assert (first.role, first.unseen, len(first.loaders)) == ("consumer", [], 1)
+    assert (fork.role, fork.pid, fork.ppid) == ("consumer", process.pid, os.getpid())
+    assert (fork.ended, fork.loaders[0].name) == ("closed", "own")
+    profile = iobench.open_profile(tmp_path / "run")
+    assert all(process.closed for process in profile.processes)
+    exposure = profile.exposure()
+    assert exposure.whole.n_batches == 3
+    assert [(each.pid, each.n_waits) for each in exposure.other_loops] == [(os.getpid(), 3)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_fork_that_ends_at_once_leaves_what_it_recorded(tmp_path):
+    clock = FakeClock(1000)
+    with recording(tmp_path / "run", clock=clock, steps=range(1, 3)):
         pid = os.fork()
         if not pid:
-            note_forked_loop()
-            note_forked_loop()
+            _train(clock, 4, "own")
             os._exit(0)
         assert os.waitpid(pid, 0) == (pid, 0)
-    (told, fork) = read_process_facts(tmp_path / "run" / "processes")
-    assert (told.role, told.unseen) == ("consumer", [])
-    assert (fork.role, fork.pid) == ("fork", pid)
-    assert f"process {pid}, a fork of the training process" in fork.unseen[0]
+    assert [span[2] for span in spans_of(tmp_path / "run") if span[0] is Kind.WAIT] == [1, 2]
 
 
-def test_without_a_recording_no_fork_is_named():
-    assert note_forked_loop() is None
+def test_without_a_recording_no_fork_records():
+    assert loop_recording() is None
 
 
 def test_whatever_a_loader_says_of_itself_can_be_written(tmp_path):

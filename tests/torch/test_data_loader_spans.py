@@ -6,6 +6,7 @@ import inspect
 import itertools
 import os
 import signal
+import warnings
 from pathlib import Path
 
 import pytest
@@ -343,3 +344,19 @@ def test_frames_that_record_are_not_in_a_tracebacks_text():
     )
     kept = text.splitlines(keepends=True)
     assert without_own_frames(text) == "".join(kept[:3] + kept[6:])
+
+
+def test_a_fork_that_trains_is_a_training_process_with_workers_of_its_own(tmp_path):
+    loader = DataLoader(parts.Plain(12), batch_size=3, num_workers=1)
+    with iobench.record(tmp_path / "run"):
+        drain(DataLoader(parts.Plain(2)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads, from Python 3.12 on
+            pid = os.fork()
+        if not pid:
+            os._exit(0 if drain(loader) == 4 else 1)
+        assert os.waitpid(pid, 0) == (pid, 0)
+    exposure = iobench.open_profile(tmp_path / "run").exposure()
+    assert (exposure.whole.n_batches, exposure.missing_workers) == (4, ())
+    assert [each.pid for each in exposure.other_loops] == [os.getpid()]
+    assert {"fused", "collate"} <= {each.stage for each in exposure.whole.stages}

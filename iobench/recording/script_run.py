@@ -1,0 +1,97 @@
+"""What the run of a user's script is called, and what ``run.json`` says of it."""
+
+from __future__ import annotations
+
+import itertools
+import platform
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iobench.cpus import available_cpus
+from iobench.errors import OptionError, StorageError
+from iobench.recording.hosts import host_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iobench.recording.job import JobRank
+
+__all__ = ["checked_steps", "command_line", "new_run_path", "script_document"]
+
+
+def script_document(
+    command: Sequence[str], job: JobRank, *, steps: range | str | None, detail: str
+) -> dict[str, Any]:
+    """Return what ``run.json`` says of the run of a user's script."""
+    chosen = checked_steps(steps)
+    return {
+        "kind": "script",
+        "command": shlex.join(command),
+        "job": job.token,
+        "launcher": job.launcher,
+        "world_size": job.world_size,
+        "steps": None if chosen is None else [chosen.start, chosen.stop],
+        "detail": detail,
+        "machine": _machine(),
+    }
+
+
+def checked_steps(steps: range | tuple[int, int] | str | None) -> range | None:
+    """Return the recording window; None of none.
+
+    Raises
+    ------
+    OptionError
+        If it is no ``FIRST:END``.
+    """
+    if steps is None:
+        return None
+    if isinstance(steps, str):
+        match = re.fullmatch(r"(\d+):(\d+)", steps)
+        chosen = range(int(match[1]), int(match[2])) if match else range(0)
+    else:
+        chosen = steps if isinstance(steps, range) else range(*steps)
+    if chosen.step != 1 or chosen.start < 0 or not len(chosen):
+        raise OptionError(f"steps {steps}: expected FIRST:END with 0 <= FIRST < END, e.g. 100:300")
+    return chosen
+
+
+def command_line() -> list[str]:
+    """Return how this process was started."""
+    return [str(part) for part in getattr(sys, "orig_argv", sys.argv)]
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "host": host_name(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "cpus": available_cpus(),
+    }
+
+
+def new_run_path() -> Path:
+    """Make the next ``iobench-runs/<script>-N``.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be made.
+    """
+    script = Path(getattr(sys.modules.get("__main__"), "__file__", None) or "run").stem
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", script).strip("-.") or "run"
+    for number in itertools.count(1):
+        path = Path("iobench-runs") / f"{name}-{number}"
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise StorageError(
+                f"{path}: cannot be made ({error.strerror}); name a writable folder"
+            ) from error
+        return path
+    raise AssertionError("unreachable")
