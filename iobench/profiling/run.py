@@ -208,14 +208,14 @@ def _make_loader(
             unit_costs=costs,
         )
     if one.framework == "torch":
-        from iobench.torch import TorchLoader
+        from iobench.torch.loader import TorchLoader
 
         return TorchLoader(
             one.work,
             batch_size,
             workers=one.workers,
             prefetch=one.prefetch or PREFETCH,
-            run_directory=directory.path,
+            run=directory,
             recorder=recorder,
             detail=detail,
             unit_costs=costs,

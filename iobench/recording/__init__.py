@@ -15,6 +15,7 @@ from iobench.recording.kinds import (
     Kind,
     stage_name,
 )
+from iobench.recording.measured import MeasuredRecording
 from iobench.recording.process_io import read_process_io
 from iobench.recording.recorder import Recorder
 from iobench.recording.run_directory import RunDirectory
@@ -47,6 +48,7 @@ __all__ = [
     "JobRank",
     "Kind",
     "LoaderFacts",
+    "MeasuredRecording",
     "ProcessFacts",
     "Recorder",
     "Recording",

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from iobench.torch.cuda_clock import CudaClock
     from iobench.torch.data_loader import DataLoader
     from iobench.torch.device_time import DeviceTimer
-    from iobench.torch.loader import TorchLoader
     from iobench.torch.store_loader import StoreLoader
     from iobench.torch.tensors import collate
 
@@ -36,7 +35,6 @@ __all__ = [
     "DataLoader",
     "DeviceTimer",
     "StoreLoader",
-    "TorchLoader",
     "collate",
 ]
 
@@ -48,7 +46,6 @@ _HOMES = {
     "DeviceTimer": "device_time",
     "LightningCallback": "lightning_callback",
     "StoreLoader": "store_loader",
-    "TorchLoader": "loader",
     "collate": "tensors",
 }
 

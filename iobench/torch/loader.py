@@ -1,4 +1,4 @@
-"""The loader that hands a pipeline to torch's stock DataLoader and records every edge."""
+"""A pipeline through `iobench.torch.DataLoader`, as a training script would load it."""
 
 from __future__ import annotations
 
@@ -8,28 +8,24 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import torch
-from torch.utils.data import DataLoader
 
 from iobench.errors import OptionError, WorkerError
 from iobench.loaders.contract import Batch
 from iobench.loaders.stages import Detail
 from iobench.loaders.worker_process import ending_parent
-from iobench.recording import Kind
-from iobench.torch.samples import PipelineSamples, WorkerStart, collate
-from iobench.torch.tagged import Arrivals, Tag, TaggedIndices
+from iobench.recording import MeasuredRecording
+from iobench.torch.data_loader import DataLoader
+from iobench.torch.samples import Stacking, WorkerStart, samples_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
     from multiprocessing.process import BaseProcess
-    from pathlib import Path
     from types import TracebackType
-
-    from numpy.typing import NDArray
 
     from iobench.loaders.contract import PlannedBatch
     from iobench.loaders.pipeline import Pipeline
-    from iobench.recording import Recorder
-    from iobench.torch.tagged import TaggedBatch
+    from iobench.recording import Recorder, RunDirectory
+    from iobench.torch.samples import MadeBatch
 
 __all__ = ["TorchLoader"]
 
@@ -37,9 +33,11 @@ JOIN_S: Final = 5.0
 
 
 class TorchLoader:
-    """Runs a pipeline through ``torch.utils.data.DataLoader``; its workers stay alive.
+    """Loads a pipeline with the ``DataLoader`` of scripts; its workers stay alive.
 
-    Batches are new memory each: they stay valid as long as their arrays are kept.
+    What is recorded of a batch is what `iobench.torch.DataLoader` records in a script; waits and
+    the numbers of batches are those of the measured loop. Batches are new memory each: they stay
+    valid as long as their arrays are kept.
 
     Parameters
     ----------
@@ -51,7 +49,7 @@ class TorchLoader:
         Loading processes; 0 means the consumer loads for itself.
     prefetch : int
         Batches each worker may be ahead (torch's ``prefetch_factor``).
-    run_directory : Path
+    run : RunDirectory
         Where the workers write their span files.
     recorder : Recorder
         The consumer's.
@@ -79,7 +77,7 @@ class TorchLoader:
         *,
         workers: int,
         prefetch: int = 2,
-        run_directory: Path,
+        run: RunDirectory,
         recorder: Recorder,
         detail: Detail = Detail.AUTO,
         unit_costs: Mapping[str, int | None],
@@ -94,19 +92,16 @@ class TorchLoader:
         self.workers = workers
         self.prefetch = prefetch if workers else 0
         self._start_method = start_method
-        self._arrivals = Arrivals(recorder)
-        self._sampler = _PlanSampler(recorder)
-        self._start = WorkerStart(run_directory)
-        samples = PipelineSamples(
-            pipeline, detail=detail, unit_costs=unit_costs, arrivals=self._arrivals.number
+        self._recording = MeasuredRecording(
+            run, recorder, detail=detail.value, unit_costs=unit_costs
         )
-        if workers == 0:
-            samples.record_to(recorder, worker=-1)
-        self._loader = DataLoader(
-            samples,
+        self._sampler = _PlanSampler(self._recording)
+        self._start = WorkerStart()
+        self._loader: Any = DataLoader(
+            samples_of(pipeline),
             batch_sampler=self._sampler,
             num_workers=workers,
-            collate_fn=collate,
+            collate_fn=Stacking(pipeline.spec),
             pin_memory=torch.cuda.is_available() if pin_memory is None else pin_memory,
             worker_init_fn=self._start if workers else None,
             multiprocessing_context=start_method if workers else None,
@@ -116,6 +111,11 @@ class TorchLoader:
         self._iterator: Any = None
         self._round: Generator[Batch] | None = None
         self._closed = False
+
+    @property
+    def unseen(self) -> list[str]:
+        """What could not be observed, and why, in words."""
+        return self._recording.unseen
 
     def worker_pids(self) -> list[int]:
         """Return the process ids of the workers that run."""
@@ -139,27 +139,23 @@ class TorchLoader:
         return self._round
 
     def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
-        self._sampler.start(plan)
-        self._arrivals.wait_for(None)
-        with self._naming_dead_workers():
+        drawn = self._sampler.start(plan)
+        with self._naming_dead_workers(), self._recording.in_force():
             if self._iterator is None:
                 self._start.parent_pid = ending_parent(self._start_method)
-                self._start.started_ns = self._arrivals.recorder.clock.now_ns()
             self._iterator = iter(self._loader)
-        drawn = self._sampler.drawn
         while True:
-            self._arrivals.wait_for(drawn[0] if drawn else None)
             with self._naming_dead_workers():
-                tagged: TaggedBatch | None = next(self._iterator, None)
-            self._arrivals.wait_for(None)
-            if tagged is None:
+                made: MadeBatch | None = next(self._iterator, None)
+            if made is None:
                 return
-            if tagged.failure is not None:
+            if made.failure is not None:
                 self.close()
-                raise tagged.failure
+                raise made.failure
             # As in a plain loop only the consumer holds a batch, so that freeing it is not waiting.
-            ready = [Batch(drawn.popleft(), _arrays(tagged), tagged.worker)]
-            del tagged
+            arrays = {name: tensor.numpy() for name, tensor in made.tensors.items()}
+            ready = [Batch(drawn.popleft(), arrays, made.worker)]
+            del made, arrays
             yield ready.pop()
 
     @contextlib.contextmanager
@@ -211,6 +207,7 @@ class TorchLoader:
             with contextlib.suppress(RuntimeError):
                 shutdown()
         del iterator, shutdown
+        self._recording.close()
         for process in processes:
             process.join(JOIN_S)
             if process.exitcode is None:
@@ -233,12 +230,8 @@ class TorchLoader:
             raise named from error
 
 
-def _arrays(tagged: TaggedBatch) -> dict[str, NDArray[Any]]:
-    return {name: tensor.numpy() for name, tensor in tagged.tensors.items()}
-
-
 class _PlanSampler:
-    """A batch sampler that draws from the round's plan, and records the drawing.
+    """A batch sampler that draws from the round's plan.
 
     Attributes
     ----------
@@ -246,25 +239,19 @@ class _PlanSampler:
         Drawn and not yet delivered, in order.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, recording: MeasuredRecording) -> None:
+        self._recording = recording
         self._plan: Iterator[PlannedBatch] = iter(())
         self.drawn: deque[PlannedBatch] = deque()
 
-    def start(self, plan: Iterator[PlannedBatch]) -> None:
-        """Draw from this plan when iterated next."""
+    def start(self, plan: Iterator[PlannedBatch]) -> deque[PlannedBatch]:
+        """Draw from this plan when iterated next; return what is drawn."""
         self._plan = plan
         self.drawn.clear()
+        return self.drawn
 
-    def __iter__(self) -> Iterator[TaggedIndices]:
-        now_ns, emit = self._recorder.clock.now_ns, self._recorder.emit
-        plan = self._plan
-        while True:
-            start_ns = now_ns()
-            planned = next(plan, None)
-            if planned is None:
-                return
-            submitted_ns = now_ns()
-            emit(Kind.SAMPLER, start_ns, submitted_ns, batch=planned.batch, epoch=planned.epoch)
+    def __iter__(self) -> Iterator[list[int]]:
+        for planned in self._plan:
+            self._recording.planned(planned.batch, planned.epoch)
             self.drawn.append(planned)
-            yield TaggedIndices(planned.samples, Tag(planned.batch, planned.epoch, submitted_ns))
+            yield list(planned.samples)

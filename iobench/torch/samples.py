@@ -1,147 +1,155 @@
-"""The dataset, collate and worker start that torch's DataLoader is given."""
+"""A pipeline as the dataset and collate function that a script would give to torch's DataLoader."""
 
 from __future__ import annotations
 
+import functools
 import signal
-from dataclasses import dataclass
-from multiprocessing import util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import default_collate, get_worker_info
 
-from iobench.errors import WorkerError
-from iobench.loaders.stages import StageTimer
+from iobench.errors import IobenchError, WorkerError
 from iobench.loaders.worker_process import end_with_parent, portable_error
-from iobench.recording import Kind, RunDirectory, activate, now_ns
-from iobench.storage import ProcessIo
-from iobench.torch.tagged import TaggedBatch
+from iobench.recording import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from iobench.errors import IobenchError
     from iobench.loaders.pipeline import Pipeline
-    from iobench.loaders.stages import Detail
-    from iobench.recording import Recorder
     from iobench.samples import Sample, SampleSpec
-    from iobench.torch.tagged import Tag, TaggedIndices
 
-__all__ = ["MadeSamples", "PipelineSamples", "WorkerStart", "collate", "tensors_of"]
+__all__ = ["MadeBatch", "Stacking", "WorkerStart", "samples_of", "tensors_of"]
 
-# After the queue's feeder thread has been joined (-5 in multiprocessing), since it records too.
-CLOSE_PRIORITY = -100
+METHODS: Final = {
+    Kind.READ: "read",
+    Kind.DECODE: "decode",
+    Kind.PREPROCESS: "preprocess",
+    Kind.TRANSFORM: "transform",
+}
+"""Which method does the steps of a kind: `iobench.torch.DataLoader` times it."""
+N_LISTED: Final = 16
+"""Samples of a batch that an error names."""
 
 
-@dataclass(frozen=True, slots=True)
-class MadeSamples:
-    """The samples of one batch on their way to `collate`, in the process that made them."""
+class MadeBatch(NamedTuple):
+    """A batch on its way: who made it (-1 the consumer), and its tensors or why there are none."""
 
-    owner: PipelineSamples
-    tag: Tag
-    samples: list[dict[str, torch.Tensor]]
-    failure: IobenchError | None
+    worker: int
+    tensors: dict[str, torch.Tensor]
+    failure: IobenchError | None = None
+
+
+class MadeSample(NamedTuple):
+    """A sample on its way to the collate function of the same process, or why there is none."""
+
+    number: int
+    arrays: Sample
+    failure: IobenchError | None = None
 
 
 class PipelineSamples:
-    """A map-style dataset whose samples a pipeline makes, each step recorded.
+    """A map-style dataset whose samples a pipeline makes; see `samples_of`.
+
+    In a worker a sample that cannot be made is handed on as its error: torch would send a
+    traceback as text, of many lines.
 
     Parameters
     ----------
     pipeline : Pipeline
         How a sample is made; picklable unless processes are forked.
-    detail : Detail
-        How finely stages are recorded.
-    unit_costs : mapping of str to int
-        What recording one span costs, ns.
-    arrivals : int
-        Number of the consumer's `Arrivals`, for the batches made.
     """
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        *,
-        detail: Detail,
-        unit_costs: Mapping[str, int | None],
-        arrivals: int,
-    ) -> None:
-        self.arrivals = arrivals
-        self.worker = -1
+    def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._detail = detail
-        self._unit_costs = dict(unit_costs)
-        self._process_io: ProcessIo | None = None
-
-    def record_to(self, recorder: Recorder, *, worker: int) -> None:
-        """Record into this from now on, in the process that makes the samples."""
-        self.worker = worker
-        self.recorder = recorder
-        self._timer = StageTimer(
-            self._pipeline, recorder, detail=self._detail, unit_costs=self._unit_costs
-        )
-        if worker >= 0:
-            self._process_io = ProcessIo()
+        self._where = pipeline.where
+        self._steps = [(METHODS.get(step.kind), step.run) for step in pipeline.steps]
 
     def __len__(self) -> int:
-        return len(self._pipeline)
+        return len(self._where)
 
-    def __getitem__(self, index: int) -> Any:
-        raise TypeError("samples are made by the batch: __getitems__")
-
-    def __getitems__(self, indices: TaggedIndices) -> MadeSamples:
-        tag, samples = indices.tag, []
-
-        def place(position: int, sample: Sample) -> int:
-            samples.append(tensors_of(sample, self._pipeline.spec, indices[position]))
-            return 0  # collate counts the bytes, once
-
-        failure: IobenchError | None = None
+    def __getitem__(self, number: int) -> MadeSample:
         try:
-            self._timer.make_batch(tag.batch, tag.epoch, tuple(indices), place)
+            value: Any = self._where[number]
+            for method, step in self._steps:
+                value = step(value) if method is None else getattr(self, method)(step, value)
         except Exception as error:
-            if self.worker < 0:
+            worker = _worker()
+            if worker < 0:
                 raise
-            # Torch would send a traceback as text, of many lines and another type.
-            failure = portable_error(error, self._timer.failed_sample, self.worker)
-        return MadeSamples(self, tag, samples, failure)
+            return MadeSample(number, {}, portable_error(error, number, worker))
+        return MadeSample(number, value)
 
-    def finish(self, tag: Tag) -> None:
-        """Record what the batch made the process read."""
-        if self._process_io is not None:
-            self._process_io.emit(self.recorder, tag.batch, tag.epoch)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return samples_of, (self._pipeline,)
 
 
-def collate(made: MadeSamples) -> TaggedBatch:
-    """Stack the samples with torch's own collate (into shared memory in a worker)."""
-    owner, tag = made.owner, made.tag
-    batch = TaggedBatch({}, tag, worker=owner.worker, arrivals=owner.arrivals, failure=made.failure)
-    clock = owner.recorder.clock
-    if made.failure is None:
-        cpu_ns, start_ns = clock.cpu_ns(), clock.now_ns()
+def samples_of(pipeline: Pipeline) -> PipelineSamples:
+    """Return the samples of a pipeline, as a dataset with a method for each kind of its steps.
+
+    So the steps are told apart as those of any dataset with such methods; what a pipeline has in
+    one step stays what no stage names.
+    """
+    return _with_methods(frozenset(METHODS.get(step.kind) for step in pipeline.steps))(pipeline)
+
+
+@functools.cache
+def _with_methods(names: frozenset[str | None]) -> type[PipelineSamples]:
+    methods = {name: _new_method() for name in names if name is not None}
+    return type(PipelineSamples.__name__, (PipelineSamples,), methods)
+
+
+def _new_method() -> Callable[..., Any]:
+    def method(_: PipelineSamples, step: Callable[[Any], Any], value: Any) -> Any:
+        return step(value)
+
+    return method
+
+
+class Stacking:
+    """The collate function: torch's own, over the arrays of the samples.
+
+    Parameters
+    ----------
+    spec : SampleSpec
+        What each sample has to be.
+    """
+
+    def __init__(self, spec: SampleSpec) -> None:
+        self._spec = spec
+
+    def __call__(self, samples: Sequence[MadeSample]) -> MadeBatch:
+        """Stack the samples (into shared memory in a worker)."""
+        worker = _worker()
+        for sample in samples:
+            if sample.failure is not None:
+                return MadeBatch(worker, {}, sample.failure)
         try:
-            batch.tensors = default_collate(made.samples)
-        except RuntimeError as error:
-            if owner.worker < 0:
+            tensors = [tensors_of(each.arrays, self._spec, each.number) for each in samples]
+            return MadeBatch(worker, default_collate(tensors))
+        except (IobenchError, TypeError, RuntimeError) as error:
+            if worker < 0:
                 raise
-            batch.failure = _not_stacked(error, owner.worker, tag.batch)
-        end_ns, spent_ns = clock.now_ns(), clock.cpu_ns() - cpu_ns
-        owner.recorder.emit(
-            Kind.COLLATE, start_ns, end_ns, batch.nbytes, spent_ns, tag.batch, tag.epoch
-        )
-    owner.finish(tag)
-    return batch
+            if not isinstance(error, IobenchError):
+                error = _not_stacked(error, worker, [each.number for each in samples])
+            return MadeBatch(worker, {}, error)
 
 
-def _not_stacked(error: RuntimeError, worker: int, batch: int) -> WorkerError:
+def _worker() -> int:
+    """Return the number of this loading process, -1 in the consumer."""
+    info = get_worker_info()
+    return -1 if info is None else int(info.id)
+
+
+def _not_stacked(error: Exception, worker: int, samples: Sequence[int]) -> WorkerError:
     reason = str(error).partition("\n")[0]
     return WorkerError(
-        f"worker-{worker}: batch {batch} could not be stacked: {reason}; if /dev/shm is full, take "
-        "a smaller --batch-size, fewer --workers, or --framework workers, which does not use it"
+        f"worker-{worker}: samples {list(samples[:N_LISTED])} could not be stacked: {reason}; if "
+        "/dev/shm is full, take a smaller --batch-size, fewer --workers, or --framework workers, "
+        "which does not use it"
     )
 
 
@@ -175,24 +183,15 @@ class _Writable:
 
 
 class WorkerStart:
-    """What each of torch's workers runs first: opens its own span file.
+    """The ``worker_init_fn``: a worker ends with its consumer, and leaves Ctrl-C to it.
 
-    ``started_ns`` is when the consumer began to start the workers, ``parent_pid`` what
-    `ending_parent` said then.
+    ``parent_pid`` is what `ending_parent` says when workers are started.
     """
 
-    def __init__(self, run_directory: Path) -> None:
-        self.run_directory = run_directory
-        self.started_ns = 0
+    def __init__(self) -> None:
         self.parent_pid = -1
 
     def __call__(self, worker: int) -> None:
-        """Open the worker's span file and let its dataset record there."""
+        """Prepare a worker."""
         end_with_parent(self.parent_pid)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the consumer decides what Ctrl-C means
-        recorder = RunDirectory.open(self.run_directory).recorder(role="worker", worker=worker)
-        activate(recorder)
-        util.Finalize(None, recorder.close, exitpriority=CLOSE_PRIORITY)
-        info = get_worker_info()
-        info.dataset.record_to(recorder, worker=worker)
-        recorder.emit(Kind.STARTUP, self.started_ns, now_ns())
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""The methods ``read``, ``decode`` and ``preprocess`` of a user's dataset, timed.
+"""The methods ``read``, ``decode``, ``preprocess``, ``transform`` of a user's dataset, timed.
 
 They are timed on the class that defines them, for as long as a loader makes batches (in a worker,
 for its life): copies of the dataset, slots and ``super()`` work as ever, and an instance is not
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torch.utils.data import ConcatDataset, Subset
 
-from iobench.adapters import quiet
 from iobench.recording import Kind
 
 if TYPE_CHECKING:
@@ -24,9 +23,14 @@ if TYPE_CHECKING:
 
     from iobench.torch.making import BatchMaker
 
-__all__ = ["StageMethods", "makers"]
+__all__ = ["STAGES", "StageMethods", "makers"]
 
-STAGES: Final = {"read": Kind.READ, "decode": Kind.DECODE, "preprocess": Kind.PREPROCESS}
+STAGES: Final = {
+    "read": Kind.READ,
+    "decode": Kind.DECODE,
+    "preprocess": Kind.PREPROCESS,
+    "transform": Kind.TRANSFORM,
+}
 
 
 class _Makers(threading.local):
@@ -140,12 +144,16 @@ def _timing(function: FunctionType, kind: Kind) -> Callable[..., Any]:
         maker = makers.maker
         if maker is None or maker.tag is None:
             return function(*args, **kwargs)
-        value, outer_ns = None, maker.inner_ns
-        maker.inner_ns, start_ns = 0, maker.recorder.clock.now_ns()
+        # As `iobench.adapters.quiet`, written out: this runs for every stage of every sample.
+        lane, value, outer_ns = maker.lane, None, maker.inner_ns
+        maker.inner_ns = 0
+        lane.quiet += 1
+        now_ns = lane.now_ns
+        start_ns = now_ns()
         try:
-            with quiet():
-                value = function(*args, **kwargs)
+            value = function(*args, **kwargs)
         finally:
+            lane.quiet -= 1
             maker.inner_ns = outer_ns + maker.stage(kind, start_ns, value)
         return value
 

@@ -1,4 +1,4 @@
-"""Torch's stock DataLoader: the same batches as the serial loader, every edge recorded."""
+"""``--framework torch``: batches as of the serial loader, through the DataLoader of scripts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from iobench.loaders.stages import Detail
 from iobench.recording import Flag, Kind
 
 pytest.importorskip("torch")
-from iobench.torch import TorchLoader
+from iobench.torch.loader import TorchLoader
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -37,7 +37,7 @@ def planned(n_batches, first=0):
 
 def torch_loader(run, recorder, *, workers, pipeline=None, **options):
     return TorchLoader(
-        pipeline or tiny_pipeline(), 3, workers=workers, run_directory=run.path,
+        pipeline or tiny_pipeline(), 3, workers=workers, run=run,
         recorder=recorder, detail=options.pop("detail", Detail.SAMPLE), unit_costs=COSTS,
         **options,
     )  # fmt: skip
@@ -77,10 +77,8 @@ def test_every_edge_of_every_batch_is_recorded_once(run, consumer):
         taken(loader.batches(planned(8)))
     rows = rows_by_kind(run)
     for kind in EDGES:
-        # Per sample, collate is the conversion to tensors.
-        batches = [row.batch for row in rows[kind] if row.sample < 0]
-        assert sorted(batches) == list(range(8)), kind
-    for kind in WORK:
+        assert sorted(row.batch for row in rows[kind]) == list(range(8)), kind
+    for kind in (*WORK, Kind.FUSED):
         assert Counter(row.batch for row in rows[kind]) == dict.fromkeys(range(8), 3)
 
 
@@ -122,7 +120,8 @@ def test_workers_record_their_start_and_what_each_batch_read(run, consumer):
     with torch_loader(run, consumer, workers=2) as loader:
         taken(loader.batches(planned(6)))
     rows = rows_of(run)
-    assert sorted(row.worker for row in rows if row.kind is Kind.STARTUP) == [0, 1]
+    # Up to the worker's own beginning, and from there to its first batch.
+    assert sorted(row.worker for row in rows if row.kind is Kind.STARTUP) == [0, 0, 1, 1]
     assert all(row.start_ns <= row.end_ns for row in rows)
     assert sorted(row.batch for row in rows if row.flags & Flag.IO) == list(range(6))
 
@@ -136,22 +135,25 @@ def test_span_files_are_closed_at_the_end(run, consumer):
     assert [file.closed for file in workers] == [True, True]
 
 
-def test_summed_stages_do_not_overlap_the_collate_of_the_batch(run, consumer):
+def test_summed_stages_of_a_batch_come_before_its_collate(run, consumer):
     with torch_loader(run, consumer, workers=1, detail=Detail.BATCH) as loader:
         taken(loader.batches(planned(4)))
     for batch in range(4):
         rows = [row for row in rows_of(run) if row.batch == batch and row.role == "worker"]
         summed = [row for row in rows if row.flags == Flag.SUMMED]
-        whole = next(row for row in rows if row.kind is Kind.COLLATE and not row.flags)
-        assert [row.pieces for row in summed] == [3, 3, 3, 3]
-        assert max(row.end_ns for row in summed) <= whole.start_ns
+        (collate,) = [row for row in rows if row.kind is Kind.COLLATE]
+        assert [(row.kind, row.pieces) for row in summed] == [
+            (kind, 3) for kind in (*WORK, Kind.FUSED)
+        ]
+        assert [row.nbytes for row in summed[:3]] == [3 * 50] * 3
+        assert max(row.end_ns for row in summed) <= collate.start_ns
 
 
 def test_without_workers_the_consumer_records_the_stages(run, consumer):
     with torch_loader(run, consumer, workers=0) as loader:
         assert [batch.worker for batch in loader.batches(planned(3))] == [-1, -1, -1]
     rows = rows_by_kind(run)
-    assert set(rows) == {Kind.SAMPLER, *WORK, Kind.COLLATE}
+    assert set(rows) == {Kind.SAMPLER, *WORK, Kind.FUSED, Kind.COLLATE}
     assert {row.role for row in rows_of(run)} == {"consumer"}
 
 
@@ -195,7 +197,7 @@ def test_two_rounds_go_to_the_same_workers(run, consumer):
         second = taken(loader.batches(planned(5, first=5)))
         assert loader.worker_pids() == pids
     assert [plan.batch for plan, _ in first + second] == list(range(10))
-    assert [len(rows) for kind, rows in rows_by_kind(run).items() if kind is Kind.STARTUP] == [2]
+    assert [len(rows) for kind, rows in rows_by_kind(run).items() if kind is Kind.STARTUP] == [4]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -287,7 +289,9 @@ def test_full_shared_memory_is_one_line(run, consumer, monkeypatch):
     monkeypatch.setattr("iobench.torch.samples.default_collate", full)
     with (
         torch_loader(run, consumer, workers=1, start_method="fork") as loader,
-        pytest.raises(WorkerError, match=r"^worker-0: batch 0 .*No space left.*/dev/shm") as caught,
+        pytest.raises(
+            WorkerError, match=r"^worker-0: samples \[0, 1, 2\] .*No space left.*/dev/shm"
+        ) as caught,
     ):
         taken(loader.batches(planned(4)))
     assert "\n" not in str(caught.value)

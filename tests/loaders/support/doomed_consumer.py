@@ -41,13 +41,14 @@ def consume_in_vain(run_directory, method, writer, gate):
 
 def consume_torch_in_vain(run_directory, gate):
     """The same through torch, whose workers start at the first batch."""
-    from iobench.torch import TorchLoader
+    from iobench.torch.loader import TorchLoader
 
+    run = RunDirectory.open(run_directory)
     with (
-        RunDirectory.open(run_directory).recorder(role="consumer") as recorder,
+        run.recorder(role="consumer") as recorder,
         TorchLoader(
-            breaking_pipeline(-1, gate=gate), 3, workers=2, run_directory=run_directory,
-            recorder=recorder, unit_costs=COSTS, start_method="fork",
+            breaking_pipeline(-1, gate=gate), 3, workers=2, run=run, recorder=recorder,
+            unit_costs=COSTS, start_method="fork",
         ) as loader,
     ):  # fmt: skip
         next(loader.batches(islice(plan_batches(12, 3), 12)))

@@ -1,0 +1,110 @@
+"""The recording of a run whose training loop is iobench's own: ``iobench profile``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Final
+
+from iobench.recording import session
+from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.facts import ProcessFacts
+from iobench.recording.hosts import host_name
+from iobench.recording.job import JobRank
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from iobench.recording.recorder import Recorder
+    from iobench.recording.run_directory import RunDirectory
+
+__all__ = ["MeasuredRecording"]
+
+
+class _OwnWaits(threading.local):
+    """Says in every thread that somebody waits already: what loaders ask for is no wait then."""
+
+    log: Final = SimpleNamespace(yields=False)
+
+
+class MeasuredRecording(session.Recording):
+    """Lets a loader of scripts record into a run that has an owner.
+
+    The owner's loop records its waits, plans its batches and says in ``run.json`` what it runs, so
+    that waits, numbers and facts are not told a second time: all else is as in a script. Its
+    directory and recorder stay the owner's to close.
+
+    Parameters
+    ----------
+    run : RunDirectory
+    recorder : Recorder
+        The consumer's.
+    detail : str
+        ``auto``, ``sample`` or ``batch``.
+    unit_costs : mapping of str to int
+        What recording one span costs, ns.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        recorder: Recorder,
+        *,
+        detail: str,
+        unit_costs: Mapping[str, int | None],
+    ) -> None:
+        super().__init__(run.path, steps=None, detail=detail, spool=None, clock=recorder.clock)
+        self.run, self.recorder = run, recorder
+        self.job = JobRank(rank=recorder.rank)
+        self.facts = ProcessFacts(
+            pid=os.getpid(),
+            ppid=os.getppid(),
+            host=host_name(),
+            role=recorder.role,
+            rank=recorder.rank,
+            unit_costs=dict(unit_costs),
+        )
+        self.waiting = _OwnWaits()
+        self._started = True
+        self._log: DeliveryLog | None = None
+        self._batch = -1
+
+    @contextlib.contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Be what `current_recording` returns, within a ``with`` statement."""
+        before, session._current = session._current, self
+        try:
+            yield
+        finally:
+            session._current = before
+
+    def planned(self, batch: int, epoch: int) -> None:
+        """Say which batch of the plan is the one that a loader draws now."""
+        self._batch = batch
+        if self._log is not None:
+            self._log.epoch = epoch
+
+    def next_batch(self) -> int:
+        """Return the number that the plan gave to what was drawn last."""
+        return self._batch
+
+    def open_log(self, log: session._Open) -> None:
+        """Note the pass that begins."""
+        super().open_log(log)
+        if isinstance(log, DeliveryLog):
+            self._log = log
+
+    def write_facts(self) -> None:
+        """Write nothing: the owner does."""
+
+    @property
+    def unseen(self) -> list[str]:
+        """What could not be observed, and why, in words."""
+        of_loaders = [what for loader in self.facts.loaders for what in loader.unseen]
+        return list(dict.fromkeys([*self.facts.unseen, *of_loaders]))
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Record nothing more. Idempotent."""
+        self._closed = True
