@@ -97,16 +97,19 @@ def short_path(path: str) -> str:
 
 
 def storage_stage_table(stages: Sequence[StageStorage]) -> TextTable:
-    """Return how much of each stage that read was storage, and where its bytes came from."""
+    """Return how much of each stage that read was storage, and where its bytes came from.
+
+    Without a tracer nobody knows what of a stage was storage: then there are no such columns.
+    """
+    traced = any(row.storage_ns is not None for row in stages)
     times = [value for row in stages for value in (row.busy_ns, row.storage_ns, row.rest_ns)]
     unit, texts = units.durations(times)
     return TextTable(
-        title="Storage inside the stages that read",
+        title="Storage inside the stages that read" if traced else "Stages that read",
         columns=(
             "stage",
             f"busy\n{unit}",
-            f"storage\n{unit}",
-            f"rest\n{unit}",
+            *((f"storage\n{unit}", f"rest\n{unit}") if traced else ()),
             "off the\nCPU",
             "handed\non",
             "bytes\nare",
@@ -114,16 +117,15 @@ def storage_stage_table(stages: Sequence[StageStorage]) -> TextTable:
         rows=tuple(
             (
                 row.stage,
-                texts[3 * place],
-                texts[3 * place + 1],
-                f"<={texts[3 * place + 2]}"
-                if row.rest_is_bound and row.rest_ns
-                else texts[3 * place + 2],
+                busy,
+                *((storage, f"<={rest}" if row.rest_is_bound else rest) if traced else ()),
                 units.duration(row.off_cpu_ns),
                 units.nbytes(row.nbytes),
                 row.verdict,
             )
-            for place, row in enumerate(stages)
+            for row, busy, storage, rest in zip(
+                stages, texts[::3], texts[1::3], texts[2::3], strict=True
+            )
         ),
     )
 

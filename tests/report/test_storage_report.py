@@ -26,7 +26,7 @@ from iobench.analysis.storage_figures import (
 from iobench.profiles import Process
 from iobench.recording import Anchor
 from iobench.report.json_report import reports_to_json
-from iobench.report.storage_tables import byte_table, short_path
+from iobench.report.storage_tables import byte_table, short_path, storage_stage_table
 from iobench.storage.traces import ModuleState, ProcessTrace, StorageTrace
 
 if TYPE_CHECKING:
@@ -200,6 +200,15 @@ def test_stages_reads_and_sizes(traced: RunReport, show: Show) -> None:
     assert "3.0 % of the reads cost 61 % of the wait for reads." in part
     assert "< 65.5 kB" in part
     assert max(map(len, part.splitlines())) <= 80
+
+
+def test_without_a_tracer_nobody_says_what_of_a_stage_was_storage() -> None:
+    untold = [replace(row, storage_ns=None, rest_ns=None) for row in FIGURES.stages]
+    table = storage_stage_table(untold)
+    assert [name.split("\n")[0] for name in table.columns] == [
+        "stage", "busy", "off the", "handed", "bytes",
+    ]  # fmt: skip
+    assert len(storage_stage_table(FIGURES.stages).columns) == 7
 
 
 def test_many_processes_and_files_are_cut_and_said_to_be() -> None:
