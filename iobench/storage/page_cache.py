@@ -6,19 +6,22 @@ A folder, as a Zarr store is, stands for all files below it. Linux only; elsewhe
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iobench.errors import OptionError, StorageError
 from iobench.remote import is_url
+from iobench.storage.file_systems import file_system_of
+from iobench.storage.residency import pages_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["evict", "resident_fraction", "warm_up"]
+__all__ = ["Residency", "evict", "residency", "resident_fraction", "warm_up"]
 
 READ_NBYTES = 8 << 20
 
@@ -70,21 +73,61 @@ def warm_up(files: Sequence[Path]) -> None:
             os.close(fd)
 
 
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """What share of some files the page cache holds, and how that is known.
+
+    Parameters
+    ----------
+    fraction : float or None
+        Of their pages; None where it cannot be told.
+    method : str
+        ``"cachestat"``, ``"mincore"`` or ``"preadv2"`` (tried on a sample of the pages); several
+        with ``+``; ``""`` where it cannot be told.
+    """
+
+    fraction: float | None = None
+    method: str = ""
+
+
+def residency(files: Sequence[Path]) -> Residency:
+    """Return what share of the files' pages the page cache holds, by the best means there is.
+
+    Unknown for URLs, for file systems with a cache of their own, and where this system does not
+    tell. The sampled share of a file counts by the file's size.
+    """
+    if any(map(is_url, map(str, files))):
+        return Residency()
+    n_pages = resident = 0.0
+    methods = set()
+    for folder, below in groupby(_whole(files), key=lambda file: file.parent):
+        if not file_system_of(folder).in_page_cache:
+            return Residency()
+        for file in below:
+            fd = _open(file)
+            try:
+                found = pages_of(fd)
+                size = os.fstat(fd).st_size
+            finally:
+                os.close(fd)
+            if found is None:
+                return Residency()
+            if found.n:
+                n = -(-size // mmap.PAGESIZE)
+                n_pages += n
+                resident += n * found.resident / found.n
+                methods.add(found.method)
+    if not n_pages:
+        return Residency()
+    return Residency(resident / n_pages, "+".join(sorted(methods)))
+
+
 def resident_fraction(files: Sequence[Path]) -> float | None:
     """Return the share of the files' pages that the page cache holds; None where it cannot be told.
 
-    Asked of the kernel by ``mincore`` on a mapping, which loads nothing.
+    `residency` says as well by which means it is known.
     """
-    if any(map(is_url, map(str, files))):
-        return None
-    pages = resident = 0
-    for file in _whole(files):
-        counted = _resident_pages(file)
-        if counted is None:
-            return None
-        resident += counted[0]
-        pages += counted[1]
-    return resident / pages if pages else None
+    return residency(files).fraction
 
 
 def _refuse_remote(files: Sequence[Path], cache: str) -> None:
@@ -103,29 +146,6 @@ def _whole(files: Sequence[Path]) -> Iterator[Path]:
             yield from sorted(below for below in file.rglob("*") if below.is_file())
         else:
             yield file
-
-
-def _resident_pages(file: Path) -> tuple[int, int] | None:
-    if not Path("/proc/self").exists():
-        return None
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd = _open(file)
-    try:
-        nbytes = os.fstat(fd).st_size
-        if nbytes == 0:
-            return 0, 0
-        # Private and writable only because ctypes wants a writable buffer; nothing is written.
-        with mmap.mmap(fd, nbytes, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as mapping:
-            pages = -(-nbytes // mmap.PAGESIZE)
-            vector = (ctypes.c_ubyte * pages)()
-            start = ctypes.c_char.from_buffer(mapping)
-            failed = libc.mincore(ctypes.byref(start), ctypes.c_size_t(nbytes), vector)
-            del start
-    finally:
-        os.close(fd)
-    if failed:
-        return None
-    return sum(page & 1 for page in bytes(vector)), pages
 
 
 def _open(file: Path) -> int:

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from iobench.errors import OptionError, StorageError
-from iobench.storage import evict, resident_fraction, warm_up
+from iobench.storage import Residency, evict, page_cache, residency, resident_fraction, warm_up
+from iobench.storage.file_systems import Mount, known_by
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux page cache")
 
@@ -51,6 +52,28 @@ def test_of_nothing_nothing_is_known(tmp_path):
     (tmp_path / "empty").write_bytes(b"")
     assert resident_fraction([]) is None
     assert resident_fraction([tmp_path / "empty"]) is None
+
+
+@linux
+def test_the_share_counts_by_size_and_says_how_it_is_known(file, tmp_path):
+    (tmp_path / "small").write_bytes(bytes(1 << 18))
+    warm_up([tmp_path / "small", file])
+    found = residency([file, tmp_path / "small", tmp_path / "small"])
+    assert found.fraction == 1.0
+    assert found.method in ("cachestat", "mincore", "preadv2")
+
+
+@pytest.mark.parametrize("kind", ["zfs", "gpfs", "beegfs"])
+def test_a_cache_of_the_file_systems_own_cannot_be_asked(monkeypatch, file, kind):
+    own = known_by(-1, Mount(file.parent, kind))
+    monkeypatch.setattr(page_cache, "file_system_of", lambda path: own)
+    assert residency([file]) == Residency(None, "")
+
+
+def test_where_nothing_tells_it_is_unknown(monkeypatch, file):
+    monkeypatch.setattr(page_cache, "pages_of", lambda fd: None)
+    assert resident_fraction([file]) is None
+    assert residency(["s3://bucket/data"]) == Residency()
 
 
 @pytest.mark.parametrize("function", [evict, warm_up, resident_fraction])

@@ -1,0 +1,179 @@
+"""Asking the kernel which pages of a file it holds, by the best of three means.
+
+- ``cachestat`` (Linux 6.5) counts exactly, of any range, loading nothing;
+- ``mincore`` counts exactly, on a mapping. Since Linux 5.2 it says "all of them" of a file that the
+  caller neither owns nor may write (CVE-2019-5489), so it is asked of no other;
+- ``preadv2`` with ``RWF_NOWAIT`` (Linux 4.14) reads a byte, or refuses to wait for it: asked of
+  pages spread over the file, each of which the kernel begins to load when it refuses.
+
+``cachestat`` is refused of files of others as well (CVE-2025-21691); the third means is not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import sys
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Pages", "pages_of"]
+
+CACHESTAT: Final = 451
+"""Its number on all architectures; those of Alpha are 110 higher (``syscalls/syscall.tbl``)."""
+SPREAD: Final = 64
+"""Pages of a file that are tried where only trying tells."""
+LOADED_AT_ONCE: Final = 128 << 20
+"""Length of the mappings that are asked by ``mincore``: one byte a page is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """How many pages were asked about, how many the page cache holds, and by which means.
+
+    ``method`` is ``"cachestat"``, ``"mincore"`` or ``"preadv2"``; the last is of a sample.
+    """
+
+    resident: int
+    n: int
+    method: str
+
+
+class _Range(ctypes.Structure):
+    _fields_ = (("offset", ctypes.c_uint64), ("nbytes", ctypes.c_uint64))
+
+
+class _Counts(ctypes.Structure):
+    """``struct cachestat``: of all pages in the range."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_uint64)
+        for name in ("held", "dirty", "writeback", "evicted", "recently_evicted")
+    )
+
+
+def pages_of(fd: int, offset: int = 0, nbytes: int | None = None) -> Pages | None:
+    """Return what the page cache holds of a range of an open file; None where nothing tells.
+
+    Parameters
+    ----------
+    fd : int
+        Open for reading.
+    offset, nbytes : int
+        The range, cut at the end of the file; to its end where ``nbytes`` is None.
+    """
+    if sys.platform != "linux":
+        return None
+    size = os.fstat(fd).st_size
+    end = size if nbytes is None else min(size, offset + nbytes)
+    first = offset // mmap.PAGESIZE * mmap.PAGESIZE
+    if end <= first:
+        return Pages(0, 0, "")
+    for asked in (_by_cachestat, _by_mincore, _by_trying):
+        found = asked(fd, first, end - first)
+        if found is not None:
+            return found
+    return None
+
+
+def _n_pages(nbytes: int) -> int:
+    return -(-nbytes // mmap.PAGESIZE)
+
+
+def _by_cachestat(fd: int, offset: int, nbytes: int) -> Pages | None:
+    libc = _libc()
+    if libc is None or os.uname().machine == "alpha":
+        return None
+    counts = _Counts()
+    failed = libc.syscall(
+        ctypes.c_long(CACHESTAT),
+        ctypes.c_int(fd),
+        ctypes.byref(_Range(offset, nbytes)),
+        ctypes.byref(counts),
+        ctypes.c_uint(0),
+    )
+    if failed:  # not known to the kernel, barred by a sandbox, a file of somebody else
+        return None
+    n = _n_pages(nbytes)
+    return Pages(min(int(counts.held), n), n, "cachestat")
+
+
+def _by_mincore(fd: int, offset: int, nbytes: int) -> Pages | None:
+    libc = _libc()
+    if libc is None or not _may_ask_mincore(fd):
+        return None
+    resident = 0
+    for start, length in _pieces(offset, nbytes, LOADED_AT_ONCE):
+        try:
+            # Private and writable only because ctypes wants a writable buffer; nothing is written.
+            mapping = mmap.mmap(
+                fd, length, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE, offset=start
+            )
+        except OSError:
+            return None
+        with mapping:
+            held = (ctypes.c_ubyte * _n_pages(length))()
+            address = ctypes.c_char.from_buffer(mapping)
+            failed = libc.mincore(ctypes.byref(address), ctypes.c_size_t(length), held)
+            del address
+        if failed:
+            return None
+        resident += sum(page & 1 for page in bytes(held))
+    return Pages(resident, _n_pages(nbytes), "mincore")
+
+
+def _may_ask_mincore(fd: int) -> bool:
+    """Return whether the kernel tells this process the truth: it owns the file or may write it."""
+    status = os.fstat(fd)
+    return os.geteuid() in (0, status.st_uid) or os.access(
+        f"/proc/self/fd/{fd}", os.W_OK, effective_ids=os.access in os.supports_effective_ids
+    )
+
+
+def _by_trying(fd: int, offset: int, nbytes: int) -> Pages | None:
+    if not hasattr(os, "preadv") or not hasattr(os, "RWF_NOWAIT"):
+        return None
+    # Opened once more, to be told that reads are random: else a page that was refused is loaded
+    # with those after it, and these are found in the cache.
+    try:
+        own = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        os.posix_fadvise(own, 0, 0, os.POSIX_FADV_RANDOM)
+        return _tried(own, offset, _n_pages(nbytes))
+    except OSError:  # this file system cannot refuse to wait
+        return None
+    finally:
+        os.close(own)
+
+
+def _tried(fd: int, offset: int, n: int) -> Pages:
+    tried = min(n, SPREAD)
+    byte = bytearray(1)
+    resident = 0
+    for number in reversed(range(tried)):
+        try:
+            position = offset + (number * n // tried) * mmap.PAGESIZE
+            resident += os.preadv(fd, [byte], position, os.RWF_NOWAIT) > 0
+        except BlockingIOError:
+            continue
+    return Pages(resident, tried, "preadv2")
+
+
+def _pieces(offset: int, nbytes: int, length: int) -> Iterator[tuple[int, int]]:
+    for start in range(offset, offset + nbytes, length):
+        yield start, min(length, offset + nbytes - start)
+
+
+@cache
+def _libc() -> Any:
+    try:
+        return ctypes.CDLL(None, use_errno=True)
+    except OSError:
+        return None

@@ -1,0 +1,103 @@
+"""Three means of asking the page cache agree, and are asked only where they tell the truth."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iobench.storage import residency
+from iobench.storage.page_cache import warm_up
+from iobench.storage.residency import Pages, _by_cachestat, _by_mincore, _by_trying, pages_of
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux page cache")
+
+MEANS = (_by_cachestat, _by_mincore, _by_trying)
+NBYTES = 40 * mmap.PAGESIZE - 7
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory):
+    path = tmp_path_factory.mktemp("residency") / "data"
+    path.write_bytes(bytes(NBYTES))
+    warm_up([path])
+    return path
+
+
+@pytest.fixture(scope="module")
+def fd(warm):
+    fd = os.open(warm, os.O_RDONLY)
+    yield fd
+    os.close(fd)
+
+
+@given(offset=st.integers(0, NBYTES + 9000), nbytes=st.integers(0, NBYTES + 9000))
+def test_all_that_was_just_read_is_there_whatever_the_range(fd, offset, nbytes):
+    found = pages_of(fd, offset, nbytes)
+    end = min(NBYTES, offset + nbytes)
+    first = offset // mmap.PAGESIZE
+    pages = -(-end // mmap.PAGESIZE) - first if end > first * mmap.PAGESIZE else 0
+    assert found is not None
+    assert (found.resident, found.n) == (pages, pages)
+
+
+@pytest.mark.parametrize("means", MEANS)
+def test_each_means_tells_what_the_others_do(fd, means):
+    found = means(fd, 0, NBYTES)
+    if found is None:
+        pytest.skip("this kernel or file system has no such means")
+    assert (found.resident, found.n) == (40, 40)
+
+
+@pytest.mark.parametrize("means", MEANS)
+def test_each_means_sees_what_was_dropped(tmp_path, means):
+    path = tmp_path / "cold"
+    path.write_bytes(bytes(1 << 20))
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if pages_of(fd).resident:
+            pytest.skip("this file system keeps its files in memory")
+        found = means(fd, 0, 1 << 20)
+    finally:
+        os.close(fd)
+    assert found is None or found.resident <= found.n // 10
+
+
+def test_mincore_is_not_asked_of_a_file_of_others(monkeypatch, fd):
+    monkeypatch.setattr(os, "geteuid", lambda: os.fstat(fd).st_uid + 1)
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    monkeypatch.setattr(os, "supports_effective_ids", set())
+    assert _by_mincore(fd, 0, NBYTES) is None
+
+
+def test_what_only_trying_tells_is_tried_on_few_pages(tmp_path):
+    path = tmp_path / "long"
+    path.write_bytes(bytes(1000 * mmap.PAGESIZE))
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        found = _by_trying(fd, 0, 1000 * mmap.PAGESIZE)
+    finally:
+        os.close(fd)
+    assert found is None or found == Pages(64, 64, "preadv2")
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="has no memory file system")
+def test_files_in_memory_are_all_there():
+    path = Path(f"/dev/shm/iobench-test-{os.getpid()}")
+    try:
+        path.write_bytes(bytes(1 << 16))
+        assert residency([path]).fraction == 1.0
+    finally:
+        path.unlink()
+
+
+def test_other_systems_do_not_tell(monkeypatch, fd):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert pages_of(fd) is None
