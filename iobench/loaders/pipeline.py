@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Pipeline", "Step", "dataset_pipeline", "handed_on_nbytes", "store_pipeline"]
 
 STEP_KINDS = {"read": Kind.READ, "decode": Kind.DECODE, "preprocess": Kind.PREPROCESS}
+OF_NO_BYTES = frozenset({int, float, complex, bool, str, type(None)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,12 @@ def store_pipeline(store: Store) -> Pipeline:
 def handed_on_nbytes(value: Any) -> int:
     """Return the bytes a step handed on: of its buffers or arrays; -1 where they cannot be told."""
     items: Iterable[Any]
+    # What it mostly is comes first: asking what else it may be takes longer than all the rest.
+    kind = type(value)
+    if kind is np.ndarray:
+        return int(value.nbytes)
+    if kind in OF_NO_BYTES:
+        return -1
     if isinstance(value, Mapping):
         items = value.values()
     elif isinstance(value, (list, tuple)):

@@ -16,7 +16,7 @@ from iobench.recording.kinds import (
     stage_name,
 )
 from iobench.recording.measured import MeasuredRecording
-from iobench.recording.process_io import read_process_io
+from iobench.recording.process_io import ProcessIoReader, read_process_io
 from iobench.recording.recorder import Recorder
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.session import (
@@ -50,6 +50,7 @@ __all__ = [
     "LoaderFacts",
     "MeasuredRecording",
     "ProcessFacts",
+    "ProcessIoReader",
     "Recorder",
     "Recording",
     "RunDirectory",

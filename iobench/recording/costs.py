@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from iobench.errors import StorageError
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.kinds import Kind
-from iobench.recording.process_io import read_process_io
+from iobench.recording.process_io import ProcessIoReader
 from iobench.recording.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -55,16 +55,18 @@ def unit_costs(
                 with recorder.full_span(Kind.READ):
                     pass
 
+        read = ProcessIoReader()
+
+        def look() -> None:
+            for _ in range(SPANS_PER_ROUND):
+                read()
+
+        counted = read() is not None
         return {
             "light_ns": _median_cost_ns(light, clock),
             "full_ns": _median_cost_ns(full, clock),
-            "io_ns": None if read_process_io() is None else _median_cost_ns(_io, clock),
+            "io_ns": _median_cost_ns(look, clock) if counted else None,
         }
-
-
-def _io() -> None:
-    for _ in range(SPANS_PER_ROUND):
-        read_process_io()
 
 
 def _median_cost_ns(work: Callable[[], None], clock: Clock) -> int:

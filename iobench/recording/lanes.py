@@ -21,6 +21,7 @@ __all__ = ["NOWHERE", "FullSpan", "Lane", "Span"]
 NOWHERE: Final = layout.POSITION.pack(-1, -1, -1)
 
 _pack_into: Final = layout.PREPARED_SPAN.pack_into
+_pack_position: Final = layout.POSITION.pack
 
 
 class Lane:
@@ -71,6 +72,14 @@ class Lane:
         # sequence = (offset + bias) / 64: one number less to keep per span.
         self.bias = layout.RECORD_NBYTES
         self.position = NOWHERE
+
+    def place(self, batch: int, epoch: int = -1, sample: int = -1) -> bytes:
+        """Say what the thread works on, as `Recorder.position`; return it for ``position``."""
+        try:
+            self.position = packed = _pack_position(sample, batch, epoch)
+        except struct.error:
+            self.position = packed = NOWHERE
+        return packed
 
     def write(self, start_ns: int, end_ns: int, nbytes: int, cpu_ns: int, described: bytes) -> None:
         """Write one span at the thread's position, as described by its recorder."""

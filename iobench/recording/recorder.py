@@ -219,6 +219,14 @@ class Recorder:
         self._local.lane = lane
         return lane
 
+    def lane(self) -> Lane:
+        """Return the calling thread's place in the file: for spans written by `Lane.write`."""
+        try:
+            lane: Lane = self._local.lane
+        except AttributeError:
+            lane = self._open_lane()
+        return lane
+
     def _refill(self, lane: Lane) -> bool:
         """Give the thread a new chunk; False, with the span counted as lost, if there is none."""
         with self._lock:
@@ -272,6 +280,11 @@ class Recorder:
                 except OSError as error:
                     self._fail(error)
             return number
+
+    def described(self, kind: int, label: str = "", detail: str = "") -> bytes:
+        """Return what `Lane.write` needs to know of a span but its times."""
+        known = self._descriptions.get((kind, label, detail))
+        return self._describe(kind, label, detail) if known is None else known
 
     def _describe(self, kind: int, label: str, detail: str) -> bytes:
         described = layout.DESCRIPTION.pack(self.string(detail), self.string(label), kind, 0, 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iobench.recording import Flag, Kind, read_process_io
+from iobench.recording import Flag, Kind, ProcessIoReader
 
 if TYPE_CHECKING:
     from iobench.recording import Recorder
@@ -20,11 +20,12 @@ class ProcessIo:
     """Counts what this process has read since the last look."""
 
     def __init__(self) -> None:
-        self._last = read_process_io()
+        self._read = ProcessIoReader()
+        self._last = self._read()
 
     def delta(self) -> tuple[int, int] | None:
         """Return (rchar, read_bytes) since the last call; None where the system does not tell."""
-        now = read_process_io()
+        now = self._read()
         last, self._last = self._last, now
         if now is None or last is None:
             return None
@@ -35,4 +36,4 @@ class ProcessIo:
         delta = self.delta()
         if delta is not None:
             now = recorder.clock.now_ns()
-            recorder.emit(Kind.READ, now, now, delta[0], delta[1], batch, epoch, -1, 0, 0, Flag.IO)
+            recorder.emit(Kind.READ, now, now, *delta, batch, epoch, -1, 0, 0, Flag.IO)

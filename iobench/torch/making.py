@@ -7,8 +7,8 @@ as it iterates over the indices, so each step of that iteration ends a sample an
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+import struct
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -17,8 +17,9 @@ from torch.utils.data import IterableDataset, Subset
 from iobench.adapters import quiet
 from iobench.loaders.pipeline import handed_on_nbytes
 from iobench.loaders.stages import BUDGET_FRACTION, Detail
-from iobench.recording import Flag, Kind
-from iobench.torch.stage_methods import StageMethods, makers
+from iobench.recording import Flag, Kind, span_file
+from iobench.torch.stage_methods import STAGES, StageMethods, makers
+from iobench.torch.stage_sums import StageSum, StageSums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,14 +31,20 @@ if TYPE_CHECKING:
 __all__ = ["BatchMaker", "BatchTag", "batch_nbytes"]
 
 ITEMS_LIMIT: Final = 1000
-PIECES_LIMIT: Final = 0xFFFF
+DESCRIBED: Final = (*STAGES.values(), Kind.COLLATE)
+_packed: Final = span_file.POSITION.pack
+# Plain numbers: arithmetic of flags takes longer than writing a span.
+SUMMED: Final = int(Flag.SUMMED)
+ESTIMATED: Final = int(Flag.ESTIMATED)
 CALL_LIGHT_SPANS: Final = 6
 """What timing one call of a method costs, in light spans; measured with 20 us samples."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchTag:
-    """Which batch is to be made, when that was asked for, and whether to record it."""
+class BatchTag(NamedTuple):
+    """Which batch is to be made, when that was asked for, and whether to record it.
+
+    It is pickled as a plain tuple: a class of its own would take longer than all that it tells.
+    """
 
     batch: int
     epoch: int
@@ -74,6 +81,8 @@ class BatchMaker:
         Of the batch made last; -1 where that cannot be told.
     ended_ns : int
         When collate returned it; -1 if it has not.
+    lane : Lane
+        Of the thread that makes it.
     inner_ns : int
         Time of stages inside the one that goes on: summed, it is theirs alone.
     """
@@ -89,10 +98,14 @@ class BatchMaker:
         process_io: ProcessIo | None = None,
     ) -> None:
         self.recorder = recorder
+        self.lane = recorder.lane()
         self.methods = StageMethods(dataset)
         self.tag: BatchTag | None = None
         self.nbytes = self.ended_ns = -1
         self.inner_ns = 0
+        self._described = {kind: recorder.described(kind) for kind in DESCRIBED}
+        self._fused = recorder.described(Kind.FUSED)
+        self._position = self.lane.position
         self._one_by_one = batches and _takes_one_by_one(dataset)
         self._detail = detail
         self._process_io = process_io
@@ -104,11 +117,11 @@ class BatchMaker:
         self._outer: BatchMaker | None = None
         self._by_sample = self._fetching = False
         self._begun_ns = self._begun_cpu_ns = self._sample_ns = self._sample_cpu_ns = -1
-        self._n_samples, self._sample = 1, -1
-        self._sums: dict[Kind, int] = {}
+        self._n_samples = 1
+        self._sample_position = self._position
+        self._sums = StageSums()
         # Of samples too short to be timed all, those of one batch in ``every`` are.
         self._every, self._n_batches, self._timed = 1, 0, True
-        self._all_sums: dict[Kind, int] = {}
         self._hush: AbstractContextManager[None] | None = None
 
     def begin(self, tag: BatchTag, index: Any) -> Any:
@@ -120,8 +133,8 @@ class BatchMaker:
         self.tag = tag
         if makers.maker is not self:
             self._outer, makers.maker = makers.maker, self
-        clock = self.recorder.clock
-        self.recorder.position(tag.batch, tag.epoch)
+        self.lane = lane = self.recorder.lane()
+        self._position = lane.place(tag.batch, tag.epoch)
         self._sums.clear()
         self.inner_ns = 0
         many = type(index) in (list, tuple)  # anything else may be lazy, or usable once
@@ -130,7 +143,9 @@ class BatchMaker:
         self._time_calls(self._n_batches % self._every == 0)
         self._n_batches += 1
         self._fetching = True
-        self._begun_cpu_ns, self._begun_ns = clock.cpu_ns(), clock.now_ns()
+        self._sample_position = self._position
+        self._begun_cpu_ns = -1 if self._by_sample else lane.cpu_ns()
+        self._begun_ns = lane.now_ns()
         return _Samples(index, self) if self._by_sample else index
 
     def _time_calls(self, wanted: bool) -> None:
@@ -146,38 +161,49 @@ class BatchMaker:
         tag = self.tag
         if tag is None:
             return
-        self.end_sample()
-        self._sample = number if type(number) is int else -1
-        self.recorder.position(tag.batch, tag.epoch, self._sample)
-        clock = self.recorder.clock
-        self._sample_cpu_ns = clock.cpu_ns() if self._with_cpu else -1
-        self._sample_ns = clock.now_ns()
+        lane = self.lane
+        now_ns, cpu_ns = lane.now_ns, lane.cpu_ns
+        start_ns = self._sample_ns
+        if start_ns >= 0:  # as `end_sample`, which costs a call
+            end_ns = now_ns()
+            spent_ns = cpu_ns() - self._sample_cpu_ns if self._with_cpu else -1
+            lane.position = self._sample_position
+            lane.write(start_ns, end_ns, -1, spent_ns, self._fused)
+        try:
+            position = _packed(number if type(number) is int else -1, tag[0], tag[1])
+        except struct.error:
+            position = self._position
+        lane.position = self._sample_position = position
+        self._sample_cpu_ns = cpu_ns() if self._with_cpu else -1
+        self._sample_ns = now_ns()
 
     def end_sample(self) -> None:
         """Record the sample that was begun, if there is one."""
-        tag, start_ns = self.tag, self._sample_ns
-        if tag is None or start_ns < 0:
+        start_ns = self._sample_ns
+        if self.tag is None or start_ns < 0:
             return
-        clock = self.recorder.clock
-        end_ns = clock.now_ns()
-        spent_ns = clock.cpu_ns() - self._sample_cpu_ns if self._with_cpu else -1
-        self.recorder.emit(
-            Kind.FUSED, start_ns, end_ns, -1, spent_ns, tag.batch, tag.epoch, self._sample
-        )
-        self._sample_ns = self._sample = -1
+        lane = self.lane
+        now_ns, cpu_ns = lane.now_ns, lane.cpu_ns
+        end_ns = now_ns()
+        spent_ns = cpu_ns() - self._sample_cpu_ns if self._with_cpu else -1
+        lane.position = self._sample_position  # the user's code may work on other things as well
+        lane.write(start_ns, end_ns, -1, spent_ns, self._fused)
+        self._sample_position = self._position
+        self._sample_ns = -1
 
     def stage(self, kind: Kind, start_ns: int, value: Any) -> int:
         """Record a stage of a sample that began then and brought this value; return its time."""
-        tag, end_ns = self.tag, self.recorder.clock.now_ns()
-        if tag is None:
+        lane = self.lane
+        now_ns = lane.now_ns
+        end_ns = now_ns()
+        if self.tag is None:
             return 0
         spent_ns = end_ns - start_ns
         if self._summed:
-            self._sums[kind] = self._sums.get(kind, 0) + spent_ns - self.inner_ns
-            return spent_ns
-        self.recorder.emit(
-            kind, start_ns, end_ns, handed_on_nbytes(value), -1, tag.batch, tag.epoch, self._sample
-        )
+            self._sums.add(kind, spent_ns - self.inner_ns, handed_on_nbytes(value))
+        else:
+            lane.position = self._sample_position
+            lane.write(start_ns, end_ns, handed_on_nbytes(value), -1, self._described[kind])
         return spent_ns
 
     def samples_made(self) -> None:
@@ -189,9 +215,11 @@ class BatchMaker:
         hush, self._hush = self._hush, None
         if hush is not None:
             hush.__exit__(None, None, None)
-        self.end_sample()
-        self.recorder.position(tag.batch, tag.epoch)
-        end_ns = self.recorder.clock.now_ns()
+        if self._sample_ns >= 0:
+            self.end_sample()
+        lane = self.lane
+        lane.position = self._sample_position = self._position
+        end_ns = lane.now_ns()
         if not self._by_sample:
             self._emit_summed(tag, end_ns)
         spent_ns = (end_ns - self._begun_ns) / self._n_samples
@@ -201,26 +229,23 @@ class BatchMaker:
 
     def _emit_summed(self, tag: BatchTag, end_ns: int) -> None:
         """Record the batch's stages one after the other, each with the sum of its samples."""
-        spent_ns = end_ns - self._begun_ns
-        sums, flags = self._sums, Flag(0)
+        spent_ns, n_samples = end_ns - self._begun_ns, self._n_samples
         if self._timed:
-            rest_ns = spent_ns - sum(sums.values())
-            for kind, length_ns in [*sums.items(), (Kind.FUSED, max(rest_ns, 0))]:
-                self._all_sums[kind] = self._all_sums.get(kind, 0) + length_ns
+            stages, flags = self._sums.of_batch(spent_ns, n_samples), 0
         else:
-            flags = Flag.ESTIMATED
-            all_ns = max(sum(self._all_sums.values()), 1)
-            sums = {kind: spent_ns * part // all_ns for kind, part in self._all_sums.items()}
-            sums.pop(Kind.FUSED, None)  # takes what is left
-        cpu_ns = -1 if sums else self.recorder.clock.cpu_ns() - self._begun_cpu_ns
-        pieces = min(self._n_samples, PIECES_LIMIT)
+            stages, flags = self._sums.like_others(spent_ns, n_samples), ESTIMATED
+        # What no stage names comes last. Its CPU time is known where it is all of the batch.
+        read_cpu_ns = self.lane.cpu_ns
+        cpu_ns = -1 if stages else read_cpu_ns() - self._begun_cpu_ns
+        if n_samples > 1:
+            flags |= SUMMED
         start_ns = self._begun_ns
-        for kind, length_ns in [*sums.items(), (Kind.FUSED, end_ns)]:
-            stop_ns = min(start_ns + length_ns, end_ns)
+        for kind, each in [*stages.items(), (Kind.FUSED, StageSum(spent_ns, -1))]:
+            stop_ns = min(start_ns + each.spent_ns, end_ns)
             cpu = cpu_ns if kind is Kind.FUSED else -1
             self.recorder.emit(
-                kind, start_ns, stop_ns, -1, cpu, tag.batch, tag.epoch, -1,
-                0, 0, flags | (Flag.SUMMED if pieces > 1 else 0), pieces,
+                kind, start_ns, stop_ns, each.nbytes, cpu, tag.batch, tag.epoch, -1,
+                0, 0, flags, n_samples,
             )  # fmt: skip
             start_ns = stop_ns
 
@@ -248,18 +273,20 @@ class BatchMaker:
         tag = self.tag
         if tag is None:
             return collate(samples)
-        self.samples_made()
-        clock = self.recorder.clock
-        cpu_ns, start_ns = clock.cpu_ns(), clock.now_ns()
+        if self._fetching:
+            self.samples_made()
+        lane = self.lane
+        now_ns, read_cpu_ns = lane.now_ns, lane.cpu_ns
+        start_ns = now_ns()
+        cpu_ns = read_cpu_ns()  # inside the wall times, so that it never exceeds them
         try:
             made = collate(samples)
         finally:
-            self.ended_ns = clock.now_ns()
-            spent_ns = clock.cpu_ns() - cpu_ns
-        self.nbytes = batch_nbytes(made)
-        self.recorder.emit(
-            Kind.COLLATE, start_ns, self.ended_ns, self.nbytes, spent_ns, tag.batch, tag.epoch
-        )
+            cpu_ns = read_cpu_ns() - cpu_ns
+            self.ended_ns = end_ns = now_ns()
+        self.nbytes = nbytes = batch_nbytes(made)
+        lane.position = self._position
+        lane.write(start_ns, end_ns, nbytes, cpu_ns, self._described[Kind.COLLATE])
         return made
 
     def finish(self) -> BatchTag | None:
@@ -267,14 +294,15 @@ class BatchMaker:
         tag = self.tag
         if tag is None:
             return None
-        self.samples_made()
+        if self._fetching:
+            self.samples_made()
         if self._process_io is not None:
             self._process_io.emit(self.recorder, tag.batch, tag.epoch)
         self.tag = None
         outer, self._outer = self._outer, None
         makers.maker = outer
         if outer is not None and outer.tag is not None:  # of a loader inside this one's samples
-            self.recorder.position(outer.tag.batch, outer.tag.epoch, outer._sample)
+            outer.lane.position = outer._sample_position
         return tag
 
 

@@ -97,7 +97,7 @@ def test_several_runs_take_turns(bench):
 
 def test_what_another_run_reads_is_not_counted(bench, monkeypatch):
     """Both load in this process, whose reads are counted; each batch of theirs reads 100 bytes."""
-    monkeypatch.setattr(process_io, "read_process_io", lambda: (100 * len(bench.order), 0))
+    monkeypatch.setattr(process_io, "ProcessIoReader", lambda: lambda: (100 * len(bench.order), 0))
     runs = dict(zip("ab", (bench("a", limit=60), bench("b", limit=30)), strict=True))
     for run, _ in runs.values():
         run.process_io = ProcessIo()

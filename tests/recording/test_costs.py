@@ -1,9 +1,10 @@
+import os
 import sys
 
 import pytest
 
 from iobench.errors import StorageError
-from iobench.recording import read_process_io, unit_costs
+from iobench.recording import ProcessIoReader, read_process_io, unit_costs
 from iobench.testing import FakeClock
 
 
@@ -21,7 +22,7 @@ def test_costs_are_measured_where_asked(tmp_path):
 
 
 def test_looking_at_the_io_is_unknown_where_nothing_counts_it(monkeypatch):
-    monkeypatch.setattr("iobench.recording.costs.read_process_io", lambda: None)
+    monkeypatch.setattr("iobench.recording.costs.ProcessIoReader", lambda: lambda: None)
     assert unit_costs(FakeClock())["io_ns"] is None
 
 
@@ -43,3 +44,34 @@ def test_no_count_is_unknown(monkeypatch):
 
     monkeypatch.setattr("iobench.recording.process_io._open", missing)
     assert read_process_io() is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/io is Linux's")
+def test_a_reader_survives_that_its_descriptor_is_closed(tmp_path):
+    (tmp_path / "other").write_bytes(b"another file under the same number\n" * 20)
+    read = ProcessIoReader()
+    first = read()
+    os.close(read._descriptor)
+    with (tmp_path / "other").open("rb") as other:
+        assert other.fileno() == read._descriptor
+        assert read() >= first
+        assert read._descriptor != other.fileno()
+        read.close()
+        assert other.read(7) == b"another"
+    assert read() >= first
+    os.close(read._descriptor)
+    assert read() >= first
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/io is Linux's")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_reads_counts_of_its_own(tmp_path):
+    (tmp_path / "file").write_bytes(bytes(1 << 24))
+    read = ProcessIoReader()
+    read()
+    (tmp_path / "file").read_bytes()
+    child = os.fork()
+    if not child:
+        os._exit(0 if read()[0] < 1 << 24 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert read()[0] >= 1 << 24

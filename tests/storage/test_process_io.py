@@ -10,7 +10,7 @@ from iobench.storage import ProcessIo, process_io
 
 def test_the_difference_is_reported(monkeypatch, tmp_path):
     counts = iter([(100, 10), (350, 10), (360, 70)])
-    monkeypatch.setattr(process_io, "read_process_io", lambda: next(counts))
+    monkeypatch.setattr(process_io, "ProcessIoReader", lambda: lambda: next(counts))
     run = RunDirectory.create(tmp_path / "run", {})
     counter = ProcessIo()
     with run.recorder(role="worker", worker=0) as recorder:
@@ -23,7 +23,7 @@ def test_the_difference_is_reported(monkeypatch, tmp_path):
 
 
 def test_where_the_system_does_not_tell_nothing_is_recorded(monkeypatch):
-    monkeypatch.setattr(process_io, "read_process_io", lambda: None)
+    monkeypatch.setattr(process_io, "ProcessIoReader", lambda: lambda: None)
     assert ProcessIo().delta() is None
 
 
