@@ -31,7 +31,7 @@ from iobench.analysis.storage_figures import (
 )
 from iobench.analysis.storage_view import storage_figures
 from iobench.analysis.waits import wait_statistics
-from iobench.analysis.windows import exposure, measure_rank
+from iobench.analysis.windows import exposed_share_of_spans, exposure, measure_rank
 
 __all__ = [
     "AccessFigures",
@@ -64,6 +64,7 @@ __all__ = [
     "WaitStatistics",
     "compare_ranks",
     "diagnose",
+    "exposed_share_of_spans",
     "exposure",
     "measure_rank",
     "missing_ranks",

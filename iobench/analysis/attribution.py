@@ -16,10 +16,13 @@ from iobench.analysis.ledger import Ledger, apportion
 from iobench.analysis.partition import Pieces, leaf_pieces, overlap_ns
 from iobench.analysis.paths import Path, Stretch, Turns, Walker, make_turns
 from iobench.analysis.releases import releases_by_turn
+from iobench.analysis.span_shares import ChargedWork
 from iobench.analysis.stages import StageTable, find_lanes
 from iobench.recording import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.stages import Lanes
@@ -51,6 +54,8 @@ class Attribution:
         When the loading processes had the batch ready, -1 where they did not or nobody knows.
     worker_start : ndarray of bool, shape (n_deliveries,)
         Whether the batch was the first of its process.
+    work : callable
+        Returns which delivery counts which part of which span as busy time.
     """
 
     stages: StageTable
@@ -60,6 +65,7 @@ class Attribution:
     compute_delivery: Integers
     ready_ns: Integers
     worker_start: NDArray[np.bool_]
+    work: Callable[[], ChargedWork]
 
 
 def attribute(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> Attribution:
@@ -82,7 +88,7 @@ def attribute(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> A
     ledger = Ledger(len(deliveries), len(stages))
     lossy = np.array([bool(process.lost or process.damaged) for process in profile.processes], bool)
     pool = _Pool(lanes, pool_stage, stages, deliveries, ledger, lossy)
-    own = _Own(lanes.own, own_stage, stages, deliveries, ledger)
+    own = _Own(lanes, own_stage, stages, deliveries, ledger)
     ready_ns, made = _ready(deliveries, pool)
     # 4.1: what is left of a wait once the batch is ready, and of waits that brought none.
     asked_ns = deliveries.asked_ns
@@ -99,6 +105,7 @@ def attribute(profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> A
         compute_delivery=deliveries.at(compute.start_ns),
         ready_ns=ready_ns,
         worker_start=np.isin(deliveries.batch, list(pool.first_batch.values())),
+        work=lambda: ChargedWork.joined(own.work(), pool.work()),
     )
 
 
@@ -153,16 +160,17 @@ class _Own:
 
     def __init__(
         self,
-        spans: NDArray[Any],
+        lanes: Lanes,
         stage: Integers,
         stages: StageTable,
         deliveries: Deliveries,
         ledger: Ledger,
     ) -> None:
+        spans = lanes.own
         pieces = leaf_pieces(spans, np.zeros(len(spans), dtype=np.int64))
         timed = pieces.duration_ns > 0
         self.start_ns, self.end_ns = pieces.start_ns[timed], pieces.end_ns[timed]
-        self.stage = stage[pieces.span[timed]]
+        self.stage, self.row = stage[pieces.span[timed]], lanes.own_row[pieces.span[timed]]
         self.deliveries, self.ledger = deliveries, ledger
         self.opaque = stages[Kind.OPAQUE]
         work = np.isin(spans["kind"], [*WORKER_KINDS])
@@ -172,14 +180,14 @@ class _Own:
         ledger.count(spans, pieces, stage[pieces.span], delivery)
 
     def _inside(self, rows: Integers, low_ns: Integers) -> tuple[Integers, Integers, Integers]:
-        """Return who waited during what was done from ``low_ns`` on, its stages and lengths."""
+        """Return who waited during what was done from ``low_ns`` on, its pieces and lengths."""
         high_ns = self.deliveries.delivered_ns[rows]
         first = np.searchsorted(self.end_ns, low_ns, side="right")
         n_pieces = np.maximum(np.searchsorted(self.start_ns, high_ns, side="left") - first, 0)
         of = np.repeat(np.arange(len(rows)), n_pieces)
         piece = np.arange(len(of)) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces) + first[of]
         length = overlap_ns(self.start_ns[piece], self.end_ns[piece], low_ns[of], high_ns[of])
-        return rows[of], self.stage[piece], length
+        return rows[of], piece, length
 
     def charge(self, low_ns: Integers, rest: Integers) -> None:
         """Expose each wait from ``low_ns`` on: to the loop's spans, the rest to a stage.
@@ -188,10 +196,10 @@ class _Own:
         """
         deliveries, ledger = self.deliveries, self.ledger
         at = np.flatnonzero(~deliveries.ends_round)
-        delivery, stage, length = self._inside(at, deliveries.asked_ns[at])
-        np.add.at(ledger.busy_ns, (delivery, stage), length)
-        delivery, stage, length = self._inside(at, low_ns[at])
-        np.add.at(ledger.exposed_ns, (delivery, stage), length)
+        delivery, piece, length = self._inside(at, deliveries.asked_ns[at])
+        np.add.at(ledger.busy_ns, (delivery, self.stage[piece]), length)
+        delivery, piece, length = self._inside(at, low_ns[at])
+        np.add.at(ledger.exposed_ns, (delivery, self.stage[piece]), length)
         covered = np.zeros(len(deliveries), dtype=np.int64)
         np.add.at(covered, delivery, length)
         uncovered = deliveries.delivered_ns - low_ns - covered
@@ -200,6 +208,19 @@ class _Own:
         # Of work that nobody saw no more is known than what was waited for.
         opaque = rows[rest == self.opaque]
         ledger.busy_ns[opaque, self.opaque] += uncovered[opaque]
+
+    def work(self) -> ChargedWork:
+        """Return what of each span was in whose wait; the rest of it in none."""
+        at = np.flatnonzero(~self.deliveries.ends_round)
+        delivery, piece, length = self._inside(at, self.deliveries.asked_ns[at])
+        left = self.end_ns - self.start_ns
+        np.subtract.at(left, piece, length)
+        return ChargedWork(
+            row=np.concatenate((self.row[piece], self.row)),
+            stage=np.concatenate((self.stage[piece], self.stage)),
+            delivery=np.concatenate((delivery, np.full(len(left), NOBODY))),
+            length_ns=np.concatenate((length, left)),
+        )
 
 
 class _Pool:
@@ -219,7 +240,9 @@ class _Pool:
         in_threads = lanes.lane_process[self.pieces.lane] == deliveries.process
         self.turns: Turns = make_turns(self.pieces, np.where(in_threads, self.pieces.span, -1))
         self.spans, self.stages, self.ledger = lanes.pool, stages, ledger
-        self.stage = stage[self.pieces.span]
+        self.stage, self.row = stage[self.pieces.span], lanes.pool_row[self.pieces.span]
+        # Parts of turns on the path of a delivery: (turn, from, to, delivery).
+        self.on_paths: list[tuple[int, int, int, int]] = []
         self.process = lanes.lane_process[self.turns.lane]
         self.consumer = deliveries.process
         self.lossy = lossy
@@ -267,6 +290,7 @@ class _Pool:
                 self.ledger.busy_ns[delivery] += work
                 self.ledger.busy_ns[self.delivery[stretch.turn]] -= work
                 self.owner[stretch.turn] = delivery
+                self.on_paths.append((stretch.turn, stretch.low_ns, stretch.high_ns, delivery))
         for stretch in path.after_cut:
             work = self._work(stretch)
             weights -= work
@@ -318,6 +342,25 @@ class _Pool:
     def count(self) -> None:
         """Count the spans, each for the delivery that its turn ended up with."""
         self.ledger.count(self.spans, self.pieces, self.stage, self.owner[self.turn_of_piece])
+
+    def work(self) -> ChargedWork:
+        """Return what of each span was on whose path; the rest is its own batch's."""
+        paths = np.array(self.on_paths, dtype=np.int64).reshape(-1, 4)
+        turn = paths[:, 0]
+        first = self.turns.piece[turn]
+        n_pieces = self.turns.piece[turn + 1] - first
+        of = np.repeat(np.arange(len(turn)), n_pieces)
+        piece = np.arange(len(of)) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces) + first[of]
+        starts, ends = self.pieces.start_ns[piece], self.pieces.end_ns[piece]
+        length = overlap_ns(starts, ends, paths[of, 1], paths[of, 2])
+        left = self.pieces.duration_ns.copy()
+        np.subtract.at(left, piece, length)
+        return ChargedWork(
+            row=np.concatenate((self.row[piece], self.row)),
+            stage=np.concatenate((self.stage[piece], self.stage)),
+            delivery=np.concatenate((paths[of, 3], self.delivery[self.turn_of_piece])),
+            length_ns=np.concatenate((length, left)),
+        )
 
 
 def _earliest(keys: NDArray[Any], values: NDArray[Any]) -> dict[int, int]:

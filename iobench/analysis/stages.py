@@ -88,6 +88,8 @@ class Lanes:
         The training loop's own thread: work and hand-over, not compute.
     pool : ndarray of SPAN_DTYPE
         Work on every other thread of the rank.
+    own_row, pool_row : ndarray of int64
+        Where these are in ``Profile.spans``.
     pool_lane : ndarray of int64
         The thread of each span of the pool.
     lane_process : ndarray of int64
@@ -104,6 +106,8 @@ class Lanes:
 
     own: NDArray[Any]
     pool: NDArray[Any]
+    own_row: NDArray[np.int64]
+    pool_row: NDArray[np.int64]
     pool_lane: NDArray[np.int64]
     lane_process: NDArray[np.int64]
     compute: NDArray[Any]
@@ -117,21 +121,26 @@ def find_lanes(profile: Profile, loop: TrainingLoop) -> Lanes:
     spans = profile.spans
     loading = np.array([process.role != "consumer" for process in profile.processes], dtype=bool)
     in_sums = (spans["flags"] & (Flag.DETAIL | Flag.IO)) == 0
-    spans = spans[in_sums & loop.mine[spans["process"]]]
+    row = np.flatnonzero(in_sums & loop.mine[spans["process"]])
+    spans = spans[row]
     kind, process = spans["kind"], spans["process"]
     main = (process == loop.process) & (spans["thread"] == loop.thread)
     waiting = np.isin(kind, [*WAITING_KINDS])
     compute = np.isin(kind, [*CONSUMER_KINDS]) & (kind != Kind.WAIT)
     rounds = (kind == Kind.OTHER) & (spans["label"] == profile.string_number("round"))
-    pool = spans[~main & ~waiting & (~compute | loading[process])]
+    in_pool = ~main & ~waiting & (~compute | loading[process])
+    in_own = main & ~np.isin(kind, [*CONSUMER_KINDS, *LIFE_KINDS])
+    pool = spans[in_pool]
     lanes, lane = np.unique(
         pool["process"].astype(np.int64) << 32 | pool["thread"].astype(np.int64),
         return_inverse=True,
     )
     submissions = spans[kind == Kind.SUBMIT_QUEUE]
     return Lanes(
-        own=spans[main & ~np.isin(kind, [*CONSUMER_KINDS, *LIFE_KINDS])],
+        own=spans[in_own],
         pool=pool,
+        own_row=row[in_own],
+        pool_row=row[in_pool],
         pool_lane=lane.reshape(-1).astype(np.int64),
         lane_process=lanes >> 32,
         compute=spans[main & compute & ~rounds],

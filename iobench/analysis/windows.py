@@ -28,6 +28,7 @@ from iobench.analysis.figures import (
 from iobench.analysis.loop import ONLY, LoaderSettings, TrainingLoop, find_loop
 from iobench.analysis.rank_steps import RankSteps, rank_steps
 from iobench.analysis.sample_counts import samples_by_delivery
+from iobench.analysis.span_shares import share_of_spans
 from iobench.analysis.waits import find_long_waits, wait_statistics
 from iobench.errors import ProfileError
 from iobench.recording import Flag, stage_name
@@ -35,7 +36,7 @@ from iobench.recording import Flag, stage_name
 if TYPE_CHECKING:
     from iobench.profiles import Profile
 
-__all__ = ["exposure", "measure_rank", "profile_of_loop"]
+__all__ = ["exposed_share_of_spans", "exposure", "measure_rank", "profile_of_loop"]
 
 Marks = NDArray[np.bool_]
 
@@ -121,6 +122,36 @@ def _n_lanes(spans: NDArray[Any]) -> int:
     """Return how many threads have spans; a device's are written by one of them."""
     spans = spans[(spans["flags"] & Flag.DEVICE) == 0]
     return len(np.unique(spans["process"].astype(np.int64) << 32 | spans["thread"]))
+
+
+def exposed_share_of_spans(profile: Profile, *, rank: int | None = None) -> NDArray[np.float64]:
+    """Return what share of each span's own time the training loop waited for.
+
+    Parameters
+    ----------
+    profile : Profile
+    rank : int, optional
+        Which training process; may be left out where only one recorded.
+
+    Returns
+    -------
+    ndarray of float64, shape (n_spans,)
+        By row of ``profile.spans``; NaN where it is not known. Times the spans' own time they
+        add up to the stages' exposed time of `exposure`.
+
+    Raises
+    ------
+    ProfileError
+        As `exposure`.
+    """
+    run = _analysed(profile, rank)
+    found = share_of_spans(run.profile, run.attribution)
+    if run.profile is profile:
+        return found
+    share = np.full(len(profile.spans), np.nan)
+    of_rank = np.array([each.rank == run.loop.rank for each in profile.processes], dtype=bool)
+    share[of_rank[profile.spans["process"]]] = found
+    return share
 
 
 def _figures(run: _Run) -> Exposure:

@@ -1,0 +1,112 @@
+"""The exposed share of single spans: whatever the schedule, they add up to the stages'."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedules import Sketch, pool
+from scripts import Script
+from streams import stream
+
+from iobench.analysis import exposed_share_of_spans, exposure
+from iobench.analysis.partition import leaf_pieces
+from iobench.analysis.stages import WAITING_KINDS
+from iobench.recording import Flag, Kind, stage_name
+
+times = st.integers(0, 1000)
+pools = st.builds(
+    pool,
+    st.lists(st.tuples(times, times, times), min_size=1, max_size=30),
+    workers=st.integers(0, 4),
+    step_ns=st.integers(0, 3000),
+    prefetch=st.integers(1, 3),
+    handover_ns=st.integers(0, 50),
+    in_order=st.booleans(),
+)
+
+
+def exposed_by_stage(profile, rank=None):
+    """Sum own time times share over the spans of each stage, in ns."""
+    share = exposed_share_of_spans(profile, rank=rank)
+    assert share.shape == profile.spans.shape
+    assert ((share >= 0) & (share <= 1 + 1e-12) | np.isnan(share)).all()
+    rows = np.flatnonzero((profile.spans["flags"] & Flag.DETAIL == 0) & ~np.isnan(share))
+    spans = profile.spans[rows]
+    pieces = leaf_pieces(spans, spans["process"].astype(np.int64) << 32 | spans["thread"])
+    own_ns = np.bincount(pieces.span, pieces.duration_ns, len(rows))
+    total = {}
+    for span, waited_for in zip(spans, own_ns * share[rows], strict=True):
+        name = stage_name(Kind(span["kind"]), profile.strings[span["label"]])
+        total[name] = total.get(name, 0.0) + waited_for
+    return total
+
+
+def check(profile, rank=None):
+    total = exposed_by_stage(profile, rank)
+    for row in exposure(profile, rank=rank).whole.stages:
+        if row.kind in WAITING_KINDS or row.kind == Kind.OPAQUE:
+            assert row.stage not in total
+        else:
+            assert abs(total.get(row.stage, 0) - row.exposed_ns) <= 1e-6 * max(row.exposed_ns, 1)
+
+
+@given(pools)
+def test_shares_add_up_in_worker_pools(sketch):
+    check(sketch.profile())
+
+
+@given(
+    st.lists(st.tuples(times, times, times), min_size=1, max_size=20),
+    st.integers(1, 3),
+    st.integers(0, 500),
+)
+@settings(max_examples=50)
+def test_shares_add_up_in_streams(durations, batch_size, step_ns):
+    check(stream(durations, [step_ns] * len(durations), collate_ns=7, batch_size=batch_size))
+
+
+def test_shares_add_up_in_scripts_with_two_loaders():
+    script = Script()
+    train, check_loader = script.loader(workers=2, start_ns=5), script.loader(workers=0)
+    for step in range(9):
+        train.next()
+        script.compute(11 * step)
+        check_loader.next()
+        script.compute(3)
+    train.end()
+    check(script.profile())
+
+
+def test_what_is_on_no_path_was_not_waited_for():
+    sketch = Sketch()
+    sketch.round(0, 100)
+    sketch.add(("worker", 0), Kind.READ, 0, 40, batch=0)
+    sketch.wait(0, 20, 50, "worker-0")
+    sketch.add(("worker", 0), Kind.READ, 50, 90, batch=1)
+    share = exposed_share_of_spans(sketch.profile())
+    reads = np.flatnonzero(sketch.profile().spans["kind"] == Kind.READ)
+    assert share[reads].tolist() == [0.5, 0.0]
+    assert np.isnan(np.delete(share, reads)).all()
+
+
+def test_a_sample_beside_a_sum_has_its_share():
+    sketch = Sketch()
+    worker = ("worker", 0)
+    sketch.round(0, 100)
+    sketch.add(worker, Kind.READ, 30, 40, batch=0, flags=Flag.DETAIL, sample=3)
+    sketch.add(worker, Kind.READ, 0, 40, batch=0, flags=Flag.SUMMED, pieces=4)
+    sketch.add(worker, Kind.READ, 70, 80, batch=1, flags=Flag.DETAIL, sample=9)
+    sketch.wait(0, 10, 50, "worker-0")
+    profile = sketch.profile()
+    share = exposed_share_of_spans(profile)
+    reads = profile.spans["kind"] == Kind.READ
+    assert share[reads][:2].tolist() == [0.75, 0.75]
+    assert np.isnan(share[reads][2])
+
+
+def test_spans_of_other_training_processes_have_no_share():
+    script = Script(rank=1)
+    loader = script.loader(workers=0)
+    loader.next()
+    mine = script.profile()
+    share = exposed_share_of_spans(mine, rank=1)
+    assert (share[mine.spans["kind"] == Kind.READ] == 1).all()
