@@ -99,16 +99,25 @@ def _clocks(steps: Sequence[RankSteps]) -> tuple[dict[str, int], int]:
     """Return what to add to the times of each machine, and how far apart that may be.
 
     A machine's monotonic clock is set against wall time by the pairs its processes noted; as far
-    as these differ from each other, the wall clock was moved meanwhile.
+    as these differ from each other, the wall clock was moved meanwhile, and nobody knows which of
+    them are right.
     """
     pairs: dict[str, list[int]] = {}
     for each in steps:
         found = pairs.setdefault(each.boot_id, [])
         found.extend(anchor.wall_ns - anchor.monotonic_ns for anchor in each.anchors)
-    offset = {boot: round(statistics.median(each)) if each else 0 for boot, each in pairs.items()}
+    offset = {boot: _middle(each) for boot, each in pairs.items()}
     first = next(iter(offset.values()), 0)
-    half = sorted((max(each) - min(each) + 1) // 2 if each else 0 for each in pairs.values())
-    return {boot: value - first for boot, value in offset.items()}, sum(half[-2:])
+    wrong = sorted(
+        max((abs(pair - offset[boot]) for pair in each), default=0) for boot, each in pairs.items()
+    )
+    return {boot: value - first for boot, value in offset.items()}, sum(wrong[-2:])
+
+
+def _middle(values: list[int]) -> int:
+    """Return the median; whole, since times since 1970 are too long for a float."""
+    values = sorted(values) or [0]
+    return (values[len(values) // 2] + values[(len(values) - 1) // 2]) // 2
 
 
 def _step_numbers(steps: Sequence[RankSteps], asked: Integers) -> tuple[Integers, Integers]:

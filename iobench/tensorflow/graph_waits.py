@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 __all__ = ["GRAPH_WAITS", "GraphWaits"]
 
 CAPACITY: Final = 1 << 14
+ROUNDING_NS: Final = 1_000_000
+"""Of a wall clock read as a floating-point number of seconds, and more."""
 
 
 class GraphWaits:
     """The waits of this process's compiled functions, until they are taken.
 
     TensorFlow's clock is the wall clock, in microseconds; they are moved to the recording's by how
-    far the two are apart when they are taken, and never out of the time since the last taking.
+    far the two are apart when they are taken, and never out of the time since the last taking. If
+    the wall clock was set meanwhile, what would lie outside is moved as at the last taking.
     """
 
     def __init__(self) -> None:
@@ -35,6 +38,7 @@ class GraphWaits:
         self._count: Any = None
         self._n_taken = 0
         self._since_ns = -1
+        self._apart_ns = 0
         self.n_lost = 0
 
     def timed(self, ask: Callable[[Any], Any], iterator: Any) -> Any:
@@ -61,6 +65,7 @@ class GraphWaits:
         if self._count is not None:
             self._n_taken = int(self._count)
         self._since_ns = clock.now_ns()
+        self._apart_ns = self._since_ns - clock.wall_ns()
 
     def take(self, clock: Clock) -> list[tuple[int, int, bool]]:
         """Return (asked, delivered, whether a batch came) of the waits since the last taking.
@@ -81,11 +86,20 @@ class GraphWaits:
         low = self._since_ns
         found = []
         for asked_s, delivered_s, is_batch in rows:
-            asked_ns = min(max(round(asked_s * 1e9) + apart_ns, low), until_ns)
-            low = min(max(round(delivered_s * 1e9) + apart_ns, asked_ns), until_ns)
+            asked_ns = min(max(self._moved(asked_s, apart_ns, until_ns), low), until_ns)
+            low = min(max(self._moved(delivered_s, apart_ns, until_ns), asked_ns), until_ns)
             found.append((asked_ns, low, bool(is_batch)))
-        self._n_taken, self._since_ns = n_there, until_ns
+        self._n_taken, self._since_ns, self._apart_ns = n_there, until_ns, apart_ns
         return found
+
+    def _moved(self, wall_s: float, apart_ns: int, until_ns: int) -> int:
+        """Return a time of TensorFlow's clock on the recording's."""
+        wall_ns = round(wall_s * 1e9)
+        now, before = wall_ns + apart_ns, wall_ns + self._apart_ns
+        since_ns = self._since_ns - ROUNDING_NS
+        is_inside = since_ns <= now <= until_ns + ROUNDING_NS
+        was_inside = since_ns <= before <= until_ns + ROUNDING_NS
+        return before if was_inside and not is_inside else now
 
     def _make(self) -> None:
         with self._lock:

@@ -134,17 +134,48 @@ def on_host(profile: Profile, shift: int, wall: int) -> Profile:
     return replace(profile, spans=spans, processes=processes)
 
 
-@pytest.mark.parametrize("wall", [0, 8])
+@pytest.mark.parametrize("wall", [0, -8])
 def test_other_machines_are_set_by_wall_clock_and_how_far_is_said(wall):
     profiles = job([[30, 5], [10, 6]], hosts=["a", "b"])
     found = compared([on_host(profiles[0], 0, 0), on_host(profiles[1], 10**12, wall)])
     assert found.hosts == ("a", "b")
-    assert found.clock_uncertainty_ns == wall // 2
+    assert found.clock_uncertainty_ns == -wall // 2
     assert found.n_uncertain_steps == (1 if wall else 0)
     if not wall:
         assert found.step_exposed_ns.tolist() == [20, 1]
         assert found.step_wait_ns.tolist() == [30, 6]
     assert compared(profiles[:1]).clock_uncertainty_ns is None
+
+
+def test_a_wall_clock_that_is_set_meanwhile_changes_nothing_on_one_machine():
+    profiles = job([[30, 5], [10, 6]], comm=True)
+    for step in (-(10**15), 10**15):
+        moved = [on_host(profile, 0, step) for profile in profiles]
+        found = compared(moved)
+        assert found == compared(profiles)
+        assert found.clock_uncertainty_ns is None
+
+
+@pytest.mark.parametrize("step", [-(10**15), 10**15])
+def test_a_wall_clock_that_is_set_meanwhile_on_another_machine_is_said(step):
+    profiles = job([[30, 5], [10, 6]], hosts=["a", "b"])
+    found = compared([on_host(profiles[0], 0, 0), on_host(profiles[1], 10**12, step)])
+    assert found.clock_uncertainty_ns == abs(step) // 2
+    assert found.n_uncertain_steps >= 1
+    assert found.exposed_ns <= found.wait_ns == sum(found.step_wait_ns.tolist())
+    # What each rank waited is of its own clock, whatever the other's.
+    assert [each.wait_ns for each in found.ranks] == [35, 16]
+    assert [sum(row) for row in found.matrix_ns] == [35, 16]
+
+
+def test_the_uncertainty_of_clocks_holds_whichever_pair_is_right():
+    profiles = job([[30, 5], [10, 6]], hosts=["a", "b"])
+    other = on_host(profiles[1], 10**12, 80)
+    (loop, *rest) = other.processes
+    killed = replace(loop, role="worker", worker=0, anchors=loop.anchors[:1])
+    both = replace(other, processes=(loop, *rest, killed))
+    # Two pairs say 0, one says 80: the median is 0, and 80 may be the truth.
+    assert compared([on_host(profiles[0], 0, 0), both]).clock_uncertainty_ns == 80
 
 
 def test_one_rank_alone_has_no_steps_to_compare():

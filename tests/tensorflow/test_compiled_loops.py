@@ -16,9 +16,11 @@ import tensorflow as tf
 
 from iobench.launch.running import ScriptRun, run_script
 from iobench.profiles import Profile, open_profile
-from iobench.recording import Kind, read_process_facts, record
+from iobench.recording import SYSTEM_CLOCK, Kind, read_process_facts, record
+from iobench.recording.clocks import SystemClock
 from iobench.report import to_json
 from iobench.tensorflow import hooks, instrument
+from iobench.tensorflow.graph_waits import GraphWaits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,6 +102,36 @@ def test_the_opaque_wait_is_split_by_what_the_dataset_tells(tmp_path: Path) -> N
     assert all(each["estimated"] for each in operators)
     opaque = sum(row for stage, row in run["exposed_ns"].items() if stage.startswith("opaque"))
     assert sum(each["exposed_ns"] for each in operators) == opaque > 0
+
+
+class SetClock(SystemClock):
+    """A wall clock that somebody sets, while TensorFlow's own stays."""
+
+    set_by_ns = 0
+
+    def wall_ns(self) -> int:  # type: ignore[override]
+        return SYSTEM_CLOCK.wall_ns() + self.set_by_ns
+
+
+@pytest.mark.parametrize("set_by_ns", [-(10**13), 10**13])
+def test_waits_stay_where_they_were_when_the_wall_clock_is_set(set_by_ns: int) -> None:
+    clock, waits, data = SetClock(), GraphWaits(), iter(numbers())
+
+    @tf.function
+    def step() -> Any:
+        return waits.timed(lambda iterator: iterator.get_next(), data)
+
+    step()
+    waits.begin(clock)
+    bounds = []
+    for _ in range(3):
+        before = clock.now_ns()
+        step()
+        bounds.append((before, clock.now_ns()))
+    clock.set_by_ns = set_by_ns
+    found = waits.take(clock)
+    for (asked_ns, delivered_ns, _), (before, after) in zip(found, bounds, strict=True):
+        assert before - 10**6 <= asked_ns <= delivered_ns <= after + 10**6
 
 
 def test_waits_for_an_iterator_of_before_are_counted_as_unseen(tmp_path: Path) -> None:
