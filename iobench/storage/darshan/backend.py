@@ -46,8 +46,11 @@ class OpenLog:
     Parameters
     ----------
     path : str
-    module : module, optional
-        PyDarshan's C layer; imported if not given.
+
+    Attributes
+    ----------
+    reader_version : str
+        Of PyDarshan.
 
     Raises
     ------
@@ -59,12 +62,14 @@ class OpenLog:
 
     def __init__(self, path: str) -> None:
         try:
+            import darshan
             from darshan.backend import cffi_backend
         except ImportError as error:
             raise MissingExtraError(
                 f"Darshan logs are read by PyDarshan ({error}): pip install 'iobench[darshan]'"
             ) from None
         self._api: Any = cffi_backend
+        self.reader_version = str(darshan.__version__)
         self._log: Any = cffi_backend.log_open(path)
         if not self._log["handle"]:
             raise FileFormatError("cannot be opened as a Darshan log")

@@ -17,7 +17,6 @@ import numpy as np
 
 from iobench.errors import FileFormatError
 from iobench.storage.darshan.backend import JobFacts, OpenLog
-from iobench.storage.darshan.names import LogName
 from iobench.storage.traces import (
     COUNTER_DTYPE,
     NO_COUNTERS,
@@ -29,6 +28,8 @@ from iobench.storage.traces import (
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from iobench.storage.darshan.names import LogName
 
 __all__ = ["LogContents", "is_of_interpreter", "read_log"]
 
@@ -177,9 +178,9 @@ class _LogReader:
         """Say why a module could not be read, in the library's words, and what to do."""
         said = self._complaint() or error
         return (
-            f"{module} (version {version}) cannot be read by the PyDarshan installed here: {said}; "
-            f"take a PyDarshan as new as the Darshan that wrote the log, or newer: "
-            f"pip install -U darshan"
+            f"{module} version {version} cannot be read by PyDarshan {self._log.reader_version} "
+            f"({said}): install the same or a newer PyDarshan than the Darshan that wrote the log "
+            f"(pip install -U darshan)"
         )
 
     def _rank(self, rank: int) -> _RankParts:
@@ -246,7 +247,8 @@ class _LogReader:
             segments["start_ns"] = _nanoseconds(raw["start_time"], self._job.start_ns)
             segments["end_ns"] = _nanoseconds(raw["end_time"], self._job.start_ns)
             segments["offset"], segments["nbytes"] = raw["offset"], raw["length"]
-            segments["thread"] = raw["pthread_id"] if "pthread_id" in raw.dtype.names else -1
+            told = raw.dtype.names or ()
+            segments["thread"] = raw["pthread_id"] if "pthread_id" in told else -1
             segments["file"] = file
             segments["write"] = np.arange(len(raw)) < n_writes
             part.segments.append(segments)

@@ -1,0 +1,175 @@
+"""Logs read in a process of their own, which may crash, hang or complain as it likes.
+
+PyDarshan calls a C library that prints what is wrong to standard error and, where a log is damaged,
+may end its process. So a child reads; what it complains about goes to a file, and the traces come
+back through a socket, their arrays as they are. A child that ends is replaced for the next log.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from iobench.errors import FileFormatError, MissingExtraError
+from iobench.storage.darshan.logs import LogContents, read_log
+
+if TYPE_CHECKING:
+    from iobench.storage.darshan.names import LogName
+
+__all__ = ["ReaderProcess"]
+
+_PATIENCE_S: Final = 60.0
+_PATIENCE_S_PER_MB: Final = 1.0
+_NOT_INHERITED: Final = ("DARSHAN_", "DXT_", "DFTRACER_", "IOBENCH_RUN", "LD_PRELOAD")
+"""The reader is not to be traced, nor to be followed as a part of a run."""
+
+
+class ReaderProcess:
+    """Reads Darshan logs one after the other; a context manager."""
+
+    def __init__(self, patience_s: float = _PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
+        self._child: subprocess.Popen[bytes] | None = None
+        self._answers: Connection | None = None
+
+    def __enter__(self) -> ReaderProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop()
+        self._complaints.close()
+
+    def read(self, readable: Path, path: Path, name: LogName) -> LogContents:
+        """Return what a log holds; arguments as of `iobench.storage.darshan.logs.read_log`.
+
+        Raises
+        ------
+        FileFormatError
+            If it is damaged; also where the library crashed, or took too long.
+        MissingExtraError
+            If PyDarshan is not installed.
+        """
+        answers = self._start()
+        patience_s = self._patience_s + _PATIENCE_S_PER_MB * readable.stat().st_size / 1e6
+        try:
+            answers.send((readable, path, name))
+            if not answers.poll(patience_s):
+                self._stop()
+                raise FileFormatError(
+                    f"is probably damaged: PyDarshan did not read it in {patience_s:.0f} s"
+                )
+            answer = _received(answers)
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise FileFormatError(self._last_words()) from None
+        if isinstance(answer, LogContents):
+            return answer
+        kind, text = answer
+        raise (MissingExtraError if kind == "missing" else FileFormatError)(text)
+
+    def _start(self) -> Connection:
+        """Return the connection to the child, a new one if there is none."""
+        if self._answers is None:
+            ours, theirs = socket.socketpair()
+            self._complaints.truncate(0)
+            environment = {
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith(_NOT_INHERITED)
+            }
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+            environment["OPENBLAS_NUM_THREADS"] = environment["OMP_NUM_THREADS"] = "1"
+            with theirs:
+                self._child = subprocess.Popen(
+                    [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._complaints,
+                    env=environment,
+                )
+            self._answers = Connection(ours.detach())
+        return self._answers
+
+    def _stop(self) -> int:
+        """End the child if there is one; return how it ended."""
+        if self._answers is None or self._child is None:
+            return 0
+        self._answers.close()
+        self._answers = None
+        child, self._child = self._child, None
+        child.kill()
+        return child.wait()
+
+    def _last_words(self) -> str:
+        """Say how the child ended by itself, and what it said last."""
+        assert self._child is not None
+        code = self._child.wait()
+        self._stop()
+        self._complaints.seek(0)
+        lines = self._complaints.read().decode(errors="replace").strip().splitlines()
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+        said = f" ({lines[-1]})" if lines else ""
+        return f"is damaged: PyDarshan ended {how} while it read it{said}"
+
+
+def _received(answers: Connection) -> LogContents | tuple[str, str]:
+    """Return one answer; arrays come beside it, uncopied."""
+    head = answers.recv_bytes()
+    buffers = [answers.recv_bytes() for _ in range(answers.recv())]
+    answer: LogContents | tuple[str, str] = pickle.loads(head, buffers=buffers)
+    return answer
+
+
+def _send(answers: Connection, answer: LogContents | tuple[str, str]) -> None:
+    buffers: list[pickle.PickleBuffer] = []
+    answers.send_bytes(pickle.dumps(answer, 5, buffer_callback=buffers.append))
+    answers.send(len(buffers))
+    for each in buffers:
+        answers.send_bytes(each.raw())
+
+
+class _Complaints:
+    """What was written to standard error, a file here, since this was last called."""
+
+    def __init__(self) -> None:
+        self._seen = os.fstat(2).st_size
+
+    def __call__(self) -> str:
+        start, self._seen = self._seen, os.fstat(2).st_size
+        lines = os.pread(2, self._seen - start, start).decode(errors="replace").split("\n")
+        return "; ".join(dict.fromkeys(line.strip() for line in lines if line.strip()))
+
+
+def main(descriptor: int) -> None:
+    """Read logs that are asked for until nobody asks; the child's side."""
+    answers = Connection(descriptor)
+    while True:
+        try:
+            readable, path, name = answers.recv()
+        except EOFError:
+            return
+        try:
+            _send(answers, read_log(readable, path, name, _Complaints()))
+        except FileFormatError as error:
+            _send(answers, ("damaged", str(error)))
+        except MissingExtraError as error:
+            _send(answers, ("missing", str(error)))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
