@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iobench.recording import LoaderFacts, Recording
-    from iobench.torch.travel import Arrived
 
 __all__ = ["KnownLoader", "LocalObservation", "Observation", "WorkersObservation"]
 
 SNAPSHOT: Final = "snapshot"
 """Label of the time a StatefulDataLoader takes to note where it is."""
+DETAIL: Final = int(Flag.DETAIL)
 
 
 class KnownLoader:
@@ -226,7 +226,7 @@ class WorkersObservation(Observation):
         self.got = -1
         self._ahead = ahead
         self._pins = pins
-        self._pinning: tuple[Arrived, int] | None = None
+        self._pinning: tuple[BatchTag, int, int] | None = None
         self._drawn: BatchTag | None = None
         self._tags: dict[int, BatchTag] = {}
         self._nbytes: dict[int, int] = {}
@@ -267,35 +267,38 @@ class WorkersObservation(Observation):
     def taking(self) -> None:
         """End the pinning of a batch: the thread that did it asks for the next one."""
         if self._pinning is not None:
-            (batch, start_ns), self._pinning = self._pinning, None
+            (tag, nbytes, start_ns), self._pinning = self._pinning, None
             self.recorder.emit(
-                Kind.PIN, start_ns, self.recorder.clock.now_ns(), batch.nbytes,
-                batch=batch.tag.batch, epoch=batch.tag.epoch,
+                Kind.PIN, start_ns, self.recorder.clock.now_ns(), nbytes,
+                batch=tag.batch, epoch=tag.epoch,
             )  # fmt: skip
 
-    def arrived(self, number: int, batch: Arrived) -> None:
+    def arrived(self, number: int, nbytes: int, start_ns: int, start_cpu_ns: int) -> None:
         """Record the unpickling of a batch.
 
         One unpickled by the training loop while it waits for another is in that one's way: the
         time counts there, and as a detail with its own batch.
         """
-        clock, emit, tag = self.recorder.clock, self.recorder.emit, batch.tag
-        spent_ns, end_ns = clock.cpu_ns() - batch.cpu_ns, clock.now_ns()
-        flags, waited = Flag(0), self._next_in_order()
-        self._nbytes[number] = batch.nbytes
-        in_the_way = waited is not None and waited.batch != tag.batch
-        if waited is not None and in_the_way and threading.get_ident() == self._consumer:
-            emit(
-                Kind.HEAD_OF_LINE, batch.start_ns, end_ns, batch.nbytes, spent_ns,
-                waited.batch, waited.epoch,
-            )  # fmt: skip
-            flags = Flag.DETAIL
+        tag = self._tags.get(number)
+        if tag is None:
+            return
+        clock, emit = self.recorder.clock, self.recorder.emit
+        spent_ns, end_ns = clock.cpu_ns() - start_cpu_ns, clock.now_ns()
+        flags, waited = 0, self._next_in_order()
+        self._nbytes[number] = nbytes
+        if (
+            waited is not None
+            and waited.batch != tag.batch
+            and threading.get_ident() == self._consumer
+        ):
+            emit(Kind.HEAD_OF_LINE, start_ns, end_ns, nbytes, spent_ns, waited.batch, waited.epoch)
+            flags = DETAIL
         emit(
-            Kind.UNPICKLE, batch.start_ns, end_ns, batch.nbytes, spent_ns, tag.batch, tag.epoch,
-            flags=flags,
+            Kind.UNPICKLE, start_ns, end_ns, nbytes, spent_ns, tag.batch, tag.epoch,
+            -1, 0, 0, flags,
         )  # fmt: skip
         if self._pins:
-            self._pinning = (batch, clock.now_ns())
+            self._pinning = (tag, nbytes, clock.now_ns())
 
     def _next_in_order(self) -> BatchTag | None:
         """Return the batch that must be delivered next; None where any may."""

@@ -14,15 +14,14 @@ from torch.utils.data import get_worker_info
 from iobench.adapters import install
 from iobench.errors import IobenchError
 from iobench.loaders.stages import Detail
-from iobench.recording import Kind, RunDirectory, activate, now_ns
+from iobench.recording import Kind, RunDirectory, activate, active_recorder, now_ns
 from iobench.storage import ProcessIo
-from iobench.torch.making import BatchMaker
+from iobench.torch.making import BatchMaker, BatchTag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from iobench.recording import Recorder
-    from iobench.torch.making import BatchTag
 
 __all__ = ["WorkerCollate", "WorkerSide", "WorkerSpec", "WorkerStarter", "without_own_frames"]
 
@@ -142,28 +141,26 @@ class WorkerSide:
         self.recorder.emit(Kind.STARTUP, spec.started_ns, self._opened_ns)
         activate(self.recorder)
 
-    def begin(self, index: Any, tag: BatchTag) -> Any:
+    def begin(self, index: Any, told: tuple[int, int, int, bool]) -> Any:
         """Take up a batch that came out of the queue; return its index for the fetcher."""
         recorder, taken_ns = self.recorder, now_ns()
+        tag = BatchTag(*told)
         if self._waits_for_first:
             # What the user's own functions did at the start is in here.
             self._waits_for_first = False
             recorder.emit(Kind.STARTUP, self._opened_ns, taken_ns)
-        activate(recorder if tag.wanted else None)
+        recording = recorder if tag.wanted else None
+        if active_recorder() is not recording:
+            activate(recording)
         if tag.wanted:
-            recorder.emit(
-                Kind.SUBMIT_QUEUE, tag.submitted_ns, taken_ns, batch=tag.batch, epoch=tag.epoch
-            )
+            recorder.emit(Kind.SUBMIT_QUEUE, tag.submitted_ns, taken_ns, -1, -1, *tag[:2])
         if not self.stateful:
             return self.maker.begin(tag, index)
         index, self._snapshot = index
         return self.maker.begin(tag, index), self._snapshot
 
-    def made(self, result: Any) -> Any:
-        """End the batch; return what is to travel."""
-        # Imported at call: travel needs this module to know whether it is in a worker.
-        from iobench.torch.travel import Sent
-
+    def made(self, number: int, result: Any) -> tuple[Any, ...]:
+        """End the batch of this task; return what is to travel."""
         data = result[0] if self.stateful else result
         if isinstance(data, ExceptionWrapper):
             data.exc_msg = without_own_frames(data.exc_msg)
@@ -171,13 +168,39 @@ class WorkerSide:
         ended_ns, nbytes = maker.ended_ns, maker.nbytes
         tag = maker.finish()
         if tag is None:
-            return result
+            return number, result
         if self._snapshot and ended_ns >= 0:
             self.recorder.emit(
                 Kind.SERIALISE, ended_ns, put_ns, batch=tag.batch, epoch=tag.epoch,
                 label=self.recorder.string(SNAPSHOT),
             )  # fmt: skip
-        return Sent(result, tag, nbytes, self.number)
+        return number, _Sent(result, self.recorder, nbytes, tag), nbytes
+
+
+class _Sent:
+    """A batch on its way to the training process, where it arrives as a tuple of itself.
+
+    Pickled in order: first it is asked what it consists of; when that has been pickled, it is
+    asked for further items, and has none.
+    """
+
+    __slots__ = ("_made", "_nbytes", "_recorder", "_tag")
+
+    def __init__(self, made: Any, recorder: Recorder, nbytes: int, tag: BatchTag) -> None:
+        self._made = made
+        self._recorder = recorder
+        self._nbytes = nbytes
+        self._tag = tag
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        clock = self._recorder.clock
+        return tuple, ((self._made,),), None, self._no_more(clock.now_ns(), clock.cpu_ns())
+
+    def _no_more(self, start_ns: int, start_cpu_ns: int) -> Iterator[None]:
+        recorder = self._recorder
+        spent_ns, end_ns = recorder.clock.cpu_ns() - start_cpu_ns, recorder.clock.now_ns()
+        recorder.emit(Kind.SERIALISE, start_ns, end_ns, self._nbytes, spent_ns, *self._tag[:2])
+        yield from ()
 
 
 def without_own_frames(text: str) -> str:
