@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
 
 from iobench.recording import session
 from iobench.recording.delivery_log import DeliveryLog
-from iobench.recording.facts import ProcessFacts
+from iobench.recording.facts import ProcessFacts, facts_path
 from iobench.recording.hosts import host_name
 from iobench.recording.job import JobRank
 
@@ -66,6 +67,9 @@ class MeasuredRecording(session.Recording):
             rank=recorder.rank,
             unit_costs=dict(unit_costs),
         )
+        self._unseen_path = facts_path(
+            run.processes_path, host=host_name(), rank=recorder.rank, start_ns=self.clock.now_ns()
+        )
         self.waiting = _OwnWaits()
         self._started = True
         self._log: DeliveryLog | None = None
@@ -97,13 +101,11 @@ class MeasuredRecording(session.Recording):
             self._log = log
 
     def write_facts(self) -> None:
-        """Write nothing: the owner does."""
-
-    @property
-    def unseen(self) -> list[str]:
-        """What could not be observed, and why, in words."""
+        """Write what could not be observed, if there is anything; all else the owner tells."""
         of_loaders = [what for loader in self.facts.loaders for what in loader.unseen]
-        return list(dict.fromkeys([*self.facts.unseen, *of_loaders]))
+        unseen = list(dict.fromkeys([*self.facts.unseen, *of_loaders]))
+        if unseen and os.getpid() == self._pid:
+            replace(self.facts, loaders=[], unseen=unseen).write(self._unseen_path)
 
     def close(self, error: BaseException | None = None) -> None:
         """Record nothing more. Idempotent."""

@@ -116,13 +116,17 @@ def _throughput(window: PartExposure) -> str:
 
 def fused_lines(window: PartExposure, *, is_script: bool = False) -> list[str]:
     """Return, for stages that their source cannot split, their part on and off the CPU."""
+    return [
+        _fused(row, is_script or row.stage == Kind.FUSED.spelled)
+        for row in window.stages
+        if row.kind == Kind.FUSED and row.busy_ns
+    ]
+
+
+def _fused(row: StageExposure, is_rest: bool) -> str:
     what = "is one step of this source, not split"
-    if is_script:
+    if is_rest:
         what = "is the part of making samples that no stage names"
-    return [_fused(row, what) for row in window.stages if row.kind == Kind.FUSED and row.busy_ns]
-
-
-def _fused(row: StageExposure, what: str) -> str:
     if row.cpu_ns is None:
         return f"{row.stage} {what}; its CPU part is unknown."
     return (
@@ -137,8 +141,8 @@ def estimated_lines(window: PartExposure) -> list[str]:
         return []
     return [
         "Samples are too short to time each: in "
-        f"{units.fraction(window.estimated_fraction)} of the batches the time is split among "
-        "stages as in the others."
+        f"{units.fraction(window.estimated_fraction)} of the batches time and bytes are split "
+        "among stages as in the others."
     ]
 
 

@@ -112,11 +112,6 @@ class TorchLoader:
         self._round: Generator[Batch] | None = None
         self._closed = False
 
-    @property
-    def unseen(self) -> list[str]:
-        """What could not be observed, and why, in words."""
-        return self._recording.unseen
-
     def worker_pids(self) -> list[int]:
         """Return the process ids of the workers that run."""
         return [process.pid or 0 for process in self._processes()]

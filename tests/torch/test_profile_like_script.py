@@ -1,0 +1,122 @@
+"""``iobench profile --framework torch`` and a script with our DataLoader: the same is recorded."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import iobench
+from iobench.cli import main
+from iobench.recording import CONSUMER_KINDS, Flag, Kind, stage_name
+from iobench.torch import DataLoader, observing
+
+pytestmark = pytest.mark.timeout(60)
+
+MODULE = """
+import numpy as np
+
+class Whole:
+    def __len__(self):
+        return 12
+    def __getitem__(self, number):
+        return {"field": np.full((3, 4), number, "f4")}
+
+class Parted(Whole):
+    def __getitem__(self, number):
+        return self.preprocess(self.decode(self.read(number)))
+    def read(self, number):
+        return np.full((3, 4), number, "f4").tobytes()
+    def decode(self, raw):
+        return {"field": np.frombuffer(raw, "f4").reshape(3, 4).copy()}
+    def preprocess(self, arrays):
+        return arrays
+
+class FromFiles(Whole):
+    def __init__(self):
+        np.save("field.npy", np.zeros((3, 4), "f4"))
+    def __getitem__(self, number):
+        return {"field": np.load("field.npy")}
+"""
+DATASETS = ("Whole", "Parted", "FromFiles")
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module of datasets in the working folder, under a name of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = f"own_{tmp_path.name.replace('-', '_')}"
+    Path(f"{name}.py").write_text(MODULE)
+    importlib.invalidate_caches()
+    return name
+
+
+def profiled(target: str, workers: int, *more: str) -> iobench.Profile:
+    out = f"profile-{workers}"
+    assert main(
+        ["profile", target, "--framework", "torch", "--workers", str(workers), "--batch-size", "3",
+         "--epochs", "2", "--compute", "none", "--detail", "sample", "--out", out, "--json", *more]
+    ) == 0  # fmt: skip
+    return iobench.open_profile(out)
+
+
+def scripted(dataset: object, workers: int) -> iobench.Profile:
+    path = Path(f"script-{workers}")
+    with iobench.record(path, detail="sample"):
+        loader = DataLoader(
+            dataset, batch_size=3, shuffle=True, num_workers=workers, persistent_workers=workers > 0
+        )
+        for _ in range(2):
+            for _ in loader:
+                pass
+        del loader  # its workers end within the recording
+    return iobench.open_profile(path)
+
+
+def shown(profile: iobench.Profile) -> Counter[tuple[str, str, bool]]:
+    """Return how many spans of each stage each process has, without those of the measured loop."""
+    found = Counter[tuple[str, str, bool]]()
+    for span in profile.spans:
+        kind, label = Kind(span["kind"]), profile.strings[span["label"]]
+        who, counted = profile.processes[span["process"]].name, bool(span["flags"] & Flag.IO)
+        if kind in CONSUMER_KINDS or label == "release" or (counted and who == "consumer"):
+            continue
+        if kind is not Kind.HEAD_OF_LINE:  # which batch is in another's way differs by chance
+            found[who, stage_name(kind, label), counted] += 1
+    return found
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("name", DATASETS)
+def test_the_same_stages_as_often(module: str, name: str, workers: int) -> None:
+    of_profile = profiled(f"{module}:{name}", workers)
+    of_script = scripted(getattr(importlib.import_module(module), name)(), workers)
+    assert shown(of_profile) == shown(of_script)
+    rows = [{row.stage for row in run.exposure().whole.stages} for run in (of_profile, of_script)]
+    assert {"collate", "fused"} <= rows[0] & rows[1]
+    assert ({"read", "decode", "preprocess"} <= rows[0]) == (name == "Parted")
+
+
+def test_epochs_are_those_of_the_plan(module: str) -> None:
+    run = profiled(f"{module}:Parted", 1)
+    spans = run.spans
+    epoch = {batch: 0 if batch < 4 else 1 for batch in range(8)}
+    for kind in (Kind.SAMPLER, Kind.SUBMIT_QUEUE, Kind.READ, Kind.COLLATE, Kind.WAIT):
+        found = spans[(spans["kind"] == kind) & (spans["batch"] >= 0)]
+        assert dict(zip(found["batch"].tolist(), found["epoch"].tolist(), strict=True)) == epoch
+
+
+def test_what_cannot_be_observed_is_said(
+    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(observing, "NEEDED", observing.NEEDED | {"new_attribute"})
+    run = profiled(f"{module}:Parted", 1)
+    (said,) = json.loads(capsys.readouterr().out)["runs"][0]["unseen"]
+    assert said.startswith("workers: torch ")
+    assert len(run.spans[(run.spans["kind"] == Kind.WAIT) & (run.spans["batch"] >= 0)]) == 8
