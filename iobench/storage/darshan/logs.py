@@ -8,7 +8,7 @@ loader reads them. How many bytes were left out is kept, in a note.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,9 +17,13 @@ import numpy as np
 
 from iobench.errors import FileFormatError
 from iobench.storage.darshan.backend import JobFacts, OpenLog
+from iobench.storage.darshan.file_counters import (
+    joined_counters,
+    nanoseconds,
+    posix_rows,
+    stdio_rows,
+)
 from iobench.storage.traces import (
-    COUNTER_DTYPE,
-    NO_COUNTERS,
     NO_SEGMENTS,
     SEGMENT_DTYPE,
     ModuleState,
@@ -33,35 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LogContents", "is_of_interpreter", "read_log"]
 
-_POSIX: Final = {
-    "posix_opens": "POSIX_OPENS",
-    "posix_reads": "POSIX_READS",
-    "posix_read_nbytes": "POSIX_BYTES_READ",
-    "posix_writes": "POSIX_WRITES",
-    "posix_write_nbytes": "POSIX_BYTES_WRITTEN",
-    "posix_mmaps": "POSIX_MMAPS",
-    "posix_seeks": "POSIX_SEEKS",
-    "posix_sequential_reads": "POSIX_SEQ_READS",
-    "posix_consecutive_reads": "POSIX_CONSEC_READS",
-}
-_POSIX_DURATIONS: Final = {"posix_read_ns": "POSIX_F_READ_TIME"}
-_POSIX_TIMES: Final = {
-    "posix_first_open_ns": "POSIX_F_OPEN_START_TIMESTAMP",
-    "posix_first_read_ns": "POSIX_F_READ_START_TIMESTAMP",
-    "posix_last_read_ns": "POSIX_F_READ_END_TIMESTAMP",
-    "posix_last_close_ns": "POSIX_F_CLOSE_END_TIMESTAMP",
-}
-_STDIO: Final = {
-    "stdio_opens": "STDIO_OPENS",
-    "stdio_reads": "STDIO_READS",
-    "stdio_read_nbytes": "STDIO_BYTES_READ",
-}
-_STDIO_DURATIONS: Final = {"stdio_read_ns": "STDIO_F_READ_TIME"}
-_STDIO_TIMES: Final = {
-    "stdio_first_read_ns": "STDIO_F_READ_START_TIMESTAMP",
-    "stdio_last_read_ns": "STDIO_F_READ_END_TIMESTAMP",
-    "stdio_last_close_ns": "STDIO_F_CLOSE_END_TIMESTAMP",
-}
 _STREAMS: Final = frozenset({"<STDIN>", "<STDOUT>", "<STDERR>"})
 _INTERPRETER: Final = re.compile(
     r"(?:/lib(?:64)?/python\d[\d.]*/|/(?:site|dist)-packages/|/pyvenv\.cfg$"
@@ -203,38 +178,24 @@ class _LogReader:
         return found
 
     def _read_posix(self) -> None:
-        for raw in self._log.file_counters("POSIX", "struct darshan_posix_file"):
-            rows, kept = self._rows(raw, _POSIX, _POSIX_DURATIONS, _POSIX_TIMES)
-            self._left_out_nbytes += int(raw["POSIX_BYTES_READ"][~kept].clip(0).sum())
-            for rank in np.unique(raw["rank"][kept]):
-                self._rank(int(rank)).posix.append(rows[raw["rank"][kept] == rank])
+        for raw, files in self._counters("POSIX", "struct darshan_posix_file"):
+            self._left_out_nbytes += int(raw["POSIX_BYTES_READ"][files == _LEFT_OUT].clip(0).sum())
+            for rank, kept in _by_rank(raw["rank"], files):
+                rows = posix_rows(raw[kept], files[kept], self._job.start_ns)
+                self._rank(rank).posix.append(rows)
 
     def _read_stdio(self) -> None:
-        for raw in self._log.file_counters("STDIO", "struct darshan_stdio_file"):
-            rows, kept = self._rows(raw, _STDIO, _STDIO_DURATIONS, _STDIO_TIMES)
-            for rank in np.unique(raw["rank"][kept]):
-                self._rank(int(rank)).stdio.append(rows[raw["rank"][kept] == rank])
+        for raw, files in self._counters("STDIO", "struct darshan_stdio_file"):
+            for rank, kept in _by_rank(raw["rank"], files):
+                rows = stdio_rows(raw[kept], files[kept], self._job.start_ns)
+                self._rank(rank).stdio.append(rows)
 
-    def _rows(
-        self,
-        raw: NDArray[Any],
-        counts: dict[str, str],
-        durations: dict[str, str],
-        times: dict[str, str],
-    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Return rows of one module's counters, and which of the files have one."""
-        files = np.array([self._file(int(key)) for key in raw["id"]], np.int32)
-        kept = files != _LEFT_OUT
-        rows = np.full(int(kept.sum()), -1, COUNTER_DTYPE)
-        rows["file"] = files[kept]
-        for ours, theirs in counts.items():
-            rows[ours] = raw[theirs][kept]
-        for ours, theirs in durations.items():
-            rows[ours] = _nanoseconds(raw[theirs][kept], 0)
-        for ours, theirs in times.items():
-            seconds = raw[theirs][kept]
-            rows[ours] = np.where(seconds > 0, _nanoseconds(seconds, self._job.start_ns), -1)
-        return rows, kept
+    def _counters(
+        self, module: str, struct: str
+    ) -> Iterator[tuple[NDArray[Any], NDArray[np.int32]]]:
+        """Yield counters of some thousand files, and the indices of these files."""
+        for raw in self._log.file_counters(module, struct):
+            yield raw, np.array([self._file(int(key)) for key in raw["id"]], np.int32)
 
     def _read_segments(self) -> None:
         for key, rank, host, n_writes, raw in self._log.segments():
@@ -244,8 +205,8 @@ class _LogReader:
             if file == _LEFT_OUT or not len(raw):
                 continue
             segments = np.empty(len(raw), SEGMENT_DTYPE)
-            segments["start_ns"] = _nanoseconds(raw["start_time"], self._job.start_ns)
-            segments["end_ns"] = _nanoseconds(raw["end_time"], self._job.start_ns)
+            segments["start_ns"] = nanoseconds(raw["start_time"], self._job.start_ns)
+            segments["end_ns"] = nanoseconds(raw["end_time"], self._job.start_ns)
             segments["offset"], segments["nbytes"] = raw["offset"], raw["length"]
             told = raw.dtype.names or ()
             segments["thread"] = raw["pthread_id"] if "pthread_id" in told else -1
@@ -280,7 +241,7 @@ class _LogReader:
                 zero_error_ns=zero_error_ns,
                 modules=modules,
                 files=files,
-                counters=_joined_counters(part, modules),
+                counters=joined_counters(part.posix, part.stdio, modules),
                 segments=_by_start(part.segments),
                 heatmap_read_nbytes=part.heatmap_nbytes,
                 leftover=leftover,
@@ -289,12 +250,13 @@ class _LogReader:
         )
 
 
-def _nanoseconds(seconds: NDArray[Any], zero_ns: int) -> NDArray[np.int64]:
-    """Return times of a log on the wall clock; what is no finite number becomes -1."""
-    known = np.isfinite(seconds) & (seconds >= 0) & (seconds < 1e9)
-    return np.where(known, zero_ns + np.rint(np.where(known, seconds, 0) * 1e9), -1).astype(
-        np.int64
-    )
+def _by_rank(
+    ranks: NDArray[Any], files: NDArray[np.int32]
+) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+    """Yield the ranks, and where they have files that are not left out."""
+    kept = files != _LEFT_OUT
+    for rank in np.unique(ranks[kept]):
+        yield int(rank), kept & (ranks == rank)
 
 
 def _by_start(parts: list[NDArray[Any]]) -> NDArray[Any]:
@@ -303,39 +265,3 @@ def _by_start(parts: list[NDArray[Any]]) -> NDArray[Any]:
     segments = np.concatenate(parts)
     parts.clear()
     return segments[np.argsort(segments["start_ns"], kind="stable")]
-
-
-def _joined_counters(part: _RankParts, modules: tuple[ModuleState, ...]) -> NDArray[Any]:
-    """Return one row for each file of POSIX or STDIO calls.
-
-    A file without calls of one sort has 0 of them; -1 where that sort was not recorded in full or
-    could not be read.
-    """
-    posix, stdio = _unique_files(part.posix), _unique_files(part.stdio)
-    files = np.union1d(posix["file"], stdio["file"])
-    if not len(files):
-        return NO_COUNTERS
-    rows = np.full(len(files), -1, COUNTER_DTYPE)
-    rows["file"] = files
-    full = {each.name for each in modules if not each.partial and not each.problem}
-    seen = {each.name for each in modules}
-    for name, told, prefix in (("POSIX", posix, "posix_"), ("STDIO", stdio, "stdio_")):
-        columns = [column for column in COUNTER_DTYPE.names or () if column.startswith(prefix)]
-        at = np.searchsorted(files, told["file"])
-        for column in columns:
-            if not _is_time(column) and (name in full or name not in seen):
-                rows[column] = 0
-            rows[column][at] = told[column]
-    return rows
-
-
-def _is_time(column: str) -> bool:
-    return "_first_" in column or "_last_" in column
-
-
-def _unique_files(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """Return rows by file; a file that a module has twice, which only damage explains, once."""
-    if not parts:
-        return NO_COUNTERS
-    rows = np.concatenate(parts)
-    return rows[np.unique(rows["file"], return_index=True)[1]]

@@ -1,0 +1,121 @@
+"""Darshan's counters of files as rows of ours: which of them, their units, what is unknown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.storage.traces import COUNTER_DTYPE, NO_COUNTERS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.storage.traces import ModuleState
+
+__all__ = ["joined_counters", "nanoseconds", "posix_rows", "stdio_rows"]
+
+_POSIX: Final = {
+    "posix_opens": "POSIX_OPENS",
+    "posix_reads": "POSIX_READS",
+    "posix_read_nbytes": "POSIX_BYTES_READ",
+    "posix_writes": "POSIX_WRITES",
+    "posix_write_nbytes": "POSIX_BYTES_WRITTEN",
+    "posix_mmaps": "POSIX_MMAPS",
+    "posix_seeks": "POSIX_SEEKS",
+    "posix_sequential_reads": "POSIX_SEQ_READS",
+    "posix_consecutive_reads": "POSIX_CONSEC_READS",
+}
+_POSIX_DURATIONS: Final = {"posix_read_ns": "POSIX_F_READ_TIME"}
+_POSIX_TIMES: Final = {
+    "posix_first_open_ns": "POSIX_F_OPEN_START_TIMESTAMP",
+    "posix_first_read_ns": "POSIX_F_READ_START_TIMESTAMP",
+    "posix_last_read_ns": "POSIX_F_READ_END_TIMESTAMP",
+    "posix_last_close_ns": "POSIX_F_CLOSE_END_TIMESTAMP",
+}
+_STDIO: Final = {
+    "stdio_opens": "STDIO_OPENS",
+    "stdio_reads": "STDIO_READS",
+    "stdio_read_nbytes": "STDIO_BYTES_READ",
+}
+_STDIO_DURATIONS: Final = {"stdio_read_ns": "STDIO_F_READ_TIME"}
+_STDIO_TIMES: Final = {
+    "stdio_first_read_ns": "STDIO_F_READ_START_TIMESTAMP",
+    "stdio_last_read_ns": "STDIO_F_READ_END_TIMESTAMP",
+    "stdio_last_close_ns": "STDIO_F_CLOSE_END_TIMESTAMP",
+}
+
+
+def posix_rows(raw: NDArray[Any], files: NDArray[np.int32], zero_ns: int) -> NDArray[Any]:
+    """Return the rows of files by POSIX calls, -1 in all that these do not tell."""
+    return _rows(raw, files, zero_ns, (_POSIX, _POSIX_DURATIONS, _POSIX_TIMES))
+
+
+def stdio_rows(raw: NDArray[Any], files: NDArray[np.int32], zero_ns: int) -> NDArray[Any]:
+    """Return the rows of files by calls of C streams, -1 in all that these do not tell."""
+    return _rows(raw, files, zero_ns, (_STDIO, _STDIO_DURATIONS, _STDIO_TIMES))
+
+
+def _rows(
+    raw: NDArray[Any],
+    files: NDArray[np.int32],
+    zero_ns: int,
+    columns: tuple[dict[str, str], dict[str, str], dict[str, str]],
+) -> NDArray[Any]:
+    counts, durations, times = columns
+    rows = np.full(len(raw), -1, COUNTER_DTYPE)
+    rows["file"] = files
+    for ours, theirs in counts.items():
+        rows[ours] = raw[theirs]
+    for ours, theirs in durations.items():
+        rows[ours] = nanoseconds(raw[theirs], 0)
+    for ours, theirs in times.items():
+        rows[ours] = np.where(raw[theirs] > 0, nanoseconds(raw[theirs], zero_ns), -1)
+    return rows
+
+
+def nanoseconds(seconds: NDArray[Any], zero_ns: int) -> NDArray[np.int64]:
+    """Return times of a log on the wall clock; what is no finite number becomes -1."""
+    known = np.isfinite(seconds) & (seconds >= 0) & (seconds < 1e9)
+    since = np.rint(np.where(known, seconds, 0) * 1e9).astype(np.int64)
+    return np.where(known, since + zero_ns, -1)  # summed as integers: as floats, 256 ns are lost
+
+
+def joined_counters(
+    posix_parts: list[NDArray[Any]],
+    stdio_parts: list[NDArray[Any]],
+    modules: tuple[ModuleState, ...],
+) -> NDArray[Any]:
+    """Return one row for each file of POSIX or STDIO calls.
+
+    A file without calls of one sort has 0 of them; -1 where that sort was not recorded in full or
+    could not be read.
+    """
+    posix, stdio = _unique_files(posix_parts), _unique_files(stdio_parts)
+    files = np.union1d(posix["file"], stdio["file"])
+    if not len(files):
+        return NO_COUNTERS
+    rows = np.full(len(files), -1, COUNTER_DTYPE)
+    rows["file"] = files
+    full = {each.name for each in modules if not each.partial and not each.problem}
+    seen = {each.name for each in modules}
+    for name, told, prefix in (("POSIX", posix, "posix_"), ("STDIO", stdio, "stdio_")):
+        columns = [column for column in COUNTER_DTYPE.names or () if column.startswith(prefix)]
+        at = np.searchsorted(files, told["file"])
+        for column in columns:
+            if not _is_time(column) and (name in full or name not in seen):
+                rows[column] = 0
+            rows[column][at] = told[column]
+    return rows
+
+
+def _is_time(column: str) -> bool:
+    return "_first_" in column or "_last_" in column
+
+
+def _unique_files(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """Return rows by file; a file that a module has twice, which only damage explains, once."""
+    if not parts:
+        return NO_COUNTERS
+    rows = np.concatenate(parts)
+    return rows[np.unique(rows["file"], return_index=True)[1]]
