@@ -85,6 +85,8 @@ class BatchMaker:
         Of the thread that makes it.
     inner_ns : int
         Time of stages inside the one that goes on: summed, it is theirs alone.
+    with_cpu : bool
+        Whether spans of samples and their stages tell the CPU time of the thread.
     """
 
     def __init__(
@@ -113,7 +115,8 @@ class BatchMaker:
         self._light_ns = (unit_costs.get("light_ns") or 0) * n_spans
         self._full_ns = (unit_costs.get("full_ns") or 0) * n_spans
         self._fastest_ns = math.inf
-        self._with_cpu, self._summed = True, detail is Detail.BATCH
+        self._summed = detail is Detail.BATCH
+        self.with_cpu = not self._summed
         self._outer: BatchMaker | None = None
         self._by_sample = self._fetching = False
         self._begun_ns = self._begun_cpu_ns = self._sample_ns = self._sample_cpu_ns = -1
@@ -166,7 +169,7 @@ class BatchMaker:
         start_ns = self._sample_ns
         if start_ns >= 0:  # as `end_sample`, which costs a call
             end_ns = now_ns()
-            spent_ns = cpu_ns() - self._sample_cpu_ns if self._with_cpu else -1
+            spent_ns = cpu_ns() - self._sample_cpu_ns if self.with_cpu else -1
             lane.position = self._sample_position
             lane.write(start_ns, end_ns, -1, spent_ns, self._fused)
         try:
@@ -174,7 +177,7 @@ class BatchMaker:
         except struct.error:
             position = self._position
         lane.position = self._sample_position = position
-        self._sample_cpu_ns = cpu_ns() if self._with_cpu else -1
+        self._sample_cpu_ns = cpu_ns() if self.with_cpu else -1
         self._sample_ns = now_ns()
 
     def end_sample(self) -> None:
@@ -185,16 +188,22 @@ class BatchMaker:
         lane = self.lane
         now_ns, cpu_ns = lane.now_ns, lane.cpu_ns
         end_ns = now_ns()
-        spent_ns = cpu_ns() - self._sample_cpu_ns if self._with_cpu else -1
+        spent_ns = cpu_ns() - self._sample_cpu_ns if self.with_cpu else -1
         lane.position = self._sample_position  # the user's code may work on other things as well
         lane.write(start_ns, end_ns, -1, spent_ns, self._fused)
         self._sample_position = self._position
         self._sample_ns = -1
 
-    def stage(self, kind: Kind, start_ns: int, value: Any) -> int:
-        """Record a stage of a sample that began then and brought this value; return its time."""
+    def stage(self, kind: Kind, start_ns: int, cpu_ns: int, value: Any) -> int:
+        """Record a stage of a sample that brought this value; return its time.
+
+        ``start_ns`` and ``cpu_ns`` are the times at its beginning, the second -1 where the thread's
+        CPU time was not asked for.
+        """
         lane = self.lane
-        now_ns = lane.now_ns
+        now_ns, read_cpu_ns = lane.now_ns, lane.cpu_ns
+        if cpu_ns >= 0:
+            cpu_ns = read_cpu_ns() - cpu_ns
         end_ns = now_ns()
         if self.tag is None:
             return 0
@@ -203,7 +212,7 @@ class BatchMaker:
             self._sums.add(kind, spent_ns - self.inner_ns, handed_on_nbytes(value))
         else:
             lane.position = self._sample_position
-            lane.write(start_ns, end_ns, handed_on_nbytes(value), -1, self._described[kind])
+            lane.write(start_ns, end_ns, handed_on_nbytes(value), cpu_ns, self._described[kind])
         return spent_ns
 
     def samples_made(self) -> None:
@@ -252,13 +261,13 @@ class BatchMaker:
     def _choose(self) -> None:
         # As `StageTimer`: the fastest batch decides, since the first ones also open files.
         budget_ns = BUDGET_FRACTION * self._fastest_ns
-        self._with_cpu = self._full_ns <= budget_ns
         if self._detail is Detail.AUTO:
             before, self._summed = self._summed, self._light_ns > budget_ns
             if self._summed and not before:
                 self._n_batches = 0  # the next one is timed
             cost_ns = CALL_LIGHT_SPANS * self._light_ns
             self._every = math.ceil(cost_ns / max(budget_ns, 1.0)) if self._summed else 1
+        self.with_cpu = not self._summed and self._full_ns <= budget_ns
 
     def collating(self, collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return the user's collate function, recorded; for this process only."""

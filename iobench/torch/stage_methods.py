@@ -148,13 +148,14 @@ def _timing(function: FunctionType, kind: Kind) -> Callable[..., Any]:
         lane, value, outer_ns = maker.lane, None, maker.inner_ns
         maker.inner_ns = 0
         lane.quiet += 1
-        now_ns = lane.now_ns
+        now_ns, read_cpu_ns = lane.now_ns, lane.cpu_ns
         start_ns = now_ns()
+        cpu_ns = read_cpu_ns() if maker.with_cpu else -1
         try:
             value = function(*args, **kwargs)
         finally:
             lane.quiet -= 1
-            maker.inner_ns = outer_ns + maker.stage(kind, start_ns, value)
+            maker.inner_ns = outer_ns + maker.stage(kind, start_ns, cpu_ns, value)
         return value
 
     return timed

@@ -107,6 +107,17 @@ def test_edges_are_recorded_where_they_happen(run, consumer):
     )
 
 
+def test_samples_and_their_stages_tell_their_cpu_time(run, consumer):
+    with torch_loader(run, consumer, workers=1) as loader:
+        taken(loader.batches(planned(4)))
+    rows = rows_by_kind(run)
+    samples = {row.sample: row.cpu_ns for row in rows[Kind.FUSED]}
+    for sample, cpu_ns in samples.items():
+        stages = [row.cpu_ns for kind in WORK for row in rows[kind] if row.sample == sample]
+        assert min(stages) >= 0
+        assert sum(stages) <= cpu_ns
+
+
 def test_bytes_are_counted_once(run, consumer):
     with torch_loader(run, consumer, workers=1) as loader:
         nbytes = sum(a.nbytes for _, arrays in taken(loader.batches(planned(4)))
