@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 import iobench
-from iobench.cli import main
+from iobench.profiling import RunConfig, profile
 from iobench.recording import CONSUMER_KINDS, Flag, Kind, stage_name
 from iobench.torch import DataLoader, observing
 
@@ -57,13 +57,21 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-def profiled(target: str, workers: int, *more: str) -> iobench.Profile:
-    out = f"profile-{workers}"
-    assert main(
-        ["profile", target, "--framework", "torch", "--workers", str(workers), "--batch-size", "3",
-         "--epochs", "2", "--compute", "none", "--detail", "sample", "--out", out, "--json", *more]
-    ) == 0  # fmt: skip
-    return iobench.open_profile(out)
+class QuietScreen:
+    """Shows nothing."""
+
+    def note(self, text: str) -> None: ...
+
+    def progress(self, title: str, *, in_bytes: bool = False):
+        return contextlib.nullcontext(lambda done, total: None)
+
+
+def profiled(target: str, workers: int) -> iobench.Profile:
+    config = RunConfig(
+        targets=(target,), framework="torch", workers=workers, batch_size=3, epochs=2,
+        compute="none", detail="sample", out=Path(f"profile-{workers}"), store_dir=Path("stores"),
+    )  # fmt: skip
+    return iobench.open_profile(profile(config, QuietScreen()))
 
 
 def scripted(dataset: object, workers: int) -> iobench.Profile:
@@ -112,11 +120,9 @@ def test_epochs_are_those_of_the_plan(module: str) -> None:
         assert dict(zip(found["batch"].tolist(), found["epoch"].tolist(), strict=True)) == epoch
 
 
-def test_what_cannot_be_observed_is_said(
-    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_observed_is_said(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observing, "NEEDED", observing.NEEDED | {"new_attribute"})
     run = profiled(f"{module}:Parted", 1)
-    (said,) = json.loads(capsys.readouterr().out)["runs"][0]["unseen"]
+    ((said,),) = [told.unseen for told in run.facts]
     assert said.startswith("workers: torch ")
     assert len(run.spans[(run.spans["kind"] == Kind.WAIT) & (run.spans["batch"] >= 0)]) == 8
