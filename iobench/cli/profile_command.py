@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from iobench.cli.darshan_option import Darshan, darshan_words
 from iobench.cli.source_options import (
     DataDir,
     DatasetOptions,
@@ -102,6 +103,7 @@ def profile(
     detail: Annotated[
         str, typer.Option(help="Spans per sample, per batch, or auto: what costs under 1 %.")
     ] = "auto",
+    darshan: Darshan = None,
     tiny: StandInTiny = False,
     scale: StandInScale = None,
     seed: StandInSeed = 0,
@@ -143,6 +145,7 @@ def profile(
         scale=scale,
         seed=seed,
         detail=detail,
+        darshan=darshan_words(darshan),
         command=("iobench", *sys.argv[1:]),
     )
     screen = TerminalScreen()

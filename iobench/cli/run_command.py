@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iobench.cli.darshan_option import Darshan, darshan_words
+
 if TYPE_CHECKING:
     from iobench.launch.running import EndedCommand
 
@@ -37,6 +39,7 @@ def run(
     spool: Annotated[
         Path | None, typer.Option(help="Node-local folder for spans until they are gathered.")
     ] = None,
+    darshan: Darshan = None,
     json: Annotated[
         Path | None,
         typer.Option(
@@ -55,7 +58,14 @@ def run(
     from iobench.launch.running import ScriptRun, run_script
     from iobench.launch.waiting import default_signals, end_like
 
-    asked = ScriptRun(tuple(command), out=out, steps=steps, detail=detail, spool=spool)
+    asked = ScriptRun(
+        tuple(command),
+        out=out,
+        steps=steps,
+        detail=detail,
+        spool=spool,
+        darshan=darshan_words(darshan),
+    )
     ended = run_script(asked, lambda line: print(f"iobench: {line}", file=sys.stderr))
     with default_signals():
         if ended.run is not None and ended.rank == 0:

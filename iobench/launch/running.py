@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.errors import OptionError, StorageError
 from iobench.launch.seen import describe_processes
+from iobench.launch.tracing import begin_tracing, end_tracing
 from iobench.launch.waiting import run_and_wait
 from iobench.recording import (
     SYSTEM_CLOCK,
@@ -27,6 +28,7 @@ from iobench.recording import (
 from iobench.recording.job import RUN_TOKEN
 from iobench.recording.script_run import script_document
 from iobench.recording.session import RUN_DETAIL, RUN_PATH, RUN_SPOOL, RUN_STEPS
+from iobench.storage.tracing import DarshanChoice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +58,8 @@ class ScriptRun:
         ``auto``, ``sample`` or ``batch``.
     spool : Path, optional
         Node-local folder for span files until they are gathered.
+    darshan : tuple of str
+        ``("auto",)``, ``("off",)``, or paths of logs that the user's own Darshan writes.
     """
 
     command: tuple[str, ...]
@@ -63,6 +67,7 @@ class ScriptRun:
     steps: str | None = None
     detail: str = "auto"
     spool: Path | None = None
+    darshan: tuple[str, ...] = ("off",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +122,22 @@ def run_script(
             f"{asked.command[0]}: is no program; name one, e.g. iobench run -- python train.py"
         )
     record(Path(), steps=asked.steps, detail=asked.detail)  # refuses what is wrong with these
+    choice = DarshanChoice.parse(asked.darshan)
     job = _own_job(environment)
-    run = _join(asked, job, say)
-    inside = dict(environment) if run is None else _environment(asked, job, run, environment)
-    code = run_and_wait(asked.command, inside)
+    run = _join(asked, job, choice, say)
     if run is None:
-        return EndedCommand(code, None, job.rank)
+        return EndedCommand(run_and_wait(asked.command, dict(environment)), None, job.rank)
+    inside = _environment(asked, job, run, environment)
+    setup = begin_tracing(choice, run, job, asked.command, environment, say)
+    code = run_and_wait(asked.command, inside if setup is None else setup.environment(inside))
     try:
         run.gather()
     except StorageError as error:
         say(str(error))
     facts = describe_processes(run, asked.command, job, code)
     facts.write(run.processes_path / f"launcher-{job.rank:05d}.json")
+    if setup is not None:
+        end_tracing(setup, run, job, say, clock)
     if job.rank == 0:
         _await_launchers(run, job.world_size, clock)
     return EndedCommand(code, run.path, job.rank, _not_closed(run, job))
@@ -145,9 +154,12 @@ def _own_job(environment: Mapping[str, str]) -> JobRank:
     return JobRank(job.rank, job.world_size, job.local_rank, job.launcher, token)
 
 
-def _join(asked: ScriptRun, job: JobRank, say: Callable[[str], None]) -> RunDirectory | None:
+def _join(
+    asked: ScriptRun, job: JobRank, choice: DarshanChoice, say: Callable[[str], None]
+) -> RunDirectory | None:
     """Make or join the run directory; None, and said, where it cannot be written."""
     document = script_document(asked.command, job, steps=asked.steps, detail=asked.detail)
+    document["darshan"] = choice.document()
     try:
         path = _default_path(asked.command, job) if asked.out is None else asked.out
         run = RunDirectory.join(path, document, token=job.token, spool=asked.spool)

@@ -51,10 +51,10 @@ class SeenProcess:
     unseen: list[str] = field(default_factory=list)
 
 
-def read_seen(folder: Path) -> list[SeenProcess]:
+def read_seen(folder: Path, pattern: str = "*.txt") -> list[SeenProcess]:
     """Return the processes of a run that told of themselves; lines cut short are left out."""
     found = []
-    for path in sorted(folder.glob("*.txt")):
+    for path in sorted(folder.glob(pattern)):
         process: SeenProcess | None = None
         for what, value in _lines(path):
             if what == "python":

@@ -62,6 +62,8 @@ class RunConfig(SourceRequest):
         Offsets of inputs and targets along the sample dimension, as ``-1,0:1``.
     detail : str
         ``auto``, ``sample`` or ``batch``.
+    darshan : tuple of str
+        ``("auto",)``, ``("off",)``, or paths of logs that the user's own Darshan writes.
     """
 
     formats: tuple[str, ...] = (SOURCE,)
@@ -79,6 +81,7 @@ class RunConfig(SourceRequest):
     split: str | None = None
     window: str | None = None
     detail: str = "auto"
+    darshan: tuple[str, ...] = ("off",)
     command: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -38,6 +38,7 @@ from iobench.profiling.ahead import told_of, with_read_ahead
 from iobench.profiling.baselines import open_baselines
 from iobench.profiling.config import DEFAULT_BATCHES, DEFAULT_STEADY_S, OF_STORES, RunConfig
 from iobench.profiling.formats import PREFETCH, Prepared, prepare
+from iobench.profiling.tracing import ProfileTracing
 from iobench.recording import RunDirectory, unit_costs
 from iobench.sources import Screen, Source, open_source
 from iobench.storage import ProcessIo, counts_device_reads, evict, resident_fraction, warm_up
@@ -59,6 +60,11 @@ def profile(config: RunConfig, screen: Screen) -> Path:
         One line saying what is missing or wrong. What had been recorded by then is kept in the
         run directory.
     """
+    with ProfileTracing(config.darshan, screen) as tracing:
+        return _profile(config, screen, tracing)
+
+
+def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path:
     _import_frameworks(config)
     source = open_source(config, screen)
     asked = _batch_size(config, source.dataset)
@@ -74,8 +80,7 @@ def profile(config: RunConfig, screen: Screen) -> Path:
     costs = unit_costs()
     out = _new_run_path(config, source.dataset.name)
     with ExitStack() as stack:
-        runs = []
-        reasons = []
+        runs, directories, reasons = [], [], []
         for position, one in enumerate(prepared):
             path = out if len(prepared) == 1 else out / one.label
             if config.cache == "cold":
@@ -85,10 +90,12 @@ def profile(config: RunConfig, screen: Screen) -> Path:
             one, why = with_read_ahead(config, one, batch_size)
             reasons.append((one, why))
             document = _document(config, source, one, compute, batch_size, costs)
-            document["position"] = position
+            document |= {"position": position, "darshan": tracing.document()}
             directory = RunDirectory.create(path, document, spool=config.spool)
             stack.callback(directory.gather)
+            directories.append(directory)
             runs.append(_make_run(config, one, directory, compute, batch_size, costs, stack))
+        tracing.begin(out, directories, [file for one, _ in reasons for file in one.files])
         with screen.progress("measuring") as move:
             measure(runs, progress=_run_progress(runs, config, move))
         for one, why in reasons:

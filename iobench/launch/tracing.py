@@ -1,0 +1,101 @@
+"""Darshan in the processes of a command: begun before it, its logs brought together after it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iobench.errors import StorageError
+from iobench.launch.seen import read_seen
+from iobench.recording import Clock, JobRank, read_process_facts
+from iobench.recording.hosts import host_name
+from iobench.storage.tracing import (
+    DarshanChoice,
+    DarshanSetup,
+    gather_logs,
+    interpreter_of,
+    job_number,
+    ready_runtime,
+    set_up,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from iobench.recording import RunDirectory
+
+__all__ = ["begin_tracing", "end_tracing"]
+
+
+def begin_tracing(
+    choice: DarshanChoice,
+    run: RunDirectory,
+    job: JobRank,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    say: Callable[[str], None],
+) -> DarshanSetup | None:
+    """Return how a command's processes are to be traced; None, and said, where they cannot be.
+
+    The first of a job's launchers notes it in the run, and says it.
+    """
+    if not choice.auto:
+        return None
+    found = ready_runtime(environment, interpreter_of(command, environment))
+    setup: DarshanSetup | None = None
+    if not isinstance(found, str):
+        try:
+            setup = set_up(
+                run.path,
+                found,
+                environment,
+                job=job_number(f"{job.token}:{run.path}"),
+                data=_named(command),
+            )
+        except StorageError as error:
+            found = str(error)
+    told: dict[str, Any] = {"state": "off", "reason": found}
+    lines = [f"darshan: not traced: {found}; what /proc counts is used instead"]
+    if setup is not None:
+        told, lines = setup.document(run.path), setup.lines()
+    if job.rank == 0:
+        run.update(darshan=told)
+        for line in lines:
+            say(line)
+    return setup
+
+
+def end_tracing(
+    setup: DarshanSetup, run: RunDirectory, job: JobRank, say: Callable[[str], None], clock: Clock
+) -> None:
+    """Wait for the logs of this machine's processes, 10 s at most, and say what there is."""
+    host = host_name()
+    pids = {each.pid for each in read_seen(run.path / "launch", f"{_safe(host)}-*.txt")}
+    for facts in read_process_facts(run.processes_path):
+        if facts.host == host and facts.role == "consumer":
+            pids.update(pid for loader in facts.loaders for pid in loader.worker_pids)
+    gathered = gather_logs(setup.folder, setup.mmap, pids, clock=clock)
+    if job.rank == 0:
+        for line in gathered.lines(setup.folder):
+            say(line)
+
+
+def _named(command: Sequence[str]) -> list[Path]:
+    """Return the data that a command names, as far as its words tell; no programs, no code."""
+    paths = [Path(word.rpartition("=")[2]) for word in command[1:]]
+    return [path for path in paths if path.is_absolute() and _is_data(path)]
+
+
+def _is_data(path: Path) -> bool:
+    try:
+        return path.is_dir() or (
+            path.is_file() and path.suffix not in (".py", ".sh") and not os.access(path, os.X_OK)
+        )
+    except OSError:
+        return False
+
+
+def _safe(host: str) -> str:
+    """Return a host's name as the bootstrap writes it into names of files."""
+    return "".join(sign if sign.isalnum() or sign in "._" else "_" for sign in host)

@@ -1,0 +1,142 @@
+"""Darshan around what a profile measures: not around making stand-ins, stores and plans."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from iobench.errors import StorageError
+from iobench.recording.span_reader import read_head
+from iobench.storage.tracing import (
+    DarshanChoice,
+    DarshanSetup,
+    ProbedRuntime,
+    attached,
+    gather_logs,
+    job_number,
+    probed_before,
+    ready_runtime,
+    restart_under,
+    set_up,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from types import TracebackType
+
+    from iobench.recording import RunDirectory
+    from iobench.sources import Screen
+
+__all__ = ["ProfileTracing"]
+
+
+class ProfileTracing:
+    """What ``--darshan`` means for one profile; a context that is left after its loaders.
+
+    Entering does nothing: tracing begins with `begin`.
+    """
+
+    def __init__(self, words: Sequence[str], screen: Screen) -> None:
+        """Find a runtime where one is asked for.
+
+        The process that the command line started is replaced by one under the runtime, once.
+
+        Raises
+        ------
+        OptionError
+            If the words cannot be used.
+        """
+        choice = DarshanChoice.parse(words)
+        self._document = choice.document()
+        self._screen = screen
+        self._stack = ExitStack()
+        self._runs: tuple[RunDirectory, ...] = ()
+        self._setup: DarshanSetup | None = None
+        self._probed: ProbedRuntime | None = None
+        if choice.auto:
+            found = _runtime()
+            if isinstance(found, str):
+                self._refuse(found)
+            else:
+                self._probed = found
+
+    def document(self) -> dict[str, Any]:
+        """Return what ``run.json`` says of it before it has begun."""
+        return self._document
+
+    def begin(self, out: Path, runs: Sequence[RunDirectory], data: Iterable[Path]) -> None:
+        """Trace this process from now on, and those that it starts.
+
+        Parameters
+        ----------
+        out : Path
+            Holds the logs: the run directory, or the folder of all that are measured together.
+        runs : sequence of RunDirectory
+            Those that are measured.
+        data : iterable of Path
+            The files that they load.
+        """
+        if self._probed is None:
+            return
+        folders = {path if path.is_dir() else path.parent for path in data}
+        try:
+            setup = set_up(
+                out, self._probed, os.environ, job=job_number(secrets.token_hex()), data=folders
+            )
+        except StorageError as error:
+            self._refuse(str(error))
+        else:
+            for line in setup.lines():
+                self._screen.note(line)
+            self._setup, self._runs = setup, tuple(runs)
+            self._stack.enter_context(attached(setup))
+        for run in runs:
+            told = self._document if self._setup is None else self._setup.document(run.path)
+            run.update(darshan=told)
+
+    def _refuse(self, reason: str) -> None:
+        self._document = {"state": "off", "reason": reason}
+        self._screen.note(f"darshan: not traced: {reason}; what /proc counts is used instead")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End it: the log of this process is written now, its workers' were when they ended."""
+        self._stack.close()
+        if self._setup is None:
+            return
+        pids = {_pid(path) for run in self._runs for path in run.span_files()}
+        gathered = gather_logs(self._setup.folder, self._setup.mmap, pids)
+        for line in gathered.lines(self._setup.folder):
+            self._screen.note(line)
+
+
+def _pid(path: Path) -> int:
+    """Return which process a span file is of."""
+    return read_head(path).identity.pid
+
+
+def _runtime() -> ProbedRuntime | str:
+    """Return the runtime that waits in this process, or why there is none, in words."""
+    probed = probed_before()
+    if probed is not None:
+        return probed
+    found = ready_runtime(os.environ, sys.executable)
+    if isinstance(found, str):
+        return found
+    path = found.runtime.path
+    if not found.attachable:
+        return f"{path}: cannot be begun in the middle of a process; expected 3.1 or newer"
+    if sys.argv[1:2] == ["profile"]:
+        restart_under(found)
+    return f"{path} must be there when a process starts; use the command iobench profile"

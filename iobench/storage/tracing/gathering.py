@@ -1,0 +1,129 @@
+"""The logs of a run that has ended: waited for a little, and brought into one folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from iobench.recording import SYSTEM_CLOCK, Clock
+from iobench.storage.tracing.dated_folders import flatten
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+__all__ = ["GatheredLogs", "gather_logs"]
+
+PATIENCE_NS: Final = 10_000_000_000
+LOOK_NS: Final = 50_000_000
+PID: Final = re.compile(r"_id-?\d+-(\d+)_")
+LEFTOVER: Final = re.compile(r"_mmap-log-\d+-\d+\.darshan$")
+
+
+@dataclass(frozen=True, slots=True)
+class GatheredLogs:
+    """What is there of the logs of a run.
+
+    Parameters
+    ----------
+    pids : frozenset of int
+        Processes that left a whole log.
+    n_leftovers : int
+        Files of processes that were killed, or go on: counters without segments.
+    alive : tuple of int
+        Processes that go on, and write their log when they end.
+    missing : tuple of int
+        Processes that have ended and left no log.
+    """
+
+    pids: frozenset[int]
+    n_leftovers: int = 0
+    alive: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+
+    def lines(self, folder: Path) -> list[str]:
+        """Return what a user should know of it."""
+        many = "1 log" if len(self.pids) == 1 else f"{len(self.pids)} logs"
+        lines = [f"darshan: {many} in {folder}"]
+        if self.missing:
+            left = f"; {self.n_leftovers} left counters only" if self.n_leftovers else ""
+            lines.append(
+                f"darshan: no log of {_processes(self.missing)}: killed, or ended by a signal{left}"
+            )
+        if self.alive:
+            lines.append(
+                f"darshan: {_processes(self.alive)} goes on, and writes its log when it ends"
+            )
+        return lines
+
+
+def gather_logs(
+    folder: Path,
+    mmap: Path,
+    pids: Collection[int],
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    patience_ns: int = PATIENCE_NS,
+) -> GatheredLogs:
+    """Wait until the processes of this machine have written their logs; bring all into ``folder``.
+
+    A process has written its log before it is gone, so one that is gone is not waited for.
+
+    Parameters
+    ----------
+    folder, mmap : Path
+        Of the logs, and of what processes leave that are killed.
+    pids : collection of int
+        Processes of this machine whose logs are expected.
+    clock : Clock
+    patience_ns : int
+        How long those that go on are waited for.
+    """
+    last_ns = clock.now_ns() + patience_ns
+    while True:
+        alive = tuple(sorted(pid for pid in pids if _is_alive(pid)))  # asked before looking
+        told = _pids(folder)
+        waited_for = set(alive) - told
+        now_ns = clock.now_ns()
+        if not waited_for or now_ns >= last_ns:
+            break
+        clock.wait_until_ns(now_ns + LOOK_NS)
+    flatten(folder)
+    if mmap != folder and not waited_for:
+        _bring(mmap, folder)
+    leftovers = [path for path in folder.glob("*.darshan") if LEFTOVER.search(path.name)]
+    missing = tuple(sorted(set(pids) - told - waited_for))
+    return GatheredLogs(told, len(leftovers), tuple(sorted(waited_for)), missing)
+
+
+def _pids(folder: Path) -> frozenset[int]:
+    """Return the processes that have whole logs, in the folder or by date below it."""
+    names = (path.name for path in folder.rglob("*.darshan") if not LEFTOVER.search(path.name))
+    return frozenset(int(found[1]) for name in names if (found := PID.search(name)))
+
+
+def _bring(mmap: Path, folder: Path) -> None:
+    """Move what is left on this node, and remove the folder it lay in."""
+    try:
+        for path in sorted(mmap.glob("*.darshan")):
+            shutil.move(path, folder / path.name)
+        mmap.rmdir()
+    except OSError:
+        return  # stays on the node; the run's own logs are whole without it
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _processes(pids: tuple[int, ...]) -> str:
+    return ("process " if len(pids) == 1 else "processes ") + ", ".join(map(str, pids))

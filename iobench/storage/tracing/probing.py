@@ -1,0 +1,325 @@
+"""Whether a runtime works with a Python: tried in a process of its own, before the user's."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.recording import SYSTEM_CLOCK
+from iobench.storage.tracing.config_file import config_text
+from iobench.storage.tracing.dated_folders import make_dated
+from iobench.storage.tracing.runtimes import find_runtime, preloaded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from iobench.storage.tracing.runtimes import DarshanRuntime
+
+__all__ = ["ProbedRuntime", "interpreter_of", "probe", "ready_runtime", "runtime_variables"]
+
+PROBE_S: Final = 60.0
+ENOUGH: Final = (3, 4)
+"""The first runtime that reads a configuration file."""
+# A runtime that was built with HDF5 looks for the system's when a file is opened, not before.
+CHILD: Final = """\
+import ctypes, json, os, site, sys, sysconfig
+
+folder = sys.argv[1]
+
+def trying(name):
+    print("trying", name, flush=True)
+    try:
+        return __import__(name)
+    except ImportError:
+        return None
+
+numpy = trying("numpy")
+if numpy is not None:
+    numpy.save(os.path.join(folder, "array.npy"), numpy.zeros(8))
+    numpy.load(os.path.join(folder, "array.npy"))
+h5py = trying("h5py")
+if h5py is not None:
+    h5py.File(os.path.join(folder, "file.h5"), "w").close()
+netcdf = trying("netCDF4")
+if netcdf is not None:
+    netcdf.Dataset(os.path.join(folder, "file.nc"), "w").close()
+trying("sys")
+paths = sysconfig.get_paths()
+packages = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+packages += getattr(site, "getsitepackages", list)()
+if hasattr(site, "getusersitepackages"):
+    packages.append(site.getusersitepackages())
+print(json.dumps({
+    "prefixes": [sys.prefix, sys.base_prefix, sys.exec_prefix],
+    "packages": packages,
+    "attachable": hasattr(ctypes.CDLL(None), "darshan_core_initialize"),
+}), flush=True)
+if hasattr(os, "fork"):
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedRuntime:
+    """What came of trying a runtime.
+
+    Parameters
+    ----------
+    runtime : DarshanRuntime
+    python : str
+        The interpreter it was tried with.
+    problem : str
+        Why it cannot be used, and what to do; ``""`` if it can.
+    version : str
+        As its logs tell; ``""`` if they do not.
+    dated : bool
+        Whether it puts logs into folders by date below the one it is given.
+    attachable : bool
+        Whether it can be started in the middle of a process.
+    forks_seen : bool
+        Whether a process that is forked, as loaders do, leaves a log.
+    prefixes, packages : tuple of str
+        Where that Python and its packages are installed.
+    """
+
+    runtime: DarshanRuntime
+    python: str
+    problem: str = ""
+    version: str = ""
+    dated: bool = False
+    attachable: bool = False
+    forks_seen: bool = True
+    prefixes: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+
+
+def runtime_variables(
+    runtime: DarshanRuntime, environment: Mapping[str, str], *, config: Path, logs: Path, mmap: Path
+) -> dict[str, str]:
+    """Return what is set for processes that a runtime is to trace.
+
+    Whichever way it was built to find its folder, by date or not, it is told this one.
+    """
+    words = preloaded(environment)
+    if str(runtime.path) not in words:
+        others = [word for word in words if not Path(word).name.startswith("libdarshan.so")]
+        words = [str(runtime.path), *others]
+    return {
+        "LD_PRELOAD": ":".join(words),
+        "DARSHAN_ENABLE_NONMPI": "1",
+        "DARSHAN_CONFIG_PATH": str(config),
+        "DARSHAN_LOGPATH": str(logs),
+        "DARSHAN_LOG_DIR_PATH": str(logs),
+        "DARSHAN_MMAP_LOGPATH": str(mmap),
+        # Stands even where $DARSHAN_MOD_ENABLE replaces what the configuration file enables.
+        "DXT_ENABLE_IO_TRACE": "1",
+    }
+
+
+def probe(
+    runtime: DarshanRuntime,
+    python: str,
+    environment: Mapping[str, str],
+    *,
+    timeout_s: float = PROBE_S,
+) -> ProbedRuntime:
+    """Run a small program with NumPy and HDF5 under a runtime, and look what it left.
+
+    Parameters
+    ----------
+    runtime : DarshanRuntime
+    python : str
+        The interpreter that will run.
+    environment : mapping
+        The one it will run in.
+    timeout_s : float
+        How long it may take.
+    """
+    if re.search(r"[\s:]", str(runtime.path)):
+        return ProbedRuntime(
+            runtime, python, "its path holds a space or a colon, which LD_PRELOAD cannot"
+        )
+    with tempfile.TemporaryDirectory(prefix="iobench-probe-") as name:
+        return _probe(runtime, python, environment, Path(name), timeout_s)
+
+
+def ready_runtime(environment: Mapping[str, str], python: str) -> ProbedRuntime | str:
+    """Return the runtime of an environment, tried with a Python; in words why there is none."""
+    if "DARSHAN_DISABLE" in environment:
+        return "$DARSHAN_DISABLE is set"
+    runtime = find_runtime(environment)
+    if runtime is None:
+        where = "$DARSHAN_LIB, $LD_PRELOAD, a loaded module, darshan-config or ldconfig"
+        return f"no libdarshan.so was found through {where}"
+    probed = probe(runtime, python, environment)
+    return f"{runtime.path} ({runtime.found}): {probed.problem}" if probed.problem else probed
+
+
+def _probe(
+    runtime: DarshanRuntime,
+    python: str,
+    environment: Mapping[str, str],
+    folder: Path,
+    timeout_s: float,
+) -> ProbedRuntime:
+    logs, dated = folder / "flat", folder / "dated"
+    logs.mkdir()
+    config = folder / "darshan.config"
+    config.write_text(config_text(interpreter=python, prefixes=(), packages=(), hidden=()), "utf-8")
+    plain = _without_ours(environment)
+    more = runtime_variables(runtime, plain, config=config, logs=logs, mmap=folder)
+    more |= {"DARSHAN_LOGPATH": str(dated), "DARSHAN_DUMP_CONFIG": "1"}
+    make_dated(dated, SYSTEM_CLOCK.wall_ns(), n_days=1)
+    done = _run(python, folder, plain | more, timeout_s)
+    if isinstance(done, str):
+        return ProbedRuntime(runtime, python, done)
+    if done.returncode != 0:
+        alone = _run(python, folder, plain, timeout_s)
+        return ProbedRuntime(runtime, python, _failure(done, alone, python))
+    found = sorted(logs.glob("*.darshan")) or sorted(dated.rglob("*.darshan"))
+    if not found:
+        return ProbedRuntime(runtime, python, _no_log(done.stderr))
+    version = _version(found[0])
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    problem = ""
+    if numbers and numbers < ENOUGH:
+        problem = f"it is {version}, which reads no configuration file; load 3.4.5 or newer"
+    told: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return ProbedRuntime(
+        runtime,
+        python,
+        problem,
+        version=version,
+        dated=found[0].parent != logs,
+        attachable=told["attachable"],
+        forks_seen=len(found) > 1,
+        prefixes=tuple(told["prefixes"]),
+        packages=tuple(told["packages"]),
+    )
+
+
+def _run(
+    python: str, folder: Path, environment: Mapping[str, str], timeout_s: float
+) -> subprocess.CompletedProcess[str] | str:
+    """Run the child; return why not, in words, where it does not end."""
+    try:
+        return subprocess.run(
+            [python, "-c", CHILD, str(folder)],
+            env=dict(environment),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"a small program under it did not end within {timeout_s:g} s"
+    except OSError as error:
+        return f"{python} cannot be started ({error.strerror or error})"
+
+
+def _without_ours(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without what makes a process a part of a run, or names one log."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith("IOBENCH_RUN") and name != "DARSHAN_LOGFILE"
+    }
+
+
+def _failure(
+    done: subprocess.CompletedProcess[str],
+    alone: subprocess.CompletedProcess[str] | str,
+    python: str,
+) -> str:
+    """Say why the child failed, and whether that is the runtime's doing."""
+    if isinstance(alone, str) or alone.returncode != 0:
+        return f"{python} fails a small program without it as well: {_last_line(done.stderr)}"
+    at = re.findall(r"^trying (\w+)$", done.stdout, re.MULTILINE)
+    where = f"opening a file with {at[-1]}" if at and at[-1] != "sys" else "starting"
+    how = f"exit {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
+    if re.search(r"symbol lookup error: .*undefined symbol: _?H5", done.stderr):
+        return (
+            f"it was built with HDF5 and ends Python when {where}, which brings its own HDF5; "
+            "load a runtime that was built with --disable-hdf5-mod"
+        )
+    return f"it ends Python when {where} ({how}): {_last_line(done.stderr)}"
+
+
+def _no_log(stderr: str) -> str:
+    """Say why no log is where it was asked for."""
+    elsewhere = re.search(r"^# LOGPATH_BYENV = (/.*)$", stderr, re.MULTILINE)
+    if elsewhere is not None:
+        return (
+            f"it writes its logs to {elsewhere[1]}, which a variable named when it was built "
+            "decides (darshan-config --log-path tells); unset that, or give --darshan that folder"
+        )
+    warned = [line for line in stderr.splitlines() if "darshan" in line and "warning" in line]
+    return "it left no log" + (f": {warned[-1]}" if warned else "; expected Darshan's runtime")
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return lines[-1].strip() if lines else "nothing was said"
+
+
+def _version(log: Path) -> str:
+    """Return the version of the runtime that wrote a log; its job is deflated, near the start."""
+    head = log.read_bytes()[:65536]
+    for start in re.finditer(rb"\x78[\x01\x5e\x9c\xda]", head):
+        try:
+            text = zlib.decompressobj().decompress(head[start.start() :], 65536)
+        except zlib.error:
+            continue
+        if told := re.search(rb"lib_ver=([0-9][\w.-]*)", text):
+            return told[1].decode()
+    return ""
+
+
+def interpreter_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Return the Python that a command will run, as far as its words tell.
+
+    ``python`` itself, the one in the first line of a script such as ``torchrun``, also after
+    ``srun`` or ``mpirun``; else the first on the ``$PATH``, else this one.
+    """
+    path = environment.get("PATH")
+    for word in (*command, "python", "python3"):
+        program = shutil.which(word, path=path)
+        if program is None:
+            continue
+        if _is_python(program):
+            return program
+        if python := _of_script(program, path):
+            return python
+    return sys.executable
+
+
+def _is_python(program: str) -> bool:
+    return re.fullmatch(r"(python|pypy)[\d.]*", Path(program).name) is not None
+
+
+def _of_script(program: str, path: str | None) -> str:
+    """Return the Python that a script names in its first line; ``""`` for anything else."""
+    try:
+        with Path(program).open("rb") as file:
+            first = file.readline(256).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    if not first.startswith("#!"):
+        return ""
+    for word in first[2:].split():
+        found = shutil.which(word, path=path)
+        if found is not None and _is_python(found):
+            return found
+    return ""
