@@ -7,7 +7,6 @@ loader reads them. How many bytes were left out is kept, in a note.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ from iobench.storage.darshan.file_counters import (
     posix_rows,
     stdio_rows,
 )
+from iobench.storage.interpreter_files import is_of_interpreter
 from iobench.storage.traces import (
     NO_SEGMENTS,
     SEGMENT_DTYPE,
@@ -35,13 +35,9 @@ if TYPE_CHECKING:
 
     from iobench.storage.darshan.names import LogName
 
-__all__ = ["LogContents", "is_of_interpreter", "read_log"]
+__all__ = ["LogContents", "read_log"]
 
 _STREAMS: Final = frozenset({"<STDIN>", "<STDOUT>", "<STDERR>"})
-_INTERPRETER: Final = re.compile(
-    r"(?:/lib(?:64)?/python\d[\d.]*/|/(?:site|dist)-packages/|/pyvenv\.cfg$"
-    r"|\.py$|\.py[co](?:\.\d+)?$|\.so(?:\.[\d.]+)?$|\.pth$)"
-)
 _SKEW_NS: Final = 50_000_000
 """How late the zero of a log may be told: 1.3 to 42 ms were measured."""
 _WHOLE_SECOND_NS: Final = 1_000_000_000
@@ -75,11 +71,6 @@ class _RankParts:
     stdio: list[NDArray[Any]] = field(default_factory=list)
     segments: list[NDArray[Any]] = field(default_factory=list)
     heatmap_nbytes: int = -1
-
-
-def is_of_interpreter(name: str) -> bool:
-    """Return whether a file is Python's own: code, libraries, anything in a packages folder."""
-    return _INTERPRETER.search(name) is not None
 
 
 def read_log(
