@@ -93,7 +93,7 @@ class ProfileTracing:
             for line in setup.lines():
                 self._screen.note(line)
             self._setup, self._runs = setup, tuple(runs)
-            self._stack.enter_context(attached(setup))
+            self._stack.enter_context(attached(setup, folders))
         for run in runs:
             told = self._document if self._setup is None else self._setup.document(run.path)
             run.update(darshan=told)

@@ -10,13 +10,14 @@ import ctypes
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from iobench.storage.tracing.probing import ProbedRuntime
+from iobench.storage.tracing.reopening import follow
 from iobench.storage.tracing.runtimes import DarshanRuntime, preloaded
 
 if TYPE_CHECKING:
@@ -54,18 +55,25 @@ def probed_before(environment: MutableMapping[str, str] = os.environ) -> ProbedR
 
 @contextmanager
 def attached(
-    setup: DarshanSetup, environment: MutableMapping[str, str] = os.environ
+    setup: DarshanSetup,
+    folders: Iterable[Path],
+    environment: MutableMapping[str, str] = os.environ,
 ) -> Iterator[None]:
-    """Trace this process, and those that it starts meanwhile; its log is there afterwards."""
+    """Trace this process, and those that it starts meanwhile; its log is there afterwards.
+
+    Files below ``folders`` that are open already are opened once more, to be seen.
+    """
     before = {name: environment.get(name) for name in (*setup.variables, *setup.dropped)}
     for name in setup.dropped:
         environment.pop(name, None)
     environment.update(setup.variables)
     runtime = ctypes.CDLL(None)
     runtime.darshan_core_initialize(0, None)
+    follow(folders)
     try:
         yield
     finally:
+        follow(())
         runtime.darshan_core_shutdown(1)
         for name, text in before.items():
             if text is None:
