@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["byte_table", "cost_table", "size_table", "storage_stage_table"]
 
-MOST_ROWS: Final = 8
-"""Processes and files shown of each; JSON has them all."""
+MOST: Final = {"run": 1, "process": 8, "file": 5}
+"""Rows shown of each scope, those with gaps that nothing explains first; JSON has them all."""
 MOST_READS: Final = 10
-LONGEST_NAME: Final = 30
+LONGEST_NAME: Final = 26
 CUT: Final = ".../"
 TRACED: Final = ("posix", "stdio", "segments")
 
@@ -60,14 +60,16 @@ def byte_table(figures: StorageFigures) -> TextTable:
 
 
 def _scope(rows: Sequence[ByteRow], scope: str) -> list[ByteRow]:
-    return [row for row in rows if row.scope == scope][:MOST_ROWS]
+    own = [row for row in rows if row.scope == scope]
+    chosen = sorted(own, key=lambda row: row.settled)[: MOST[scope]]
+    return [row for row in own if row in chosen]
 
 
 def _left_out(rows: Sequence[ByteRow]) -> str:
     parts = [
-        f"the {MOST_ROWS} largest of {units.count(number)} {scope}{ending}"
+        f"{most} of {units.count(number)} {scope}{ending}"
         for scope, ending in (("process", "es"), ("file", "s"))
-        if (number := sum(row.scope == scope for row in rows)) > MOST_ROWS
+        if (number := sum(row.scope == scope for row in rows)) > (most := MOST[scope])
     ]
     return f": {' and '.join(parts)}" if parts else ""
 
@@ -166,7 +168,9 @@ def size_table(access: AccessFigures) -> TextTable:
         lows, highs, access.size_counts, access.size_nbytes, strict=True
     ):
         if number:
-            upper = f"from {units.nbytes(low)}" if high is None else f"< {units.nbytes(high)}"
+            upper = f"from {units.power_of_two(low)}"
+            if high is not None:
+                upper = f"< {units.power_of_two(high)}"
             rows.append((upper, units.count(number), units.nbytes(nbytes)))
     return TextTable(
         title="Reads by size",

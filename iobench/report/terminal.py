@@ -45,7 +45,7 @@ COLOURS: Final = {
 }
 # The space of "21.1 ms", "88 %", "< 0.1 %", not to be broken at; held by a character of no text.
 QUANTITY: Final = re.compile(
-    r"(?<=\d) (?=(?:[num]?s|[kMGTP]?B(?:/s)?|%|samples/s)(?!\w))|(?<=[<>]) (?=\d)"
+    r"(?<=\d) (?=(?:[num]?s|[kMGTP]?B(?:/s)?|[KMGT]iB|%|samples/s)(?!\w))|(?<=[<>]) (?=\d)"
 )
 GLUE: Final = "\x1f"
 # A line under the headings and one above the total; the other rows are only spaced.

@@ -20,6 +20,7 @@ __all__ = [
     "nanoseconds",
     "nbytes",
     "number",
+    "power_of_two",
     "ratio",
     "sample_rate",
     "seconds",
@@ -85,6 +86,14 @@ def sample_rate(samples_per_s: float | None) -> str:
     if 0 < samples_per_s < 0.001:
         return "< 0.001"
     return _three_digits(samples_per_s) if samples_per_s else "0"
+
+
+def power_of_two(value: int) -> str:
+    """Return a size that caches and buffers come in, e.g. ``"64 KiB"``; others as `nbytes`."""
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if value >= 1 << power and value % (1 << power) == 0:
+            return f"{value >> power:,} {unit}"
+    return nbytes(value)
 
 
 def ratio(value: float | None) -> str:

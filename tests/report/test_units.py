@@ -15,6 +15,21 @@ times_ns = st.integers(min_value=1, max_value=10**15)
 
 
 @pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (512, "512 B"),
+        (1024, "1 KiB"),
+        (65_536, "64 KiB"),
+        (4 << 20, "4 MiB"),
+        (1500, "1.50 kB"),
+    ],
+)
+def test_sizes_of_buffers_are_powers_of_two(value: int, text: str) -> None:
+    assert units.power_of_two(value) == text
+
+
+@pytest.mark.parametrize(
     ("ns", "text"),
     [
         (None, "unknown"),
