@@ -20,7 +20,9 @@ __all__ = [
     "ByteRow",
     "Placement",
     "ProcessPlacement",
+    "ProcessStorage",
     "ReadCost",
+    "SanityLine",
     "StageStorage",
     "StorageFigures",
     "TraceCoverage",
@@ -63,7 +65,8 @@ class ProcessPlacement:
     offset_ns : int
         To be added to the tracer's wall-clock times to reach those of the process.
     low_ns, high_ns : int
-        The window of offsets that place as many segments; the offset is its middle.
+        The window of offsets that place as many segments; the offset is the middle of its widest
+        part, of the whole as a rule.
     matched : bool
         Whether the offset was found by matching; else it is 0, and the window what is known of
         the tracer's zero.
@@ -84,13 +87,13 @@ class ProcessPlacement:
 
     @property
     def n_placed(self) -> int:
-        """Segments that lie inside a stage."""
-        return int(((self.segments["span"] >= 0) & ~self.segments["stray"]).sum())
+        """Reads that lie inside a stage."""
+        return int(((self.segments["span"] >= 0) & ~self.segments["write"]).sum())
 
     @property
     def n_stray(self) -> int:
-        """Segments credited to the wrong file."""
-        return int(self.segments["stray"].sum())
+        """Reads credited to the wrong file."""
+        return int((self.segments["stray"] & ~self.segments["write"]).sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +113,14 @@ class TraceCoverage:
     n_files_seen : int
         Of these (else in all) those the tracer has.
     n_segments, n_placed, n_stray : int
+        Of reads alone.
     stray_nbytes : int
     n_extra_logs : int
         Logs of other processes of the job, or of other jobs.
     problems : tuple of str
         What could not be read and what to do.
+    extra : tuple of str
+        One line for each of the extra logs: which, and why it is of no process of the run.
     """
 
     n_expected: int
@@ -129,6 +135,7 @@ class TraceCoverage:
     stray_nbytes: int
     n_extra_logs: int
     problems: tuple[str, ...]
+    extra: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -149,6 +156,10 @@ class Placement:
     coverage: TraceCoverage
 
 
+UNSEEN: Final = frozenset({"no log", "partial log"})
+"""Gaps as large as the difference they explain, whatever else was missing."""
+
+
 @dataclass(frozen=True, slots=True)
 class ByteGap:
     """Bytes by which two columns of a row differ, with the name of the reason.
@@ -156,9 +167,10 @@ class ByteGap:
     Parameters
     ----------
     name : str
-        ``"header read twice"``, ``"compression"``, ``"format sniffing"``, ``"mapping"``,
-        ``"read-ahead"``, ``"partial log"``, ``"stray segments"``, ``"no log"``, ``"own reads"``,
-        ``"page cache"``; ``""`` is a gap that nothing explains.
+        ``"header read twice"``, ``"compression"``, ``"metadata"``, ``"format sniffing"``,
+        ``"mapping"``, ``"read-ahead"``, ``"partial log"``, ``"stray segments"``, ``"no log"``,
+        ``"outside stages"``, ``"own reads"``, ``"start-up"``, ``"page cache"``; ``""`` is a gap
+        that nothing explains.
     nbytes : int
         Positive: the first column has more.
     between : tuple of str
@@ -200,8 +212,17 @@ class ByteRow:
 
     @property
     def settled(self) -> bool:
-        """Whether every gap has a name."""
-        return all(gap.name for gap in self.gaps)
+        """Whether every gap has a name, and nothing was unseen that others could hide in."""
+        return all(gap.name and gap.name not in UNSEEN for gap in self.gaps)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStorage:
+    """One stage in one process; as `StageStorage`, which sums it."""
+
+    process: str
+    busy_ns: int
+    storage_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,16 +235,20 @@ class StageStorage:
         ``kind`` or ``kind:label``.
     busy_ns : int
     storage_ns : int or None
-        Union of the segments inside its spans, thread by thread; None without a tracer.
+        Union of the segments inside its spans, thread by thread, and what the tracer counted of
+        ``fread``, which has no segments; None where the tracer did not see all its processes.
     rest_ns : int or None
         What is left: decoding, Python, waiting for a lock or CPU.
     rest_is_bound : bool
-        Whether the stage also decodes, so that ``rest_ns`` bounds the time of decoding.
+        Whether the stage also decodes, so that ``rest_ns`` bounds the time of decoding; or reads
+        in ways whose time nobody saw, so that part of it was storage.
     off_cpu_ns : int or None
         Time its threads were not on a CPU, where spans carry CPU time.
     nbytes : int or None
     verdict : str
         ``"from cache"``, ``"from device"``, ``"mixed"`` or ``"unknown"``.
+    processes : tuple of ProcessStorage
+        The processes that have it.
     """
 
     stage: str
@@ -234,6 +259,7 @@ class StageStorage:
     off_cpu_ns: int | None
     nbytes: int | None
     verdict: str
+    processes: tuple[ProcessStorage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,14 +276,50 @@ class ReadCost:
 
 
 @dataclass(frozen=True, slots=True)
+class SanityLine:
+    """MLPerf HPC's check: what reading an epoch should take, against what the epoch took.
+
+    Parameters
+    ----------
+    nbytes : int
+        Read in an epoch by all processes.
+    n_processes : int
+    bandwidth : float
+        Of one process, in bytes/s.
+    epoch_s : float
+        Measured.
+    """
+
+    nbytes: int
+    n_processes: int
+    bandwidth: float
+    epoch_s: float
+
+    @property
+    def estimated_s(self) -> float:
+        """Seconds of reading in an epoch: bytes / processes / bandwidth."""
+        return self.nbytes / self.n_processes / self.bandwidth
+
+    @property
+    def fits(self) -> bool:
+        """Whether an epoch is long enough to hide the reading."""
+        return self.estimated_s <= self.epoch_s
+
+
+@dataclass(frozen=True, slots=True)
 class AccessFigures:
     """How the run read: sizes, order, and what it read for what it used.
+
+    Calls that returned nothing, as at the end of every file, are left out.
 
     Parameters
     ----------
     n_reads : int
+    of_segments : bool
+        Whether these are a tracer's segments; else they are what stages read at once.
     size_edges : tuple of int
-        Upper edges in bytes of the histogram's bins, the last one open.
+        Upper edges in bytes of the histogram's bins, the last one open; a size on an edge is in
+        the bin above it.
     size_counts, size_nbytes : tuple of int
         One more than edges.
     consecutive_fraction, sequential_fraction, random_fraction : float or None
@@ -274,10 +336,12 @@ class AccessFigures:
     bandwidths : tuple of (str, float)
         Of each process, bytes read over the time of its reads, in bytes/s.
     top_fraction, top_exposed_fraction : float or None
-        "3 % of the reads cost 61 % of the wait".
+        "3 % of the reads cost 61 % of the wait": the fewest reads, dearest first, that cost more
+        than half of the time that all reads were waited for.
     """
 
     n_reads: int
+    of_segments: bool
     size_edges: tuple[int, ...]
     size_counts: tuple[int, ...]
     size_nbytes: tuple[int, ...]
@@ -308,6 +372,8 @@ class StorageFigures:
         Reads by exposed time, the dearest first; at most 20.
     access : AccessFigures or None
         None where single reads are not known.
+    sanity : SanityLine or None
+        None where bytes, bandwidths or epochs are not known.
     """
 
     placement: Placement | None
@@ -315,3 +381,4 @@ class StorageFigures:
     stages: tuple[StageStorage, ...]
     costliest: tuple[ReadCost, ...]
     access: AccessFigures | None
+    sanity: SanityLine | None = None

@@ -27,7 +27,7 @@ STAGES: dict[str, tuple[Kind, str]] = {
     "read+decode": (Kind.FUSED, "read+decode"),
     "preprocess": (Kind.PREPROCESS, ""),
 }
-HOST = "here"
+HOST = "vm"  # as the logs call it
 BOOT = "boot"
 
 
