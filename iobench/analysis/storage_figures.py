@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PLACED_DTYPE",
+    "UNSEEN",
     "AccessFigures",
     "ByteGap",
     "ByteRow",

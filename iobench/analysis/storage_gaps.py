@@ -11,52 +11,84 @@ from dataclasses import dataclass
 from typing import Final
 
 from iobench.analysis.storage_figures import ByteGap
+from iobench.analysis.storage_spans import OWN_READ_LIMIT
 
-__all__ = [
-    "COMPRESSION",
-    "MAPPING",
-    "OWN_READS",
-    "PAGE_CACHE",
-    "READ_AHEAD",
-    "Known",
-    "merged",
-    "name_gaps",
-]
+__all__ = ["Known", "merged", "name_gaps"]
 
-COMPRESSION: Final = "compression"
-MAPPING: Final = "mapping"
-OWN_READS: Final = "own reads"
-PAGE_CACHE: Final = "page cache"
-READ_AHEAD: Final = "read-ahead"
-
-OWN_READ_LIMIT: Final = 256
-"""Bytes of one look at ``/proc`` (about 110) and of the messages between processes meanwhile."""
 READ_AHEAD_LIMIT: Final = 136 << 10
 """Bytes that the kernel may read beyond one read: a window of 128 KiB, and pages at both ends."""
 HARDLY_ANY: Final = 0.05
 """Calls that returned less than this share of what was handed on did not read it."""
+SNIFFED_NBYTES: Final = 4 << 20
+"""The netCDF library reads so much of a file at every open to recognise its format."""
+BUFFER_LIMIT: Final = 128 << 10
+"""Largest buffer of Python's ``open``: it reads so much where a header is asked for."""
+NPY_ALIGNMENT: Final = 16
+"""Headers of ``.npy`` files are a multiple of it long."""
+NETCDF: Final = (".nc", ".nc4", ".cdf", ".h5", ".hdf5")
+"""What that library opens."""
+DESCRIBED: Final = (*NETCDF, ".he5", ".hdf", ".zarr", ".zip")
+"""Formats with tables of their own between the data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """All that is known of the bytes of one process, file or both; None is unknown."""
+    """All that is known of the bytes of one file in one process, or of a process; None is unknown.
+
+    Parameters
+    ----------
+    name : str
+        The file's; it tells the format.
+    asked, asked_decoded : int or None, int
+        What read stages handed on; of it what was decoded in the same stage.
+    posix, stdio, segments : int or None
+        As the tracer counted; ``segments`` without strays.
+    posix_reads, stdio_reads : int
+    stray, outside, small : int
+        Bytes of segments credited to the wrong file, outside all stages, and of less than 8 KiB.
+    front : int
+        Where the furthest segment ends, -1 if there is none.
+    mapped : bool
+        Whether the tracer saw it mapped.
+    partial, segments_partial : bool
+        Whether the tracer ran out of room.
+    no_log : bool
+        Whether the tracer left nothing of the process.
+    rchar, device : int or None
+    start_up : int
+        Bytes of ``rchar`` in a process's first batch beyond what its other batches have.
+    n_reads, n_looks : int
+        Reads of spans, and looks at ``/proc``.
+    """
 
     name: str
     asked: int | None = None
+    asked_decoded: int = 0
     posix: int | None = None
     stdio: int | None = None
     segments: int | None = None
+    posix_reads: int = 0
+    stdio_reads: int = 0
+    stray: int = 0
+    outside: int = 0
+    small: int = 0
+    front: int = -1
+    mapped: bool = False
+    partial: bool = False
+    segments_partial: bool = False
+    no_log: bool = False
     rchar: int | None = None
     device: int | None = None
+    start_up: int = 0
     n_reads: int = 0
     n_looks: int = 0
-    decoding: bool = False
-    reads: bool = False
 
     @property
-    def takes_part(self) -> bool:
-        """Whether anything of it was read, or counted."""
-        return self.reads or bool(self.rchar)
+    def traced(self) -> int | None:
+        """Bytes that the tracer saw read, by any sort of call."""
+        if self.posix is None:
+            return self.segments if self.segments is None else self.segments + self.stray
+        return self.posix + (self.stdio or 0)
 
 
 class _Difference:
@@ -67,10 +99,14 @@ class _Difference:
         self.gaps: list[ByteGap] = []
 
     def explain(self, name: str, nbytes: int) -> None:
-        """Give so many bytes (of the difference's sign) to a reason."""
+        """Give so many bytes of the difference, with its sign, to a reason."""
         if nbytes:
             self.gaps.append(ByteGap(name, nbytes, self.between))
             self.left -= nbytes
+
+    def explain_up_to(self, name: str, limit: int) -> None:
+        """Give what is left of a positive difference to a reason, as far as that carries."""
+        self.explain(name, max(min(self.left, limit), 0))
 
     def close(self) -> list[ByteGap]:
         """Return all reasons; what is left has none."""
@@ -79,38 +115,143 @@ class _Difference:
 
 
 def name_gaps(known: Known) -> tuple[ByteGap, ...]:
-    """Return the differences between neighbouring columns, with reasons."""
-    return (*_between_calls_and_spans(known), *_between_device_and_calls(known))
+    """Return the differences between neighbouring columns, each with its reasons."""
+    return (
+        *_tracer_and_spans(known),
+        *_calls_and_segments(known),
+        *_kernel_and_calls(known),
+        *_device_and_kernel(known),
+    )
 
 
-def _between_calls_and_spans(known: Known) -> list[ByteGap]:
-    """Explain what read calls returned against what read stages handed on."""
-    if known.rchar is None or known.asked is None:
+def _tracer_and_spans(known: Known) -> list[ByteGap]:
+    """Explain what the tracer saw read against what read stages handed on."""
+    if known.no_log:
+        return [ByteGap("no log", -(known.asked or 0), (_tracer_column(known), "asked"))]
+    traced = known.traced
+    if traced is None and known.partial and known.asked:
+        return [ByteGap("partial log", -known.asked, (_tracer_column(known), "asked"))]
+    if traced is None or known.asked is None:
         return []
-    gap = _Difference("rchar", "asked", known.rchar - known.asked)
-    own = min(known.n_looks * OWN_READ_LIMIT, known.rchar)
-    if 0 < gap.left <= own:
-        gap.explain(OWN_READS, gap.left)
-    elif gap.left < 0 and known.rchar - own < HARDLY_ANY * known.asked:
-        gap.explain(MAPPING, gap.left)
-    elif gap.left < 0 and known.decoding:
-        gap.explain(COMPRESSION, gap.left)
+    gap = _Difference(_tracer_column(known), "asked", traced - known.asked)
+    gap.explain_up_to("stray segments", known.stray)
+    if _is_sniffing(known):
+        gap.explain("format sniffing", known.stdio or 0)
+    elif _is_header(known, gap.left):
+        gap.explain("header read twice", gap.left)
+    gap.explain_up_to("outside stages", known.outside)
+    _explain_formats(known, gap)
+    if gap.left < 0 and _is_mapped(known, known.asked + gap.left):
+        gap.explain("mapping", gap.left)
+    if gap.left < 0 and known.partial:
+        gap.explain("partial log", gap.left)
     return gap.close()
 
 
-def _between_device_and_calls(known: Known) -> list[ByteGap]:
+def _tracer_column(known: Known) -> str:
+    return "segments" if known.posix is None and known.segments is not None else "posix+stdio"
+
+
+def _is_sniffing(known: Known) -> bool:
+    """Tell whether all that STDIO read was the netCDF library's look at the format."""
+    if not known.stdio or not known.name.lower().endswith(NETCDF):
+        return False
+    if known.front >= SNIFFED_NBYTES:
+        return known.stdio == known.stdio_reads * SNIFFED_NBYTES
+    return (
+        max(known.front, 1) * known.stdio_reads
+        <= known.stdio
+        <= (known.stdio_reads * SNIFFED_NBYTES)
+    )
+
+
+def _is_header(known: Known, left: int) -> bool:
+    """Tell whether buffered reads of the file's beginning hold bytes that ``fread`` read too.
+
+    That is how ``numpy.load`` reads: the header through a buffer, then the rest by ``fread``.
+    """
+    posix, stdio = (known.posix or 0) - known.stray, known.stdio or 0
+    if not stdio or not posix or posix > known.posix_reads * BUFFER_LIMIT:
+        return False
+    header = posix - left  # what was handed on beside what fread read
+    aligned = not known.name.endswith(".npy") or header % NPY_ALIGNMENT == 0
+    return 0 <= header < posix and aligned and known.front <= BUFFER_LIMIT
+
+
+def _explain_formats(known: Known, gap: _Difference) -> None:
+    """Explain bytes that formats add, and those that they save."""
+    plain = (known.asked or 0) - known.asked_decoded
+    payload = (known.asked or 0) + gap.left
+    if known.name.lower().endswith(DESCRIBED) and known.small:
+        tables = min(known.small, payload)
+        if gap.left >= 0:
+            tables = min(tables, gap.left)
+        gap.explain("metadata", tables)
+        payload -= tables
+    stored = payload - plain
+    if gap.left < 0 and stored > HARDLY_ANY * known.asked_decoded > 0:
+        gap.explain("compression", gap.left)
+
+
+def _is_mapped(known: Known, nbytes: int) -> bool:
+    """Tell whether a file was read through a mapping: its calls returned hardly any of it."""
+    if nbytes >= HARDLY_ANY * (known.asked or 0):
+        return False
+    told = known.rchar is not None and known.rchar - _own_limit(known) < HARDLY_ANY * (
+        known.asked or 0
+    )
+    return known.mapped or told
+
+
+def _calls_and_segments(known: Known) -> list[ByteGap]:
+    """Explain the bytes of POSIX calls against those of single segments."""
+    if known.posix is None or known.segments is None:
+        return []
+    gap = _Difference("posix", "segments", known.posix - known.segments)
+    gap.explain_up_to("stray segments", known.stray)
+    if gap.left > 0 and known.segments_partial:
+        gap.explain("partial log", gap.left)
+    return gap.close()
+
+
+def _own_limit(known: Known) -> int:
+    return known.n_looks * OWN_READ_LIMIT
+
+
+def _kernel_and_calls(known: Known) -> list[ByteGap]:
+    """Explain what the kernel counted of all read calls against those of files."""
+    if known.rchar is None:
+        return []
+    traced = None if known.partial or known.no_log else known.traced
+    against = known.asked if traced is None else traced
+    if against is None:
+        return []
+    column = "asked" if traced is None else _tracer_column(known)
+    gap = _Difference("rchar", column, known.rchar - against)
+    if known.start_up > OWN_READ_LIMIT:
+        gap.explain_up_to("start-up", known.start_up)
+    if 0 < gap.left <= _own_limit(known):
+        gap.explain("own reads", gap.left)
+    if traced is None and gap.left < 0:
+        if _is_mapped(known, known.rchar - _own_limit(known)):
+            gap.explain("mapping", gap.left)
+        else:
+            _explain_formats(known, gap)
+    return gap.close()
+
+
+def _device_and_kernel(known: Known) -> list[ByteGap]:
     """Explain what the device delivered against what read calls returned."""
     if known.device is None or known.rchar is None:
         return []
     gap = _Difference("device", "rchar", known.device - known.rchar)
     if gap.left < 0:
-        gap.explain(PAGE_CACHE, gap.left)
+        gap.explain("page cache", gap.left)
         return gap.close()
-    unseen = (known.asked or 0) - known.rchar
-    if not known.decoding and unseen > 0 and known.rchar < HARDLY_ANY * (known.asked or 0):
-        gap.explain(MAPPING, min(gap.left, unseen))
-    if gap.left <= known.n_reads * READ_AHEAD_LIMIT:
-        gap.explain(READ_AHEAD, gap.left)
+    if _is_mapped(known, known.rchar - _own_limit(known)):
+        gap.explain_up_to("mapping", (known.asked or 0) - known.rchar)
+    if gap.left <= max(known.n_reads, known.posix_reads) * READ_AHEAD_LIMIT:
+        gap.explain("read-ahead", gap.left)
     return gap.close()
 
 

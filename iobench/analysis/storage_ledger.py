@@ -2,83 +2,220 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.analysis.named_files import NamedFiles
 from iobench.analysis.storage_figures import ByteRow
 from iobench.analysis.storage_gaps import Known, merged, name_gaps
 from iobench.analysis.storage_spans import counted_bytes, find_read_spans
+from iobench.analysis.traced_bytes import TracedFile, modules_of, traced_files
 
 if TYPE_CHECKING:
-    from iobench.analysis.storage_figures import Placement
+    from collections.abc import Iterable, Mapping
+
+    from iobench.analysis.storage_figures import ByteGap, Placement
     from iobench.analysis.storage_spans import CountedBytes, ReadSpans
     from iobench.profiles import Profile
     from iobench.storage.traces import StorageTrace
 
 __all__ = ["byte_rows"]
 
+MOST_FILES: Final = 1000
+"""Rows of files, the largest."""
+COLUMNS: Final = ("asked", "posix", "stdio", "segments", "rchar", "device")
+OF_TRACER: Final = ("posix", "stdio", "segments")
+
 
 def byte_rows(
     profile: Profile, trace: StorageTrace | None, placement: Placement | None
 ) -> tuple[ByteRow, ...]:
-    """Return the ledger: of the run, of each process that read, of each file, largest first."""
-    reads, counted = find_read_spans(profile), counted_bytes(profile)
-    known = [
-        _of_process(profile, index, reads, counted[index])
-        for index in range(len(profile.processes))
-    ]
-    rows = [_row("process", each) for each in known if each.takes_part]
-    rows.sort(key=lambda row: (-(row.asked or row.rchar or 0), row.name))
-    return (_run_row(rows), *rows) if rows else ()
+    """Return the ledger: of the run, of each process that read, of each file, largest first.
 
-
-def _of_process(profile: Profile, index: int, reads: ReadSpans, counted: CountedBytes) -> Known:
-    who = profile.processes[index]
-    mine = profile.spans["process"][reads.rows] == index
-    nbytes = reads.nbytes[mine]
-    told = bool(len(nbytes)) and bool((nbytes >= 0).all()) and not (who.lost or who.damaged)
-    return Known(
-        name=f"{who.name} (process {who.pid})",
-        asked=int(nbytes.sum()) if told else None,
-        n_reads=int(profile.spans["pieces"][reads.rows[mine]].sum()),
-        decoding=bool(reads.decoding[mine].any()),
-        rchar=counted.rchar,
-        device=counted.device,
-        n_looks=counted.n_looks,
-        reads=bool(len(nbytes)),
+    The gaps of a process are those of its files, and what its counters add; those of the run are
+    all of these. Neither a gap without a name nor one with it makes up for another of the opposite
+    sign.
+    """
+    book = _Book(profile, trace, placement)
+    found = [each for each in map(book.process, range(len(profile.processes))) if each is not None]
+    processes = [each.row for each in found]
+    if not processes:
+        return ()
+    files: defaultdict[str, list[ByteRow]] = defaultdict(list)
+    for each in found:
+        for row in each.files:
+            files[row.name].append(row)
+    per_file = [_sum("file", name, rows) for name, rows in files.items()]
+    return (
+        _sum("run", "run", processes),
+        *sorted(processes, key=_by_size),
+        *sorted(per_file, key=_by_size)[:MOST_FILES],
     )
 
 
-def _row(scope: str, known: Known) -> ByteRow:
-    return ByteRow(
-        scope=scope,
-        name=known.name,
-        asked=known.asked,
-        posix=known.posix,
-        stdio=known.stdio,
-        segments=known.segments,
-        rchar=known.rchar,
-        device=known.device,
-        gaps=name_gaps(known),
-    )
+def _by_size(row: ByteRow) -> tuple[int, str]:
+    sizes = (getattr(row, name) for name in COLUMNS)
+    return -max((size for size in sizes if size is not None), default=0), row.name
 
 
-def _run_row(rows: list[ByteRow]) -> ByteRow:
-    """Sum the rows of processes; a column that one of them does not know is unknown."""
+@dataclass(frozen=True, slots=True)
+class _OfProcess:
+    """The row of one process, and those of its files."""
 
-    def total(name: str) -> int | None:
-        values = [getattr(row, name) for row in rows]
-        return None if any(value is None for value in values) else int(np.sum(values))
+    row: ByteRow
+    files: tuple[ByteRow, ...]
 
-    return ByteRow(
-        scope="run",
-        name="run",
-        asked=total("asked"),
-        posix=total("posix"),
-        stdio=total("stdio"),
-        segments=total("segments"),
-        rchar=total("rchar"),
-        device=total("device"),
-        gaps=merged(gap for row in rows for gap in row.gaps),
-    )
+
+class _Book:
+    """All that rows are made of."""
+
+    def __init__(
+        self, profile: Profile, trace: StorageTrace | None, placement: Placement | None
+    ) -> None:
+        self._profile, self._trace = profile, trace
+        self._placed = {each.process: each for each in placement.processes} if placement else {}
+        self._reads: ReadSpans = find_read_spans(profile)
+        self._counted: tuple[CountedBytes, ...] = counted_bytes(profile)
+        self._names = NamedFiles(profile, trace)
+
+    def process(self, index: int) -> _OfProcess | None:
+        """Return the rows of one process; None of one that read nothing."""
+        who, counted = self._profile.processes[index], self._counted[index]
+        name = f"{who.name} (process {who.pid})"
+        asked = self._asked(index)
+        traced = self._traced(index, bool(asked.n_spans))
+        if (
+            not asked.n_spans
+            and not counted.rchar
+            and not any(each.n_reads for each in traced.values())
+        ):
+            return None
+        whole = replace(
+            self._of_tracer(index, name, traced.values()),
+            asked=asked.nbytes,
+            asked_decoded=asked.decoded,
+            rchar=counted.rchar,
+            device=counted.device,
+            start_up=counted.start_up,
+            n_reads=asked.n_reads,
+            n_looks=counted.n_looks,
+        )
+        if not asked.by_file:
+            files = [
+                _row("file", self._of_tracer(index, each, [seen])) for each, seen in traced.items()
+            ]
+            return _OfProcess(_row("process", whole), tuple(files))
+        files = [
+            _row(
+                "file",
+                replace(
+                    self._of_tracer(index, each, [traced[each]] if each in traced else []),
+                    asked=asked.by_file.get(each, (0, 0))[0],
+                    asked_decoded=asked.by_file.get(each, (0, 0))[1],
+                    rchar=None,
+                ),
+            )
+            for each in dict.fromkeys((*asked.by_file, *traced))
+        ]
+        of_files = [gap for row in files for gap in row.gaps]
+        # What its files explain is not explained again by their sum.
+        own = [gap for gap in name_gaps(whole) if gap.between[0] in {"rchar", "device"}]
+        return _OfProcess(_row("process", whole, merged([*of_files, *own])), tuple(files))
+
+    def _asked(self, index: int) -> _Asked:
+        spans, reads = self._profile.spans, self._reads
+        mine = spans["process"][reads.rows] == index
+        rows, nbytes, decoding = reads.rows[mine], reads.nbytes[mine], reads.decoding[mine]
+        who = self._profile.processes[index]
+        if (nbytes < 0).any() or who.lost or who.damaged:
+            return _Asked(len(rows), None, 0, int(spans["pieces"][rows].sum()), {})
+        by_file: dict[str, tuple[int, int]] = {}
+        details = spans["detail"][rows]
+        if not (nbytes[details == 0] > 0).any():
+            number, of_span = np.unique(details, return_inverse=True)
+            total = np.bincount(of_span.reshape(-1), nbytes, len(number))
+            decoded = np.bincount(of_span.reshape(-1), nbytes * decoding, len(number))
+            for detail, each, part in zip(number.tolist(), total, decoded, strict=True):
+                name = self._names.of_text(self._profile.strings[detail])
+                known = by_file.get(name, (0, 0))
+                by_file[name] = known[0] + int(each), known[1] + int(part)
+            by_file.pop("", None)
+        return _Asked(
+            n_spans=len(rows),
+            nbytes=int(nbytes.sum()) if len(rows) else 0,
+            decoded=int(nbytes[decoding].sum()),
+            n_reads=int(spans["pieces"][rows].sum()),
+            by_file=by_file,
+        )
+
+    def _traced(self, index: int, has_reads: bool) -> Mapping[str, TracedFile]:
+        placed = self._placed.get(index)
+        if placed is None or placed.trace < 0 or self._trace is None:
+            return {}
+        found = traced_files(self._trace.processes[placed.trace], placed, self._names)
+        if has_reads:
+            return found
+        # Whatever a process without read stages reads, it reads outside of them.
+        return {name: replace(each, outside=each.n_bytes) for name, each in found.items()}
+
+    def _of_tracer(self, index: int, name: str, files: Iterable[TracedFile]) -> Known:
+        """Return the sums of a tracer; unknown columns stay so."""
+        placed = self._placed.get(index)
+        if placed is None or self._trace is None:
+            return Known(name)
+        if placed.trace < 0:
+            return Known(name, no_log=True)
+        modules = modules_of(self._trace.processes[placed.trace])
+        files = list(files)
+
+        def total(column: str) -> int:
+            return sum(getattr(each, column) for each in files)
+
+        unseen = not files and bool(modules.partial)
+        return Known(
+            name,
+            posix=total("posix") if modules.posix and not unseen else None,
+            stdio=total("stdio") if modules.posix and not unseen else None,
+            segments=total("segments") if modules.segments and not unseen else None,
+            posix_reads=total("posix_reads"),
+            stdio_reads=total("stdio_reads"),
+            stray=total("stray"),
+            outside=total("outside"),
+            small=total("small"),
+            front=max((each.front for each in files), default=-1),
+            mapped=any(each.mapped for each in files),
+            partial=bool(modules.partial),
+            segments_partial=modules.segments_partial,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What one process's read stages handed on; by file only where all of it has one."""
+
+    n_spans: int
+    nbytes: int | None
+    decoded: int
+    n_reads: int
+    by_file: dict[str, tuple[int, int]]
+
+
+def _row(scope: str, known: Known, gaps: tuple[ByteGap, ...] | None = None) -> ByteRow:
+    columns: dict[str, Any] = {name: getattr(known, name) for name in COLUMNS}
+    return ByteRow(scope, known.name, **columns, gaps=name_gaps(known) if gaps is None else gaps)
+
+
+def _sum(scope: str, name: str, rows: list[ByteRow]) -> ByteRow:
+    """Sum rows. A process without a log has a gap of that name and nothing in tracer's columns."""
+
+    def total(column: str) -> int | None:
+        values = [getattr(row, column) for row in rows]
+        known = [value for value in values if value is not None]
+        whole = len(known) == len(values) or (column in OF_TRACER and bool(known))
+        return int(sum(known)) if whole and known else None
+
+    columns: dict[str, Any] = {column: total(column) for column in COLUMNS}
+    return ByteRow(scope, name, **columns, gaps=merged(gap for row in rows for gap in row.gaps))

@@ -14,8 +14,18 @@ if TYPE_CHECKING:
 
     from iobench.profiles import Profile
 
-__all__ = ["CountedBytes", "ReadSpans", "counted_bytes", "find_read_spans", "is_decoding"]
+__all__ = [
+    "NOT_SUMMED",
+    "OWN_READ_LIMIT",
+    "CountedBytes",
+    "ReadSpans",
+    "counted_bytes",
+    "find_read_spans",
+    "is_decoding",
+]
 
+OWN_READ_LIMIT: Final = 1024
+"""Bytes of one look at ``/proc`` (110 to 150) and of the messages between processes meanwhile."""
 NOT_SUMMED: Final = Flag.DETAIL | Flag.IO | Flag.DEVICE
 """Flags of spans whose time and bytes another one counts, or no thread spent."""
 
@@ -41,7 +51,7 @@ class ReadSpans:
 
 @dataclass(frozen=True, slots=True)
 class CountedBytes:
-    """What ``/proc`` counted in one process.
+    """What the kernel counted in one process, as ``/proc`` tells.
 
     Parameters
     ----------
@@ -51,11 +61,15 @@ class CountedBytes:
         Bytes from the device; None also where the file system does not tell.
     n_looks : int
         How often iobench looked, which reads as well.
+    start_up : int
+        What was read in the process's first batch, all others having read what their stages
+        handed on and little more: modules are imported and tables are loaded there.
     """
 
     rchar: int | None
     device: int | None
     n_looks: int
+    start_up: int
 
 
 def is_decoding(kind: int, label: str) -> bool:
@@ -133,6 +147,28 @@ def counted_bytes(profile: Profile) -> tuple[CountedBytes, ...]:
                 rchar=int(total[0][index]) if whole and not unknown[0][index] else None,
                 device=int(total[1][index]) if whole and tells and not unknown[1][index] else None,
                 n_looks=int(n_looks[index]),
+                start_up=_start_up(profile, looks[process == index]) if whole else 0,
             )
         )
     return tuple(found)
+
+
+def _start_up(profile: Profile, looks: NDArray[Any]) -> int:
+    """Return what the first look of a process has beyond what was handed on, and others have."""
+    if len(looks) < 2 or (looks["batch"] < 0).any():
+        return 0
+    reads = find_read_spans(profile)
+    mine = profile.spans["process"][reads.rows] == looks["process"][0]
+    batch, nbytes = profile.spans["batch"][reads.rows[mine]], reads.nbytes[mine]
+    looks = looks[np.argsort(looks["start_ns"], kind="stable")]
+    first = looks["batch"] == looks["batch"][0]
+    number = {value: place for place, value in enumerate(np.unique(looks["batch"]).tolist())}
+    if (nbytes < 0).any() or not set(batch.tolist()) <= number.keys() or first.all():
+        return 0
+    rest = np.zeros(len(number), np.int64)
+    np.add.at(rest, [number[each] for each in looks["batch"].tolist()], looks["nbytes"])
+    np.subtract.at(rest, [number[each] for each in batch.tolist()], nbytes)
+    others = np.delete(rest, number[int(looks["batch"][0])])
+    if (others < 0).any() or (others > OWN_READ_LIMIT * len(looks) / len(number)).any():
+        return 0
+    return max(int(rest[number[int(looks["batch"][0])]] - others.max()), 0)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iobench.analysis.storage_figures import StorageFigures
+from iobench.analysis.access_patterns import access_figures, sanity_line
+from iobench.analysis.named_files import NamedFiles
+from iobench.analysis.placing import place_segments
+from iobench.analysis.read_costs import costliest_reads
+from iobench.analysis.single_reads import find_single_reads
+from iobench.analysis.storage_figures import UNSEEN, ByteRow, SanityLine, StorageFigures
 from iobench.analysis.storage_ledger import byte_rows
+from iobench.analysis.storage_spans import find_read_spans
 from iobench.analysis.storage_stages import stage_storage
-from iobench.analysis.windows import profile_of_loop
+from iobench.analysis.windows import exposure_and_shares, profile_of_loop
 
 if TYPE_CHECKING:
+    from iobench.analysis.figures import Exposure
     from iobench.profiles import Profile
     from iobench.storage.traces import StorageTrace
 
@@ -27,18 +34,55 @@ def storage_figures(
     trace : StorageTrace or None
         What a tracer saw of it; None leaves what ``/proc`` and the spans themselves tell.
     rank : int, optional
-        Which training process; may be left out where only one recorded.
+        Which training process; may be left out where only one recorded. Indices in what is
+        returned are those of ``profile.of_rank(rank)``.
 
     Raises
     ------
     ProfileError
-        If several training processes recorded and none is named.
+        If several training processes recorded and none is named, or the waits of one overlap.
     """
     profile = profile_of_loop(profile, rank)
+    exposure, share = exposure_and_shares(profile)
+    placement = place_segments(profile, trace, share) if trace is not None else None
+    names = NamedFiles(profile, trace)
+    rows = byte_rows(profile, trace, placement)
+    reads = find_single_reads(profile, find_read_spans(profile), share, names, trace, placement)
+    read_nbytes = _read_nbytes(rows)
+    access = None
+    if reads is not None:
+        access = access_figures(
+            profile, reads, read_nbytes=read_nbytes, used_nbytes=exposure.whole.nbytes
+        )
     return StorageFigures(
-        placement=None,
-        rows=byte_rows(profile, None, None),
-        stages=stage_storage(profile, None),
-        costliest=(),
-        access=None,
+        placement=placement,
+        rows=rows,
+        stages=stage_storage(profile, trace, placement),
+        costliest=costliest_reads(profile, reads) if reads else (),
+        access=access,
+        sanity=_sanity(exposure, read_nbytes, access.bandwidths if access else ()),
     )
+
+
+def _read_nbytes(rows: tuple[ByteRow, ...]) -> int | None:
+    """Return the bytes of files that the run read: as a tracer saw, else the kernel, else spans."""
+    if not rows:
+        return None
+    run = rows[0]
+    gaps = {gap.name: gap.nbytes for gap in run.gaps}
+    if "mapping" in gaps:
+        return run.asked
+    traced = run.segments if run.posix is None else run.posix + (run.stdio or 0)
+    if traced is not None and not UNSEEN & gaps.keys():
+        return traced - (gaps.get("stray segments", 0) if run.posix is not None else 0)
+    return run.rchar if run.rchar is not None else run.asked
+
+
+def _sanity(
+    exposure: Exposure, nbytes: int | None, bandwidths: tuple[tuple[str, float], ...]
+) -> SanityLine | None:
+    """Check the run as MLPerf HPC does; a round of its main loader is an epoch."""
+    n_rounds = exposure.loaders[0].n_rounds if len(exposure.loaders) == 1 else exposure.n_rounds
+    if not n_rounds or nbytes is None:
+        return None
+    return sanity_line(nbytes // n_rounds, bandwidths, exposure.whole.wall_ns / n_rounds / 1e9)

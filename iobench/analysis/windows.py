@@ -36,7 +36,13 @@ from iobench.recording import Flag, stage_name
 if TYPE_CHECKING:
     from iobench.profiles import Profile
 
-__all__ = ["exposed_share_of_spans", "exposure", "measure_rank", "profile_of_loop"]
+__all__ = [
+    "exposed_share_of_spans",
+    "exposure",
+    "exposure_and_shares",
+    "measure_rank",
+    "profile_of_loop",
+]
 
 Marks = NDArray[np.bool_]
 
@@ -122,6 +128,12 @@ def _n_lanes(spans: NDArray[Any]) -> int:
     """Return how many threads have spans; a device's are written by one of them."""
     spans = spans[(spans["flags"] & Flag.DEVICE) == 0]
     return len(np.unique(spans["process"].astype(np.int64) << 32 | spans["thread"]))
+
+
+def exposure_and_shares(profile: Profile) -> tuple[Exposure, NDArray[np.float64]]:
+    """Return `exposure` and `exposed_share_of_spans` of the only training process recorded."""
+    run = _analysed(profile, None)
+    return _figures(run), share_of_spans(run.profile, run.attribution)
 
 
 def exposed_share_of_spans(profile: Profile, *, rank: int | None = None) -> NDArray[np.float64]:
