@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 import tensorflow as tf
 
 from iobench.tensorflow.graph_waits import GRAPH_WAITS
-from iobench.tensorflow.watching import latest_watch
+from iobench.tensorflow.watching import forget_gone, leave_all, watch_of
 
 if TYPE_CHECKING:
     from iobench.recording import Recording
 
-__all__ = ["DISTRIBUTED", "WHOLE_PASS", "expect_waits", "write_waits"]
+__all__ = ["DISTRIBUTED", "WHOLE_PASS", "expect_end", "write_waits"]
 
 WHOLE_PASS: Final = (
     "tf.data: a pass over a whole dataset inside one operation (for x in dataset in a tf.function, "
@@ -32,11 +32,11 @@ NOBODYS: Final = (
 )
 LOST: Final = "tf.data: {} waits inside compiled functions, more than are kept between two passes"
 
-_last: _LastWaits | None = None
+_ending: _Ending | None = None
 
 
-class _LastWaits:
-    """Writes what is left when a recording, or its window, ends."""
+class _Ending:
+    """Writes what is left when a recording, or its window, ends, and ends what is traced."""
 
     __slots__ = ("__weakref__", "recording")
 
@@ -45,18 +45,19 @@ class _LastWaits:
 
     def leave(self) -> None:
         write_waits(self.recording)
+        leave_all(self.recording)
 
 
-def expect_waits(recording: Recording) -> None:
-    """Let the waits of a function that is being compiled be written, at the end at the latest."""
-    global _last
-    if _last is None or _last.recording is not recording:
-        _last = _LastWaits(recording)
-        recording.open_log(_last)
+def expect_end(recording: Recording) -> None:
+    """Let what compiled functions wait for, and what is traced, be written at the latest then."""
+    global _ending
+    if _ending is None or _ending.recording is not recording:
+        _ending = _Ending(recording)
+        recording.open_log(_ending)
 
 
 def write_waits(recording: Recording) -> None:
-    """Write the waits of compiled functions so far, for the pass that was begun last.
+    """Write the waits of compiled functions so far, each for the pass over its iterator.
 
     Keras' loops take their own, step by step, and leave none.
     """
@@ -68,9 +69,16 @@ def write_waits(recording: Recording) -> None:
     if GRAPH_WAITS.n_lost:
         recording.add_unseen(LOST.format(GRAPH_WAITS.n_lost))
         GRAPH_WAITS.n_lost = 0
-    watch = latest_watch()
-    if watch is not None and watch.recording is recording:
-        for wait in waits:
-            watch.waited(*wait)
-    elif waits:
-        recording.add_unseen(NOBODYS.format(len(waits)))
+    n_unknown, waited_for = 0, set()
+    for wait in waits:
+        watch = watch_of(wait)
+        if watch is not None and watch.recording is recording:
+            watch.waited(wait, just_now=False)
+            waited_for.add(watch)
+        else:
+            n_unknown += 1
+    for watch in waited_for:
+        watch.read_model()
+    if n_unknown:
+        recording.add_unseen(NOBODYS.format(n_unknown))
+    forget_gone()

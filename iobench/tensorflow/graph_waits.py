@@ -8,20 +8,46 @@ random numbers, which are counted apart.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import tensorflow as tf
+
+try:  # one that no strategy of tf.distribute turns into one for each replica
+    from tensorflow.python.ops.resource_variable_ops import ResourceVariable
+except ImportError:
+    ResourceVariable = tf.Variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iobench.recording import Clock
 
-__all__ = ["GRAPH_WAITS", "GraphWaits"]
+__all__ = ["GRAPH_WAITS", "GraphWait", "GraphWaits", "iterator_key"]
 
 CAPACITY: Final = 1 << 14
+COLUMNS: Final = 4
+KEYS: Final = 1 << 52
+"""Few enough for a floating-point number to tell them apart."""
 ROUNDING_NS: Final = 1_000_000
 """Of a wall clock read as a floating-point number of seconds, and more."""
+
+
+class GraphWait(NamedTuple):
+    """A wait in a compiled function: when, whether a batch came, and `iterator_key` of whom."""
+
+    asked_ns: int
+    delivered_ns: int
+    is_batch: bool
+    iterator: int
+
+
+def iterator_key(iterator: Any) -> Any:
+    """Return a number that an iterator has in Python and in compiled functions; -1 for unknown."""
+    resource = getattr(iterator, "_iterator_resource", None)
+    if resource is None:
+        return tf.constant(-1, tf.int64)
+    name = tf.raw_ops.IteratorToStringHandle(resource_handle=resource)
+    return tf.strings.to_hash_bucket_fast(name, KEYS)
 
 
 class GraphWaits:
@@ -43,8 +69,10 @@ class GraphWaits:
 
     def timed(self, ask: Callable[[Any], Any], iterator: Any) -> Any:
         """Ask an iterator in a function that is being traced, with the time it takes kept."""
-        self._make()
+        if not self._made():
+            return ask(iterator)
         with tf.device("CPU:0"):
+            key = tf.cast(iterator_key(iterator), tf.float64)
             before = tf.timestamp()
             with tf.control_dependencies([before]):
                 found = ask(iterator)
@@ -55,7 +83,7 @@ class GraphWaits:
                 after = tf.timestamp()
             with tf.control_dependencies([after]):
                 place = tf.math.floormod(self._count.assign_add(1) - 1, CAPACITY)
-                row = tf.reshape(tf.stack([before, after, is_batch]), (1, 3))
+                row = tf.reshape(tf.stack([before, after, is_batch, key]), (1, COLUMNS))
                 kept = self._times.scatter_nd_update(tf.reshape(place, (1, 1)), row)
         with tf.control_dependencies([kept]):
             return tf.nest.map_structure(tf.identity, found, expand_composites=True)
@@ -67,11 +95,8 @@ class GraphWaits:
         self._since_ns = clock.now_ns()
         self._apart_ns = self._since_ns - clock.wall_ns()
 
-    def take(self, clock: Clock) -> list[tuple[int, int, bool]]:
-        """Return (asked, delivered, whether a batch came) of the waits since the last taking.
-
-        In order, on the clock.
-        """
+    def take(self, clock: Clock) -> list[GraphWait]:
+        """Return the waits since the last taking, in order, on the clock."""
         if self._count is None:
             return []
         n_there = int(self._count)
@@ -85,10 +110,10 @@ class GraphWaits:
         apart_ns = until_ns - clock.wall_ns()
         low = self._since_ns
         found = []
-        for asked_s, delivered_s, is_batch in rows:
+        for asked_s, delivered_s, is_batch, key in rows:
             asked_ns = min(max(self._moved(asked_s, apart_ns, until_ns), low), until_ns)
             low = min(max(self._moved(delivered_s, apart_ns, until_ns), asked_ns), until_ns)
-            found.append((asked_ns, low, bool(is_batch)))
+            found.append(GraphWait(asked_ns, low, bool(is_batch), int(key)))
         self._n_taken, self._since_ns, self._apart_ns = n_there, until_ns, apart_ns
         return found
 
@@ -101,16 +126,22 @@ class GraphWaits:
         was_inside = since_ns <= before <= until_ns + ROUNDING_NS
         return before if was_inside and not is_inside else now
 
-    def _make(self) -> None:
-        with self._lock:
+    def _made(self) -> bool:
+        """Make the place for them; False where there is none: in graphs of TensorFlow 1."""
+        with self._lock, tf.init_scope():
+            if not tf.executing_eagerly():
+                return False
             if self._count is None:
-                with tf.init_scope(), tf.device("CPU:0"):
-                    self._times = tf.Variable(
-                        tf.zeros((CAPACITY, 3), tf.float64), trainable=False, name="iobench_times"
+                with tf.device("CPU:0"):
+                    self._times = ResourceVariable(
+                        tf.zeros((CAPACITY, COLUMNS), tf.float64),
+                        trainable=False,
+                        name="iobench_times",
                     )
-                    self._count = tf.Variable(
-                        0, dtype=tf.int64, trainable=False, name="iobench_count"
+                    self._count = ResourceVariable(
+                        tf.constant(0, tf.int64), trainable=False, name="iobench_count"
                     )
+        return True
 
 
 GRAPH_WAITS: Final = GraphWaits()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import tensorflow as tf
 
 from iobench.recording import Kind, current_recording
-from iobench.tensorflow.compiled_loops import DISTRIBUTED, WHOLE_PASS, expect_waits, write_waits
+from iobench.tensorflow.compiled_loops import DISTRIBUTED, WHOLE_PASS, expect_end, write_waits
 from iobench.tensorflow.graph_waits import GRAPH_WAITS
 from iobench.tensorflow.watching import batch_nbytes, is_marked, watch
 
@@ -45,8 +45,9 @@ def uninstall() -> None:
     _sees_all = False
     with _lock:
         while _originals:
-            (owner, name), original = _originals.popitem()
-            setattr(owner, name, original)
+            (owner, name), (original, ours) = _originals.popitem()
+            if vars(owner).get(name) is ours:  # else somebody's who keeps ours, and hands on to it
+                setattr(owner, name, original)
 
 
 def see_marked() -> None:
@@ -91,8 +92,9 @@ def _replace(owner: type, name: str, make: Callable[[Any], Any]) -> bool:
         return False
     with _lock:
         if (owner, name) not in _originals:
-            _originals[owner, name] = original
-            setattr(owner, name, make(original))
+            ours = make(original)
+            _originals[owner, name] = original, ours
+            setattr(owner, name, ours)
     return True
 
 
@@ -105,6 +107,7 @@ def _iterated(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         found = watch(self, only_marked=not _sees_all) if tf.executing_eagerly() else None
         if found is None:
             return original(self)
+        expect_end(found.recording)
         found.log.ask()
         try:
             iterator = original(self)
@@ -119,25 +122,38 @@ def _iterated(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return __iter__
 
 
+def _asking(
+    original: Callable[[Any], Any],
+    iterator: Any,
+    nbytes_of: Callable[[Any], int | None],
+) -> Any:
+    """Ask an iterator, on record; ``nbytes_of`` what it gave is None where that is no batch."""
+    if not tf.executing_eagerly():
+        return _asked_when_compiled(original, iterator)
+    found = getattr(iterator, WATCH, None)
+    if found is None:
+        return original(iterator)
+    found.log.ask()
+    try:
+        batch = original(iterator)
+    except (StopIteration, tf.errors.OutOfRangeError):
+        found.ended()
+        raise
+    except BaseException:
+        found.log.fail()
+        raise
+    nbytes = nbytes_of(batch)
+    if nbytes is None:
+        found.ended()
+    else:
+        found.delivered(nbytes)
+    return batch
+
+
 def _asked(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(original)
     def _next_internal(self: Any) -> Any:
-        if not tf.executing_eagerly():
-            return _asked_when_compiled(original, self)
-        found = getattr(self, WATCH, None)
-        if found is None:
-            return original(self)
-        found.log.ask()
-        try:
-            batch = original(self)
-        except (StopIteration, tf.errors.OutOfRangeError):
-            found.ended()
-            raise
-        except BaseException:
-            found.log.fail()
-            raise
-        found.delivered(batch_nbytes(batch))
-        return batch
+        return _asking(original, self, batch_nbytes)
 
     return _next_internal
 
@@ -145,22 +161,7 @@ def _asked(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def _asked_for_optional(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(original)
     def get_next_as_optional(self: Any) -> Any:
-        if not tf.executing_eagerly():
-            return _asked_when_compiled(original, self)
-        found = getattr(self, WATCH, None)
-        if found is None:
-            return original(self)
-        found.log.ask()
-        try:
-            batch = original(self)
-        except BaseException:
-            found.log.fail()
-            raise
-        if bool(batch.has_value()):
-            found.delivered(-1)
-        else:
-            found.ended()
-        return batch
+        return _asking(original, self, lambda batch: -1 if bool(batch.has_value()) else None)
 
     return get_next_as_optional
 
@@ -169,7 +170,7 @@ def _asked_when_compiled(original: Callable[[Any], Any], iterator: Any) -> Any:
     recording = current_recording()
     if recording is None:
         return original(iterator)
-    expect_waits(recording)
+    expect_end(recording)
     return GRAPH_WAITS.timed(original, iterator)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import tempfile
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import tensorflow as tf
 
@@ -14,6 +16,7 @@ from iobench.tensorflow.traced_work import LoaderWait, find_work
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from types import TracebackType
 
     from iobench.recording import Clock, Kind, Recorder
     from iobench.recording.lanes import Lane
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["HostTracer"]
 
 ANCHOR: Final = "iobench.anchor"
+PROFILER: Final = "tensorflow.python.profiler.profiler_v2"
+LOCK: Final = "_profiler_lock"
 LEVEL: Final = 2
 """Of the host tracer: each iterator and kernel; 1 has no iterators."""
 
@@ -30,7 +35,8 @@ class HostTracer:
     """Traces what TensorFlow's threads do from ``start`` to ``stop``; one at a time in a process.
 
     TensorFlow times its calls by a clock of its own: two calls of ours, with known times around
-    them, tell how far that is from the recording's.
+    them, tell how far that is from the recording's. Where the script starts its own profiler, this
+    trace ends first.
 
     Attributes
     ----------
@@ -47,6 +53,13 @@ class HostTracer:
         self._folder: Path | None = None
         self._bounds: list[tuple[int, int]] = []
         self._running = False
+        self._ending = threading.Lock()
+        self._place: _GivesWay | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether there is a trace to be written, or one that goes on."""
+        return self._folder is not None
 
     @property
     def running(self) -> bool:
@@ -59,24 +72,29 @@ class HostTracer:
             host_tracer_level=LEVEL, python_tracer_level=0, device_tracer_level=0
         )
         try:
+            self._place = _GivesWay(self)
             self._folder = Path(tempfile.mkdtemp(prefix="iobench-trace-"))
             tf.profiler.experimental.start(str(self._folder), options)
-        except (tf.errors.OpError, OSError) as error:
+        except (tf.errors.OpError, OSError, ImportError, AttributeError) as error:
             self._give_up(f"the host tracer did not start: {_in_short(error)}")
             return
         self._running = True
+        self._place.take()
         self._anchor()
 
     def stop(self) -> None:
-        """End the trace; what it holds is read by `write`."""
-        if not self._running:
-            return
-        self._running = False
-        self._anchor()
-        try:
-            tf.profiler.experimental.stop()
-        except (tf.errors.OpError, OSError) as error:  # the user's own profiler ended it
-            self._give_up(f"the host tracer was stopped by others: {_in_short(error)}")
+        """End the trace; what it holds is read by `write`. Idempotent, from any thread."""
+        with self._ending:
+            if not self._running:
+                return
+            self._running = False
+            if self._place is not None:
+                self._place.give_back()
+            self._anchor()
+            try:
+                tf.profiler.experimental.stop()
+            except (tf.errors.OpError, OSError) as error:
+                self._give_up(f"the trace was not written: {_in_short(error)}")
 
     def write(
         self,
@@ -167,6 +185,39 @@ class HostTracer:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+
+
+class _GivesWay:
+    """Stands where TensorFlow keeps the lock of its one profiler, while that traces for us.
+
+    Whoever else takes the lock wants to start a profiler, or to stop one: ours ends before.
+    """
+
+    def __init__(self, tracer: HostTracer) -> None:
+        self._tracer = tracer
+        self._profiler: Any = importlib.import_module(PROFILER)
+        self._lock: Any = getattr(self._profiler, LOCK)
+
+    def take(self) -> None:
+        """Be there."""
+        setattr(self._profiler, LOCK, self)
+
+    def give_back(self) -> None:
+        """Let TensorFlow's own be there again."""
+        if getattr(self._profiler, LOCK) is self:
+            setattr(self._profiler, LOCK, self._lock)
+
+    def __enter__(self) -> Any:
+        self._tracer.stop()
+        return self._lock.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Any:
+        return self._lock.__exit__(kind, error, traceback)
 
 
 def _in_short(error: Exception) -> str:

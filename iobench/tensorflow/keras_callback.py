@@ -14,7 +14,7 @@ import tensorflow as tf
 from iobench.recording import Kind, current_recording
 from iobench.tensorflow import hooks
 from iobench.tensorflow.graph_waits import GRAPH_WAITS
-from iobench.tensorflow.watching import latest_watch
+from iobench.tensorflow.watching import last_asked, watch_of
 
 __all__ = ["KerasCallback", "with_callback"]
 
@@ -80,22 +80,24 @@ class KerasCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
         if recording is None or self._begun_ns < 0:
             return
         ended_ns = recording.clock.now_ns()
-        watch = latest_watch()
-        waits = GRAPH_WAITS.take(recording.clock)
         recorded = recording.window_open
-        numbers = []
-        if watch is not None and watch.recording is recording:
-            if waits:
-                numbers = [watch.waited(*wait) for wait in waits]
-                waits = [wait for wait in waits if wait[2]]
-                numbers = [number for number in numbers if number >= 0]
-            elif watch.log.delivered_ns >= self._begun_ns:  # the call runs as Python
-                waits = [(watch.log.asked_ns, watch.log.delivered_ns, True)]
-                numbers = [watch.batch]
+        numbers, batches = [], []
+        for wait in GRAPH_WAITS.take(recording.clock):
+            watch = watch_of(wait)
+            known = watch is not None and watch.recording is recording
+            number = watch.waited(wait) if watch is not None and known else -1
+            if wait.is_batch:
+                batches.append((wait.asked_ns, wait.delivered_ns))
+                numbers.append(number)
+        asked = last_asked()
+        in_python = asked is not None and asked.recording is recording and not batches
+        if asked is not None and in_python and asked.log.delivered_ns >= self._begun_ns:
+            batches = [(asked.log.asked_ns, asked.log.delivered_ns)]
+            numbers = [asked.batch]
         if recorded:
             recorder = recording.recorder
-            ends_ns = [asked_ns for asked_ns, *_ in waits[1:]] + [ended_ns]
-            starts_ns = [delivered_ns for _, delivered_ns, _ in waits] or [self._begun_ns]
+            ends_ns = [asked_ns for asked_ns, _ in batches[1:]] + [ended_ns]
+            starts_ns = [delivered_ns for _, delivered_ns in batches] or [self._begun_ns]
             for start_ns, end_ns, number in zip(
                 starts_ns, ends_ns, numbers or [-1] * len(starts_ns), strict=True
             ):

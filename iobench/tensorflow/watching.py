@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import tensorflow as tf
 
 from iobench.recording import DeliveryLog, Kind, current_recording
+from iobench.tensorflow.graph_waits import iterator_key
 from iobench.tensorflow.host_tracer import HostTracer
 from iobench.tensorflow.model_times import read_model_times
 from iobench.tensorflow.operation_kinds import operation_name, waits_for_threads
@@ -16,26 +17,35 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from iobench.recording import LoaderFacts, Recording
+    from iobench.tensorflow.graph_waits import GraphWait
 
 __all__ = [
     "DatasetMark",
     "IteratorWatch",
     "batch_nbytes",
     "chain_of",
+    "forget_gone",
     "is_marked",
+    "last_asked",
     "latest_watch",
+    "leave_all",
     "watch",
+    "watch_of",
 ]
 
 THREADS: Final = "threads"
 OPAQUE: Final = "tf.data"
 FACTS: Final = "_iobench_facts"
 MARK: Final = "_iobench_mark"
+COMPILED: Final = "tf.data's threads: not traced, since no Python runs in a compiled loop; opaque"
 DEPTH: Final = 100
 WINDOW: Final = range(4, 54)
 """Batches of a loader's first round whose making is traced: past its fill, and few enough."""
 
 _latest: IteratorWatch | None = None
+_last_asked: IteratorWatch | None = None
+_watches: dict[int, IteratorWatch] = {}
+"""By `iterator_key`: kept until what compiled functions waited for has been taken."""
 
 
 class DatasetMark:
@@ -54,6 +64,8 @@ class IteratorWatch:
     log : DeliveryLog
     batch : int
         The number of the last batch it handed on.
+    key : int
+        `iterator_key` of its iterator; -1 where that has none.
     """
 
     def __init__(
@@ -70,14 +82,20 @@ class IteratorWatch:
         traced = epoch == 0 and recording.detail != "batch"
         self._tracer = HostTracer(recording.clock) if traced else None
         self._iterator: weakref.ref[Any] | None = None
+        self.key = -1
 
     def made(self, iterator: Any) -> None:
         """Take the iterator that was asked for."""
         self._iterator = weakref.ref(iterator)
+        self.key = int(iterator_key(iterator))
+        if self.key >= 0:
+            _watches[self.key] = self
         weakref.finalize(iterator, self.left)
 
     def delivered(self, nbytes: int) -> None:
         """Note that the loop holds the batch it asked the log for."""
+        global _last_asked
+        _last_asked = self
         before_ns = self.log.delivered_ns
         number = self.recording.next_batch()
         self.log.deliver(number, nbytes=nbytes, maker=THREADS)
@@ -87,9 +105,13 @@ class IteratorWatch:
         self._note(self.log.asked_ns, self.log.delivered_ns, number)
         self._move_window()
 
-    def waited(self, asked_ns: int, delivered_ns: int, is_batch: bool) -> int:
-        """Note a wait inside a compiled function; return the number of its batch, -1 for none."""
+    def waited(self, wait: GraphWait, *, just_now: bool = True) -> int:
+        """Note a wait inside a compiled function; return the number of its batch, -1 for none.
+
+        ``just_now`` is whether it is the loop's last one, as far as is known.
+        """
         self._in_loop = False
+        asked_ns, delivered_ns, is_batch, _ = wait
         if not is_batch:
             self.log.waited(asked_ns, delivered_ns, -1)
             return -1
@@ -99,7 +121,11 @@ class IteratorWatch:
         self.batch = number
         if recorded:
             self._note(asked_ns, delivered_ns, number)
-            self._move_window()
+            if just_now:
+                self._move_window()
+            elif self._tracer is not None and not self._tracer.started:
+                self._tracer = None
+                self._unseen(COMPILED)
         return number
 
     def ended(self) -> None:
@@ -108,9 +134,14 @@ class IteratorWatch:
         self._close_window()
 
     def left(self) -> None:
-        """Note that the iterator is gone."""
+        """Note that the iterator is gone, or the recording at its end. Idempotent."""
         self.log.leave()
         self._close_window()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody can ask its iterator any more."""
+        return self._iterator is None or self._iterator() is None
 
     def _note(self, asked_ns: int, delivered_ns: int, number: int) -> None:
         if self._tracer is not None and self._tracer.running:
@@ -128,11 +159,11 @@ class IteratorWatch:
         elif self._n == WINDOW.stop:
             self._close_window()
         if self._n & (self._n - 1) == 0:
-            self._read_model()
+            self.read_model()
 
     def _close_window(self) -> None:
         tracer, self._tracer = self._tracer, None
-        if tracer is None or not tracer.running:
+        if tracer is None or not tracer.started:
             return
         tracer.stop()
         recorder = self.recording.recorder
@@ -166,7 +197,8 @@ class IteratorWatch:
             label=recorder.string(OPAQUE),
         )  # fmt: skip
 
-    def _read_model(self) -> None:
+    def read_model(self) -> None:
+        """Note what tf.data tells of its operations so far."""
         iterator = self._iterator() if self._iterator is not None else None
         if iterator is None:
             return
@@ -201,8 +233,37 @@ def watch(dataset: Any, *, only_marked: bool) -> IteratorWatch | None:
 
 
 def latest_watch() -> IteratorWatch | None:
-    """Return the pass that was begun last: the one a compiled function asks next."""
+    """Return the pass that was begun last."""
     return _latest
+
+
+def last_asked() -> IteratorWatch | None:
+    """Return the pass whose batch a loop of Python's got last."""
+    return _last_asked
+
+
+def watch_of(wait: GraphWait) -> IteratorWatch | None:
+    """Return whose iterator was waited for in a compiled function; None where nobody noted it.
+
+    An iterator that has no key in there is the one of the pass that was begun last.
+    """
+    if wait.iterator < 0:
+        return _latest
+    return _watches.get(wait.iterator)
+
+
+def forget_gone() -> None:
+    """Forget iterators that are gone, now that no waits for them are left."""
+    for key, each in [*_watches.items()]:
+        if each.is_gone:
+            del _watches[key]
+
+
+def leave_all(recording: Recording) -> None:
+    """End the windows of passes that go on: the recording ends, or what it records of them."""
+    for each in {*_watches.values(), *((_latest,) if _latest is not None else ())}:
+        if each.recording is recording:
+            each.left()
 
 
 def batch_nbytes(batch: Any) -> int:

@@ -19,7 +19,7 @@ from iobench.profiles import Profile, open_profile
 from iobench.recording import SYSTEM_CLOCK, Kind, read_process_facts, record
 from iobench.recording.clocks import SystemClock
 from iobench.report import to_json
-from iobench.tensorflow import hooks, instrument
+from iobench.tensorflow import compiled_loops, hooks, instrument
 from iobench.tensorflow.graph_waits import GraphWaits
 
 if TYPE_CHECKING:
@@ -104,6 +104,40 @@ def test_the_opaque_wait_is_split_by_what_the_dataset_tells(tmp_path: Path) -> N
     assert sum(each["exposed_ns"] for each in operators) == opaque > 0
 
 
+def test_two_iterators_of_one_compiled_step_are_two_loaders(tmp_path: Path) -> None:
+    @tf.function
+    def step(first: Any, second: Any) -> Any:
+        return tf.reduce_sum(next(first)) - tf.reduce_sum(next(second))
+
+    with record(tmp_path / "run"):
+        first, second = iter(instrument(numbers())), iter(instrument(numbers().take(N)))
+        assert [int(step(first, second)) for _ in range(N)] == [0] * N
+    waits = waits_of(open_profile(tmp_path / "run"))
+    assert np.bincount(waits["sample"][waits["batch"] >= 0]).tolist() == [N, N]
+    (told,) = read_process_facts(tmp_path / "run" / "processes")
+    assert any("no Python runs" in what for what in told.loaders[0].unseen)
+
+
+def test_a_step_that_is_compiled_for_replicas_runs_as_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh = GraphWaits()  # whose place is made within the strategy
+    for module in (hooks, compiled_loops):
+        monkeypatch.setattr(module, "GRAPH_WAITS", fresh)
+    hooks.install()
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope(), record(tmp_path / "run"):
+        batches = iter(numbers())
+
+        @tf.function
+        def step() -> Any:
+            return strategy.run(lambda: tf.reduce_sum(next(batches)))
+
+        assert [int(step()) for _ in range(N)] == [4 * n + 1 for n in range(N)]
+    waits = waits_of(open_profile(tmp_path / "run"))
+    assert (waits["batch"] >= 0).sum() == N
+
+
 class SetClock(SystemClock):
     """A wall clock that somebody sets, while TensorFlow's own stays."""
 
@@ -130,7 +164,7 @@ def test_waits_stay_where_they_were_when_the_wall_clock_is_set(set_by_ns: int) -
         bounds.append((before, clock.now_ns()))
     clock.set_by_ns = set_by_ns
     found = waits.take(clock)
-    for (asked_ns, delivered_ns, _), (before, after) in zip(found, bounds, strict=True):
+    for (asked_ns, delivered_ns, *_), (before, after) in zip(found, bounds, strict=True):
         assert before - 10**6 <= asked_ns <= delivered_ns <= after + 10**6
 
 

@@ -192,7 +192,7 @@ def test_a_compiled_loop_is_seen_batch_by_batch(shards: list[str], tmp_path: Pat
         waits = GRAPH_WAITS.take(recording.clock)
         assert len(waits) == len(expected)
         times = [begun_ns, *(time for wait in waits for time in wait[:2]), recording.clock.now_ns()]
-        assert all(is_batch for *_, is_batch in waits)
+        assert all(wait.is_batch for wait in waits)
         assert times == sorted(times)
         assert GRAPH_WAITS.take(recording.clock) == []
 
@@ -219,3 +219,54 @@ def test_what_is_no_dataset_is_refused() -> None:
         instrument([1, 2])
     with pytest.raises(OptionError, match="Map='wait': expected one of"):
         instrument(tf.data.Dataset.range(2), kinds={"Map": "wait"})
+
+
+def test_a_profiler_that_the_script_starts_meanwhile_is_its_own(
+    shards: list[str], tmp_path: Path
+) -> None:
+    with record(tmp_path / "run"):
+        for number, _ in enumerate(instrument(pipeline(shards))):
+            if number == 12:  # ours traces by then
+                tf.profiler.experimental.start(str(tmp_path / "theirs"))
+            if number == 15:
+                tf.profiler.experimental.stop()
+    assert list((tmp_path / "theirs").rglob("*.xplane.pb"))
+    profile = open_profile(tmp_path / "run")
+    known = {*spans_of(profile, Kind.DECODE)["batch"].tolist()}
+    opaque = {*spans_of(profile, Kind.OPAQUE)["batch"].tolist()}
+    assert known - {-1}
+    assert known | opaque >= set(range(N_EXAMPLES // 2))
+
+
+def test_what_is_traced_when_the_recording_ends_is_written(
+    shards: list[str], tmp_path: Path
+) -> None:
+    with record(tmp_path / "run"):
+        iterator = iter(instrument(pipeline(shards)))
+        for _ in range(12):
+            next(iterator)
+    profile = open_profile(tmp_path / "run")
+    explained = {*spans_of(profile, Kind.DECODE)["batch"].tolist()}
+    explained |= {*spans_of(profile, Kind.OPAQUE)["batch"].tolist()}
+    assert explained >= set(range(12))
+    assert spans_of(profile, Kind.DECODE).size
+    tf.profiler.experimental.start(str(tmp_path / "free"))  # nobody traces any more
+    tf.profiler.experimental.stop()
+    next(iterator)
+
+
+def test_hooks_of_others_upon_ours_stay() -> None:
+    original = tf.data.Dataset.__iter__
+    hooks.install()
+    ours = tf.data.Dataset.__iter__
+
+    def theirs(self: Any) -> Any:
+        return ours(self)
+
+    tf.data.Dataset.__iter__ = theirs
+    try:
+        hooks.uninstall()
+        assert tf.data.Dataset.__iter__ is theirs
+        assert len(list(tf.data.Dataset.range(3))) == 3
+    finally:
+        tf.data.Dataset.__iter__ = original

@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from iobench.profiles import Profile, open_profile
-from iobench.recording import Kind, record
+from iobench.recording import Kind, read_process_facts, record
 from iobench.tensorflow import KerasCallback, hooks, instrument
 
 if TYPE_CHECKING:
@@ -131,3 +131,24 @@ def test_without_a_recording_nothing_is_added() -> None:
     hooks.install()
     _, found = fitted(callbacks=[KerasCallback()])
     assert found == expected
+
+
+def test_a_training_goes_on_with_its_own_dataset_after_a_validation(tmp_path: Path) -> None:
+    hooks.install()
+    with record(tmp_path / "run"):
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        endless, check = instrument(data().repeat(), name="train"), instrument(data(2), name="val")
+        model.fit(endless, steps_per_epoch=3, epochs=3, validation_data=check, verbose=0)
+    profile = open_profile(tmp_path / "run")
+    (told,) = read_process_facts(tmp_path / "run" / "processes")
+    number = {loader.name: f"loader-{loader.number}" for loader in told.loaders}
+    rounds = profile.spans[profile.spans["label"] == profile.string_number("round")]
+    whose = {
+        sample: profile.strings[detail]
+        for sample, detail in zip(rounds["sample"].tolist(), rounds["detail"].tolist(), strict=True)
+    }
+    waits = spans_of(profile, Kind.WAIT)
+    waits = waits[waits["batch"] >= 0]
+    loaders = [whose[sample] for sample in waits["sample"].tolist()]
+    assert (loaders.count(number["train"]), loaders.count(number["val"])) == (9, 6)
