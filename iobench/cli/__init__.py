@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["main"]
+__all__ = ["Interrupted", "main"]
 
 INTERRUPTED = 75
 
 
-class _Interrupted(BaseException):
+class Interrupted(BaseException):
     """Ctrl-C, SIGTERM or SIGUSR1; no KeyboardInterrupt, which the argument parser swallows."""
 
 
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     except IobenchError as error:
         return _say(f"iobench: {' '.join(str(error).split())}", error.exit_code)
-    except _Interrupted:
+    except Interrupted:
         again = shlex.join(["iobench", *arguments])
         line = f"iobench: interrupted; what is finished is kept, run it again: {again}"
         return _say(line, INTERRUPTED)
@@ -58,7 +58,7 @@ def _interruptible() -> Iterator[None]:
     """Turn Ctrl-C, SIGTERM and SIGUSR1 (SLURM's warning) into one exception that unwinds all."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise _Interrupted
+        raise Interrupted
 
     if threading.current_thread() is not threading.main_thread():
         yield

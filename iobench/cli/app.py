@@ -8,6 +8,7 @@ from iobench.cli.cache_command import cache
 from iobench.cli.convert_command import convert
 from iobench.cli.doctor_command import doctor
 from iobench.cli.info_command import info
+from iobench.cli.limits_command import limits
 from iobench.cli.list_command import list_
 from iobench.cli.profile_command import profile
 from iobench.cli.report_command import report
@@ -35,6 +36,7 @@ def make_app() -> typer.Typer:
     app.command()(verify)
     app.command("list")(list_)
     app.command()(info)
+    app.command()(limits)
     app.command()(synthesize)
     app.command()(cache)
     app.command()(doctor)

@@ -28,6 +28,7 @@ from iobench.recording import (
 from iobench.recording.job import RUN_TOKEN
 from iobench.recording.script_run import script_document
 from iobench.recording.session import RUN_DETAIL, RUN_PATH, RUN_SPOOL, RUN_STEPS
+from iobench.storage.kept_limits import limits_of_host
 from iobench.storage.tracing import DarshanChoice
 
 if TYPE_CHECKING:
@@ -160,6 +161,7 @@ def _join(
     """Make or join the run directory; None, and said, where it cannot be written."""
     document = script_document(asked.command, job, steps=asked.steps, detail=asked.detail)
     document["darshan"] = choice.document()
+    document |= limits_of_host()
     try:
         path = _default_path(asked.command, job) if asked.out is None else asked.out
         run = RunDirectory.join(path, document, token=job.token, spool=asked.spool)

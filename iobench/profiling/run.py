@@ -41,7 +41,8 @@ from iobench.profiling.formats import PREFETCH, Prepared, prepare
 from iobench.profiling.tracing import ProfileTracing
 from iobench.recording import RunDirectory, unit_costs
 from iobench.sources import Screen, Source, open_source
-from iobench.storage import ProcessIo, counts_device_reads, evict, resident_fraction, warm_up
+from iobench.storage import ProcessIo, counts_device_reads, evict, residency, warm_up
+from iobench.storage.kept_limits import limits_of_files
 
 if TYPE_CHECKING:
     from iobench.datasets import Baseline, Dataset, Progress
@@ -288,6 +289,7 @@ def _document(
 ) -> dict[str, Any]:
     """Return what ``run.json`` says of the run: all a report needs besides the spans."""
     published = source.dataset.published
+    resident = residency(one.files)
     return {
         "dataset": source.dataset.name,
         "title": source.dataset.title,
@@ -316,8 +318,10 @@ def _document(
         "expected_workers": [f"worker-{number}" for number in range(one.workers)],
         "cache": {
             "asked": config.cache,
-            "resident_fraction_before": resident_fraction(one.files),
+            "resident_fraction_before": resident.fraction,
+            "resident_known_by": resident.method,
         },
+        **limits_of_files(one.files),
         "cold_known": counts_device_reads(one.files),
         "setup": {
             what: round(seconds, 6) for what, seconds in {**source.setup_s, **one.setup_s}.items()

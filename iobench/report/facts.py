@@ -6,8 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from iobench.storage.limit_figures import read_limits
+
 if TYPE_CHECKING:
     from iobench.analysis import LoaderExposure
+    from iobench.storage.limit_figures import StorageLimits
 
 __all__ = ["PUBLISHED_FIGURES", "RunFacts"]
 
@@ -66,6 +69,10 @@ class RunFacts:
         Who started the training processes, ``""`` where nobody is known.
     steps : tuple of int or None
         First step recorded, and the first one not; None where all were.
+    storage_limits : tuple of StorageLimits
+        What ``iobench limits`` had found of the storage when the run was made.
+    mounts : tuple of str or None
+        Of a script: the mount points then, by which its files are told to lie on one.
     """
 
     dataset: str | None
@@ -97,6 +104,8 @@ class RunFacts:
     is_script: bool = False
     launcher: str = ""
     steps: tuple[int, int] | None = None
+    storage_limits: tuple[StorageLimits, ...] = ()
+    mounts: tuple[str, ...] | None = None
 
     def with_loaders(self, loaders: Sequence[LoaderExposure]) -> Self:
         """Return these facts with what loaders of a script have in common."""
@@ -190,6 +199,8 @@ class RunFacts:
             is_script=config.get("kind") == SCRIPT,
             launcher=_typed(config.get("launcher"), str) or "",
             steps=_steps(config.get("steps")),
+            storage_limits=tuple(read_limits(config.get("storage_limits"))),
+            mounts=_texts(config.get("mounts")),
         )
 
 
@@ -204,6 +215,10 @@ def _steps(value: object) -> tuple[int, int] | None:
         return None
     first, end = value
     return (first, end) if isinstance(first, int) and isinstance(end, int) else None
+
+
+def _texts(value: object) -> tuple[str, ...] | None:
+    return tuple(map(str, value)) if isinstance(value, list) else None
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

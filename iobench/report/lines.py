@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from iobench.recording import Kind
 from iobench.report import rates, units
+from iobench.report.limit_lines import limit_lines
 from iobench.report.script_lines import script_lines
 
 if TYPE_CHECKING:
@@ -202,6 +203,7 @@ def measurement_lines(report: RunReport) -> list[str]:
     overhead = _overhead(exposure.whole)
     lines = [
         _cache(report),
+        *limit_lines(report),
         f"iobench's own overhead: {overhead}. "
         f"Lost spans: {units.count(exposure.lost_spans)}. "
         f"Missing workers: {', '.join(exposure.missing_workers) or 'none'}.",

@@ -43,7 +43,7 @@ __all__ = [
     "user_folder",
 ]
 
-ItemKind = Literal["store", "probe", "stand-in", "index"]
+ItemKind = Literal["store", "probe", "stand-in", "index", "limits"]
 BESIDE_NAME = ".iobench"
 MARK_NAME = ".iobench-item.json"
 PLACES_NAME = "places"

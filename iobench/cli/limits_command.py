@@ -1,0 +1,121 @@
+"""``iobench limits``: what the storage under a folder can do, read and never written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iobench.cli.source_options import split_names
+
+if TYPE_CHECKING:
+    from iobench.profiling.storage_limits import Requests
+    from iobench.sources import Screen
+
+__all__ = ["limits"]
+
+INTERRUPTED = 130
+
+
+def limits(
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="A folder of existing files, or one of them.")
+    ],
+    like: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|STORE|RUN",
+            help="Read as its samples are read, in size and order. [default: 1 MiB, random and "
+            "sequential]",
+        ),
+    ] = None,
+    threads: Annotated[
+        str | None,
+        typer.Option(metavar="N,...", help="Threads to try. [default: 1, 2, 4 ... all CPUs]"),
+    ] = None,
+    duration: Annotated[float, typer.Option(help="Seconds it may take in all.")] = 20.0,
+    nbytes: Annotated[str, typer.Option("--bytes", help="What it may read in all.")] = "4GiB",
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Measure again, whatever an earlier probe found.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Say how fast the files of a folder can be read, and by what: device, server or cache."""
+    from iobench.cli import Interrupted
+    from iobench.cli.screen import TerminalScreen
+    from iobench.conversion import parse_nbytes
+    from iobench.profiling.storage_limits import ANY, measured_limits
+    from iobench.report.limit_lines import limits_lines
+    from iobench.storage import file_system_of
+    from iobench.storage.striping import layout_of
+
+    max_nbytes = parse_nbytes("--bytes", nbytes)
+    chosen = None if threads is None else _threads(threads)
+    _check_duration(duration)
+    screen = TerminalScreen()
+    try:
+        found, done = measured_limits(
+            path,
+            ANY if like is None else _requests(like, screen),
+            threads=chosen,
+            duration_s=duration,
+            max_nbytes=max_nbytes,
+            refresh=refresh,
+        )
+    except Interrupted:
+        screen.note("iobench: interrupted; no figures are kept")
+        raise typer.Exit(INTERRUPTED) from None
+    file_system = file_system_of(path)
+    layout = layout_of(path, file_system)
+    if json:
+        import json as json_text
+
+        answer = {
+            **found.to_dict(),
+            "cold": file_system.cold,
+            "layout": None if layout is None else layout.to_dict(),
+            "kept": done,
+        }
+        typer.echo(json_text.dumps(answer, indent=1))
+        return
+    for line in limits_lines(found, file_system, layout):
+        typer.echo(line)
+    typer.echo(f"{done[:1].upper()}{done[1:]}.")
+
+
+def _threads(text: str) -> tuple[int, ...]:
+    from iobench.errors import OptionError
+
+    names = split_names(text)
+    if not names or not all(name.isdecimal() and 1 <= int(name) <= 1024 for name in names):
+        raise OptionError(f"--threads {text}: expected numbers from 1 to 1024 such as 1,2,4")
+    return tuple(map(int, names))
+
+
+def _check_duration(duration_s: float) -> None:
+    from iobench.errors import OptionError
+
+    if not 0 < duration_s <= 3600:
+        raise OptionError(f"--duration {duration_s:g}: expected more than 0 and at most 3600")
+
+
+def _requests(like: str, screen: Screen) -> Requests:
+    """Return the reads of a dataset's, a store's or a run's samples."""
+    from iobench.cli.descriptions import describe_dataset
+    from iobench.errors import OptionError
+    from iobench.profiling.storage_limits import requests_of_folder, requests_of_samples
+    from iobench.registry import dataset_names, unknown_name
+
+    if like not in dataset_names():
+        if not Path(like).exists():
+            raise unknown_name("dataset", like, dataset_names())
+        found = requests_of_folder(Path(like))
+        if found is None:
+            raise OptionError(f"--like {like}: is no dataset, no store and no run")
+        return found
+    facts = describe_dataset(
+        like, options={}, data_dir=None, files=None, store_dir=None, screen=screen
+    )
+    text = f"samples of {like}, told from {facts['told_from']}"
+    return requests_of_samples(facts["files"]["nbytes"], facts["n_samples"], text)

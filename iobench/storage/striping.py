@@ -1,0 +1,171 @@
+"""How a parallel file system has laid out a file: Lustre by ``lfs``, BeeGFS by ``beegfs-ctl``.
+
+Both print text for people. What is read of it: of Lustre the lines that ``lfs getstripe`` (2.5 to
+2.15) prints for plain, progressive (PFL), Data-on-MDT and mirrored files, and for the defaults of
+folders, which have no ``lmm_`` before their names; of BeeGFS those of ``--getentryinfo``.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from iobench.storage.file_systems import FileSystem
+
+__all__ = ["FileLayout", "StripedPart", "layout_of", "parse_beegfs", "parse_lustre"]
+
+TIMEOUT_S: Final = 5.0
+UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+WORD: Final = re.compile(r"(?:lmm_|lcme_extent\.e_|lcme_)?(\w+): *(\S+)")
+PATTERNS: Final = {"0": "raid0", "1": "raid0", "100": "mdt"}
+"""Older versions print the number: ``LLAPI_LAYOUT_RAID0`` or ``LOV_PATTERN_RAID0``, and MDT."""
+TARGET: Final = re.compile(r"l_ost_idx: (\d+)")
+OBJECT: Final = re.compile(r"^\s+(\d+)\s+\d+\s+0x[0-9a-f]+\s+\S+\s*\*?$")
+
+
+@dataclass(frozen=True, slots=True)
+class StripedPart:
+    """One part of a file, in stripes over targets.
+
+    Parameters
+    ----------
+    start, end : int
+        Bytes; the end is -1 where the part has none.
+    stripe_count : int
+        Targets; 0 where the data is with the metadata, -1 for all there are.
+    stripe_nbytes : int
+    pattern : str
+        As the file system calls it: ``"raid0"``, ``"mdt"``; ``""`` where it does not tell.
+    targets : tuple of int
+        Their numbers, as far as they have been chosen.
+    """
+
+    start: int
+    end: int
+    stripe_count: int
+    stripe_nbytes: int
+    pattern: str = ""
+    targets: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """How a file lies on the servers; of a folder, how new files in it will."""
+
+    parts: tuple[StripedPart, ...]
+    default: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+
+def layout_of(path: Path, file_system: FileSystem) -> FileLayout | None:
+    """Return the layout of a file or folder; None where no tool tells within five seconds."""
+    if file_system.name == "lustre":
+        options = ["-d"] if path.is_dir() else []  # a folder itself, not what is in it
+        text = _said(["lfs", "getstripe", *options, str(path)])
+        return None if text is None else parse_lustre(text)
+    if file_system.name == "beegfs":
+        text = _said(["beegfs-ctl", "--getentryinfo", str(path)])
+        return None if text is None else parse_beegfs(text)
+    return None
+
+
+def parse_lustre(text: str) -> FileLayout | None:
+    """Return what ``lfs getstripe`` printed of one file or folder; None of anything else."""
+    parts, default = [], False
+    for told, targets, is_default in _lustre_parts(text):
+        count, size = _number(told.get("stripe_count")), _number(told.get("stripe_size"))
+        if count is None or size is None:
+            continue
+        default = default or is_default
+        end = told.get("end", "EOF")
+        parts.append(
+            StripedPart(
+                start=_number(told.get("start")) or 0,
+                end=-1 if end == "EOF" else _number(end) or 0,
+                stripe_count=count,
+                stripe_nbytes=size,
+                pattern=PATTERNS.get(told.get("pattern", ""), told.get("pattern", "")),
+                targets=targets,
+            )
+        )
+    return FileLayout(tuple(parts), default) if parts else None
+
+
+def _lustre_parts(text: str) -> Iterator[tuple[dict[str, str], tuple[int, ...], bool]]:
+    """Yield the words of each component, its targets, and whether it is a default."""
+    told: dict[str, str] = {}
+    targets: list[int] = []
+    default = False
+    for line in text.splitlines():
+        words = [*WORD.finditer(line)]
+        first = words[0][0] if words else ""
+        if first.startswith("lcme_id") and "stripe_count" in told:
+            yield told, tuple(targets), default
+            told, targets, default = {}, [], False
+        if found := TARGET.search(line):
+            targets.append(int(found[1]))
+            continue
+        if found := OBJECT.match(line):
+            targets.append(int(found[1]))
+            continue
+        default = default or first.startswith("stripe_count")
+        told |= {word[1]: word[2] for word in words if not word[0].startswith("lcm_")}
+    if told:
+        yield told, tuple(targets), default
+
+
+def parse_beegfs(text: str) -> FileLayout | None:
+    """Return what ``beegfs-ctl --getentryinfo`` printed; None of anything else."""
+    size = re.search(r"^\s*\+ Chunksize: (\d+)([KMGT]?)", text, re.MULTILINE)
+    count = re.search(r"^\s*\+ Number of storage targets: (.*)$", text, re.MULTILINE)
+    if size is None or count is None:
+        return None
+    told = dict(re.findall(r"(desired|actual): (\d+)", count[1]))
+    n = told.get("actual") or told.get("desired")
+    if n is None:
+        return None
+    pattern = re.search(r"^\s*\+ Type: (.*)$", text, re.MULTILINE)
+    targets = re.findall(r"^\s*\+ (\d+) @ ", text, re.MULTILINE)
+    part = StripedPart(
+        start=0,
+        end=-1,
+        stripe_count=int(n),
+        stripe_nbytes=int(size[1]) * UNITS[size[2]],
+        pattern="" if pattern is None else pattern[1].strip().lower(),
+        targets=tuple(map(int, targets)),
+    )
+    return FileLayout((part,), default="actual" not in told)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else None
+
+
+def _said(command: list[str]) -> str | None:
+    """Return what a tool prints; None where there is none, it fails, or takes too long."""
+    tool = shutil.which(command[0])
+    if tool is None:
+        return None
+    try:
+        done = subprocess.run(
+            [tool, *command[1:]],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
