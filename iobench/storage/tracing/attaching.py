@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from iobench.storage.tracing.probing import ProbedRuntime
 from iobench.storage.tracing.reopening import follow
@@ -47,10 +47,10 @@ def probed_before(environment: MutableMapping[str, str] = os.environ) -> ProbedR
     text = environment.pop(PROBED, None)
     if text is None:
         return None
-    told = json.loads(text)
+    told: dict[str, Any] = json.loads(text)
     path, found = told.pop("runtime")
-    lists = {name: tuple(told.pop(name)) for name in ("prefixes", "packages")}
-    return ProbedRuntime(DarshanRuntime(Path(path), found), **told, **lists)
+    told |= {name: tuple(told[name]) for name in ("prefixes", "packages")}
+    return ProbedRuntime(DarshanRuntime(Path(path), found), **told)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +18,7 @@ __all__ = ["GatheredLogs", "gather_logs"]
 
 PATIENCE_NS: Final = 10_000_000_000
 LOOK_NS: Final = 50_000_000
+BLOCK: Final = 1 << 16
 PID: Final = re.compile(r"_id-?\d+-(\d+)_")
 LEFTOVER: Final = re.compile(r"_mmap-log-\d+-\d+\.darshan$")
 
@@ -109,10 +109,22 @@ def _bring(mmap: Path, folder: Path) -> None:
     """Move what is left on this node, and remove the folder it lay in."""
     try:
         for path in sorted(mmap.glob("*.darshan")):
-            shutil.move(path, folder / path.name)
+            _copy(path, folder / path.name)
+            path.unlink()
         mmap.rmdir()
     except OSError:
         return  # stays on the node; the run's own logs are whole without it
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file that is nearly all holes, 40 MB long, without filling them."""
+    with source.open("rb") as old, target.open("wb") as new:
+        while block := old.read(BLOCK):
+            if block.count(0) < len(block):
+                new.write(block)
+            else:
+                new.seek(len(block), os.SEEK_CUR)
+        new.truncate(old.tell())
 
 
 def _is_alive(pid: int) -> bool:
