@@ -42,6 +42,7 @@ _SKEW_NS: Final = 50_000_000
 """How late the zero of a log may be told: 1.3 to 42 ms were measured."""
 _WHOLE_SECOND_NS: Final = 1_000_000_000
 _LEFT_OUT: Final = -1
+_STREAM: Final = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +154,12 @@ class _LogReader:
         return self._ranks.setdefault(rank if self._job.n_ranks > 1 else 0, _RankParts())
 
     def _file(self, key: int) -> int:
-        """Return the index of a file, -1 if it is left out."""
+        """Return the index of a file, less than 0 if it is not kept."""
         found = self._index.get(key)
         if found is None:
             name = self._names.get(key, f"file {key:#018x}, not named in the log")
             if name in _STREAMS:
-                found = _LEFT_OUT
+                found = _STREAM
             elif is_of_interpreter(name):
                 found = _LEFT_OUT
                 self._n_left_out += 1
@@ -193,7 +194,7 @@ class _LogReader:
             part = self._rank(rank)
             part.host = part.host or host
             file = self._file(key)
-            if file == _LEFT_OUT or not len(raw):
+            if file < 0 or not len(raw):
                 continue
             segments = np.empty(len(raw), SEGMENT_DTYPE)
             segments["start_ns"] = nanoseconds(raw["start_time"], self._job.start_ns)
@@ -245,7 +246,7 @@ def _by_rank(
     ranks: NDArray[Any], files: NDArray[np.int32]
 ) -> Iterator[tuple[int, NDArray[np.bool_]]]:
     """Yield the ranks, and where they have files that are not left out."""
-    kept = files != _LEFT_OUT
+    kept = files >= 0
     for rank in np.unique(ranks[kept]):
         yield int(rank), kept & (ranks == rank)
 

@@ -91,7 +91,9 @@ class ReaderProcess:
                 for name, value in os.environ.items()
                 if not name.startswith(_NOT_INHERITED)
             }
-            environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+            environment["PYTHONPATH"] = os.pathsep.join(
+                each or str(Path.cwd()) for each in sys.path
+            )
             environment["OPENBLAS_NUM_THREADS"] = environment["OMP_NUM_THREADS"] = "1"
             with theirs:
                 self._child = subprocess.Popen(
