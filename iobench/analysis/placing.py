@@ -14,19 +14,19 @@ from iobench.analysis.storage_figures import (
     PLACED_DTYPE,
     Placement,
     ProcessPlacement,
-    TraceCoverage,
 )
-from iobench.analysis.trace_joining import join_logs, process_label, reading_processes
+from iobench.analysis.trace_coverage import coverage_of, n_files_read
+from iobench.analysis.trace_joining import join_logs, reading_processes
 from iobench.analysis.traced_stages import TracedStages, file_of, traced_stages
+from iobench.analysis.wall_clock import clock_was_set, monotonic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from iobench.analysis.trace_joining import JoinedLogs
     from iobench.profiles import Process, Profile
     from iobench.storage.traces import ProcessTrace, StorageTrace
 
-__all__ = ["place_segments"]
+__all__ = ["monotonic", "place_segments"]
 
 Integers = NDArray[np.int64]
 
@@ -35,8 +35,6 @@ LATER_NS: Final = 100_000
 """A tracer's zero is told too late, never too early, but for what reading two clocks costs."""
 WHOLE_SECOND_NS: Final = 1_000_000_000
 """Old logs tell whole seconds, cut off: their times may have to be moved on by one."""
-STEP_NS: Final = 1_000_000
-"""By more than this no clock drifts between two anchors; it was set."""
 
 
 def place_segments(
@@ -85,8 +83,8 @@ def place_segments(
         else:
             one = _OneProcess(profile, index, trace.processes[number], stages)
             placed.append(one.placed(number, exposed, sizes))
-    counts = (len(texts), len(seen)) if texts else (None, _n_files(trace, joined))
-    return Placement(tuple(placed), _coverage(profile, trace, joined, expected, placed, counts))
+    counts = (len(texts), len(seen)) if texts else (None, n_files_read(trace, joined))
+    return Placement(tuple(placed), coverage_of(profile, trace, joined, expected, placed, counts))
 
 
 def _without_log(process: int, trace: StorageTrace) -> ProcessPlacement:
@@ -231,35 +229,9 @@ class _OneProcess:
                 reasons.append("no segments: " + "; ".join(self.log.problems))
         if not found.matched and found.n_items:
             reasons.append(f"its clock is not known: {found.reason}")
-        if _clock_step(self.who):
+        if clock_was_set(self.who):
             reasons.append("the wall clock was set during the run: times after that are off")
         return "; ".join(reasons)
-
-
-def monotonic(who: Process, wall_ns: NDArray[Any]) -> Integers:
-    """Return wall-clock times of a process on its monotonic clock.
-
-    Between two anchors the difference of the clocks goes straight from one to the other; where the
-    wall clock was set in between, that of the first holds.
-    """
-    wall_ns = wall_ns.astype(np.int64)
-    first, last = who.anchors[0], who.anchors[-1]
-    step = _drift_ns(who)
-    moved = wall_ns - (first.wall_ns - first.monotonic_ns)
-    if step == 0 or _clock_step(who) or last.wall_ns <= first.wall_ns:
-        return moved
-    passed = np.interp(wall_ns - first.wall_ns, (0, last.wall_ns - first.wall_ns), (0, step))
-    drifted: Integers = moved - np.rint(passed).astype(np.int64)
-    return drifted
-
-
-def _drift_ns(who: Process) -> int:
-    first, last = who.anchors[0], who.anchors[-1]
-    return (last.wall_ns - last.monotonic_ns) - (first.wall_ns - first.monotonic_ns)
-
-
-def _clock_step(who: Process) -> bool:
-    return abs(_drift_ns(who)) > STEP_NS
 
 
 def _exposed(segments: NDArray[Any], exposed: NDArray[np.float64] | None) -> Integers:
@@ -270,59 +242,3 @@ def _exposed(segments: NDArray[Any], exposed: NDArray[np.float64] | None) -> Int
     known = ~np.isnan(share)
     length = segments["end_ns"] - segments["start_ns"]
     return np.where(known, np.rint(np.where(known, share, 0) * length), unknown).astype(np.int64)
-
-
-def _coverage(
-    profile: Profile,
-    trace: StorageTrace,
-    joined: JoinedLogs,
-    expected: Sequence[int],
-    placed: Sequence[ProcessPlacement],
-    n_files: tuple[int | None, int],
-) -> TraceCoverage:
-    held = [
-        (profile.processes[i], trace.processes[t]) for i, t in enumerate(joined.trace) if t >= 0
-    ]
-    problems = list(trace.refused)
-    if trace.processes and not held:
-        problems.append(f"none of the logs is of this run: {joined.extra[0]}")
-    for who, log in held:
-        problems += [f"{process_label(who)}: {problem}" for problem in log.problems]
-        if log.leftover:
-            problems.append(
-                f"{process_label(who)}: never closed its log, for it was killed or is alive; "
-                "counters of files are all there is of it"
-            )
-    reads = [each.segments[~each.segments["write"]] for each in placed]
-    return TraceCoverage(
-        n_expected=len(expected),
-        n_found=sum(joined.trace[index] >= 0 for index in expected),
-        missing=tuple(
-            process_label(profile.processes[index]) for index in expected if joined.trace[index] < 0
-        ),
-        partial=tuple(
-            f"{process_label(who)}: {', '.join(log.partial_modules)}"
-            for who, log in held
-            if log.partial_modules
-        ),
-        n_files_read=n_files[0],
-        n_files_seen=n_files[1],
-        n_segments=sum(len(each) for each in reads),
-        n_placed=sum(each.n_placed for each in placed),
-        n_stray=sum(each.n_stray for each in placed),
-        stray_nbytes=sum(int(each["nbytes"][each["stray"]].sum()) for each in reads),
-        n_extra_logs=len(joined.extra),
-        problems=tuple(problems),
-        extra=joined.extra,
-    )
-
-
-def _n_files(trace: StorageTrace, joined: JoinedLogs) -> int:
-    """Return how many files the processes of the run read by their logs."""
-    found: set[str] = set()
-    for log in (trace.processes[number] for number in joined.trace if number >= 0):
-        counters = log.counters
-        read = (counters["posix_reads"] > 0) | (counters["stdio_reads"] > 0)
-        files = {*counters["file"][read].tolist(), *np.unique(log.segments["file"]).tolist()}
-        found |= {log.files[file] for file in files}
-    return len(found)
