@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from iobench.recording import Kind, current_recording
 from iobench.tensorflow.compiled_loops import DISTRIBUTED, WHOLE_PASS, expect_end, write_waits
+from iobench.tensorflow.datasets_told import batch_nbytes, is_marked
 from iobench.tensorflow.graph_waits import GRAPH_WAITS
-from iobench.tensorflow.watching import batch_nbytes, is_marked, watch
+from iobench.tensorflow.watching import watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from iobench.errors import OptionError
 from iobench.tensorflow import hooks
+from iobench.tensorflow.datasets_told import MARK, DatasetMark
 from iobench.tensorflow.operation_kinds import checked_kinds
-from iobench.tensorflow.watching import MARK, DatasetMark
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

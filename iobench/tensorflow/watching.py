@@ -5,29 +5,21 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
-import tensorflow as tf
-
 from iobench.recording import DeliveryLog, Kind, current_recording
+from iobench.tensorflow.datasets_told import mark_of, note_dataset
 from iobench.tensorflow.graph_waits import iterator_key
 from iobench.tensorflow.host_tracer import HostTracer
 from iobench.tensorflow.model_times import read_model_times
-from iobench.tensorflow.operation_kinds import operation_name, waits_for_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from iobench.recording import LoaderFacts, Recording
+    from iobench.tensorflow.datasets_told import DatasetMark
     from iobench.tensorflow.graph_waits import GraphWait
 
 __all__ = [
-    "DatasetMark",
     "IteratorWatch",
-    "batch_nbytes",
-    "chain_of",
     "forget_gone",
-    "is_marked",
     "last_asked",
-    "latest_watch",
     "leave_all",
     "watch",
     "watch_of",
@@ -36,9 +28,7 @@ __all__ = [
 THREADS: Final = "threads"
 OPAQUE: Final = "tf.data"
 FACTS: Final = "_iobench_facts"
-MARK: Final = "_iobench_mark"
 COMPILED: Final = "tf.data's threads: not traced, since no Python runs in a compiled loop; opaque"
-DEPTH: Final = 100
 WINDOW: Final = range(4, 54)
 """Batches of a loader's first round whose making is traced: past its fill, and few enough."""
 
@@ -46,14 +36,6 @@ _latest: IteratorWatch | None = None
 _last_asked: IteratorWatch | None = None
 _watches: dict[int, IteratorWatch] = {}
 """By `iterator_key`: kept until what compiled functions waited for has been taken."""
-
-
-class DatasetMark:
-    """What `instrument` was told of a dataset."""
-
-    def __init__(self, name: str, kinds: Mapping[str, Kind]) -> None:
-        self.name = name
-        self.kinds = dict(kinds)
 
 
 class IteratorWatch:
@@ -219,21 +201,16 @@ def watch(dataset: Any, *, only_marked: bool) -> IteratorWatch | None:
     recording = current_recording()
     if recording is None:
         return None
-    mark = _mark_of(dataset)
+    mark = mark_of(dataset)
     if mark is None and only_marked:
         return None
     holder = dataset if mark is None else mark
     known: tuple[Recording, LoaderFacts, int] | None = getattr(holder, FACTS, None)
     if known is None or known[0] is not recording:
-        known = recording, _facts(recording, dataset, mark), 0
+        known = recording, note_dataset(recording, dataset, mark), 0
     _, facts, epoch = known
     setattr(holder, FACTS, (recording, facts, epoch + 1))
     _latest = IteratorWatch(recording, facts, epoch, mark)
-    return _latest
-
-
-def latest_watch() -> IteratorWatch | None:
-    """Return the pass that was begun last."""
     return _latest
 
 
@@ -264,74 +241,3 @@ def leave_all(recording: Recording) -> None:
     for each in {*_watches.values(), *((_latest,) if _latest is not None else ())}:
         if each.recording is recording:
             each.left()
-
-
-def batch_nbytes(batch: Any) -> int:
-    """Return the size of a batch; -1 where a part of it does not tell."""
-    total = 0
-    for leaf in tf.nest.flatten(batch, expand_composites=True):
-        try:
-            n_values = leaf.shape.num_elements()
-        except (AttributeError, ValueError):
-            return -1
-        if n_values is None or not leaf.dtype.size:
-            return -1
-        total += n_values * leaf.dtype.size
-    return total
-
-
-def chain_of(dataset: Any) -> Iterator[Any]:
-    """Yield a dataset and those it is made from, each one's first input."""
-    for _ in range(DEPTH):
-        yield dataset
-        inputs = dataset._inputs() if hasattr(dataset, "_inputs") else ()
-        if not inputs:
-            return
-        dataset = inputs[0]
-
-
-def is_marked(dataset: Any) -> bool:
-    """Return whether `instrument` returned a dataset, or one that it is made of."""
-    return _mark_of(dataset) is not None
-
-
-def _mark_of(dataset: Any) -> DatasetMark | None:
-    marks = (getattr(each, MARK, None) for each in chain_of(dataset))
-    return next((mark for mark in marks if mark is not None), None)
-
-
-def _facts(recording: Recording, dataset: Any, mark: DatasetMark | None) -> LoaderFacts:
-    chain = list(chain_of(dataset))
-    operations = [operation_name(type(each).__name__.strip("_")) for each in chain]
-    shown = [
-        operation
-        for operation in reversed(operations)
-        if operation not in ("Options", "Model", "Distribute")
-    ]
-    name = mark.name if mark is not None and mark.name else " > ".join(shown)
-    kind = type(chain[0])
-    return recording.add_loader(
-        "tensorflow",
-        f"{kind.__module__}.{kind.__qualname__}",
-        name,
-        threads=int(any(waits_for_threads(operation) for operation in shown)),
-        prefetch=_prefetch(chain, operations),
-        batch_size=_batch_size(chain),
-    )
-
-
-def _prefetch(chain: list[Any], operations: list[str]) -> int:
-    for each, operation in zip(chain, operations, strict=True):
-        if operation == "Prefetch":
-            size = tf.get_static_value(getattr(each, "_buffer_size", None))
-            return int(size) if size is not None and size > 0 else 2  # as autotuning begins
-    return 0
-
-
-def _batch_size(chain: list[Any]) -> int | None:
-    for each in chain:
-        size = getattr(each, "_batch_size", None)
-        if size is not None:
-            known = tf.get_static_value(size)
-            return None if known is None else int(known)
-    return None
