@@ -14,6 +14,7 @@ from iobench.analysis.figures import (
     StageExposure,
     WaitStatistics,
 )
+from iobench.analysis.placing import place_segments
 from iobench.analysis.processes import ProcessWork, StageWork, process_work
 from iobench.analysis.rank_figures import JobExposure, MissingRank, RankExposure
 from iobench.analysis.rank_steps import RankSteps
@@ -33,6 +34,7 @@ from iobench.analysis.storage_figures import (
 )
 from iobench.analysis.storage_view import storage_figures
 from iobench.analysis.waits import wait_statistics
+from iobench.analysis.wall_clock import monotonic_of_wall
 from iobench.analysis.windows import exposed_share_of_spans, exposure, measure_rank
 
 __all__ = [
@@ -72,6 +74,8 @@ __all__ = [
     "exposure",
     "measure_rank",
     "missing_ranks",
+    "monotonic_of_wall",
+    "place_segments",
     "predict_full_conversion",
     "process_work",
     "storage_figures",

@@ -18,7 +18,7 @@ from iobench.analysis.storage_figures import (
 from iobench.analysis.trace_coverage import coverage_of, n_files_read
 from iobench.analysis.trace_joining import join_logs, reading_processes
 from iobench.analysis.traced_stages import TracedStages, file_of, traced_stages
-from iobench.analysis.wall_clock import clock_was_set, monotonic
+from iobench.analysis.wall_clock import clock_was_set, monotonic_of_wall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iobench.profiles import Process, Profile
     from iobench.storage.traces import ProcessTrace, StorageTrace
 
-__all__ = ["monotonic", "place_segments"]
+__all__ = ["place_segments"]
 
 Integers = NDArray[np.int64]
 
@@ -117,7 +117,7 @@ class _OneProcess:
         for name in ("offset", "nbytes", "file", "write"):
             segments[name] = log.segments[name]
         for name in ("start_ns", "end_ns"):
-            segments[name] = monotonic(self.who, log.segments[name]) + found.offset_ns
+            segments[name] = monotonic_of_wall(self.who, log.segments[name]) + found.offset_ns
         # A clock that is not known places only what lies in one stage wherever it stands.
         slack = (0, 0) if found.matched else (found.low_ns, found.high_ns)
         place = self._places(segments, *slack)
@@ -171,10 +171,10 @@ class _OneProcess:
                 known &= ~seen[counters["file"]]
             times.append(counters[name][known])
             files.append(counters["file"][known])
-        instants = monotonic(self.who, np.concatenate([np.zeros(0, np.int64), *times]))
+        instants = monotonic_of_wall(self.who, np.concatenate([np.zeros(0, np.int64), *times]))
         return (
-            np.concatenate((monotonic(self.who, reads["start_ns"]), instants)),
-            np.concatenate((monotonic(self.who, reads["end_ns"]), instants)),
+            np.concatenate((monotonic_of_wall(self.who, reads["start_ns"]), instants)),
+            np.concatenate((monotonic_of_wall(self.who, reads["end_ns"]), instants)),
             np.concatenate((reads["file"], *files)).astype(np.int64),
         )
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.analysis.named_files import NamedFiles
-from iobench.analysis.placing import monotonic
 from iobench.analysis.storage_spans import NOT_SUMMED
 from iobench.analysis.traced_bytes import modules_of
+from iobench.analysis.wall_clock import monotonic_of_wall
 from iobench.recording import WORKER_KINDS
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ class StorageTimes:
         who = self._profile.processes[placed.process]
         low = placed.low_ns if placed.matched else placed.offset_ns + placed.low_ns
         high = placed.high_ns if placed.matched else placed.offset_ns + placed.high_ns
-        first_ns = monotonic(who, rows["stdio_first_read_ns"]) + high
-        last_ns = monotonic(who, rows["stdio_last_read_ns"]) + low
+        first_ns = monotonic_of_wall(who, rows["stdio_first_read_ns"]) + high
+        last_ns = monotonic_of_wall(who, rows["stdio_last_read_ns"]) + low
         by_file = self._spans_by_file(placed.process)
         for row, first, last in zip(rows, first_ns.tolist(), last_ns.tolist(), strict=True):
             name = self._names.of_file(trace.files[row["file"]])

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
     from iobench.profiles import Process
 
-__all__ = ["clock_was_set", "monotonic"]
+__all__ = ["clock_was_set", "monotonic_of_wall"]
 
 _STEP_NS: Final = 1_000_000
 """By more than this no clock drifts between two anchors; it was set."""
 
 
-def monotonic(who: Process, wall_ns: NDArray[Any]) -> NDArray[np.int64]:
+def monotonic_of_wall(who: Process, wall_ns: NDArray[Any]) -> NDArray[np.int64]:
     """Return wall-clock times of a process on its monotonic clock.
 
     Between two anchors the difference of the clocks goes straight from one to the other; where the
