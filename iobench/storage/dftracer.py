@@ -90,6 +90,8 @@ def _read_file(path: Path, run: RunNames) -> list[TracedCalls]:
         text = line.strip(b"[], \t\r\n\0")
         if not text:
             continue
+        if damaged == 1:
+            break
         if damaged:
             raise FileFormatError(f"line {damaged} is not a call of DFTracer's")
         try:
