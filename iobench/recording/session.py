@@ -55,6 +55,7 @@ LOADER_LIMIT: Final = 64
 
 _current: Recording | None = None
 _refused = False
+_starting = threading.RLock()
 
 
 class _Open(Protocol):
@@ -126,6 +127,10 @@ class Recording:
         OptionError
             If this process records into another directory already.
         """
+        with _starting:
+            return self._start()
+
+    def _start(self) -> Self:
         global _current
         if _current is not None and not _current._closed:
             if self._path is not None and self._path.absolute() != _current.run.path:
@@ -199,9 +204,7 @@ class Recording:
             return  # a fork of the training process that left the normal way
         self._closed = True
         atexit.unregister(self.close)
-        for log in list(self._logs):
-            log.leave()
-        activate(None)
+        self.close_window()
         self.recorder.close()
         self.facts.ended = "closed" if error is None else type(error).__name__
         self.write_facts()
@@ -286,21 +289,27 @@ class Recording:
 
     def open_log(self, log: _Open) -> None:
         """Let a round, or what else goes on, be ended when the recording or its window ends."""
-        self._logs.add(log)
+        with self._lock:
+            self._logs.add(log)
 
     def stepped(self) -> None:
         """Count a delivery; opens and closes the recording window."""
-        self.step += 1
+        with self._lock:  # loops of several threads count together
+            self.step = step = self.step + 1
         if self.steps is None:
             return
-        if self.step == self.steps.start:
+        if step == self.steps.start:
             activate(self.recorder)
-        elif self.step == self.steps.stop:
+        elif step == self.steps.stop:
             self.write_facts()
+        elif step == self.steps.stop + 1:
+            self.close_window()  # of a loop that had asked for this batch before the last one came
 
     def close_window(self) -> None:
         """End the rounds that go on: the loop asks for the first batch after the window."""
-        for log in list(self._logs):
+        with self._lock:
+            logs = [*self._logs]
+        for log in logs:
             log.leave()
         activate(None)
 
@@ -359,11 +368,19 @@ def current_recording() -> Recording | None:
     None where nothing is to be recorded. A run directory that cannot be used is one warning: the
     script goes on as without iobench.
     """
-    global _refused
     if _current is not None:
         return _current if os.getpid() == _current._pid else None
     path = os.environ.get(RUN_PATH)
     if not path or _refused:
+        return None
+    with _starting:  # several threads of a script may ask their first loaders at once
+        return _start_as_told(path) if _current is None else _current
+
+
+def _start_as_told(path: str) -> Recording | None:
+    """Start the recording that the environment asks for; None, and said, where it cannot be."""
+    global _refused
+    if _refused:
         return None
     try:
         return record(
@@ -417,3 +434,12 @@ def _unit_costs(clock: Clock) -> dict[str, int | None]:
     except StorageError as error:
         logger.warning("what a span costs is unknown: %s", error)
         return {}
+
+
+def _after_fork_in_child() -> None:
+    global _starting
+    _starting = threading.RLock()  # another thread may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -2,6 +2,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -173,6 +174,73 @@ def test_a_run_directory_that_cannot_be_used_is_a_warning(tmp_path, monkeypatch,
     assert current_recording() is None
     assert len(caplog.records) == 1
     assert "holds a run already" in caplog.text
+
+
+def test_threads_that_ask_first_at_once_have_one_recording(tmp_path, monkeypatch):
+    monkeypatch.setenv("IOBENCH_RUN", str(tmp_path / "run"))
+    monkeypatch.setattr("iobench.recording.session._refused", False)
+    join, seen, others = RunDirectory.join, [], []
+
+    def joined(*args, **kwargs):
+        run = join(*args, **kwargs)
+        if not others:  # the other thread asks while this one starts
+            others.append(threading.Thread(target=lambda: seen.append(current_recording())))
+            others[0].start()
+            others[0].join(0.1)
+        return run
+
+    monkeypatch.setattr(RunDirectory, "join", joined)
+    session = current_recording()
+    others[0].join(60)
+    try:
+        assert seen == [session]
+        assert session is not None
+    finally:
+        session.close()
+
+
+class Around:
+    """What goes on."""
+
+    def leave(self):
+        pass
+
+
+def test_rounds_may_begin_in_other_threads_while_the_window_closes(tmp_path):
+    switch_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    done = threading.Event()
+    try:
+        with recording(tmp_path / "run", steps=range(10)) as session:
+
+            def begin():
+                while not done.is_set():
+                    kept = [Around() for _ in range(100)]
+                    for each in kept:
+                        session.open_log(each)
+
+            other = threading.Thread(target=begin)
+            other.start()
+            try:
+                for _ in range(2000):
+                    session.close_window()
+            finally:
+                done.set()
+                other.join(60)
+    finally:
+        sys.setswitchinterval(switch_s)
+
+
+def test_the_window_closes_for_a_loop_that_was_waiting_when_it_ended(tmp_path):
+    clock = FakeClock()
+    with recording(tmp_path / "run", steps=range(1), clock=clock) as session:
+        log = DeliveryLog(session, None)
+        log.ask()
+        log.deliver(session.next_batch())
+        assert active_recorder() is session.recorder
+        session.stepped()  # a delivery to another thread's loop, asked for before
+        assert active_recorder() is None
+        assert session.step == 2
 
 
 def test_recording_inside_a_recording_is_the_same_one(tmp_path):
