@@ -213,8 +213,13 @@ class ByteRow:
 
     @property
     def settled(self) -> bool:
-        """Whether every gap has a name, and nothing was unseen that others could hide in."""
-        return all(gap.name and gap.name not in UNSEEN for gap in self.gaps)
+        """Whether somebody counted what the stages handed on, and every gap has a name.
+
+        Never where part of it was unseen: anything could hide in such a gap.
+        """
+        counted = any(each is not None for each in (self.posix, self.segments, self.rchar))
+        named = all(gap.name and gap.name not in UNSEEN for gap in self.gaps)
+        return self.asked is not None and counted and named
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,22 +13,16 @@ from typing import Final
 from iobench.analysis.storage_figures import ByteGap
 from iobench.analysis.storage_spans import OWN_READ_LIMIT
 
-__all__ = ["Known", "merged", "name_gaps"]
+__all__ = ["HARDLY_ANY", "Known", "merged", "name_gaps"]
 
 READ_AHEAD_LIMIT: Final = 136 << 10
 """Bytes that the kernel may read beyond one read: a window of 128 KiB, and pages at both ends."""
 HARDLY_ANY: Final = 0.05
 """Calls that returned less than this share of what was handed on did not read it."""
-SNIFFED_NBYTES: Final = 4 << 20
-"""The netCDF library reads so much of a file at every open to recognise its format."""
 BUFFER_LIMIT: Final = 128 << 10
 """Largest buffer of Python's ``open``: it reads so much where a header is asked for."""
 NPY_ALIGNMENT: Final = 16
 """Headers of ``.npy`` files are a multiple of it long."""
-NETCDF: Final = (".nc", ".nc4", ".cdf", ".h5", ".hdf5")
-"""What that library opens."""
-DESCRIBED: Final = (*NETCDF, ".he5", ".hdf", ".zarr", ".zip")
-"""Formats with tables of their own between the data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +38,10 @@ class Known:
     posix, stdio, segments : int or None
         As the tracer counted; ``segments`` without strays.
     posix_reads, stdio_reads : int
-    stray, outside, small : int
-        Bytes of segments credited to the wrong file, outside all stages, and of less than 8 KiB.
-    front : int
-        Where the furthest segment ends, -1 if there is none.
+    stray, outside, tables, sniffed, front
+        As of `TracedFile`.
     mapped : bool
-        Whether the tracer saw it mapped.
+        Whether the tracer saw it mapped, or the kernel saw no read calls but those of the tracer.
     partial, segments_partial : bool
         Whether the tracer ran out of room.
     no_log : bool
@@ -71,7 +63,8 @@ class Known:
     stdio_reads: int = 0
     stray: int = 0
     outside: int = 0
-    small: int = 0
+    tables: int = 0
+    sniffed: int = 0
     front: int = -1
     mapped: bool = False
     partial: bool = False
@@ -135,9 +128,8 @@ def _tracer_and_spans(known: Known) -> list[ByteGap]:
         return []
     gap = _Difference(_tracer_column(known), "asked", traced - known.asked)
     gap.explain_up_to("stray segments", known.stray)
-    if _is_sniffing(known):
-        gap.explain("format sniffing", known.stdio or 0)
-    elif _is_header(known, gap.left):
+    gap.explain("format sniffing", known.sniffed)
+    if _is_header(known, gap.left):
         gap.explain("header read twice", gap.left)
     gap.explain_up_to("outside stages", known.outside)
     _explain_formats(known, gap)
@@ -152,25 +144,12 @@ def _tracer_column(known: Known) -> str:
     return "segments" if known.posix is None and known.segments is not None else "posix+stdio"
 
 
-def _is_sniffing(known: Known) -> bool:
-    """Tell whether all that STDIO read was the netCDF library's look at the format."""
-    if not known.stdio or not known.name.lower().endswith(NETCDF):
-        return False
-    if known.front >= SNIFFED_NBYTES:
-        return known.stdio == known.stdio_reads * SNIFFED_NBYTES
-    return (
-        max(known.front, 1) * known.stdio_reads
-        <= known.stdio
-        <= (known.stdio_reads * SNIFFED_NBYTES)
-    )
-
-
 def _is_header(known: Known, left: int) -> bool:
     """Tell whether buffered reads of the file's beginning hold bytes that ``fread`` read too.
 
     That is how ``numpy.load`` reads: the header through a buffer, then the rest by ``fread``.
     """
-    posix, stdio = (known.posix or 0) - known.stray, known.stdio or 0
+    posix, stdio = (known.posix or 0) - known.stray, (known.stdio or 0) - known.sniffed
     if not stdio or not posix or posix > known.posix_reads * BUFFER_LIMIT:
         return False
     header = posix - left  # what was handed on beside what fread read
@@ -182,25 +161,19 @@ def _explain_formats(known: Known, gap: _Difference) -> None:
     """Explain bytes that formats add, and those that they save."""
     plain = (known.asked or 0) - known.asked_decoded
     payload = (known.asked or 0) + gap.left
-    if known.name.lower().endswith(DESCRIBED) and known.small:
-        tables = min(known.small, payload)
-        if gap.left >= 0:
-            tables = min(tables, gap.left)
-        gap.explain("metadata", tables)
-        payload -= tables
-    stored = payload - plain
+    tables = min(known.tables, payload if gap.left < 0 else gap.left)
+    gap.explain("metadata", tables)
+    stored = payload - tables - plain
     if gap.left < 0 and stored > HARDLY_ANY * known.asked_decoded > 0:
         gap.explain("compression", gap.left)
 
 
 def _is_mapped(known: Known, nbytes: int) -> bool:
-    """Tell whether a file was read through a mapping: its calls returned hardly any of it."""
-    if nbytes >= HARDLY_ANY * (known.asked or 0):
-        return False
-    told = known.rchar is not None and known.rchar - _own_limit(known) < HARDLY_ANY * (
-        known.asked or 0
-    )
-    return known.mapped or told
+    """Tell whether a file was read through a mapping: its calls returned hardly any of it.
+
+    What is decoded may have been stored in as few bytes, so there only the tracer can tell.
+    """
+    return known.mapped and nbytes < HARDLY_ANY * (known.asked or 0)
 
 
 def _calls_and_segments(known: Known) -> list[ByteGap]:
@@ -232,11 +205,13 @@ def _kernel_and_calls(known: Known) -> list[ByteGap]:
         gap.explain_up_to("start-up", known.start_up)
     if 0 < gap.left <= _own_limit(known):
         gap.explain("own reads", gap.left)
-    if traced is None and gap.left < 0:
-        if _is_mapped(known, known.rchar - _own_limit(known)):
-            gap.explain("mapping", gap.left)
-        else:
-            _explain_formats(known, gap)
+    if traced is not None:
+        # Before the first batch nobody looked at /proc.
+        gap.explain("outside stages", -min(max(-gap.left, 0), known.outside))
+    elif gap.left < 0 and _is_mapped(known, known.rchar - _own_limit(known)):
+        gap.explain("mapping", gap.left)
+    elif gap.left < 0:
+        _explain_formats(known, gap)
     return gap.close()
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from iobench.analysis.named_files import NamedFiles
 from iobench.analysis.storage_figures import ByteRow
-from iobench.analysis.storage_gaps import Known, merged, name_gaps
-from iobench.analysis.storage_spans import counted_bytes, find_read_spans
+from iobench.analysis.storage_gaps import HARDLY_ANY, Known, merged, name_gaps
+from iobench.analysis.storage_spans import OWN_READ_LIMIT, counted_bytes, find_read_spans
 from iobench.analysis.traced_bytes import TracedFile, modules_of, traced_files
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class _Book:
         self._profile, self._trace = profile, trace
         self._placed = {each.process: each for each in placement.processes} if placement else {}
         self._reads: ReadSpans = find_read_spans(profile)
-        self._counted: tuple[CountedBytes, ...] = counted_bytes(profile)
+        self._counted: tuple[CountedBytes, ...] = counted_bytes(profile, self._reads)
         self._names = NamedFiles(profile, trace)
 
     def process(self, index: int) -> _OfProcess | None:
@@ -103,6 +103,11 @@ class _Book:
             n_reads=asked.n_reads,
             n_looks=counted.n_looks,
         )
+        whole = replace(
+            whole,
+            mapped=whole.mapped or _nothing_unseen(whole),
+            no_log=whole.no_log and bool(asked.n_spans),
+        )
         if not asked.by_file:
             files = [
                 _row("file", self._of_tracer(index, each, [seen])) for each, seen in traced.items()
@@ -115,7 +120,7 @@ class _Book:
                     self._of_tracer(index, each, [traced[each]] if each in traced else []),
                     asked=asked.by_file.get(each, (0, 0))[0],
                     asked_decoded=asked.by_file.get(each, (0, 0))[1],
-                    rchar=None,
+                    mapped=whole.mapped,
                 ),
             )
             for each in dict.fromkeys((*asked.by_file, *traced))
@@ -184,12 +189,25 @@ class _Book:
             stdio_reads=total("stdio_reads"),
             stray=total("stray"),
             outside=total("outside"),
-            small=total("small"),
+            tables=total("tables"),
+            sniffed=total("sniffed"),
             front=max((each.front for each in files), default=-1),
             mapped=any(each.mapped for each in files),
             partial=bool(modules.partial),
             segments_partial=modules.segments_partial,
         )
+
+
+def _nothing_unseen(known: Known) -> bool:
+    """Tell whether the kernel saw hardly any read calls but those that are known.
+
+    Then what stages handed on beyond these came without calls: through a mapping. What they
+    decoded may also have been stored in few bytes; then nobody can tell.
+    """
+    if known.rchar is None or known.asked_decoded or known.partial or known.no_log:
+        return False
+    traced = known.traced if known.traced is not None else HARDLY_ANY * (known.asked or 0)
+    return known.rchar - known.n_looks * OWN_READ_LIMIT - known.start_up <= traced
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ def _told_inside(spans: NDArray[Any]) -> NDArray[np.bool_]:
     return marks
 
 
-def counted_bytes(profile: Profile) -> tuple[CountedBytes, ...]:
+def counted_bytes(profile: Profile, reads: ReadSpans) -> tuple[CountedBytes, ...]:
     """Return what ``/proc`` counted in each process of a profile.
 
     Counts of the device that are all 0 mean nothing unless the run's configuration says that the
@@ -147,17 +147,16 @@ def counted_bytes(profile: Profile) -> tuple[CountedBytes, ...]:
                 rchar=int(total[0][index]) if whole and not unknown[0][index] else None,
                 device=int(total[1][index]) if whole and tells and not unknown[1][index] else None,
                 n_looks=int(n_looks[index]),
-                start_up=_start_up(profile, looks[process == index]) if whole else 0,
+                start_up=_start_up(profile, reads, looks[process == index]) if whole else 0,
             )
         )
     return tuple(found)
 
 
-def _start_up(profile: Profile, looks: NDArray[Any]) -> int:
+def _start_up(profile: Profile, reads: ReadSpans, looks: NDArray[Any]) -> int:
     """Return what the first look of a process has beyond what was handed on, and others have."""
     if len(looks) < 2 or (looks["batch"] < 0).any():
         return 0
-    reads = find_read_spans(profile)
     mine = profile.spans["process"][reads.rows] == looks["process"][0]
     batch, nbytes = profile.spans["batch"][reads.rows[mine]], reads.nbytes[mine]
     looks = looks[np.argsort(looks["start_ns"], kind="stable")]

@@ -8,7 +8,7 @@ import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.storage_figures import ProcessStorage, StageStorage
-from iobench.analysis.storage_spans import NOT_SUMMED, counted_bytes, is_decoding
+from iobench.analysis.storage_spans import NOT_SUMMED, counted_bytes, find_read_spans, is_decoding
 from iobench.analysis.storage_times import StorageTimes, stage_keys
 from iobench.recording import WORKER_KINDS, Flag, Kind, stage_name
 
@@ -57,7 +57,7 @@ def stage_storage(
     key = stage_keys(work)
     process = work["process"].astype(np.int64)[pieces.span]
     times = StorageTimes(profile, trace, placement)
-    counted = counted_bytes(profile)
+    counted = counted_bytes(profile, find_read_spans(profile))
     found = []
     for value in np.unique(np.concatenate((key, times.stages))).tolist():
         kind, label = Kind(value >> 32), profile.strings[value & 0xFFFFFFFF]

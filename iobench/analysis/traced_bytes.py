@@ -16,6 +16,14 @@ __all__ = ["SMALL_NBYTES", "TracedFile", "TracerModules", "modules_of", "traced_
 
 SMALL_NBYTES: Final = 8192
 """Reads of tables inside a file are smaller."""
+SNIFFED_NBYTES: Final = 4 << 20
+"""The netCDF library reads so much of a file at every open to recognise its format."""
+NETCDF: Final = (".nc", ".nc4", ".cdf", ".h5", ".hdf5")
+"""What that library opens."""
+DESCRIBED: Final = (*NETCDF, ".he5", ".hdf", ".zip")
+"""Formats with tables of their own between the data."""
+TABLES: Final = frozenset({".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json"})
+"""Files that are nothing else."""
 SEGMENT_MODULES: Final = ("DXT_POSIX", "DFTRACER")
 
 
@@ -42,14 +50,14 @@ def modules_of(trace: ProcessTrace) -> TracerModules:
     """Return what a trace can tell.
 
     Darshan's logs have no module for calls that were never made, so that STDIO is known wherever
-    POSIX is.
+    POSIX is. DFTracer's counters are sums of its segments.
     """
     readable = {each.name for each in trace.modules if not each.problem}
     partial = trace.partial_modules
     return TracerModules(
-        posix="POSIX" in readable,
-        segments=any(name in readable for name in SEGMENT_MODULES),
-        partial=tuple(name for name in partial if name in {"POSIX", "STDIO"}),
+        posix=not readable.isdisjoint({"POSIX", "DFTRACER"}),
+        segments=not readable.isdisjoint(SEGMENT_MODULES),
+        partial=tuple(name for name in partial if name != "DXT_POSIX" and name != "HEATMAP"),
         segments_partial=any(name in partial for name in SEGMENT_MODULES),
     )
 
@@ -64,9 +72,13 @@ class TracedFile:
         Bytes read; strays are in ``posix`` and not in ``segments``.
     posix_reads, stdio_reads : int
         Calls.
-    stray, outside, small : int
-        Bytes of segments credited to the wrong file, of those outside all stages (0 where nobody
-        knows), and of those of less than 8 KiB.
+    stray, outside : int
+        Bytes of segments credited to the wrong file, and of those outside all stages (0 where
+        nobody knows).
+    tables : int
+        Bytes of small segments in a file whose format has tables between the data.
+    sniffed : int
+        Bytes of ``fread`` that the netCDF library asks for to recognise a format.
     front : int
         Where the furthest segment ends, -1 if there is none.
     mapped : bool
@@ -79,7 +91,8 @@ class TracedFile:
     stdio_reads: int = 0
     stray: int = 0
     outside: int = 0
-    small: int = 0
+    tables: int = 0
+    sniffed: int = 0
     front: int = -1
     mapped: bool = False
 
@@ -122,16 +135,19 @@ def traced_files(
     found: dict[str, TracedFile] = {}
     for index, name in enumerate(trace.files):
         known = names.of_file(name)
+        stdio, stdio_reads = table.of("stdio_read_nbytes", index), table.of("stdio_reads", index)
+        furthest = int(front[index])
         seen = TracedFile(
             posix=table.of("posix_read_nbytes", index),
-            stdio=table.of("stdio_read_nbytes", index),
+            stdio=stdio,
             segments=table.of("segments", index),
             posix_reads=table.of("posix_reads", index),
-            stdio_reads=table.of("stdio_reads", index),
+            stdio_reads=stdio_reads,
             stray=table.of("stray", index),
             outside=table.of("outside", index),
-            small=table.of("small", index),
-            front=int(front[index]),
+            tables=_tables_nbytes(name, table, index),
+            sniffed=stdio if _is_sniffing(name, stdio, stdio_reads, furthest) else 0,
+            front=furthest,
             mapped=table.of("mapped", index) > 0,
         )
         read = seen.n_reads or table.of("n_segments", index) or table.of("opened", index)
@@ -140,6 +156,22 @@ def traced_files(
         known = known or name
         found[known] = _sum(found[known], seen) if known in found else seen
     return found
+
+
+def _tables_nbytes(name: str, table: _Sums, index: int) -> int:
+    if name.rpartition("/")[2] in TABLES:
+        return table.of("posix_read_nbytes", index)
+    return table.of("small", index) if name.lower().endswith(DESCRIBED) else 0
+
+
+def _is_sniffing(name: str, stdio: int, stdio_reads: int, front: int) -> bool:
+    """Tell whether all that STDIO read was the netCDF library's look at the format."""
+    if not stdio or not name.lower().endswith(NETCDF):
+        return False
+    most = stdio_reads * SNIFFED_NBYTES
+    if front >= SNIFFED_NBYTES:
+        return stdio == most
+    return max(front, 1) * stdio_reads <= stdio <= most
 
 
 class _Sums:
