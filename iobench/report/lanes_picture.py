@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.analysis import monotonic_of_wall
+from iobench.analysis import exposed_share_of_spans, monotonic_of_wall, place_segments
 from iobench.errors import OptionError, StorageError
 from iobench.recording import Flag, Kind
 from iobench.report import units
@@ -192,17 +192,16 @@ def _streamed(profile: Profile, placed: ProcessPlacement, trace: StorageTrace) -
     known = (counters["stdio_reads"] > 0) & (first > 0) & (last >= first)
     process = profile.processes[placed.process]
     times = [
-        monotonic_of_wall(process, moment[known] + placed.offset_ns) for moment in (first, last)
+        monotonic_of_wall(process, moment[known]) + placed.offset_ns for moment in (first, last)
     ]
     number = int(known.sum())
-    return (*times, np.full(number, HIDDEN, dtype=np.str_), np.ones(number, dtype=bool))
+    return (*times, np.full(number, HIDDEN), np.ones(number, dtype=bool))
 
 
 def draw_lanes(
     profile: Profile,
     path: Path,
     *,
-    placement: Placement | None = None,
     trace: StorageTrace | None = None,
     between_s: tuple[float, float] | None = None,
 ) -> None:
@@ -213,8 +212,8 @@ def draw_lanes(
     profile : Profile
     path : Path
         Its ending says what it becomes: `PICTURE_SUFFIXES`.
-    placement, trace
-        As for `lanes_of`.
+    trace : StorageTrace, optional
+        What a tracer saw of it.
     between_s : tuple of float, optional
         Seconds after the first span; by default all of the run.
 
@@ -227,7 +226,7 @@ def draw_lanes(
     """
     if path.suffix.lower() not in PICTURE_SUFFIXES:
         raise OptionError(f"{path}: expected a name that ends in {', '.join(PICTURE_SUFFIXES)}")
-    lanes = lanes_of(profile, placement, trace)
+    lanes = lanes_of(profile, _placement(profile, trace), trace)
     filled = [lane for lane in lanes if len(lane.start_ns)]
     if not filled:
         raise OptionError(f"{profile.path}: holds no span to draw")
@@ -240,6 +239,14 @@ def draw_lanes(
     if not any(len(lane.start_ns) for lane in cut):
         raise OptionError(f"{profile.path}: no span between {between_s} s after the first one")
     _draw(cut, path, zero=zero, low=low, high=high, title=_title(profile))
+
+
+def _placement(profile: Profile, trace: StorageTrace | None) -> Placement | None:
+    """Return the segments on the profile's clock; whose wait they were only of a single rank."""
+    if trace is None:
+        return None
+    share = exposed_share_of_spans(profile) if len(profile.ranks) < 2 else None
+    return place_segments(profile, trace, share)
 
 
 def _title(profile: Profile) -> str:

@@ -70,7 +70,7 @@ class RunReport:
     config : mapping
         Of the run.
     who : tuple of Process
-        The processes of the profile; others are named by their place in it.
+        Those of this rank, in the order that ``storage`` names them by.
     storage : StorageFigures or None
         What storage did; None for one of many ranks.
     trace : StorageTrace or None
@@ -190,7 +190,7 @@ def _report(
         steps=steps if facts.is_script else None,
         job=profile.facts,
         config=profile.config,
-        who=profile.processes,
+        who=tuple(each for each in profile.processes if each.rank == measured.rank),
         storage=None if slim else storage_figures(profile, trace, rank=rank),
         trace=trace,
     )

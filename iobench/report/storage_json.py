@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         ByteRow,
         Placement,
         ReadCost,
+        SanityLine,
         StageStorage,
         StorageFigures,
     )
@@ -42,6 +43,7 @@ def storage_to_json(
         "stages": [_stage(row) for row in figures.stages],
         "costliest_reads": [_read(read) for read in figures.costliest],
         "access": None if figures.access is None else _access(figures.access),
+        "sanity": None if figures.sanity is None else _sanity(figures.sanity),
     }
 
 
@@ -109,6 +111,14 @@ def _stage(row: StageStorage) -> dict[str, Any]:
         "off_cpu_s": _seconds(row.off_cpu_ns),
         "nbytes": row.nbytes,
         "verdict": row.verdict,
+        "processes": [
+            {
+                "process": each.process,
+                "busy_s": seconds(each.busy_ns),
+                "storage_s": _seconds(each.storage_ns),
+            }
+            for each in row.processes
+        ],
     }
 
 
@@ -127,6 +137,7 @@ def _read(read: ReadCost) -> dict[str, Any]:
 def _access(access: AccessFigures) -> dict[str, Any]:
     return {
         "reads": access.n_reads,
+        "of_segments": access.of_segments,
         "size_edges": list(access.size_edges),
         "size_counts": list(access.size_counts),
         "size_nbytes": list(access.size_nbytes),
@@ -140,6 +151,16 @@ def _access(access: AccessFigures) -> dict[str, Any]:
         "bytes_per_s": dict(access.bandwidths),
         "top_fraction": access.top_fraction,
         "top_exposed_fraction": access.top_exposed_fraction,
+    }
+
+
+def _sanity(sanity: SanityLine) -> dict[str, Any]:
+    return {
+        "epoch_nbytes": sanity.nbytes,
+        "processes": sanity.n_processes,
+        "bytes_per_s": sanity.bandwidth,
+        "reading_s": sanity.estimated_s,
+        "epoch_s": sanity.epoch_s,
     }
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         AccessFigures,
         ByteRow,
         Placement,
+        SanityLine,
         StorageFigures,
         TraceCoverage,
     )
@@ -69,8 +70,8 @@ def clock_lines(placement: Placement, processes: Sequence[Process]) -> list[str]
         offset, width = units.duration(each.offset_ns), units.duration(each.high_ns - each.low_ns)
         if each.matched:
             matched.append(f"{name} {offset} (window {width})")
-        else:
-            rest.append(f"{name} ({each.reason or 'no match'}; within {width})")
+        elif each.reason:
+            rest.append(f"{name} ({each.reason}; within {width})")
     lines = []
     if matched:
         lines.append(f"Clocks moved so that reads lie in their stages: {', '.join(matched)}.")
@@ -105,8 +106,10 @@ def wait_line(figures: StorageFigures) -> str | None:
     )
 
 
-def access_lines(access: AccessFigures) -> list[str]:
-    """Return in what order and sizes was read, and how much for each byte used."""
+def _order(access: AccessFigures) -> str:
+    """Return where reads of a file lie after the one before; nothing where each has but one."""
+    if access.consecutive_fraction is None:
+        return ""
     order = ", ".join(
         f"{units.fraction(share)} {name}"
         for share, name in (
@@ -115,7 +118,26 @@ def access_lines(access: AccessFigures) -> list[str]:
             (access.random_fraction, "elsewhere"),
         )
     )
-    lines = [f"{units.count(access.n_reads)} reads; after the first of each file: {order}."]
+    return f"; after the first of each file: {order}"
+
+
+def _sanity(sanity: SanityLine) -> str:
+    """Return MLPerf HPC's check: what reading an epoch should take, against what it took."""
+    takes, took = (
+        units.duration(units.nanoseconds(value)) for value in (sanity.estimated_s, sanity.epoch_s)
+    )
+    says = "room to hide it" if sanity.fits else "no room to hide it"
+    return (
+        f"{units.nbytes(sanity.nbytes)} an epoch over {units.count(sanity.n_processes)} processes "
+        f"at {units.byte_rate(sanity.bandwidth)} each is {takes} of reading; an epoch took {took}: "
+        f"{says}."
+    )
+
+
+def access_lines(access: AccessFigures, sanity: SanityLine | None) -> list[str]:
+    """Return in what order and sizes was read, and how much for each byte used."""
+    what = "segments" if access.of_segments else "reads of stages"
+    lines = [f"{units.count(access.n_reads)} {what}{_order(access)}."]
     if access.stride is not None:
         lines.append(f"Most reads lie {units.nbytes(access.stride)} after the last one: strided.")
     lines.append(
@@ -126,4 +148,6 @@ def access_lines(access: AccessFigures) -> list[str]:
     if access.bandwidths:
         rates = ", ".join(f"{name} {units.byte_rate(rate)}" for name, rate in access.bandwidths[:8])
         lines.append(f"While reading: {rates}.")
+    if sanity is not None:
+        lines.append(_sanity(sanity))
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -9,7 +10,7 @@ from iobench.report import units
 from iobench.report.tables import NOT_APPLICABLE, TextTable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from iobench.analysis.storage_figures import (
         AccessFigures,
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
         StorageFigures,
     )
 
+StorageLine = tuple[str, int, int | None, int | None, bool, tuple[str, str, str]]
 __all__ = ["byte_table", "cost_table", "size_table", "storage_stage_table"]
 
 MOST: Final = {"run": 1, "process": 8, "file": 5}
 """Rows shown of each scope, those with gaps that nothing explains first; JSON has them all."""
 MOST_READS: Final = 10
 LONGEST_NAME: Final = 26
+NARROW_NAME: Final = 20
 CUT: Final = ".../"
 TRACED: Final = ("posix", "stdio", "segments")
 
@@ -45,12 +48,13 @@ def byte_table(figures: StorageFigures) -> TextTable:
         *_scope(figures.rows, "process"),
         *_scope(figures.rows, "file"),
     ]
+    processes = Counter(row.name.partition(" (")[0] for row in figures.rows)
     return TextTable(
         title=f"Bytes read{_left_out(figures.rows)}",
         columns=("", *(headings[name] for name in columns), "gaps\n"),
         rows=tuple(
             (
-                _row_name(row),
+                _row_name(row, processes),
                 *(units.nbytes(getattr(row, name)) for name in columns),
                 _gaps(row),
             )
@@ -61,7 +65,7 @@ def byte_table(figures: StorageFigures) -> TextTable:
 
 def _scope(rows: Sequence[ByteRow], scope: str) -> list[ByteRow]:
     own = [row for row in rows if row.scope == scope]
-    chosen = sorted(own, key=lambda row: row.settled)[: MOST[scope]]
+    chosen = sorted(own, key=lambda row: not _n_unnamed(row))[: MOST[scope]]
     return [row for row in own if row in chosen]
 
 
@@ -74,28 +78,38 @@ def _left_out(rows: Sequence[ByteRow]) -> str:
     return f": {' and '.join(parts)}" if parts else ""
 
 
-def _row_name(row: ByteRow) -> str:
-    return short_path(row.name) if row.scope == "file" else row.name
+def _row_name(row: ByteRow, processes: Counter[str]) -> str:
+    """Return a file's name cut, a process's without its number where one has that name."""
+    if row.scope == "file":
+        return short_path(row.name, NARROW_NAME)
+    name = row.name.partition(" (")[0]
+    return name if processes[name] < 2 else row.name
 
 
 def _gaps(row: ByteRow) -> str:
-    if not row.gaps:
-        return "none"
-    unnamed = sum(not gap.name for gap in row.gaps)
-    return "named" if not unnamed else f"{unnamed} unnamed"
+    unnamed = _n_unnamed(row)
+    if unnamed:
+        return f"{unnamed} unnamed"
+    if not row.settled:
+        return "unseen"
+    return "named" if row.gaps else "none"
 
 
-def short_path(path: str) -> str:
+def _n_unnamed(row: ByteRow) -> int:
+    return sum(not gap.name for gap in row.gaps)
+
+
+def short_path(path: str, longest: int = LONGEST_NAME) -> str:
     """Return the end of a path, in whole names where they fit."""
-    if len(path) <= LONGEST_NAME:
+    if len(path) <= longest:
         return path
     parts = PurePath(path).parts
     short = parts[-1]
     for part in reversed(parts[:-1]):
-        if len(CUT) + len(part) + 1 + len(short) > LONGEST_NAME:
+        if len(CUT) + len(part) + 1 + len(short) > longest:
             break
         short = f"{part}/{short}"
-    return f"{CUT}{short}" if len(short) < LONGEST_NAME else f"...{short[3 - LONGEST_NAME :]}"
+    return f"{CUT}{short}" if len(CUT) + len(short) <= longest else f"...{short[3 - longest :]}"
 
 
 def storage_stage_table(stages: Sequence[StageStorage]) -> TextTable:
@@ -104,7 +118,8 @@ def storage_stage_table(stages: Sequence[StageStorage]) -> TextTable:
     Without a tracer nobody knows what of a stage was storage: then there are no such columns.
     """
     traced = any(row.storage_ns is not None for row in stages)
-    times = [value for row in stages for value in (row.busy_ns, row.storage_ns, row.rest_ns)]
+    shown = [line for row in stages for line in _storage_lines(row, traced=traced)]
+    times = [value for line in shown for value in line[1:4]]
     unit, texts = units.durations(times)
     return TextTable(
         title="Storage inside the stages that read" if traced else "Stages that read",
@@ -118,18 +133,27 @@ def storage_stage_table(stages: Sequence[StageStorage]) -> TextTable:
         ),
         rows=tuple(
             (
-                row.stage,
+                name,
                 busy,
-                *((storage, f"<={rest}" if row.rest_is_bound else rest) if traced else ()),
-                units.duration(row.off_cpu_ns),
-                units.nbytes(row.nbytes),
-                row.verdict,
+                *((storage, f"<={rest}" if bound else rest) if traced else ()),
+                *others,
             )
-            for row, busy, storage, rest in zip(
-                stages, texts[::3], texts[1::3], texts[2::3], strict=True
+            for (name, _, _, _, bound, others), busy, storage, rest in zip(
+                shown, texts[::3], texts[1::3], texts[2::3], strict=True
             )
         ),
     )
+
+
+def _storage_lines(row: StageStorage, *, traced: bool) -> Iterator[StorageLine]:
+    """Yield a stage, and where a tracer saw several processes do it, each of them below it."""
+    others = (units.duration(row.off_cpu_ns), units.nbytes(row.nbytes), row.verdict)
+    yield row.stage, row.busy_ns, row.storage_ns, row.rest_ns, row.rest_is_bound, others
+    if traced and 1 < len(row.processes) <= MOST["process"]:
+        for each in row.processes:
+            rest_ns = None if each.storage_ns is None else each.busy_ns - each.storage_ns
+            name = f"  {each.process.partition(' (')[0]}"
+            yield name, each.busy_ns, each.storage_ns, rest_ns, row.rest_is_bound, ("", "", "")
 
 
 def cost_table(reads: Sequence[ReadCost]) -> TextTable:

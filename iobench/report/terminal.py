@@ -194,7 +194,7 @@ def _storage(page: _Page, report: RunReport) -> None:
         page.table(storage_tables.cost_table(figures.costliest))
     if figures.access is not None:
         page.table(storage_tables.size_table(figures.access))
-        page.list(storage_lines.access_lines(figures.access))
+        page.list(storage_lines.access_lines(figures.access, figures.sanity))
 
 
 def _next(page: _Page, reports: Sequence[RunReport]) -> None:
