@@ -60,6 +60,11 @@ class DarshanChoice:
     def document(self) -> dict[str, Any]:
         """Return what ``run.json`` says of a run that is not traced by us."""
         if self.logs:
-            paths = [str(path) for path in self.logs]
-            return {"state": "on", "reason": OWN_LOGS, "runtime": "", "logs": "", "paths": paths}
+            return {
+                "state": "on",
+                "reason": OWN_LOGS,
+                "runtime": "",
+                "logs": [str(path) for path in self.logs],
+                "set": {},
+            }
         return {"state": "off", "reason": NOT_ASKED}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.errors import StorageError
 from iobench.recording import SYSTEM_CLOCK
 from iobench.recording.spool import choose_spool
+from iobench.storage.run_traces import LOGS_FOLDER
 from iobench.storage.tracing.config_file import config_text, hidden_folders
 from iobench.storage.tracing.dated_folders import make_dated
 from iobench.storage.tracing.probing import runtime_variables
@@ -21,10 +22,8 @@ if TYPE_CHECKING:
 
     from iobench.storage.tracing.probing import ProbedRuntime
 
-__all__ = ["JOB", "LOGS", "DarshanSetup", "job_number", "set_up"]
+__all__ = ["JOB", "DarshanSetup", "job_number", "set_up"]
 
-LOGS: Final = "darshan"
-"""The folder of a run directory that its logs lie in."""
 CONFIG: Final = "darshan.config"
 JOB: Final = "IOBENCH_DARSHAN_JOB"
 """Environment: the number that all logs of a run have in common; spawned workers tell no parent."""
@@ -129,7 +128,7 @@ def set_up(
     StorageError
         If it cannot be written.
     """
-    folder, config = run.absolute() / LOGS, run.absolute() / CONFIG
+    folder, config = run.absolute() / LOGS_FOLDER, run.absolute() / CONFIG
     text = config_text(
         interpreter=probed.python,
         prefixes=probed.prefixes,
