@@ -20,7 +20,7 @@ INTERRUPTED = 130
 
 def limits(
     path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="A folder of existing files, or one of them.")
+        str, typer.Argument(metavar="PATH", help="A folder of existing files, or one of them.")
     ],
     like: Annotated[
         str | None,
@@ -45,18 +45,23 @@ def limits(
     from iobench.cli import Interrupted
     from iobench.cli.screen import TerminalScreen
     from iobench.conversion import parse_nbytes
+    from iobench.errors import OptionError
     from iobench.profiling.storage_limits import ANY, measured_limits
+    from iobench.remote import is_url
     from iobench.report.limit_lines import limits_lines
     from iobench.storage import file_system_of
     from iobench.storage.striping import layout_of
 
+    if is_url(path):
+        raise OptionError(f"{path}: is read over the network; limits are of mounted folders")
+    folder = Path(path)
     max_nbytes = parse_nbytes("--bytes", nbytes)
     chosen = None if threads is None else _threads(threads)
     _check_duration(duration)
     screen = TerminalScreen()
     try:
         found, done = measured_limits(
-            path,
+            folder,
             ANY if like is None else _requests(like, screen),
             threads=chosen,
             duration_s=duration,
@@ -66,8 +71,8 @@ def limits(
     except Interrupted:
         screen.note("iobench: interrupted; no figures are kept")
         raise typer.Exit(INTERRUPTED) from None
-    file_system = file_system_of(path)
-    layout = layout_of(path, file_system)
+    file_system = file_system_of(folder)
+    layout = layout_of(folder, file_system)
     if json:
         import json as json_text
 

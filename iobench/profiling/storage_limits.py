@@ -18,6 +18,7 @@ from iobench.storage.limits import (
     Probe,
     probe_limits,
 )
+from iobench.storage.probe_reads import ALIGNMENT
 from iobench.stores import MANIFEST_NAME, make_item, open_store
 
 if TYPE_CHECKING:
@@ -114,10 +115,13 @@ def measured_limits(
         duration_s=duration_s,
         max_nbytes=max_nbytes,
     )
+    _check_room(probe)
     found = None if refresh else _kept(probe)
     if found is not None:
         return found, "kept from an earlier probe; --refresh measures again"
     limits = probe_limits(probe)
+    if not any(each.n_reads for each in limits.reads):
+        return limits, "not kept: nothing was read in that time"
     if not limits.mount:
         return limits, "not kept: the mount is not known"
     try:
@@ -126,6 +130,17 @@ def measured_limits(
     except StorageError as error:
         return limits, f"not kept: {error}"
     return limits, f"kept for {limits.mount}; reports of later runs on it name the limit"
+
+
+def _check_room(probe: Probe) -> None:
+    """Refuse bytes that are not enough for one read of each set: nothing would be measured."""
+    n_sets = 3 * len(probe.orders) * len(probe.threads)  # direct, buffered, and that again
+    least = n_sets * (min(probe.request_nbytes, MAX_REQUEST_NBYTES) + 2 * ALIGNMENT)
+    if probe.max_nbytes < least:
+        raise OptionError(
+            f"--bytes {probe.max_nbytes}: too few for {n_sets} sets of reads of this size; "
+            f"expected {least} or more, or fewer --threads"
+        )
 
 
 def _kept(probe: Probe) -> StorageLimits | None:

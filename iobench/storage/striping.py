@@ -23,7 +23,7 @@ __all__ = ["FileLayout", "StripedPart", "layout_of", "parse_beegfs", "parse_lust
 
 TIMEOUT_S: Final = 5.0
 UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-WORD: Final = re.compile(r"(?:lmm_|lcme_extent\.e_|lcme_)?(\w+): *(\S+)")
+WORD: Final = re.compile(r"(?:lmm_|lcme_extent\.e_|lcme_)?(\w+): *((?!\w+:)\S+)")
 PATTERNS: Final = {"0": "raid0", "1": "raid0", "100": "mdt"}
 """Older versions print the number: ``LLAPI_LAYOUT_RAID0`` or ``LOV_PATTERN_RAID0``, and MDT."""
 TARGET: Final = re.compile(r"l_ost_idx: (\d+)")
