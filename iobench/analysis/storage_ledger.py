@@ -10,7 +10,7 @@ import numpy as np
 
 from iobench.analysis.named_files import NamedFiles
 from iobench.analysis.storage_figures import ByteRow
-from iobench.analysis.storage_gaps import HARDLY_ANY, Known, merged, name_gaps
+from iobench.analysis.storage_gaps import COLUMNS, HARDLY_ANY, Known, merged, name_gaps
 from iobench.analysis.storage_spans import OWN_READ_LIMIT, counted_bytes, find_read_spans
 from iobench.analysis.traced_bytes import TracedFile, modules_of, traced_files
 
@@ -26,7 +26,6 @@ __all__ = ["byte_rows"]
 
 MOST_FILES: Final = 1000
 """Rows of files, the largest."""
-COLUMNS: Final = ("asked", "posix", "stdio", "segments", "rchar", "device")
 OF_TRACER: Final = ("posix", "stdio", "segments")
 
 
