@@ -9,7 +9,7 @@ import numpy as np
 
 from iobench.analysis import exposed_share_of_spans, monotonic_of_wall, place_segments
 from iobench.errors import OptionError, StorageError
-from iobench.recording import Flag, Kind
+from iobench.recording import WORKER_KINDS, Flag, Kind
 from iobench.report import units
 from iobench.report.storage_tables import short_path
 
@@ -55,8 +55,8 @@ LEGEND: Final = (
     ("fused", KIND_COLOURS[Kind.FUSED]),
     ("preprocess", KIND_COLOURS[Kind.PREPROCESS]),
     ("collate", KIND_COLOURS[Kind.COLLATE]),
-    ("storage, hidden", HIDDEN),
-    ("storage, exposed", EXPOSED),
+    ("storage, mostly hidden", HIDDEN),
+    ("storage, mostly exposed", EXPOSED),
     ("exposure unknown", UNKNOWN),
 )
 
@@ -156,7 +156,9 @@ def _lanes(
             np.zeros(len(own), dtype=bool),
         )
         if index in placed and trace is not None:
-            yield _storage_lane(profile, placed[index], trace)
+            below = _storage_lane(profile, placed[index], trace)
+            if len(below.start_ns) or np.isin(own["kind"], [*WORKER_KINDS]).any():
+                yield below
 
 
 def _storage_lane(profile: Profile, placed: ProcessPlacement, trace: StorageTrace) -> Lane:

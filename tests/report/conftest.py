@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,8 @@ from iobench.recording import Kind, stage_name
 from iobench.report.facts import RunFacts
 from iobench.report.run_report import RunReport
 from iobench.report.terminal import print_reports
+
+sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
 
 MS = 1_000_000
 CONFIG: Mapping[str, Any] = {

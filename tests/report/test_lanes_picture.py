@@ -1,0 +1,140 @@
+"""Lanes of loading and of storage on one axis, of real runs with real Darshan logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from ground_truth_profiles import profile_of_ground_truth
+
+from iobench.analysis import place_segments
+from iobench.errors import OptionError, StorageError
+from iobench.report import draw_run
+from iobench.report.lanes_picture import EXPOSED, HIDDEN, UNKNOWN, Lane, lanes_of
+from iobench.storage.traces import StorageTrace
+
+if TYPE_CHECKING:
+    from iobench.profiles import Profile
+
+LOGS = Path(__file__).parents[1] / "data" / "darshan"
+
+
+def run_of(name: str) -> tuple[Profile, StorageTrace]:
+    pytest.importorskip(
+        "darshan", reason="PyDarshan reads the logs: pip install 'iobench[darshan]'"
+    )
+    from iobench.storage.reading import read_traces
+
+    folder = LOGS / name
+    return profile_of_ground_truth(folder / "ground_truth.json"), read_traces([folder])
+
+
+@pytest.fixture(scope="module")
+def raw() -> tuple[Profile, StorageTrace]:
+    """``open().read()`` in two forked workers."""
+    return run_of("s1_raw_fork")
+
+
+def lane_texts(lanes: tuple[Lane, ...]) -> list[str]:
+    return [lane.name for lane in lanes]
+
+
+def test_each_process_has_its_storage_below(raw: tuple[Profile, StorageTrace]) -> None:
+    profile, trace = raw
+    lanes = lanes_of(profile, place_segments(profile, trace), trace)
+    assert lane_texts(lanes)[-4:] == [
+        "worker-0 (24153)",
+        "  Darshan",
+        "worker-1 (24154)",
+        "  Darshan",
+    ]
+    stages, storage = lanes[-4:-2]
+    assert len(storage.start_ns) == 40
+    assert storage.band_ns > 0
+    assert set(storage.colour.tolist()) == {UNKNOWN}
+    # Every segment of a sample's file lies under a stage.
+    inside = (stages.start_ns[None] <= storage.start_ns[:, None]) & (
+        storage.end_ns[:, None] <= stages.end_ns[None]
+    )
+    assert inside.any(axis=1).all()
+
+
+def test_segments_are_coloured_by_what_was_waited_for(raw: tuple[Profile, StorageTrace]) -> None:
+    profile, trace = raw
+    for share, colour in ((0.0, HIDDEN), (1.0, EXPOSED)):
+        exposed = np.full(len(profile.spans), share)
+        lanes = lanes_of(profile, place_segments(profile, trace, exposed), trace)
+        assert set(lanes[-1].colour.tolist()) == {colour}
+
+
+def test_files_read_by_fread_are_hatched_from_first_to_last() -> None:
+    profile, trace = run_of("s2_npload_spawn")
+    lanes = lanes_of(profile, place_segments(profile, trace), trace)
+    storage = lanes[-1]
+    assert int(storage.hatched.sum()) == 20
+    assert int((~storage.hatched).sum()) == 20, "strays are no reads"
+
+
+def test_a_process_without_a_log_keeps_its_lane(raw: tuple[Profile, StorageTrace]) -> None:
+    profile, trace = raw
+    left = StorageTrace(tuple(each for each in trace.processes if each.pid != 24153))
+    lanes = lanes_of(profile, place_segments(profile, left), left)
+    names = lane_texts(lanes)
+    place = names.index("worker-0 (24153)")
+    assert names[place + 1] == "  no Darshan log"
+    assert len(lanes[place + 1].start_ns) == 0
+    assert names[place + 2] == "worker-1 (24154)"
+
+
+def test_without_logs_there_are_stages_alone(raw: tuple[Profile, StorageTrace]) -> None:
+    profile, _ = raw
+    assert lane_texts(lanes_of(profile, None, None)) == [
+        "consumer (24135)",
+        "worker-0 (24153)",
+        "worker-1 (24154)",
+    ]
+
+
+def make_lane(*bars: tuple[int, int, str]) -> Lane:
+    start, end, colour = (np.array(column) for column in zip(*bars, strict=True))
+    return Lane("lane", start, end, colour, np.zeros(len(start), dtype=bool))
+
+
+def test_bars_closer_than_a_pixel_are_one() -> None:
+    lane = make_lane((0, 10, "red"), (12, 20, "red"), (21, 30, "blue"), (50, 60, "blue"))
+    thin = lane.thinned(5)
+    assert thin.start_ns.tolist() == [0, 21, 50]
+    assert thin.end_ns.tolist() == [20, 30, 60]
+    assert thin.colour.tolist() == ["red", "blue", "blue"]
+
+
+def test_a_stretch_of_time_cuts_bars_at_its_ends() -> None:
+    lane = make_lane((0, 10, "red"), (12, 20, "red"), (21, 30, "blue")).between(5, 15)
+    assert lane.start_ns.tolist() == [5, 12]
+    assert lane.end_ns.tolist() == [10, 15]
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png"])
+def test_pictures_are_written(
+    raw: tuple[Profile, StorageTrace], tmp_path: Path, suffix: str
+) -> None:
+    pytest.importorskip("matplotlib", reason="draws: pip install 'iobench[darshan]'")
+    profile, trace = raw
+    path = tmp_path / f"lanes{suffix}"
+    draw_run(profile, path, trace=trace, between_s=(0.0, 0.2))
+    head = path.read_bytes()[:200]
+    assert head.startswith(b"<?xml" if suffix == ".svg" else b"\x89PNG")
+
+
+def test_what_cannot_be_drawn_is_said(raw: tuple[Profile, StorageTrace], tmp_path: Path) -> None:
+    profile, _ = raw
+    with pytest.raises(OptionError, match=r"lanes\.html: expected a name that ends in \.svg"):
+        draw_run(profile, tmp_path / "lanes.html")
+    with pytest.raises(OptionError, match="no span between"):
+        draw_run(profile, tmp_path / "lanes.svg", between_s=(1e6, 2e6))
+    pytest.importorskip("matplotlib", reason="draws: pip install 'iobench[darshan]'")
+    with pytest.raises(StorageError, match="cannot be written"):
+        draw_run(profile, tmp_path / "nowhere" / "lanes.svg")
+    assert list(tmp_path.iterdir()) == []
