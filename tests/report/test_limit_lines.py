@@ -1,0 +1,144 @@
+"""A run is held against the limits that were kept of its storage, and against no others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from iobench.report.limit_lines import limit_lines, limit_use, limits_lines
+from iobench.storage import FileSystem
+from iobench.storage.limit_figures import OpenFigures, ReadFigures, StorageLimits
+from iobench.storage.striping import FileLayout, StripedPart
+
+SECOND = 10**9
+
+
+def reads(served_by: str, gb_per_s: float, *, threads: int = 1, order: str = "random", **more):
+    return ReadFigures(
+        order=order,
+        way="buffered",
+        threads=threads,
+        n_reads=100,
+        nbytes=round(gb_per_s * 1e9),
+        wall_ns=SECOND,
+        latency_ns=(1_000_000, 2_000_000, 3_000_000, 4_000_000),
+        resident_fraction=0.0,
+        device_nbytes=round(gb_per_s * 1e9),
+        served_by=served_by,
+        **more,
+    )
+
+
+LIMITS = StorageLimits(
+    path="/data",
+    mount="/data",
+    host="here",
+    file_system="ext4",
+    reach="local",
+    wall_ns=1_795_500_000 * SECOND,
+    like="samples of the store /data/store",
+    request_nbytes=23_900_000,
+    n_files=3,
+    files_nbytes=4_000_000_000,
+    reads=(
+        reads("device", 1.5),
+        reads("device", 2.0, threads=2),
+        reads("device", 4.0, threads=2, order="sequential"),
+        reads("page cache", 8.0),
+        reads("page cache", 16.0, threads=4),
+        reads("mixed", 99.0, threads=2),
+        reads("unknown", 99.0, threads=2),
+        ReadFigures(order="random", way="direct", threads=8, refused="tmpfs refuses O_DIRECT"),
+    ),
+    opens=(OpenFigures(threads=1, n_opens=10, wall_ns=10_000, latency_ns=(1, 2, 3, 4_000)),),
+    memcpy_bytes_per_s={1: 9e9},
+    spent_ns=3 * SECOND,
+    read_nbytes=10**9,
+    notes=("1 folders cannot be read",),
+)
+
+
+@pytest.mark.parametrize(
+    ("cold", "readers", "limit", "served_by"),
+    [
+        (1.0, 1, 1.5e9, ["device"]),
+        (0.93, 2, 2.0e9, ["device"]),
+        (0.0, 1, 8e9, ["page cache"]),
+        (0.05, 8, 16e9, ["page cache"]),
+        (0.5, 1, 1 / (0.5 / 1.5e9 + 0.5 / 8e9), ["device", "page cache"]),
+    ],
+)
+def test_the_limit_is_that_of_reads_served_alike(bound, cold, readers, limit, served_by):
+    window = bound.exposure.whole
+    use = limit_use(window, LIMITS, readers=readers, cold_fraction=cold)
+    assert use.limit_bytes_per_s == pytest.approx(limit)
+    assert use.used_bytes_per_s == pytest.approx(window.read_nbytes / window.wall_ns * 1e9)
+    assert [each.served_by for each in use.of] == served_by
+
+
+@pytest.mark.parametrize(
+    ("limits", "cold"),
+    [
+        (LIMITS, None),
+        (replace(LIMITS, reads=LIMITS.reads[3:]), 1.0),
+        (replace(LIMITS, reads=LIMITS.reads[:3]), 0.4),
+        (replace(LIMITS, reads=LIMITS.reads[5:]), 0.0),
+    ],
+)
+def test_without_the_evidence_there_is_no_limit(bound, unknown, limits, cold):
+    assert limit_use(bound.exposure.whole, limits, readers=1, cold_fraction=cold) is None
+    assert limit_use(unknown.exposure.whole, limits, readers=1, cold_fraction=1.0) is None
+
+
+def test_a_report_names_what_was_used_and_of_what(make, show):
+    (line,) = limit_lines(make(storage_limits=[LIMITS.to_dict()]))
+    assert line.startswith("storage: ")
+    assert " of 8.00 GB/s (random reads of 23.9 MB from the page cache, 1 thread" in line
+    assert line in " ".join(show(make(storage_limits=[LIMITS.to_dict()])).split())
+    assert limit_lines(make()) == []
+    two = [LIMITS.to_dict(), replace(LIMITS, mount="/b").to_dict()]
+    assert limit_lines(make(storage_limits=two)) == []
+    assert limit_lines(make(storage_limits=[{"version": 0}])) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (["/data/a", "/data/b/c"], True),
+        (["/data/a", "relative/b"], True),
+        (["/data/a", "/home/b"], False),
+        (["/data/nested/a"], False),
+        (["/database/a"], False),
+        ([], False),
+    ],
+)
+def test_a_script_is_held_against_the_mount_its_files_lie_on(make, files, told):
+    report = make(storage_limits=[LIMITS.to_dict()], mounts=["/", "/data", "/data/nested"])
+    rows = tuple(SimpleNamespace(scope="file", name=name) for name in files)
+    report = replace(report, storage=SimpleNamespace(rows=rows))
+    assert bool(limit_lines(report)) == told
+
+
+def test_the_answer_of_a_probe_is_printed_as_it_was_told():
+    layout = FileLayout(
+        (StripedPart(0, 1 << 20, 0, 1 << 20, "mdt"), StripedPart(1 << 20, -1, 4, 4 << 20)),
+        default=True,
+    )
+    system = FileSystem(name="ext4", cold="Cold is cold.", doubt="statfs tells nfs")
+    lines = [*limits_lines(LIMITS, system, layout)]
+    assert lines[0] == "/data: ext4 at /data, local; host here"
+    assert lines[1:3] == ["In doubt: statfs tells nfs.", "Cold is cold."]
+    assert "  with the metadata from 0 to 1.05 MB" in lines
+    assert "  stripes of 4.19 MB over 4 targets from 1.05 MB to the end" in lines
+    text = "\n".join(lines)
+    for words in (
+        "Reads of 23.9 MB, as samples of the store /data/store; 3 files, 4.00 GB",
+        "random, direct, 8 threads: tmpfs refuses O_DIRECT",
+        "16.0 GB/s",
+        "Opens: 1,000,000/s by 1 thread",
+        "Copies within memory: 9.00 GB/s by 1 thread",
+        "wrote nothing. Note: 1 folders cannot be read.",
+    ):
+        assert words in text, words
