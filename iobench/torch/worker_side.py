@@ -123,7 +123,7 @@ class WorkerSide:
         self.recorder: Recorder = RunDirectory.open(spec.run).recorder(
             role="worker", worker=number, rank=spec.rank
         )
-        util.Finalize(None, self.recorder.close, exitpriority=CLOSE_PRIORITY)
+        util.Finalize(None, self._close, exitpriority=CLOSE_PRIORITY)
         install(where="everywhere")
         info = get_worker_info()
         self.maker = BatchMaker(
@@ -140,6 +140,10 @@ class WorkerSide:
         self._snapshot = False
         self.recorder.emit(Kind.STARTUP, spec.started_ns, self._opened_ns)
         activate(self.recorder)
+
+    def _close(self) -> None:
+        self.maker.count_last_reads()
+        self.recorder.close()
 
     def begin(self, index: Any, told: tuple[int, int, int, bool]) -> Any:
         """Take up a batch that came out of the queue; return its index for the fetcher."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="batches of torch's DataLoader need torch")
 from iobench.loaders.stages import Detail
 from iobench.recording import Flag, Kind, Recorder, read_span_file
+from iobench.storage import ProcessIo, process_io
 from iobench.testing import FakeClock
 from iobench.torch import stage_methods
 from iobench.torch.making import BatchMaker, BatchTag
@@ -62,8 +64,8 @@ def make(folder: Path, *, n_batches: int, detail: Detail) -> tuple[Any, list[boo
 
 def test_samples_too_short_to_time_are_timed_in_one_batch_of_many(tmp_path: Path) -> None:
     spans, timed = make(tmp_path, n_batches=200, detail=Detail.AUTO)
-    # A sample takes 10 us; a timed one costs 6 x (1 + 3) light spans, 120 times its 1 %.
-    assert [number for number, each in enumerate(timed) if each] == [0, 1, 121]
+    # A sample takes 10 us; a timed one costs 2 x (1 + 3) light spans, 40 times its 1 %.
+    assert [number for number, each in enumerate(timed) if each] == [0, 1, 41, 81, 121, 161]
     per_batch = spans[spans["kind"] != Kind.COLLATE]
     for batch in range(1, 200):
         rows = per_batch[per_batch["batch"] == batch]
@@ -72,7 +74,7 @@ def test_samples_too_short_to_time_are_timed_in_one_batch_of_many(tmp_path: Path
         )
         assert sum(length.values()) == 1_000_000, "the batch's time is exact"
         estimated = (rows["flags"] & Flag.ESTIMATED) != 0
-        assert estimated.any() == estimated.all() == (batch not in (1, 121))
+        assert estimated.any() == estimated.all() == (batch not in (1, 41, 81, 121, 161))
         assert length[Kind.READ] == 200_000
         assert length[Kind.DECODE] == 500_000
         assert length[Kind.PREPROCESS] == 300_000
@@ -129,3 +131,29 @@ def test_a_fork_waits_for_no_thread_of_its_parent() -> None:
             free = stage_methods._lock.acquire(blocking=False)
             os._exit(0 if free else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_short_batches_share_a_look_at_what_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, counts = FakeClock(1000), itertools.count(0, 100)
+    monkeypatch.setattr(process_io, "ProcessIoReader", lambda: lambda: (next(counts), 0))
+    dataset = Columns(clock)
+    with Recorder(tmp_path, role="worker", clock=clock) as recorder:
+        maker = BatchMaker(
+            recorder, dataset, batches=True, detail=Detail.BATCH,
+            unit_costs={**UNIT_COSTS, "io_ns": 250}, process_io=ProcessIo(),
+        )  # fmt: skip
+        for batch in range(8):
+            index = maker.begin(BatchTag(batch, 0, clock.now_ns(), True), [1])
+            maker.collate(list, [dataset[number] for number in index])
+            maker.finish()
+        maker.count_last_reads()
+        maker.count_last_reads()
+        assert recorder.path is not None
+        path = recorder.path
+    spans = read_span_file(path).spans
+    looks = spans[(spans["flags"] & Flag.IO) != 0]
+    # A look costs 1 % of 25 us, a batch takes 10 us; the last batch is looked at in the end.
+    assert looks["batch"].tolist() == [0, 3, 6, 7]
+    assert looks["nbytes"].tolist() == [100, 100, 100, 100], "all that was read, once"
