@@ -19,7 +19,7 @@ pytest.importorskip("darshan", reason="PyDarshan reads Darshan's logs")
 from made_logs import START_NS, MadeLog, reads_in_order
 
 from iobench.errors import FileFormatError, MissingExtraError
-from iobench.storage.darshan import read_darshan_logs, run_logs
+from iobench.storage.darshan import read_darshan_logs, reader_process, run_logs
 from iobench.storage.darshan.integrity import check_log
 from iobench.storage.darshan.names import LogName, parse_log_name
 from iobench.storage.darshan.reader_process import ReaderProcess
@@ -232,3 +232,12 @@ def test_several_logs_of_one_process(made: StorageTrace) -> None:
     (line,) = made.refused
     assert "is of process 78 and of the same time as" in line
     assert any("process 78 has several logs" in note for note in made.notes)
+
+
+def test_the_reader_is_not_traced_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "/opt/lib/libdarshan.so:/opt/lib/libjemalloc.so")
+    monkeypatch.setenv("DARSHAN_ENABLE_NONMPI", "1")
+    monkeypatch.setenv("IOBENCH_RUN", "/runs/a")
+    inside = reader_process.child_environment()
+    assert inside["LD_PRELOAD"] == "/opt/lib/libjemalloc.so"
+    assert not {"DARSHAN_ENABLE_NONMPI", "IOBENCH_RUN"} & set(inside)

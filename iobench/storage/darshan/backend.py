@@ -19,7 +19,7 @@ from iobench.errors import FileFormatError, MissingExtraError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["JobFacts", "OpenLog"]
+__all__ = ["JobFacts", "OpenLog", "RawSegments"]
 
 _CHUNK: Final = 4096
 """Files whose counters are held in full at a time."""
@@ -38,6 +38,18 @@ class JobFacts:
     library_version: str
     parent_pid: int
     executable: str
+
+
+@dataclass(frozen=True, slots=True)
+class RawSegments:
+    """The segments of one file in one rank, as the library gives them: the writes first."""
+
+    file: int
+    rank: int
+    host: str
+    n_writes: int
+    n_segments: int
+    content: bytes
 
 
 class OpenLog:
@@ -134,22 +146,26 @@ class OpenLog:
         if held:
             yield np.frombuffer(b"".join(held), layout)
 
-    def segments(self) -> Iterator[tuple[int, int, str, int, NDArray[Any]]]:
-        """Yield id of the file, rank, host, number of writes, and segments: the writes first.
+    @property
+    def segment_layout(self) -> np.dtype[Any]:
+        """The dtype of a segment: ``offset``, ``length``, ``start_time``, ``end_time`` in s."""
+        return _layout(self._api.ffi, self._api.ffi.typeof("struct segment_info"))
 
-        Fields are ``offset``, ``length``, ``start_time`` and ``end_time`` in seconds of the log.
-        """
+    def segments(self) -> Iterator[RawSegments]:
+        """Yield the segments of each file and rank."""
         ffi = self._api.ffi
-        head, each = ffi.sizeof("struct dxt_file_record"), ffi.typeof("struct segment_info")
-        layout = _layout(ffi, each)
+        head, each = ffi.sizeof("struct dxt_file_record"), ffi.sizeof("struct segment_info")
         for pointer in self._pointers("DXT_POSIX"):
             told = ffi.cast("struct dxt_file_record *", pointer)
-            n_writes, n_segments = told.write_count, told.write_count + told.read_count
-            host = ffi.string(told.hostname).decode(errors="backslashreplace")
-            file, rank = int(told.base_rec.id), int(told.base_rec.rank)
-            size = n_segments * ffi.sizeof(each)
-            raw = bytes(ffi.buffer(ffi.cast("char *", pointer) + head, size))
-            yield file, rank, host, int(n_writes), np.frombuffer(raw, layout)
+            n_segments = told.write_count + told.read_count
+            yield RawSegments(
+                file=int(told.base_rec.id),
+                rank=int(told.base_rec.rank),
+                host=ffi.string(told.hostname).decode(errors="backslashreplace"),
+                n_writes=int(told.write_count),
+                n_segments=int(n_segments),
+                content=bytes(ffi.buffer(ffi.cast("char *", pointer) + head, n_segments * each)),
+            )
 
     def read_histograms(self) -> Iterator[tuple[int, int, int]]:
         """Yield id of the histogram, rank, and the bytes read that it holds."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import FileFormatError
-from iobench.storage.darshan.backend import JobFacts, OpenLog
+from iobench.storage.darshan.backend import JobFacts, OpenLog, RawSegments
 from iobench.storage.darshan.file_counters import (
     joined_counters,
     nanoseconds,
@@ -70,7 +70,7 @@ class _RankParts:
     host: str = ""
     posix: list[NDArray[Any]] = field(default_factory=list)
     stdio: list[NDArray[Any]] = field(default_factory=list)
-    segments: list[NDArray[Any]] = field(default_factory=list)
+    segments: list[tuple[int, RawSegments]] = field(default_factory=list)
     heatmap_nbytes: int = -1
 
 
@@ -190,21 +190,12 @@ class _LogReader:
             yield raw, np.array([self._file(int(key)) for key in raw["id"]], np.int32)
 
     def _read_segments(self) -> None:
-        for key, rank, host, n_writes, raw in self._log.segments():
-            part = self._rank(rank)
-            part.host = part.host or host
-            file = self._file(key)
-            if file < 0 or not len(raw):
-                continue
-            segments = np.empty(len(raw), SEGMENT_DTYPE)
-            segments["start_ns"] = nanoseconds(raw["start_time"], self._job.start_ns)
-            segments["end_ns"] = nanoseconds(raw["end_time"], self._job.start_ns)
-            segments["offset"], segments["nbytes"] = raw["offset"], raw["length"]
-            told = raw.dtype.names or ()
-            segments["thread"] = raw["pthread_id"] if "pthread_id" in told else -1
-            segments["file"] = file
-            segments["write"] = np.arange(len(raw)) < n_writes
-            part.segments.append(segments)
+        for raw in self._log.segments():
+            part = self._rank(raw.rank)
+            part.host = part.host or raw.host
+            file = self._file(raw.file)
+            if file >= 0 and raw.n_segments:
+                part.segments.append((file, raw))
 
     def _read_histograms(self) -> None:
         for key, rank, nbytes in self._log.read_histograms():
@@ -234,12 +225,34 @@ class _LogReader:
                 modules=modules,
                 files=files,
                 counters=joined_counters(part.posix, part.stdio, modules),
-                segments=_by_start(part.segments),
+                segments=self._segments(part),
                 heatmap_read_nbytes=part.heatmap_nbytes,
                 leftover=leftover,
             )
             for rank, part in sorted((self._ranks or {0: _RankParts()}).items())
         )
+
+    def _segments(self, part: _RankParts) -> NDArray[Any]:
+        """Return the segments of a rank by their start; what they were made of is given up."""
+        if not part.segments:
+            return NO_SEGMENTS
+        files, parts = zip(*part.segments, strict=True)
+        part.segments.clear()
+        counts = np.array([each.n_segments for each in parts])
+        firsts = np.cumsum(counts) - counts
+        raw = np.frombuffer(b"".join(each.content for each in parts), self._log.segment_layout)
+        at = np.arange(len(raw)) - np.repeat(firsts, counts)
+        start_ns = nanoseconds(raw["start_time"], self._job.start_ns)
+        order = np.argsort(start_ns, kind="stable")
+        segments = np.empty(len(raw), SEGMENT_DTYPE)
+        segments["start_ns"] = start_ns[order]
+        segments["end_ns"] = nanoseconds(raw["end_time"], self._job.start_ns)[order]
+        segments["offset"], segments["nbytes"] = raw["offset"][order], raw["length"][order]
+        threads = raw["pthread_id"][order] if "pthread_id" in (raw.dtype.names or ()) else -1
+        segments["thread"] = threads
+        segments["file"] = np.repeat(np.array(files, np.int32), counts)[order]
+        segments["write"] = (at < np.repeat([each.n_writes for each in parts], counts))[order]
+        return segments
 
 
 def _by_rank(
@@ -249,11 +262,3 @@ def _by_rank(
     kept = files >= 0
     for rank in np.unique(ranks[kept]):
         yield int(rank), kept & (ranks == rank)
-
-
-def _by_start(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    if not parts:
-        return NO_SEGMENTS
-    segments = np.concatenate(parts)
-    parts.clear()
-    return segments[np.argsort(segments["start_ns"], kind="stable")]

@@ -25,12 +25,12 @@ from iobench.storage.darshan.logs import LogContents, read_log
 if TYPE_CHECKING:
     from iobench.storage.darshan.names import LogName
 
-__all__ = ["ReaderProcess"]
+__all__ = ["ReaderProcess", "child_environment"]
 
 _PATIENCE_S: Final = 60.0
 _PATIENCE_S_PER_MB: Final = 1.0
-_NOT_INHERITED: Final = ("DARSHAN_", "DXT_", "DFTRACER_", "IOBENCH_RUN", "LD_PRELOAD")
-"""The reader is not to be traced, nor to be followed as a part of a run."""
+_NOT_INHERITED: Final = ("DARSHAN_", "DXT_", "DFTRACER_", "IOBENCH_RUN")
+_NOT_PRELOADED: Final = ("darshan", "dftracer")
 
 
 class ReaderProcess:
@@ -86,15 +86,7 @@ class ReaderProcess:
         if self._answers is None:
             ours, theirs = socket.socketpair()
             self._complaints.truncate(0)
-            environment = {
-                name: value
-                for name, value in os.environ.items()
-                if not name.startswith(_NOT_INHERITED)
-            }
-            environment["PYTHONPATH"] = os.pathsep.join(
-                each or str(Path.cwd()) for each in sys.path
-            )
-            environment["OPENBLAS_NUM_THREADS"] = environment["OMP_NUM_THREADS"] = "1"
+            environment = child_environment()
             with theirs:
                 self._child = subprocess.Popen(
                     [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
@@ -127,6 +119,19 @@ class ReaderProcess:
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
         said = f" ({lines[-1]})" if lines else ""
         return f"is damaged: PyDarshan ended {how} while it read it{said}"
+
+
+def child_environment() -> dict[str, str]:
+    """Return an environment in which the reader is not traced, nor followed as part of a run."""
+    inside = {
+        name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)
+    }
+    libraries = inside.pop("LD_PRELOAD", "").replace(":", " ").split()
+    if kept := [each for each in libraries if not any(word in each for word in _NOT_PRELOADED)]:
+        inside["LD_PRELOAD"] = ":".join(kept)
+    inside["PYTHONPATH"] = os.pathsep.join(each or str(Path.cwd()) for each in sys.path)
+    inside["OPENBLAS_NUM_THREADS"] = inside["OMP_NUM_THREADS"] = "1"  # nothing to compute
+    return inside
 
 
 def _received(answers: Connection) -> LogContents | tuple[str, str]:
