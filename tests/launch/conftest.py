@@ -9,12 +9,15 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from iobench.launch.running import ScriptRun, run_script
 from iobench.profiles import Profile, open_profile
 from iobench.recording import ProcessFacts, read_process_facts
+
+sys.path.append(str(Path(__file__).parents[1] / "storage" / "support"))
 
 
 @dataclass
@@ -61,7 +64,7 @@ def launch(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., L
         *command: object,
         environment: Mapping[str, str] | None = None,
         out: Path = tmp_path / "run",
-        **options: str | None,
+        **options: Any,
     ) -> Launched:
         said: list[str] = []
         told = dict(os.environ if environment is None else environment)
