@@ -225,11 +225,9 @@ class _Running:
             made.append(figures)
             left -= 1
             if arm.way == BUFFERED:
-                again = replace(arm, way=AGAIN)
-                n = self._affordable(left)
-                made.append(
-                    self._read(again, [share[: n // arm.threads] for share in done], left)[0]
-                )
+                n = self._affordable(left) // arm.threads
+                repeated = [_repeated(share, n) for share in done]
+                made.append(self._read(replace(arm, way=AGAIN), repeated, left)[0])
                 left -= 1
         return tuple(made)
 
@@ -317,3 +315,8 @@ class _Running:
         known = [pages for pages in found if pages is not None]
         n = sum(pages.n for pages in known)
         return sum(pages.resident for pages in known) / n if n else None
+
+
+def _repeated(requests: NDArray[Any], n: int) -> NDArray[Any]:
+    """Return the requests again and again, ``n`` in all: what is in memory may be read often."""
+    return requests[np.arange(n) % len(requests)] if len(requests) else requests
