@@ -18,7 +18,7 @@ __all__ = ["GatheredLogs", "gather_logs"]
 
 PATIENCE_NS: Final = 10_000_000_000
 LOOK_NS: Final = 50_000_000
-BLOCK: Final = 1 << 16
+PIECE_NBYTES: Final = 1 << 16
 PID: Final = re.compile(r"_id-?\d+-(\d+)_")
 LEFTOVER: Final = re.compile(r"_mmap-log-\d+-\d+\.darshan$")
 
@@ -119,11 +119,11 @@ def _bring(mmap: Path, folder: Path) -> None:
 def _copy(source: Path, target: Path) -> None:
     """Copy a file that is nearly all holes, 40 MB long, without filling them."""
     with source.open("rb") as old, target.open("wb") as new:
-        while block := old.read(BLOCK):
-            if block.count(0) < len(block):
-                new.write(block)
+        while piece := old.read(PIECE_NBYTES):
+            if piece.count(0) < len(piece):
+                new.write(piece)
             else:
-                new.seek(len(block), os.SEEK_CUR)
+                new.seek(len(piece), os.SEEK_CUR)
         new.truncate(old.tell())
 
 

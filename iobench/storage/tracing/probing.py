@@ -156,6 +156,8 @@ def probe(
 
 def ready_runtime(environment: Mapping[str, str], python: str) -> ProbedRuntime | str:
     """Return the runtime of an environment, tried with a Python; in words why there is none."""
+    if sys.platform != "linux":
+        return f"its runtime is preloaded, which {sys.platform} cannot; expected Linux"
     if "DARSHAN_DISABLE" in environment:
         return "$DARSHAN_DISABLE is set"
     runtime = find_runtime(environment)

@@ -33,7 +33,6 @@ ENOUGH_MEMORY: Final = 1 << 30
 DAYS: Final = 8
 """For so many days processes of a run may be started."""
 DROPPED: Final = ("DARSHAN_LOGFILE",)
-NOT_SAID: Final = frozenset({"LD_PRELOAD", "DARSHAN_LOGPATH", "DXT_ENABLE_IO_TRACE", JOB})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +80,10 @@ class DarshanSetup:
         """Return what a user should know of it."""
         runtime = self.probed.runtime
         version = f" {self.probed.version}" if self.probed.version else ""
-        told = ", ".join(
-            f"{name}={value}" for name, value in self.variables.items() if name not in NOT_SAID
-        )
-        lines = [f"darshan: traced by Darshan{version}, {runtime.path} ({runtime.found})"]
-        lines.append(f"darshan: set for the run: LD_PRELOAD with it, {told}")
+        lines = [
+            f"darshan: traced by Darshan{version}, {runtime.path} ({runtime.found}), set through "
+            f"{', '.join(sorted(self.variables))}; run.json tells their values"
+        ]
         lines += [f"darshan: {name} is not passed on: one log a process" for name in self.dropped]
         if not self.probed.forks_seen:
             lines.append(
