@@ -35,7 +35,7 @@ PAIRS: Final = 1 << 20
 """Pairs of call and stage looked at in one go."""
 NEAR_NS: Final = 1_000_000
 """Equally good offsets within this are one window; further apart they contradict each other."""
-CHANCE: Final = math.log(1e4)
+CHANCE: Final = math.log(1e3)
 """Logarithm of how unlikely by chance a match must be."""
 _PIECES: Final = 64
 _TOLERATED: Final = 50

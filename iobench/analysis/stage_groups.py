@@ -155,14 +155,13 @@ def contained(parts: Sequence[Reach], n_items: int, offset_ns: int) -> NDArray[n
 def innermost(
     groups: Groups, start_ns: Integers, end_ns: Integers, low_ns: int, high_ns: int
 ) -> Integers:
-    """Return for each item the shortest stage of its group that holds it at all these offsets.
+    """Return for each item a stage of its group that holds it at all these offsets, else -1.
 
-    -1 if none does. Stages are peeled from outside, so the time is that of one search for each
-    depth of nesting.
+    In it lies no other stage that holds the item. Stages are peeled from outside, so the time is
+    that of one search for each depth of nesting.
     """
     found = np.full(len(start_ns), NO_ROW, np.int64)
     margin = max(abs(low_ns), abs(high_ns))
-    length = np.append(groups.end_ns - groups.start_ns, np.iinfo(np.int64).max)
     columns = np.stack((groups.group, groups.start_ns, groups.end_ns))
     kept = np.unique(columns, axis=1, return_index=True)[1] if columns.size else columns[0]
     while len(kept):
@@ -172,9 +171,7 @@ def innermost(
         inside = []
         for part, stages in reaches(layer, start_ns, end_ns, margin):
             held = part.holding(low_ns, high_ns)
-            held = np.where(held >= 0, kept[held], NO_ROW)
-            shorter = (held >= 0) & (length[held] < length[found[part.items]])
-            found[part.items[shorter]] = held[shorter]
+            found[part.items[held >= 0]] = kept[held[held >= 0]]
             inside.append(kept[stages[part.inner]])
         kept = np.concatenate(inside) if inside else kept[:0]
     return found
