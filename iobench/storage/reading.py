@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from iobench.errors import MissingExtraError
+from iobench.errors import MissingExtraError, StorageError
 from iobench.storage.darshan import is_log_name, is_log_start, read_darshan_logs
 from iobench.storage.dftracer import is_dftracer_name, is_dftracer_start, read_dftracer_files
 from iobench.storage.traces import StorageTrace
@@ -82,7 +82,7 @@ def _darshan(logs: list[Path]) -> StorageTrace:
         return StorageTrace()
     try:
         return read_darshan_logs(logs)
-    except MissingExtraError as error:
+    except (MissingExtraError, StorageError) as error:
         return StorageTrace(refused=(f"{len(logs)} Darshan logs are not read: {error}",))
 
 

@@ -120,15 +120,17 @@ class ProcessTrace:
     start_ns, end_ns : int
         Wall clock.
     zero_error_ns : int
-        How late its zero may be told: its times may have to be moved back by so much.
+        How late its zero may be told: its times may have to be moved back by so much. 1 s where
+        it is told in whole seconds: then they may have to be moved forward.
     modules : tuple of ModuleState
     files : tuple of str
+        Without standard streams, and without Python's own code and packages.
     counters : ndarray of COUNTER_DTYPE
         At most one row for each file.
     segments : ndarray of SEGMENT_DTYPE
         By start.
     heatmap_read_nbytes : int
-        Bytes of all files that the tracer's histogram over time has.
+        Bytes of all files, Python's own among them, that the tracer's histogram over time has.
     leftover : bool
         Whether the process never closed it: it was killed, or is alive.
     """

@@ -18,12 +18,14 @@ pytest.importorskip("darshan", reason="PyDarshan reads Darshan's logs")
 
 from made_logs import START_NS, MadeLog, reads_in_order
 
-from iobench.errors import FileFormatError, MissingExtraError
+from iobench.errors import FileFormatError, MissingExtraError, StorageError
 from iobench.storage.darshan import read_darshan_logs, reader_process, run_logs
+from iobench.storage.darshan.file_counters import joined_counters
 from iobench.storage.darshan.integrity import check_log
 from iobench.storage.darshan.names import LogName, parse_log_name
 from iobench.storage.darshan.reader_process import ReaderProcess
 from iobench.storage.interpreter_files import is_of_interpreter
+from iobench.storage.traces import COUNTER_DTYPE, ModuleState
 
 if TYPE_CHECKING:
     from iobench.storage.traces import ProcessTrace, StorageTrace
@@ -156,7 +158,7 @@ def test_a_log_that_ends_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     shutil.copy(WORKER, tmp_path)
     trace = read_darshan_logs([tmp_path])
     (line,) = trace.refused
-    assert line.startswith(f"{crash}: is damaged: PyDarshan ended ")
+    assert line.startswith(f"{crash}: is damaged: PyDarshan's process ended while it read it, ")
     assert [each.pid for each in trace.processes] == [24153]
 
 
@@ -168,6 +170,12 @@ def test_a_log_that_takes_too_long() -> None:
         reader.read(WORKER, WORKER, parse_log_name(WORKER.name))
 
 
+def test_a_reader_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_process, "__name__", "iobench.storage.darshan.no_reader")
+    with pytest.raises(StorageError, match=r"did not start: with status 1 .*no_reader"):
+        read_darshan_logs([WORKER])
+
+
 def test_without_pydarshan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "darshan.py").write_text("raise ImportError('no library')")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -177,12 +185,12 @@ def test_without_pydarshan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> StorageTrace:
-    """Return what is read of a job of 1,000 ranks, a partial log, and two logs of one process."""
+    """Return what is read of a job of 300 ranks, a partial log, and two logs of one process."""
     folder = tmp_path_factory.mktemp("made")
-    log = MadeLog([b"/data/shared.nc", b"/data/own-\xff.nc", b"<STDIN>", b"/x/a.py"], n_ranks=1000)
+    log = MadeLog([b"/data/shared.nc", b"/data/own-\xff.nc", b"<STDIN>", b"/x/a.py"], n_ranks=300)
     log.count(0, rank=-1, OPENS=1000, READS=4000, BYTES_READ=4_000_000, MMAPS=-1, READ_TIME=2.5)
-    for rank in range(1000):
-        log.trace(0, reads_in_order(100), rank)
+    for rank in range(300):
+        log.trace(0, reads_in_order(20), rank)
     log.count(1, rank=7, OPENS=1, READS=2, BYTES_READ=100)
     log.count(2, rank=7, READS=5, BYTES_READ=55)
     log.count(3, rank=8, READS=3, BYTES_READ=33)
@@ -193,6 +201,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> StorageTrace:
     log.count(0, OPENS=1)
     log.trace(0, reads_in_order(3))
     log.write(folder / "partial.darshan")
+
+    log = MadeLog([b"/data/a"], posix_version=9)
+    log.count(0, READS=1)
+    log.trace(0, reads_in_order(3))
+    log.write(folder / "newer.darshan")
 
     log = MadeLog([b"/data/a"])
     log.count(0, READS=1)
@@ -210,7 +223,7 @@ def of_log(trace: StorageTrace, start: str) -> list[ProcessTrace]:
 
 def test_ranks_of_a_job_and_their_sums(made: StorageTrace) -> None:
     traces = {each.rank: each for each in of_log(made, "me_train")}
-    assert sorted(traces) == list(range(-1, 1000))
+    assert sorted(traces) == list(range(-1, 300))
     assert {rank: each.pid for rank, each in traces.items() if each.pid >= 0} == {0: 77}
     sums, seventh = traces[-1], traces[7]
     assert sums.files == ("/data/shared.nc", "/data/own-\\xff.nc")
@@ -218,9 +231,9 @@ def test_ranks_of_a_job_and_their_sums(made: StorageTrace) -> None:
     (row,) = sums.counters
     assert (row["posix_reads"], row["posix_read_ns"], row["posix_mmaps"]) == (4000, 2.5e9, -1)
     assert (row["stdio_reads"], row["stdio_first_read_ns"]) == (0, -1)
-    assert sum(len(each.segments) for each in traces.values()) == 100_003
+    assert sum(len(each.segments) for each in traces.values()) == 6_003
     assert seventh.host == "node-7"
-    assert len(seventh.segments) == 103
+    assert len(seventh.segments) == 23
     assert seventh.segments["write"].sum() == 1
     assert seventh.counters["posix_read_nbytes"].tolist() == [100]
     assert len(traces[8].counters) == 0
@@ -235,6 +248,30 @@ def test_times_keep_their_nanoseconds(made: StorageTrace) -> None:
     assert np.diff(trace.segments["offset"]).tolist() == [4096, 4096]
     assert trace.partial_modules == ("POSIX",)
     assert (trace.start_ns, trace.pid, trace.job_id) == (START_NS, -1, 42)
+
+
+def test_counters_of_an_unknown_version(made: StorageTrace) -> None:
+    (trace,) = of_log(made, "newer")
+    (problem,) = trace.problems
+    assert problem.startswith("POSIX version 9 cannot be read by PyDarshan")
+    assert (len(trace.counters), len(trace.segments)) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("state", "reads"),
+    [
+        (ModuleState("POSIX", 4), 0),
+        (ModuleState("POSIX", 4, partial=True), -1),
+        (ModuleState("POSIX", 9, problem="too new"), -1),
+        (ModuleState("HEATMAP", 1), 0),
+    ],
+)
+def test_what_a_file_of_streams_has_by_other_calls(state: ModuleState, reads: int) -> None:
+    rows = np.full(1, -1, COUNTER_DTYPE)
+    rows["file"], rows["stdio_reads"] = 3, 7
+    (row,) = joined_counters([], [rows], (ModuleState("STDIO", 2), state))
+    assert (row["file"], row["stdio_reads"], row["posix_reads"]) == (3, 7, reads)
+    assert row["posix_first_read_ns"] == -1
 
 
 def test_several_logs_of_one_process(made: StorageTrace) -> None:

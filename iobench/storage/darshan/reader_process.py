@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from iobench.errors import FileFormatError, MissingExtraError
+from iobench.errors import FileFormatError, MissingExtraError, StorageError
 from iobench.storage.darshan.logs import LogContents, read_log
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ class ReaderProcess:
             If it is damaged; also where the library crashed, or took too long.
         MissingExtraError
             If PyDarshan is not installed.
+        StorageError
+            If no process can be started.
         """
         answers = self._start()
         patience_s = self._patience_s + _PATIENCE_S_PER_MB * readable.stat().st_size / 1e6
@@ -75,7 +77,9 @@ class ReaderProcess:
                 )
             answer = _received(answers)
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise FileFormatError(self._last_words()) from None
+            raise FileFormatError(
+                f"is damaged: PyDarshan's process ended while it read it, {self._last_words()}"
+            ) from None
         if isinstance(answer, LogContents):
             return answer
         kind, text = answer
@@ -97,6 +101,12 @@ class ReaderProcess:
                     env=environment,
                 )
             self._answers = Connection(ours.detach())
+            try:
+                self._answers.recv()  # that it has begun: what fails before is no log's fault
+            except (EOFError, ConnectionResetError):
+                raise StorageError(
+                    f"the process that reads Darshan logs did not start: {self._last_words()}"
+                ) from None
         return self._answers
 
     def _stop(self) -> int:
@@ -117,8 +127,7 @@ class ReaderProcess:
         self._complaints.seek(0)
         lines = self._complaints.read().decode(errors="replace").strip().splitlines()
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
-        said = f" ({lines[-1]})" if lines else ""
-        return f"is damaged: PyDarshan ended {how} while it read it{said}"
+        return f"{how} ({lines[-1]})" if lines else how
 
 
 def child_environment() -> dict[str, str]:
@@ -165,6 +174,7 @@ class _Complaints:
 def main(descriptor: int) -> None:
     """Read logs that are asked for until nobody asks; the child's side."""
     answers = Connection(descriptor)
+    answers.send("begun")
     while True:
         try:
             readable, path, name = answers.recv()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from iobench.errors import FileFormatError
+from iobench.errors import FileFormatError, StorageError
 from iobench.storage.darshan.integrity import check_log
 from iobench.storage.darshan.names import is_log_name, parse_log_name
 from iobench.storage.darshan.reader_process import ReaderProcess
@@ -46,6 +46,8 @@ def read_darshan_logs(paths: Sequence[Path]) -> StorageTrace:
     ------
     MissingExtraError
         If PyDarshan is not installed.
+    StorageError
+        If no process can be started that reads.
     """
     reading = _Reading()
     with ReaderProcess() as reader:
@@ -58,6 +60,8 @@ def read_darshan_logs(paths: Sequence[Path]) -> StorageTrace:
                     reading.add(log, reader)
                 except FileFormatError as error:
                     reading.refused.append(f"{log}: {error}")
+                except StorageError:
+                    raise  # of the reader, not of this log
                 except OSError as error:
                     reading.refused.append(f"{log}: cannot be read: {error.strerror or error}")
     return reading.trace()

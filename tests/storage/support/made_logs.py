@@ -48,6 +48,7 @@ class MadeLog:
     dxt: list[bytes] = field(default_factory=list)
     partial: frozenset[int] = frozenset()
     start_ns: int = START_NS
+    posix_version: int = 4
 
     def count(self, file: int, rank: int = 0, **counters: float) -> None:
         """Add POSIX counters of a file in a rank."""
@@ -85,7 +86,7 @@ class MadeLog:
         header = struct.pack("<8sqB7xQ", b"3.41", 6567223, 0, partial)
         header += b"".join(struct.pack("<QQ", *each) for each in maps)
         versions = [0] * N_MODULES
-        versions[POSIX], versions[DXT_POSIX] = 4, 1
+        versions[POSIX], versions[DXT_POSIX] = self.posix_version, 1
         path.write_bytes(header + struct.pack(f"<{N_MODULES}I", *versions) + body)
         return path
 
