@@ -1,21 +1,26 @@
 """What recording costs a training script's CPUs: python tests/benchmarks/overhead.py --install.
 
 The same samples go through torch's DataLoader with two worker processes: plain, plain once more
-(the difference between these two is the noise of this machine), observed by iobench without an edit
-of the dataset, and timed by what others annotate by hand. Every turn is a fresh process; all take
-turns in each round; what counts is the CPU time of the process and its workers for one epoch. What
-a first batch costs once (imports, opening of files) stands apart.
+(the difference between these two is the noise of this machine), observed by iobench without an
+edit of the dataset, and timed by what others annotate by hand. Each is a process of its own that
+lives throughout. They take turns, a stretch of batches each, and rest meanwhile; a stretch begins
+and ends with workers that have nothing left to do. What counts is the CPU time of the process and
+its workers for a stretch, by the kernel's clock of each, beside that of the plain one in the same
+round, so that a machine that grows slower does so for all. What happens once (imports, starting
+workers, opening files) stands apart.
 
-    --sample-us 1000 --batch-size 8      samples of 1 ms (the default)
+    --sample-us 1000 --batch-size 32     samples of 1 ms (the default)
     --sample-us 20 --batch-size 512      columns of radiation: 512 samples in a batch
+    --sample-us 20 --batch-size 1        the worst case: what a batch costs, for every sample
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import multiprocessing
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -23,7 +28,7 @@ import tempfile
 import time
 import venv
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +46,9 @@ ARMS = {
 }
 PACKAGES = {"dftracer": ["dftracer", "pydftracer"]}
 WORKERS = 2
+WARM_STRETCHES = 2
+REST_S = 0.02
+GOAL_PERCENT = 1.0
 
 
 class Columns:
@@ -90,11 +98,12 @@ def calibrated_turns(sample_us: float) -> int:
     return max(1, round(sample_us / each_us))
 
 
-def run_arm(arm: str, turns: int, n_samples: int, batch_size: int, folder: Path) -> dict[str, Any]:
-    """Load all samples once, in this process; return CPU and wall seconds and spans written."""
+def prepared(
+    arm: str, samples: Columns, batch_size: int, folder: Path
+) -> tuple[Callable[[], Any], AbstractContextManager[Any]]:
+    """Return what makes the arm's loader, and what is to be entered before."""
     from torch.utils.data import DataLoader
 
-    samples: Columns = Columns(n_samples, turns)
     loader_class: Any = DataLoader
     around: AbstractContextManager[Any] = nullcontext()
     start_worker = None
@@ -114,69 +123,104 @@ def run_arm(arm: str, turns: int, n_samples: int, batch_size: int, folder: Path)
 
             return timed
 
-        samples = annotated(samples, with_function)(n_samples, turns)
+        samples = annotated(samples, with_function)(samples.n_samples, samples.turns)
         around = profile(activities=[ProfilerActivity.CPU])
     elif arm == "dftracer":
         from dftracer.python import dft_fn, dftracer
 
         log = str(folder / "trace")
-        tracer = dftracer.initialize_log(f"{log}-main.pfw", str(folder), -1)
-        samples = annotated(samples, lambda name, stage: dft_fn(name).log(stage))(n_samples, turns)
-        del tracer
+        dftracer.initialize_log(f"{log}-main.pfw", str(folder), -1)
+        timed_class = annotated(samples, lambda name, stage: dft_fn(name).log(stage))
+        samples = timed_class(samples.n_samples, samples.turns)
 
         def start_worker(number: int) -> None:
             dftracer.initialize_log(f"{log}-{number}.pfw", str(folder), number)
 
-    def make_loader(dataset: Any) -> Any:
+    def make() -> Any:
         return loader_class(
-            dataset, batch_size=batch_size, num_workers=WORKERS, worker_init_fn=start_worker
+            samples, batch_size=batch_size, num_workers=WORKERS, worker_init_fn=start_worker
         )
 
-    times: dict[str, list[float]] = {"io": [], "batch": []}
-    with around:
-        before = _cpu_s()
-        for _ in make_loader(type(samples)(batch_size, 1)):
-            pass  # what is imported or opened once is no cost of samples
-        once_s = _cpu_s() - before
-        before, began = _cpu_s(), time.perf_counter()
-        batches: Iterator[Any] = iter(make_loader(samples))
-        while True:
-            start = time.perf_counter()
-            if next(batches, None) is None:
-                break
-            if arm == "deep500":
-                times["io"].append(time.perf_counter() - start)
-                times["batch"].append(time.perf_counter() - start)
-        del batches  # ends and reaps the workers, whose CPU time counts only then
-        wall_s, cpu_s = time.perf_counter() - began, _cpu_s() - before
-    told: dict[str, Any] = {"cpu_s": cpu_s, "wall_s": wall_s, "once_s": once_s}
+    return make, around
+
+
+def run_arm(arm: str, samples: Columns, n_batches: int, batch_size: int, folder: Path) -> None:
+    """Load a stretch of batches, and tell what it took, for each line of standard input."""
+    before = cpu_s([])
+    make, around = prepared(arm, samples, batch_size, folder)
+    with around as recording:
+        batches = iter(make())
+        pids = [process.pid for process in multiprocessing.active_children()]
+        for _ in range(WARM_STRETCHES):
+            stretch(batches, n_batches, pids, arm)
+        tell({"cpu_s": cpu_s(pids) - before})
+        for _ in sys.stdin:
+            before, began = cpu_s(pids), time.perf_counter()
+            ended = stretch(batches, n_batches, pids, arm)
+            tell({"cpu_s": cpu_s(pids) - before, "wall_s": ended - began})
+        used_s = cpu_s(pids)
+        del batches
     if arm.startswith("iobench"):
-        told |= _spans_of(folder / "run")
-    return told
+        tell(spans_of(folder / "run", recording.facts.unit_costs, used_s))
 
 
-def _spans_of(run: Path) -> dict[str, Any]:
+def stretch(batches: Iterator[Any], n_batches: int, pids: list[int], arm: str) -> float:
+    """Take so many batches and wait until the workers rest; return when the last one was there."""
+    times: dict[str, list[float]] = {"io": [], "batch": []}
+    for _ in range(n_batches):
+        start = time.perf_counter()
+        next(batches)
+        if arm == "deep500":
+            times["io"].append(time.perf_counter() - start)
+            times["batch"].append(time.perf_counter() - start)
+    ended, used = time.perf_counter(), [-1.0, -2.0]
+    while len(set(used[-3:])) > 1:
+        time.sleep(REST_S)
+        used.append(sum(map(process_cpu_s, pids)))
+    return ended
+
+
+def cpu_s(pids: list[int]) -> float:
+    """Return the CPU time of this process and others."""
+    return time.process_time() + sum(map(process_cpu_s, pids))
+
+
+def process_cpu_s(pid: int) -> float:
+    """Return the CPU time of a process that lives, of which `getrusage` tells nothing.
+
+    The number of its clock is what clock_getcpuclockid(3) makes of the pid on Linux.
+    """
+    return time.clock_gettime(~pid << 3 | 2)
+
+
+def spans_of(run: Path, costs: dict[str, int | None], used_s: float) -> dict[str, Any]:
+    """Return how many spans were written, and what that costs by counting."""
     import iobench
+    from iobench.recording import Flag
 
     profile = iobench.open_profile(run)
-    whole = iobench.exposure(profile).whole
-    return {"n_spans": len(profile.spans), "lost": profile.lost_spans,
-            "by_unit_costs": whole.overhead_fraction}  # fmt: skip
+    spans = profile.spans
+    is_io = (spans["flags"] & Flag.IO) != 0
+    full = ~is_io & (spans["cpu_ns"] >= 0)
+    counts = {"io_ns": is_io.sum(), "full_ns": full.sum(), "light_ns": (~is_io & ~full).sum()}
+    spent_ns = sum(int(number) * (costs[name] or 0) for name, number in counts.items())
+    return {"n_spans": len(spans), "lost": profile.lost_spans, "costs": costs,
+            "by_counts": 100 * spent_ns / 1e9 / used_s}  # fmt: skip
 
 
-def _cpu_s() -> float:
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
+def tell(what: dict[str, Any]) -> None:
+    """Send a line to whoever started this process."""
+    print("@" + json.dumps(what), flush=True)
 
 
-def interpreter(arm: str, folder: Path, *, install: bool) -> tuple[str, str] | None:
-    """Return a Python and what its path needs for an arm; None where it is not installed."""
-    packages = PACKAGES.get(arm)
-    if packages is None:
-        return sys.executable, ""
-    if not subprocess.run([sys.executable, "-c", f"import {packages[0]}"], check=False,
+def packages(arm: str, folder: Path, *, install: bool) -> str | None:
+    """Return what the path of an arm's Python needs; None where its package is not installed."""
+    needed = PACKAGES.get(arm)
+    if needed is None:
+        return ""
+    if not subprocess.run([sys.executable, "-c", f"import {needed[0]}"], check=False,
                           capture_output=True).returncode:  # fmt: skip
-        return sys.executable, ""
+        return ""
     target = folder / f"packages-{arm}"
     if not target.exists():
         if not install:
@@ -184,92 +228,174 @@ def interpreter(arm: str, folder: Path, *, install: bool) -> tuple[str, str] | N
         venv.create(folder / "pip", with_pip=True)
         ran = subprocess.run(
             [folder / "pip" / "bin" / "pip", "install", "-q", "--no-deps", "--target", target,
-             *packages], check=False, capture_output=True, text=True,
+             *needed], check=False, capture_output=True, text=True,
         )  # fmt: skip
         if ran.returncode:
             print(f"left out: {arm} ({ran.stderr.strip().splitlines()[-1]})")
             return None
-    return sys.executable, str(target)
+    return str(target)
+
+
+class Arm:
+    """The process of one arm; ends with the ``with`` statement."""
+
+    def __init__(self, name: str, path: str, turns: int, arguments: Any) -> None:
+        environment = {**os.environ, "PYTHONPATH": path, "DFTRACER_ENABLE": "1",
+                       "DFTRACER_INIT": "FUNCTION", "OMP_NUM_THREADS": "1"}  # fmt: skip
+        options = ["--arm", name, "--turns", str(turns)]
+        for option in ("sample_us", "batch_size", "seconds", "rounds"):
+            options += [f"--{option.replace('_', '-')}", str(getattr(arguments, option))]
+        self.name = name
+        self.once_s = math.nan
+        self.rows: list[dict[str, Any]] = []
+        self.told: dict[str, Any] = {}
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, *options],
+            env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def __enter__(self) -> Arm:
+        self.once_s = self.answer()["cpu_s"]
+        return self
+
+    def answer(self) -> dict[str, Any]:
+        """Return the next thing it tells."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("@"):
+                answer: dict[str, Any] = json.loads(line[1:])
+                return answer
+        raise SystemExit(f"{self.name}: ended with {self._process.wait()}")
+
+    def take_turn(self) -> None:
+        """Let it load a stretch."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        self.rows.append(self.answer())
+
+    def finish(self) -> None:
+        """Let it end and tell what there is to tell."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        if self.name.startswith("iobench"):
+            self.told = self.answer()
+        # What a warm stretch took is no cost of a start.
+        self.once_s -= WARM_STRETCHES * statistics.median(row["cpu_s"] for row in self.rows)
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is not None:
+            self._process.terminate()
+        assert self._process.stdout is not None
+        self._process.stdout.read()
+        self._process.wait()
 
 
 def main() -> None:
     """Let the arms take turns and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--sample-us", type=float, default=1000)
-    parser.add_argument("--batch-size", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=3, help="CPU time of a plain turn")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--seconds", type=float, default=0.5, help="CPU time of a plain stretch")
     parser.add_argument("--only", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--install", action="store_true", help="install peers, for this only")
     parser.add_argument("--packages-dir", type=Path, help="where peers stay installed")
     parser.add_argument("--arm", help=argparse.SUPPRESS)
     parser.add_argument("--turns", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    n_samples = max(arguments.batch_size, round(arguments.seconds * 1e6 / arguments.sample_us))
+    n_samples = arguments.seconds * 1e6 / arguments.sample_us
+    n_batches = max(2 * WORKERS, round(n_samples / arguments.batch_size))
     if arguments.arm:
+        n_stretches = arguments.rounds + WARM_STRETCHES + 1
+        samples = Columns(n_batches * arguments.batch_size * n_stretches, arguments.turns)
         with tempfile.TemporaryDirectory() as folder:
-            told = run_arm(
-                arguments.arm, arguments.turns, n_samples, arguments.batch_size, Path(folder)
-            )
-        print(json.dumps(told))
+            run_arm(arguments.arm, samples, n_batches, arguments.batch_size, Path(folder))
         return
     turns = calibrated_turns(arguments.sample_us)
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         home = arguments.packages_dir or Path(scratch)
-        homes = {arm: interpreter(arm, home, install=arguments.install) for arm in arguments.only}
-        told: dict[str, list[dict[str, Any]]] = {arm: [] for arm, at in homes.items() if at}
+        paths = {arm: packages(arm, home, install=arguments.install) for arm in arguments.only}
+        arms = [
+            stack.enter_context(Arm(name, path, turns, arguments))
+            for name, path in paths.items()
+            if path is not None
+        ]
         for number in range(arguments.rounds):
-            order = list(told)
-            for arm in order[number % len(order) :] + order[: number % len(order)]:
-                told[arm].append(_turn(arm, turns, homes[arm] or ("", ""), arguments))
-    print_table(told, arguments, n_samples)
+            first = number % len(arms)
+            for arm in arms[first:] + arms[:first]:
+                arm.take_turn()
+        for arm in arms:
+            arm.finish()
+    print_table(arms, arguments, n_batches)
 
 
-def _turn(arm: str, turns: int, home: tuple[str, str], arguments: Any) -> dict[str, Any]:
-    python, path = home
-    environment = {**os.environ, "PYTHONPATH": path, "DFTRACER_ENABLE": "1",
-                   "DFTRACER_INIT": "FUNCTION", "OMP_NUM_THREADS": "1"}  # fmt: skip
-    ran = subprocess.run(
-        [python, __file__, "--arm", arm, "--turns", str(turns),
-         "--sample-us", str(arguments.sample_us), "--batch-size", str(arguments.batch_size),
-         "--seconds", str(arguments.seconds)],
-        env=environment, check=False, capture_output=True, text=True,
-    )  # fmt: skip
-    if ran.returncode:
-        raise SystemExit(f"{arm}: {ran.stderr.strip()}")
-    found: dict[str, Any] = json.loads(ran.stdout.strip().splitlines()[-1])
-    return found
-
-
-def print_table(told: dict[str, list[dict[str, Any]]], arguments: Any, n_samples: int) -> None:
+def print_table(arms: list[Arm], arguments: Any, n_batches: int) -> None:
     """Print CPU time of each arm beside the plain one of its round."""
     print(
-        f"{n_samples} samples of {arguments.sample_us:g} us, batches of {arguments.batch_size}, "
-        f"{WORKERS} workers, {arguments.rounds} rounds; CPU time beside plain, in per cent"
+        f"samples of {arguments.sample_us:g} us, batches of {arguments.batch_size}, {WORKERS} "
+        f"workers; {arguments.rounds} rounds of {n_batches} batches for each"
     )
-    print(f"{'':18}{'CPU, s':>8}{'median':>9}{'lowest':>9}{'highest':>9}{'wall':>9}{'once, s':>9}")
-    plain = told[PLAIN]
-    for arm, rows in told.items():
-        more = [
-            100 * (row["cpu_s"] / base["cpu_s"] - 1) for row, base in zip(rows, plain, strict=True)
-        ]
-        wall = [
-            100 * (row["wall_s"] / base["wall_s"] - 1)
-            for row, base in zip(rows, plain, strict=True)
-        ]
-        cpu = statistics.median(row["cpu_s"] for row in rows)
-        print(
-            f"{arm:18}{cpu:8.2f}{statistics.median(more):+9.2f}{min(more):+9.2f}{max(more):+9.2f}"
-            f"{statistics.median(wall):+9.2f}"
-            f"{statistics.median(row['once_s'] for row in rows):9.2f}   {ARMS[arm]}"
+    print("CPU time beside plain, in per cent: median, its interval of 95 %, single rounds; in us")
+    print(
+        f"{'':18}{'CPU us/batch':>13}{'median':>9}{'interval of 95 %':>19}{'rounds':>17}"
+        f"{'us/batch':>10}{'wall':>8}{'once, s':>9}"
+    )
+    plain = arms[0].rows
+    intervals = {}
+    for arm in arms:
+        more = sorted(_more(arm.rows, plain, "cpu_s"))
+        low, high = intervals[arm.name] = _interval(more)
+        cpu_us = statistics.median(row["cpu_s"] for row in arm.rows) / n_batches * 1e6
+        extra_us = statistics.median(
+            row["cpu_s"] - base["cpu_s"] for row, base in zip(arm.rows, plain, strict=True)
         )
-    for arm, rows in told.items():
-        if "n_spans" in rows[0]:
-            share = rows[0]["by_unit_costs"]
+        print(
+            f"{arm.name:18}{cpu_us:13.1f}{statistics.median(more):+9.2f}"
+            f"{f'{low:+.2f} .. {high:+.2f}':>19}{f'{more[0]:+.1f} .. {more[-1]:+.1f}':>17}"
+            f"{extra_us / n_batches * 1e6:+10.1f}"
+            f"{statistics.median(_more(arm.rows, plain, 'wall_s')):+8.2f}{arm.once_s:9.2f}"
+            f"   {ARMS[arm.name]}"
+        )
+    for arm in arms:
+        if arm.told:
             print(
-                f"{arm}: {rows[0]['n_spans']} spans, {rows[0]['lost']} lost; by spans x unit cost "
-                f"{'unknown' if share is None else f'{100 * share:.3f} %'} of the time of all lanes"
+                f"{arm.name}: {arm.told['n_spans']} spans, {arm.told['lost']} lost; by spans x "
+                f"unit cost {arm.told['by_counts']:.3f} % of the CPU time ({arm.told['costs']} ns)"
             )
+            print(f"{arm.name}: {_verdict(intervals[arm.name], intervals.get(AGAIN))}")
+
+
+def _more(rows: list[dict[str, Any]], plain: list[dict[str, Any]], name: str) -> list[float]:
+    return [100 * (row[name] / base[name] - 1) for row, base in zip(rows, plain, strict=True)]
+
+
+def _interval(ordered: list[float]) -> tuple[float, float]:
+    """Return an interval that holds the median of all such rounds with 95 %, whatever they are."""
+    n = len(ordered)
+    at_most, below = 0.0, 0
+    while below < n // 2:
+        at_most += math.comb(n, below) / 2**n
+        if at_most > 0.025:
+            break
+        below += 1
+    first = max(below - 1, 0)
+    return ordered[first], ordered[n - 1 - first]
+
+
+def _verdict(found: tuple[float, float], noise: tuple[float, float] | None) -> str:
+    if noise is None:
+        return "without the second plain arm nothing is known of the noise"
+    band = f"plain beside plain is {noise[0]:+.2f} .. {noise[1]:+.2f} %"
+    if noise[1] - noise[0] > GOAL_PERCENT:
+        return f"this run cannot tell {GOAL_PERCENT:g} %: {band}"
+    if not noise[0] <= 0 <= noise[1]:
+        return f"this run is not to be trusted: {band}"
+    if found[1] <= GOAL_PERCENT:
+        return f"costs at most {GOAL_PERCENT:g} %; {band}"
+    if found[0] > GOAL_PERCENT:
+        return f"costs more than {GOAL_PERCENT:g} %; {band}"
+    return f"around {GOAL_PERCENT:g} %, this run does not tell on which side; {band}"
 
 
 if __name__ == "__main__":
