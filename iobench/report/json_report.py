@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.analysis import diagnose
 from iobench.report.exposure_json import long_waits_to_json, phases_to_json, window_to_json
 from iobench.report.job_report import job_to_json, make_job
+from iobench.report.limit_lines import limit_to_json
 from iobench.report.next_steps import next_steps
 from iobench.report.run_report import make_reports
 from iobench.report.script_json import loader_to_json, other_loop_to_json, script_to_json
@@ -114,6 +115,10 @@ def to_json(
       rchar_nbytes, device_nbytes, gaps: [{name, nbytes, between}], settled}]``, the run first;
       ``stages``: ``[{stage, busy_s, storage_s, rest_s, rest_is_bound, off_cpu_s, nbytes,
       verdict}]``; ``costliest_reads``; ``access``: sizes, order and factors of the reads.
+    - ``storage_limit``: what was used of what ``iobench limits`` had found when the run was made;
+      null without: ``used_bytes_per_s`` (bytes read over wall time), ``limit_bytes_per_s`` (of
+      reads served alike), ``served_by``, ``threads``, ``request_nbytes``, ``mount``,
+      ``probed_wall_ns`` (since the epoch).
     - where nothing asked a loader for batches, the figures of the wait and ``phases`` are null,
       and ``processes`` (else null) tells what each process did: ``[{process, pid, host, rank,
       wall_s, stages: [{stage, busy_s, n_spans, nbytes, cpu_s}]}]``.
@@ -204,6 +209,7 @@ def _run(report: RunReport) -> dict[str, Any]:
         "storage": storage_to_json(
             report.storage, tuple(process.name for process in report.who), report.trace
         ),
+        "storage_limit": limit_to_json(report),
         **script_to_json(report),
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.report import units
 from iobench.storage.limit_figures import (
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iobench.storage import FileSystem
     from iobench.storage.striping import FileLayout, StripedPart
 
-__all__ = ["LimitUse", "limit_lines", "limit_use", "limits_lines"]
+__all__ = ["LimitUse", "limit_lines", "limit_to_json", "limit_use", "limits_lines"]
 
 BEYOND: Final = (DEVICE, SERVER, STORAGE)
 CACHES: Final = (CACHE, OWN_CACHE, MEMORY)
@@ -93,17 +93,37 @@ def limit_lines(report: RunReport) -> list[str]:
 
     A run that reads from several mounts has none: what it read of each is not counted.
     """
+    use = _use(report)
+    return [] if use is None else [_use_line(use)]
+
+
+def limit_to_json(report: RunReport) -> dict[str, Any] | None:
+    """Return the same for machines."""
+    use = _use(report)
+    if use is None:
+        return None
+    return {
+        "used_bytes_per_s": use.used_bytes_per_s,
+        "limit_bytes_per_s": use.limit_bytes_per_s,
+        "served_by": [each.served_by for each in use.of],
+        "threads": [each.threads for each in use.of],
+        "request_nbytes": use.limits.request_nbytes,
+        "mount": use.limits.mount,
+        "probed_wall_ns": use.limits.wall_ns,
+    }
+
+
+def _use(report: RunReport) -> LimitUse | None:
     facts, exposure = report.facts, report.exposure
     limits = facts.storage_limits if facts.mounts is None else _limits_of_named_files(report)
     if len(limits) != 1:
-        return []
-    use = limit_use(
+        return None
+    return limit_use(
         exposure.whole,
         limits[0],
         readers=max(1, exposure.workers or facts.threads),
         cold_fraction=exposure.whole.cold_fraction,
     )
-    return [] if use is None else [_use_line(use)]
 
 
 def _limits_of_named_files(report: RunReport) -> tuple[StorageLimits, ...]:

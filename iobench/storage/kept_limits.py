@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.errors import StorageError
 from iobench.recording.hosts import host_name
 from iobench.remote import is_url
-from iobench.storage.file_systems import file_system_of, read_mounts
+from iobench.storage.file_systems import file_system_of, mount_of, read_mounts
 from iobench.storage.limit_figures import StorageLimits, read_limits
 
 if TYPE_CHECKING:
@@ -125,13 +125,12 @@ def limits_of_files(files: Iterable[Path], *, folder: Path | None = None) -> dic
     files = list(files)
     if any(map(is_url, map(str, files))):
         return {"storage_limits": []}
-    folders = {file if file.is_dir() else file.parent for file in files}
-    found = (limits_for(each, folder=folder) for each in sorted(folders))
-    by_mount = {limits.mount: limits for limits in found if limits is not None}
-    n_mounts = len({file_system_of(each).mount for each in folders})
-    if n_mounts != 1:  # what was read of each is not counted
+    folders = {(file if file.is_dir() else file.parent).resolve() for file in files}
+    mounts = read_mounts()
+    if len({mount_of(each, mounts) for each in folders}) != 1:  # each's bytes are not counted
         return {"storage_limits": []}
-    return {"storage_limits": [limits.to_dict() for limits in by_mount.values()]}
+    limits = limits_for(Path(os.path.commonpath(folders)), folder=folder)
+    return {"storage_limits": [] if limits is None else [limits.to_dict()]}
 
 
 def limits_of_host(*, folder: Path | None = None) -> dict[str, Any]:

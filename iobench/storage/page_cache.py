@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import os
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,23 +99,23 @@ def residency(files: Sequence[Path]) -> Residency:
         return Residency()
     n_pages = resident = 0.0
     methods = set()
-    for folder, below in groupby(_whole(files), key=lambda file: file.parent):
-        if not file_system_of(folder).in_page_cache:
+    can_be_asked: dict[int, bool] = {}
+    for file in _whole(files):
+        fd = _open(file)
+        try:
+            status = os.fstat(fd)
+            if status.st_dev not in can_be_asked:
+                can_be_asked[status.st_dev] = file_system_of(file).in_page_cache
+            found = pages_of(fd) if can_be_asked[status.st_dev] else None
+        finally:
+            os.close(fd)
+        if found is None:
             return Residency()
-        for file in below:
-            fd = _open(file)
-            try:
-                found = pages_of(fd)
-                size = os.fstat(fd).st_size
-            finally:
-                os.close(fd)
-            if found is None:
-                return Residency()
-            if found.n:
-                n = -(-size // mmap.PAGESIZE)
-                n_pages += n
-                resident += n * found.resident / found.n
-                methods.add(found.method)
+        if found.n:
+            n = -(-status.st_size // mmap.PAGESIZE)
+            n_pages += n
+            resident += n * found.resident / found.n
+            methods.add(found.method)
     if not n_pages:
         return Residency()
     return Residency(resident / n_pages, "+".join(sorted(methods)))

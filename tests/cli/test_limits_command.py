@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from iobench.cli import main
 from iobench.recording import RunDirectory
+from iobench.registry import find_dataset
 from iobench.storage import file_system_of, limits, probe_calls
+
+if TYPE_CHECKING:
+    from iobench.datasets import Dataset
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no preadv")
 
@@ -84,12 +91,14 @@ def test_reads_are_like_those_of_a_run_or_store(
 
 
 def test_reads_are_like_those_of_a_dataset(
-    data: Path, capsys: pytest.CaptureFixture[str], store_dir: Path
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    facts = {"files": {"nbytes": 100_000}, "n_samples": 3, "told_from": "the files at hand"}
+    monkeypatch.setattr("iobench.cli.descriptions.describe_dataset", lambda name, **_: facts)
     assert main(["limits", str(data), *FEW, "--like", "maelstrom-ens10", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["request_nbytes"] > 1000
-    assert told["like"].startswith("samples of maelstrom-ens10, told from")
+    assert told["request_nbytes"] == 33_334
+    assert told["like"] == "samples of maelstrom-ens10, told from the files at hand"
 
 
 @pytest.mark.parametrize(
@@ -152,3 +161,24 @@ def test_where_nothing_can_be_kept_the_answer_stands(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert main(["limits", str(data), *FEW]) == 0
     assert "Not kept: " in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_run_is_held_against_the_limits_of_its_files(
+    tiny_root: Callable[[Dataset], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = tiny_root(find_dataset("maelstrom-ens10"))
+    if not file_system_of(root).counts_device_reads:
+        pytest.skip("this file system does not count what its device delivers")
+    monkeypatch.chdir(tmp_path)
+    assert main(["limits", str(root), *FEW[:4], "--bytes", "32MiB"]) == 0
+    profile = ["profile", "maelstrom-ens10", "--data-dir", str(root), "--batches", "4"]
+    capsys.readouterr()
+    assert main([*profile, "--compute", "none", "--cache", "warm", "--out", "run"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"storage: [\d.]+ (\w+/s )?of [\d.]+ \w+/s \(random reads", text)
+    cache = json.loads(Path("run/run.json").read_text())["cache"]
+    assert cache["resident_fraction_before"] == 1.0
+    assert cache["resident_known_by"] in ("cachestat", "mincore", "preadv2")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from iobench.report.limit_lines import limit_lines, limit_use, limits_lines
+from iobench.report.limit_lines import limit_lines, limit_to_json, limit_use, limits_lines
 from iobench.storage import FileSystem
 from iobench.storage.limit_figures import OpenFigures, ReadFigures, StorageLimits
 from iobench.storage.striping import FileLayout, StripedPart
@@ -97,7 +97,11 @@ def test_a_report_names_what_was_used_and_of_what(make, show):
     assert line.startswith("storage: ")
     assert " of 8.00 GB/s (random reads of 23.9 MB from the page cache, 1 thread" in line
     assert line in " ".join(show(make(storage_limits=[LIMITS.to_dict()])).split())
+    told = limit_to_json(make(storage_limits=[LIMITS.to_dict()]))
+    assert told["limit_bytes_per_s"] == pytest.approx(8e9)
+    assert (told["served_by"], told["threads"]) == (["page cache"], [1])
     assert limit_lines(make()) == []
+    assert limit_to_json(make()) is None
     two = [LIMITS.to_dict(), replace(LIMITS, mount="/b").to_dict()]
     assert limit_lines(make(storage_limits=two)) == []
     assert limit_lines(make(storage_limits=[{"version": 0}])) == []
