@@ -132,7 +132,7 @@ class ProcessTrace:
     heatmap_read_nbytes : int
         Bytes of all files, Python's own among them, that the tracer's histogram over time has.
     leftover : bool
-        Whether the process never closed it: it was killed, or is alive.
+        Whether the process never closed it: it was killed, became another program, or is alive.
     """
 
     tracer: str

@@ -202,6 +202,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> StorageTrace:
     log.trace(0, reads_in_order(3))
     log.write(folder / "partial.darshan")
 
+    MadeLog([]).write(folder / "me_true_id42-79_1-2-3-4_5.darshan")
+
     log = MadeLog([b"/data/a"], posix_version=9)
     log.count(0, READS=1)
     log.trace(0, reads_in_order(3))
@@ -248,6 +250,11 @@ def test_times_keep_their_nanoseconds(made: StorageTrace) -> None:
     assert np.diff(trace.segments["offset"]).tolist() == [4096, 4096]
     assert trace.partial_modules == ("POSIX",)
     assert (trace.start_ns, trace.pid, trace.job_id) == (START_NS, -1, 42)
+
+
+def test_a_process_that_opened_nothing(made: StorageTrace) -> None:
+    (trace,) = of_log(made, "me_true")
+    assert (trace.pid, trace.modules, trace.files, len(trace.counters)) == (79, (), (), 0)
 
 
 def test_counters_of_an_unknown_version(made: StorageTrace) -> None:

@@ -72,7 +72,7 @@ def _parts(file: BinaryIO, order: str, n_modules: int, size: int) -> list[tuple[
     parts = [(at, length) for at, length in zip(numbers[::2], numbers[1::2], strict=True) if length]
     if numbers[0] <= n_header or any(at < n_header for at, _ in parts):
         raise FileFormatError("is damaged: its parts overlap its header")
-    if size < (end := max(at + length for at, length in parts)):
+    if size < (end := max((at + length for at, length in parts), default=numbers[0])):
         raise FileFormatError(
             f"is cut short: {size} B of {end} B; its process was killed, or the disk is full"
         )
