@@ -24,7 +24,12 @@ SMALL_READ: Final = 64 << 10
 
 
 def access_figures(
-    profile: Profile, found: SingleReads, *, read_nbytes: int | None, used_nbytes: int | None
+    profile: Profile,
+    found: SingleReads,
+    timed: SingleReads | None,
+    *,
+    read_nbytes: int | None,
+    used_nbytes: int | None,
 ) -> AccessFigures:
     """Return sizes, order and rates of the reads of a run.
 
@@ -32,6 +37,8 @@ def access_figures(
     ----------
     profile : Profile
     found : SingleReads
+    timed : SingleReads or None
+        Reads of which is known what they cost.
     read_nbytes, used_nbytes : int or None
         Bytes read by any means, and bytes of the samples that were delivered.
     """
@@ -40,7 +47,7 @@ def access_figures(
     size_bin = np.searchsorted(SIZE_EDGES, sized["nbytes"], side="right")
     placed = reads[reads["offset"] >= 0]
     order = _order_of(placed) if len(placed) == len(reads) else None
-    dearest = dearest_half(found)
+    dearest = dearest_half(timed) if timed else None
     n_bins = len(SIZE_EDGES) + 1
     return AccessFigures(
         n_reads=len(reads),

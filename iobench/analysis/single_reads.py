@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
+from iobench.analysis.storage_spans import find_read_spans
 from iobench.analysis.traced_bytes import modules_of
 from iobench.recording import Flag
 
@@ -59,19 +60,28 @@ class SingleReads:
 
 def find_single_reads(
     profile: Profile,
-    spans_that_read: ReadSpans,
     share: NDArray[np.float64],
     names: NamedFiles,
     trace: StorageTrace | None,
     placement: Placement | None,
+    *,
+    timed: bool = False,
 ) -> SingleReads | None:
     """Return every read of a run; None where only sums over several are known.
 
     Parameters
     ----------
+    profile : Profile
     share : ndarray of float64, shape (n_spans,)
         The exposed share of each span.
+    names : NamedFiles
+    trace : StorageTrace or None
+    placement : Placement or None
+    timed : bool
+        Take no segments of processes whose clock is not known: in which stages they lie, and so
+        what they cost, is not known either.
     """
+    spans_that_read = find_read_spans(profile)
     placed = {each.process: each for each in placement.processes} if placement else {}
     files = _Numbers()
     parts, all_segments = [], True
@@ -81,7 +91,7 @@ def find_single_reads(
         here = np.flatnonzero(process == index)
         part = None
         log = placed.get(index)
-        if log is not None and log.trace >= 0 and trace is not None:
+        if log is not None and log.trace >= 0 and trace and (log.matched or not timed):
             part = _of_segments(log, trace.processes[log.trace], names, files)
         if part is not None:
             parts.append(part)
@@ -120,7 +130,7 @@ def _of_segments(
     """Return a process's segments of data; None where they are not nearly all of its reading."""
     modules = modules_of(trace)
     segments = placed.segments
-    if not modules.segments or modules.segments_partial or modules.partial or not placed.matched:
+    if not modules.segments or modules.segments_partial or modules.partial:
         return None
     known = [names.of_file(name) for name in trace.files]
     of_data = np.array([name is not None for name in known], dtype=bool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from iobench.analysis.access_patterns import access_figures, sanity_line
@@ -11,16 +12,19 @@ from iobench.analysis.read_costs import costliest_reads
 from iobench.analysis.single_reads import find_single_reads
 from iobench.analysis.storage_figures import UNSEEN, ByteRow, SanityLine, StorageFigures
 from iobench.analysis.storage_ledger import byte_rows
-from iobench.analysis.storage_spans import find_read_spans
 from iobench.analysis.storage_stages import stage_storage
 from iobench.analysis.windows import exposure_and_shares, profile_of_loop
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from iobench.analysis.figures import Exposure
+    from iobench.analysis.storage_figures import Placement
     from iobench.profiles import Profile
     from iobench.storage.traces import StorageTrace
 
-__all__ = ["storage_figures"]
+__all__ = ["figures_of_placement", "storage_figures"]
 
 
 def storage_figures(
@@ -45,20 +49,44 @@ def storage_figures(
     profile = profile_of_loop(profile, rank)
     exposure, share = exposure_and_shares(profile)
     placement = place_segments(profile, trace, share) if trace is not None else None
+    return figures_of_placement(profile, trace, placement, exposure, share)
+
+
+def figures_of_placement(
+    profile: Profile,
+    trace: StorageTrace | None,
+    placement: Placement | None,
+    exposure: Exposure,
+    share: NDArray[np.float64],
+) -> StorageFigures:
+    """Return the figures of a run whose segments are placed already.
+
+    Parameters
+    ----------
+    profile : Profile
+        Of one training process.
+    trace : StorageTrace or None
+    placement : Placement or None
+        Of this trace.
+    exposure : Exposure
+    share : ndarray of float64, shape (n_spans,)
+        The exposed share of each span.
+    """
     names = NamedFiles(profile, trace)
     rows = byte_rows(profile, trace, placement)
-    reads = find_single_reads(profile, find_read_spans(profile), share, names, trace, placement)
     read_nbytes = _read_nbytes(rows)
+    find = partial(find_single_reads, profile, share, names, trace, placement)
+    reads, timed = find(), find(timed=True)
     access = None
     if reads is not None:
         access = access_figures(
-            profile, reads, read_nbytes=read_nbytes, used_nbytes=exposure.whole.nbytes
+            profile, reads, timed, read_nbytes=read_nbytes, used_nbytes=exposure.whole.nbytes
         )
     return StorageFigures(
         placement=placement,
         rows=rows,
         stages=stage_storage(profile, trace, placement),
-        costliest=costliest_reads(profile, reads) if reads else (),
+        costliest=costliest_reads(profile, timed) if timed else (),
         access=access,
         sanity=_sanity(exposure, read_nbytes, access.bandwidths if access else ()),
     )

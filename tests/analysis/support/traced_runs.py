@@ -1,0 +1,185 @@
+"""Hand-made runs of loading processes, and what a tracer would have seen of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from ground_truth_profiles import span_file
+
+from iobench.analysis.placing import place_segments
+from iobench.analysis.storage_view import figures_of_placement
+from iobench.analysis.windows import exposure_and_shares
+from iobench.profiles import Profile, make_profile
+from iobench.recording import Anchor, Flag, Kind
+from iobench.storage.traces import (
+    COUNTER_DTYPE,
+    SEGMENT_DTYPE,
+    ModuleState,
+    ProcessTrace,
+    StorageTrace,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iobench.analysis.storage_figures import ProcessPlacement, StorageFigures
+
+WALL_NS = 10**18
+MODULES = (ModuleState("POSIX", 4), ModuleState("STDIO", 2), ModuleState("DXT_POSIX", 1))
+MS = 1_000_000
+
+
+@dataclass
+class TracedProcess:
+    """A worker: its spans, and the reads and counters of its log, by file."""
+
+    number: int
+    spans: list[dict[str, Any]] = field(default_factory=list)
+    reads: list[tuple[str, int, int, int, int]] = field(default_factory=list)
+    counters: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    @property
+    def pid(self) -> int:
+        return 101 + self.number
+
+    def span(self, kind: Kind, start_ms: float, end_ms: float, **fields: Any) -> None:
+        self.spans.append(
+            {
+                "kind": kind,
+                "start_ns": round(start_ms * MS),
+                "end_ns": round(end_ms * MS),
+                "epoch": 0,
+                **fields,
+            }
+        )
+
+    def look(self, at_ms: float, batch: int, rchar: int, device: int = -1) -> None:
+        """``/proc`` was looked at after a batch."""
+        flags = {"flags": Flag.IO, "nbytes": rchar, "cpu_ns": device}
+        self.span(Kind.READ, at_ms, at_ms, batch=batch, **flags)
+
+    def read(self, file: str, start_ms: float, end_ms: float, offset: int, nbytes: int) -> None:
+        """A call that the tracer saw, with its counters."""
+        self.reads.append((file, round(start_ms * MS), round(end_ms * MS), offset, nbytes))
+        self.count(file, posix_reads=1, posix_read_nbytes=nbytes, posix_opens=1)
+
+    def count(self, file: str, **counts: int) -> None:
+        """Add to the counters of a file."""
+        own = self.counters.setdefault(file, {})
+        for name, value in counts.items():
+            own[name] = own.get(name, 0) + value
+
+    def log(
+        self, modules: Sequence[ModuleState] = MODULES, tracer: str = "Darshan"
+    ) -> ProcessTrace:
+        """Return what the tracer kept."""
+        files = tuple(dict.fromkeys((*self.counters, *(read[0] for read in self.reads))))
+        rows = np.full(len(self.counters), -1, COUNTER_DTYPE)
+        for row, (file, counts) in zip(rows, self.counters.items(), strict=True):
+            row["file"] = files.index(file)
+            for name, value in counts.items():
+                row[name] = value
+        segments = np.zeros(len(self.reads), SEGMENT_DTYPE)
+        for row, (file, start, end, offset, nbytes) in zip(segments, self.reads, strict=True):
+            row["start_ns"], row["end_ns"] = WALL_NS + start, WALL_NS + end
+            row["offset"], row["nbytes"], row["file"] = offset, nbytes, files.index(file)
+            row["thread"] = -1
+        return ProcessTrace(
+            tracer=tracer,
+            path=Path(f"{self.pid}.darshan"),
+            pid=self.pid,
+            start_ns=WALL_NS,
+            end_ns=WALL_NS + 10**12,
+            modules=tuple(modules),
+            files=files,
+            counters=rows,
+            segments=segments[np.argsort(segments["start_ns"], kind="stable")],
+        )
+
+
+@dataclass
+class TracedRun:
+    """A training process that waits for workers."""
+
+    workers: list[TracedProcess] = field(default_factory=list)
+    waits: list[dict[str, Any]] = field(default_factory=list)
+    config: dict[str, Any] = field(default_factory=dict)
+
+    def worker(self) -> TracedProcess:
+        self.workers.append(TracedProcess(len(self.workers)))
+        return self.workers[-1]
+
+    def wait(self, batch: int, start_ms: float, end_ms: float, nbytes: int = -1) -> None:
+        self.waits.append(
+            {
+                "kind": Kind.WAIT, "start_ns": round(start_ms * MS), "end_ns": round(end_ms * MS),
+                "batch": batch, "epoch": 0, "sample": 0, "nbytes": nbytes,
+                "detail": f"worker-{batch % max(len(self.workers), 1)}",
+            }
+        )  # fmt: skip
+
+    def profile(self) -> Profile:
+        anchors = (Anchor(0, WALL_NS), Anchor(10**12, WALL_NS + 10**12))
+        last = max([0, *(each["end_ns"] for each in self.waits)])
+        rows = [
+            *self.waits,
+            {"kind": Kind.OTHER, "start_ns": 0, "end_ns": last, "label": "round", "sample": 0},
+        ]
+        files = [span_file(100, rows, anchors=anchors)]
+        files += [
+            span_file(each.pid, each.spans, worker=each.number, ppid=100, anchors=anchors)
+            for each in self.workers
+        ]
+        config = {"workers": len(self.workers), "prefetch": 2, "batch_size": 1, **self.config}
+        return make_profile(Path("run"), config, files)
+
+    def figures(self, trace: StorageTrace | None = None) -> StorageFigures:
+        """Return the figures of a run whose clocks are known, by its trace or another.
+
+        A read lies in the innermost span around it, of those that name its file or no file.
+        """
+        profile, trace = self.profile(), self.trace() if trace is None else trace
+        exposure, share = exposure_and_shares(profile)
+        found = place_segments(profile, trace, share)
+        placed = tuple(
+            _placed(profile, share, each) if each.trace >= 0 else each for each in found.processes
+        )
+        placement = replace(found, processes=placed)
+        return figures_of_placement(profile, trace, placement, exposure, share)
+
+    def trace(self) -> StorageTrace:
+        return StorageTrace(tuple(each.log() for each in self.workers))
+
+
+def _placed(profile: Profile, share: Any, placed: ProcessPlacement) -> ProcessPlacement:
+    segments = placed.segments.copy()
+    spans = profile.spans
+    for row in segments:
+        around = [
+            (spans["end_ns"][span] - spans["start_ns"][span], span)
+            for span in np.flatnonzero(spans["process"] == placed.process).tolist()
+            if spans["flags"][span] in {0, Flag.SUMMED}
+            and _start(spans, span) <= row["start_ns"]
+            and row["end_ns"] <= _end(spans, span)
+            and profile.strings[spans["detail"][span]] in {"", placed.files[row["file"]]}
+        ]
+        row["span"] = min(around)[1] if around else -1
+        part = share[row["span"]] if around else np.nan
+        length = row["end_ns"] - row["start_ns"]
+        row["exposed_ns"] = -1 if np.isnan(part) else round(length * part)
+    return replace(placed, offset_ns=0, low_ns=0, high_ns=0, matched=True, segments=segments)
+
+
+def _start(spans: Any, span: int) -> int:
+    return int(spans["start_ns"][span])
+
+
+def _end(spans: Any, span: int) -> int:
+    """Return the end of a span; of a sum that of its batch's last one."""
+    if spans["flags"][span] != Flag.SUMMED:
+        return int(spans["end_ns"][span])
+    same = (spans["batch"] == spans["batch"][span]) & (spans["flags"] == Flag.SUMMED)
+    return int(spans["end_ns"][same].max()) if spans["kind"][span] == Kind.READ else -1
