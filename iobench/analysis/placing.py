@@ -17,7 +17,7 @@ from iobench.analysis.storage_figures import (
 )
 from iobench.analysis.trace_coverage import coverage_of, n_files_read
 from iobench.analysis.trace_joining import join_logs, reading_processes
-from iobench.analysis.traced_stages import TracedStages, file_of, traced_stages
+from iobench.analysis.traced_stages import TracedStages, file_of, rows_by_process, traced_stages
 from iobench.analysis.wall_clock import clock_was_set, monotonic_of_wall
 
 if TYPE_CHECKING:
@@ -73,9 +73,10 @@ def place_segments(
     joined = join_logs(profile, trace, expected)
     sizes = sizes or {}
     placed, texts, seen = [], set(), set()
+    rows = rows_by_process(profile)
     for index, number in enumerate(joined.trace):
         files = trace.processes[number].files if number >= 0 else ()
-        stages = traced_stages(profile, index, files)
+        stages = traced_stages(profile, rows[index], files)
         texts |= {path for text in stages.texts for path in [file_of(text)] if path}
         seen |= {path for text in stages.seen_texts for path in [file_of(text)] if path}
         if number < 0:

@@ -88,7 +88,9 @@ class _Joining:
 
     def __init__(self, profile: Profile, trace: StorageTrace, expected: Collection[int]) -> None:
         self._profile, self._logs, self._expected = profile, trace.processes, expected
-        self._lives = [_life(profile, index) for index in range(len(profile.processes))]
+        self._lives = _lives(profile)
+        self._pids = {who.pid for who in profile.processes}
+        self._told = _told(profile)
         self._of_process = [-1] * len(profile.processes)
         self._why: dict[int, str] = {}
 
@@ -197,7 +199,6 @@ class _Joining:
 
     def _not_of_the_run(self, log: ProcessTrace, same: list[int], near: list[int]) -> str:
         """Say in words what a log is whose process is not one of the profile's."""
-        pids = {who.pid for who in self._profile.processes}
         if near:
             after = all(log.start_ns > self._lives[i].end_ns for i in near)
             when = "began after it had ended" if after else "ended before it began"
@@ -207,10 +208,10 @@ class _Joining:
             )
         if same:
             return f"of process {log.pid} on {log.host}, where no such process of the run was"
-        if log.parent_pid in pids or log.job_id in pids:
+        if log.parent_pid in self._pids or log.job_id in self._pids:
             program = log.executable[:_SHOWN].strip()
             return f"of process {log.pid}, a child of the run without spans: {program or 'unknown'}"
-        if (log.host, log.pid) in self._told() or ("", log.pid) in self._told():
+        if (log.host, log.pid) in self._told:
             return f"of process {log.pid}, of another training process of the job"
         if log.end_ns >= log.start_ns and not any(
             life.overlap_ns(log) >= 0 for life in self._lives
@@ -218,25 +219,32 @@ class _Joining:
             return f"of process {log.pid} of job {log.job_id}, at another time than the run"
         return f"of process {log.pid} of job {log.job_id}, which the run did not have"
 
-    def _told(self) -> set[tuple[str, int]]:
-        """Return hosts and numbers of the processes of all ranks, with and without the host."""
-        return {
-            (host, pid)
-            for told in self._profile.facts
-            for pid in (told.pid, *(pid for each in told.loaders for pid in each.worker_pids))
-            for host in (told.host, "")
-        }
+
+def _lives(profile: Profile) -> list[_Life]:
+    spans, never = profile.spans, np.iinfo(np.int64)
+    start = np.full(len(profile.processes), never.max)
+    end = np.full(len(profile.processes), never.min)
+    np.minimum.at(start, spans["process"], spans["start_ns"])
+    np.maximum.at(end, spans["process"], spans["end_ns"])
+    lives = []
+    for who, begun, ended in zip(profile.processes, start.tolist(), end.tolist(), strict=True):
+        first, last = who.anchors[0], who.anchors[-1]
+        times = [first.wall_ns, last.wall_ns]
+        if begun <= ended:
+            times.append(begun + first.wall_ns - first.monotonic_ns)
+            times.append(ended + last.wall_ns - last.monotonic_ns)
+        lives.append(_Life(min(times), max(times)))
+    return lives
 
 
-def _life(profile: Profile, process: int) -> _Life:
-    who = profile.processes[process]
-    first, last = who.anchors[0], who.anchors[-1]
-    spans = profile.spans[profile.spans["process"] == process]
-    starts, ends = [first.wall_ns], [last.wall_ns]
-    if len(spans):
-        starts.append(int(spans["start_ns"].min()) + first.wall_ns - first.monotonic_ns)
-        ends.append(int(spans["end_ns"].max()) + last.wall_ns - last.monotonic_ns)
-    return _Life(min(starts), max(ends))
+def _told(profile: Profile) -> set[tuple[str, int]]:
+    """Return hosts and numbers of the processes of all ranks, with and without the host."""
+    return {
+        (host, pid)
+        for told in profile.facts
+        for pid in (told.pid, *(pid for each in told.loaders for pid in each.worker_pids))
+        for host in (told.host, "")
+    }
 
 
 def _same_host(one: str, other: str) -> bool:

@@ -23,7 +23,14 @@ from iobench.recording import WORKER_KINDS, Flag, Kind
 if TYPE_CHECKING:
     from iobench.profiles import Profile
 
-__all__ = ["FileNames", "TracedStages", "file_of", "match_names", "traced_stages"]
+__all__ = [
+    "FileNames",
+    "TracedStages",
+    "file_of",
+    "match_names",
+    "rows_by_process",
+    "traced_stages",
+]
 
 Integers = NDArray[np.int64]
 
@@ -198,14 +205,20 @@ class TracedStages:
         ]
 
 
-def traced_stages(profile: Profile, process: int, files: Sequence[str]) -> TracedStages:
-    """Return the stages of one process in which calls on these files may lie."""
-    rows = np.flatnonzero(
-        (profile.spans["process"] == process)
-        & np.isin(profile.spans["kind"], _WORKER_KINDS)
-        & ((profile.spans["flags"] & _NOT_THEN) == 0)
-    )
-    rows, start, end = _with_sums_joined(profile.spans, rows)
+def rows_by_process(profile: Profile) -> list[Integers]:
+    """Return the rows of each process's spans."""
+    process = profile.spans["process"]
+    order = np.argsort(process, kind="stable")
+    bounds = np.searchsorted(process[order], np.arange(1, len(profile.processes)))
+    return np.split(order, bounds)
+
+
+def traced_stages(profile: Profile, rows: Integers, files: Sequence[str]) -> TracedStages:
+    """Return the stages among one process's spans in which calls on these files may lie."""
+    spans = profile.spans[rows]
+    wanted = np.isin(spans["kind"], _WORKER_KINDS) & ((spans["flags"] & _NOT_THEN) == 0)
+    place, start, end = _with_sums_joined(spans, np.flatnonzero(wanted))
+    rows = rows[place]
     spans = profile.spans[rows]
     numbers, which = np.unique(spans["detail"], return_inverse=True)
     texts = [profile.strings[number] for number in numbers.tolist()]
