@@ -55,6 +55,8 @@ def test_the_known_ways_to_read_are_settled():
 def test_bytes_that_nothing_explains_are_not_settled(known, column, more):
     assume(getattr(known, column) is not None and getattr(known, column) + more >= 0)
     changed = replace(known, **{column: getattr(known, column) + more})
+    if column == "stdio":
+        changed = replace(changed, sniffed=0)  # it is no multiple of what sniffing reads
     assert not settled(changed)
     assert any(not gap.name for gap in name_gaps(changed))
 
