@@ -99,6 +99,9 @@ class Stream:
     ahead : int
         Batches kept ready; 0: the training loop's own thread makes them of finished samples (and
         does all of the work where there is no stage).
+    framework : str
+        ``"tensorflow"`` where ``items`` are made by tf.data, whose threads can then be seen; the
+        stream is ``batched`` and has no stages.
     """
 
     spec: SampleSpec
@@ -110,6 +113,7 @@ class Stream:
     shuffle: int = 0
     batched: bool = False
     ahead: int = 1
+    framework: str = ""
 
 
 def stream_samples(stream: Stream, epoch: int = 0) -> Iterator[dict[str, NDArray[Any]]]:

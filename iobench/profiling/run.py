@@ -207,7 +207,7 @@ def _make_loader(
 ) -> Loader:
     detail = Detail.parse(config.detail)
     if isinstance(one.work, Stream):
-        return StreamLoader(
+        return _stream_loader(one.work)(
             one.work,
             batch_size,
             recorder=recorder,
@@ -251,6 +251,14 @@ def _make_loader(
         detail=detail,
         unit_costs=costs,
     )
+
+
+def _stream_loader(stream: Stream) -> type[StreamLoader]:
+    if stream.framework == "tensorflow":
+        from iobench.tensorflow.stream_loader import TFStreamLoader
+
+        return TFStreamLoader
+    return StreamLoader
 
 
 def _ring(framework: str) -> type[NativeLoader]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,10 +10,9 @@ import tensorflow as tf
 from iobench.errors import WorkerError
 from iobench.loaders.contract import IN_THREADS, Batch
 from iobench.loaders.in_threads import InThreads
-from iobench.recording import Kind
 from iobench.stores import FeatureKind, feature_kinds
-from iobench.tensorflow.host_tracer import HostTracer
 from iobench.tensorflow.tensors import as_array
+from iobench.tensorflow.traced_rounds import TracedRounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -26,10 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TFExampleLoader"]
 
-TRACED_SAMPLES: Final = 10_000
-"""Of a round, at most: a trace takes memory, and time to be read."""
-TRACED_BATCHES: Final = 10
-OPAQUE: Final = "tf.data"
 BITS: Final = {"uint32": tf.int32, "uint64": tf.int64}
 """What ``decode_raw`` knows no name for is of as many bits."""
 
@@ -78,30 +72,20 @@ class TFExampleLoader(InThreads):
         self._names = spec.names
         self._files, self._spec, self._batch_size = files, spec, batch_size
         self._iterator: Any = None
-        self._limit = max(TRACED_BATCHES, TRACED_SAMPLES // batch_size)
-        self._tracer = HostTracer(recorder.clock)
-        self._waits: list[tuple[int, int, int]] = []
-        self._epoch = -1
-        self._stopping: threading.Thread | None = None
+        self._traced = TracedRounds(recorder, batch_size)
 
     def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
-        now_ns = self._recorder.clock.now_ns
         if self._iterator is None:
             # Not before: TensorFlow's threads would be there when another loader forks.
             self._iterator = iter(self._pipeline())
-            self._tracer.start()
+            self._traced.start()
         for planned in plan:
-            if len(self._waits) == self._limit and self._tracer.running:
-                # Writing the trace out takes a while, in which the training loop goes on.
-                self._stopping = threading.Thread(target=self._tracer.stop, name="trace")
-                self._stopping.start()
-            asked_ns = now_ns()
+            asked_ns = self._traced.asking()
             try:
                 found = next(self._iterator)
             except tf.errors.OpError as error:
                 raise WorkerError(f"tf.data: {' '.join(str(error.message).split())}") from error
-            self._waits.append((asked_ns, now_ns(), planned.batch))
-            self._epoch = planned.epoch
+            self._traced.delivered(asked_ns, planned)
             ready = [
                 Batch(planned, {name: as_array(found[name]) for name in self._names}, IN_THREADS)
             ]
@@ -123,27 +107,12 @@ class TFExampleLoader(InThreads):
 
     def after_round(self) -> None:
         """Write what TensorFlow's threads did in the round, and trace the next one."""
-        self._write()
-        self._tracer = HostTracer(self._recorder.clock)
-        self._tracer.start()
-
-    def _write(self) -> None:
-        if self._stopping is not None:
-            self._stopping.join()
-            self._stopping = None
-        self._tracer.stop()
-        seen = self._tracer.write(self._recorder, self._waits, epoch=self._epoch)
-        label = self._recorder.string(OPAQUE)
-        for asked_ns, delivered_ns, batch in self._waits:
-            if batch not in seen:
-                self._recorder.emit(
-                    Kind.OPAQUE, asked_ns, delivered_ns, batch=batch, epoch=self._epoch, label=label
-                )
-        self._waits = []
+        self._traced.write()
+        self._traced.start()
 
     def _let_go(self) -> None:
         self._iterator = None  # and its threads with it
-        self._write()
+        self._traced.close()
 
 
 def _parser(files: Sequence[Path], spec: SampleSpec) -> Callable[[Any], dict[str, Any]]:

@@ -108,6 +108,7 @@ def test_it_is_a_stream_of_batches_that_tensorflow_makes(locator, needs, kind):
     dataset, files, index = opened(locator)
     baseline = baseline_of(kind, dataset, files, index, locator)
     stream = baseline.pipeline
+    assert stream.framework == "tensorflow"  # whose threads a profile can see
     assert isinstance(stream, Stream)
     assert (stream.stages, stream.batched, stream.ahead, stream.shuffle) == ((), True, 0, 0)
     assert stream.makes == "read+decode+preprocess+collate"

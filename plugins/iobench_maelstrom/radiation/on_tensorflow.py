@@ -90,16 +90,15 @@ def batch_stream(
     """
 
     def batches(epoch: int) -> Iterator[Sample]:
-        import tensorflow
+        # The pipeline is built here, not with its first batch: that takes as long as many of them.
+        with _errors_of(where):
+            taken = make(epoch).as_numpy_iterator()
+        return handed_on(taken)
 
-        try:
-            for inputs, targets in make(epoch).as_numpy_iterator():
+    def handed_on(taken: Iterator[Any]) -> Iterator[Sample]:
+        with _errors_of(where):
+            for inputs, targets in taken:
                 yield _as_specified({**inputs, **targets}, spec)
-        except tensorflow.errors.OpError as error:
-            reason = _in_words(str(error.message))
-            raise FileFormatError(
-                f"{where}: TensorFlow cannot read the examples: {reason}; fetch the files again"
-            ) from error
 
     return Stream(
         spec=spec,
@@ -110,7 +109,21 @@ def batch_stream(
         makes=MAKES,
         batched=True,
         ahead=0,
+        framework="tensorflow",
     )
+
+
+@contextlib.contextmanager
+def _errors_of(where: str) -> Iterator[None]:
+    import tensorflow
+
+    try:
+        yield
+    except tensorflow.errors.OpError as error:
+        reason = _in_words(str(error.message))
+        raise FileFormatError(
+            f"{where}: TensorFlow cannot read the examples: {reason}; fetch the files again"
+        ) from error
 
 
 def _as_specified(batch: Mapping[str, Any], spec: SampleSpec) -> Sample:

@@ -1,0 +1,90 @@
+"""A stream of batches that tf.data makes, under ``iobench profile``, with its threads seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.loaders.contract import IN_THREADS, Batch
+from iobench.loaders.stages import Detail
+from iobench.loaders.stream import StreamLoader
+from iobench.recording import Kind
+from iobench.tensorflow.traced_rounds import TracedRounds
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator, Mapping
+
+    from iobench.datasets import Stream
+    from iobench.loaders.contract import PlannedBatch
+    from iobench.recording import Recorder
+
+__all__ = ["TFStreamLoader"]
+
+PIPELINE: Final = "pipeline"
+"""Its building: a new one each pass, by the training loop's own thread."""
+
+
+class TFStreamLoader(StreamLoader):
+    """Asks a pipeline of tf.data for its batches, and tells its operations apart.
+
+    The first batch of all is not traced: it fills shuffle buffers, with more calls than a trace
+    should hold. Parameters as of `StreamLoader`; the stream has no stages of its own.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        batch_size: int,
+        *,
+        recorder: Recorder,
+        seed: int = 0,
+        detail: Detail = Detail.AUTO,
+        unit_costs: Mapping[str, int | None],
+    ) -> None:
+        # On a lane of its own: as the threads' work it is what a batch came from.
+        building = recorder.foreign_lane(PIPELINE)
+
+        def items(epoch: int) -> Iterable[Any]:
+            begun_ns = recorder.clock.now_ns()
+            found = stream.items(epoch)
+            recorder.emit_on(
+                building, Kind.OPEN, begun_ns, recorder.clock.now_ns(), batch=self._next,
+                epoch=epoch, label=recorder.string(PIPELINE),
+            )  # fmt: skip
+            return found
+
+        super().__init__(
+            replace(stream, items=items, makes=""),  # not in one: by whom, or as opaque
+            batch_size,
+            recorder=recorder,
+            seed=seed,
+            detail=detail,
+            unit_costs=unit_costs,
+        )
+        self._traced = TracedRounds(recorder, batch_size)
+        self._is_first = True
+
+    def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
+        batches = super()._deliver(plan)
+        while True:
+            asked_ns = self._traced.asking()
+            found = next(batches, None)
+            if found is None:
+                return
+            self._traced.delivered(asked_ns, found.planned)
+            if self._is_first:
+                self._is_first = False
+                self._traced.start()
+            ready = [Batch(found.planned, found.arrays, IN_THREADS)]
+            del found
+            yield ready.pop()
+
+    def after_round(self) -> None:
+        """Write what TensorFlow's threads did in the round, and trace the next one."""
+        self._traced.write()
+        self._traced.start()
+
+    def close(self) -> None:
+        """End the pipeline, and write what is left of its work."""
+        super().close()
+        self._traced.close()
