@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import random
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -26,8 +27,9 @@ __all__ = ["Pages", "pages_of"]
 
 CACHESTAT: Final = 451
 """Its number on all architectures; those of Alpha are 110 higher (``syscalls/syscall.tbl``)."""
-SPREAD: Final = 64
-"""Pages of a file that are tried where only trying tells."""
+SPREAD, STRIDE = 64, 16
+"""Where only trying tells, at most so many pages of a range are tried, one of so many at most:
+what is tried and cold is loaded."""
 LOADED_AT_ONCE: Final = 128 << 20
 """Length of the mappings that are asked by ``mincore``: one byte a page is kept."""
 
@@ -154,12 +156,14 @@ def _by_trying(fd: int, offset: int, nbytes: int) -> Pages | None:
 
 
 def _tried(fd: int, offset: int, n: int) -> Pages:
-    tried = min(n, SPREAD)
+    tried = max(1, min(n // STRIDE, SPREAD))
     byte = bytearray(1)
     resident = 0
     for number in reversed(range(tried)):
+        # Others each time: those that were refused a moment ago have been loaded since.
+        page = random.randrange(number * n // tried, (number + 1) * n // tried)
         try:
-            position = offset + (number * n // tried) * mmap.PAGESIZE
+            position = offset + page * mmap.PAGESIZE
             resident += os.preadv(fd, [byte], position, os.RWF_NOWAIT) > 0
         except BlockingIOError:
             continue
