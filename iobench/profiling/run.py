@@ -96,7 +96,8 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
             stack.callback(directory.gather)
             directories.append(directory)
             runs.append(_make_run(config, one, directory, compute, batch_size, costs, stack))
-        tracing.begin(out, directories, [file for one, _ in reasons for file in one.files])
+        files = [one.files for one, _ in reasons]
+        tracing.begin(out, list(zip(directories, files, strict=True)))
         with screen.progress("measuring") as move:
             measure(runs, progress=_run_progress(runs, config, move))
         for one, why in reasons:

@@ -68,34 +68,37 @@ class ProfileTracing:
         """Return what ``run.json`` says of it before it has begun."""
         return self._document
 
-    def begin(self, out: Path, runs: Sequence[RunDirectory], data: Iterable[Path]) -> None:
+    def begin(self, out: Path, runs: Sequence[tuple[RunDirectory, Sequence[Path]]]) -> None:
         """Trace this process from now on, and those that it starts.
 
         Parameters
         ----------
         out : Path
             Holds the logs: the run directory, or the folder of all that are measured together.
-        runs : sequence of RunDirectory
-            Those that are measured.
-        data : iterable of Path
-            The files that they load.
+        runs : sequence of (RunDirectory, sequence of Path)
+            Those that are measured, each with the files that it loads.
         """
         if self._probed is None:
             return
-        folders = {path if path.is_dir() else path.parent for path in data}
+        own = [_folders(files) for _, files in runs]
+        every = set().union(*own)
         try:
             setup = set_up(
-                out, self._probed, os.environ, job=job_number(secrets.token_hex()), data=folders
+                out, self._probed, os.environ, job=job_number(secrets.token_hex()), data=every
             )
         except StorageError as error:
             self._refuse(str(error))
-        else:
-            for line in setup.lines():
-                self._screen.note(line)
-            self._setup, self._runs = setup, tuple(runs)
-            self._stack.enter_context(attached(setup, folders))
-        for run in runs:
-            told = self._document if self._setup is None else self._setup.document(run.path)
+            for run, _ in runs:
+                run.update(darshan=self._document)
+            return
+        for line in setup.lines():
+            self._screen.note(line)
+        self._setup, self._runs = setup, tuple(run for run, _ in runs)
+        begun = self._stack.enter_context(attached(setup, every))
+        for (run, _), folders in zip(runs, own, strict=True):
+            told = setup.document(run.path) | {"begun": begun}
+            if len(runs) > 1:  # they share the log of this process
+                told["folders"] = {"own": _texts(folders), "others": _texts(every - folders)}
             run.update(darshan=told)
 
     def _refuse(self, reason: str) -> None:
@@ -119,6 +122,15 @@ class ProfileTracing:
         gathered = gather_logs(self._setup.folder, self._setup.mmap, pids)
         for line in gathered.lines(self._setup.folder):
             self._screen.note(line)
+
+
+def _folders(files: Iterable[Path]) -> set[Path]:
+    """Return the folders that files lie in, and those of them that are folders themselves."""
+    return {path if path.is_dir() else path.parent for path in map(Path.absolute, files)}
+
+
+def _texts(folders: Iterable[Path]) -> list[str]:
+    return sorted(map(str, folders))
 
 
 def _pid(path: Path) -> int:

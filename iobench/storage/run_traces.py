@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from iobench.errors import IobenchError
+from iobench.storage.trace_parts import part_of_run
 from iobench.storage.traces import StorageTrace
 
 __all__ = ["LOGS_FOLDER", "read_run_traces"]
@@ -44,10 +45,12 @@ def read_run_traces(
         return None
     from iobench.storage.reading import read_traces
 
+    told = config.get("darshan")
+    told = told if isinstance(told, Mapping) else {}
     if named:
-        return read_traces([*named, *found])
+        return part_of_run(read_traces([*named, *found]), told)
     try:
-        return read_traces(found)
+        return part_of_run(read_traces(found), told)
     except IobenchError as error:
         return StorageTrace(notes=(str(error),))
 

@@ -28,7 +28,7 @@ class Notes:
 def test_off_says_nothing_and_sets_nothing(tmp_path: Path) -> None:
     screen, before = Notes(), dict(os.environ)
     with ProfileTracing(("off",), screen) as tracing:
-        tracing.begin(tmp_path, [], [])
+        tracing.begin(tmp_path, [])
     assert tracing.document()["state"] == "off"
     assert (screen.lines, dict(os.environ), list(tmp_path.iterdir())) == ([], before, [])
 
@@ -39,7 +39,7 @@ def test_without_a_runtime_it_measures_all_the_same(
     monkeypatch.setenv("DARSHAN_DISABLE", "1")
     screen = Notes()
     with ProfileTracing(("auto",), screen) as tracing:
-        tracing.begin(tmp_path, [], [])
+        tracing.begin(tmp_path, [])
     assert tracing.document() == {"state": "off", "reason": "$DARSHAN_DISABLE is set"}
     (line,) = screen.lines
     assert "not traced: $DARSHAN_DISABLE is set; what /proc counts" in line

@@ -163,7 +163,8 @@ if probed is None:
 assert probed.packages == ("/p",) and probed_before() is None
 setup = set_up(folder, probed, os.environ, job=11)
 before = dict(os.environ)
-with attached(setup, [folder]):
+with attached(setup, [folder]) as begun:
+    assert begun["pid"] == os.getpid() and begun["wall_ns"] > 1_700_000_000_000_000_000
     assert os.environ["DARSHAN_ENABLE_NONMPI"] == "1"
 assert dict(os.environ) == before
 if setup.mmap != setup.folder:

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from iobench.recording import SYSTEM_CLOCK
 from iobench.storage.tracing.probing import ProbedRuntime
 from iobench.storage.tracing.reopening import follow
 from iobench.storage.tracing.runtimes import DarshanRuntime, preloaded
@@ -58,20 +59,26 @@ def attached(
     setup: DarshanSetup,
     folders: Iterable[Path],
     environment: MutableMapping[str, str] = os.environ,
-) -> Iterator[None]:
+) -> Iterator[dict[str, int]]:
     """Trace this process, and those that it starts meanwhile; its log is there afterwards.
 
     Files below ``folders`` that are open already are opened once more, to be seen.
+
+    Yields
+    ------
+    dict of str to int
+        ``pid``, and ``wall_ns``: when this process began to be traced, from which its log counts.
     """
     before = {name: environment.get(name) for name in (*setup.variables, *setup.dropped)}
     for name in setup.dropped:
         environment.pop(name, None)
     environment.update(setup.variables)
     runtime = ctypes.CDLL(None)
+    begun = {"pid": os.getpid(), "wall_ns": SYSTEM_CLOCK.wall_ns()}
     runtime.darshan_core_initialize(0, None)
     follow(folders)
     try:
-        yield
+        yield begun
     finally:
         follow(())
         runtime.darshan_core_shutdown(1)
