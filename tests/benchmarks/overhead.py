@@ -6,8 +6,10 @@ edit of the dataset, and timed by what others annotate by hand. Each is a proces
 lives throughout. They take turns, a stretch of batches each, and rest meanwhile; a stretch begins
 and ends with workers that have nothing left to do. What counts is the CPU time of the process and
 its workers for a stretch, by the kernel's clock of each, beside that of the plain one in the same
-round, so that a machine that grows slower does so for all. What happens once (imports, starting
-workers, opening files) stands apart.
+round. The same work takes half as much CPU time again from one second to the next on a machine that
+is shared; so the samples tell what their own computing took, in all arms alike, and what is left is
+compared. What computing loses by colder caches is in the figure of all CPU time only. What happens
+once (imports, starting workers, opening files) stands apart.
 
     --sample-us 1000 --batch-size 32     samples of 1 ms (the default)
     --sample-us 20 --batch-size 512      columns of radiation: 512 samples in a batch
@@ -19,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import mmap
 import multiprocessing
 import os
 import statistics
@@ -52,16 +55,27 @@ GOAL_PERCENT = 1.0
 
 
 class Columns:
-    """Samples that take a fixed amount of computing, a third in each of three stages."""
+    """Samples that take a fixed amount of computing, a third in each of three stages.
+
+    ``own_ns`` is the CPU time of that computing, of all processes that share the samples by a
+    fork, each in a place of its own.
+    """
 
     def __init__(self, n_samples: int, turns: int) -> None:
         self.n_samples, self.turns = n_samples, turns
         self.data = np.linspace(0, 1, 512)
+        self.own_ns = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
+        self.place = 0
 
     def __len__(self) -> int:
         return self.n_samples
 
     def __getitem__(self, number: int) -> Any:
+        if not self.place:
+            from torch.utils.data import get_worker_info
+
+            worker = get_worker_info()
+            self.place = 1 if worker is None else 2 + worker.id
         return self.preprocess(self.decode(self.read(number)))
 
     def read(self, number: int) -> Any:
@@ -74,28 +88,28 @@ class Columns:
         return np.float32(self._spin(value))
 
     def _spin(self, value: float) -> float:
+        start_ns = time.thread_time_ns()
         for _ in range(self.turns):
             value = float(self.data @ self.data) + 0 * value
+        self.own_ns[self.place] += time.thread_time_ns() - start_ns
         return value
 
 
-def annotated(samples: Columns, wrap: Callable[[str, Callable[..., Any]], Any]) -> type[Columns]:
-    """Return a class whose three stages are wrapped, as its author would annotate them."""
-    stages = {name: wrap(name, getattr(Columns, name)) for name in ("read", "decode", "preprocess")}
-    annotated_class = type("AnnotatedColumns", (Columns,), stages)
-    globals()["AnnotatedColumns"] = annotated_class
-    return annotated_class
+def annotated(samples: Columns, wrap: Callable[[str, Callable[..., Any]], Any]) -> None:
+    """Wrap the three stages of the samples' class, as its author would annotate them."""
+    for name in ("read", "decode", "preprocess"):
+        setattr(type(samples), name, wrap(name, getattr(Columns, name)))
 
 
 def calibrated_turns(sample_us: float) -> int:
     """Return the turns of each stage that make a sample take so long."""
-    samples = Columns(1, 20)
-    samples[0]
-    start = time.process_time()
-    for _ in range(200):
-        samples[0]
-    each_us = (time.process_time() - start) / 200 * 1e6 / 20
-    return max(1, round(sample_us / each_us))
+    samples, took = Columns(1, 20), []
+    for _ in range(50):  # a machine in common has slow moments
+        start = time.process_time()
+        for _ in range(20):
+            samples[0]
+        took.append((time.process_time() - start) / 20 * 1e6 / 20)
+    return max(1, round(sample_us / min(took)))
 
 
 def prepared(
@@ -123,15 +137,14 @@ def prepared(
 
             return timed
 
-        samples = annotated(samples, with_function)(samples.n_samples, samples.turns)
+        annotated(samples, with_function)
         around = profile(activities=[ProfilerActivity.CPU])
     elif arm == "dftracer":
         from dftracer.python import dft_fn, dftracer
 
         log = str(folder / "trace")
         dftracer.initialize_log(f"{log}-main.pfw", str(folder), -1)
-        timed_class = annotated(samples, lambda name, stage: dft_fn(name).log(stage))
-        samples = timed_class(samples.n_samples, samples.turns)
+        annotated(samples, lambda name, stage: dft_fn(name).log(stage))
 
         def start_worker(number: int) -> None:
             dftracer.initialize_log(f"{log}-{number}.pfw", str(folder), number)
@@ -155,9 +168,10 @@ def run_arm(arm: str, samples: Columns, n_batches: int, batch_size: int, folder:
             stretch(batches, n_batches, pids, arm)
         tell({"cpu_s": cpu_s(pids) - before})
         for _ in sys.stdin:
-            before, began = cpu_s(pids), time.perf_counter()
+            before, began, own_ns = cpu_s(pids), time.perf_counter(), sum(samples.own_ns)
             ended = stretch(batches, n_batches, pids, arm)
-            tell({"cpu_s": cpu_s(pids) - before, "wall_s": ended - began})
+            used_s, own_s = cpu_s(pids) - before, (sum(samples.own_ns) - own_ns) / 1e9
+            tell({"cpu_s": used_s, "rest_s": used_s - own_s, "wall_s": ended - began})
         used_s = cpu_s(pids)
         del batches
     if arm.startswith("iobench"):
@@ -332,42 +346,57 @@ def main() -> None:
 
 def print_table(arms: list[Arm], arguments: Any, n_batches: int) -> None:
     """Print CPU time of each arm beside the plain one of its round."""
-    print(
-        f"samples of {arguments.sample_us:g} us, batches of {arguments.batch_size}, {WORKERS} "
-        f"workers; {arguments.rounds} rounds of {n_batches} batches for each"
-    )
-    print("CPU time beside plain, in per cent: median, its interval of 95 %, single rounds; in us")
-    print(
-        f"{'':18}{'CPU us/batch':>13}{'median':>9}{'interval of 95 %':>19}{'rounds':>17}"
-        f"{'us/batch':>10}{'wall':>8}{'once, s':>9}"
-    )
     plain = arms[0].rows
+    plain_s = statistics.median(row["cpu_s"] for row in plain)
+    own_us = (plain_s - statistics.median(row["rest_s"] for row in plain)) * 1e6
+    own_us /= n_batches * arguments.batch_size
+    print(
+        f"samples of {own_us:.1f} us, batches of {arguments.batch_size}, {WORKERS} workers; "
+        f"{arguments.rounds} rounds of {n_batches} batches for each; plain takes "
+        f"{plain_s / n_batches * 1e6:.0f} us of CPU time for a batch, in per cent of that:"
+    )
+    heads = (
+        "",
+        "outside samples",
+        "interval of 95 %",
+        "rounds",
+        "us/batch",
+        "all",
+        "95 %",
+        "once, s",
+    )
+    widths = (17, 16, 18, 16, 10, 8, 18, 9)
+    print("".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True)))
     intervals = {}
     for arm in arms:
-        more = sorted(_more(arm.rows, plain, "cpu_s"))
-        low, high = intervals[arm.name] = _interval(more)
-        cpu_us = statistics.median(row["cpu_s"] for row in arm.rows) / n_batches * 1e6
-        extra_us = statistics.median(
-            row["cpu_s"] - base["cpu_s"] for row, base in zip(arm.rows, plain, strict=True)
+        more = sorted(
+            100 * (row["rest_s"] - base["rest_s"]) / plain_s
+            for row, base in zip(arm.rows, plain, strict=True)
         )
-        print(
-            f"{arm.name:18}{cpu_us:13.1f}{statistics.median(more):+9.2f}"
-            f"{f'{low:+.2f} .. {high:+.2f}':>19}{f'{more[0]:+.1f} .. {more[-1]:+.1f}':>17}"
-            f"{extra_us / n_batches * 1e6:+10.1f}"
-            f"{statistics.median(_more(arm.rows, plain, 'wall_s')):+8.2f}{arm.once_s:9.2f}"
-            f"   {ARMS[arm.name]}"
+        whole = sorted(
+            100 * (row["cpu_s"] / base["cpu_s"] - 1)
+            for row, base in zip(arm.rows, plain, strict=True)
         )
+        intervals[arm.name] = _interval(more)
+        median = statistics.median(more)
+        cells = (
+            f"{median:+.2f}", _spelled(_interval(more)), _spelled((more[0], more[-1])),
+            f"{median * plain_s / n_batches * 1e4:+.1f}", f"{statistics.median(whole):+.2f}",
+            _spelled(_interval(whole)), f"{arm.once_s:.2f}",
+        )  # fmt: skip
+        row = "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))
+        print(f"{arm.name:<17}{row}   {ARMS[arm.name]}")
     for arm in arms:
         if arm.told:
             print(
                 f"{arm.name}: {arm.told['n_spans']} spans, {arm.told['lost']} lost; by spans x "
-                f"unit cost {arm.told['by_counts']:.3f} % of the CPU time ({arm.told['costs']} ns)"
+                f"unit cost {arm.told['by_counts']:.3f} % of the CPU time ({arm.told['costs']})"
             )
             print(f"{arm.name}: {_verdict(intervals[arm.name], intervals.get(AGAIN))}")
 
 
-def _more(rows: list[dict[str, Any]], plain: list[dict[str, Any]], name: str) -> list[float]:
-    return [100 * (row[name] / base[name] - 1) for row, base in zip(rows, plain, strict=True)]
+def _spelled(interval: tuple[float, float]) -> str:
+    return f"{interval[0]:+.2f} .. {interval[1]:+.2f}"
 
 
 def _interval(ordered: list[float]) -> tuple[float, float]:
