@@ -65,6 +65,7 @@ from iobench.datasets.netcdf.storage import (
     slab_extents,
 )
 from iobench.datasets.objects.source import ObjectDataset, object_dataset
+from iobench.datasets.objects.streams import ReadyBatches
 from iobench.datasets.objects.targets import is_object_target
 from iobench.datasets.ordered import samples_in_order
 from iobench.datasets.packing import Packing, unpack
@@ -120,6 +121,7 @@ __all__ = [
     "Progress",
     "PublishedStep",
     "Raw",
+    "ReadyBatches",
     "RunJobs",
     "SampleIndex",
     "Slab",

@@ -20,7 +20,7 @@ from iobench.stores import store_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.datasets import Baseline, Dataset
+    from iobench.datasets import Baseline, Dataset, ReadyBatches
     from iobench.loaders.ring import BatchSource
     from iobench.profiling.config import RunConfig
     from iobench.sources import Screen, Source
@@ -57,7 +57,7 @@ class Prepared:
     store : mapping or None
         Of a store what ``run.json`` says.
     framework : str
-        As in ``--framework``; ``stream`` for a `Stream`.
+        As in ``--framework``; ``stream`` for a `Stream`, but for a DataLoader of the user's own.
     workers, prefetch : int
         Of the loader; of a stream 0 and the batches it keeps ready.
     described_by : str
@@ -74,6 +74,8 @@ class Prepared:
         What the ring fills batches with from a store; None where it runs the steps of ``work``.
     shards : tuple of (int, tuple of Path)
         Samples and files of each shard of a store.
+    ready : ReadyBatches or None
+        Of a DataLoader of the user's own, which is run as it is.
     """
 
     label: str
@@ -93,6 +95,7 @@ class Prepared:
     gil_share: float | None = None
     extents: BatchSource | None = None
     shards: tuple[tuple[int, tuple[Path, ...]], ...] = ()
+    ready: ReadyBatches | None = None
 
 
 def prepare(
@@ -176,6 +179,7 @@ def _of_source(
 ) -> Prepared:
     running = _stream_of(source.dataset)
     if running is not None:
+        ready = source.dataset.ready if isinstance(source.dataset, ObjectDataset) else None
         return Prepared(
             label=SOURCE,
             format=SOURCE,
@@ -184,9 +188,10 @@ def _of_source(
             n_samples=running.n_samples_all,
             files=source.files,
             store=None,
-            framework="stream",
-            workers=0,
-            prefetch=running.ahead,
+            framework="stream" if ready is None else "torch",
+            workers=0 if ready is None else ready.workers,
+            prefetch=running.ahead if ready is None else ready.prefetch,
+            ready=ready,
         )
     work = wanted.over(dataset_pipeline(source.dataset, source.index, chosen), chosen)
     threads, gil_share = 0, None

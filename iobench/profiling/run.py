@@ -207,6 +207,17 @@ def _make_loader(
     costs: Mapping[str, int | None],
 ) -> Loader:
     detail = Detail.parse(config.detail)
+    if one.ready is not None:
+        from iobench.torch.ready_loader import ReadyLoader
+
+        return ReadyLoader(
+            one.ready.loader,
+            one.ready.passes,
+            run=directory,
+            recorder=recorder,
+            detail=detail,
+            unit_costs=costs,
+        )
     if isinstance(one.work, Stream):
         return _stream_loader(one.work)(
             one.work,

@@ -45,11 +45,14 @@ class DeliveryLog:
     ----------
     asked_ns, delivered_ns : int
         Of the last wait that was recorded; -1 before.
+    delivered : (int, str)
+        Number and maker of the last batch, recorded or not.
     """
 
     __slots__ = (
         "__weakref__", "_asking", "_labels", "_left", "_n_before", "_outer", "_round_ns",
-        "asked_ns", "delivered_ns", "epoch", "loader", "makers", "number", "recording", "yields",
+        "asked_ns", "delivered", "delivered_ns", "epoch", "loader", "makers", "number",
+        "recording", "yields",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +74,7 @@ class DeliveryLog:
         self._round_ns = -1
         self._n_before = 0
         self.asked_ns = self.delivered_ns = -1
+        self.delivered = (-1, "")
         self._asking = self._outer = self._left = False
         recording.open_log(self)
 
@@ -124,6 +128,7 @@ class DeliveryLog:
             ``"worker-<n>"``, ``"consumer"`` where the loop made it itself, ``"threads"`` where
             other threads of its process did, ``""`` where nobody knows.
         """
+        self.delivered = (batch, maker)
         detail = self.makers.get(maker)
         if detail is None:
             detail = self.makers[maker] = self.recording.recorder.string(maker)

@@ -85,14 +85,21 @@ class MeasuredRecording(session.Recording):
             session._current = before
 
     def planned(self, batch: int, epoch: int) -> None:
-        """Say which batch of the plan is the one that a loader draws now."""
+        """Say which batch of the plan is the one that a loader draws now; else it counts itself."""
         self._batch = batch
         if self._log is not None:
             self._log.epoch = epoch
 
     def next_batch(self) -> int:
-        """Return the number that the plan gave to what was drawn last."""
-        return self._batch
+        """Return the number that the plan gave to what was drawn last; without a plan the next."""
+        return self._batch if self._batch >= 0 else super().next_batch()
+
+    @property
+    def delivered(self) -> tuple[int, int, str]:
+        """Number, epoch and maker of the batch that a loader delivered last."""
+        if self._log is None:
+            return -1, -1, ""
+        return self._log.delivered[0], self._log.epoch, self._log.delivered[1]
 
     def open_log(self, log: session._Open) -> None:
         """Note the pass that begins."""

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from iobench.errors import OptionError, WorkerError
+from iobench.errors import OptionError
 from iobench.loaders.contract import Batch
 from iobench.loaders.stages import Detail
 from iobench.loaders.worker_process import ending_parent
 from iobench.recording import MeasuredRecording
 from iobench.torch.data_loader import DataLoader
+from iobench.torch.measured_loader import MeasuredLoader
 from iobench.torch.samples import Stacking, WorkerStart, samples_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping
-    from multiprocessing.process import BaseProcess
-    from types import TracebackType
+    from collections.abc import Generator, Iterator, Mapping
 
     from iobench.loaders.contract import PlannedBatch
     from iobench.loaders.pipeline import Pipeline
@@ -29,10 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TorchLoader"]
 
-JOIN_S: Final = 5.0
 
-
-class TorchLoader:
+class TorchLoader(MeasuredLoader):
     """Loads a pipeline with the ``DataLoader`` of scripts; its workers stay alive.
 
     What is recorded of a batch is what `iobench.torch.DataLoader` records in a script; waits and
@@ -68,7 +63,7 @@ class TorchLoader:
         If ``workers`` is below 0, or ``prefetch`` or ``batch_size`` below 1.
     """
 
-    framework = "torch"
+    without_workers = "--workers 0"
 
     def __init__(
         self,
@@ -89,13 +84,10 @@ class TorchLoader:
                 f"workers {workers}, prefetch {prefetch}, batch size {batch_size}: "
                 "expected 0 or more workers, 1 or more of the others"
             )
-        self.workers = workers
-        self.prefetch = prefetch if workers else 0
+        recording = MeasuredRecording(run, recorder, detail=detail.value, unit_costs=unit_costs)
+        super().__init__(recording, workers=workers, prefetch=prefetch if workers else 0)
         self._start_method = start_method
-        self._recording = MeasuredRecording(
-            run, recorder, detail=detail.value, unit_costs=unit_costs
-        )
-        self._sampler = _PlanSampler(self._recording)
+        self._sampler = _PlanSampler(recording)
         self._start = WorkerStart()
         self._loader: Any = DataLoader(
             samples_of(pipeline),
@@ -108,30 +100,6 @@ class TorchLoader:
             persistent_workers=workers > 0,
             prefetch_factor=prefetch if workers else None,
         )
-        self._iterator: Any = None
-        self._round: Generator[Batch] | None = None
-        self._closed = False
-
-    def worker_pids(self) -> list[int]:
-        """Return the process ids of the workers that run."""
-        return [process.pid or 0 for process in self._processes()]
-
-    def batches(self, plan: Iterable[PlannedBatch]) -> Iterator[Batch]:
-        """Yield the planned batches in order; ends the round before, if that still goes on.
-
-        Raises
-        ------
-        WorkerError
-            If a worker dies, or a step raises something that is not an IobenchError.
-        IobenchError
-            Whatever a step raised of it.
-        """
-        if self._closed:
-            raise WorkerError("the loader is closed: make a new one")
-        if self._round is not None:
-            self._round.close()
-        self._round = self._deliver(iter(plan))
-        return self._round
 
     def _deliver(self, plan: Iterator[PlannedBatch]) -> Generator[Batch]:
         drawn = self._sampler.start(plan)
@@ -153,76 +121,11 @@ class TorchLoader:
             del made, arrays
             yield ready.pop()
 
-    @contextlib.contextmanager
-    def _naming_dead_workers(self) -> Iterator[None]:
-        # Torch raises RuntimeError for a dead worker; its half-sent batch may fail in other ways.
-        try:
-            yield
-        except (RuntimeError, OSError, EOFError) as error:
-            named = self._named(error)
-            if named is None:
-                raise
-            raise named from error
+    def _unfinished(self) -> str:
+        return f" with batches {[planned.batch for planned in self._sampler.drawn]} not delivered"
 
-    def _named(self, error: BaseException) -> WorkerError | None:
-        """Return the error that names the dead workers and close; None if none has died."""
-        if isinstance(error, WorkerError):
-            return None
-        dead = []
-        for number, process in enumerate(self._processes()):
-            process.join(0)
-            if process.exitcode is not None:
-                code = process.exitcode
-                how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited ({code})"
-                dead.append(f"worker-{number} (pid {process.pid}) {how}")
-        if not dead:
-            return None
-        unfinished = [planned.batch for planned in self._sampler.drawn]
-        self.close()
-        return WorkerError(
-            f"{', '.join(dead)} with batches {unfinished} not delivered: its spans are kept; look "
-            "for the out-of-memory killer if this was SIGKILL, at /dev/shm if SIGBUS, or run with "
-            "--workers 0 to see the failure itself"
-        )
-
-    def _processes(self) -> list[BaseProcess]:
-        return list(getattr(self._iterator, "_workers", ()))
-
-    def close(self) -> None:
-        """End the workers, killing those that do not end in time."""
-        if self._closed:
-            return
-        self._closed = True
-        processes, iterator = self._processes(), self._iterator
-        # What the iterator does when it is collected; a traceback may keep it alive for long.
-        shutdown = getattr(iterator, "_shutdown_workers", None)
-        self._iterator = self._loader = None
-        if shutdown is not None:
-            # Torch's SIGCHLD handler raises again for a worker already known to be dead.
-            with contextlib.suppress(RuntimeError):
-                shutdown()
-        del iterator, shutdown
-        self._recording.close()
-        for process in processes:
-            process.join(JOIN_S)
-            if process.exitcode is None:
-                process.kill()
-                process.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        # Torch's SIGCHLD handler raises wherever the consumer is: in its compute stage, too.
-        named = self._named(error) if isinstance(error, RuntimeError) else None
-        self.close()
-        if named is not None:
-            raise named from error
+    def _forget(self) -> None:
+        self._loader = None
 
 
 class _PlanSampler:

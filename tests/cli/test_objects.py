@@ -119,10 +119,12 @@ def test_xarray_with_an_option(run, module: str) -> None:
 def test_ready_data_loader(run, module: str) -> None:
     pytest.importorskip("torch", reason="the object is torch's DataLoader")
     (done,) = run(f"{module}:loader")
-    assert done["batch_size"] == 4
-    assert "fused:read+decode+preprocess+collate" in stages(done)
+    assert (done["framework"], done["batch_size"]) == ("torch", 4)
+    assert {"fused", "collate"} <= stages(done)
     (done,) = run(f"{module}:busy_loader")
-    assert "opaque" in stages(done)
+    assert (done["workers"], done["batches"], done["samples"]) == (1, 6, 24)
+    assert {"fused", "collate", "serialise", "unpickle"} <= stages(done)
+    assert "opaque" not in stages(done)
 
 
 def test_object_handed_over(module: str, tmp_path: Path, store_dir: Path) -> None:

@@ -95,8 +95,10 @@ def shown(profile: iobench.Profile) -> Counter[tuple[str, str, bool]]:
         who, counted = profile.processes[span["process"]].name, bool(span["flags"] & Flag.IO)
         if kind in CONSUMER_KINDS or label == "release" or (counted and who == "consumer"):
             continue
-        if kind is not Kind.HEAD_OF_LINE:  # which batch is in another's way differs by chance
-            found[who, stage_name(kind, label), counted] += 1
+        if counted:
+            found[who, stage_name(kind, label), True] = 1  # of batches that read anything
+        elif kind is not Kind.HEAD_OF_LINE:  # which batch is in another's way differs by chance
+            found[who, stage_name(kind, label), False] += 1
     return found
 
 

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, cast
 from iobench.datasets.download import Downloads, PluginDownload
 from iobench.datasets.objects.indexed import IndexedObject
 from iobench.datasets.objects.labelled import LabelledObject, as_dataset
-from iobench.datasets.objects.streams import StreamedObject, is_data_loader, is_iterable_only
+from iobench.datasets.objects.streams import (
+    ReadyBatches,
+    StreamedObject,
+    is_data_loader,
+    is_iterable_only,
+)
 from iobench.datasets.objects.targets import CLIMETLAB, HeldObject, NamedObject
 from iobench.datasets.objects.through_climetlab import ClimetlabObject
 from iobench.datasets.processes import stopwatch
@@ -42,8 +47,8 @@ Part = IndexedObject | LabelledObject | StreamedObject
 class ObjectDataset:
     """A Python object as a dataset; made by `object_dataset`.
 
-    ``title``, ``fused``, ``stream`` and ``batch_size`` are known once ``files`` and ``samples``
-    have run.
+    ``title``, ``fused``, ``stream``, ``ready`` and ``batch_size`` are known once ``files`` and
+    ``samples`` have run.
 
     Attributes
     ----------
@@ -52,6 +57,8 @@ class ObjectDataset:
         dataset or a DataLoader. The index then has no samples, only what one is.
     batch_size : int or None
         Of a DataLoader, whose batches are handed on as they are.
+    ready : ReadyBatches or None
+        Of a DataLoader that makes batches: how to ask it for them.
     """
 
     published: PublishedStep | None = None
@@ -62,6 +69,7 @@ class ObjectDataset:
         self.fused: tuple[str, ...] = ()
         self.stream: Stream | None = None
         self.batch_size: int | None = None
+        self.ready: ReadyBatches | None = None
         self._opener = opener
         self._selection = selection
         self._part: Part | None = None
@@ -94,7 +102,7 @@ class ObjectDataset:
         watch = stopwatch()
         index, first = part.samples()
         if isinstance(part, StreamedObject):
-            self.stream, self.batch_size = part.stream, part.batch_size
+            self.stream, self.batch_size, self.ready = part.stream, part.batch_size, part.ready
         facts = {
             "kind": part.kind,
             **self._opener.facts,

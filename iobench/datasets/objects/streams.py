@@ -1,9 +1,10 @@
-"""Iterable datasets and ready DataLoaders as a `Stream`: what comes out is all that can be seen."""
+"""Iterable datasets and ready DataLoaders as a `Stream`: what comes out, by whatever made it."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.datasets.baselines import Stream
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from iobench.datasets.objects.targets import Opener
 
-__all__ = ["StreamedObject", "is_data_loader", "is_iterable_only"]
+__all__ = ["ReadyBatches", "StreamedObject", "is_data_loader", "is_iterable_only"]
 
 FUSED = "read+decode+preprocess"
 COLLATED = f"{FUSED}+collate"
@@ -26,12 +27,39 @@ OPAQUE = "opaque"
 """Work in processes we cannot look into: all that is seen is the waiting for them."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReadyBatches:
+    """A loader's own batches.
+
+    Parameters
+    ----------
+    loader : torch.utils.data.DataLoader
+    passes : callable
+        ``passes(epoch, begin)`` returns those of one pass; it calls ``begin`` with the loader for
+        its iterator.
+    """
+
+    loader: Any
+    passes: Callable[[int, Callable[[Any], Iterator[Any]]], Iterator[NamedArrays]]
+
+    @property
+    def workers(self) -> int:
+        """Loading processes."""
+        return int(self.loader.num_workers)
+
+    @property
+    def prefetch(self) -> int:
+        """Batches each may be ahead; 0 without any."""
+        return int(self.loader.prefetch_factor or 1) if self.workers else 0
+
+
 class StreamedObject:
     """Something that is gone through from its beginning: an iterable, or torch's ``DataLoader``.
 
     Its ``stream`` runs in the training loop's own thread, as the user's own loop would run it; an
     object that says no length is gone through again and again as one pass without end, and has a
-    ``n_samples_all`` of 0. A loader's batches are handed on as they are.
+    ``n_samples_all`` of 0. A loader's batches are handed on as they are: ``ready`` is how to ask
+    it for them, by who can look into it.
     """
 
     fused = ("read", "decode", "preprocess")
@@ -45,6 +73,7 @@ class StreamedObject:
         self.files: tuple[Path, ...] = ()
         self.batch_size: int | None = None
         self.stream: Stream | None = None
+        self.ready: ReadyBatches | None = None
 
     @property
     def kind(self) -> str:
@@ -56,10 +85,9 @@ class StreamedObject:
         """One line saying what it is."""
         if not self._is_loader:
             return "an iterable dataset, its steps cannot be told apart"
-        workers = self._value.num_workers
-        if workers:
-            return f"a ready DataLoader: what its {workers} workers do cannot be seen"
-        return "a ready DataLoader without workers, its steps cannot be told apart"
+        n = self._value.num_workers
+        workers = f"with {n} worker{'s' if n > 1 else ''}" if n else "without workers"
+        return f"a ready DataLoader {workers}"
 
     def samples(self) -> tuple[SampleIndex, NamedArrays]:
         """Return an index without samples, whose spec is the first one's, and that; set `stream`.
@@ -85,6 +113,10 @@ class StreamedObject:
             self.batch_size = _batch_size(self._value) or len(next(iter(arrays.values())))
         if self._goes_once:
             self._value = self._opener.open()
+        if self._batched:
+            if getattr(self._value, "_iterator", None) is not None:
+                self._value._iterator = None  # workers that were started for the first batch alone
+            self.ready = ReadyBatches(self._value, self._pass)
         length = self._n_samples()
         self.stream = Stream(
             spec=spec,
@@ -117,7 +149,9 @@ class StreamedObject:
             return OPAQUE
         return COLLATED if self._batched else FUSED
 
-    def _pass(self, epoch: int) -> Iterator[NamedArrays]:
+    def _pass(
+        self, epoch: int, begin: Callable[[Any], Iterator[Any]] = iter
+    ) -> Iterator[NamedArrays]:
         value = self._value
         if epoch and self._goes_once:
             value = self._opener.open()
@@ -126,7 +160,7 @@ class StreamedObject:
             if callable(set_epoch):
                 set_epoch(epoch)
         what = "batch" if self._batched else "sample"
-        for number, item in enumerate(value):
+        for number, item in enumerate(begin(value)):
             yield named_arrays(item, where=f"{what} {number} of {self._opener.name}")
 
     def _passes_without_end(self, epoch: int) -> Iterator[NamedArrays]:

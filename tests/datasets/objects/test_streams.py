@@ -116,11 +116,20 @@ def test_a_data_loader_without_batches_hands_on_samples(opened):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_workers_of_a_data_loader_are_said_to_be_opaque(opened):
-    dataset, _ = opened(torch_data.DataLoader(numbered(6), batch_size=3, num_workers=1))
-    assert dataset.stream.makes == "opaque"
-    assert dataset.title == "a ready DataLoader: what its 1 workers do cannot be seen"
-    assert [batch["1"].tolist() for batch in dataset.stream.items(0)] == [[0, 1, 2], [3, 4, 5]]
+def test_a_data_loader_can_be_asked_by_who_looks_into_it(opened):
+    loader = torch_data.DataLoader(
+        numbered(6), batch_size=3, num_workers=1, persistent_workers=True
+    )
+    dataset, _ = opened(loader)
+    assert dataset.title == "a ready DataLoader with 1 worker"
+    assert (dataset.ready.loader, dataset.ready.workers, dataset.ready.prefetch) == (loader, 1, 2)
+    # Workers that were started to see the first batch are not those that are looked into.
+    assert loader._iterator is None
+    begun = []
+    batches = dataset.ready.passes(0, lambda each: begun.append(each) or iter(each))
+    assert [batch["1"].tolist() for batch in batches] == [[0, 1, 2], [3, 4, 5]]
+    assert begun == [loader]
+    assert dataset.stream.makes == "opaque"  # by who does not
 
 
 def test_an_iterable_dataset_of_torch_with_a_length(opened):
