@@ -121,6 +121,8 @@ def test_the_environment_adds_to_what_is_preloaded_and_drops_the_name_of_one_log
         "LD_PRELOAD": "/a/liba.so:/old/libdarshan.so",
         "DARSHAN_LOGFILE": "/x",
         "DARSHAN_MODMEM": "8",
+        "DARSHAN_CONFIG_PATH": "/mine",
+        "DARSHAN_ENABLE_NONMPI": "1",
         "HOME": "/home/me",
     }
     setup = set_up(tmp_path, PROBED, base, job=7)
@@ -133,6 +135,8 @@ def test_the_environment_adds_to_what_is_preloaded_and_drops_the_name_of_one_log
     assert Path(inside["DARSHAN_CONFIG_PATH"]).read_text().startswith("# ")
     assert Path(inside["DARSHAN_MMAP_LOGPATH"]).is_dir()
     assert any("DARSHAN_LOGFILE is not passed on" in line for line in setup.lines())
+    assert setup.replaced == ("DARSHAN_CONFIG_PATH",)
+    assert any("your own DARSHAN_CONFIG_PATH do not count" in line for line in setup.lines())
     told = setup.document(tmp_path)
     assert (told["state"], told["logs"], told["set"]) == ("on", "darshan", dict(setup.variables))
     assert setup.document(tmp_path / "numpy")["logs"] == "../darshan"

@@ -51,6 +51,8 @@ class DarshanSetup:
         What is set for them.
     dropped : tuple of str
         Variables of the user's that would make logs of several processes one file.
+    replaced : tuple of str
+        Variables of the user's that have another value for these processes.
     """
 
     probed: ProbedRuntime
@@ -58,6 +60,7 @@ class DarshanSetup:
     mmap: Path
     variables: Mapping[str, str]
     dropped: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """Return an environment in which processes are traced."""
@@ -85,6 +88,8 @@ class DarshanSetup:
             f"{', '.join(sorted(self.variables))}; run.json tells their values"
         ]
         lines += [f"darshan: {name} is not passed on: one log a process" for name in self.dropped]
+        if self.replaced:
+            lines.append(f"darshan: your own {', '.join(self.replaced)} do not count in this run")
         if not self.probed.forks_seen:
             lines.append(
                 "darshan: this runtime leaves no log of workers that are forked; load 3.4.5 or "
@@ -149,7 +154,12 @@ def set_up(
     )
     variables |= {"DARSHAN_JOBID": JOB, JOB: str(job)}
     dropped = tuple(name for name in DROPPED if name in environment)
-    return DarshanSetup(probed, folder, mmap, variables, dropped)
+    replaced = tuple(
+        name
+        for name, text in variables.items()
+        if name != "LD_PRELOAD" and environment.get(name, text) != text
+    )
+    return DarshanSetup(probed, folder, mmap, variables, dropped, replaced)
 
 
 def _in_memory() -> Path | None:
