@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from iobench.profiles import Profile
     from iobench.storage.traces import StorageTrace
 
-__all__ = ["PICTURE_SUFFIXES", "Lane", "draw_lanes", "lanes_of"]
+__all__ = ["PICTURE_SUFFIXES", "LaneBars", "draw_lanes", "lanes_of"]
 
 PICTURE_SUFFIXES: Final = (".svg", ".pdf", ".png")
 PIXELS: Final = 2400
@@ -62,7 +62,7 @@ LEGEND: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class LaneBars:
     """One row of the picture.
 
     Parameters
@@ -84,7 +84,7 @@ class Lane:
     hatched: NDArray[np.bool_]
     band_ns: int = 0
 
-    def between(self, low_ns: int, high_ns: int) -> Lane:
+    def between(self, low_ns: int, high_ns: int) -> LaneBars:
         """Return the part of the lane inside a stretch of time."""
         inside = (self.end_ns >= low_ns) & (self.start_ns <= high_ns)
         return replace(
@@ -95,7 +95,7 @@ class Lane:
             hatched=self.hatched[inside],
         )
 
-    def thinned(self, gap_ns: int) -> Lane:
+    def thinned(self, gap_ns: int) -> LaneBars:
         """Return the lane with bars of one colour joined where less than the gap is between."""
         order = np.argsort(self.start_ns, kind="stable")
         start, colour, hatched = self.start_ns[order], self.colour[order], self.hatched[order]
@@ -121,7 +121,7 @@ class Lane:
 
 def lanes_of(
     profile: Profile, placement: Placement | None, trace: StorageTrace | None
-) -> tuple[Lane, ...]:
+) -> tuple[LaneBars, ...]:
     """Return the lanes of a profile: of each process its stages, then what storage did for it.
 
     Parameters
@@ -136,7 +136,7 @@ def lanes_of(
 
 def _lanes(
     profile: Profile, placement: Placement | None, trace: StorageTrace | None
-) -> Iterator[Lane]:
+) -> Iterator[LaneBars]:
     spans = profile.spans
     shown = (spans["flags"] & (Flag.IO | Flag.SUMMED)) == 0
     shown &= (spans["kind"] != Kind.OTHER) & (spans["end_ns"] > spans["start_ns"])
@@ -148,7 +148,7 @@ def _lanes(
         # Inner spans begin later, or at once and end sooner: they are drawn above.
         own = own[np.lexsort((-own["end_ns"], own["start_ns"]))]
         colours = [KIND_COLOURS.get(Kind(kind), OTHER_COLOUR) for kind in own["kind"].tolist()]
-        yield Lane(
+        yield LaneBars(
             f"{process.name} ({process.pid})",
             own["start_ns"].astype(np.int64),
             own["end_ns"].astype(np.int64),
@@ -161,10 +161,10 @@ def _lanes(
                 yield below
 
 
-def _storage_lane(profile: Profile, placed: ProcessPlacement, trace: StorageTrace) -> Lane:
+def _storage_lane(profile: Profile, placed: ProcessPlacement, trace: StorageTrace) -> LaneBars:
     if placed.trace < 0:
         nothing = np.zeros(0, dtype=np.int64)
-        return Lane(f"  {placed.reason}", nothing, nothing, nothing.astype(str), nothing > 0)
+        return LaneBars(f"  {placed.reason}", nothing, nothing, nothing.astype(str), nothing > 0)
     tracer = trace.processes[placed.trace]
     segments = placed.segments[~placed.segments["stray"]]
     long = np.maximum(segments["end_ns"] - segments["start_ns"], 1)
@@ -177,7 +177,7 @@ def _storage_lane(profile: Profile, placed: ProcessPlacement, trace: StorageTrac
     name = f"  {tracer.tracer}"
     if not len(segments) and not len(start):
         name = f"  {tracer.tracer}: {placed.reason or 'no segments'}"
-    return Lane(
+    return LaneBars(
         name,
         np.concatenate((start, segments["start_ns"])),
         np.concatenate((end, segments["end_ns"])),
@@ -259,7 +259,9 @@ def _title(profile: Profile) -> str:
     return shown if more <= 0 else f"{shown}: the first {MOST_PROCESSES} processes, {more} more"
 
 
-def _draw(lanes: Sequence[Lane], path: Path, *, zero: int, low: int, high: int, title: str) -> None:
+def _draw(
+    lanes: Sequence[LaneBars], path: Path, *, zero: int, low: int, high: int, title: str
+) -> None:
     try:
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
@@ -292,7 +294,7 @@ def _draw(lanes: Sequence[Lane], path: Path, *, zero: int, low: int, high: int, 
         ) from error
 
 
-def _draw_lane(axes: Any, row: int, lane: Lane, *, zero: int, low: int) -> None:
+def _draw_lane(axes: Any, row: int, lane: LaneBars, *, zero: int, low: int) -> None:
     storage = lane.name.startswith(" ")
     height = 0.5 if storage else 0.8
     if lane.band_ns:

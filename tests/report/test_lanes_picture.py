@@ -12,7 +12,7 @@ from ground_truth_profiles import profile_of_ground_truth
 from iobench.analysis import place_segments
 from iobench.errors import OptionError, StorageError
 from iobench.report import draw_run
-from iobench.report.lanes_picture import EXPOSED, HIDDEN, UNKNOWN, Lane, lanes_of
+from iobench.report.lanes_picture import EXPOSED, HIDDEN, UNKNOWN, LaneBars, lanes_of
 from iobench.storage.traces import StorageTrace
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def raw() -> tuple[Profile, StorageTrace]:
     return run_of("s1_raw_fork")
 
 
-def lane_texts(lanes: tuple[Lane, ...]) -> list[str]:
+def lane_texts(lanes: tuple[LaneBars, ...]) -> list[str]:
     return [lane.name for lane in lanes]
 
 
@@ -97,9 +97,9 @@ def test_without_logs_there_are_stages_alone(raw: tuple[Profile, StorageTrace]) 
     ]
 
 
-def make_lane(*bars: tuple[int, int, str]) -> Lane:
+def make_lane(*bars: tuple[int, int, str]) -> LaneBars:
     start, end, colour = (np.array(column) for column in zip(*bars, strict=True))
-    return Lane("lane", start, end, colour, np.zeros(len(start), dtype=bool))
+    return LaneBars("lane", start, end, colour, np.zeros(len(start), dtype=bool))
 
 
 def test_bars_closer_than_a_pixel_are_one() -> None:
