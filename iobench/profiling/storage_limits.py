@@ -11,14 +11,15 @@ from iobench.errors import OptionError, StorageError
 from iobench.recording import RunDirectory
 from iobench.storage.file_systems import file_system_of
 from iobench.storage.kept_limits import keep_limits, kept_limits, limits_folder
-from iobench.storage.limits import (
+from iobench.storage.limits import probe_limits
+from iobench.storage.probe_reads import ALIGNMENT
+from iobench.storage.probes import (
     DEFAULT_REQUEST_NBYTES,
+    MAX_HELD_NBYTES,
     MAX_REQUEST_NBYTES,
     ORDERS,
     Probe,
-    probe_limits,
 )
-from iobench.storage.probe_reads import ALIGNMENT
 from iobench.stores import MANIFEST_NAME, make_item, open_store
 
 if TYPE_CHECKING:
@@ -40,12 +41,18 @@ class Requests:
 
 
 ANY: Final = Requests()
+MOST_THREADS: Final = 32
+"""Tried where nobody says how many: the bytes of a probe are for all of them."""
 
 
-def default_threads() -> tuple[int, ...]:
-    """Return 1, 2, 4 and so on up to the CPUs this process may use, and these."""
-    cpus = available_cpus()
-    return tuple(sorted({*(1 << power for power in range(cpus.bit_length())), cpus}))
+def default_threads(request_nbytes: int = DEFAULT_REQUEST_NBYTES) -> tuple[int, ...]:
+    """Return 1, 2, 4 and so on up to the CPUs this process may use, and these.
+
+    At most 32, and as many as have buffers of 1 GiB in all.
+    """
+    fitting = MAX_HELD_NBYTES // 4 // min(request_nbytes, MAX_REQUEST_NBYTES)
+    most = min(available_cpus(), MOST_THREADS, fitting)
+    return tuple(sorted({*(1 << power for power in range(most.bit_length())), most}))
 
 
 def requests_of_folder(folder: Path) -> Requests | None:
@@ -105,7 +112,7 @@ def measured_limits(
     IobenchError
         If the path is missing or holds nothing that can be read. Nothing is kept then.
     """
-    chosen = tuple(sorted(set(threads))) if threads else default_threads()
+    chosen = tuple(sorted(set(threads))) if threads else default_threads(requests.nbytes)
     probe = Probe(
         path=path,
         threads=chosen,

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.errors import OptionError
 from iobench.recording import SYSTEM_CLOCK, read_process_io
 from iobench.recording.hosts import host_name
 from iobench.storage.file_systems import FileSystem, file_system_of
@@ -41,64 +40,25 @@ from iobench.storage.probe_reads import (
     refuse,
 )
 from iobench.storage.probe_requests import RequestSlots
+from iobench.storage.probes import MAX_REQUEST_NBYTES, Probe
 from iobench.storage.residency import pages_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from iobench.recording import Clock
     from iobench.storage.probe_files import ProbeFile
 
-__all__ = ["DEFAULT_REQUEST_NBYTES", "Probe", "probe_limits"]
+__all__ = ["Probe", "probe_limits"]
 
-DEFAULT_REQUEST_NBYTES: Final = 1 << 20
-MAX_REQUEST_NBYTES: Final = 64 << 20
-ORDERS: Final = ("random", "sequential")
 ASKED_RANGES: Final = 64
 """Of so many ranges of an arm it is asked whether the page cache holds them."""
 OPENS_SHARE, LISTING_SHARE = 0.05, 0.15
 """Of the time: for opening files, for all numbers of threads, and for listing them."""
 OF_PYTHON: Final = "of reads as short as these a part of the time is Python's own"
 SMALL_REQUEST: Final = 32 << 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
-    """What to read and for how long at most; all of it within these bounds.
-
-    Parameters
-    ----------
-    path : Path
-        A file or folder.
-    threads : tuple of int
-    request_nbytes : int
-        One read; at most 64 MiB, larger ones are cut to that.
-    orders : tuple of str
-        ``"random"`` and ``"sequential"``, or one of them.
-    like : str
-        Whose requests these are, in words.
-    duration_s : float
-    max_nbytes : int
-    """
-
-    path: Path
-    threads: tuple[int, ...] = (1,)
-    request_nbytes: int = DEFAULT_REQUEST_NBYTES
-    orders: tuple[str, ...] = ORDERS
-    like: str = ""
-    duration_s: float = 20.0
-    max_nbytes: int = 4 << 30
-
-    def __post_init__(self) -> None:
-        if not self.threads or min(self.threads) < 1 or max(self.threads) > 1024:
-            raise OptionError(f"threads {self.threads}: expected numbers from 1 to 1024")
-        if self.request_nbytes < 1 or self.max_nbytes < 1 or not 0 < self.duration_s < 1e6:
-            raise OptionError("a probe needs a request, a size and a duration of more than 0")
-        if not self.orders or set(self.orders) - set(ORDERS):
-            raise OptionError(f"orders {self.orders}: expected some of {', '.join(ORDERS)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +211,8 @@ class _Running:
         flag = getattr(os, "O_DIRECT", 0) if arm.way == DIRECT else 0
         if arm.way == DIRECT and not flag:
             return replace(figures, refused="this system has no O_DIRECT"), none
-        if not sum(map(len, shares)):
-            return replace(figures, refused="no bytes were left for it"), none
+        if not min(map(len, shares)):
+            return replace(figures, refused="fewer ranges are left than threads"), none
         now_ns = self.clock.now_ns()
         deadline_ns = now_ns + max(0, self.deadline_ns - now_ns) // left
         try:

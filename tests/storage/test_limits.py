@@ -18,10 +18,11 @@ from iobench.recording import SYSTEM_CLOCK
 from iobench.storage import evict, limits, probe_calls, warm_up
 from iobench.storage.file_systems import Mount, known_by
 from iobench.storage.limit_figures import StorageLimits, served_by
-from iobench.storage.limits import Probe, probe_limits
+from iobench.storage.limits import probe_limits
 from iobench.storage.probe_files import choose_files
 from iobench.storage.probe_reads import aligned, at_once, latency_figures
 from iobench.storage.probe_requests import RequestSlots
+from iobench.storage.probes import Probe
 from iobench.testing import FakeClock
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no preadv")
@@ -48,7 +49,7 @@ def _arms(found: StorageLimits, *ways: str):
     return [each for each in found.reads if each.way in ways]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=20)
 @given(
     max_nbytes=st.integers(1, 3 * MIB),
     request_nbytes=st.integers(1, 300 * KIB),
@@ -366,6 +367,7 @@ def test_reads_are_called_what_the_evidence_allows(kind, way, resident, device, 
         {"threads": ()},
         {"threads": (0,)},
         {"request_nbytes": 0},
+        {"request_nbytes": 64 << 20, "threads": (1, 65)},
         {"duration_s": 0.0},
         {"duration_s": float("nan")},
         {"max_nbytes": 0},
