@@ -15,8 +15,9 @@ from iobench.tensorflow.watching import forget_gone, leave_all, watch_of
 
 if TYPE_CHECKING:
     from iobench.recording import Recording
+    from iobench.tensorflow.graph_waits import GraphWait
 
-__all__ = ["DISTRIBUTED", "WHOLE_PASS", "expect_end", "write_waits"]
+__all__ = ["DISTRIBUTED", "WHOLE_PASS", "expect_end", "take_waits", "write_waits"]
 
 WHOLE_PASS: Final = (
     "tf.data: a pass over a whole dataset inside one operation (for x in dataset in a tf.function, "
@@ -56,19 +57,25 @@ def expect_end(recording: Recording) -> None:
         recording.open_log(_ending)
 
 
+def take_waits(recording: Recording) -> list[GraphWait]:
+    """Return the waits of compiled functions since the last taking; none where that fails."""
+    try:
+        waits = GRAPH_WAITS.take(recording.clock)
+    except tf.errors.OpError as error:
+        recording.add_unseen(f"tf.data: waits inside compiled functions: {type(error).__name__}")
+        return []
+    if GRAPH_WAITS.n_lost:
+        recording.add_unseen(LOST.format(GRAPH_WAITS.n_lost))
+        GRAPH_WAITS.n_lost = 0
+    return waits
+
+
 def write_waits(recording: Recording) -> None:
     """Write the waits of compiled functions so far, each for the pass over its iterator.
 
     Keras' loops take their own, step by step, and leave none.
     """
-    try:
-        waits = GRAPH_WAITS.take(recording.clock)
-    except tf.errors.OpError as error:
-        recording.add_unseen(f"tf.data: waits inside compiled functions: {type(error).__name__}")
-        return
-    if GRAPH_WAITS.n_lost:
-        recording.add_unseen(LOST.format(GRAPH_WAITS.n_lost))
-        GRAPH_WAITS.n_lost = 0
+    waits = take_waits(recording)
     n_unknown, waited_for = 0, set()
     for wait in waits:
         watch = watch_of(wait)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GRAPH_WAITS", "GraphWait", "GraphWaits", "iterator_key"]
 
+HOST: Final = "CPU:0"
 CAPACITY: Final = 1 << 14
 COLUMNS: Final = 4
 KEYS: Final = 1 << 52
@@ -43,11 +44,13 @@ class GraphWait(NamedTuple):
 
 def iterator_key(iterator: Any) -> Any:
     """Return a number that an iterator has in Python and in compiled functions; -1 for unknown."""
-    resource = getattr(iterator, "_iterator_resource", None)
-    if resource is None:
+    try:
+        resource = iterator._iterator_resource
+        name = tf.raw_ops.IteratorToStringHandle(resource_handle=resource)
+        with tf.device(HOST):
+            return tf.strings.to_hash_bucket_fast(name, KEYS)
+    except (AttributeError, TypeError, ValueError, tf.errors.OpError):
         return tf.constant(-1, tf.int64)
-    name = tf.raw_ops.IteratorToStringHandle(resource_handle=resource)
-    return tf.strings.to_hash_bucket_fast(name, KEYS)
 
 
 class GraphWaits:
@@ -71,14 +74,15 @@ class GraphWaits:
         """Ask an iterator in a function that is being traced, with the time it takes kept."""
         if not self._made():
             return ask(iterator)
-        with tf.device("CPU:0"):
-            key = tf.cast(iterator_key(iterator), tf.float64)
+        with tf.device(HOST):
             before = tf.timestamp()
-            with tf.control_dependencies([before]):
-                found = ask(iterator)
-            is_batch = tf.constant(1.0, tf.float64)
-            if isinstance(found, tf.experimental.Optional):
-                is_batch = tf.cast(found.has_value(), tf.float64)
+        with tf.control_dependencies([before]):
+            found = ask(iterator)  # on the script's own device: what it iterates may be on a GPU
+        is_batch = tf.constant(1.0, tf.float64)
+        if isinstance(found, tf.experimental.Optional):
+            is_batch = tf.cast(found.has_value(), tf.float64)
+        key = tf.cast(iterator_key(iterator), tf.float64)
+        with tf.device(HOST):
             with tf.control_dependencies(tf.nest.flatten(found, expand_composites=True)):
                 after = tf.timestamp()
             with tf.control_dependencies([after]):
@@ -88,26 +92,18 @@ class GraphWaits:
         with tf.control_dependencies([kept]):
             return tf.nest.map_structure(tf.identity, found, expand_composites=True)
 
-    def begin(self, clock: Clock) -> None:
-        """Forget what was not taken: the function that is called next is the first of interest."""
-        if self._count is not None:
-            self._n_taken = int(self._count)
-        self._since_ns = clock.now_ns()
-        self._apart_ns = self._since_ns - clock.wall_ns()
-
     def take(self, clock: Clock) -> list[GraphWait]:
         """Return the waits since the last taking, in order, on the clock."""
-        if self._count is None:
-            return []
-        n_there = int(self._count)
+        n_there = 0 if self._count is None else int(self._count)
         n_new = n_there - self._n_taken
+        until_ns = clock.now_ns()
+        apart_ns = until_ns - clock.wall_ns()
         if not n_new:
+            self._since_ns, self._apart_ns = until_ns, apart_ns
             return []
         self.n_lost += max(0, n_new - CAPACITY)
         places = [place % CAPACITY for place in range(n_there - min(n_new, CAPACITY), n_there)]
         rows = tf.gather(self._times, places).numpy().tolist()
-        until_ns = clock.now_ns()
-        apart_ns = until_ns - clock.wall_ns()
         low = self._since_ns
         found = []
         for asked_s, delivered_s, is_batch, key in rows:
@@ -132,7 +128,7 @@ class GraphWaits:
             if not tf.executing_eagerly():
                 return False
             if self._count is None:
-                with tf.device("CPU:0"):
+                with tf.device(HOST):
                     self._times = ResourceVariable(
                         tf.zeros((CAPACITY, COLUMNS), tf.float64),
                         trainable=False,

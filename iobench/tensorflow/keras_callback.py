@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from iobench.recording import Kind, current_recording
 from iobench.tensorflow import hooks
-from iobench.tensorflow.graph_waits import GRAPH_WAITS
+from iobench.tensorflow.compiled_loops import take_waits, write_waits
 from iobench.tensorflow.watching import last_asked, watch_of
 
 __all__ = ["KerasCallback", "with_callback"]
@@ -71,7 +71,7 @@ class KerasCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
         recording = current_recording()
         if recording is None:
             return
-        GRAPH_WAITS.begin(recording.clock)
+        write_waits(recording)  # of what a callback did: no part of this step
         self._begun_ns = recording.clock.now_ns()
 
     def _end(self, kind: Kind, label: str) -> None:
@@ -82,7 +82,7 @@ class KerasCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
         ended_ns = recording.clock.now_ns()
         recorded = recording.window_open
         numbers, batches = [], []
-        for wait in GRAPH_WAITS.take(recording.clock):
+        for wait in take_waits(recording):
             watch = watch_of(wait)
             known = watch is not None and watch.recording is recording
             number = watch.waited(wait) if watch is not None and known else -1

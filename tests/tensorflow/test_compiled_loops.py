@@ -138,6 +138,20 @@ def test_a_step_that_is_compiled_for_replicas_runs_as_ever(
     assert (waits["batch"] >= 0).sum() == N
 
 
+def test_an_iterator_is_asked_on_the_device_where_the_script_asks_it(tmp_path: Path) -> None:
+    def step(iterator: Any) -> Any:
+        return tf.reduce_sum(next(iterator))
+
+    def devices() -> list[str]:
+        graph = tf.function(step).get_concrete_function(iter(numbers())).graph
+        return [each.device for each in graph.get_operations() if each.type == "IteratorGetNext"]
+
+    expected = devices()
+    hooks.install()
+    with record(tmp_path / "run"):
+        assert devices() == expected == [""]
+
+
 class SetClock(SystemClock):
     """A wall clock that somebody sets, while TensorFlow's own stays."""
 
@@ -156,7 +170,7 @@ def test_waits_stay_where_they_were_when_the_wall_clock_is_set(set_by_ns: int) -
         return waits.timed(lambda iterator: iterator.get_next(), data)
 
     step()
-    waits.begin(clock)
+    waits.take(clock)
     bounds = []
     for _ in range(3):
         before = clock.now_ns()

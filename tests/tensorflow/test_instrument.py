@@ -186,7 +186,7 @@ def test_a_compiled_loop_is_seen_batch_by_batch(shards: list[str], tmp_path: Pat
         from iobench.tensorflow.graph_waits import GRAPH_WAITS
 
         iterator = iter(pipeline(shards))
-        GRAPH_WAITS.begin(recording.clock)
+        GRAPH_WAITS.take(recording.clock)
         begun_ns = recording.clock.now_ns()
         assert [float(step(iterator)) for _ in expected] == expected
         waits = GRAPH_WAITS.take(recording.clock)
