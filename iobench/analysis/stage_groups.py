@@ -162,8 +162,12 @@ def innermost(
     """
     found = np.full(len(start_ns), NO_ROW, np.int64)
     margin = max(abs(low_ns), abs(high_ns))
-    columns = np.stack((groups.group, groups.start_ns, groups.end_ns))
-    kept = np.unique(columns, axis=1, return_index=True)[1] if columns.size else columns[0]
+    columns = np.stack((groups.end_ns, groups.start_ns, groups.group))
+    kept = np.lexsort(columns)
+    columns = columns[:, kept]
+    new = np.ones(len(kept), bool)
+    new[1:] = (columns[:, 1:] != columns[:, :-1]).any(0)
+    kept = kept[new]  # one of those that are alike, else each would be a layer
     while len(kept):
         layer = Groups(
             groups.start_ns[kept], groups.end_ns[kept], groups.group[kept], groups.item_group
