@@ -79,6 +79,23 @@ def test_waits_and_the_round_around_them_are_recorded(tmp_path):
     assert around[3:5] == (1000, 1000 + 5 + 2 * 31 + 3)
 
 
+@pytest.mark.parametrize("set_by_ns", [-(10**18), 10**18])
+def test_a_wall_clock_that_is_set_meanwhile_moves_no_span(tmp_path, set_by_ns):
+    told, anchors = [], []
+    for name, by_ns in (("still", 0), ("set", set_by_ns)):
+        clock = FakeClock(1000, wall_offset_ns=2 * 10**18)
+        with recording(tmp_path / name, clock=clock) as session:
+            one_pass(session, clock, n_batches=2)
+            clock._wall_offset_ns += by_ns
+            one_pass(session, clock, n_batches=3)
+        profile = iobench.open_profile(tmp_path / name)
+        told.append((spans_of(tmp_path / name), profile.exposure().whole))
+        (process,) = profile.processes
+        anchors.append([each.wall_ns - each.monotonic_ns for each in process.anchors])
+    assert told[0] == told[1]
+    assert anchors == [[2 * 10**18] * 2, [2 * 10**18, 2 * 10**18 + set_by_ns]]
+
+
 def test_batches_and_rounds_have_numbers_of_their_own(tmp_path):
     clock = FakeClock()
     with recording(tmp_path / "run", clock=clock) as session:

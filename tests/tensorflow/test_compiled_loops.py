@@ -144,12 +144,13 @@ def test_an_iterator_is_asked_on_the_device_where_the_script_asks_it(tmp_path: P
 
     def devices() -> list[str]:
         graph = tf.function(step).get_concrete_function(iter(numbers())).graph
-        return [each.device for each in graph.get_operations() if each.type == "IteratorGetNext"]
+        asking = ("IteratorGetNext", "IteratorToStringHandle")  # of what may lie on a GPU
+        return [each.device for each in graph.get_operations() if each.type in asking]
 
     expected = devices()
     hooks.install()
     with record(tmp_path / "run"):
-        assert devices() == expected == [""]
+        assert devices() == [*expected, ""] == ["", ""]
 
 
 class SetClock(SystemClock):
