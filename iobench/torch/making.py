@@ -36,9 +36,9 @@ _packed: Final = span_file.POSITION.pack
 # Plain numbers: arithmetic of flags takes longer than writing a span.
 SUMMED: Final = int(Flag.SUMMED)
 ESTIMATED: Final = int(Flag.ESTIMATED)
-CALL_LIGHT_SPANS: Final = 2
+CALL_LIGHT_SPANS: Final = 4
 """What timing a sample, or one call of a method, costs in light spans: 1.4 in a loop of nothing
-else, more where the sample's own work has been in the caches meanwhile."""
+else, 3 to 5 where the sample's own work has been in the caches meanwhile."""
 
 
 class BatchTag(NamedTuple):

@@ -43,7 +43,9 @@ class StageSums:
         found = self._batch.get(kind)
         if found is None:
             found = self._batch[kind] = StageSum()
-        found.add(spent_ns, nbytes)
+        # As `StageSum.add`, written out: this runs for every stage of every sample.
+        found.spent_ns += spent_ns
+        found.nbytes = -1 if nbytes < 0 or found.nbytes < 0 else found.nbytes + nbytes
 
     def of_batch(self, spent_ns: int, n_samples: int) -> Mapping[Kind, StageSum]:
         """Return the stages of a batch that took so long, and remember them."""
