@@ -138,16 +138,24 @@ def _called(original: Callable[..., Any], kind: int) -> Callable[..., Any]:
 
 
 def _length(result: Any) -> int:
-    """Return the bytes of what a store brought: one object, several by name, or none."""
+    """Return the bytes of what a store brought: one object, several by name, or none.
+
+    -1 where it does not tell.
+    """
     if isinstance(result, dict):
-        return sum(_length(part) for part in result.values())
+        return _sum([_length(part) for part in result.values()])
     nbytes = getattr(result, "nbytes", None)
     if isinstance(nbytes, int):
         return nbytes
     try:
         return 0 if result is None else len(result)
     except TypeError:
-        return 0
+        return -1
+
+
+def _sum(counts: list[int]) -> int:
+    """Return a sum; -1 if a part of it is unknown."""
+    return -1 if min(counts, default=0) < 0 else sum(counts)
 
 
 def _note_store(span: OutsideSpan, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
@@ -166,7 +174,8 @@ def laid_out(pieces: Iterable[Piece]) -> list[Piece]:
     -------
     list of (kind, start_ns, end_ns, nbytes)
         Stretches in order, without overlap: the union of what is decoded, and what is left of
-        the union of the reads; bytes of a read lie where it ended, or in the last stretch before.
+        the union of the reads; bytes of a read lie where it ended, or in the last stretch before,
+        -1 where those of one are unknown.
     """
     pieces = list(pieces)
     decodes = _union((start, end) for kind, start, end, _ in pieces if kind == Kind.DECODE)
@@ -176,7 +185,8 @@ def laid_out(pieces: Iterable[Piece]) -> list[Piece]:
     ends = [end for _, end in left]
     for kind, _, end, count in pieces:
         if kind == Kind.READ and left:
-            nbytes[min(bisect_left(ends, end), len(left) - 1)] += count
+            place = min(bisect_left(ends, end), len(left) - 1)
+            nbytes[place] = _sum([nbytes[place], count])
     laid = [(int(Kind.READ), *stretch, count) for stretch, count in zip(left, nbytes, strict=True)]
     laid += [(int(Kind.DECODE), *stretch, -1) for stretch in decodes]
     return sorted(laid, key=lambda piece: piece[1:3])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.adapters.zarr_arrays import laid_out
+from iobench.adapters.zarr_arrays import _length, laid_out
 from iobench.recording import Kind
 
 VALUES = np.random.default_rng(3).random((40, 50))
@@ -144,3 +144,13 @@ def test_xarray_s_load_holds_the_split(watch: Any, zarr: Any, tmp_path: Path) ->
     assert load.stage == "read"
     assert "fused:read+decode" in watch.stages
     assert "decode" in watch.stages
+
+
+def test_bytes_that_a_store_does_not_tell_are_unknown() -> None:
+    read, decode = int(Kind.READ), int(Kind.DECODE)
+    pieces = [(read, 0, 10, 5), (read, 5, 12, -1), (decode, 20, 30, -1), (read, 40, 50, 7)]
+    assert laid_out(pieces) == [(read, 0, 12, -1), (decode, 20, 30, -1), (read, 40, 50, 7)]
+    assert [_length(each) for each in (b"abc", None, {"a": b"x", "b": None}, object())] == [
+        3, 0, 1, -1,
+    ]  # fmt: skip
+    assert _length({"a": b"x", "b": object()}) == -1
