@@ -41,7 +41,7 @@ from iobench.storage.probe_reads import (
 )
 from iobench.storage.probe_requests import RequestSlots
 from iobench.storage.probes import MAX_REQUEST_NBYTES, Probe
-from iobench.storage.residency import pages_of
+from iobench.storage.resident_pages import pages_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from iobench.errors import OptionError, StorageError
 from iobench.remote import is_url
 from iobench.storage.file_systems import file_system_of
-from iobench.storage.residency import pages_of
+from iobench.storage.resident_pages import pages_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

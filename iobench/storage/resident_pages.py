@@ -76,11 +76,15 @@ def pages_of(fd: int, offset: int = 0, nbytes: int | None = None) -> Pages | Non
     first = offset // mmap.PAGESIZE * mmap.PAGESIZE
     if end <= first:
         return Pages(0, 0, "")
-    for asked in (_by_cachestat, _by_mincore, _by_trying):
-        found = asked(fd, first, end - first)
-        if found is not None:
-            return found
-    return None
+    found = _by_cachestat(fd, first, end - first)
+    if found is not None and found.resident:
+        return found
+    # Of a file on an overlay cachestat finds nothing: the pages are those of the layer's file,
+    # which a mapping leads to.
+    mapped = _by_mincore(fd, first, end - first)
+    if mapped is not None and (found is None or mapped.resident):
+        return mapped
+    return found or _by_trying(fd, first, end - first)
 
 
 def _n_pages(nbytes: int) -> int:
