@@ -14,31 +14,23 @@ if TYPE_CHECKING:
 __all__ = ["clock_was_set", "monotonic_of_wall"]
 
 _STEP_NS: Final = 1_000_000
-"""By more than this no clock drifts between two anchors; it was set."""
+"""By more than this two anchors do not differ unless the wall clock was set."""
 
 
 def monotonic_of_wall(who: Process, wall_ns: NDArray[Any]) -> NDArray[np.int64]:
     """Return wall-clock times of a process on its monotonic clock.
 
-    Between two anchors the difference of the clocks goes straight from one to the other; where the
-    wall clock was set in between, that of the first holds.
+    The difference of the clocks is that of the first anchor: both are steered alike, so that it
+    changes only where the wall clock is set. What two anchors differ by, some microseconds, is the
+    time between reading one clock and the other; to follow it would make a drift of it.
     """
-    wall_ns = wall_ns.astype(np.int64)
-    first, last = who.anchors[0], who.anchors[-1]
-    step = _drift_ns(who)
-    moved = wall_ns - (first.wall_ns - first.monotonic_ns)
-    if step == 0 or clock_was_set(who) or last.wall_ns <= first.wall_ns:
-        return moved
-    passed = np.interp(wall_ns - first.wall_ns, (0, last.wall_ns - first.wall_ns), (0, step))
-    drifted: NDArray[np.int64] = moved - np.rint(passed).astype(np.int64)
-    return drifted
-
-
-def _drift_ns(who: Process) -> int:
-    first, last = who.anchors[0], who.anchors[-1]
-    return (last.wall_ns - last.monotonic_ns) - (first.wall_ns - first.monotonic_ns)
+    first = who.anchors[0]
+    moved: NDArray[np.int64] = wall_ns.astype(np.int64) - (first.wall_ns - first.monotonic_ns)
+    return moved
 
 
 def clock_was_set(who: Process) -> bool:
     """Tell whether the two clocks disagree at the end by more than at the start."""
-    return abs(_drift_ns(who)) > _STEP_NS
+    first, last = who.anchors[0], who.anchors[-1]
+    change = (last.wall_ns - last.monotonic_ns) - (first.wall_ns - first.monotonic_ns)
+    return abs(change) > _STEP_NS

@@ -392,7 +392,7 @@ def test_files_are_counted_by_the_log_where_stages_name_none() -> None:
     assert (coverage.n_files_seen, coverage.n_files_read) == (7, None)
 
 
-def test_a_clock_that_was_set_is_told_of_and_one_that_drifted_is_followed() -> None:
+def test_a_clock_that_was_set_is_told_of_and_one_that_was_read_late_is_not_followed() -> None:
     def ended(step: int) -> Profile:
         last = Anchor(1000 * MS, WALL + 1000 * MS + step)
         return run_of(process(stages(), anchors=[Anchor(0, WALL), last]))
@@ -400,11 +400,12 @@ def test_a_clock_that_was_set_is_told_of_and_one_that_drifted_is_followed() -> N
     found = only(ended(30 * MS), log(calls_inside()))
     assert "the wall clock was set during the run" in found.reason
     assert found.matched
-    (who,) = ended(900_000).processes
-    half = WALL + 500 * MS
-    times = monotonic_of_wall(who, np.array([WALL, half, WALL + 1000 * MS + 900_000]))
-    assert times.tolist() == pytest.approx([0, 500 * MS - 450_000, 1000 * MS], abs=1000)
-    assert only(ended(50_000), log(calls_inside())).reason == ""
+    # A microsecond within a stage counts; an anchor is several off, and no drift.
+    late = ended(100_000)
+    assert only(late, log(calls_inside(margin=5))).n_placed == 20
+    assert only(late, log(calls_inside())).reason == ""
+    moments = np.array([WALL, WALL + 500 * MS])
+    assert monotonic_of_wall(late.processes[0], moments).tolist() == [0, 500 * MS]
 
 
 @pytest.mark.parametrize(
