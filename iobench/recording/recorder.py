@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Self
 from iobench.recording import span_file as layout
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.hosts import boot_id, host_name
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import WORKER_KINDS, Kind
 from iobench.recording.lanes import NOWHERE, FullSpan, Lane, Span
 from iobench.recording.span_writer import SpanWriter, new_span_file
 
@@ -294,12 +294,12 @@ class Recorder:
         return described
 
     def _describe_stage(self, name: str) -> bytes:
-        kind = _KINDS_BY_NAME.get(name)
-        described = (
-            self._describe(Kind.PREPROCESS, name, "")
-            if kind is None
-            else self._describe(kind, "", "")
-        )
+        kind, label = _KINDS_BY_NAME.get(name), ""
+        if kind is None:
+            steps = name.split("+")
+            fused = len(steps) > 1 and _LOADING.issuperset(steps)
+            kind, label = Kind.FUSED if fused else Kind.PREPROCESS, name
+        described = self._describe(kind, label, "")
         self._stages[name] = described
         return described
 
@@ -461,6 +461,7 @@ def _after_fork_in_child() -> None:
 
 
 _KINDS_BY_NAME: Final = {kind.spelled: kind for kind in Kind}
+_LOADING: Final = frozenset(kind.spelled for kind in WORKER_KINDS)
 
 atexit.register(close_recorders)
 if hasattr(os, "register_at_fork"):

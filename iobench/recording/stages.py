@@ -137,7 +137,8 @@ def stage(name: str, nbytes: int | None = None) -> IdleStage | ActiveStage:
     Parameters
     ----------
     name : str
-        A kind by its spelled name (``"read"``, ``"decode"``, ...); any other name is a label
+        A kind by its spelled name (``"read"``, ``"decode"``, ...); several sorts of loading that
+        are done in one, as ``"read+decode"``, are a label of kind ``fused``; any other name is one
         of kind ``preprocess``. Inside a stage named by a kind of loading work other than
         ``fused`` and ``opaque``, nothing is timed from outside (``iobench.adapters``).
     nbytes : int, optional

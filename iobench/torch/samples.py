@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -12,14 +13,14 @@ from torch.utils.data import default_collate, get_worker_info
 
 from iobench.errors import IobenchError, WorkerError
 from iobench.loaders.worker_process import end_with_parent, portable_error
-from iobench.recording import Kind
+from iobench.recording import Kind, stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from iobench.loaders.pipeline import Pipeline
+    from iobench.loaders.pipeline import Pipeline, Step
     from iobench.samples import Sample, SampleSpec
 
 __all__ = ["MadeBatch", "Stacking", "WorkerStart", "samples_of", "tensors_of"]
@@ -66,7 +67,7 @@ class PipelineSamples:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._where = pipeline.where
-        self._steps = [(METHODS.get(step.kind), step.run) for step in pipeline.steps]
+        self._steps = [(METHODS.get(step.kind), step.run) for step in _named_steps(pipeline)]
 
     def __len__(self) -> int:
         return len(self._where)
@@ -90,10 +91,34 @@ class PipelineSamples:
 def samples_of(pipeline: Pipeline) -> PipelineSamples:
     """Return the samples of a pipeline, as a dataset with a method for each kind of its steps.
 
-    So the steps are told apart as those of any dataset with such methods; what a pipeline has in
-    one step stays what no stage names.
+    So the steps are told apart as those of any dataset with such methods; several in one are a
+    stage, as of any script.
     """
     return _with_methods(frozenset(METHODS.get(step.kind) for step in pipeline.steps))(pipeline)
+
+
+def _named_steps(pipeline: Pipeline) -> list[Step]:
+    """Return the steps, those that do several things in one named for what they do.
+
+    One that makes all of a sample needs no name: it is the sample.
+    """
+    fused = Kind.FUSED if len(pipeline.steps) > 1 else None
+    return [
+        replace(step, run=_Named(step)) if step.kind is fused and step.label else step
+        for step in pipeline.steps
+    ]
+
+
+class _Named:
+    """A step as a stage of its own."""
+
+    def __init__(self, step: Step) -> None:
+        self._run = step.run
+        self._name = step.label
+
+    def __call__(self, value: Any) -> Any:
+        with stage(self._name):
+            return self._run(value)
 
 
 @functools.cache

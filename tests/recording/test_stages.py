@@ -34,6 +34,19 @@ def test_a_kind_goes_by_its_name_and_anything_else_is_a_label(recorder):
     ]
 
 
+def test_several_sorts_of_loading_in_one_are_fused(recorder):
+    with activate(recorder):
+        for name in ("read+decode", "forward+backward", "read+", "+"):
+            with stage(name):
+                pass
+    assert [(kind, label) for kind, label, _ in written(recorder)] == [
+        (Kind.FUSED, "read+decode"),
+        (Kind.PREPROCESS, "forward+backward"),
+        (Kind.PREPROCESS, "read+"),
+        (Kind.PREPROCESS, "+"),
+    ]
+
+
 def test_bytes_may_be_given_before_or_after(recorder):
     with activate(recorder):
         with stage("read", nbytes=5):

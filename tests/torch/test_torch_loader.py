@@ -17,10 +17,14 @@ from span_rows import live_rows, rows_by_kind, rows_of
 from tiny_pipeline import COSTS, SchemaError, breaking_pipeline, killed_pipeline, tiny_pipeline
 
 from iobench.errors import FileFormatError, OptionError, WorkerError
+from iobench.loaders.contract import PlannedBatch
+from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.plan import plan_batches
 from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
+from iobench.loaders.windows import windowed_pipeline
 from iobench.recording import Flag, Kind
+from iobench.samples import Window
 
 pytest.importorskip("torch")
 from iobench.torch.loader import TorchLoader
@@ -29,6 +33,14 @@ pytestmark = pytest.mark.timeout(60)
 
 WORK = (Kind.READ, Kind.DECODE, Kind.PREPROCESS)
 EDGES = (Kind.SAMPLER, Kind.SUBMIT_QUEUE, Kind.COLLATE, Kind.SERIALISE, Kind.UNPICKLE)
+
+
+class ReadAndDecode:
+    """Both steps of the tiny pipeline in one."""
+
+    def __call__(self, where):
+        read, decode, _ = tiny_pipeline().steps
+        return decode.run(read.run(where))
 
 
 def planned(n_batches, first=0):
@@ -104,6 +116,24 @@ def test_edges_are_recorded_where_they_happen(run, consumer):
     assert {row.role for row in rows[Kind.COLLATE] + rows[Kind.SERIALISE]} == {"worker"}
     assert {row.thread for row in rows[Kind.READ]}.isdisjoint(
         row.thread for row in rows[Kind.SERIALISE]
+    )
+
+
+def test_steps_in_one_keep_their_name_and_windows_are_a_transform(run, consumer):
+    preprocess = tiny_pipeline().steps[2]
+    steps = (Step(Kind.FUSED, "read+decode", ReadAndDecode()), preprocess)
+    pipeline = windowed_pipeline(
+        Pipeline(tiny_pipeline().spec, range(12), steps), [[0, 1], [1, 2], [2, 3]], Window((0, 1))
+    )
+    plan = [PlannedBatch(0, 0, (0, 1)), PlannedBatch(1, 0, (2,))]
+    with torch_loader(run, consumer, workers=1, pipeline=pipeline) as loader:
+        batches = taken(loader.batches(plan))
+    assert [arrays["field"].shape for _, arrays in batches] == [(2, 2, 3, 4), (1, 2, 3, 4)]
+    rows = rows_by_kind(run)
+    for kind in (Kind.PREPROCESS, Kind.TRANSFORM):
+        assert [row.sample for row in rows[kind]] == [0, 1, 2]
+    assert Counter((row.sample, row.label) for row in rows[Kind.FUSED]) == Counter(
+        (sample, label) for sample in range(3) for label in ("", "read+decode")
     )
 
 
