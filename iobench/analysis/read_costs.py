@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["costliest_reads", "dearest_half"]
 
 SHOWN: Final = 20
+NEARLY_ALL: Final = 0.95
 
 
 def costliest_reads(profile: Profile, found: SingleReads) -> tuple[ReadCost, ...]:
@@ -44,11 +45,12 @@ def dearest_half(found: SingleReads) -> tuple[float, float] | None:
     -------
     (float, float) or None
         Their share of the reads, and of the exposed time of all; None where reads were not waited
-        for, or that is not known of all of them.
+        for, or that is not known of nearly all of them.
     """
     exposed_ns = found.reads["exposed_ns"]
-    if (exposed_ns < 0).any() or not exposed_ns.sum():
+    known = exposed_ns[exposed_ns >= 0]
+    if not known.sum() or len(known) < NEARLY_ALL * len(exposed_ns):
         return None
-    cost = np.cumsum(np.sort(exposed_ns)[::-1])
+    cost = np.cumsum(np.sort(np.maximum(exposed_ns, 0))[::-1])
     place = int(np.searchsorted(2 * cost, cost[-1], side="right"))
     return (place + 1) / len(cost), float(cost[place] / cost[-1])

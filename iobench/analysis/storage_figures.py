@@ -170,8 +170,8 @@ class ByteGap:
     name : str
         ``"header read twice"``, ``"compression"``, ``"metadata"``, ``"format sniffing"``,
         ``"mapping"``, ``"read-ahead"``, ``"partial log"``, ``"stray segments"``, ``"no log"``,
-        ``"outside stages"``, ``"own reads"``, ``"start-up"``, ``"page cache"``; ``""`` is a gap
-        that nothing explains.
+        ``"outside stages"``, ``"other stages"``, ``"own reads"``, ``"start-up"``,
+        ``"page cache"``, ``"read for other processes"``; ``""`` is a gap that nothing explains.
     nbytes : int
         Positive: the first column has more.
     between : tuple of str

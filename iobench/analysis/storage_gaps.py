@@ -6,14 +6,14 @@ many bytes as that evidence carries; what is left has no name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from iobench.analysis.storage_figures import ByteGap
+from iobench.analysis.storage_figures import ByteGap, ByteRow
 from iobench.analysis.storage_spans import OWN_READ_LIMIT
 
-__all__ = ["COLUMNS", "HARDLY_ANY", "Known", "merged", "name_gaps"]
+__all__ = ["COLUMNS", "HARDLY_ANY", "Known", "merged", "name_gaps", "shared_reads"]
 
 COLUMNS: Final = ("asked", "posix", "stdio", "segments", "rchar", "device")
 """Of a ledger: the fields of `Known` and of a row that count bytes."""
@@ -40,7 +40,7 @@ class Known:
     posix, stdio, segments : int or None
         As the tracer counted; ``segments`` without strays.
     posix_reads, stdio_reads : int
-    stray, outside, tables, sniffed, front
+    stray, outside, elsewhere, tables, sniffed, front
         As of `TracedFile`.
     mapped : bool
         Whether the tracer saw it mapped, or the kernel saw no read calls but those of the tracer.
@@ -65,6 +65,7 @@ class Known:
     stdio_reads: int = 0
     stray: int = 0
     outside: int = 0
+    elsewhere: int = 0
     tables: int = 0
     sniffed: int = 0
     front: int = -1
@@ -134,6 +135,7 @@ def _tracer_and_spans(known: Known) -> list[ByteGap]:
     if _is_header(known, gap.left):
         gap.explain("header read twice", gap.left)
     gap.explain_up_to("outside stages", known.outside)
+    gap.explain_up_to("other stages", known.elsewhere)
     _explain_formats(known, gap)
     if gap.left < 0 and _is_mapped(known, known.asked + gap.left):
         gap.explain("mapping", gap.left)
@@ -205,8 +207,10 @@ def _kernel_and_calls(known: Known) -> list[ByteGap]:
         return []
     column = "asked" if traced is None else _tracer_column(known)
     gap = _Difference("rchar", column, known.rchar - against)
-    if known.start_up > OWN_READ_LIMIT:
-        gap.explain_up_to("start-up", known.start_up)
+    # What the tracer saw of it is in both columns.
+    start_up = known.start_up - max((traced or 0) - (known.asked or 0), 0) * (traced is not None)
+    if start_up > OWN_READ_LIMIT:
+        gap.explain_up_to("start-up", start_up)
     if 0 < gap.left <= _own_limit(known):
         gap.explain("own reads", gap.left)
     if traced is not None:
@@ -241,3 +245,39 @@ def merged(gaps: Iterable[ByteGap]) -> tuple[ByteGap, ...]:
         key = (gap.name, gap.between, gap.nbytes > 0)
         total[key] = total.get(key, 0) + gap.nbytes
     return tuple(ByteGap(name, nbytes, between) for (name, between, _), nbytes in total.items())
+
+
+def shared_reads(rows: Sequence[ByteRow], n_reads: Sequence[int]) -> list[ByteRow]:
+    """Name what the device delivered to one process beyond its reads, and others found cached.
+
+    Processes read parts of one file, and the kernel reads ahead for whoever comes first. That this
+    is so shows in the sum over all processes: the device delivered once what they read together.
+
+    Parameters
+    ----------
+    rows : sequence of ByteRow
+        Of all processes.
+    n_reads : sequence of int
+        Of each.
+    """
+    told = [row for row in rows if row.device is not None and row.rchar is not None]
+    device, rchar = sum(row.device or 0 for row in told), sum(row.rchar or 0 for row in told)
+    allowed = sum(n_reads) * READ_AHEAD_LIMIT
+    if len(told) < len(rows) or not (1 - HARDLY_ANY) * rchar <= device <= rchar + allowed:
+        return list(rows)
+    cached = -sum(gap.nbytes for row in rows for gap in row.gaps if gap.name == "page cache")
+    named = []
+    for row, number in zip(rows, n_reads, strict=True):
+        gaps = []
+        for gap in row.gaps:
+            shared = min(gap.nbytes, cached)
+            ahead = gap.nbytes - shared
+            unnamed = gap.between == ("device", "rchar") and not gap.name and gap.nbytes > 0
+            if unnamed and ahead <= number * READ_AHEAD_LIMIT:
+                cached -= shared
+                gaps.append(replace(gap, name="read for other processes", nbytes=shared))
+                gaps += [replace(gap, name="read-ahead", nbytes=ahead)] if ahead else []
+            else:
+                gaps.append(gap)
+        named.append(replace(row, gaps=tuple(gaps)))
+    return named

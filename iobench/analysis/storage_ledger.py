@@ -10,12 +10,25 @@ import numpy as np
 
 from iobench.analysis.named_files import NamedFiles
 from iobench.analysis.storage_figures import ByteRow
-from iobench.analysis.storage_gaps import COLUMNS, HARDLY_ANY, Known, merged, name_gaps
-from iobench.analysis.storage_spans import OWN_READ_LIMIT, counted_bytes, find_read_spans
+from iobench.analysis.storage_gaps import (
+    COLUMNS,
+    HARDLY_ANY,
+    Known,
+    merged,
+    name_gaps,
+    shared_reads,
+)
+from iobench.analysis.storage_spans import (
+    NOT_SUMMED,
+    OWN_READ_LIMIT,
+    counted_bytes,
+    find_read_spans,
+)
 from iobench.analysis.traced_bytes import TracedFile, modules_of, traced_files
+from iobench.recording import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from iobench.analysis.storage_figures import ByteGap, Placement
     from iobench.analysis.storage_spans import CountedBytes, ReadSpans
@@ -40,9 +53,9 @@ def byte_rows(
     """
     book = _Book(profile, trace, placement)
     found = [each for each in map(book.process, range(len(profile.processes))) if each is not None]
-    processes = [each.row for each in found]
-    if not processes:
+    if not found:
         return ()
+    processes = shared_reads([each.row for each in found], [each.n_reads for each in found])
     files: defaultdict[str, list[ByteRow]] = defaultdict(list)
     for each in found:
         for row in each.files:
@@ -66,6 +79,7 @@ class _OfProcess:
 
     row: ByteRow
     files: tuple[ByteRow, ...]
+    n_reads: int
 
 
 class _Book:
@@ -79,6 +93,10 @@ class _Book:
         self._reads: ReadSpans = find_read_spans(profile)
         self._counted: tuple[CountedBytes, ...] = counted_bytes(profile, self._reads)
         self._names = NamedFiles(profile, trace)
+        spans = profile.spans
+        self._opens = (spans["kind"] == Kind.OPEN) & ((spans["flags"] & NOT_SUMMED) == 0)
+        self._read_rows = np.zeros(len(spans), bool)
+        self._read_rows[self._reads.rows] = True
 
     def process(self, index: int) -> _OfProcess | None:
         """Return the rows of one process; None of one that read nothing."""
@@ -107,27 +125,25 @@ class _Book:
             mapped=whole.mapped or _nothing_unseen(whole),
             no_log=whole.no_log and bool(asked.n_spans),
         )
-        if not asked.by_file:
-            files = [
-                _row("file", self._of_tracer(index, each, [seen])) for each, seen in traced.items()
-            ]
-            return _OfProcess(_row("process", whole), tuple(files))
-        files = [
-            _row(
-                "file",
-                replace(
-                    self._of_tracer(index, each, [traced[each]] if each in traced else []),
-                    asked=asked.by_file.get(each, (0, 0))[0],
-                    asked_decoded=asked.by_file.get(each, (0, 0))[1],
-                    mapped=whole.mapped,
-                ),
-            )
-            for each in dict.fromkeys((*asked.by_file, *traced))
-        ]
-        of_files = [gap for row in files for gap in row.gaps]
-        # What its files explain is not explained again by their sum.
-        own = [gap for gap in name_gaps(whole) if gap.between[0] in {"rchar", "device"}]
-        return _OfProcess(_row("process", whole, merged([*of_files, *own])), tuple(files))
+        files = tuple(self._files(index, whole, asked, traced))
+        gaps = name_gaps(whole)
+        if asked.by_file:
+            # What its files explain is not explained again by their sum.
+            own = [gap for gap in gaps if gap.between[0] in {"rchar", "device"}]
+            gaps = merged([*(gap for row in files for gap in row.gaps), *own])
+        n_reads = max(whole.n_reads, whole.posix_reads)
+        return _OfProcess(_row("process", whole, gaps), files, n_reads)
+
+    def _files(
+        self, index: int, whole: Known, asked: _Asked, traced: Mapping[str, TracedFile]
+    ) -> Iterator[ByteRow]:
+        """Yield the rows of a process's files."""
+        for name in dict.fromkeys((*asked.by_file, *traced)):
+            seen = self._of_tracer(index, name, [traced[name]] if name in traced else [])
+            if asked.by_file:
+                handed_on, decoded = asked.by_file.get(name, (0, 0))
+                seen = replace(seen, asked=handed_on, asked_decoded=decoded, mapped=whole.mapped)
+            yield _row("file", seen, name_gaps(seen))
 
     def _asked(self, index: int) -> _Asked:
         spans, reads = self._profile.spans, self._reads
@@ -159,7 +175,8 @@ class _Book:
         placed = self._placed.get(index)
         if placed is None or placed.trace < 0 or self._trace is None:
             return {}
-        found = traced_files(self._trace.processes[placed.trace], placed, self._names)
+        log = self._trace.processes[placed.trace]
+        found = traced_files(log, placed, self._names, self._opens, self._read_rows)
         if has_reads:
             return found
         # Whatever a process without read stages reads, it reads outside of them.
@@ -188,6 +205,7 @@ class _Book:
             stdio_reads=total("stdio_reads"),
             stray=total("stray"),
             outside=total("outside"),
+            elsewhere=total("elsewhere"),
             tables=total("tables"),
             sniffed=total("sniffed"),
             front=max((each.front for each in files), default=-1),
@@ -220,9 +238,9 @@ class _Asked:
     by_file: dict[str, tuple[int, int]]
 
 
-def _row(scope: str, known: Known, gaps: tuple[ByteGap, ...] | None = None) -> ByteRow:
+def _row(scope: str, known: Known, gaps: tuple[ByteGap, ...]) -> ByteRow:
     columns: dict[str, Any] = {name: getattr(known, name) for name in COLUMNS}
-    return ByteRow(scope, known.name, **columns, gaps=name_gaps(known) if gaps is None else gaps)
+    return ByteRow(scope, known.name, **columns, gaps=gaps)
 
 
 def _sum(scope: str, name: str, rows: list[ByteRow]) -> ByteRow:

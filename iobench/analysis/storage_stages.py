@@ -61,7 +61,8 @@ def stage_storage(
     found = []
     for value in np.unique(np.concatenate((key, times.stages))).tolist():
         kind, label = Kind(value >> 32), profile.strings[value & 0xFFFFFFFF]
-        if not _reads(kind, label) and value not in times.stages:
+        reads = _reads(kind, label)
+        if not reads and value not in times.stages:
             continue
         own = key[pieces.span] == value
         mine = work[key == value]
@@ -85,7 +86,7 @@ def stage_storage(
                 rest_is_bound=is_decoding(kind, label) or value in times.unplaced,
                 off_cpu_ns=_off_cpu_ns(busy_ns, pieces.cpu_ns[own & pieces.first]),
                 nbytes=_total(each if each >= 0 else None for each in mine["nbytes"].tolist()),
-                verdict=_verdict(profile, mine, counted),
+                verdict=_verdict(profile, mine, counted) if reads else UNKNOWN,
                 processes=parts,
             )
         )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from iobench.analysis.named_files import NamedFiles
     from iobench.analysis.storage_figures import ProcessPlacement
     from iobench.storage.traces import ProcessTrace
@@ -72,11 +74,14 @@ class TracedFile:
         Bytes read; strays are in ``posix`` and not in ``segments``.
     posix_reads, stdio_reads : int
         Calls.
-    stray, outside : int
-        Bytes of segments credited to the wrong file, and of those outside all stages (0 where
-        nobody knows).
+    stray : int
+        Bytes of segments credited to the wrong file.
+    outside, elsewhere : int
+        Bytes of segments outside all stages, and in stages that hand on nothing that was read; 0
+        where nobody knows.
     tables : int
-        Bytes of small segments in a file whose format has tables between the data.
+        Bytes of segments in stages that open, and of small ones in stages that read a file whose
+        format has tables between the data.
     sniffed : int
         Bytes of ``fread`` that the netCDF library asks for to recognise a format.
     front : int
@@ -91,6 +96,7 @@ class TracedFile:
     stdio_reads: int = 0
     stray: int = 0
     outside: int = 0
+    elsewhere: int = 0
     tables: int = 0
     sniffed: int = 0
     front: int = -1
@@ -108,19 +114,31 @@ class TracedFile:
 
 
 def traced_files(
-    trace: ProcessTrace, placed: ProcessPlacement, names: NamedFiles
+    trace: ProcessTrace,
+    placed: ProcessPlacement,
+    names: NamedFiles,
+    opens: NDArray[np.bool_],
+    reads: NDArray[np.bool_],
 ) -> dict[str, TracedFile]:
     """Return what a trace has of each file that a stage could have read, by the spans' name of it.
 
     Files that were only written, or opened and not read, are left out; where spans name what they
     read, so are files that none of them names, unless a read lies in a stage.
+
+    Parameters
+    ----------
+    trace : ProcessTrace
+    placed : ProcessPlacement
+        Of this trace.
+    names : NamedFiles
+    opens, reads : ndarray of bool, shape (n_spans,)
+        Which spans of the profile open, and which read.
     """
     table = _Sums(len(trace.files))
     rows = trace.counters
     for column in ("posix_read_nbytes", "stdio_read_nbytes", "posix_reads", "stdio_reads"):
         table.add(column, rows["file"], np.maximum(rows[column], 0))
     table.add("mapped", rows["file"], np.maximum(rows["posix_mmaps"], 0))
-    table.add("opened", rows["file"], (rows["posix_opens"] > 0) & (rows["posix_writes"] <= 0))
     segments = placed.segments[~placed.segments["write"]]
     of_other, inside = segments["stray"], segments["span"] >= 0
     nbytes, file = segments["nbytes"], segments["file"]
@@ -129,7 +147,12 @@ def traced_files(
     table.add("inside", file, inside & ~of_other)
     table.add("stray", file, nbytes * of_other)
     table.add("outside", file, nbytes * (~of_other & ~inside) * bool(placed.matched))
-    table.add("small", file, nbytes * (~of_other & (nbytes < SMALL_NBYTES)))
+    in_open = inside & opens[segments["span"]] & ~of_other
+    in_other = inside & ~opens[segments["span"]] & ~reads[segments["span"]] & ~of_other
+    table.add("elsewhere", file, nbytes * in_other)
+    table.add("in_open", file, nbytes * in_open)
+    small = nbytes < SMALL_NBYTES
+    table.add("small", file, nbytes * (~of_other & ~in_open & ~in_other & small))
     front = np.full(len(trace.files), -1, np.int64)
     np.maximum.at(front, file[~of_other], (segments["offset"] + nbytes)[~of_other])
     found: dict[str, TracedFile] = {}
@@ -145,12 +168,13 @@ def traced_files(
             stdio_reads=stdio_reads,
             stray=table.of("stray", index),
             outside=table.of("outside", index),
+            elsewhere=table.of("elsewhere", index),
             tables=_tables_nbytes(name, table, index),
             sniffed=stdio if _is_sniffing(name, stdio, stdio_reads, furthest) else 0,
             front=furthest,
             mapped=table.of("mapped", index) > 0,
         )
-        read = seen.n_reads or table.of("n_segments", index) or table.of("opened", index)
+        read = seen.n_reads or table.of("n_segments", index)
         if (known is None and not table.of("inside", index)) or not read:
             continue
         known = known or name
@@ -161,7 +185,8 @@ def traced_files(
 def _tables_nbytes(name: str, table: _Sums, index: int) -> int:
     if name.rpartition("/")[2] in TABLES:
         return table.of("posix_read_nbytes", index)
-    return table.of("small", index) if name.lower().endswith(DESCRIBED) else 0
+    described = name.lower().endswith(DESCRIBED)
+    return table.of("in_open", index) + (table.of("small", index) if described else 0)
 
 
 def _is_sniffing(name: str, stdio: int, stdio_reads: int, front: int) -> bool:

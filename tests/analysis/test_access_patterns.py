@@ -133,6 +133,7 @@ def test_the_dearest_reads_are_the_fewest_that_cost_more_than_half(exposed_ns):
 
 def test_costs_that_are_unknown_are_not_ranked():
     assert dearest_half(costs([5, -1])) is None
+    assert dearest_half(costs([5] + [1] * 22 + [-1])) == (10 / 24, 14 / 27)
 
 
 def test_one_slow_read_costs_the_wait():

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from iobench.analysis.storage_figures import ByteGap, ByteRow
-from iobench.analysis.storage_gaps import COLUMNS, Known, merged, name_gaps
+from iobench.analysis.storage_gaps import COLUMNS, Known, merged, name_gaps, shared_reads
 
 NPY = 2_048_128
 RAW = Known(
@@ -116,9 +116,7 @@ def test_mapping_needs_the_kernel_or_the_tracer_to_tell():
 
 
 def test_a_mapping_shows_in_the_devices_count():
-    known = Known(
-        "run", asked=NPY, rchar=150, device=NPY + 3968, mapped=True, n_looks=1, n_reads=1
-    )
+    known = Known("run", asked=NPY, rchar=150, device=NPY + 3968, mapped=True, n_looks=1, n_reads=1)
     assert [(gap.name, gap.nbytes) for gap in name_gaps(known)] == [
         ("mapping", 150 - NPY), ("mapping", NPY - 150), ("read-ahead", 3968),
     ]  # fmt: skip
@@ -152,6 +150,33 @@ def test_first_batches_read_more():
     known = Known("run", asked=NPY, rchar=NPY + 16_384 + 300, n_looks=3, start_up=16_384)
     assert names(known) == {"start-up": 16_384, "own reads": 300}
     assert names(replace(known, start_up=0)) == {"": 16_684}
+
+
+def test_what_the_tracer_saw_of_the_first_batch_is_in_both_columns():
+    known = Known(
+        "run", asked=NPY, posix=NPY + 16_384, stdio=0, segments=NPY + 16_384, elsewhere=16_384,
+        rchar=NPY + 16_384 + 300, n_looks=3, start_up=16_384,
+    )  # fmt: skip
+    assert names(known) == {"other stages": 16_384, "own reads": 300}
+
+
+def test_what_was_read_for_other_processes():
+    rows = []
+    for device in (3 * NPY + 4096, 0, 0):
+        known = Known("p", asked=NPY, rchar=NPY, device=device, n_reads=1)
+        columns = {name: getattr(known, name) for name in COLUMNS}
+        rows.append(ByteRow("process", "p", **columns, gaps=name_gaps(known)))
+    assert [gap.name for gap in rows[0].gaps] == [""]
+    first, *others = shared_reads(rows, [1, 1, 1])
+    assert [(gap.name, gap.nbytes) for gap in first.gaps] == [
+        ("read for other processes", 2 * NPY), ("read-ahead", 4096),
+    ]  # fmt: skip
+    assert first.settled
+    assert others == rows[1:]
+    # Delivered more than all read together, or less: then something else was read as well.
+    assert shared_reads(rows[:2], [1, 1]) == rows[:2]
+    assert shared_reads([*rows, rows[1]], [1, 1, 1, 1]) == [*rows, rows[1]]
+    assert shared_reads([*rows, replace(rows[1], device=None)], [1] * 4)[0] == rows[0]
 
 
 def test_reads_before_the_first_batch_are_outside_stages():
