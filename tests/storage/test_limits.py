@@ -147,7 +147,9 @@ def test_files_in_memory_are_called_memory():
     path = Path(f"/dev/shm/iobench-test-limits-{os.getpid()}")
     try:
         path.write_bytes(bytes(MIB))
-        found = probe_limits(Probe(path=path, duration_s=2.0, request_nbytes=64 * KIB))
+        found = probe_limits(
+            Probe(path=path, duration_s=2.0, max_nbytes=16 * MIB, request_nbytes=64 * KIB)
+        )
         assert {each.served_by for each in found.reads if not each.refused} == {"memory"}
     finally:
         path.unlink()
@@ -162,7 +164,9 @@ def test_a_refusal_of_direct_reads_is_named(data, monkeypatch):
         return true_open(path, flags, *rest, **named)
 
     monkeypatch.setattr(os, "open", refuse)
-    found = probe_limits(Probe(path=data, duration_s=2.0, request_nbytes=64 * KIB))
+    found = probe_limits(
+        Probe(path=data, duration_s=2.0, max_nbytes=16 * MIB, request_nbytes=64 * KIB)
+    )
     direct = _arms(found, "direct")
     assert all(each.refused.endswith("refuses O_DIRECT") for each in direct)
     assert all(each.n_reads for each in _arms(found, "buffered"))
@@ -262,7 +266,9 @@ class TestChoosingFiles:
             return true_open(path, flags)
 
         monkeypatch.setattr(limits, "open_quietly", some)
-        found = probe_limits(Probe(path=data, duration_s=1.0, request_nbytes=64 * KIB))
+        found = probe_limits(
+            Probe(path=data, duration_s=1.0, max_nbytes=16 * MIB, request_nbytes=64 * KIB)
+        )
         assert found.n_files == 3
         assert "1 files cannot be opened" in found.notes
         with pytest.raises(StorageError, match="Permission denied"):
