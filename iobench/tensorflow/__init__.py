@@ -5,7 +5,8 @@ Importing this package imports TensorFlow.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import MissingExtraError
 
@@ -20,19 +21,27 @@ except ModuleNotFoundError as error:
 
 from iobench.tensorflow.instrument import instrument
 from iobench.tensorflow.operation_kinds import OPERATION_KINDS
-from iobench.tensorflow.store_loader import TFStoreLoader
 
 if TYPE_CHECKING:
     from iobench.tensorflow.keras_callback import KerasCallback
+    from iobench.tensorflow.store_loader import TFStoreLoader
 
 del _tensorflow
 
 __all__ = ["OPERATION_KINDS", "KerasCallback", "TFStoreLoader", "instrument"]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "KerasCallback":  # Keras is there before it is asked for, or takes a second
-        from iobench.tensorflow.keras_callback import KerasCallback
+# On first use: Keras takes a second, and a script whose datasets are recorded needs no ring.
+_HOMES: Final = {"KerasCallback": "keras_callback", "TFStoreLoader": "store_loader"}
 
-        return KerasCallback
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"iobench.tensorflow.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,9 +1,11 @@
-"""What the first pass over a recorded DataLoader imports of iobench: what it uses, and no more."""
+"""What recording a script's own loaders imports of iobench: what it uses, and no more."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 NOT_NEEDED = ("iobench.datasets", "iobench.stores", "iobench.loaders.ring", "iobench.remote_paths")
@@ -31,8 +33,11 @@ def _imported(module: str, found: set[str]) -> set[str]:
     return found
 
 
-def test_the_first_pass_imports_no_dataset_and_no_store():
-    found = _imported("iobench.torch.observing", set()) | _imported("iobench.launch.hooks", set())
-    assert {"iobench.torch.worker_side", "iobench.recording.session"} < found
+@pytest.mark.parametrize(
+    "hooked", ["iobench.torch.observing", "iobench.tensorflow.hooks", "iobench.tensorflow"]
+)
+def test_a_script_of_its_own_imports_no_dataset_and_no_store(hooked):
+    found = _imported(hooked, set()) | _imported("iobench.launch.hooks", set())
+    assert {"iobench.recording.session", hooked} < found
     assert sorted(name for name in found if name.startswith(NOT_NEEDED)) == []
     assert len(found) < 80
