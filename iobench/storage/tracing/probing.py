@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,11 +18,11 @@ from iobench.storage.tracing.dated_folders import make_dated
 from iobench.storage.tracing.runtimes import find_runtime, preloaded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from iobench.storage.tracing.runtimes import DarshanRuntime
 
-__all__ = ["ProbedRuntime", "interpreter_of", "probe", "ready_runtime", "runtime_variables"]
+__all__ = ["ProbedRuntime", "probe", "ready_runtime", "runtime_variables"]
 
 PROBE_S: Final = 60.0
 ENOUGH: Final = (3, 4)
@@ -286,42 +285,4 @@ def _version(log: Path) -> str:
             continue
         if told := re.search(rb"lib_ver=([0-9][\w.-]*)", text):
             return told[1].decode()
-    return ""
-
-
-def interpreter_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return the Python that a command will run, as far as its words tell.
-
-    ``python`` itself, the one in the first line of a script such as ``torchrun``, also after
-    ``srun`` or ``mpirun``; else the first on the ``$PATH``, else this one.
-    """
-    path = environment.get("PATH")
-    for word in (*command, "python", "python3"):
-        program = shutil.which(word, path=path)
-        if program is None:
-            continue
-        if _is_python(program):
-            return program
-        if python := _of_script(program, path):
-            return python
-    return sys.executable
-
-
-def _is_python(program: str) -> bool:
-    return re.fullmatch(r"(python|pypy)[\d.]*", Path(program).name) is not None
-
-
-def _of_script(program: str, path: str | None) -> str:
-    """Return the Python that a script names in its first line; ``""`` for anything else."""
-    try:
-        with Path(program).open("rb") as file:
-            first = file.readline(256).decode("utf-8", "replace")
-    except OSError:
-        return ""
-    if not first.startswith("#!"):
-        return ""
-    for word in first[2:].split():
-        found = shutil.which(word, path=path)
-        if found is not None and _is_python(found):
-            return found
     return ""
