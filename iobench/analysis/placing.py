@@ -23,6 +23,7 @@ from iobench.analysis.wall_clock import clock_was_set, monotonic_of_wall
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from iobench.analysis.trace_joining import JoinedLogs
     from iobench.profiles import Process, Profile
     from iobench.storage.traces import ProcessTrace, StorageTrace
 
@@ -71,6 +72,7 @@ def place_segments(
         )
     expected = reading_processes(profile)
     joined = join_logs(profile, trace, expected)
+    expected = tuple(index for index in expected if index not in joined.same)
     sizes = sizes or {}
     placed, texts, seen = [], set(), set()
     rows = rows_by_process(profile)
@@ -80,7 +82,7 @@ def place_segments(
         texts |= {path for text in stages.texts for path in [file_of(text)] if path}
         seen |= {path for text in stages.seen_texts for path in [file_of(text)] if path}
         if number < 0:
-            placed.append(_without_log(index, trace))
+            placed.append(_without_log(profile, index, trace, joined))
         else:
             one = _OneProcess(profile, index, trace.processes[number], stages)
             placed.append(one.placed(number, exposed, sizes))
@@ -88,9 +90,13 @@ def place_segments(
     return Placement(tuple(placed), coverage_of(profile, trace, joined, expected, placed, counts))
 
 
-def _without_log(process: int, trace: StorageTrace) -> ProcessPlacement:
+def _without_log(
+    profile: Profile, process: int, trace: StorageTrace, joined: JoinedLogs
+) -> ProcessPlacement:
     tracers = sorted({each.tracer for each in trace.processes})
     reason = f"no {' or '.join(tracers)} log" if tracers else "no log"
+    if process in joined.same:
+        reason = f"the same process as {profile.processes[joined.same[process]].name}, with its log"
     return ProcessPlacement(
         process, -1, reason, 0, 0, 0, matched=False, files=(), segments=NO_PLACED
     )

@@ -36,10 +36,14 @@ class JoinedLogs:
         For each process of the profile the index of its log, -1 if it has none.
     extra : tuple of str
         One line for each log of no process: which, and why.
+    same : dict of int to int
+        Processes whose log another entry of the profile has that is the same process: one that was
+        forked and recorded before a loader named it has two.
     """
 
     trace: tuple[int, ...]
     extra: tuple[str, ...]
+    same: dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,25 @@ class _Joining:
         return JoinedLogs(
             tuple(self._of_process),
             tuple(f"{self._logs[i].path.name}: {why}" for i, why in sorted(self._why.items())),
+            self._same(),
         )
+
+    def _same(self) -> dict[int, int]:
+        """Find the entries of a process that another entry of it has the log of."""
+        processes = self._profile.processes
+        having = {
+            (processes[i].host, processes[i].pid): i
+            for i, held in enumerate(self._of_process)
+            if held >= 0
+        }
+        found = {}
+        for i, who in enumerate(processes):
+            other = having.get((who.host, who.pid), i)
+            if self._of_process[i] < 0 and other != i:
+                kept = self._logs[self._of_process[other]]
+                if self._lives[i].overlap_ns(kept) >= 0:
+                    found[i] = other
+        return found
 
     def _join_by_number(self, index: int, log: ProcessTrace) -> None:
         processes = self._profile.processes
@@ -160,7 +182,8 @@ class _Joining:
         jobs = {self._logs[held].job_id for held in self._of_process if held >= 0}
         jobs |= {who.pid for who in self._profile.processes if who.role == "consumer"}
         ours = [index for index in leftovers if self._logs[index].job_id in jobs]
-        bare = [i for i in self._expected if self._of_process[i] < 0]
+        same = self._same()
+        bare = [i for i in self._expected if self._of_process[i] < 0 and i not in same]
         for index in leftovers:
             log = self._logs[index]
             fitting = [

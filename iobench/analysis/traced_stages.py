@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.stage_groups import Groups
 from iobench.recording import WORKER_KINDS, Flag, Kind
+from iobench.storage.interpreter_files import is_of_interpreter
 
 if TYPE_CHECKING:
     from iobench.profiles import Profile
@@ -39,6 +40,9 @@ READING: Final = (Kind.OPEN, Kind.READ, Kind.FUSED, Kind.OPAQUE)
 _NOT_THEN: Final = Flag.IO | Flag.DEVICE | Flag.DETAIL
 """Spans that no stretch of a thread's time is, or that another one counts."""
 _BY_PREFERENCE: Final = (Kind.READ, Kind.FUSED, Kind.OPAQUE, Kind.OPEN, Kind.DECODE)
+_SYSTEM: Final = (
+    "/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/proc/", "/sbin/", "/sys/", "/usr/",
+)  # fmt: skip
 _WORKER_KINDS: Final = np.array(sorted(WORKER_KINDS), np.int64)
 
 
@@ -161,7 +165,8 @@ class TracedStages:
     read_by_name : ndarray of bool, shape (n_files,)
         Whether some stage that reads names the file or its folder.
     texts, seen_texts : tuple of str
-        What stages name, and of that what the tracer saw.
+        What stages that read name (where none does, all stages), but for files of Python and of
+        the system; and of that what the tracer saw.
     names : FileNames
     """
 
@@ -230,6 +235,8 @@ def traced_stages(profile: Profile, rows: Integers, files: Sequence[str]) -> Tra
     unnamed = unknown & np.array([not file_of(text) for text in texts], bool)[which]
     reading = np.isin(spans["kind"], READING)
     telling = ~np.isin(spans["kind"], (Kind.OPEN, Kind.OPAQUE))
+    by_reading = np.unique(which[telling]).tolist()
+    told = _told_files(texts[number] for number in by_reading) or _told_files(texts)
     read_by_name = np.zeros(len(files), bool)
     read_by_name[file[telling & (file >= 0)]] = True
     by_folder = np.unique(folder[telling & (folder >= 0)])
@@ -243,9 +250,19 @@ def traced_stages(profile: Profile, rows: Integers, files: Sequence[str]) -> Tra
         folder=folder,
         unnamed=unnamed,
         read_by_name=read_by_name,
-        texts=tuple(texts),
-        seen_texts=tuple(filter(names.knows, texts)),
+        texts=told,
+        seen_texts=tuple(filter(names.knows, told)),
         names=names,
+    )
+
+
+def _told_files(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the texts that name files a loader may read: no code of Python, no system's."""
+    return tuple(
+        text
+        for text in texts
+        for path in [file_of(text)]
+        if path and not path.startswith(_SYSTEM) and not is_of_interpreter(path)
     )
 
 

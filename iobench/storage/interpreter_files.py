@@ -8,7 +8,7 @@ from typing import Final
 __all__ = ["is_of_interpreter"]
 
 _INTERPRETER: Final = re.compile(
-    r"(?:/lib(?:64)?/python\d[\d.]*/|/(?:site|dist)-packages/|/pyvenv\.cfg$"
+    r"(?:/lib(?:64)?/python\d[\d.]*(?:/|\.?zip$)|/(?:site|dist)-packages/|/pyvenv\.cfg$"
     r"|\.py$|\.py[co](?:\.\d+)?$|\.so(?:\.[\d.]+)?$|\.pth$)"
 )
 

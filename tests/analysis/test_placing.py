@@ -447,3 +447,25 @@ def test_calls_on_the_pieces_of_a_folder_lie_in_stages_that_name_the_folder() ->
     coverage = place_segments(run_of(process(rows)), trace_of(log(calls_inside(), files=pieces)))
     assert coverage.processes[0].n_placed == 20
     assert (coverage.coverage.n_files_seen, coverage.coverage.n_files_read) == (1, 1)
+
+
+def test_one_process_may_have_two_entries_and_one_log() -> None:
+    # A spawned worker records what its main module reads before the loader names it.
+    begun = span_file(PID, [stage(0, MS, "/data/0.npy")], anchors=[Anchor(0, WALL)])
+    found = place_segments(run_of(begun, process(stages())), trace_of(log(calls_inside())))
+    child, worker = found.processes
+    assert (child.trace, worker.trace) == (-1, 0)
+    assert child.reason == "the same process as worker-0, with its log"
+    assert (found.coverage.n_found, found.coverage.n_expected) == (1, 1)
+    assert found.coverage.missing == ()
+
+
+def test_code_and_the_system_s_files_are_not_asked_of_a_tracer() -> None:
+    others = ("/env/lib/python3.11/json/__init__.py", "/env/lib/python311.zip", "/etc/mime.types")
+    rows = [stage(number, number + 1, name) for number, name in enumerate(others)]
+    opened = stage(9, 10, "/data", Kind.OPEN)
+    coverage = place_segments(
+        run_of(process([*rows, opened, *stages()])), trace_of(log(calls_inside()))
+    ).coverage
+    assert (coverage.n_files_seen, coverage.n_files_read) == (20, 20)
+    assert coverage.complete
