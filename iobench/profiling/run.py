@@ -315,6 +315,7 @@ def _document(
         "title": source.dataset.title,
         "format": one.format,
         "pipeline": one.pipeline,
+        "own_order": one.pipeline == "own" and isinstance(one.work, Stream),
         "described_by": one.described_by,
         "framework": one.framework,
         "label": one.label if len(config.frameworks) > 1 else None,

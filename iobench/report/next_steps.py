@@ -58,6 +58,8 @@ def _about_waiting(best: RunReport, reports: Sequence[RunReport]) -> list[NextSt
         if best.facts.is_script and (best.diagnosis.start_fraction or 0) > START_FRACTION:
             text += _about_starts(best)
         return [NextStep(text)]
+    if best.config.get("own_order"):  # it has no samples by number, to convert or to deal out
+        return []
     if best.facts.format == SOURCE and {report.facts.format for report in reports} == {SOURCE}:
         stored = "numpy" if best.facts.framework == "torch" else "tfrecord"
         step = _varied(best, {"--format": stored})

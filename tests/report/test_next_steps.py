@@ -29,6 +29,11 @@ def test_torch_reads_numpy(make: Make) -> None:
     assert commands(report) == ["iobench profile a.grib --framework torch --format numpy"]
 
 
+def test_a_loader_that_is_run_as_it_is_can_neither_be_converted_nor_get_workers(make: Make) -> None:
+    report = make(framework="torch", stand_in=False, machine={"cpus": 8})
+    assert commands(replace(report, config={"own_order": True})) == []
+
+
 def test_stores_that_are_waited_for_get_workers_as_far_as_there_are_cpus(make: Make) -> None:
     report = make(format="numpy", stand_in=False, machine={"cpus": 8})
     assert commands(report) == ["iobench profile maelstrom-ens10 --workers 8"]
