@@ -34,6 +34,7 @@ Integers = NDArray[np.int64]
 NO_PLACED: Final[NDArray[Any]] = np.zeros(0, PLACED_DTYPE)
 LATER_NS: Final = 100_000
 """A tracer's zero is told too late, never too early, but for what reading two clocks costs."""
+_ASKED_NBYTES: Final = 1
 WHOLE_SECOND_NS: Final = 1_000_000_000
 """Old logs tell whole seconds, cut off: their times may have to be moved on by one."""
 
@@ -165,7 +166,9 @@ class _OneProcess:
 
         Of a file whose single reads are known the instants of its first and last are left out.
         """
-        reads = self.log.segments[~self.log.segments["write"]]
+        # One byte is how iobench asks whether a page is in the cache, before the stage begins.
+        is_read = ~self.log.segments["write"] & (self.log.segments["nbytes"] != _ASKED_NBYTES)
+        reads = self.log.segments[is_read]
         counters = self.log.counters
         seen = np.zeros(len(self.log.files), bool)
         seen[reads["file"]] = True

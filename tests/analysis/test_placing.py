@@ -469,3 +469,15 @@ def test_code_and_the_system_s_files_are_not_asked_of_a_tracer() -> None:
     ).coverage
     assert (coverage.n_files_seen, coverage.n_files_read) == (20, 20)
     assert coverage.complete
+
+
+def test_questions_for_a_page_before_each_stage_do_not_set_the_clock() -> None:
+    asked = [
+        call(int(gap) - 90_000 + more, int(gap) - 85_000 + more, number, nbytes=1)
+        for number, gap in enumerate(GAPS)
+        for more in (0, 10_000)
+    ]
+    segments = sorted([*asked, *calls_inside()])
+    found = only(run_of(process(stages(named=False))), log(segments))
+    assert (found.low_ns, found.high_ns) == (LATE - 10_000, LATE + 10_000)
+    assert found.n_placed == 20
