@@ -171,7 +171,7 @@ def test_an_error_is_one_line_of_the_process_too(iobench) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("framework", ["native", "workers"])
+@pytest.mark.parametrize("framework", ["native", pytest.param("workers", marks=pytest.mark.long)])
 def test_stores_and_files_through_threads_or_processes(tiny, framework: str) -> None:
     runs = tiny(
         "--format", "source,zarr", "--framework", framework, "--workers", "2",

@@ -51,6 +51,7 @@ def test_ctrl_c_leaves_it_unfinished_and_the_next_run_goes_on(
     assert first.stat().st_mtime_ns == written
 
 
+@pytest.mark.long
 @pytest.mark.timeout(110)
 def test_two_runs_at_once_share_one_stand_in_and_one_store(tmp_path: Path) -> None:
     command = [

@@ -255,6 +255,7 @@ def source(tmp_path):
 COMMON = ("--to", "numpy", "--sample-dim", "time", "--shard-size", "16MiB")
 
 
+@pytest.mark.long
 def test_the_commands_write_check_and_resume(place, source, iobench, tmp_path):
     out = str(place)
     planned = iobench("convert", source, out, *COMMON, "--dry-run", "--json")
@@ -302,6 +303,7 @@ def test_the_commands_write_check_and_resume(place, source, iobench, tmp_path):
     assert "checksum of shard 1" in wrong.stderr
 
 
+@pytest.mark.long
 def test_no_secret_is_written_or_said(place, source, iobench, monkeypatch, s3_server):
     secrets = ["very-secret-word", "secret-in-fsspec", "key-in-fsspec", "user-of-endpoint"]
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secrets[0])

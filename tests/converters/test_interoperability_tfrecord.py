@@ -62,6 +62,7 @@ np.savez(sys.argv[1], **{name: np.array(values.as_array()) for name, values in f
 """
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_radiation_plugin_parses_what_was_converted(tmp_path, read_elsewhere):
     """Upstream's feature names and shapes: its training script can read the store as it is."""
