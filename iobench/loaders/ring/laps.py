@@ -31,9 +31,11 @@ class Laps:
         self._sums: dict[Kind, list[int]] = {}
 
     def start(self) -> None:
-        """Begin a turn."""
+        """Begin a turn; what comes before the first one is in none of the spans."""
         if self._is_on:
             self._last_ns = self._log.now_ns()
+            if not self._sums:
+                self._first_ns = self._last_ns
 
     def end(self, kind: Kind, nbytes: int) -> None:
         """End a turn, and begin the next one."""
