@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
-from iobench.analysis.storage_spans import find_read_spans
 from iobench.analysis.traced_bytes import modules_of
 from iobench.recording import Flag
 
@@ -60,6 +59,7 @@ class SingleReads:
 
 def find_single_reads(
     profile: Profile,
+    reading: ReadSpans,
     share: NDArray[np.float64],
     names: NamedFiles,
     trace: StorageTrace | None,
@@ -72,6 +72,8 @@ def find_single_reads(
     Parameters
     ----------
     profile : Profile
+    reading : ReadSpans
+        Of this profile.
     share : ndarray of float64, shape (n_spans,)
         The exposed share of each span.
     names : NamedFiles
@@ -81,12 +83,11 @@ def find_single_reads(
         Take no segments of processes whose clock is not known: in which stages they lie, and so
         what they cost, is not known either.
     """
-    spans_that_read = find_read_spans(profile)
     placed = {each.process: each for each in placement.processes} if placement else {}
     files = _Numbers()
     parts, all_segments = [], True
-    own = _own_times(profile, spans_that_read)
-    process = profile.spans["process"][spans_that_read.rows]
+    own = _own_times(profile, reading)
+    process = profile.spans["process"][reading.rows]
     for index in range(len(profile.processes)):
         here = np.flatnonzero(process == index)
         part = None
@@ -99,7 +100,7 @@ def find_single_reads(
         if not len(here):
             continue
         all_segments = False
-        part = _of_spans(profile, spans_that_read.rows[here], own[here], share, names, files)
+        part = _of_spans(profile, reading.rows[here], own[here], share, names, files)
         if part is None:
             return None
         parts.append(part)
@@ -157,9 +158,9 @@ def _sniffed(rows: NDArray[Any]) -> int:
     return int(rows["stdio_read_nbytes"][looked].sum())
 
 
-def _own_times(profile: Profile, spans_that_read: ReadSpans) -> NDArray[np.int64]:
+def _own_times(profile: Profile, reading: ReadSpans) -> NDArray[np.int64]:
     """Return the time of each span less that of read spans inside it."""
-    spans = profile.spans[spans_that_read.rows]
+    spans = profile.spans[reading.rows]
     lane = spans["process"].astype(np.int64) << 32 | spans["thread"].astype(np.int64)
     pieces = leaf_pieces(spans, lane)
     total = np.zeros(len(spans), np.int64)

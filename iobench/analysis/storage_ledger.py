@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.analysis.named_files import NamedFiles
 from iobench.analysis.storage_figures import ByteRow
 from iobench.analysis.storage_gaps import (
     COLUMNS,
@@ -21,8 +20,6 @@ from iobench.analysis.storage_gaps import (
 from iobench.analysis.storage_spans import (
     NOT_SUMMED,
     OWN_READ_LIMIT,
-    counted_bytes,
-    find_read_spans,
 )
 from iobench.analysis.traced_bytes import TracedFile, modules_of, traced_files
 from iobench.recording import Kind
@@ -30,6 +27,7 @@ from iobench.recording import Kind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from iobench.analysis.named_files import NamedFiles
     from iobench.analysis.storage_figures import ByteGap, Placement
     from iobench.analysis.storage_spans import CountedBytes, ReadSpans
     from iobench.profiles import Profile
@@ -43,7 +41,12 @@ OF_TRACER: Final = ("posix", "stdio", "segments")
 
 
 def byte_rows(
-    profile: Profile, trace: StorageTrace | None, placement: Placement | None
+    profile: Profile,
+    trace: StorageTrace | None,
+    placement: Placement | None,
+    names: NamedFiles,
+    reading: ReadSpans,
+    counted: tuple[CountedBytes, ...],
 ) -> tuple[ByteRow, ...]:
     """Return the ledger: of the run, of each process that read, of each file, largest first.
 
@@ -51,7 +54,7 @@ def byte_rows(
     all of these. Neither a gap without a name nor one with it makes up for another of the opposite
     sign.
     """
-    book = _Book(profile, trace, placement)
+    book = _Book(profile, trace, placement, names, reading, counted)
     found = [each for each in map(book.process, range(len(profile.processes))) if each is not None]
     if not found:
         return ()
@@ -86,13 +89,17 @@ class _Book:
     """All that rows are made of."""
 
     def __init__(
-        self, profile: Profile, trace: StorageTrace | None, placement: Placement | None
+        self,
+        profile: Profile,
+        trace: StorageTrace | None,
+        placement: Placement | None,
+        names: NamedFiles,
+        reading: ReadSpans,
+        counted: tuple[CountedBytes, ...],
     ) -> None:
         self._profile, self._trace = profile, trace
         self._placed = {each.process: each for each in placement.processes} if placement else {}
-        self._reads: ReadSpans = find_read_spans(profile)
-        self._counted: tuple[CountedBytes, ...] = counted_bytes(profile, self._reads)
-        self._names = NamedFiles(profile, trace)
+        self._reads, self._counted, self._names = reading, counted, names
         spans = profile.spans
         self._opens = (spans["kind"] == Kind.OPEN) & ((spans["flags"] & NOT_SUMMED) == 0)
         self._read_rows = np.zeros(len(spans), bool)

@@ -8,7 +8,7 @@ import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.storage_figures import ProcessStorage, StageStorage
-from iobench.analysis.storage_spans import NOT_SUMMED, counted_bytes, find_read_spans, is_decoding
+from iobench.analysis.storage_spans import NOT_SUMMED, is_decoding
 from iobench.analysis.storage_times import StorageTimes, stage_keys
 from iobench.recording import WORKER_KINDS, Flag, Kind, stage_name
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.analysis.named_files import NamedFiles
     from iobench.analysis.storage_figures import Placement
     from iobench.analysis.storage_spans import CountedBytes
     from iobench.profiles import Profile
@@ -44,7 +45,11 @@ def verdict_of(read_nbytes: int | None, device_nbytes: int | None) -> str:
 
 
 def stage_storage(
-    profile: Profile, trace: StorageTrace | None, placement: Placement | None
+    profile: Profile,
+    trace: StorageTrace | None,
+    placement: Placement | None,
+    names: NamedFiles,
+    counted: tuple[CountedBytes, ...],
 ) -> tuple[StageStorage, ...]:
     """Return the stages that read or opened, or that segments lie in; the longest first."""
     spans = profile.spans
@@ -56,8 +61,7 @@ def stage_storage(
     pieces = leaf_pieces(work, lane)
     key = stage_keys(work)
     process = work["process"].astype(np.int64)[pieces.span]
-    times = StorageTimes(profile, trace, placement)
-    counted = counted_bytes(profile, find_read_spans(profile))
+    times = StorageTimes(profile, trace, placement, names)
     found = []
     for value in np.unique(np.concatenate((key, times.stages))).tolist():
         kind, label = Kind(value >> 32), profile.strings[value & 0xFFFFFFFF]

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.analysis.named_files import NamedFiles
 from iobench.analysis.storage_spans import NOT_SUMMED
 from iobench.analysis.traced_bytes import modules_of
 from iobench.analysis.wall_clock import monotonic_of_wall
@@ -15,6 +14,7 @@ from iobench.recording import WORKER_KINDS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from iobench.analysis.named_files import NamedFiles
     from iobench.analysis.storage_figures import Placement, ProcessPlacement
     from iobench.profiles import Profile
     from iobench.storage.traces import ProcessTrace, StorageTrace
@@ -50,14 +50,17 @@ class StorageTimes:
     """
 
     def __init__(
-        self, profile: Profile, trace: StorageTrace | None, placement: Placement | None
+        self,
+        profile: Profile,
+        trace: StorageTrace | None,
+        placement: Placement | None,
+        names: NamedFiles,
     ) -> None:
         self._time: dict[tuple[int, int], int] = {}
         self._known: set[int] = set()
         self.unplaced: set[int] = set()
-        self._profile = profile
+        self._profile, self._names = profile, names
         if trace is not None and placement is not None:
-            self._names = NamedFiles(profile, trace)
             for placed in placement.processes:
                 if placed.trace >= 0:
                     self._add(placed, trace.processes[placed.trace])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from iobench.analysis.access_patterns import access_figures, sanity_line
@@ -12,6 +11,7 @@ from iobench.analysis.read_costs import costliest_reads
 from iobench.analysis.single_reads import find_single_reads
 from iobench.analysis.storage_figures import UNSEEN, ByteRow, SanityLine, StorageFigures
 from iobench.analysis.storage_ledger import byte_rows
+from iobench.analysis.storage_spans import counted_bytes, find_read_spans
 from iobench.analysis.storage_stages import stage_storage
 from iobench.analysis.windows import exposure_and_shares, profile_of_loop
 
@@ -72,11 +72,14 @@ def figures_of_placement(
     share : ndarray of float64, shape (n_spans,)
         The exposed share of each span.
     """
-    names = NamedFiles(profile, trace)
-    rows = byte_rows(profile, trace, placement)
+    names, reading = NamedFiles(profile, trace), find_read_spans(profile)
+    counted = counted_bytes(profile, reading)
+    rows = byte_rows(profile, trace, placement, names, reading, counted)
     read_nbytes = _read_nbytes(rows)
-    find = partial(find_single_reads, profile, share, names, trace, placement)
-    reads, timed = find(), find(timed=True)
+    reads = find_single_reads(profile, reading, share, names, trace, placement)
+    timed = reads
+    if placement is not None and not all(each.matched for each in placement.processes):
+        timed = find_single_reads(profile, reading, share, names, trace, placement, timed=True)
     access = None
     if reads is not None:
         access = access_figures(
@@ -85,7 +88,7 @@ def figures_of_placement(
     return StorageFigures(
         placement=placement,
         rows=rows,
-        stages=stage_storage(profile, trace, placement),
+        stages=stage_storage(profile, trace, placement, names, counted),
         costliest=costliest_reads(profile, timed) if timed else (),
         access=access,
         sanity=_sanity(exposure, read_nbytes, access.bandwidths if access else ()),
