@@ -33,9 +33,7 @@ def _imported(module: str, found: set[str]) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "hooked", ["iobench.torch.observing", "iobench.tensorflow.hooks", "iobench.tensorflow"]
-)
+@pytest.mark.parametrize("hooked", ["iobench.torch.observing", "iobench.tensorflow.hooks"])
 def test_a_script_of_its_own_imports_no_dataset_and_no_store(hooked):
     found = _imported(hooked, set()) | _imported("iobench.launch.hooks", set())
     assert {"iobench.recording.session", hooked} < found
