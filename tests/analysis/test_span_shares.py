@@ -50,6 +50,7 @@ def check(profile, rank=None):
 
 
 @given(pools)
+@settings(deadline=None)
 def test_shares_add_up_in_worker_pools(sketch):
     check(sketch.profile())
 
@@ -59,7 +60,7 @@ def test_shares_add_up_in_worker_pools(sketch):
     st.integers(1, 3),
     st.integers(0, 500),
 )
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_shares_add_up_in_streams(durations, batch_size, step_ns):
     check(stream(durations, [step_ns] * len(durations), collate_ns=7, batch_size=batch_size))
 

@@ -192,7 +192,7 @@ def test_nothing_read_is_no_ledger():
     st.booleans(),
     st.booleans(),
 )
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 def test_a_byte_out_of_place_is_never_settled(number, column, more, less, named):
     run = raw_run(n_files=2, named=named)
     profile, trace = run.profile(), run.trace()
