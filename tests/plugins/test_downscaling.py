@@ -442,6 +442,7 @@ def test_fields_are_smooth(tier2):
     assert np.abs(np.diff(field, axis=1)).mean() < 0.2 * field.std()
 
 
+@pytest.mark.long
 def test_bytes_depend_on_the_seed_but_not_on_the_processes(roots, tmp_path):
     def written(folder, seed, processes):
         (tmp_path / folder).mkdir()

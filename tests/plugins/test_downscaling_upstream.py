@@ -108,7 +108,13 @@ def short_mirror(root, mirror, number, urls):
 
 
 @pytest.mark.parametrize(
-    ("number", "split"), [(1, "validation"), (1, "testing"), (2, "validation"), (2, "testing")]
+    ("number", "split"),
+    [
+        (1, "validation"),
+        (1, "testing"),
+        pytest.param(2, "validation", marks=pytest.mark.long),
+        pytest.param(2, "testing", marks=pytest.mark.long),
+    ],
 )
 def test_splits_give_equal_arrays(roots, tmp_path, number, split):
     tier = TIERS[number]

@@ -305,6 +305,7 @@ def test_where_is_small_and_counts_over_files(tiny):
     assert frames[1:3] == [frames[1], frames[2]]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(60)
 def test_bytes_follow_from_the_seed_alone(tiny, tmp_path):
     def contents(root):
