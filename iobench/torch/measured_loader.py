@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from abc import ABC, abstractmethod
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from iobench.errors import WorkerError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
     from multiprocessing.process import BaseProcess
     from types import TracebackType
 
@@ -137,9 +138,13 @@ class MeasuredLoader(ABC):
         self._iterator = None
         self._forget()
         if shutdown is not None:
-            # Torch's SIGCHLD handler raises again for a worker already known to be dead.
-            with contextlib.suppress(RuntimeError):
-                shutdown()
+            # One that was killed may have held the lock of torch's event, which is then never free.
+            if any((process.exitcode or 0) < 0 for process in processes):
+                ending = threading.Thread(target=_run_quietly, args=(shutdown,), daemon=True)
+                ending.start()
+                ending.join(JOIN_S)
+            else:
+                _run_quietly(shutdown)
         del iterator, shutdown
         self._recording.close()
         for process in processes:
@@ -162,3 +167,9 @@ class MeasuredLoader(ABC):
         self.close()
         if named is not None:
             raise named from error
+
+
+def _run_quietly(shutdown: Callable[[], None]) -> None:
+    # Torch's SIGCHLD handler raises again for a worker already known to be dead.
+    with contextlib.suppress(RuntimeError):
+        shutdown()
