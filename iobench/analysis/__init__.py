@@ -14,12 +14,12 @@ from iobench.analysis.figures import (
     StageExposure,
     WaitStatistics,
 )
-from iobench.analysis.placing import place_segments
 from iobench.analysis.processes import ProcessWork, StageWork, process_work
 from iobench.analysis.rank_figures import JobExposure, MissingRank, RankExposure
 from iobench.analysis.rank_steps import RankSteps
 from iobench.analysis.ranks import compare_ranks, missing_ranks
-from iobench.analysis.storage_figures import (
+from iobench.analysis.storage.placing import place_segments
+from iobench.analysis.storage.storage_figures import (
     AccessFigures,
     ByteGap,
     ByteRow,
@@ -32,9 +32,9 @@ from iobench.analysis.storage_figures import (
     StorageFigures,
     TraceCoverage,
 )
-from iobench.analysis.storage_view import storage_figures
+from iobench.analysis.storage.view import storage_figures
+from iobench.analysis.storage.wall_clock import monotonic_of_wall
 from iobench.analysis.waits import wait_statistics
-from iobench.analysis.wall_clock import monotonic_of_wall
 from iobench.analysis.windows import exposed_share_of_spans, exposure, measure_rank
 
 __all__ = [

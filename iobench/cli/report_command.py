@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.storage.traces import StorageTrace
+    from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["print_report", "report", "write_json"]
 
@@ -128,7 +128,7 @@ def _traces(run: Path, named: Sequence[Path]) -> dict[Path, StorageTrace]:
     """Return what a tracer saw, by run directory: of logs named, and of those a run has itself."""
     from iobench.profiles import run_paths
     from iobench.recording import RunDirectory
-    from iobench.storage.run_traces import read_run_traces
+    from iobench.storage.traces.of_run import read_run_traces
 
     found = {}
     for path in run_paths(run):

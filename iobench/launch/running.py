@@ -28,7 +28,7 @@ from iobench.recording import (
 from iobench.recording.job import RUN_TOKEN
 from iobench.recording.script_run import script_document
 from iobench.recording.session import RUN_DETAIL, RUN_PATH, RUN_SPOOL, RUN_STEPS
-from iobench.storage.kept_limits import limits_of_host
+from iobench.storage.limits.kept import limits_of_host
 from iobench.storage.tracing import DarshanChoice
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ from iobench.profiling.tracing import ProfileTracing
 from iobench.recording import RunDirectory, unit_costs
 from iobench.sources import Screen, Source, open_source
 from iobench.storage import ProcessIo, counts_device_reads, evict, residency, warm_up
-from iobench.storage.kept_limits import limits_of_files
+from iobench.storage.limits.kept import limits_of_files
 
 if TYPE_CHECKING:
     from iobench.datasets import Baseline, Dataset, Progress

@@ -10,23 +10,23 @@ from iobench.cpus import available_cpus
 from iobench.errors import OptionError, StorageError
 from iobench.recording import RunDirectory
 from iobench.storage.file_systems import file_system_of
-from iobench.storage.kept_limits import keep_limits, kept_limits, limits_folder
-from iobench.storage.limits import probe_limits
-from iobench.storage.probe_reads import ALIGNMENT
-from iobench.storage.probes import (
+from iobench.storage.limits.kept import keep_limits, kept_limits, limits_folder
+from iobench.storage.limits.probes import (
     DEFAULT_REQUEST_NBYTES,
     MAX_HELD_NBYTES,
     MAX_REQUEST_NBYTES,
     ORDERS,
     Probe,
 )
+from iobench.storage.limits.probing import probe_limits
+from iobench.storage.limits.reads import ALIGNMENT
 from iobench.stores import MANIFEST_NAME, make_item, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from iobench.storage.limit_figures import StorageLimits
+    from iobench.storage.limits.figures import StorageLimits
 
 __all__ = ["ANY", "Requests", "default_threads", "measured_limits", "requests_of_folder"]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.profiles import Profile
-    from iobench.storage.traces import StorageTrace
+    from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["RunReport", "draw_run", "make_reports", "render_terminal", "to_json"]
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from iobench.storage.limit_figures import read_limits
+from iobench.storage.limits.figures import read_limits
 
 if TYPE_CHECKING:
     from iobench.analysis import LoaderExposure
-    from iobench.storage.limit_figures import StorageLimits
+    from iobench.storage.limits.figures import StorageLimits
 
 __all__ = ["PUBLISHED_FIGURES", "RunFacts"]
 

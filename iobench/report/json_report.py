@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from iobench.profiles import Profile
     from iobench.report.facts import RunFacts
     from iobench.report.run_report import RunReport
-    from iobench.storage.traces import StorageTrace
+    from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["JSON_VERSION", "exposure_to_dict", "reports_to_json", "to_json"]
 

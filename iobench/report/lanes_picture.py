@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.analysis.storage_figures import Placement, ProcessPlacement
+    from iobench.analysis.storage.storage_figures import Placement, ProcessPlacement
     from iobench.profiles import Profile
-    from iobench.storage.traces import StorageTrace
+    from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["PICTURE_SUFFIXES", "LaneBars", "draw_lanes", "lanes_of"]
 

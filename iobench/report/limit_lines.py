@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.report import units
-from iobench.storage.limit_figures import (
+from iobench.storage.limits.figures import (
     CACHE,
     DEVICE,
     MEMORY,

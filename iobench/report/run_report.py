@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
     from iobench.profiles import Process, Profile
     from iobench.recording import ProcessFacts
-    from iobench.storage.traces import StorageTrace
+    from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["SOURCE", "RunReport", "make_reports"]
 

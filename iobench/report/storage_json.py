@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from iobench.report.units import seconds
 
 if TYPE_CHECKING:
-    from iobench.analysis.storage_figures import (
+    from iobench.analysis.storage.storage_figures import (
         AccessFigures,
         ByteRow,
         Placement,
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         StageStorage,
         StorageFigures,
     )
-    from iobench.storage.traces import StorageTrace
+    from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["storage_to_json"]
 

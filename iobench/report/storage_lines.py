@@ -9,7 +9,7 @@ from iobench.report import units
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis.storage_figures import (
+    from iobench.analysis.storage.storage_figures import (
         AccessFigures,
         ByteRow,
         Placement,
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         TraceCoverage,
     )
     from iobench.profiles import Process
-    from iobench.storage.traces import StorageTrace
+    from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["access_lines", "clock_lines", "coverage_lines", "gap_lines", "wait_line"]
 

@@ -12,7 +12,7 @@ from iobench.report.tables import NOT_APPLICABLE, TextTable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from iobench.analysis.storage_figures import (
+    from iobench.analysis.storage.storage_figures import (
         AccessFigures,
         ByteRow,
         ReadCost,

@@ -17,7 +17,7 @@ import numpy as np
 from iobench.analysis import place_segments
 from iobench.profiles import PROFILE_DTYPE, Process, Profile
 from iobench.recording import Anchor, Kind
-from iobench.storage.traces import SEGMENT_DTYPE, ProcessTrace, StorageTrace
+from iobench.storage.traces.contents import SEGMENT_DTYPE, ProcessTrace, StorageTrace
 
 US = 1_000
 WALL = 1_795_000_000_000_000_000

@@ -15,7 +15,8 @@ import pytest
 from iobench.cli import main
 from iobench.recording import RunDirectory
 from iobench.registry import find_dataset
-from iobench.storage import file_system_of, limits, probe_calls
+from iobench.storage import file_system_of
+from iobench.storage.limits import calls, probing
 
 if TYPE_CHECKING:
     from iobench.datasets import Dataset
@@ -28,7 +29,7 @@ FEW = ("--threads", "1", "--duration", "2", "--bytes", "16MiB")
 
 @pytest.fixture(autouse=True)
 def little_copying(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_calls, "COPIED_NBYTES", 1 << 20)
+    monkeypatch.setattr(calls, "COPIED_NBYTES", 1 << 20)
 
 
 @pytest.fixture(autouse=True)
@@ -142,13 +143,13 @@ def test_an_interruption_keeps_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    true_read = limits.read_ranges
+    true_read = probing.read_ranges
 
     def interrupted(*arguments: object, **named: object) -> object:
         os.kill(os.getpid(), signal.SIGINT)
         return true_read(*arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(limits, "read_ranges", interrupted)
+    monkeypatch.setattr(probing, "read_ranges", interrupted)
     assert main(["limits", str(data), *FEW]) == 130
     assert "no figures are kept" in capsys.readouterr().err
     assert not own_cache.exists()

@@ -75,7 +75,7 @@ def test_what_a_profile_reads_is_in_the_logs_of_its_processes(
     if "torch" in how:
         pytest.importorskip("torch", reason="loads with torch")
     from iobench.profiles import open_profile
-    from iobench.storage.reading import read_traces
+    from iobench.storage.traces.reading import read_traces
 
     run = tmp_path / "run"
     done = iobench(

@@ -13,7 +13,7 @@ from iobench.analysis import place_segments
 from iobench.errors import OptionError, StorageError
 from iobench.report import draw_run
 from iobench.report.lanes_picture import EXPOSED, HIDDEN, UNKNOWN, LaneBars, lanes_of
-from iobench.storage.traces import StorageTrace
+from iobench.storage.traces.contents import StorageTrace
 
 if TYPE_CHECKING:
     from iobench.profiles import Profile
@@ -25,7 +25,7 @@ def run_of(name: str) -> tuple[Profile, StorageTrace]:
     pytest.importorskip(
         "darshan", reason="PyDarshan reads the logs: pip install 'iobench[darshan]'"
     )
-    from iobench.storage.reading import read_traces
+    from iobench.storage.traces.reading import read_traces
 
     folder = LOGS / name
     return profile_of_ground_truth(folder / "ground_truth.json"), read_traces([folder])

@@ -9,7 +9,7 @@ import pytest
 
 from iobench.report.limit_lines import limit_lines, limit_to_json, limit_use, limits_lines
 from iobench.storage import FileSystem
-from iobench.storage.limit_figures import OpenFigures, ReadFigures, StorageLimits
+from iobench.storage.limits.figures import OpenFigures, ReadFigures, StorageLimits
 from iobench.storage.striping import FileLayout, StripedPart
 
 SECOND = 10**9

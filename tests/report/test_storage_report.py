@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from iobench.analysis.storage_figures import (
+from iobench.analysis.storage.storage_figures import (
     PLACED_DTYPE,
     AccessFigures,
     ByteGap,
@@ -27,7 +27,7 @@ from iobench.profiles import Process
 from iobench.recording import Anchor
 from iobench.report.json_report import reports_to_json
 from iobench.report.storage_tables import byte_table, short_path, storage_stage_table
-from iobench.storage.traces import ModuleState, ProcessTrace, StorageTrace
+from iobench.storage.traces.contents import ModuleState, ProcessTrace, StorageTrace
 
 if TYPE_CHECKING:
     from iobench.report.run_report import RunReport

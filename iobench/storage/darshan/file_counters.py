@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.storage.traces import COUNTER_DTYPE, NO_COUNTERS
+from iobench.storage.traces.contents import COUNTER_DTYPE, NO_COUNTERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.storage.traces import ModuleState
+    from iobench.storage.traces.contents import ModuleState
 
 __all__ = ["joined_counters", "nanoseconds", "posix_rows", "stdio_rows"]
 

@@ -22,13 +22,13 @@ from iobench.storage.darshan.file_counters import (
     posix_rows,
     stdio_rows,
 )
-from iobench.storage.interpreter_files import is_of_interpreter
-from iobench.storage.traces import (
+from iobench.storage.traces.contents import (
     NO_SEGMENTS,
     SEGMENT_DTYPE,
     ModuleState,
     ProcessTrace,
 )
+from iobench.storage.traces.interpreter_files import is_of_interpreter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,7 +16,7 @@ from iobench.errors import FileFormatError, StorageError
 from iobench.storage.darshan.integrity import check_log
 from iobench.storage.darshan.names import is_log_name, parse_log_name
 from iobench.storage.darshan.reader_process import ReaderProcess
-from iobench.storage.traces import ProcessTrace, StorageTrace
+from iobench.storage.traces.contents import ProcessTrace, StorageTrace
 
 if TYPE_CHECKING:
     from iobench.storage.darshan.logs import LogContents

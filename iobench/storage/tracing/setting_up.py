@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.errors import StorageError
 from iobench.recording import SYSTEM_CLOCK
 from iobench.recording.spool import choose_spool
-from iobench.storage.run_traces import LOGS_FOLDER
+from iobench.storage.traces.of_run import LOGS_FOLDER
 from iobench.storage.tracing.config_file import config_text, hidden_folders
 from iobench.storage.tracing.dated_folders import make_dated
 from iobench.storage.tracing.probing import runtime_variables

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from ground_truth_profiles import span_file
 
-from iobench.analysis.placing import place_segments
-from iobench.analysis.storage_view import figures_of_placement
+from iobench.analysis.storage.placing import place_segments
+from iobench.analysis.storage.view import figures_of_placement
 from iobench.analysis.windows import exposure_and_shares
 from iobench.profiles import Profile, make_profile
 from iobench.recording import Anchor, Flag, Kind
-from iobench.storage.traces import (
+from iobench.storage.traces.contents import (
     COUNTER_DTYPE,
     SEGMENT_DTYPE,
     ModuleState,
@@ -25,7 +25,7 @@ from iobench.storage.traces import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis.storage_figures import ProcessPlacement, StorageFigures
+    from iobench.analysis.storage.storage_figures import ProcessPlacement, StorageFigures
 
 WALL_NS = 10**18
 MODULES = (ModuleState("POSIX", 4), ModuleState("STDIO", 2), ModuleState("DXT_POSIX", 1))

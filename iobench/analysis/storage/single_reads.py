@@ -1,0 +1,193 @@
+"""The single reads of a run: a tracer's segments where they are all there, else what spans read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.analysis.partition import leaf_pieces
+from iobench.analysis.storage.traced_bytes import modules_of
+from iobench.recording import Flag
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.analysis.storage.named_files import NamedFiles
+    from iobench.analysis.storage.read_spans import ReadSpans
+    from iobench.analysis.storage.storage_figures import Placement, ProcessPlacement
+    from iobench.profiles import Profile
+    from iobench.storage.traces.contents import ProcessTrace, StorageTrace
+
+__all__ = ["READ_DTYPE", "SingleReads", "find_single_reads"]
+
+READ_DTYPE: Final = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("end_ns", "<i8"),
+        ("offset", "<i8"),
+        ("nbytes", "<i8"),
+        ("exposed_ns", "<i8"),
+        ("process", "<i4"),
+        ("file", "<i4"),
+    ]
+)
+"""``file`` is an index into ``SingleReads.files``; offset, bytes, exposed time -1 where unknown."""
+MOST: Final = 0.95
+"""Segments of less than this share of a process's bytes do not stand for its reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class SingleReads:
+    """The reads of a run that returned something.
+
+    Parameters
+    ----------
+    reads : ndarray of READ_DTYPE
+        By start.
+    files : tuple of str
+        ``""`` for reads that nobody gave a file.
+    of_segments : bool
+        Whether all are a tracer's segments.
+    """
+
+    reads: NDArray[Any]
+    files: tuple[str, ...]
+    of_segments: bool
+
+
+def find_single_reads(
+    profile: Profile,
+    reading: ReadSpans,
+    share: NDArray[np.float64],
+    names: NamedFiles,
+    trace: StorageTrace | None,
+    placement: Placement | None,
+    *,
+    timed: bool = False,
+) -> SingleReads | None:
+    """Return every read of a run; None where only sums over several are known.
+
+    Parameters
+    ----------
+    profile : Profile
+    reading : ReadSpans
+        Of this profile.
+    share : ndarray of float64, shape (n_spans,)
+        The exposed share of each span.
+    names : NamedFiles
+    trace : StorageTrace or None
+    placement : Placement or None
+    timed : bool
+        Take no segments of processes whose clock is not known: in which stages they lie, and so
+        what they cost, is not known either.
+    """
+    placed = {each.process: each for each in placement.processes} if placement else {}
+    files = _Numbers()
+    parts, all_segments = [], True
+    own = _own_times(profile, reading)
+    process = profile.spans["process"][reading.rows]
+    for index in range(len(profile.processes)):
+        here = np.flatnonzero(process == index)
+        part = None
+        log = placed.get(index)
+        if log is not None and log.trace >= 0 and trace and (log.matched or not timed):
+            part = _of_segments(log, trace.processes[log.trace], names, files)
+        if part is not None:
+            parts.append(part)
+            continue
+        if not len(here):
+            continue
+        all_segments = False
+        part = _of_spans(profile, reading.rows[here], own[here], share, names, files)
+        if part is None:
+            return None
+        parts.append(part)
+    reads = np.concatenate(parts) if parts else np.zeros(0, READ_DTYPE)
+    if not len(reads):
+        return None
+    reads = reads[np.argsort(reads["start_ns"], kind="stable")]
+    return SingleReads(reads, files.texts, all_segments)
+
+
+class _Numbers:
+    """Numbers texts in the order of their first use."""
+
+    def __init__(self) -> None:
+        self._number: dict[str, int] = {}
+
+    def __getitem__(self, text: str) -> int:
+        return self._number.setdefault(text, len(self._number))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(self._number)
+
+
+def _of_segments(
+    placed: ProcessPlacement, trace: ProcessTrace, names: NamedFiles, files: _Numbers
+) -> NDArray[Any] | None:
+    """Return a process's segments of data; None where they are not nearly all of its reading."""
+    modules = modules_of(trace)
+    segments = placed.segments
+    if not modules.segments or modules.segments_partial or modules.partial:
+        return None
+    known = [names.of_file(name) for name in trace.files]
+    of_data = np.array([name is not None for name in known], dtype=bool)
+    chosen = (segments["nbytes"] > 0) & ~segments["stray"] & ~segments["write"]
+    chosen &= of_data[segments["file"]] | (segments["span"] >= 0)
+    segments = segments[chosen]
+    if modules.posix:
+        rows = trace.counters[of_data[trace.counters["file"]]]
+        streams = int(np.maximum(rows["stdio_read_nbytes"], 0).sum())
+        counted = int(np.maximum(rows["posix_read_nbytes"], 0).sum()) + streams
+        if segments["nbytes"].sum() < MOST * (counted - _sniffed(rows)):
+            return None
+    number = np.array([files[name] for name in trace.files], dtype=np.int32)
+    found = np.zeros(len(segments), READ_DTYPE)
+    for name in ("start_ns", "end_ns", "offset", "nbytes", "exposed_ns"):
+        found[name] = segments[name]
+    found["process"], found["file"] = placed.process, number[segments["file"]]
+    return found
+
+
+def _sniffed(rows: NDArray[Any]) -> int:
+    """Return what STDIO read of files once per opening, to find out what they are."""
+    looked = (rows["stdio_reads"] > 0) & (rows["posix_read_nbytes"] > rows["stdio_read_nbytes"])
+    return int(rows["stdio_read_nbytes"][looked].sum())
+
+
+def _own_times(profile: Profile, reading: ReadSpans) -> NDArray[np.int64]:
+    """Return the time of each span less that of read spans inside it."""
+    spans = profile.spans[reading.rows]
+    lane = spans["process"].astype(np.int64) << 32 | spans["thread"].astype(np.int64)
+    pieces = leaf_pieces(spans, lane)
+    total = np.zeros(len(spans), np.int64)
+    np.add.at(total, pieces.span, pieces.duration_ns)
+    return total
+
+
+def _of_spans(
+    profile: Profile,
+    rows: NDArray[np.int64],
+    own_ns: NDArray[np.int64],
+    share: NDArray[np.float64],
+    names: NamedFiles,
+    files: _Numbers,
+) -> NDArray[Any] | None:
+    """Return what single spans read; None where one is a sum over several samples."""
+    spans = profile.spans[rows]
+    if (((spans["flags"] & Flag.SUMMED) != 0) & (spans["pieces"] > 1)).any():
+        return None
+    details, of_span = np.unique(spans["detail"], return_inverse=True)
+    texts = [names.of_text(profile.strings[each]) for each in details.tolist()]
+    number = np.array([files[text] for text in texts], dtype=np.int32)
+    found = np.zeros(len(rows), READ_DTYPE)
+    found["start_ns"], found["end_ns"] = spans["start_ns"], spans["start_ns"] + own_ns
+    found["offset"], found["nbytes"] = -1, spans["nbytes"]
+    waited_for = own_ns * np.nan_to_num(share[rows])
+    found["exposed_ns"] = np.where(np.isnan(share[rows]), -1, np.rint(waited_for))
+    found["process"], found["file"] = spans["process"], number[of_span.reshape(-1)]
+    told: NDArray[Any] = found[spans["nbytes"] != 0]
+    return told

@@ -1,0 +1,135 @@
+"""The stages that read: how long, how much of it was storage, and whether that was a device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.analysis.partition import leaf_pieces
+from iobench.analysis.storage.read_spans import NOT_SUMMED, is_decoding
+from iobench.analysis.storage.storage_figures import ProcessStorage, StageStorage
+from iobench.analysis.storage.storage_times import StorageTimes, stage_keys
+from iobench.recording import WORKER_KINDS, Flag, Kind, stage_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from iobench.analysis.storage.named_files import NamedFiles
+    from iobench.analysis.storage.read_spans import CountedBytes
+    from iobench.analysis.storage.storage_figures import Placement
+    from iobench.profiles import Profile
+    from iobench.storage.traces.contents import StorageTrace
+
+__all__ = ["FROM_CACHE", "FROM_DEVICE", "MIXED", "UNKNOWN", "stage_storage", "verdict_of"]
+
+FROM_CACHE: Final = "from cache"
+FROM_DEVICE: Final = "from device"
+MIXED: Final = "mixed"
+UNKNOWN: Final = "unknown"
+
+FEW: Final = 0.05
+"""Up to this share from the device is the cache's, and from one less this share the device's."""
+
+
+def verdict_of(read_nbytes: int | None, device_nbytes: int | None) -> str:
+    """Return where bytes came from, given those that were read and those from the device."""
+    if not read_nbytes or device_nbytes is None:
+        return UNKNOWN
+    share = device_nbytes / read_nbytes
+    if share < FEW:
+        return FROM_CACHE
+    return FROM_DEVICE if share > 1 - FEW else MIXED
+
+
+def stage_storage(
+    profile: Profile,
+    trace: StorageTrace | None,
+    placement: Placement | None,
+    names: NamedFiles,
+    counted: tuple[CountedBytes, ...],
+) -> tuple[StageStorage, ...]:
+    """Return the stages that read or opened, or that segments lie in; the longest first."""
+    spans = profile.spans
+    rows = np.flatnonzero(
+        ((spans["flags"] & NOT_SUMMED) == 0) & np.isin(spans["kind"], [*WORKER_KINDS])
+    )
+    work = spans[rows]
+    lane = work["process"].astype(np.int64) << 32 | work["thread"].astype(np.int64)
+    pieces = leaf_pieces(work, lane)
+    key = stage_keys(work)
+    process = work["process"].astype(np.int64)[pieces.span]
+    times = StorageTimes(profile, trace, placement, names)
+    found = []
+    for value in np.unique(np.concatenate((key, times.stages))).tolist():
+        kind, label = Kind(value >> 32), profile.strings[value & 0xFFFFFFFF]
+        reads = _reads(kind, label)
+        if not reads and value not in times.stages:
+            continue
+        own = key[pieces.span] == value
+        mine = work[key == value]
+        busy = np.bincount(process[own], pieces.duration_ns[own], len(profile.processes))
+        parts = tuple(
+            ProcessStorage(
+                process=profile.processes[index].name,
+                busy_ns=int(busy[index]),
+                storage_ns=times.of(value, index, int(busy[index])),
+            )
+            for index in np.unique(mine["process"]).tolist()
+        )
+        busy_ns = int(busy.sum())
+        storage_ns = _total(part.storage_ns for part in parts)
+        found.append(
+            StageStorage(
+                stage=stage_name(kind, label),
+                busy_ns=busy_ns,
+                storage_ns=storage_ns,
+                rest_ns=None if storage_ns is None else busy_ns - storage_ns,
+                rest_is_bound=is_decoding(kind, label) or value in times.unplaced,
+                off_cpu_ns=_off_cpu_ns(busy_ns, pieces.cpu_ns[own & pieces.first]),
+                nbytes=_total(each if each >= 0 else None for each in mine["nbytes"].tolist()),
+                verdict=_verdict(profile, mine, counted) if reads else UNKNOWN,
+                processes=parts,
+            )
+        )
+    return tuple(sorted(found, key=lambda row: (-row.busy_ns, row.stage)))
+
+
+def _reads(kind: Kind, label: str) -> bool:
+    return kind in {Kind.OPEN, Kind.READ} or (kind == Kind.FUSED and label.startswith("read"))
+
+
+def _total(values: Iterable[int | None]) -> int | None:
+    """Return the sum; None of nothing, and where one is not known."""
+    known = list(values)
+    return None if not known or None in known else sum(each or 0 for each in known)
+
+
+def _off_cpu_ns(busy_ns: int, cpu_ns: NDArray[Any]) -> int | None:
+    if not len(cpu_ns) or (cpu_ns < 0).any():
+        return None
+    # The clocks of threads advance in ticks: a short stage may show more CPU time than time.
+    return max(busy_ns - int(cpu_ns.sum()), 0)
+
+
+def _verdict(profile: Profile, mine: NDArray[Any], counted: tuple[CountedBytes, ...]) -> str:
+    """Return where the bytes of the batches came from for which a stage ran."""
+    processes = np.unique(mine["process"]).tolist()
+    if not processes or any(counted[each].device is None for each in processes):
+        return UNKNOWN
+    spans = profile.spans
+    looks = spans[(spans["flags"] & Flag.IO) != 0]
+    looks = looks[np.isin(_process_and_batch(looks), _process_and_batch(mine))]
+    read, device = int(looks["nbytes"].sum()), int(looks["cpu_ns"].sum())
+    handed_on = int(np.maximum(mine["nbytes"], 0).sum())
+    # What is read through a mapping shows in the device's count alone.
+    return verdict_of(max(read, handed_on) if read < FEW * handed_on else read, device)
+
+
+def _process_and_batch(spans: NDArray[Any]) -> NDArray[np.int64]:
+    both: NDArray[np.int64] = spans["process"].astype(np.int64) << 32 | (
+        spans["batch"].astype(np.int64) + 1
+    )
+    return both

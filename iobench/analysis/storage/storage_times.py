@@ -1,0 +1,141 @@
+"""Time of storage inside stages: what a tracer's reads cover of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from iobench.analysis.storage.read_spans import NOT_SUMMED
+from iobench.analysis.storage.traced_bytes import modules_of
+from iobench.analysis.storage.wall_clock import monotonic_of_wall
+from iobench.recording import WORKER_KINDS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.analysis.storage.named_files import NamedFiles
+    from iobench.analysis.storage.storage_figures import Placement, ProcessPlacement
+    from iobench.profiles import Profile
+    from iobench.storage.traces.contents import ProcessTrace, StorageTrace
+
+__all__ = ["StorageTimes", "stage_keys", "union_ns"]
+
+
+def stage_keys(spans: NDArray[Any]) -> NDArray[np.int64]:
+    """Return one number for kind and label of each span."""
+    key: NDArray[np.int64] = spans["kind"].astype(np.int64) << 32 | spans["label"].astype(np.int64)
+    return key
+
+
+def union_ns(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> int:
+    """Return the time covered by at least one of these stretches."""
+    if not len(start_ns):
+        return 0
+    order = np.argsort(start_ns, kind="stable")
+    start, end = start_ns[order], np.maximum.accumulate(end_ns[order])
+    from_ns = np.maximum(start[1:], end[:-1])
+    return int(end[0] - start[0] + np.maximum(end[1:] - from_ns, 0).sum())
+
+
+class StorageTimes:
+    """Storage time by stage and process.
+
+    Attributes
+    ----------
+    stages : ndarray of int64
+        Keys of stages that reads lie in.
+    unplaced : set of int
+        Keys of stages during which ``fread`` may have read as well, nobody knows how long.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        trace: StorageTrace | None,
+        placement: Placement | None,
+        names: NamedFiles,
+    ) -> None:
+        self._time: dict[tuple[int, int], int] = {}
+        self._known: set[int] = set()
+        self.unplaced: set[int] = set()
+        self._profile, self._names = profile, names
+        if trace is not None and placement is not None:
+            for placed in placement.processes:
+                if placed.trace >= 0:
+                    self._add(placed, trace.processes[placed.trace])
+        found = sorted({stage for (stage, _), length in self._time.items() if length})
+        self.stages = np.array(found, dtype=np.int64)
+
+    def of(self, stage: int, process: int, busy_ns: int) -> int | None:
+        """Return a stage's storage time in a process, at most all of it; None where unknown."""
+        if process not in self._known:
+            return None
+        return min(self._time.get((stage, process), 0), busy_ns)
+
+    def _add(self, placed: ProcessPlacement, trace: ProcessTrace) -> None:
+        modules = modules_of(trace)
+        if not modules.segments or modules.segments_partial or modules.partial:
+            return
+        if len(trace.segments) and not placed.matched:
+            return
+        self._known.add(placed.process)
+        segments = placed.segments
+        segments = segments[(segments["span"] >= 0) & ~segments["stray"] & ~segments["write"]]
+        spans = self._profile.spans[segments["span"]]
+        lane = np.stack((stage_keys(spans), spans["thread"].astype(np.int64)), axis=1)
+        lanes, number = np.unique(lane, axis=0, return_inverse=True)
+        order = np.argsort(number.reshape(-1), kind="stable")
+        edges = np.cumsum(np.bincount(number.reshape(-1), minlength=len(lanes)))
+        parts = np.split(order, edges[:-1]) if len(edges) else []
+        for (stage, _), own in zip(lanes.tolist(), parts, strict=True):
+            length = union_ns(segments["start_ns"][own], segments["end_ns"][own])
+            self._count(stage, placed.process, length)
+        self._add_streams(placed, trace)
+
+    def _count(self, stage: int, process: int, length_ns: int) -> None:
+        self._time[stage, process] = self._time.get((stage, process), 0) + length_ns
+
+    def _add_streams(self, placed: ProcessPlacement, trace: ProcessTrace) -> None:
+        """Add the time of ``fread``, file by file, where one stage alone can have spent it."""
+        rows = trace.counters[trace.counters["stdio_reads"] > 0]
+        if not len(rows):
+            return
+        who = self._profile.processes[placed.process]
+        low = placed.low_ns if placed.matched else placed.offset_ns + placed.low_ns
+        high = placed.high_ns if placed.matched else placed.offset_ns + placed.high_ns
+        first_ns = monotonic_of_wall(who, rows["stdio_first_read_ns"]) + high
+        last_ns = monotonic_of_wall(who, rows["stdio_last_read_ns"]) + low
+        by_file = self._spans_by_file(placed.process)
+        for row, first, last in zip(rows, first_ns.tolist(), last_ns.tolist(), strict=True):
+            name = self._names.of_file(trace.files[row["file"]])
+            if name is None:
+                continue
+            spans = by_file.get(name if self._names else "")
+            if spans is None:
+                continue
+            start, end, key = spans
+            begin, finish = min(first, last), max(first, last)
+            stages = set(np.unique(key[(start < finish) & (end > begin)]).tolist())
+            if len(stages) == 1 and row["stdio_read_ns"] >= 0:
+                self._count(stages.pop(), placed.process, int(row["stdio_read_ns"]))
+            else:
+                self.unplaced |= stages
+
+    def _spans_by_file(self, process: int) -> dict[str, tuple[Any, Any, Any]]:
+        """Return start, end and stage of the process's working spans, by the file they name."""
+        spans = self._profile.spans
+        chosen = ((spans["flags"] & NOT_SUMMED) == 0) & (spans["process"] == process)
+        spans = spans[chosen & np.isin(spans["kind"], [*WORKER_KINDS])]
+        key = stage_keys(spans)
+        details, of_span = np.unique(spans["detail"], return_inverse=True)
+        texts = [self._names.of_text(self._profile.strings[each]) for each in details.tolist()]
+        distinct = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+        number = np.array([distinct[text] for text in texts], dtype=np.int64)
+        number = number[of_span.reshape(-1)]
+        order = np.argsort(number, kind="stable")
+        edges = np.searchsorted(number[order], np.arange(1, len(distinct)))
+        return {
+            text: (spans["start_ns"][own], spans["end_ns"][own], key[own])
+            for text, own in zip(distinct, np.split(order, edges), strict=True)
+        }

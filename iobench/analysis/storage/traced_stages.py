@@ -1,0 +1,291 @@
+"""The stages of one process as places for what a tracer saw: when they were, of which files.
+
+A stage that names a file holds calls on that file only; one that names none holds calls on any file
+whose reading no stage names. A name may be a path, a path and a variable (``x.nc:t2m``), relative,
+or that of a folder (a Zarr store) that holds the file.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.analysis.storage.stage_groups import Groups
+from iobench.recording import WORKER_KINDS, Flag, Kind
+from iobench.storage.traces.interpreter_files import is_of_interpreter
+
+if TYPE_CHECKING:
+    from iobench.profiles import Profile
+
+__all__ = [
+    "FileNames",
+    "TracedStages",
+    "file_of",
+    "match_names",
+    "rows_by_process",
+    "traced_stages",
+]
+
+Integers = NDArray[np.int64]
+
+READING: Final = (Kind.OPEN, Kind.READ, Kind.FUSED, Kind.OPAQUE)
+"""Kinds of stages that read as a rule; others read what was put off."""
+_NOT_THEN: Final = Flag.IO | Flag.DEVICE | Flag.DETAIL
+"""Spans that no stretch of a thread's time is, or that another one counts."""
+_BY_PREFERENCE: Final = (Kind.READ, Kind.FUSED, Kind.OPAQUE, Kind.OPEN, Kind.DECODE)
+_SYSTEM: Final = (
+    "/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/proc/", "/sbin/", "/sys/", "/usr/",
+)  # fmt: skip
+_WORKER_KINDS: Final = np.array(sorted(WORKER_KINDS), np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class FileNames:
+    """Which texts of stages name which files of a tracer.
+
+    Parameters
+    ----------
+    file : dict of str to int
+        Index of the file that a text names.
+    folder : dict of str to int
+        Number of the folder that a text names.
+    folder_of : ndarray of int64, shape (n_files,)
+        Number of the innermost such folder that a file lies in, -1 if in none.
+    """
+
+    file: dict[str, int]
+    folder: dict[str, int]
+    folder_of: Integers
+
+    def knows(self, text: str) -> bool:
+        """Whether the tracer saw what this text names."""
+        return text in self.file or text in self.folder
+
+
+def file_of(text: str) -> str:
+    """Return what of a stage's text is the name of a file; ``""`` if it names none.
+
+    ``x.nc:t2m`` is a variable of a file; a bare word (``t2m``, ``worker-0``) is none.
+    """
+    text = text.removeprefix("file://")
+    head, _, tail = text.rpartition(":")
+    if head and not tail.startswith("/"):
+        text = head
+    return text if "/" in text or PurePosixPath(text).suffix else ""
+
+
+def match_names(texts: Iterable[str], files: Sequence[str]) -> FileNames:
+    """Find the files of a tracer, absolute as they are, among the texts of stages."""
+    number = {name: index for index, name in enumerate(files)}
+    by_base: dict[str, list[int]] = defaultdict(list)
+    for index, name in enumerate(files):
+        by_base[posixpath.basename(name)].append(index)
+    found: dict[str, int] = {}
+    folders: dict[str, list[str]] = defaultdict(list)
+    for text in texts:
+        place = _find_file(text, files, number, by_base)
+        if place >= 0:
+            found[text] = place
+        elif path := file_of(text):
+            folders[_plain(path)].append(text)
+    return FileNames(found, *_find_folders(folders, files))
+
+
+def _find_file(
+    text: str, files: Sequence[str], number: dict[str, int], by_base: dict[str, list[int]]
+) -> int:
+    for path in dict.fromkeys((_plain(text.removeprefix("file://")), _plain(file_of(text)))):
+        if path in number:
+            return number[path]
+        if path and not path.startswith("/"):
+            ends = [
+                place
+                for place in by_base.get(posixpath.basename(path), ())
+                if files[place].endswith(f"/{path}")
+            ]
+            if len(ends) == 1:
+                return ends[0]
+    return -1
+
+
+def _plain(path: str) -> str:
+    """Return a path without dots; a relative one without what leads out of its folder."""
+    if not path:
+        return ""
+    path = posixpath.normpath(path)
+    while path.startswith("../"):
+        path = path[3:]
+    return path
+
+
+def _find_folders(
+    folders: dict[str, list[str]], files: Sequence[str]
+) -> tuple[dict[str, int], Integers]:
+    """Return numbers of the texts whose folders hold files, and for each file its folder's."""
+    number: dict[str, int] = {}
+    folder_of = np.full(len(files), -1, np.int64)
+    depths = sorted({len(name.split("/")) for name in folders if not name.startswith("/")})
+    for index, name in enumerate(files if folders else ()):
+        parts = name.split("/")
+        for length in range(len(parts) - 1, 1, -1):
+            whole = "/".join(parts[:length])
+            ends = ("/".join(parts[length - depth : length]) for depth in depths if depth < length)
+            known = next((path for path in (whole, *ends) if path in folders), None)
+            if known is not None:
+                place = number.setdefault(folders[known][0], len(number))
+                number.update(dict.fromkeys(folders[known], place))
+                folder_of[index] = place
+                break
+    return number, folder_of
+
+
+@dataclass(frozen=True, slots=True)
+class TracedStages:
+    """Stages of one process in which calls may lie.
+
+    Parameters
+    ----------
+    row : ndarray of int64, shape (n_stages,)
+        In ``Profile.spans``.
+    start_ns, end_ns : ndarray of int64
+        Of a stage that is a sum over a batch, of all sums of the batch: its own time is not known.
+    reading : ndarray of bool
+        Whether it reads as a rule.
+    file, folder : ndarray of int64
+        What it names, -1 if nothing that the tracer saw.
+    unnamed : ndarray of bool
+        Whether it names nothing at all.
+    read_by_name : ndarray of bool, shape (n_files,)
+        Whether some stage that reads names the file or its folder.
+    texts, seen_texts : tuple of str
+        What stages that read name (where none does, all stages), but for files of Python and of
+        the system; and of that what the tracer saw.
+    names : FileNames
+    """
+
+    row: Integers
+    start_ns: Integers
+    end_ns: Integers
+    reading: NDArray[np.bool_]
+    file: Integers
+    folder: Integers
+    unnamed: NDArray[np.bool_]
+    read_by_name: NDArray[np.bool_]
+    texts: tuple[str, ...]
+    seen_texts: tuple[str, ...]
+    names: FileNames
+
+    def families(self, files: Integers, *, reading: bool) -> list[tuple[Integers, Groups]]:
+        """Return the stages that may hold items, by what they name: file, folder, nothing.
+
+        Parameters
+        ----------
+        files : ndarray of int64, shape (n_items,)
+            The file of each item.
+        reading : bool
+            Only stages that read as a rule.
+
+        Returns
+        -------
+        list of (ndarray of int64, Groups)
+            Places of a family's stages here, and the family.
+        """
+        wanted = self.reading if reading else np.ones(len(self.row), bool)
+        free = np.where(self.read_by_name[files], -1, 0) if len(files) else files
+        return [
+            (at, Groups(self.start_ns[at], self.end_ns[at], group[at], item_group))
+            for mask, group, item_group in (
+                (self.file >= 0, self.file, files),
+                (self.folder >= 0, self.folder, self.names.folder_of[files]),
+                (self.unnamed, np.zeros(len(self.row), np.int64), free),
+            )
+            for at in [np.flatnonzero(mask & wanted)]
+        ]
+
+
+def rows_by_process(profile: Profile) -> list[Integers]:
+    """Return the rows of each process's spans."""
+    process = profile.spans["process"]
+    order = np.argsort(process, kind="stable")
+    bounds = np.searchsorted(process[order], np.arange(1, len(profile.processes)))
+    return np.split(order, bounds)
+
+
+def traced_stages(profile: Profile, rows: Integers, files: Sequence[str]) -> TracedStages:
+    """Return the stages among one process's spans in which calls on these files may lie."""
+    spans = profile.spans[rows]
+    wanted = np.isin(spans["kind"], _WORKER_KINDS) & ((spans["flags"] & _NOT_THEN) == 0)
+    place, start, end = _with_sums_joined(spans, np.flatnonzero(wanted))
+    rows = rows[place]
+    spans = profile.spans[rows]
+    numbers, which = np.unique(spans["detail"], return_inverse=True)
+    texts = [profile.strings[number] for number in numbers.tolist()]
+    names = match_names(texts, files)
+    which = which.reshape(-1)
+    file = np.array([names.file.get(text, -1) for text in texts], np.int64)[which]
+    folder = np.array([names.folder.get(text, -1) for text in texts], np.int64)[which]
+    unknown = (file < 0) & (folder < 0)
+    unnamed = unknown & np.array([not file_of(text) for text in texts], bool)[which]
+    reading = np.isin(spans["kind"], READING)
+    telling = ~np.isin(spans["kind"], (Kind.OPEN, Kind.OPAQUE))
+    by_reading = np.unique(which[telling]).tolist()
+    told = _told_files(texts[number] for number in by_reading) or _told_files(texts)
+    read_by_name = np.zeros(len(files), bool)
+    read_by_name[file[telling & (file >= 0)]] = True
+    by_folder = np.unique(folder[telling & (folder >= 0)])
+    read_by_name |= np.isin(names.folder_of, by_folder)
+    return TracedStages(
+        row=rows,
+        start_ns=start,
+        end_ns=end,
+        reading=reading | ~unknown,
+        file=file,
+        folder=folder,
+        unnamed=unnamed,
+        read_by_name=read_by_name,
+        texts=told,
+        seen_texts=tuple(filter(names.knows, told)),
+        names=names,
+    )
+
+
+def _told_files(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the texts that name files a loader may read: no code of Python, no system's."""
+    return tuple(
+        text
+        for text in texts
+        for path in [file_of(text)]
+        if path and not path.startswith(_SYSTEM) and not is_of_interpreter(path)
+    )
+
+
+def _with_sums_joined(spans: NDArray[Any], rows: Integers) -> tuple[Integers, Integers, Integers]:
+    """Return rows and their times; of a batch's sums one row, that of reading, with the batch's.
+
+    Sums are written one after the other, whenever the samples they are of were made.
+    """
+    summed = (spans["flags"][rows] & (Flag.SUMMED | Flag.ESTIMATED)) != 0
+    sums, others = rows[summed], rows[~summed]
+    start, end = spans["start_ns"].astype(np.int64), spans["end_ns"].astype(np.int64)
+    if not len(sums):
+        return others, start[others], end[others]
+    rank = np.full(256, len(_BY_PREFERENCE))
+    rank[list(_BY_PREFERENCE)] = np.arange(len(_BY_PREFERENCE))
+    keys = [spans[name][sums] for name in ("batch", "epoch", "thread")]
+    order = np.lexsort((rank[spans["kind"][sums]], *keys))
+    sums = sums[order]
+    new = np.ones(len(sums), bool)
+    new[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
+    first = np.flatnonzero(new)
+    return (
+        np.concatenate((others, sums[first])),
+        np.concatenate((start[others], np.minimum.reduceat(start[sums], first))),
+        np.concatenate((end[others], np.maximum.reduceat(end[sums], first))),
+    )

@@ -1,0 +1,119 @@
+"""What storage did in a run: the figures of a profile and of what a tracer saw of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iobench.analysis.storage.access_patterns import access_figures, sanity_line
+from iobench.analysis.storage.byte_ledger import byte_rows
+from iobench.analysis.storage.named_files import NamedFiles
+from iobench.analysis.storage.placing import place_segments
+from iobench.analysis.storage.read_costs import costliest_reads
+from iobench.analysis.storage.read_spans import counted_bytes, find_read_spans
+from iobench.analysis.storage.single_reads import find_single_reads
+from iobench.analysis.storage.stage_storage import stage_storage
+from iobench.analysis.storage.storage_figures import UNSEEN, ByteRow, SanityLine, StorageFigures
+from iobench.analysis.windows import exposure_and_shares, profile_of_loop
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from iobench.analysis.figures import Exposure
+    from iobench.analysis.storage.storage_figures import Placement
+    from iobench.profiles import Profile
+    from iobench.storage.traces.contents import StorageTrace
+
+__all__ = ["figures_of_placement", "storage_figures"]
+
+
+def storage_figures(
+    profile: Profile, trace: StorageTrace | None, *, rank: int | None = None
+) -> StorageFigures:
+    """Return what storage did in a run of one training process.
+
+    Parameters
+    ----------
+    profile : Profile
+    trace : StorageTrace or None
+        What a tracer saw of it; None leaves what ``/proc`` and the spans themselves tell.
+    rank : int, optional
+        Which training process; may be left out where only one recorded. Indices in what is
+        returned are those of ``profile.of_rank(rank)``.
+
+    Raises
+    ------
+    ProfileError
+        If several training processes recorded and none is named, or the waits of one overlap.
+    """
+    profile = profile_of_loop(profile, rank)
+    exposure, share = exposure_and_shares(profile)
+    placement = place_segments(profile, trace, share) if trace is not None else None
+    return figures_of_placement(profile, trace, placement, exposure, share)
+
+
+def figures_of_placement(
+    profile: Profile,
+    trace: StorageTrace | None,
+    placement: Placement | None,
+    exposure: Exposure,
+    share: NDArray[np.float64],
+) -> StorageFigures:
+    """Return the figures of a run whose segments are placed already.
+
+    Parameters
+    ----------
+    profile : Profile
+        Of one training process.
+    trace : StorageTrace or None
+    placement : Placement or None
+        Of this trace.
+    exposure : Exposure
+    share : ndarray of float64, shape (n_spans,)
+        The exposed share of each span.
+    """
+    names, reading = NamedFiles(profile, trace), find_read_spans(profile)
+    counted = counted_bytes(profile, reading)
+    rows = byte_rows(profile, trace, placement, names, reading, counted)
+    read_nbytes = _read_nbytes(rows)
+    reads = find_single_reads(profile, reading, share, names, trace, placement)
+    timed = reads
+    if placement is not None and not all(each.matched for each in placement.processes):
+        timed = find_single_reads(profile, reading, share, names, trace, placement, timed=True)
+    access = None
+    if reads is not None:
+        access = access_figures(
+            profile, reads, timed, read_nbytes=read_nbytes, used_nbytes=exposure.whole.nbytes
+        )
+    return StorageFigures(
+        placement=placement,
+        rows=rows,
+        stages=stage_storage(profile, trace, placement, names, counted),
+        costliest=costliest_reads(profile, timed) if timed else (),
+        access=access,
+        sanity=_sanity(exposure, read_nbytes, access.bandwidths if access else ()),
+    )
+
+
+def _read_nbytes(rows: tuple[ByteRow, ...]) -> int | None:
+    """Return the bytes of files that the run read: as a tracer saw, else the kernel, else spans."""
+    if not rows:
+        return None
+    run = rows[0]
+    gaps = {gap.name: gap.nbytes for gap in run.gaps}
+    if "mapping" in gaps:
+        return run.asked
+    traced = run.segments if run.posix is None else run.posix + (run.stdio or 0)
+    if traced is not None and not UNSEEN & gaps.keys():
+        return traced - (gaps.get("stray segments", 0) if run.posix is not None else 0)
+    return run.rchar if run.rchar is not None else run.asked
+
+
+def _sanity(
+    exposure: Exposure, nbytes: int | None, bandwidths: tuple[tuple[str, float], ...]
+) -> SanityLine | None:
+    """Check the run as MLPerf HPC does; a round of its main loader is an epoch."""
+    n_rounds = exposure.loaders[0].n_rounds if len(exposure.loaders) == 1 else exposure.n_rounds
+    if not n_rounds or nbytes is None:
+        return None
+    return sanity_line(nbytes // n_rounds, bandwidths, exposure.whole.wall_ns / n_rounds / 1e9)

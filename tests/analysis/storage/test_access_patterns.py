@@ -1,0 +1,171 @@
+"""Sizes, order and cost of reads."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from traced_runs import MS, TracedRun
+
+from iobench.analysis import storage_figures
+from iobench.analysis.storage.access_patterns import distinct_nbytes, sanity_line
+from iobench.analysis.storage.read_costs import dearest_half
+from iobench.analysis.storage.single_reads import READ_DTYPE, SingleReads
+from iobench.recording import Flag, Kind
+
+KIB = 1 << 10
+
+
+def reading(*reads, nbytes=None, epochs=1):
+    """Return the figures of a worker that made these reads: file, offset, bytes."""
+    run = TracedRun()
+    worker = run.worker()
+    at = 0
+    for epoch in range(epochs):
+        for file, offset, size in reads:
+            worker.span(Kind.READ, at, at + 4, batch=epoch, nbytes=size, detail=file)
+            worker.read(file, at + 1, at + 3, offset, size)
+            at += 5
+        run.wait(epoch, at - 1, at, nbytes=-1 if nbytes is None else nbytes)
+    return run.figures()
+
+
+def test_order_of_reads():
+    access = reading(
+        ("/d/a", 0, 100), ("/d/b", 500, 100), ("/d/a", 100, 50), ("/d/b", 700, 100),
+        ("/d/a", 0, 100), ("/d/a", 100, 100),
+    ).access  # fmt: skip
+    assert access.n_reads == 6
+    assert access.consecutive_fraction == 2 / 4
+    assert access.sequential_fraction == 1 / 4
+    assert access.random_fraction == 1 / 4
+    assert access.stride is None
+
+
+def test_strided_reads():
+    assert reading(*(("/d/a", 4096 * step, 100) for step in range(5))).access.stride == 4096
+    assert reading(*(("/d/a", 100 * step, 100) for step in range(5))).access.stride is None
+    assert reading(*(("/d/a", 0, 100) for _ in range(5))).access.stride is None
+    assert reading(*((f"/d/{step}", 0, 100) for step in range(5))).access.stride is None
+
+
+def test_sizes():
+    sizes = (1, KIB - 1, KIB, 64 * KIB - 1, 64 * KIB, 200 * KIB, 64 << 20)
+    access = reading(*((f"/d/{size}", 0, size) for size in sizes)).access
+    bins = dict(zip((*access.size_edges, None), access.size_counts, strict=True))
+    assert bins[KIB] == 2
+    assert (bins[4 * KIB], bins[64 * KIB], bins[256 * KIB], bins[None]) == (1, 1, 2, 1)
+    assert sum(access.size_counts) == access.n_reads == 7
+    assert sum(access.size_nbytes) == sum(sizes)
+    assert access.size_nbytes[0] == KIB
+    assert access.small_read_fraction == 4 / 7
+
+
+def test_ends_of_files_are_no_reads():
+    access = reading(("/d/a", 0, 100), ("/d/a", 100, 0)).access
+    assert access.n_reads == 1
+    assert access.small_read_fraction == 1
+
+
+def test_bytes_read_again():
+    access = reading(("/d/a", 0, 100), ("/d/a", 50, 100), ("/d/b", 0, 50), epochs=2).access
+    assert access.reread_factor == 500 / 200
+
+
+def test_bytes_read_for_bytes_used():
+    found = reading(("/d/a", 0, 300), nbytes=100, epochs=2)
+    assert found.access.read_per_used == 3
+    assert reading(("/d/a", 0, 300)).access.read_per_used is None
+
+
+def test_rates_and_the_sanity_line():
+    found = reading(("/d/a", 0, 4_000_000), nbytes=10)
+    assert found.access.bandwidths == (("worker-0", pytest.approx(2e9)),)
+    assert found.sanity.nbytes == 4_000_000
+    assert found.sanity.estimated_s == pytest.approx(0.002)
+    assert found.sanity.epoch_s == pytest.approx(0.005)
+    assert found.sanity.fits
+
+
+def test_the_sanity_line_of_the_paper():
+    line = sanity_line(7_700_000_000_000, tuple((f"p{n}", 2.36e9) for n in range(256)), 99.6)
+    assert line.estimated_s == pytest.approx(12.75, abs=0.05)
+    assert line.fits
+    assert not sanity_line(7_700_000_000_000, (("p", 2.36e9),), 99.6).fits
+    assert sanity_line(None, (("p", 1.0),), 1.0) is None
+    assert sanity_line(5, (), 1.0) is None
+    assert sanity_line(5, (("p", 1.0),), None) is None
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 50), st.integers(1, 20)),
+        min_size=1,
+        max_size=15,
+    )
+)
+def test_distinct_bytes(pairs):
+    reads = np.zeros(len(pairs), READ_DTYPE)
+    for name, column in zip(("file", "offset", "nbytes"), zip(*pairs, strict=True), strict=True):
+        reads[name] = column
+    covered = {(f, byte) for f, start, length in pairs for byte in range(start, start + length)}
+    assert distinct_nbytes(reads) == len(covered)
+
+
+def costs(exposed_ns):
+    reads = np.zeros(len(exposed_ns), READ_DTYPE)
+    reads["exposed_ns"] = exposed_ns
+    return SingleReads(reads, ("",), True)
+
+
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=30))
+def test_the_dearest_reads_are_the_fewest_that_cost_more_than_half(exposed_ns):
+    total = sum(exposed_ns)
+    found = dearest_half(costs(exposed_ns))
+    if not total:
+        assert found is None
+        return
+    fraction, share = found
+    chosen = round(fraction * len(exposed_ns))
+    dearest = sorted(exposed_ns, reverse=True)
+    assert share == pytest.approx(sum(dearest[:chosen]) / total)
+    assert 2 * sum(dearest[:chosen]) > total >= 2 * sum(dearest[: chosen - 1])
+
+
+def test_costs_that_are_unknown_are_not_ranked():
+    assert dearest_half(costs([5, -1])) is None
+    assert dearest_half(costs([5] + [1] * 22 + [-1])) == (10 / 24, 14 / 27)
+
+
+def test_one_slow_read_costs_the_wait():
+    run = TracedRun()
+    worker = run.worker()
+    for index in range(100):
+        length = 80 if index == 40 else 1
+        start = index * 2 + (80 if index > 40 else 0)
+        worker.span(Kind.READ, start, start + length, batch=index, nbytes=10, detail="/d/a")
+        worker.read("/d/a", start, start + length, 10 * index, 10)
+        run.wait(index, start, start + length)
+    found = run.figures()
+    first = found.costliest[0]
+    assert (first.process, first.file, first.offset, first.nbytes) == ("worker-0", "/d/a", 400, 10)
+    assert first.duration_ns == pytest.approx(80 * MS, rel=1e-3)
+    # Of the path of its batch a little was done before anybody waited.
+    assert first.exposed_ns == pytest.approx(80 * MS, rel=0.02)
+    assert len(found.costliest) == 20
+    assert (found.access.top_fraction, found.access.of_segments) == (1 / 100, True)
+    assert found.access.top_exposed_fraction > 0.5
+    without = storage_figures(run.profile(), None)
+    assert without.costliest[0].offset == -1
+    assert without.costliest[0].file == "/d/a"
+    assert without.costliest[0].exposed_ns == first.exposed_ns
+
+
+def test_sums_over_a_batch_are_no_single_reads():
+    run = TracedRun()
+    worker = run.worker()
+    worker.span(Kind.READ, 0, 10, batch=0, nbytes=40, flags=Flag.SUMMED, pieces=4)
+    run.wait(0, 0, 10)
+    found = storage_figures(run.profile(), None)
+    assert found.access is None
+    assert found.costliest == ()
+    assert found.rows[0].asked == 40

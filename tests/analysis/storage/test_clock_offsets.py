@@ -1,0 +1,262 @@
+"""A tracer's clock found from which of its calls lie in stages, where the truth is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from iobench.analysis.storage import clock_offsets
+from iobench.analysis.storage.clock_offsets import find_offset
+from iobench.analysis.storage.stage_groups import Groups, Reach, innermost
+
+Integers = NDArray[np.int64]
+MS = 1_000_000
+LOW, HIGH = -50 * MS, 100_000
+DAY = 86_400_000 * MS
+seeds = st.integers(0, 2**32 - 1)
+
+
+def stages(
+    rng: np.random.Generator, number: int, duty: float = 0.5, threads: int = 1
+) -> tuple[Integers, Integers]:
+    """Return starts and ends of stages of 5 ms on average, those of a thread one after another."""
+    starts, ends = [], []
+    for _ in range(threads):
+        gaps = rng.exponential(5 * MS * (1 - duty), number) + 1
+        lengths = rng.exponential(5 * MS * duty, number) + 50_000
+        end = np.cumsum(gaps + lengths)
+        starts.append(end - lengths)
+        ends.append(end)
+    return np.concatenate(starts).astype(np.int64), np.concatenate(ends).astype(np.int64)
+
+
+def calls(
+    rng: np.random.Generator, start: Integers, end: Integers, offset: int, margin: float = 0.4
+) -> tuple[Integers, Integers]:
+    """Return one call inside each stage, as a clock tells it that lacks the offset."""
+    length = end - start
+    return (
+        start + (rng.random(len(start)) * margin * length).astype(np.int64) - offset,
+        end - (rng.random(len(end)) * margin * length).astype(np.int64) - offset,
+    )
+
+
+def zeros(values: Integers) -> Integers:
+    return np.zeros(len(values), np.int64)
+
+
+@given(seeds, st.integers(-45 * MS, -1), st.sampled_from([0.2, 0.5, 0.8]), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_the_true_offset_is_found(seed: int, offset: int, duty: float, named: bool) -> None:
+    rng = np.random.default_rng(seed)
+    start, end = stages(rng, 40, duty)
+    group = np.arange(40) % 10 if named else zeros(start)  # ten files, four visits each
+    first, last = calls(rng, start, end, offset)
+    found = find_offset(first, last, [Groups(start, end, group, group)], LOW, HIGH)
+    assert found.matched
+    assert found.low_ns <= offset <= found.high_ns
+    assert found.n_contained == found.n_items == 40
+
+
+@given(seeds, st.integers(-40 * MS, -1), st.integers(2, 6))
+@settings(max_examples=15, deadline=None)
+def test_threads_may_overlap(seed: int, offset: int, threads: int) -> None:
+    rng = np.random.default_rng(seed)
+    start, end = stages(rng, 40, 0.2, threads)
+    group = np.arange(len(start))
+    first, last = calls(rng, start, end, offset)
+    found = find_offset(first, last, [Groups(start, end, group, group)], LOW, HIGH)
+    assert found.matched
+    assert found.low_ns <= offset <= found.high_ns
+
+
+@given(seeds, st.integers(-40 * MS, -10 * MS), st.integers(0, 40))
+@settings(max_examples=20, deadline=None)
+def test_jitter_and_strays_do_not_mislead(seed: int, offset: int, n_strays: int) -> None:
+    rng = np.random.default_rng(seed)
+    start, end = stages(rng, 60)
+    jitter = rng.integers(-2_000, 2_000, (2, 60))
+    first, last = calls(rng, start, end, offset, margin=0.1)
+    first, last = first + jitter[0], last + jitter[1]
+    strays = rng.integers(start[0], end[-1], n_strays) - offset
+    group = np.arange(60)
+    first, last = np.append(first, strays), np.append(last, strays + 5_000)
+    of = np.append(group, rng.integers(0, 60, n_strays))
+    found = find_offset(first, last, [Groups(start, end, group, of)], LOW, HIGH)
+    assert found.matched
+    assert found.low_ns - 4_000 <= offset <= found.high_ns + 4_000
+
+
+@given(seeds, st.booleans())
+@settings(max_examples=20, deadline=None)
+def test_calls_that_have_nothing_to_do_with_the_stages_match_nowhere(
+    seed: int, named: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    start, end = stages(rng, 100)
+    group = np.arange(100) if named else zeros(start)
+    first = np.sort(rng.integers(start[0], end[-1], 60))
+    of = np.sort(rng.integers(0, 100, 60)) if named else zeros(first)
+    found = find_offset(first, first + 100_000, [Groups(start, end, group, of)], LOW, HIGH)
+    assert not found.matched
+    assert found.reason
+
+
+def test_a_regular_schedule_fits_at_many_offsets() -> None:
+    start = np.arange(200) * 5 * MS
+    first = start[50:150] + MS
+    groups = Groups(start, start + 2 * MS, zeros(start), zeros(first))
+    found = find_offset(first, first + 500_000, [groups], LOW, HIGH)
+    assert not found.matched
+    assert found.reason == "several offsets fit equally well"
+
+
+@pytest.mark.parametrize(
+    ("length", "reason"), [(10**12, "chance"), (10, "fits into"), (-(10**9), "comes near")]
+)
+def test_stages_too_long_too_short_and_elsewhere_tell_nothing(length: int, reason: str) -> None:
+    first = np.arange(1000) * MS + 10**10
+    start = np.array([0 if length > 0 else length])
+    end = start + abs(length)
+    if length == 10:
+        start, end = first, first + 10
+    groups = Groups(start, end, zeros(start), zeros(first))
+    found = find_offset(first, first + 1000, [groups], LOW, HIGH)
+    assert not found.matched
+    assert reason in found.reason
+
+
+def test_nothing_is_found_among_nothing() -> None:
+    none = np.zeros(0, np.int64)
+    assert not find_offset(none, none, [], LOW, HIGH).matched
+    assert not find_offset(none, none, [Groups(none, none, none, none)], LOW, HIGH).matched
+    one = np.array([5])
+    assert not find_offset(one, one, [Groups(none, none, none, zeros(one))], LOW, HIGH).matched
+
+
+def test_of_offsets_that_hold_all_calls_the_one_that_leaves_no_stage_empty_is_right() -> None:
+    # A short read and a long decode in turn, one call in each: all fit into the decodes as well.
+    begin = np.arange(40) * 20 * MS + np.arange(40) ** 2 * 10_000
+    start = np.concatenate((begin, begin + 1_010_000))
+    end = np.concatenate((begin + MS, begin + 15 * MS))
+    first = np.concatenate((begin + 200_000, begin + 1_200_000)) + 12 * MS
+    groups = Groups(start, end, zeros(start), zeros(first))
+    found = find_offset(first, first + 50_000, [groups], LOW, HIGH)
+    assert found.matched
+    assert found.low_ns <= -12 * MS <= found.high_ns
+    assert found.high_ns - found.low_ns < MS
+
+
+intervals = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 12), st.integers(0, 2)), min_size=1, max_size=12
+)
+
+
+def columns(rows: list[tuple[int, int, int]]) -> tuple[Integers, Integers, Integers]:
+    start, length, group = np.array(rows, np.int64).reshape(-1, 3).T
+    return start, start + length, group
+
+
+@given(intervals, intervals)
+@settings(max_examples=100, deadline=None)
+def test_no_offset_does_better_than_the_one_found(
+    spans: list[tuple[int, int, int]], items: list[tuple[int, int, int]]
+) -> None:
+    start, end, group = columns(spans)
+    first, last, of = columns(items)
+
+    def held(offset: int) -> tuple[int, int]:
+        inside = (
+            (start[None] <= first[:, None] + offset)
+            & (last[:, None] + offset <= end[None])
+            & (group[None] == of[:, None])
+        )
+        outer = [
+            not any(
+                (start[j] <= start[i] and end[i] <= end[j] and group[i] == group[j])
+                and ((start[i], end[i]) != (start[j], end[j]) or j < i)
+                for j in range(len(start))
+                if j != i
+            )
+            for i in range(len(start))
+        ]
+        return int(inside.any(1).sum()), int((inside.any(0) & outer).sum())
+
+    found = find_offset(first, last, [Groups(start, end, group, of)], -30, 10)
+    held_at = {offset: held(offset) for offset in range(-30, 11)}
+    most = max(n for n, _ in held_at.values())
+    if most == 0:
+        assert found.n_contained == 0
+        return
+    fair = [n + hit for n, hit in held_at.values() if n >= most - 1]
+    assert sum(held_at[found.offset_ns]) == max(fair)
+    assert found.n_contained == held_at[found.offset_ns][0]
+
+
+@given(intervals, intervals, st.integers(-9, 9), st.integers(0, 4))
+@settings(max_examples=100, deadline=None)
+def test_in_the_innermost_stage_lies_no_other_that_holds_the_call(
+    spans: list[tuple[int, int, int]],
+    items: list[tuple[int, int, int]],
+    low: int,
+    width: int,
+) -> None:
+    start, end, group = columns(spans)
+    first, last, of = columns(items)
+    of[0] = -1
+    found = innermost(Groups(start, end, group, of), first, last, low, low + width)
+    inside = (
+        (start[None] <= first[:, None] + low)
+        & (last[:, None] + low + width <= end[None])
+        & (group[None] == of[:, None])
+    )
+    assert ((found >= 0) == inside.any(1)).all()
+    for item in np.flatnonzero(found >= 0):
+        assert inside[item, found[item]]
+        mine = found[item]
+        within = (
+            (start >= start[mine]) & (end <= end[mine]) & (end - start < end[mine] - start[mine])
+        )
+        assert not (inside[item] & within).any()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_many_calls_are_matched_by_few_pairs(named: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    # 10,000 calls that could each be in as many stages, were they all looked at.
+    looked_at = []
+    plain = Reach.offsets
+
+    def counted(self: Reach, *args: object) -> object:
+        found = plain(self, *args)  # type: ignore[arg-type]
+        looked_at.append(len(found[0]))
+        return found
+
+    monkeypatch.setattr(Reach, "offsets", counted)
+    rng = np.random.default_rng(1)
+    n = 10_000
+    start = np.cumsum(rng.integers(2_000, 8_000, n))
+    end = start + rng.integers(500, 1_900, n)
+    group = np.arange(n) % 5 if named else zeros(start)
+    first, last = calls(rng, start, end, -7_654_321)
+    found = find_offset(first, last, [Groups(start, end, group, group)], LOW, HIGH)
+    assert found.matched
+    assert found.low_ns <= -7_654_321 <= found.high_ns
+    assert found.n_contained == n
+    assert sum(looked_at) < 4 * clock_offsets.PAIRS
+
+
+def test_files_visited_over_many_days_still_fit_on_one_axis() -> None:
+    rng = np.random.default_rng(2)
+    n_files, days = 3000, 30
+    group = np.tile(np.arange(n_files), 2)
+    start = np.arange(n_files) * 10 * MS + rng.integers(0, 5 * MS, n_files)
+    start = np.concatenate((start, start + days * DAY))
+    end = start + rng.integers(MS, 4 * MS, len(start))
+    first, last = calls(rng, start, end, -3 * MS)
+    found = find_offset(first, last, [Groups(start, end, group, group)], LOW, HIGH)
+    assert found.matched
+    assert found.low_ns <= -3 * MS <= found.high_ns
+    assert found.n_contained == 2 * n_files

@@ -1,0 +1,273 @@
+"""Every number that ``tests/data/darshan/README.md`` says a correct reader must find."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("darshan", reason="PyDarshan reads Darshan's logs")
+
+from iobench.storage.darshan import read_darshan_logs
+
+if TYPE_CHECKING:
+    from iobench.storage.traces.contents import ProcessTrace, StorageTrace
+
+DATA = Path(__file__).parents[2] / "data" / "darshan"
+RUNS = sorted(path.parent.name for path in DATA.glob("*/expected.json"))
+EXPECTED = {run: json.loads((DATA / run / "expected.json").read_text()) for run in RUNS}
+LOGS = [(run, told) for run in RUNS for told in EXPECTED[run]["logs"]]
+KINDS = {
+    "POSIX": ("posix_opens", "posix_reads", "posix_read_nbytes", "posix_read_ns"),
+    "STDIO": ("stdio_opens", "stdio_reads", "stdio_read_nbytes", "stdio_read_ns"),
+}
+DATA_FILES = "/srv/iobench-demo/"
+FILE_NBYTES = 2_048_128
+
+
+@functools.cache
+def all_logs() -> StorageTrace:
+    return read_darshan_logs([DATA])
+
+
+def run_of(name: str) -> dict[int, ProcessTrace]:
+    return {each.pid: each for each in all_logs().processes if each.path.parent.name == name}
+
+
+def of_data(trace: ProcessTrace) -> np.ndarray[Any, Any]:
+    """Return for each file whether it is of the data set."""
+    return np.array([name.startswith(DATA_FILES) for name in trace.files], bool)
+
+
+def data_rows(trace: ProcessTrace) -> np.ndarray[Any, Any]:
+    rows = trace.counters
+    return rows[of_data(trace)[rows["file"]]] if len(rows) else rows
+
+
+def data_reads(trace: ProcessTrace) -> np.ndarray[Any, Any]:
+    segments = trace.segments
+    kept = of_data(trace)[segments["file"]] if len(segments) else np.zeros(0, bool)
+    return segments[kept & ~segments["write"]]
+
+
+def test_every_log_is_read_and_none_refused() -> None:
+    trace = all_logs()
+    assert trace.refused == ()
+    found = {each.path.name for each in trace.processes}
+    logs = [path.name for path in DATA.rglob("*.darshan*") if path.suffix != ".txt"]
+    assert (len(logs), found) == (22, set(logs))
+
+
+@pytest.mark.parametrize(("run", "told"), LOGS, ids=lambda value: str(value)[:16])
+def test_what_a_log_says_of_its_process(run: str, told: dict[str, Any]) -> None:
+    trace = run_of(run)[told["pid"]]
+    assert trace.path.name == told["log"]
+    assert (trace.tracer, trace.rank, trace.leftover) == ("Darshan", -1, False)
+    assert trace.job_id == told["jobid"]
+    assert trace.parent_pid == int(told["fork_parent"] or -1)
+    short = trace.executable.replace("/tmp/darshan-venv/bin/", "").replace(
+        "/tmp/darshan-build", "."
+    )
+    assert short.startswith(told["exe"].strip())
+    assert trace.start_ns == told["start_time_sec"] * 10**9 + told["start_time_nsec"]
+    assert trace.end_ns == told["end_time_sec"] * 10**9 + told["end_time_nsec"]
+    assert trace.zero_error_ns == 50_000_000
+    modules = {each.name: {"partial": each.partial, "ver": each.version} for each in trace.modules}
+    assert modules == told["modules"]
+
+
+@pytest.mark.parametrize(("run", "told"), LOGS, ids=lambda value: str(value)[:16])
+def test_counters_of_each_file(run: str, told: dict[str, Any]) -> None:
+    trace = run_of(run)[told["pid"]]
+    rows = {trace.files[row["file"]]: row for row in data_rows(trace)}
+    for module, (opens, reads, nbytes, spent_ns) in KINDS.items():
+        files = told.get(module, {}).get("data_files", {})
+        assert {name for name, row in rows.items() if row[opens] > 0} == set(files)
+        for name, wanted in files.items():
+            row = rows[name]
+            assert [row[opens], row[reads], row[nbytes]] == [
+                wanted["opens"], wanted["reads"], wanted["bytes_read"],
+            ]  # fmt: skip
+            assert row[spent_ns] / 1e9 == pytest.approx(wanted["f_read_time"], abs=1e-6)
+        totals = told.get(module, {}).get("data_totals", {})
+        for column, wanted in ((opens, "opens"), (reads, "reads"), (nbytes, "bytes_read")):
+            assert sum(row[column].clip(0) for row in rows.values()) == totals.get(wanted, 0)
+
+
+@pytest.mark.parametrize(("run", "told"), LOGS, ids=lambda value: str(value)[:16])
+def test_segments_and_histogram(run: str, told: dict[str, Any]) -> None:
+    trace = run_of(run)[told["pid"]]
+    reads = data_reads(trace)
+    wanted = told.get("DXT_POSIX", {"data_files": 0, "read_segments": 0, "bytes": 0})
+    assert len(np.unique(reads["file"])) == wanted["data_files"]
+    assert (len(reads), reads["nbytes"].sum()) == (wanted["read_segments"], wanted["bytes"])
+    histograms = told.get("HEATMAP")
+    in_bins = sum(each["read_bytes"] for each in histograms.values()) if histograms else -1
+    assert trace.heatmap_read_nbytes == in_bins
+    segments = trace.segments
+    assert (np.diff(segments["start_ns"]) >= 0).all()
+    assert (segments["start_ns"] >= trace.start_ns).all()
+    assert (segments["end_ns"] <= trace.end_ns + trace.zero_error_ns).all()  # told too late
+    assert (segments["end_ns"] >= segments["start_ns"]).all()
+
+
+@pytest.mark.parametrize("run", ["s1_raw_fork", "s7_cold_fork"])
+def test_raw_reads_are_one_of_the_file_and_one_of_its_end(run: str) -> None:
+    told = EXPECTED[run]["ground_truth_totals"]
+    traces = run_of(run)
+    assert len(traces) == 3
+    assert len(data_rows(traces[told["main_pid"]])) == 0
+    for pid in told["worker_pids"]:
+        trace = traces[pid]
+        assert trace.parent_pid == told["main_pid"]
+        rows = data_rows(trace)
+        assert len(rows) == 20
+        assert rows["posix_opens"].sum() == (20 if run == "s1_raw_fork" else 40)
+        assert (rows["posix_mmaps"] == -1).all()
+        assert (rows["stdio_reads"] == 0).all()
+        reads = data_reads(trace)
+        for file in np.unique(reads["file"]):
+            mine = reads[reads["file"] == file]
+            assert mine["nbytes"].tolist() == [FILE_NBYTES, 0]
+            assert mine["offset"].tolist() == [0, FILE_NBYTES]
+        stages = told["per_pid"][str(pid)]["read_stage_seconds"]
+        assert rows["posix_read_ns"].sum() / 1e9 < stages
+
+
+@pytest.mark.parametrize(
+    ("run", "seconds", "stages"),
+    [
+        ("s1_raw_fork", (0.0083, 0.0186), (0.0097, 0.0472)),
+        ("s7_cold_fork", (0.143, 0.133), None),
+    ],
+)
+def test_seconds_of_reading(
+    run: str, seconds: tuple[float, ...], stages: tuple[float, ...] | None
+) -> None:
+    told = EXPECTED[run]["ground_truth_totals"]
+    traces = [run_of(run)[pid] for pid in told["worker_pids"]]
+    spent = [data_rows(trace)["posix_read_ns"].sum() / 1e9 for trace in traces]
+    assert spent == pytest.approx(seconds, abs=5e-4)
+    if stages is not None:
+        found = [told["per_pid"][str(trace.pid)]["read_stage_seconds"] for trace in traces]
+        assert found == pytest.approx(stages, abs=5e-5)
+
+
+def test_np_load_reads_its_payload_by_streams() -> None:
+    traces = run_of("s2_npload_spawn")
+    assert set(traces) == {24207, 24225, 24226, 24227}
+    assert {trace.parent_pid for trace in traces.values()} == {-1}
+    assert all(trace.job_id == pid for pid, trace in traces.items())
+    assert [each.name for each in traces[24225].modules] == ["POSIX"]
+    for pid in (24226, 24227):
+        rows = data_rows(traces[pid])
+        assert (rows["stdio_reads"].sum(), rows["stdio_read_nbytes"].sum()) == (20, 40_960_000)
+        headers = data_reads(traces[pid])
+        headers = headers[headers["offset"] == 0]
+        assert headers["nbytes"].tolist() == [4096] * 20
+        assert (rows["posix_opens"].sum()) == {24226: 45, 24227: 46}[pid]
+        assert (rows["stdio_first_read_ns"] > traces[pid].start_ns).all()
+        assert (rows["stdio_last_close_ns"] >= rows["stdio_last_read_ns"]).all()
+    rows = data_rows(traces[24226])
+    both = rows["stdio_read_nbytes"].sum() + rows["posix_read_nbytes"].sum()
+    assert both == 41_041_920 > 40_962_560  # the header is in both
+
+
+def test_stray_segments_are_there_to_be_dropped() -> None:
+    trace = run_of("s2_npload_spawn")[24227]
+    reads = data_reads(trace)
+    stray = reads[reads["offset"] > 0]
+    names = {trace.files[file].rpartition("/")[2] for file in stray["file"]}
+    assert names == {"sample_013.npy", "sample_015.npy"}
+    assert (len(stray), stray["nbytes"].sum(), stray["offset"].min()) == (16, 182, 2_048_163)
+    assert (stray["nbytes"].min(), stray["nbytes"].max()) == (4, 31)
+
+
+def test_one_netcdf_file_in_two_workers() -> None:
+    traces = run_of("s3_netcdf_fork")
+    rows = [data_rows(traces[pid]) for pid in (24358, 24359)]
+    assert [len(each) for each in rows] == [1, 1]
+    assert [int(each["posix_reads"][0]) for each in rows] == [61, 61]
+    assert [int(each["posix_read_nbytes"][0]) for each in rows] == [14_704_937, 14_704_970]
+    assert [int(each["stdio_reads"][0]) for each in rows] == [1, 1]
+    assert [int(each["stdio_read_nbytes"][0]) for each in rows] == [4_194_304] * 2
+    files = {name for pid in (24358, 24359) for name in traces[pid].files}
+    assert files == {"/srv/iobench-demo/samples.nc"}
+
+
+def test_a_full_table_is_called_partial() -> None:
+    (trace,) = run_of("s4_default_partial_w0").values()
+    assert trace.partial_modules == ("POSIX", "DXT_POSIX")
+    rows = data_rows(trace)
+    assert (len(rows), rows["posix_read_nbytes"].sum()) == (4, 8_192_512)
+    assert len(data_reads(trace)) == 0
+    assert not any(name.endswith((".py", ".pyc", ".so")) for name in trace.files)
+    (note,) = [note for note in all_logs().notes if "left out" in note]
+    assert "files of Python itself" in note
+
+
+def test_a_killed_worker_leaves_its_counters() -> None:
+    traces = run_of("s5_sigkill")
+    assert set(traces) == {22385, 22393, -1}
+    trace = traces[-1]
+    assert (trace.leftover, trace.pid, trace.parent_pid, trace.end_ns) == (True, -1, -1, -1)
+    assert trace.job_id == 22385
+    assert trace.path.name.endswith(".darshan.gz")
+    rows = data_rows(trace)
+    assert len(rows) == 13
+    assert (rows["posix_reads"].sum(), rows["posix_read_nbytes"].sum()) == (24, 24_577_536)
+    assert trace.heatmap_read_nbytes == 24_577_536
+    assert "DXT_POSIX" not in {each.name for each in trace.modules}
+    assert len(trace.segments) == 0
+    assert not traces[22393].leftover
+    assert len(data_reads(traces[22393])) == 24
+
+
+def test_segments_of_an_unknown_version_are_reported_with_the_cure() -> None:
+    traces = run_of("s6_dxtv2_fork")
+    assert set(traces) == {22423, 22913, 22919}
+    import darshan
+
+    for trace in traces.values():
+        (state,) = [each for each in trace.modules if each.name == "DXT_POSIX"]
+        assert state.version == 2
+        assert state.problem == (
+            f"DXT_POSIX version 2 cannot be read by PyDarshan {darshan.__version__} (Error: "
+            f"Invalid DXT POSIX module version number (got 2)): install the same or a newer "
+            f"PyDarshan than the Darshan that wrote the log (pip install -U darshan)"
+        )
+        assert trace.problems == (state.problem,)
+        assert len(trace.segments) == 0
+    counted = [data_rows(traces[pid])["posix_read_nbytes"].sum() for pid in (22913, 22919)]
+    assert counted == [16_385_024, 8_192_512]
+
+
+def public(name: str) -> list[ProcessTrace]:
+    return [each for each in all_logs().processes if each.path.name == name]
+
+
+def test_a_log_of_an_mpi_job_is_told_by_rank() -> None:
+    traces = public("sample-dxt-simple.darshan")
+    assert [trace.rank for trace in traces] == list(range(16))
+    assert sum(len(trace.counters) for trace in traces) == 48
+    assert sum(trace.counters["posix_write_nbytes"].sum() for trace in traces) == 4040
+    segments = np.concatenate([trace.segments for trace in traces])
+    assert (len(segments), segments["nbytes"].sum(), segments["write"].all()) == (2, 4040, True)
+    assert [len(trace.segments) for trace in traces] == [2] + [0] * 15
+    assert {trace.zero_error_ns for trace in traces} == {10**9}
+    assert {trace.pid for trace in traces} == {-1}
+    assert {id(trace.files) for trace in traces} == {id(traces[0].files)}  # one table for all
+    assert any("MPI job" in note for note in all_logs().notes)
+
+
+def test_an_old_log_of_a_job_of_one() -> None:
+    (trace,) = public("dxt.darshan")
+    assert (trace.executable, trace.rank, trace.zero_error_ns) == ("", -1, 10**9)
+    reads = trace.segments[~trace.segments["write"]]
+    assert (len(reads), reads["nbytes"].sum()) == (6126, 22_517_726)
+    assert trace.segments["write"].sum() == 1497
+    assert len(np.unique(trace.segments["file"])) == 169

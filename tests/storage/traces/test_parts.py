@@ -1,0 +1,70 @@
+"""Logs that several runs share, and the clock of a process whose tracing iobench began."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from iobench.storage.traces.contents import COUNTER_DTYPE, SEGMENT_DTYPE, ProcessTrace, StorageTrace
+from iobench.storage.traces.parts import part_of_run
+
+START_NS = 1_795_000_000_000_000_000
+FILES = ("/data/a.grib", "/data/store/x.npy", "/tmp/index", "/data/b.grib")
+
+
+def _trace(**more: Any) -> StorageTrace:
+    segments = np.zeros(4, SEGMENT_DTYPE)
+    segments["file"] = range(4)
+    segments["start_ns"] = START_NS + np.arange(4) * 100
+    segments["end_ns"] = segments["start_ns"] + 10
+    counters = np.full(4, -1, COUNTER_DTYPE)
+    counters["file"] = range(4)
+    counters["posix_reads"] = [10, 11, 12, 13]
+    counters["posix_first_read_ns"] = segments["start_ns"]
+    one = ProcessTrace(
+        "Darshan", Path("x.darshan"), pid=7, start_ns=START_NS, end_ns=START_NS + 5000,
+        files=FILES, segments=segments, counters=counters, heatmap_read_nbytes=99, **more,
+    )  # fmt: skip
+    return StorageTrace((one,), refused=("y",), notes=("n",))
+
+
+def test_of_a_shared_log_files_of_other_runs_are_left_out() -> None:
+    folders = {"own": ["/data/store"], "others": ["/data"]}
+    whole = _trace()
+    part = part_of_run(whole, {"folders": folders})
+    (process,) = part.processes
+    assert process.files == ("/data/store/x.npy", "/tmp/index")
+    assert process.segments["file"].tolist() == process.counters["file"].tolist() == [0, 1]
+    assert process.counters["posix_reads"].tolist() == [11, 12]
+    assert process.heatmap_read_nbytes == -1
+    assert (part.refused, part.notes) == (whole.refused, whole.notes)
+    other = part_of_run(whole, {"folders": {"own": ["/data"], "others": ["/data/store"]}})
+    assert other.processes[0].files == ("/data/a.grib", "/tmp/index", "/data/b.grib")
+    assert whole.processes[0].segments["file"].tolist() == [0, 1, 2, 3]
+
+
+def test_times_count_from_where_tracing_was_begun() -> None:
+    begun = {"pid": 7, "wall_ns": START_NS - 400_000}
+    (process,) = part_of_run(_trace(), {"begun": begun}).processes
+    assert process.start_ns == begun["wall_ns"]
+    assert process.segments["start_ns"].tolist() == [begun["wall_ns"] + n * 100 for n in range(4)]
+    assert (process.segments["end_ns"] - process.segments["start_ns"] == 10).all()
+    assert process.counters["posix_first_read_ns"][0] == begun["wall_ns"]
+    assert (process.counters["posix_last_read_ns"] == -1).all()
+    assert process.zero_error_ns <= 100_000
+
+
+def test_what_run_json_tells_of_others_or_wrongly_changes_nothing() -> None:
+    whole = _trace()
+    for told in (
+        {},
+        {"begun": {"pid": 8, "wall_ns": START_NS}},
+        {"begun": {"pid": 7, "wall_ns": START_NS - 10**10}},  # another process of that number
+        {"begun": {"pid": 7}, "folders": []},
+        {"begun": "yes", "folders": {"own": ["/data"], "others": []}},
+    ):
+        (process,) = part_of_run(whole, told).processes
+        assert process.start_ns == START_NS
+        assert process.files == FILES
