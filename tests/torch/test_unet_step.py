@@ -42,6 +42,7 @@ def test_the_model_is_about_as_large_as_published(script: Any) -> None:
     assert 0.4e6 < sum(values.numel() for values in model.parameters()) < 0.7e6
 
 
+@pytest.mark.long
 def test_all_contenders_are_trained_and_timed(
     script: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
