@@ -233,7 +233,7 @@ def traced_stages(profile: Profile, rows: Integers, files: Sequence[str]) -> Tra
     folder = np.array([names.folder.get(text, -1) for text in texts], np.int64)[which]
     unknown = (file < 0) & (folder < 0)
     unnamed = unknown & np.array([not file_of(text) for text in texts], bool)[which]
-    reading = np.isin(spans["kind"], READING)
+    reading = np.isin(spans["kind"], READING) & ~_around_reading(spans, start, end)
     telling = ~np.isin(spans["kind"], (Kind.OPEN, Kind.OPAQUE))
     by_reading = np.unique(which[telling]).tolist()
     told = _told_files(texts[number] for number in by_reading) or _told_files(texts)
@@ -254,6 +254,18 @@ def traced_stages(profile: Profile, rows: Integers, files: Sequence[str]) -> Tra
         seen_texts=tuple(filter(names.knows, told)),
         names=names,
     )
+
+
+def _around_reading(spans: NDArray[Any], start: Integers, end: Integers) -> NDArray[np.bool_]:
+    """Tell which fused stages have reading of their own inside: what is left of them is none."""
+    around = np.zeros(len(spans), bool)
+    fused, reads = spans["kind"] == Kind.FUSED, spans["kind"] == Kind.READ
+    for thread in np.unique(spans["thread"][fused]).tolist():
+        here = spans["thread"] == thread
+        at = np.flatnonzero(fused & here)
+        begins = np.sort(start[reads & here])
+        around[at] = np.searchsorted(begins, start[at]) < np.searchsorted(begins, end[at])
+    return around
 
 
 def _told_files(texts: Iterable[str]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -480,4 +481,19 @@ def test_questions_for_a_page_before_each_stage_do_not_set_the_clock() -> None:
     segments = sorted([*asked, *calls_inside()])
     found = only(run_of(process(stages(named=False))), log(segments))
     assert (found.low_ns, found.high_ns) == (LATE - 10_000, LATE + 10_000)
+    assert found.n_placed == 20
+
+
+def test_what_is_fused_around_reads_is_no_reading() -> None:
+    """Reads lie in stages that read, not anywhere in what the sample's method took around them."""
+    whole = [
+        stage(int(low) - MS // 2, int(high) - MS, kind=Kind.FUSED)
+        for low, high in itertools.pairwise([*GAPS, GAPS[-1] + 9 * MS])
+    ]
+    decoding = [
+        stage(each["start_ns"] + 5 * MS // 2, each["end_ns"], kind=Kind.DECODE) for each in whole
+    ]
+    found = only(run_of(process([*stages(named=False), *decoding, *whole])), log(calls_inside()))
+    assert found.matched
+    assert found.offset_ns == LATE
     assert found.n_placed == 20
