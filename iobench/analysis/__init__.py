@@ -32,7 +32,7 @@ from iobench.analysis.storage.storage_figures import (
     StorageFigures,
     TraceCoverage,
 )
-from iobench.analysis.storage.view import storage_figures
+from iobench.analysis.storage.view import storage_figures, storage_of_rank
 from iobench.analysis.storage.wall_clock import monotonic_of_wall
 from iobench.analysis.waits import wait_statistics
 from iobench.analysis.windows import exposed_share_of_spans, exposure, measure_rank
@@ -79,5 +79,6 @@ __all__ = [
     "predict_full_conversion",
     "process_work",
     "storage_figures",
+    "storage_of_rank",
     "wait_statistics",
 ]

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from iobench.profiles import Profile
 
 __all__ = [
+    "MeasuredRank",
     "exposed_share_of_spans",
     "exposure",
-    "exposure_and_shares",
     "measure_rank",
     "profile_of_loop",
 ]
@@ -84,10 +84,38 @@ def exposure(profile: Profile, *, rank: int | None = None) -> Exposure:
     return _figures(_analysed(profile, rank))
 
 
-def measure_rank(profile: Profile, *, rank: int | None = None) -> tuple[Exposure, RankSteps]:
-    """Return `exposure` of a training process, and what `compare_ranks` needs of it."""
+@dataclass(frozen=True, slots=True)
+class MeasuredRank:
+    """All that follows from analysing the spans of one training process once.
+
+    Parameters
+    ----------
+    profile : Profile
+        Of this training process alone.
+    exposure : Exposure
+    steps : RankSteps
+        What `compare_ranks` needs of it.
+    """
+
+    profile: Profile
+    exposure: Exposure
+    steps: RankSteps
+    _attribution: Attribution
+
+    def share(self) -> NDArray[np.float64]:
+        """Return `exposed_share_of_spans`, by row of ``profile.spans``."""
+        return share_of_spans(self.profile, self._attribution)
+
+
+def measure_rank(profile: Profile, *, rank: int | None = None) -> MeasuredRank:
+    """Return what was measured of a training process; parameters and errors as `exposure`."""
     run = _analysed(profile, rank)
-    return _figures(run), rank_steps(profile, run.loop, run.deliveries)
+    return MeasuredRank(
+        run.profile,
+        _figures(run),
+        rank_steps(run.profile, run.loop, run.deliveries),
+        run.attribution,
+    )
 
 
 def profile_of_loop(profile: Profile, rank: int | None) -> Profile:
@@ -128,12 +156,6 @@ def _n_lanes(spans: NDArray[Any]) -> int:
     """Return how many threads have spans; a device's are written by one of them."""
     spans = spans[(spans["flags"] & Flag.DEVICE) == 0]
     return len(np.unique(spans["process"].astype(np.int64) << 32 | spans["thread"]))
-
-
-def exposure_and_shares(profile: Profile) -> tuple[Exposure, NDArray[np.float64]]:
-    """Return `exposure` and `exposed_share_of_spans` of the only training process recorded."""
-    run = _analysed(profile, None)
-    return _figures(run), share_of_spans(run.profile, run.attribution)
 
 
 def exposed_share_of_spans(profile: Profile, *, rank: int | None = None) -> NDArray[np.float64]:

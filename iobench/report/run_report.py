@@ -12,7 +12,7 @@ from iobench.analysis import (
     measure_rank,
     predict_full_conversion,
     process_work,
-    storage_figures,
+    storage_of_rank,
 )
 from iobench.analysis.device import device_exposure
 from iobench.report.facts import RunFacts
@@ -171,7 +171,8 @@ def _slim(report: RunReport) -> RunReport:
 def _report(
     profile: Profile, rank: int | None, trace: StorageTrace | None, *, slim: bool
 ) -> RunReport:
-    measured, steps = measure_rank(profile, rank=rank)
+    found = measure_rank(profile, rank=rank)
+    measured = found.exposure
     facts = RunFacts.from_config(profile.config)
     if facts.is_script:
         facts = facts.with_loaders(measured.loaders)
@@ -187,11 +188,11 @@ def _report(
         told=tuple(each for each in profile.facts if rank is None or each.rank == rank),
         processes=() if measured.has_consumer else process_work(profile, rank=rank),
         device=None if device is None else device.to_dict(),
-        steps=steps if facts.is_script else None,
+        steps=found.steps if facts.is_script else None,
         job=profile.facts,
         config=profile.config,
-        who=tuple(each for each in profile.processes if each.rank == measured.rank),
-        storage=None if slim else storage_figures(profile, trace, rank=rank),
+        who=found.profile.processes,
+        storage=None if slim else storage_of_rank(found, trace),
         trace=trace,
     )
 

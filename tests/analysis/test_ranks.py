@@ -39,7 +39,7 @@ def job(waits, *, compute=10, comm=False, hosts=None):
 
 
 def compared(profiles, **more):
-    steps = [measure_rank(profile, rank=profile.ranks[0])[1] for profile in profiles]
+    steps = [measure_rank(profile, rank=profile.ranks[0]).steps for profile in profiles]
     return compare_ranks(steps, world_size=len(profiles), **more)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from iobench.analysis.storage.read_spans import names_interpreter
 from iobench.recording import Kind
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def reading_processes(profile: Profile) -> tuple[int, ...]:
     """Return the processes that read, by what their spans are; a loop that only waits does not."""
     spans = profile.spans
     reads = np.isin(spans["kind"], READING_KINDS) & (spans["end_ns"] > spans["start_ns"])
+    reads &= ~names_interpreter(profile)
     return tuple(np.unique(spans["process"][reads]).tolist())
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.recording import Flag, Kind
+from iobench.storage.traces.interpreter_files import is_of_interpreter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,6 +23,7 @@ __all__ = [
     "counted_bytes",
     "find_read_spans",
     "is_decoding",
+    "names_interpreter",
 ]
 
 OWN_READ_LIMIT: Final = 1024
@@ -82,7 +84,10 @@ def _is_reading(kind: int, label: str) -> bool:
 
 
 def find_read_spans(profile: Profile) -> ReadSpans:
-    """Return the spans of a profile that read, counters and parts of sums left out."""
+    """Return the spans of a profile that read, but for counters, parts of sums, Python's own files.
+
+    Tracers leave those files out as well: imports read them, no loader.
+    """
     spans = profile.spans
     pair = spans["kind"].astype(np.int64) << 32 | spans["label"].astype(np.int64)
     pairs, number = np.unique(pair, return_inverse=True)
@@ -90,13 +95,20 @@ def find_read_spans(profile: Profile) -> ReadSpans:
     reading = np.array([_is_reading(*stage) for stage in stages], bool)
     decoding = np.array([is_decoding(*stage) for stage in stages], bool)
     number = number.reshape(-1)
-    chosen = (spans["flags"] & NOT_SUMMED) == 0
+    chosen = ((spans["flags"] & NOT_SUMMED) == 0) & ~names_interpreter(profile)
     if len(stages):
         chosen &= reading[number]
     rows = np.flatnonzero(chosen)
     nbytes = spans["nbytes"][rows].astype(np.int64)
     nbytes[_told_inside(spans[rows])] = 0
     return ReadSpans(rows, nbytes, decoding[number[rows]] if len(stages) else chosen[rows])
+
+
+def names_interpreter(profile: Profile) -> NDArray[np.bool_]:
+    """Tell which spans name a file of Python itself or of its packages."""
+    numbers, of_span = np.unique(profile.spans["detail"], return_inverse=True)
+    own = [is_of_interpreter(profile.strings[number]) for number in numbers.tolist()]
+    return np.array(own, dtype=bool)[of_span.reshape(-1)] if own else of_span.astype(bool)
 
 
 def _told_inside(spans: NDArray[Any]) -> NDArray[np.bool_]:

@@ -13,7 +13,7 @@ from iobench.analysis.storage.read_spans import counted_bytes, find_read_spans
 from iobench.analysis.storage.single_reads import find_single_reads
 from iobench.analysis.storage.stage_storage import stage_storage
 from iobench.analysis.storage.storage_figures import UNSEEN, ByteRow, SanityLine, StorageFigures
-from iobench.analysis.windows import exposure_and_shares, profile_of_loop
+from iobench.analysis.windows import MeasuredRank, measure_rank
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from iobench.profiles import Profile
     from iobench.storage.traces.contents import StorageTrace
 
-__all__ = ["figures_of_placement", "storage_figures"]
+__all__ = ["figures_of_placement", "storage_figures", "storage_of_rank"]
 
 
 def storage_figures(
@@ -46,32 +46,28 @@ def storage_figures(
     ProfileError
         If several training processes recorded and none is named, or the waits of one overlap.
     """
-    profile = profile_of_loop(profile, rank)
-    exposure, share = exposure_and_shares(profile)
-    placement = place_segments(profile, trace, share) if trace is not None else None
-    return figures_of_placement(profile, trace, placement, exposure, share)
+    return storage_of_rank(measure_rank(profile, rank=rank), trace)
+
+
+def storage_of_rank(measured: MeasuredRank, trace: StorageTrace | None) -> StorageFigures:
+    """Return `storage_figures` of a training process that is analysed already."""
+    share, placement = measured.share(), None
+    if trace is not None:
+        placement = place_segments(measured.profile, trace, share)
+    return figures_of_placement(measured, trace, placement, share)
 
 
 def figures_of_placement(
-    profile: Profile,
+    measured: MeasuredRank,
     trace: StorageTrace | None,
     placement: Placement | None,
-    exposure: Exposure,
     share: NDArray[np.float64],
 ) -> StorageFigures:
-    """Return the figures of a run whose segments are placed already.
+    """Return `storage_of_rank` with the trace's segments placed already.
 
-    Parameters
-    ----------
-    profile : Profile
-        Of one training process.
-    trace : StorageTrace or None
-    placement : Placement or None
-        Of this trace.
-    exposure : Exposure
-    share : ndarray of float64, shape (n_spans,)
-        The exposed share of each span.
+    ``share`` is the exposed share of each span.
     """
+    profile, exposure = measured.profile, measured.exposure
     names, reading = NamedFiles(profile, trace), find_read_spans(profile)
     counted = counted_bytes(profile, reading)
     rows = byte_rows(profile, trace, placement, names, reading, counted)

@@ -217,3 +217,13 @@ def test_a_byte_out_of_place_is_never_settled(number, column, more, less, named)
     found = storage_figures(profile, StorageTrace(logs)).rows
     assert not found[0].settled
     assert [each.settled for each in found if each.scope == "process"].count(False) == 1
+
+
+def test_files_of_python_itself_are_nobodys_reading():
+    run = raw_run()
+    package = "/opt/venv/lib/python3.11/site-packages/numpy.dist-info/METADATA"
+    run.workers[0].span(Kind.READ, 50, 51, batch=0, nbytes=57_000, detail=package)
+    found = rows(run)
+    assert package not in found
+    assert found["run"].asked == 6 * BIG
+    assert found["run"].settled

@@ -11,7 +11,7 @@ from ground_truth_profiles import span_file
 
 from iobench.analysis.storage.placing import place_segments
 from iobench.analysis.storage.view import figures_of_placement
-from iobench.analysis.windows import exposure_and_shares
+from iobench.analysis.windows import measure_rank
 from iobench.profiles import Profile, make_profile
 from iobench.recording import Anchor, Flag, Kind
 from iobench.storage.traces.contents import (
@@ -142,13 +142,14 @@ class TracedRun:
         A read lies in the innermost span around it, of those that name its file or no file.
         """
         profile, trace = self.profile(), self.trace() if trace is None else trace
-        exposure, share = exposure_and_shares(profile)
+        measured = measure_rank(profile)
+        share = measured.share()
         found = place_segments(profile, trace, share)
         placed = tuple(
             _placed(profile, share, each) if each.trace >= 0 else each for each in found.processes
         )
         placement = replace(found, processes=placed)
-        return figures_of_placement(profile, trace, placement, exposure, share)
+        return figures_of_placement(measured, trace, placement, share)
 
     def trace(self) -> StorageTrace:
         return StorageTrace(tuple(each.log() for each in self.workers))
