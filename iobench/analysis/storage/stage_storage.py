@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
-from iobench.analysis.storage.read_spans import NOT_SUMMED, is_decoding
+from iobench.analysis.storage.read_spans import NOT_SUMMED, is_decoding, names_interpreter
 from iobench.analysis.storage.storage_figures import ProcessStorage, StageStorage
 from iobench.analysis.storage.storage_times import StorageTimes, stage_keys
 from iobench.recording import WORKER_KINDS, Flag, Kind, stage_name
@@ -59,11 +59,12 @@ def stage_storage(
     work = spans[rows]
     lane = work["process"].astype(np.int64) << 32 | work["thread"].astype(np.int64)
     pieces = leaf_pieces(work, lane)
-    key = stage_keys(work)
+    # Reading of Python's own files has time of its own, and belongs to no stage of a loader.
+    key = np.where(names_interpreter(profile)[rows], -1, stage_keys(work))
     process = work["process"].astype(np.int64)[pieces.span]
     times = StorageTimes(profile, trace, placement, names)
     found = []
-    for value in np.unique(np.concatenate((key, times.stages))).tolist():
+    for value in np.unique(np.concatenate((key[key >= 0], times.stages))).tolist():
         kind, label = Kind(value >> 32), profile.strings[value & 0xFFFFFFFF]
         reads = _reads(kind, label)
         if not reads and value not in times.stages:

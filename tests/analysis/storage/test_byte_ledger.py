@@ -227,3 +227,5 @@ def test_files_of_python_itself_are_nobodys_reading():
     assert package not in found
     assert found["run"].asked == 6 * BIG
     assert found["run"].settled
+    stages = {row.stage: row for row in storage_figures(run.profile(), run.trace()).stages}
+    assert stages["read"].busy_ns == 6 * 8_000_000
