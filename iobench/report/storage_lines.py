@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from iobench.report import units
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     )
     from iobench.profiles import Process
     from iobench.storage.traces.contents import StorageTrace
+
+PUBLISHED_RATES: Final = (1.46e9, 8.08e9)
+PUBLISHED_IN: Final = "MLPerf HPC's table 9 (CosmoFlow and DeepCAM on five machines)"
+"""Farrell et al., MLPerf HPC: A Holistic Benchmark Suite, 2021: bandwidth of one worker."""
 
 __all__ = ["access_lines", "clock_lines", "coverage_lines", "gap_lines", "wait_line"]
 
@@ -147,7 +151,8 @@ def access_lines(access: AccessFigures, sanity: SanityLine | None) -> list[str]:
     )
     if access.bandwidths:
         rates = ", ".join(f"{name} {units.byte_rate(rate)}" for name, rate in access.bandwidths[:8])
-        lines.append(f"While reading: {rates}.")
+        low, high = map(units.byte_rate, PUBLISHED_RATES)
+        lines.append(f"While reading: {rates}; in {PUBLISHED_IN} {low} to {high} a process.")
     if sanity is not None:
         lines.append(_sanity(sanity))
     return lines
