@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripts import LOOP, Script
 
@@ -50,6 +50,7 @@ jobs = st.integers(1, 20).flatmap(
 )
 
 
+@settings(deadline=None)
 @given(jobs)
 def test_each_step_waits_for_the_last_rank_and_for_it_alone_beyond_the_second_last(waits):
     found = compared(job(waits))
@@ -62,6 +63,7 @@ def test_each_step_waits_for_the_last_rank_and_for_it_alone_beyond_the_second_la
     assert [each.wait_ns for each in found.ranks] == [sum(each) for each in waits]
 
 
+@settings(deadline=None)
 @given(jobs)
 def test_a_collective_operation_is_peer_input_wait_while_somebody_waits(waits):
     found = compared(job(waits, comm=True))
@@ -74,6 +76,7 @@ def test_a_collective_operation_is_peer_input_wait_while_somebody_waits(waits):
         assert rank.comm_ns == sum(lengths) - sum(peers)
 
 
+@settings(deadline=None)
 @given(jobs, st.integers(1, 9))
 def test_the_matrix_holds_every_wait(waits, n_bins):
     found = compared(job(waits), n_bins=n_bins)
@@ -81,6 +84,7 @@ def test_the_matrix_holds_every_wait(waits, n_bins):
     assert all(0 <= value <= found.bin_ns for row in found.matrix_ns for value in row)
 
 
+@settings(deadline=None)
 @given(jobs, st.permutations(range(4)))
 def test_the_order_of_ranks_is_irrelevant(waits, order):
     profiles = job(waits)
