@@ -14,7 +14,7 @@ import json
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from iobench.errors import FileFormatError
 from iobench.storage.traces.contents import StorageTrace
@@ -23,6 +23,8 @@ from iobench.storage.traces.dftracer_calls import RunNames, TracedCalls
 __all__ = ["is_dftracer_name", "is_dftracer_start", "read_dftracer_files"]
 
 _GZIP: Final = b"\x1f\x8b"
+_NO_CALL: Final = (ValueError, KeyError, AttributeError, TypeError, OverflowError, RecursionError)
+"""What a line raises that is no call, or one with numbers that are none."""
 
 
 def is_dftracer_name(name: str) -> bool:
@@ -95,23 +97,25 @@ def _read_file(path: Path, run: RunNames) -> list[TracedCalls]:
         if damaged:
             raise FileFormatError(f"line {damaged} is not a call of DFTracer's")
         try:
-            call = json.loads(text)
-            told = call.get("args") or {}
-            name, pid = str(call["name"]), int(call["pid"])
-        except (ValueError, KeyError, AttributeError, TypeError):
+            _take(json.loads(text), path, run, processes)
+        except _NO_CALL:
             damaged = number  # fine only as the last line: its process was stopped writing it
-            continue
-        if name in ("FH", "HH", "SH"):
-            run.learn(name, told)
-            continue
-        if pid not in processes:
-            processes[pid] = TracedCalls(path, pid)
-        processes[pid].add(name, call, told)
     if damaged == 1:
         raise FileFormatError("is not a file of DFTracer's")
     for each in processes.values():
         each.cut = bool(damaged)
     return list(processes.values())
+
+
+def _take(call: Any, path: Path, run: RunNames, processes: dict[int, TracedCalls]) -> None:
+    """Take one line: what a hash stands for, or a call; one of `_NO_CALL` if it is neither."""
+    name, pid, told = str(call["name"]), int(call["pid"]), dict(call.get("args") or {})
+    if name in ("FH", "HH", "SH"):
+        run.learn(name, told)
+        return
+    calls = processes.get(pid) or TracedCalls(path, pid)
+    calls.add(name, call, told)
+    processes[pid] = calls
 
 
 def _lines(path: Path) -> Iterator[bytes]:

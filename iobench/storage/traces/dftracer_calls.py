@@ -32,6 +32,8 @@ _WRITES: Final = frozenset({"write", "pwrite", "writev", "pwritev", "pwritev2"})
 _OPENS: Final = frozenset({"open", "openat", "creat"})
 _STREAM_OPENS: Final = frozenset({"fopen", "fdopen", "freopen"})
 _UNKNOWN: Final = -1
+_LARGEST: Final = 1 << 62
+_OF_START, _OF_CALL = ("ppid", "version"), ("ret", "offset", "size")
 _NO_ARGUMENTS: Final = (
     "DFTracer left out files and bytes of the calls: run it with DFTRACER_INC_METADATA=1"
 )
@@ -80,7 +82,7 @@ class TracedCalls:
         self._path = path
         self._pid = pid
         self._unit_ns = 1_000
-        self._start: Mapping[str, Any] = {}
+        self._parent_pid, self._version, self._command = -1, 0, ""
         self._start_ns = self._end_ns = -1
         self._first_ns = self._last_ns = -1
         self._host = ""
@@ -91,26 +93,36 @@ class TracedCalls:
         self._n_bare = 0
 
     def add(self, name: str, call: Mapping[str, Any], told: Mapping[str, Any]) -> None:
-        """Take one line with the name and arguments of its call."""
+        """Take one line with the name and arguments of its call.
+
+        Raises
+        ------
+        TypeError, ValueError, OverflowError
+            If a number of it is none, or larger than can be; nothing of the line is kept then.
+        """
         if name == "CM" and told.get("name") == "time_metric":
             self._unit_ns = _NS_OF_UNIT.get(str(told.get("value")), 1_000)
         if "ts" not in call:
             return
-        start_ns = int(call["ts"]) * self._unit_ns
-        end_ns = start_ns + int(call.get("dur", 0)) * self._unit_ns
+        start_ns = _number(call["ts"], self._unit_ns)
+        end_ns = _number(start_ns + _number(call.get("dur", 0), self._unit_ns))
+        followed = call.get("cat") in ("POSIX", "STDIO")
+        wanted = _OF_START if name == "start" else _OF_CALL if followed else ()
+        tells = {key: _number(told[key]) for key in wanted if key in told}
+        thread = _number(call.get("tid", -1))
         self._first_ns = start_ns if self._first_ns < 0 else min(self._first_ns, start_ns)
         self._last_ns = max(self._last_ns, end_ns)
         self._host = self._host or str(told.get("hhash", ""))
         if name == "start":
-            self._start, self._start_ns = told, start_ns
+            self._start_ns, self._command = start_ns, str(told.get("cmd_hash"))
+            self._parent_pid, self._version = tells.get("ppid", -1), tells.get("version", 0)
         elif name == "end":
             self._end_ns = end_ns
-        elif call.get("cat") in ("POSIX", "STDIO"):
+        elif followed:
             key = told.get("fhash", told.get("fname"))
             if key is not None:
                 file = self._keys.setdefault(str(key), len(self._keys))
-                thread = int(call.get("tid", -1))
-                self._call(name.removesuffix("64"), file, thread, start_ns, end_ns, told)
+                self._call(name.removesuffix("64"), file, thread, start_ns, end_ns, tells)
             elif name.removesuffix("64") in _OPENS | _READS | _WRITES:
                 self._n_bare += 1
 
@@ -121,17 +133,17 @@ class TracedCalls:
         thread: int,
         start_ns: int,
         end_ns: int,
-        told: Mapping[str, Any],
+        told: Mapping[str, int],
     ) -> None:
-        nbytes = int(told.get("ret", -1))
+        nbytes = told.get("ret", -1)
         if name in _READS or name in _WRITES:
             if nbytes >= 0:
-                offset = self._moved(file, int(told.get("offset", -1)), nbytes)
+                offset = self._moved(file, told.get("offset", -1), nbytes)
                 row = (start_ns, end_ns, offset, nbytes, thread, file, int(name in _WRITES))
                 for column, value in zip(self._segments.values(), row, strict=True):
                     column.append(value)
                 self._row(file)
-        elif name in _OPENS:
+        elif name in _OPENS and told.get("ret", 0) >= 0:  # one that failed opened nothing
             self._opened(file)
             self._count(file, "posix_opens", start_ns, first="posix_first_open_ns")
         elif name == "lseek":
@@ -147,7 +159,7 @@ class TracedCalls:
             counted = self._count(
                 file, "stdio_reads", start_ns, "stdio_first_read_ns", "stdio_last_read_ns", end_ns
             )
-            counted["stdio_read_nbytes"] += max(nbytes, 0) * max(int(told.get("size", 1)), 1)
+            counted["stdio_read_nbytes"] += max(nbytes, 0) * max(told.get("size", 1), 1)
             counted["stdio_read_ns"] += end_ns - start_ns
         elif name == "fclose":
             self._count(file, last="stdio_last_close_ns", end_ns=end_ns)
@@ -213,9 +225,9 @@ class TracedCalls:
             tracer="DFTracer",
             path=self._path,
             pid=self._pid,
-            parent_pid=int(self._start.get("ppid", -1)),
+            parent_pid=self._parent_pid,
             host=run.hosts.get(self._host, ""),
-            executable=run.texts.get(str(self._start.get("cmd_hash")), "").replace(";", " "),
+            executable=run.texts.get(self._command, "").replace(";", " "),
             start_ns=self._start_ns if self._start_ns >= 0 else self._first_ns,
             end_ns=self._end_ns if self._end_ns >= 0 else -1,
             zero_error_ns=_RESOLUTION_NS,
@@ -229,7 +241,7 @@ class TracedCalls:
     def _module(self) -> ModuleState:
         return ModuleState(
             "DFTRACER",
-            int(self._start.get("version", 0)),
+            self._version,
             partial=self.cut or self._end_ns < 0,
             problem=_NO_ARGUMENTS if self._n_bare else "",
         )
@@ -242,6 +254,14 @@ class TracedCalls:
         for at, file in enumerate(files):
             rows[at] = (index[file], *self._counters[file].values())
         return rows
+
+
+def _number(value: Any, times: int = 1) -> int:
+    """Return a number that fits into a column."""
+    number = int(value) * times
+    if abs(number) > _LARGEST:
+        raise OverflowError(f"{number}: expected at most {_LARGEST}")
+    return number
 
 
 def _unnamed(key: str) -> str:

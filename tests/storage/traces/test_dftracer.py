@@ -174,6 +174,52 @@ def test_forms_of_other_versions(tmp_path: Path) -> None:
     assert (row["posix_writes"], row["posix_write_nbytes"], row["posix_reads"]) == (1, 9, 0)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ts": None},
+        {"ts": 2**63},
+        {"ts": float("inf")},
+        {"dur": "long"},
+        {"tid": None},
+        {"args": [1]},
+        {"args": {"fname": "/d/a", "ret": "many"}},
+        {"args": {"fname": "/d/a", "ret": 2**70}},
+        {"name": "start", "args": {"ppid": None}},
+        {"name": "FH", "args": "x"},
+    ],
+)
+def test_numbers_that_are_none_are_a_line_of_the_report(
+    change: dict[str, Any], tmp_path: Path
+) -> None:
+    path, good = tmp_path / "odd.pfw", call("read", 20, fname="/d/a", ret=100)
+    bad = json.dumps(json.loads(good) | change)
+    path.write_text("\n".join([good, bad, good]))
+    trace = read_dftracer_files([path])
+    assert trace.processes == ()
+    assert trace.refused == (f"{path}: line 2 is not a call of DFTracer's",)
+    path.write_text(f"{good}\n{bad}")  # what was being written when its process was killed
+    (process,) = read_dftracer_files([path]).processes
+    assert process.segments["nbytes"].tolist() == [100]
+    assert process.partial_modules
+
+
+def test_regions_of_users_may_tell_anything(tmp_path: Path) -> None:
+    region = {"name": "step", "cat": "APP", "pid": 5, "tid": 6, "ts": 1, "args": {"size": "large"}}
+    (tmp_path / "a.pfw").write_text(
+        "\n".join([json.dumps(region), call("read", 20, fname="/d/a", ret=100)])
+    )
+    assert read_dftracer_files([tmp_path]).refused == ()
+
+
+def test_an_opening_that_failed_is_none(tmp_path: Path) -> None:
+    calls = [call("open", 10, fname="/d/a", ret=ret) for ret in (-1, 5)]
+    (tmp_path / "a.pfw").write_text("\n".join([*calls, call("read", 20, fname="/d/a", ret=100)]))
+    (process,) = read_dftracer_files([tmp_path]).processes
+    assert process.counters["posix_opens"].tolist() == [1]
+    assert process.segments["offset"].tolist() == [0]
+
+
 def test_what_starts_like_a_file_of_dftracer() -> None:
     (worker, *_) = sorted((DATA / "plain").glob("*.pfw"))
     assert is_dftracer_start(worker.read_bytes())
