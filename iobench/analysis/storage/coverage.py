@@ -54,7 +54,7 @@ def coverage_of(
                 f"{process_label(who)}: never closed its log, for it was killed or is alive; "
                 "counters of files are all there is of it"
             )
-    reads = [each.segments[~each.segments["write"]] for each in placed]
+    reads = [each.segments[~each.segments["write"] & ~each.is_page_question] for each in placed]
     return TraceCoverage(
         n_expected=len(expected),
         n_found=sum(joined.trace[index] >= 0 for index in expected),
@@ -84,6 +84,7 @@ def n_files_read(trace: StorageTrace, joined: JoinedLogs) -> int:
     for log in (trace.processes[number] for number in joined.trace if number >= 0):
         counters = log.counters
         read = (counters["posix_reads"] > 0) | (counters["stdio_reads"] > 0)
-        files = {*counters["file"][read].tolist(), *np.unique(log.segments["file"]).tolist()}
+        single = log.segments["file"][~log.segments["write"]]
+        files = {*counters["file"][read].tolist(), *np.unique(single).tolist()}
         found |= {log.files[file] for file in files}
     return len(found)

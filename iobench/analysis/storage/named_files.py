@@ -9,6 +9,7 @@ import numpy as np
 from iobench.analysis.storage.read_spans import NOT_SUMMED
 from iobench.analysis.storage.traced_stages import file_of, match_names
 from iobench.recording import Kind
+from iobench.storage.traces.interpreter_files import is_of_interpreter
 
 if TYPE_CHECKING:
     from iobench.profiles import Profile
@@ -20,6 +21,8 @@ __all__ = ["NamedFiles"]
 class NamedFiles:
     """Finds the name of a file: the tracer's path, or the folder of a store that spans name.
 
+    Files of Python itself have none: a run whose spans name no others names none.
+
     Parameters
     ----------
     profile : Profile
@@ -30,6 +33,7 @@ class NamedFiles:
         spans = profile.spans
         chosen = ((spans["flags"] & NOT_SUMMED) == 0) & (spans["kind"] < Kind.SAMPLER)
         texts = [profile.strings[each] for each in np.unique(spans["detail"][chosen]).tolist()]
+        texts = [text for text in texts if not is_of_interpreter(text)]
         traced = trace.processes if trace is not None else ()
         files = list(dict.fromkeys(name for each in traced for name in each.files))
         found = match_names(texts, files)

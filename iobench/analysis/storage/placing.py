@@ -16,6 +16,7 @@ from iobench.analysis.storage.storage_figures import (
     PLACED_DTYPE,
     Placement,
     ProcessPlacement,
+    asks_for_page,
 )
 from iobench.analysis.storage.traced_stages import (
     TracedStages,
@@ -39,7 +40,6 @@ Integers = NDArray[np.int64]
 NO_PLACED: Final[NDArray[Any]] = np.zeros(0, PLACED_DTYPE)
 LATER_NS: Final = 100_000
 """A tracer's zero is told too late, never too early, but for what reading two clocks costs."""
-_ASKED_NBYTES: Final = 1
 WHOLE_SECOND_NS: Final = 1_000_000_000
 """Old logs tell whole seconds, cut off: their times may have to be moved on by one."""
 
@@ -171,8 +171,8 @@ class _OneProcess:
 
         Of a file whose single reads are known the instants of its first and last are left out.
         """
-        # One byte is how iobench asks whether a page is in the cache, before the stage begins.
-        is_read = ~self.log.segments["write"] & (self.log.segments["nbytes"] != _ASKED_NBYTES)
+        # Questions for pages come before the stage begins.
+        is_read = ~self.log.segments["write"] & ~asks_for_page(self.log.segments)
         reads = self.log.segments[is_read]
         counters = self.log.counters
         seen = np.zeros(len(self.log.files), bool)

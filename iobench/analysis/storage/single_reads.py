@@ -136,6 +136,7 @@ def _of_segments(
     known = [names.of_file(name) for name in trace.files]
     of_data = np.array([name is not None for name in known], dtype=bool)
     chosen = (segments["nbytes"] > 0) & ~segments["stray"] & ~segments["write"]
+    chosen &= ~placed.is_page_question
     chosen &= of_data[segments["file"]] | (segments["span"] >= 0)
     segments = segments[chosen]
     if modules.posix:

@@ -27,6 +27,7 @@ __all__ = [
     "StageStorage",
     "StorageFigures",
     "TraceCoverage",
+    "asks_for_page",
 ]
 
 PLACED_DTYPE: Final = np.dtype(
@@ -49,6 +50,18 @@ what the tracer credited to the wrong file; it counts nowhere. ``exposed_ns`` is
 the training loop waited for, -1 where exposure is not known. ``file`` is an index into
 ``ProcessPlacement.files``.
 """
+
+
+_PAGE: Final = 4096
+"""The smallest there is."""
+
+
+def asks_for_page(segments: NDArray[Any]) -> NDArray[np.bool_]:
+    """Mark calls that look like those by which iobench asks whether a page is in the cache."""
+    marks: NDArray[np.bool_] = (
+        (segments["nbytes"] == 1) & (segments["offset"] % _PAGE == 0) & ~segments["write"]
+    )
+    return marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +100,15 @@ class ProcessPlacement:
     segments: NDArray[Any]
 
     @property
+    def is_page_question(self) -> NDArray[np.bool_]:
+        """Which segments are none of the loader's reads: iobench asks whether pages are cached.
+
+        Where the system does not count them it reads one byte at the beginning of some pages,
+        outside of all stages.
+        """
+        return asks_for_page(self.segments) & (self.segments["span"] < 0)
+
+    @property
     def n_placed(self) -> int:
         """Reads that lie inside a stage."""
         return int(((self.segments["span"] >= 0) & ~self.segments["write"]).sum())
@@ -114,7 +136,7 @@ class TraceCoverage:
     n_files_seen : int
         Of these (else in all) those the tracer has.
     n_segments, n_placed, n_stray : int
-        Of reads alone.
+        Of reads alone, but for `ProcessPlacement.is_page_question`.
     stray_nbytes : int
     n_extra_logs : int
         Logs of other processes of the job, or of other jobs.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from iobench.storage.traces.contents import ProcessTrace, StorageTrace
 
 __all__ = ["StorageTimes", "stage_keys", "union_ns"]
+
+_EVER: Final = np.iinfo(np.int64)
+"""When something was of which no time is known."""
 
 
 def stage_keys(spans: NDArray[Any]) -> NDArray[np.int64]:
@@ -104,8 +107,13 @@ class StorageTimes:
         who = self._profile.processes[placed.process]
         low = placed.low_ns if placed.matched else placed.offset_ns + placed.low_ns
         high = placed.high_ns if placed.matched else placed.offset_ns + placed.high_ns
-        first_ns = monotonic_of_wall(who, rows["stdio_first_read_ns"]) + high
-        last_ns = monotonic_of_wall(who, rows["stdio_last_read_ns"]) + low
+        first_ns, last_ns = (
+            np.where(rows[name] > 0, monotonic_of_wall(who, rows[name]) + late, unknown)
+            for name, late, unknown in (
+                ("stdio_first_read_ns", high, _EVER.min),
+                ("stdio_last_read_ns", low, _EVER.max),
+            )
+        )
         by_file = self._spans_by_file(placed.process)
         for row, first, last in zip(rows, first_ns.tolist(), last_ns.tolist(), strict=True):
             name = self._names.of_file(trace.files[row["file"]])

@@ -147,8 +147,9 @@ def traced_files(
     table.add("inside", file, inside & ~of_other)
     table.add("stray", file, nbytes * of_other)
     table.add("outside", file, nbytes * (~of_other & ~inside) * bool(placed.matched))
-    in_open = inside & opens[segments["span"]] & ~of_other
-    in_other = inside & ~opens[segments["span"]] & ~reads[segments["span"]] & ~of_other
+    opening, reading = (np.append(each, False)[segments["span"]] for each in (opens, reads))
+    in_open = inside & opening & ~of_other
+    in_other = inside & ~opening & ~reading & ~of_other
     table.add("elsewhere", file, nbytes * in_other)
     table.add("in_open", file, nbytes * in_open)
     small = nbytes < SMALL_NBYTES

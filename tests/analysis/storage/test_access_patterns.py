@@ -66,6 +66,20 @@ def test_ends_of_files_are_no_reads():
     assert access.small_read_fraction == 1
 
 
+def test_questions_for_pages_are_no_reads():
+    run = TracedRun()
+    worker = run.worker()
+    for number in range(4):
+        at, file = 10 * number, f"/d/{number}"
+        worker.read(file, at + 0.1, at + 0.2, 8192, 1)
+        worker.span(Kind.READ, at + 1, at + 5, batch=number, nbytes=KIB, detail=file)
+        worker.read(file, at + 2, at + 4, 0, KIB)
+        run.wait(number, at, at + 5, nbytes=KIB)
+    access = run.figures().access
+    assert (access.n_reads, access.of_segments) == (4, True)
+    assert access.size_counts[:2] == (0, 4)
+
+
 def test_bytes_read_again():
     access = reading(("/d/a", 0, 100), ("/d/a", 50, 100), ("/d/b", 0, 50), epochs=2).access
     assert access.reread_factor == 500 / 200

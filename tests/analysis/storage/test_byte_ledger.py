@@ -176,6 +176,28 @@ def test_dftracers_segments_stand_for_counters():
     assert found.settled
 
 
+def test_a_process_without_spans_may_have_a_log():
+    run = TracedRun()
+    run.worker().read("/data/a.bin", 1, 2, 0, BIG)
+    profile = run.profile()
+    found = storage_figures(replace(profile, spans=profile.spans[:0]), run.trace())
+    assert [each.posix for each in found.rows] == [BIG] * 3
+    assert found.placement.coverage.n_placed == 0
+
+
+def test_a_run_whose_spans_name_only_python_s_files_names_none():
+    run = raw_run(named=False)
+    want = rows(run)["run"].posix
+    run.workers[0].span(Kind.READ, 200, 201, detail="/opt/lib/python3.11/a.py", nbytes=9)
+    found = rows(run)
+    assert found["run"].posix == want
+    # Reads outside of stages count as well, for no stage says which files are the loader's.
+    run.workers[0].read("/data/0-0.bin", 300, 301, 0, 5)
+    assert rows(run)["run"].posix == want + 5
+    run.workers[0].read("/data/more.bin", 302, 303, 0, 7)
+    assert rows(run)["run"].posix == want + 12
+
+
 def test_nothing_read_is_no_ledger():
     run = TracedRun()
     run.wait(0, 0, 5)

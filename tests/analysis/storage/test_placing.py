@@ -393,6 +393,15 @@ def test_files_are_counted_by_the_log_where_stages_name_none() -> None:
     assert (coverage.n_files_seen, coverage.n_files_read) == (7, None)
 
 
+def test_a_file_that_was_only_written_is_not_read() -> None:
+    whole = log(calls_inside()[:7])
+    written = whole.segments.copy()
+    written["write"][0] = True
+    profile = run_of(process(stages(named=False)))
+    coverage = place_segments(profile, trace_of(replace(whole, segments=written))).coverage
+    assert coverage.n_files_seen == 6
+
+
 def test_a_clock_that_was_set_is_told_of_and_one_that_was_read_late_is_not_followed() -> None:
     def ended(step: int) -> Profile:
         last = Anchor(1000 * MS, WALL + 1000 * MS + step)
@@ -482,6 +491,10 @@ def test_questions_for_a_page_before_each_stage_do_not_set_the_clock() -> None:
     found = only(run_of(process(stages(named=False))), log(segments))
     assert (found.low_ns, found.high_ns) == (LATE - 10_000, LATE + 10_000)
     assert found.n_placed == 20
+    coverage = place_segments(
+        run_of(process(stages(named=False))), trace_of(log(segments))
+    ).coverage
+    assert (coverage.n_placed, coverage.n_segments) == (20, 20)
 
 
 def test_what_is_fused_around_reads_is_no_reading() -> None:

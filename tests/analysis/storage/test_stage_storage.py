@@ -189,3 +189,13 @@ def test_union_is_the_time_that_is_covered(pairs):
     start = np.array([pair[0] for pair in pairs], dtype=np.int64)
     length = np.array([pair[1] for pair in pairs], dtype=np.int64)
     assert union_ns(start, start + length) == len(covered)
+
+
+def test_streams_of_which_no_time_is_known_belong_to_the_only_stage_of_their_file():
+    run, worker = one_worker()
+    worker.span(Kind.READ, 0, 10, batch=0, nbytes=100, detail=FILE)
+    worker.count(FILE, stdio_reads=1, stdio_read_nbytes=100, stdio_read_ns=4)
+    assert stages(run)["read"].storage_ns == 4
+    worker.span(Kind.DECODE, 12, 14, batch=0, nbytes=100, detail=FILE)
+    read = stages(run)["read"]
+    assert (read.storage_ns, read.rest_is_bound) == (0, True)
