@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
 import typer
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["print_report", "report", "write_json"]
+
+SHORTEST_S: Final = 1e-9
+LONGEST_S: Final = 1e9
+"""What fits a clock that counts nanoseconds."""
 
 
 def report(
@@ -58,7 +62,7 @@ def _stretch(text: str) -> tuple[float, float]:
         low, high = map(float, text.split(":"))
     except ValueError:
         low, high = 0.0, 0.0
-    if not 0 <= low < high:
+    if not (0 <= low < high <= LONGEST_S and high - low >= SHORTEST_S):
         raise OptionError(f"--between {text}: expected seconds as FROM:TO, such as 1.5:2")
     return low, high
 

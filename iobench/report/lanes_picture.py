@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -239,7 +241,8 @@ def draw_lanes(
     gap_ns = (high - low) // PIXELS
     cut = [lane.between(low, high).thinned(gap_ns) for lane in lanes]
     if not any(len(lane.start_ns) for lane in cut):
-        raise OptionError(f"{profile.path}: no span between {between_s} s after the first one")
+        stretch = " and ".join(f"{each:g}" for each in between_s or ())
+        raise OptionError(f"{profile.path}: no span between {stretch} s after the first one")
     _draw(cut, path, zero=zero, low=low, high=high, title=_title(profile))
 
 
@@ -275,9 +278,10 @@ def _draw(
         _draw_lane(axes, row, lane, zero=zero, low=low)
     axes.set_xlim((low - zero) / 1e9, (high - zero) / 1e9)
     axes.set_ylim(len(lanes) - 0.4, -0.6)
-    axes.set_yticks(range(len(lanes)), [lane.name for lane in lanes], fontsize=8)
+    names = [_plain(lane.name) for lane in lanes]
+    axes.set_yticks(range(len(lanes)), names, fontsize=8, parse_math=False)
     axes.set_xlabel("seconds after the first span")
-    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_title(_plain(title), fontsize=10, loc="left", parse_math=False)
     axes.grid(axis="x", linewidth=0.4, alpha=0.5)
     patches = [Patch(color=colour, label=label) for label, colour in LEGEND]
     patches.append(Patch(facecolor=HIDDEN, hatch="////", label="fread: first to last, no segments"))
@@ -285,13 +289,32 @@ def _draw(
     axes.legend(
         handles=patches, ncols=6, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.12)
     )
+    suffix, picture = path.suffix.lower(), BytesIO()
+    dateless = {"Date": None} if suffix == ".svg" else None
+    figure.savefig(picture, format=suffix[1:], dpi=140, metadata=dateless)
     try:
-        figure.savefig(path, dpi=140, metadata={"Date": None} if path.suffix == ".svg" else None)
+        _write(path, picture)
     except OSError as error:
-        path.unlink(missing_ok=True)
         raise StorageError(
             f"{path}: cannot be written ({error.strerror or error}); name another file"
         ) from error
+
+
+def _write(path: Path, picture: BytesIO) -> None:
+    """Write a picture whole or not at all; what cannot be opened is left alone."""
+    with path.open("wb") as file:
+        try:
+            file.write(picture.getbuffer())
+            file.flush()
+        except OSError:
+            with suppress(OSError):
+                path.unlink()
+            raise
+
+
+def _plain(text: str) -> str:
+    """Return a name as any font and format can hold it: nothing but printable characters."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
 def _draw_lane(axes: Any, row: int, lane: LaneBars, *, zero: int, low: int) -> None:

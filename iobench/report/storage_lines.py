@@ -51,7 +51,7 @@ def coverage_lines(placement: Placement, trace: StorageTrace) -> list[str]:
         )
     if seen.n_extra_logs:
         lines.append(f"Logs of other processes: {units.count(seen.n_extra_logs)}.")
-    return [*lines, *seen.problems, *trace.refused, *trace.notes]
+    return [*lines, *dict.fromkeys((*seen.problems, *trace.refused, *trace.notes))]
 
 
 def _logs(seen: TraceCoverage) -> str:

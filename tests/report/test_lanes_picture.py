@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from ground_truth_profiles import profile_of_ground_truth
 
 from iobench.analysis import place_segments
+from iobench.cli.report_command import _stretch as stretch_of
 from iobench.errors import OptionError, StorageError
 from iobench.report import draw_run
 from iobench.report.lanes_picture import EXPOSED, HIDDEN, UNKNOWN, LaneBars, lanes_of
@@ -138,3 +141,27 @@ def test_what_cannot_be_drawn_is_said(raw: tuple[Profile, StorageTrace], tmp_pat
     with pytest.raises(StorageError, match="cannot be written"):
         draw_run(profile, tmp_path / "nowhere" / "lanes.svg")
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "text").write_text("")
+    (tmp_path / "lanes.svg").mkdir()
+    with pytest.raises(StorageError, match="cannot be written"):
+        draw_run(profile, tmp_path / "lanes.svg")
+    with pytest.raises(StorageError, match="cannot be written"):
+        draw_run(profile, tmp_path / "text" / "lanes.svg")
+
+
+@pytest.mark.parametrize("name", ["$x_$.py", "<b>\udcff\n\x00.py"])
+def test_any_name_makes_a_title(
+    raw: tuple[Profile, StorageTrace], tmp_path: Path, name: str
+) -> None:
+    pytest.importorskip("matplotlib", reason="draws: pip install 'iobench[darshan]'")
+    profile = replace(raw[0], config={"script": name})
+    draw_run(profile, tmp_path / "lanes.svg", between_s=(0.0, 0.2))
+    ElementTree.parse(tmp_path / "lanes.svg")
+
+
+@pytest.mark.parametrize(
+    "text", ["a:b", "1:2:3", "2:1", "-1:1", "nan:1", "0:inf", "1e300:1e301", "0:1e-12"]
+)
+def test_a_stretch_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match=f"--between {text}: expected seconds"):
+        stretch_of(text)

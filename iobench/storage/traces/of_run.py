@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,25 +41,40 @@ def read_run_traces(
     StorageError, OptionError
         If a log that was named cannot be read, or what reads it is not installed.
     """
-    found = [path for path in _kept(run, config) if path.exists()]
-    if not named and not found:
-        return None
-    from iobench.storage.traces.reading import read_traces
-
     told = config.get("darshan")
     told = told if isinstance(told, Mapping) else {}
+    kept = _kept(run, told)
+    found = [path for path in dict.fromkeys((*kept, run / LOGS_FOLDER)) if _is_there(path)]
+    gone = [path for path in kept if path not in found]
+    if not named and not found:
+        return StorageTrace(notes=_gone(gone)) if gone else None
+    from iobench.storage.traces.reading import read_traces
+
     if named:
         return part_of_run(read_traces([*named, *found]), told)
     try:
-        return part_of_run(read_traces(found), told)
+        trace = part_of_run(read_traces(found), told)
     except IobenchError as error:
-        return StorageTrace(notes=(str(error),))
+        return StorageTrace(notes=(str(error), *_gone(gone)))
+    return replace(trace, notes=(*trace.notes, *_gone(gone)))
 
 
-def _kept(run: Path, config: Mapping[str, Any]) -> list[Path]:
-    told = config.get("darshan")
-    logs = told.get("logs") if isinstance(told, Mapping) else None
+def _kept(run: Path, told: Mapping[str, Any]) -> list[Path]:
+    """Return the logs that ``run.json`` names, there or not."""
+    logs = told.get("logs")
     texts = [logs] if isinstance(logs, str) else logs if isinstance(logs, list) else []
-    paths = [run / text for text in texts if isinstance(text, str)]
-    own = run / LOGS_FOLDER
-    return [*paths, *(() if own in paths else (own,))]
+    return [run / text for text in texts if isinstance(text, str)]
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # in a folder that may not be looked into
+        return False
+
+
+def _gone(paths: Sequence[Path]) -> tuple[str, ...]:
+    return tuple(
+        f"{path}: holds the run's logs by its run.json, and is not there; name them: --darshan LOG"
+        for path in paths
+    )

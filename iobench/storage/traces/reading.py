@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import os
+import stat
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,12 +39,21 @@ def read_traces(paths: Sequence[Path]) -> StorageTrace:
     logs: list[Path] = []
     calls: list[Path] = []
     refused: list[str] = []
+    read: set[Path] = set()
     for path in paths:
         found = _files_in(path)
         if not found:
             refused.append(f"{path}: no log of Darshan and no file of DFTracer in this folder")
         for each in found:
+            # A run's own logs may be named as well.
+            place = Path(os.path.realpath(each))
+            if place in read:
+                continue
+            read.add(place)
             try:
+                if not stat.S_ISREG(each.stat().st_mode):  # a pipe would be waited for
+                    refused.append(f"{each}: is no regular file; expected a log")
+                    continue
                 of_dftracer = is_dftracer_start(_start(each)) or (
                     is_dftracer_name(each.name) and not is_log_start(_start(each))
                 )

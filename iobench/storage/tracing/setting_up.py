@@ -144,7 +144,7 @@ def set_up(
         folder.mkdir(exist_ok=True)
         if probed.dated:
             make_dated(folder, SYSTEM_CLOCK.wall_ns(), n_days=DAYS)
-        part.write_text(text, "utf-8")
+        part.write_text(text, "utf-8", "surrogateescape")
         part.replace(config)
     except OSError as error:
         raise StorageError(f"{folder}: cannot be made ({error.strerror or error})") from error

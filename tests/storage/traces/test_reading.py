@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
+from iobench.storage.traces.of_run import read_run_traces
 from iobench.storage.traces.reading import read_traces
 
 DATA = Path(__file__).parents[2] / "data"
@@ -28,7 +30,9 @@ def test_files_are_told_apart_by_what_is_in_them(tmp_path: Path) -> None:
     (tmp_path / "in" / "2026").mkdir(parents=True)
     shutil.copy(CALLS[2], tmp_path / "in" / "2026")
     (tmp_path / "none").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     paths = [named, packed, other, text, tmp_path / "in", tmp_path / "none", tmp_path / "gone"]
+    paths.append(tmp_path / "pipe")
     trace = read_traces(paths)
     found = {(each.tracer, each.path.name) for each in trace.processes}
     assert found == {
@@ -43,7 +47,30 @@ def test_files_are_told_apart_by_what_is_in_them(tmp_path: Path) -> None:
         f"{text}: is not a Darshan log",
         f"{tmp_path / 'none'}: no log of Darshan and no file of DFTracer in this folder",
         f"{tmp_path / 'gone'}: cannot be read: No such file or directory",
+        f"{tmp_path / 'pipe'}: is no regular file; expected a log",
     }
+
+
+def test_a_log_that_is_named_twice_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(CALLS[0], tmp_path)
+    monkeypatch.chdir(tmp_path)
+    trace = read_traces([Path(CALLS[0].name), tmp_path / CALLS[0].name, tmp_path])
+    assert len(trace.processes) == 1
+    assert trace.refused == ()
+
+
+def test_logs_that_are_gone_are_said_to_be(tmp_path: Path) -> None:
+    assert read_run_traces(tmp_path, {"darshan": {"state": "off"}}) is None
+    trace = read_run_traces(tmp_path, {"darshan": {"state": "on", "logs": ["/gone/logs"]}})
+    assert trace is not None
+    (line,) = trace.notes
+    assert line.startswith("/gone/logs: ")
+    shutil.copytree(CALLS[0].parent, tmp_path / "darshan")
+    trace = read_run_traces(tmp_path, {"darshan": {"state": "on", "logs": ["darshan", "gone"]}})
+    assert trace is not None
+    assert (len(trace.processes), len(trace.notes)) == (3, 1)
 
 
 def test_without_pydarshan_the_others_are_read(

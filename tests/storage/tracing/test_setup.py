@@ -161,6 +161,13 @@ def test_a_run_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         set_up(tmp_path, PROBED, {}, job=1)
 
 
+def test_data_whose_name_is_no_text_are_named_by_their_bytes(tmp_path: Path) -> None:
+    setup = set_up(tmp_path, PROBED, {}, job=1, data=[Path("/var/d\udcff")])
+    assert b"/var/d\xff(/|$)" in (tmp_path / "darshan.config").read_bytes()
+    if setup.mmap != setup.folder:
+        setup.mmap.rmdir()
+
+
 @given(st.text())
 def test_the_number_of_a_job_is_what_darshan_reads(token: str) -> None:
     assert 0 <= job_number(token) < 1 << 31
