@@ -20,7 +20,7 @@ from iobench.analysis.storage.read_spans import (
     NOT_SUMMED,
     OWN_READ_LIMIT,
 )
-from iobench.analysis.storage.storage_figures import ByteRow
+from iobench.analysis.storage.storage_figures import UNSEEN, ByteGap, ByteRow
 from iobench.analysis.storage.traced_bytes import TracedFile, modules_of, traced_files
 from iobench.recording import Kind
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.storage.named_files import NamedFiles
     from iobench.analysis.storage.read_spans import CountedBytes, ReadSpans
-    from iobench.analysis.storage.storage_figures import ByteGap, Placement
+    from iobench.analysis.storage.storage_figures import Placement
     from iobench.profiles import Profile
     from iobench.storage.traces.contents import StorageTrace
 
@@ -251,7 +251,12 @@ def _row(scope: str, known: Known, gaps: tuple[ByteGap, ...]) -> ByteRow:
 
 
 def _sum(scope: str, name: str, rows: list[ByteRow]) -> ByteRow:
-    """Sum rows. A process without a log has a gap of that name and nothing in tracer's columns."""
+    """Sum rows; a tracer's columns over those processes of which it is known what they hold.
+
+    A process without a log has a gap of that name, and nothing in these columns. One whose log
+    could be read in part leaves a gap in the sum: what the others' columns have does not stand for
+    it.
+    """
 
     def total(column: str) -> int | None:
         values = [getattr(row, column) for row in rows]
@@ -260,4 +265,15 @@ def _sum(scope: str, name: str, rows: list[ByteRow]) -> ByteRow:
         return int(sum(known)) if whole and known else None
 
     columns: dict[str, Any] = {column: total(column) for column in COLUMNS}
-    return ByteRow(scope, name, **columns, gaps=merged(gap for row in rows for gap in row.gaps))
+    gaps = [*(gap for row in rows for gap in row.gaps), *_left_out(rows, columns)]
+    return ByteRow(scope, name, **columns, gaps=merged(gaps))
+
+
+def _left_out(rows: list[ByteRow], columns: Mapping[str, int | None]) -> Iterator[ByteGap]:
+    """Yield what sums of a tracer's columns lack: of rows that have nothing there."""
+    for row in rows:
+        told = any(gap.name in UNSEEN for gap in row.gaps)
+        if columns["posix"] is not None and row.posix is None and row.asked and not told:
+            yield ByteGap("partial log", -row.asked, ("posix+stdio", "asked"))
+        if columns["segments"] is not None and row.segments is None and row.posix:
+            yield ByteGap("partial log", row.posix, ("posix", "segments"))

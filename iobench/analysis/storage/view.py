@@ -100,7 +100,8 @@ def _read_nbytes(rows: tuple[ByteRow, ...]) -> int | None:
     if "mapping" in gaps:
         return run.asked
     traced = run.segments if run.posix is None else run.posix + (run.stdio or 0)
-    if traced is not None and not UNSEEN & gaps.keys():
+    unseen = any(gap.name in UNSEEN and gap.between[1] == "asked" for gap in run.gaps)
+    if traced is not None and not unseen:
         return traced - (gaps.get("stray segments", 0) if run.posix is not None else 0)
     return run.rchar if run.rchar is not None else run.asked
 

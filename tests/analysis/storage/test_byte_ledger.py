@@ -73,6 +73,28 @@ def test_a_process_without_a_log_is_named_and_settles_nothing():
     assert found["worker-0 (process 101)"].settled
 
 
+@pytest.mark.parametrize(
+    ("modules", "missing"),
+    [
+        ((ModuleState("POSIX", 9, problem="newer"),), ("posix+stdio", "asked")),
+        ((ModuleState("POSIX", 4), ModuleState("STDIO", 2)), ("posix", "segments")),
+    ],
+)
+def test_a_sum_over_less_than_all_processes_says_so(modules, missing):
+    run = raw_run()
+    whole, part = run.trace().processes
+    part = replace(part, modules=modules, segments=part.segments[:0])
+    found = rows(run, StorageTrace((whole, part)))["run"]
+    columns = {"posix+stdio": found.posix, "asked": found.asked, "posix": found.posix,
+               "segments": found.segments}  # fmt: skip
+    (gap,) = (each for each in found.gaps if each.name == "partial log")
+    assert gap.between == missing
+    assert gap.nbytes == columns[missing[0]] - columns[missing[1]] != 0
+    assert not found.settled
+    both = StorageTrace(tuple(replace(each, modules=modules) for each in (whole, part)))
+    assert "partial log" not in names(rows(run, both)["run"])  # nobody sums what nobody has
+
+
 def test_a_file_of_several_processes_is_one_row():
     run = raw_run(n_workers=2, n_files=1)
     for worker in run.workers:
