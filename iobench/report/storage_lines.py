@@ -24,7 +24,14 @@ PUBLISHED_RATES: Final = (1.46e9, 8.08e9)
 PUBLISHED_IN: Final = "MLPerf HPC's table 9 (CosmoFlow and DeepCAM on five machines)"
 """Farrell et al., MLPerf HPC: A Holistic Benchmark Suite, 2021: bandwidth of one worker."""
 
-__all__ = ["access_lines", "clock_lines", "coverage_lines", "gap_lines", "wait_line"]
+__all__ = [
+    "access_lines",
+    "clock_lines",
+    "coverage_lines",
+    "gap_lines",
+    "untold_lines",
+    "wait_line",
+]
 
 
 def coverage_lines(placement: Placement, trace: StorageTrace) -> list[str]:
@@ -52,6 +59,15 @@ def coverage_lines(placement: Placement, trace: StorageTrace) -> list[str]:
     if seen.n_extra_logs:
         lines.append(f"Logs of other processes: {units.count(seen.n_extra_logs)}.")
     return [*lines, *dict.fromkeys((*seen.problems, *trace.refused, *trace.notes))]
+
+
+def untold_lines(trace: StorageTrace, *, many: bool) -> list[str]:
+    """Return what is said of logs where no figures are made of them."""
+    why = "the run counted no bytes that they could be held against"
+    if many:
+        why = "jobs of so many training processes are reported without; --lanes draws the first"
+    found = units.count(len(trace.processes))
+    return [f"Logs of {found} processes, not evaluated: {why}.", *trace.refused, *trace.notes]
 
 
 def _logs(seen: TraceCoverage) -> str:

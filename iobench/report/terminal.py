@@ -171,8 +171,11 @@ def _tables(page: _Page, report: RunReport) -> None:
 
 def _storage(page: _Page, report: RunReport) -> None:
     """Print what storage did: how much of it is known, then bytes, stages and single reads."""
-    figures = report.storage
+    figures, trace = report.storage, report.trace
     if figures is None or not figures.rows:
+        if trace is not None:  # logs that are there, or were named, are not passed over in silence
+            page.text("What storage did", "bold")
+            page.list(storage_lines.untold_lines(trace, many=figures is None))
         return
     page.text("What storage did", "bold")
     placement = figures.placement

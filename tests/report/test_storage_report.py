@@ -177,6 +177,17 @@ def test_what_is_missing_is_named_with_the_cure(traced: RunReport, show: Show) -
         assert text.count(words) == 1, words
 
 
+def test_logs_of_which_no_figures_are_made_are_not_passed_over(
+    traced: RunReport, show: Show
+) -> None:
+    for storage, why in ((None, "so many"), (StorageFigures(None, (), (), (), None), "no bytes")):
+        text = unwrapped(show(replace(traced, storage=storage)))
+        assert "What storage did Logs of 1 processes, not evaluated: " in text
+        assert why in text
+        assert "notes.txt: is no Darshan log" in text
+    assert "What storage did" not in show(replace(traced, storage=None, trace=None))
+
+
 def test_gaps_are_named_or_said_to_have_no_name(traced: RunReport, show: Show) -> None:
     text = unwrapped(storage_part(show(traced)))
     assert "5.12 kB more in POSIX than in asked: header read twice." in text
