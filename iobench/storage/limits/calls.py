@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
     from iobench.recording import Clock
 
-__all__ = ["copy_rate", "open_figures"]
+__all__ = ["copied_nbytes", "copy_rate", "open_figures"]
 
 FEW_OPENS: Final = 256
 COPIED_NBYTES: Final = 128 << 20
+LEAST_COPIED_NBYTES, MOST_COPIED_NBYTES = 8 << 20, 1 << 30
+"""By a thread, so that no cache of its own holds it; by all, so that no memory is filled."""
 TURNS: Final = 5
 
 
@@ -62,12 +64,17 @@ def open_figures(
     )
 
 
+def copied_nbytes(threads: int) -> int:
+    """Return how much each of so many threads copies in a turn."""
+    return max(COPIED_NBYTES // threads, min(LEAST_COPIED_NBYTES, MOST_COPIED_NBYTES // threads))
+
+
 def copy_rate(threads: int, *, clock: Clock, deadline_ns: int) -> float | None:
     """Return bytes per second copied within memory by threads at once: the best of five turns.
 
     None where the deadline leaves no turn.
     """
-    n = max(8 << 20, COPIED_NBYTES // threads)
+    n = copied_nbytes(threads)
     pairs = [(np.ones(n, np.uint8), np.ones(n, np.uint8)) for _ in range(threads)]
 
     def copy(number: int, timed: Timed, stop: threading.Event) -> None:

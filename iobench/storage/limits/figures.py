@@ -204,7 +204,7 @@ class StorageLimits:
         try:
             if not isinstance(told, Mapping) or told["version"] != VERSION:
                 raise ValueError("of another version")
-            made = {field.name: told[field.name] for field in fields(cls)}
+            made = _fields_of(cls, told)
             made["memcpy_bytes_per_s"] = {
                 int(threads): float(rate) for threads, rate in told["memcpy_bytes_per_s"].items()
             }
@@ -225,8 +225,26 @@ def read_limits(rows: object) -> list[StorageLimits]:
     return found
 
 
+_KINDS: Final[Mapping[str, tuple[type[Any], ...]]] = {
+    "str": (str,),
+    "int": (int,),
+    "int | None": (int, type(None)),
+    "float | None": (int, float, type(None)),
+}
+"""Of the simple fields, by what they are declared as."""
+
+
+def _fields_of(kind: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a row; a simple one of the wrong kind is a ``TypeError``."""
+    for field in fields(kind):
+        kinds = _KINDS.get(str(field.type))
+        if kinds is not None and not isinstance(row[field.name], kinds):
+            raise TypeError(f"{field.name} is {row[field.name]!r}")
+    return {field.name: row[field.name] for field in fields(kind)}
+
+
 def _read_from(kind: type[Any], row: Mapping[str, Any]) -> Any:
-    made = {field.name: row[field.name] for field in fields(kind)}
+    made = _fields_of(kind, row)
     made["latency_ns"] = tuple(map(int, made["latency_ns"]))
     return kind(**made)
 

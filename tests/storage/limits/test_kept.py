@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from iobench.errors import StorageError
 from iobench.recording.hosts import host_name
 from iobench.storage.file_systems import file_system_of
 from iobench.storage.limits import kept
+from iobench.storage.limits.calls import copied_nbytes
 from iobench.storage.limits.figures import ReadFigures, StorageLimits, read_limits
 from iobench.storage.limits.kept import (
     all_kept_limits,
@@ -128,3 +130,25 @@ def test_a_run_takes_the_limits_of_its_files_along(tmp_path):
     assert limits.mount in host["mounts"]
     keep_limits(replace(limits, host="another", wall_ns=9), folder=folder)
     assert all_kept_limits(folder) == [limits] or len(all_kept_limits(folder)) == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"wall_ns": None}, {"path": 5}, {"request_nbytes": "1"}, {"reads": [{"order": "random"}]}],
+)
+def test_kept_limits_that_were_damaged_are_not_there(change, tmp_path: Path) -> None:
+    good = made(tmp_path)
+    bad = json.loads(json.dumps(good.to_dict())) | change
+    assert read_limits([bad, json.loads(json.dumps(good.to_dict()))]) == [good]
+
+
+def test_a_read_of_damaged_limits_is_not_there(tmp_path: Path) -> None:
+    told = json.loads(json.dumps(made(tmp_path).to_dict()))
+    told["reads"][0]["nbytes"] = "many"
+    assert read_limits([told]) == []
+
+
+def test_threads_together_never_copy_more_than_memory_has() -> None:
+    sizes = {threads: copied_nbytes(threads) for threads in (1, 2, 16, 128, 256, 1024)}
+    assert [sizes[threads] >> 20 for threads in sizes] == [128, 64, 8, 8, 4, 1]
+    assert all(threads * size <= 1 << 30 for threads, size in sizes.items())
