@@ -179,7 +179,8 @@ class RunDirectory:
 
     def _write(self, path: Path) -> None:
         text = json.dumps(self.config, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-        with path.open("w", encoding="utf-8") as file:
+        # Bytes of a file's name that are no text become escapes, which JSON reads as they were.
+        with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -1,4 +1,5 @@
 import json
+import os
 import pickle
 
 import pytest
@@ -74,3 +75,9 @@ def test_a_run_travels_to_other_processes(tmp_path):
     run = RunDirectory.create(tmp_path / "run", {"a": 1}, spool=tmp_path / "spool")
     copy = pickle.loads(pickle.dumps(run))
     assert (copy.path, copy.config, copy.spool) == (run.path, run.config, run.spool)
+
+
+def test_a_name_that_is_no_text_comes_back_as_it_was(tmp_path) -> None:
+    name = os.fsdecode(b"/data/\xff \xc3\xa9.npy")
+    RunDirectory.create(tmp_path / "run", {"script": name})
+    assert RunDirectory.open(tmp_path / "run").config["script"] == name
