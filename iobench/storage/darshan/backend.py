@@ -123,9 +123,7 @@ class OpenLog:
         library.darshan_log_get_name_records(self._log["handle"], held, count)
         names = {}
         for at in range(count[0]):
-            names[int(held[0][at].id)] = ffi.string(held[0][at].name).decode(
-                errors="backslashreplace"  # bytes that are no UTF-8 must not stop a report
-            )
+            names[int(held[0][at].id)] = _name(ffi.string(held[0][at].name))
             library.darshan_free(held[0][at].name)
         library.darshan_free(held[0])
         return names
@@ -215,6 +213,11 @@ class OpenLog:
                 "itemsize": ffi.sizeof(struct),
             }
         )
+
+
+def _name(raw: bytes) -> str:
+    """Return a file's name; bytes that are no UTF-8 become what span files make of them."""
+    return raw.decode(errors="surrogateescape").encode(errors="backslashreplace").decode()
 
 
 def _layout(ffi: Any, struct: Any) -> np.dtype[Any]:
