@@ -13,7 +13,7 @@ from iobench.analysis import exposed_share_of_spans, monotonic_of_wall, place_se
 from iobench.errors import OptionError, StorageError
 from iobench.recording import WORKER_KINDS, Flag, Kind
 from iobench.report import units
-from iobench.report.storage_tables import short_path
+from iobench.report.storage_tables import printable, short_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -278,10 +278,10 @@ def _draw(
         _draw_lane(axes, row, lane, zero=zero, low=low)
     axes.set_xlim((low - zero) / 1e9, (high - zero) / 1e9)
     axes.set_ylim(len(lanes) - 0.4, -0.6)
-    names = [_plain(lane.name) for lane in lanes]
+    names = [printable(lane.name) for lane in lanes]
     axes.set_yticks(range(len(lanes)), names, fontsize=8, parse_math=False)
     axes.set_xlabel("seconds after the first span")
-    axes.set_title(_plain(title), fontsize=10, loc="left", parse_math=False)
+    axes.set_title(printable(title), fontsize=10, loc="left", parse_math=False)
     axes.grid(axis="x", linewidth=0.4, alpha=0.5)
     patches = [Patch(color=colour, label=label) for label, colour in LEGEND]
     patches.append(Patch(facecolor=HIDDEN, hatch="////", label="fread: first to last, no segments"))
@@ -310,11 +310,6 @@ def _write(path: Path, picture: BytesIO) -> None:
             with suppress(OSError):
                 path.unlink()
             raise
-
-
-def _plain(text: str) -> str:
-    """Return a name as any font and format can hold it: nothing but printable characters."""
-    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
 def _draw_lane(axes: Any, row: int, lane: LaneBars, *, zero: int, low: int) -> None:

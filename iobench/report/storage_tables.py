@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     )
 
 StorageLine = tuple[str, int, int | None, int | None, bool, tuple[str, str, str]]
-__all__ = ["byte_table", "cost_table", "size_table", "storage_stage_table"]
+__all__ = [
+    "byte_table",
+    "cost_table",
+    "printable",
+    "short_path",
+    "size_table",
+    "storage_stage_table",
+]
 
 MOST: Final = {"run": 1, "process": 8, "file": 5}
 """Rows shown of each scope, those with gaps that nothing explains first; JSON has them all."""
@@ -99,8 +106,14 @@ def _n_unnamed(row: ByteRow) -> int:
     return sum(not gap.name for gap in row.gaps)
 
 
+def printable(text: str) -> str:
+    """Return a name as any line, font and format can hold it; other signs become escapes."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
 def short_path(path: str, longest: int = LONGEST_NAME) -> str:
-    """Return the end of a path, in whole names where they fit."""
+    """Return the end of a path, in whole names where they fit, in one line."""
+    path = printable(path)
     if len(path) <= longest:
         return path
     parts = PurePath(path).parts

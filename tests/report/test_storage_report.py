@@ -243,6 +243,7 @@ def test_many_processes_and_files_are_cut_and_said_to_be() -> None:
         ("/data/" + "x" * 60, "..." + "x" * 23),
         ("/data/" + "x" * 30, "..." + "x" * 23),
         ("", ""),
+        ("/data/a\n\x1b\udcff.npy", r"/data/a\n\x1b\udcff.npy"),
     ],
 )
 def test_paths_are_cut_from_the_front(path: str, short: str) -> None:

@@ -28,6 +28,7 @@ PROBE_S: Final = 60.0
 ENOUGH: Final = (3, 4)
 """The first runtime that reads a configuration file."""
 # A runtime that was built with HDF5 looks for the system's when a file is opened, not before.
+TOLD: Final = '{"prefixes": '
 CHILD: Final = """\
 import ctypes, json, os, site, sys, sysconfig
 
@@ -196,7 +197,11 @@ def _probe(
     problem = ""
     if numbers and numbers < ENOUGH:
         problem = f"it is {version}, which reads no configuration file; load 3.4.5 or newer"
-    told: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    # Others may print as well: what a site has every Python do.
+    lines = [line for line in done.stdout.splitlines() if line.startswith(TOLD)]
+    if not lines:
+        return ProbedRuntime(runtime, python, "a small program under it ended before its end")
+    told: dict[str, Any] = json.loads(lines[-1])
     return ProbedRuntime(
         runtime,
         python,

@@ -37,6 +37,9 @@ def _probed(library: Path, environment: dict[str, str], **more: float) -> Probed
 
 
 def test_one_that_works_is_told_apart_by_what_it_does(tmp_path: Path, environment) -> None:
+    (tmp_path / "modules" / "sitecustomize.py").write_text(
+        "import atexit\natexit.register(print, 'a site may have every Python say something')\n"
+    )
     probed = _probed(made_runtime(tmp_path, LEAVES_LOGS), environment)
     assert probed.problem == ""
     assert probed.attachable
