@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from iobench.errors import StorageError
+from iobench.errors import ProfileError, StorageError
 from iobench.recording.span_reader import read_head
 from iobench.storage.tracing import (
     DarshanChoice,
@@ -118,7 +118,7 @@ class ProfileTracing:
         self._stack.close()
         if self._setup is None:
             return
-        pids = {_pid(path) for run in self._runs for path in run.span_files()}
+        pids = _pids(path for run in self._runs for path in run.span_files())
         gathered = gather_logs(self._setup.folder, self._setup.mmap, pids)
         for line in gathered.lines(self._setup.folder):
             self._screen.note(line)
@@ -133,9 +133,13 @@ def _texts(folders: Iterable[Path]) -> list[str]:
     return sorted(map(str, folders))
 
 
-def _pid(path: Path) -> int:
-    """Return which process a span file is of."""
-    return read_head(path).identity.pid
+def _pids(paths: Iterable[Path]) -> set[int]:
+    """Return which processes span files are of; one killed at its start may have left it empty."""
+    found = set()
+    for path in paths:
+        with suppress(ProfileError):  # whoever makes the report says so
+            found.add(read_head(path).identity.pid)
+    return found
 
 
 def _runtime() -> ProbedRuntime | str:

@@ -11,7 +11,8 @@ import pytest
 
 from iobench.errors import OptionError
 from iobench.profiling import RunConfig, profile
-from iobench.profiling.tracing import ProfileTracing
+from iobench.profiling.tracing import ProfileTracing, _pids
+from iobench.recording import RunDirectory
 from iobench.storage.tracing import DarshanRuntime, ProbedRuntime, find_runtime
 
 
@@ -93,3 +94,11 @@ def test_what_a_profile_reads_is_in_the_logs_of_its_processes(
     assert not any(each.segments["write"].any() for each in trace.processes)
     pids = {process.pid for process in open_profile(run).processes}
     assert pids == {each.pid for each in trace.processes}
+
+
+def test_a_span_file_that_is_none_stops_no_profile(tmp_path: Path) -> None:
+    run = RunDirectory.create(tmp_path / "run", {})
+    run.recorder(role="consumer").close()
+    (whole,) = run.span_files()
+    (tmp_path / "empty").write_bytes(b"")
+    assert _pids([whole, tmp_path / "empty", tmp_path / "gone"]) == {os.getpid()}
