@@ -49,6 +49,10 @@ def report(
     stretch = None if between is None else _stretch(between)
     if stretch is not None and lanes is None:
         raise OptionError("--between: says what --lanes draws; expected both")
+    if lanes is not None:
+        from iobench.report.lanes_picture import check_picture_name
+
+        check_picture_name(lanes)
     print_report(run, json=json, darshan=darshan or ())
     if lanes is not None:
         _draw(run, lanes, stretch, darshan or ())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from iobench.profiles import Profile
     from iobench.storage.traces.contents import StorageTrace
 
-__all__ = ["PICTURE_SUFFIXES", "LaneBars", "draw_lanes", "lanes_of"]
+__all__ = ["PICTURE_SUFFIXES", "LaneBars", "check_picture_name", "draw_lanes", "lanes_of"]
 
 PICTURE_SUFFIXES: Final = (".svg", ".pdf", ".png")
 PIXELS: Final = 2400
@@ -202,6 +202,18 @@ def _streamed(profile: Profile, placed: ProcessPlacement, trace: StorageTrace) -
     return (*times, np.full(number, HIDDEN), np.ones(number, dtype=bool))
 
 
+def check_picture_name(path: Path) -> None:
+    """Refuse a name whose ending says no sort of picture.
+
+    Raises
+    ------
+    OptionError
+        If it is none of `PICTURE_SUFFIXES`.
+    """
+    if path.suffix.lower() not in PICTURE_SUFFIXES:
+        raise OptionError(f"{path}: expected a name that ends in {', '.join(PICTURE_SUFFIXES)}")
+
+
 def draw_lanes(
     profile: Profile,
     path: Path,
@@ -228,8 +240,7 @@ def draw_lanes(
     StorageError
         If the file cannot be written.
     """
-    if path.suffix.lower() not in PICTURE_SUFFIXES:
-        raise OptionError(f"{path}: expected a name that ends in {', '.join(PICTURE_SUFFIXES)}")
+    check_picture_name(path)
     lanes = lanes_of(profile, _placement(profile, trace), trace)
     filled = [lane for lane in lanes if len(lane.start_ns)]
     if not filled:

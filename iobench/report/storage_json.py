@@ -75,6 +75,7 @@ def _placement(
                 "low_ns": each.low_ns,
                 "high_ns": each.high_ns,
                 "matched": each.matched,
+                "known": each.is_clock_known,
                 "reason": each.reason or None,
             }
             for each in placement.processes

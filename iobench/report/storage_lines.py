@@ -90,7 +90,7 @@ def clock_lines(placement: Placement, processes: Sequence[Process]) -> list[str]
         offset, width = units.duration(each.offset_ns), units.duration(each.high_ns - each.low_ns)
         if each.matched:
             matched.append(f"{name} {offset} (window {width})")
-        elif each.reason:
+        elif each.reason and not each.is_clock_known:
             rest.append(f"{name} ({each.reason}; within {width})")
     lines = []
     if matched:

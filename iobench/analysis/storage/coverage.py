@@ -50,9 +50,9 @@ def coverage_of(
     for who, log in held:
         problems += [f"{process_label(who)}: {problem}" for problem in log.problems]
         if log.leftover:
+            rest = "" if len(log.segments) else "; counters of files are all there is of it"
             problems.append(
-                f"{process_label(who)}: never closed its log, for it was killed or is alive; "
-                "counters of files are all there is of it"
+                f"{process_label(who)}: never closed its log, for it was killed or is alive{rest}"
             )
     reads = [each.segments[~each.segments["write"] & ~each.is_page_question] for each in placed]
     return TraceCoverage(

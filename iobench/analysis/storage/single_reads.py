@@ -92,7 +92,7 @@ def find_single_reads(
         here = np.flatnonzero(process == index)
         part = None
         log = placed.get(index)
-        if log is not None and log.trace >= 0 and trace and (log.matched or not timed):
+        if log is not None and log.trace >= 0 and trace and (log.is_clock_known or not timed):
             part = _of_segments(log, trace.processes[log.trace], names, files)
         if part is not None:
             parts.append(part)

@@ -64,6 +64,10 @@ def asks_for_page(segments: NDArray[Any]) -> NDArray[np.bool_]:
     return marks
 
 
+WELL_TOLD_NS: Final = 1_000_000
+"""A tracer's zero that is known to so much needs no matching: DFTracer's is, to microseconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessPlacement:
     """One process of the profile and what a tracer saw of it.
@@ -98,6 +102,11 @@ class ProcessPlacement:
     matched: bool
     files: tuple[str, ...]
     segments: NDArray[Any]
+
+    @property
+    def is_clock_known(self) -> bool:
+        """Whether its times are good: by matching, or since the tracer itself tells them well."""
+        return self.matched or self.high_ns - self.low_ns <= WELL_TOLD_NS
 
     @property
     def is_page_question(self) -> NDArray[np.bool_]:

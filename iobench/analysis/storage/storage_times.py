@@ -80,7 +80,7 @@ class StorageTimes:
         modules = modules_of(trace)
         if not modules.segments or modules.segments_partial or modules.partial:
             return
-        if len(trace.segments) and not placed.matched:
+        if len(trace.segments) and not placed.is_clock_known:
             return
         self._known.add(placed.process)
         segments = placed.segments

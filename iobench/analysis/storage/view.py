@@ -74,7 +74,7 @@ def figures_of_placement(
     read_nbytes = _read_nbytes(rows)
     reads = find_single_reads(profile, reading, share, names, trace, placement)
     timed = reads
-    if placement is not None and not all(each.matched for each in placement.processes):
+    if placement is not None and not all(each.is_clock_known for each in placement.processes):
         timed = find_single_reads(profile, reading, share, names, trace, placement, timed=True)
     access = None
     if reads is not None:

@@ -1,0 +1,141 @@
+"""``iobench report`` with logs of a tracer, as users call it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iobench.cli import main
+from iobench.recording import Kind, RunDirectory
+from iobench.recording.hosts import host_name
+from iobench.testing import FakeClock
+
+US, MS = 1_000, 1_000_000
+WALL_NS = 1_795_000_000 * 10**9
+BEGINS = [10 * MS * place + place % 4 * MS for place in range(20)]
+NBYTES = 500_000
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Twenty samples of a file each, read and decoded in the training loop."""
+    config = {"dataset": "own", "format": "source", "workers": 0, "prefetch": 0, "batch_size": 1}
+    directory = RunDirectory.create(tmp_path / "run", {**config, "framework": "workers"})
+    clock = FakeClock(1000, wall_offset_ns=WALL_NS)
+    recorder = directory.recorder(role="consumer", clock=clock)
+    maker = recorder.string("consumer")
+    for batch, begin in enumerate(BEGINS):
+        file = recorder.string(f"/data/{batch}.bin")
+        read, decoded = begin + 4 * MS, begin + 6 * MS
+        recorder.emit(Kind.READ, begin, read, nbytes=NBYTES, batch=batch, epoch=0, detail=file)
+        recorder.emit(Kind.DECODE, read, decoded, nbytes=NBYTES, batch=batch, epoch=0)
+        recorder.emit(Kind.WAIT, begin, decoded, nbytes=NBYTES, batch=batch, detail=maker)
+    end = BEGINS[-1] + 8 * MS
+    recorder.emit(Kind.WAIT, end, end + MS, label=recorder.string("shutdown"))
+    recorder.emit(Kind.OTHER, 0, end + MS, sample=0, label=recorder.string("round"))
+    recorder.close()
+    return directory.path
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Path:
+    """What DFTracer would have written of it: one call in each stage, of 3 ms."""
+    base = {"cat": "dftracer", "type": 1, "pid": os.getpid(), "tid": os.getpid()}
+    lines: list[dict[str, Any]] = [
+        {**base, "name": "HH", "ph": 4, "args": {"hhash": "h", "name": host_name(), "value": "h"}}
+    ]
+    for place, begin in enumerate(BEGINS):
+        names = {"hhash": "h", "name": f"/data/{place}.bin", "value": f"f{place}"}
+        lines.append({**base, "name": "FH", "ph": 4, "args": names})
+        told = {"hhash": "h", "fhash": f"f{place}", "ret": NBYTES, "count": NBYTES}
+        at = (WALL_NS + begin + 500 * US) // US
+        lines.append(
+            {**base, "cat": "POSIX", "name": "read", "ph": 1, "ts": at, "dur": 3000, "args": told}
+        )
+    for name, at in (("start", 0), ("end", BEGINS[-1] + 8 * MS)):
+        told = {"hhash": "h", "version": 20003}
+        lines.append(
+            {**base, "name": name, "ph": 1, "ts": (WALL_NS + at) // US, "dur": 0, "args": told}
+        )
+    path = tmp_path / "calls.pfw"
+    path.write_text("\n".join(json.dumps(line) for line in lines) + "\n")
+    return path
+
+
+def report(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    code = main(["report", *map(str, arguments)])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_named_logs_are_laid_beside_the_stages(
+    run: Path, calls: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = report(capsys, run, "--darshan", calls)
+    assert code == 0, err
+    text = " ".join(out.split())
+    assert "DFTracer: logs of 1 of 1 processes; 20 of 20 files seen; 20 of 20 segments" in text
+    assert "of the reads cost" in text
+    code, out, _ = report(capsys, run, "--darshan", calls, "--json")
+    storage = json.loads(out)["runs"][0]["storage"]
+    assert storage["traced"]["complete"] is True, storage["traced"]
+    assert storage["traced"]["segments_placed"] == 20
+    (read,) = (row for row in storage["stages"] if row["stage"] == "read")
+    assert (read["busy_s"], read["storage_s"]) == (0.08, 0.06)
+    assert storage["bytes"][0]["asked_nbytes"] == storage["bytes"][0]["posix_nbytes"] == 10**7
+    exposed = sum(each["exposed_s"] for each in storage["costliest_reads"])
+    assert exposed == pytest.approx(0.06)  # nothing is hidden without workers
+
+
+def test_logs_in_the_run_directory_need_no_name(
+    run: Path, calls: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run / "darshan").mkdir()
+    calls.rename(run / "darshan" / calls.name)
+    _, out, _ = report(capsys, run)
+    assert "20 of 20 segments" in " ".join(out.split())
+
+
+def test_a_picture_is_drawn_beside_the_report(
+    run: Path, calls: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib", reason="draws: pip install 'iobench[darshan]'")
+    picture = tmp_path / "lanes.svg"
+    code, out, _ = report(
+        capsys, run, "--darshan", calls, "--lanes", picture, "--between", "0:0.05"
+    )
+    assert (code, "Exposed I/O" in out) == (0, True)
+    assert "DFTracer" in picture.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--lanes", "lanes.html"], "lanes.html: expected a name that ends in .svg"),
+        (["--between", "1:2"], "--between: says what --lanes draws"),
+        (["--lanes", "a.svg", "--between", "2:1"], "--between 2:1: expected seconds as FROM:TO"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_before_anything_is_printed(
+    run: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = report(capsys, run, *arguments)
+    assert (code, out) == (1, "")
+    assert words in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_log_of_another_job_leaves_the_report_standing(
+    run: Path, calls: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls.write_text(calls.read_text().replace(f'"pid": {os.getpid()}', '"pid": 1'))
+    code, out, err = report(capsys, run, "--darshan", calls)
+    assert code == 0, err
+    text = " ".join(out.split())
+    assert "logs of 0 of 1 processes" in text
+    assert "Exposed I/O" in text
+    assert "read" in text
