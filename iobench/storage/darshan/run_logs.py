@@ -155,8 +155,8 @@ class _Reading:
         """Return all that was read."""
         if self._n_left_out:
             self._notes.append(
-                f"left out: {self._n_left_out} files of Python itself and its packages, "
-                f"{self._left_out_nbytes} B read of them"
+                f"left out: files of Python itself and its packages ({self._n_left_out}, of which "
+                f"{self._left_out_nbytes} B were read)"
             )
         traces = sorted(self._traces, key=lambda each: (each.start_ns, each.pid, each.rank))
         return StorageTrace(tuple(traces), tuple(self.refused), tuple(self._notes))
