@@ -152,11 +152,11 @@ def _draw(
 ) -> None:
     from iobench.errors import OptionError
     from iobench.profiles import open_profile, run_paths
-    from iobench.report import draw_run
+    from iobench.report.lanes_picture import draw_lanes
 
     runs = run_paths(run)
     if len(runs) > 1:
         names = ", ".join(str(each) for each in runs)
         raise OptionError(f"--lanes: {run} holds several runs; expected one of {names}")
     profile = open_profile(runs[0])
-    draw_run(profile, path, trace=_traces(run, darshan).get(profile.path), between_s=stretch)
+    draw_lanes(profile, path, trace=_traces(run, darshan).get(profile.path), between_s=stretch)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from iobench.profiles import Profile
     from iobench.storage.traces.contents import StorageTrace
 
-__all__ = ["RunReport", "draw_run", "make_reports", "render_terminal", "to_json"]
+__all__ = ["RunReport", "make_reports", "render_terminal", "to_json"]
 
 
 def render_terminal(
@@ -44,34 +44,3 @@ def render_terminal(
 
     print_reports(make_reports(profiles, traces), file=file)
     print_published(profiles, file=file)
-
-
-def draw_run(
-    profile: Profile,
-    path: Path,
-    *,
-    trace: StorageTrace | None = None,
-    between_s: tuple[float, float] | None = None,
-) -> None:
-    """Draw what each process of a run did, and what storage did for it, on one axis.
-
-    Parameters
-    ----------
-    profile : Profile
-    path : Path
-        Its ending says what it becomes: .svg, .pdf or .png.
-    trace : StorageTrace, optional
-        What a tracer saw.
-    between_s : tuple of float, optional
-        Seconds after the first span; by default all of the run.
-
-    Raises
-    ------
-    OptionError
-        If the ending is another one, matplotlib is not installed, or there is nothing to draw.
-    StorageError
-        If the file cannot be written.
-    """
-    from iobench.report.lanes_picture import draw_lanes
-
-    draw_lanes(profile, path, trace=trace, between_s=between_s)
