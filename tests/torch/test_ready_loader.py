@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import signal
 
-import drop_in_parts as parts
 import pytest
 from span_rows import rows_by_kind, rows_of
 from tiny_pipeline import COSTS
@@ -17,7 +16,8 @@ from iobench.loaders.contract import PlannedBatch
 from iobench.loaders.stages import Detail
 from iobench.recording import Kind, read_process_facts
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="the loader is PyTorch's")
+import drop_in_parts as parts  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from iobench.torch import observing  # noqa: E402
