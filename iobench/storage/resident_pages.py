@@ -4,7 +4,9 @@
 - ``mincore`` counts exactly, on a mapping. Since Linux 5.2 it says "all of them" of a file that the
   caller neither owns nor may write (CVE-2019-5489), so it is asked of no other;
 - ``preadv2`` with ``RWF_NOWAIT`` (Linux 4.14) reads a byte, or refuses to wait for it: asked of
-  pages spread over the file, each of which the kernel begins to load when it refuses.
+  pages spread over the file, each of which the kernel begins to load when it refuses. Storage that
+  answers before the refusal (memory behind a block device) gives cold pages too, so that what is
+  found by this means alone is a bound from above there.
 
 ``cachestat`` is refused of files of others as well (CVE-2025-21691); the third means is not.
 """

@@ -55,8 +55,34 @@ def test_each_means_tells_what_the_others_do(fd, means):
     assert (found.resident, found.n) == (n, n)
 
 
+def _needs_storage_that_refuses(folder: Path) -> None:
+    """Skip where reads that may not wait get cold data: the storage is as fast as the refusal."""
+    path = folder / "probe"
+    path.write_bytes(bytes(1 << 20))
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        found = 0
+        for offset in range(0, 1 << 20, 1 << 16):
+            try:
+                found += os.preadv(fd, [bytearray(1)], offset, os.RWF_NOWAIT)
+            except BlockingIOError:
+                continue
+            except OSError:
+                return  # cannot refuse at all: then nothing is told
+    finally:
+        os.close(fd)
+        path.unlink()
+    if found > 1:
+        pytest.skip(f"this storage gave {found} of 16 cold pages to reads that may not wait")
+
+
 @pytest.mark.parametrize("means", MEANS)
 def test_each_means_sees_what_was_dropped(tmp_path, means):
+    if means is _by_trying:
+        _needs_storage_that_refuses(tmp_path)
     path = tmp_path / "cold"
     path.write_bytes(bytes(1 << 20))
     fd = os.open(path, os.O_RDONLY)
@@ -116,6 +142,7 @@ def test_other_systems_do_not_tell(monkeypatch, fd):
 
 
 def test_trying_again_does_not_find_what_trying_loaded(tmp_path):
+    _needs_storage_that_refuses(tmp_path)
     path = tmp_path / "cold"
     path.write_bytes(bytes(1 << 22))
     fd = os.open(path, os.O_RDONLY)
