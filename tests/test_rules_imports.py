@@ -56,9 +56,10 @@ ROOMS = {
         "analysis", "cpus", "datasets", "loaders", "registry", "remote", "samples", "sources",
         "stores",
     },
+    "trials": {"analysis", "launch", "profiles", "profiling", "recording", "storage"},
     "cli": {
-        "conversion", "datasets", "launch", "profiles", "profiling", "recording", "registry",
-        "remote", "report", "storage", "stores",
+        "analysis", "conversion", "datasets", "launch", "profiles", "profiling", "recording",
+        "registry", "remote", "report", "storage", "stores", "trials",
     },
 }  # fmt: skip
 AGAINST_THE_ARROW = {

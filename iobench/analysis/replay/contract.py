@@ -1,0 +1,208 @@
+"""What a replay is made of: what a loader did, what is done otherwise, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Change", "LoaderRule", "Machine", "Payoff", "Payoffs", "RecordedRun", "Replayed"]
+
+Integers = NDArray[np.int64]
+
+
+class LoaderRule(Enum):
+    """How a loader decides who makes which batch, and when."""
+
+    SERIAL = "serial"
+    """The training loop makes each batch when it asks for it."""
+    POOL = "pool"
+    """N processes, N x P batches under way, batch i by worker i mod N (torch's DataLoader)."""
+    THREADS = "threads"
+    """N threads or processes take the next batch while a buffer is free."""
+    STREAM = "stream"
+    """One thread for each stage, with bounded queues between them."""
+    OPAQUE = "opaque"
+    """Nobody saw who made the batches: it cannot be replayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """What one loader did in a run, batch by batch: all that its replay needs.
+
+    Parameters
+    ----------
+    name : str
+        For messages: the run, and the loader where it has several.
+    rule : LoaderRule
+    in_order : bool
+        Whether batches are delivered in the order in which they were asked for.
+    workers, prefetch : int
+        As configured; 0 workers with `LoaderRule.SERIAL`.
+    batch_size : int or None
+    stages : tuple of str
+        What workers do, as reports spell it; the columns of ``work_ns``.
+    round : ndarray of int64, shape (n_batches,)
+        In which round each was delivered; rows are in the order of delivery.
+    work_ns : ndarray of int64, shape (n_batches, n_stages)
+        Own time of each stage, on whatever thread did it.
+    cpu_ns : ndarray of int64, shape (n_batches, n_stages)
+        The part of it on a CPU; -1 where it is not known.
+    read_nbytes : ndarray of int64, shape (n_batches,)
+        -1 where it is not known.
+    gap_ns, submit_ns, transit_ns, pickup_ns, compute_ns : ndarray of int64, shape (n_batches,)
+        A worker's time between the stages of the batch; from the submission to an idle worker to
+        its first stage; from the last stage to being ready to be picked up; the loop's own part
+        of the wait; from holding the batch to asking for the next one, or to the round's end.
+    startup_ns, shutdown_ns : ndarray of int64, shape (n_rounds,)
+        From the round's first question until workers begin, and the wait that found no more.
+    wall_ns, wait_ns : int
+        As measured, of all that is replayed.
+    steady : ndarray of bool, shape (n_batches,)
+        Whether each was delivered in the steady state.
+    """
+
+    name: str
+    rule: LoaderRule
+    in_order: bool
+    workers: int
+    prefetch: int
+    batch_size: int | None
+    stages: tuple[str, ...]
+    round: Integers
+    work_ns: Integers
+    cpu_ns: Integers
+    read_nbytes: Integers
+    gap_ns: Integers
+    submit_ns: Integers
+    transit_ns: Integers
+    pickup_ns: Integers
+    compute_ns: Integers
+    startup_ns: Integers
+    shutdown_ns: Integers
+    wall_ns: int
+    wait_ns: int
+    steady: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.round)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What is done otherwise; what is None or empty stays as it was.
+
+    Parameters
+    ----------
+    stage_factors : mapping of str to float
+        What the time of each stage is multiplied by: 0.5 is twice as fast, 0 leaves it out.
+    workers, prefetch : int, optional
+    batch_size : int, optional
+        Needs a run whose own is known: work, bytes and compute grow in proportion.
+    step_ns : int, optional
+        Compute between two batches, instead of what was measured.
+    work_of : RecordedRun, optional
+        Take what the workers do, and the pick-up, from another run: another format, cold reads.
+    read_nbytes_per_s : float, optional
+        Reads take as long as their bytes at this rate, where that is longer.
+    """
+
+    stage_factors: Mapping[str, float] = field(default_factory=dict)
+    workers: int | None = None
+    prefetch: int | None = None
+    batch_size: int | None = None
+    step_ns: int | None = None
+    work_of: RecordedRun | None = None
+    read_nbytes_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What all workers and the training loop share.
+
+    Parameters
+    ----------
+    cores : float or None
+        CPUs this run may use; None for as many as it takes.
+    read_nbytes_per_s : float or None
+        What storage gives all workers together; None for no bound.
+    loop_cpu_fraction : float
+        How much of a core the training loop's compute takes: 0 for a sleep or a device's work.
+    """
+
+    cores: float | None = None
+    read_nbytes_per_s: float | None = None
+    loop_cpu_fraction: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A run recomputed; times in integer ns.
+
+    Parameters
+    ----------
+    wall_ns, wait_ns : int
+        Of all rounds.
+    steady_wall_ns, steady_wait_ns : int
+        Of the batches that were in the steady state of the recorded run.
+    waits_ns : ndarray of int64, shape (n_batches,)
+    """
+
+    wall_ns: int
+    wait_ns: int
+    steady_wall_ns: int
+    steady_wait_ns: int
+    waits_ns: Integers
+
+
+@dataclass(frozen=True, slots=True)
+class Payoff:
+    """What a change would gain.
+
+    Parameters
+    ----------
+    stage : str
+    saved_ns : int
+        Of the run's wall time, if this stage alone took ``factor`` times as long.
+    shapley_ns : float
+        Its fair share of what is saved if all stages did.
+    """
+
+    stage: str
+    saved_ns: int
+    shapley_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Payoffs:
+    """What faster stages would gain, by replay.
+
+    Parameters
+    ----------
+    error_fraction : float
+        Replayed wall time of the unmodified run over the measured one, less 1.
+    factor : float
+    stages : tuple of Payoff
+        The largest first.
+    joint_ns : int
+        Saved if all stages took ``factor`` times as long; the Shapley shares add up to it.
+    """
+
+    error_fraction: float
+    factor: float
+    stages: tuple[Payoff, ...]
+    joint_ns: int
+
+    @property
+    def withheld(self) -> bool:
+        """Whether the replay misses the measured run by more than 10 %: no advice follows."""
+        return abs(self.error_fraction) > 0.1
+
+    @property
+    def no_single_stage_helps(self) -> bool:
+        """Whether the best stage alone gains less than half of what all together do."""
+        best = max((each.saved_ns for each in self.stages), default=0)
+        return self.joint_ns > 0 and 2 * best < self.joint_ns

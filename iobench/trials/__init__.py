@@ -1,0 +1,1 @@
+"""Short runs in turns: does a change gain what was said?"""
