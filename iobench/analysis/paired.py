@@ -1,4 +1,4 @@
-"""Two things timed in turns, next to one of them timed twice: is the difference one?"""
+"""Two things timed in turns, next to one of them timed twice: whether they differ."""
 
 from __future__ import annotations
 

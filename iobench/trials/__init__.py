@@ -1,1 +1,1 @@
-"""Short runs in turns: does a change gain what was said?"""
+"""Short runs in turns: whether a change gains what was said."""
