@@ -17,6 +17,7 @@ its traceback.
     │   └── StoreClaimedError                 another process is writing this store
     ├── StorageError          (OSError)       disk full, read-only, unreadable
     ├── ProfileError          (ValueError)    a run directory cannot be read as a profile
+    ├── TrialError            (RuntimeError)  one of several things run in turns failed
     └── WorkerError           (RuntimeError)  a loading process died or raised
 """
 
@@ -33,6 +34,7 @@ __all__ = [
     "StorageError",
     "StoreClaimedError",
     "StoreError",
+    "TrialError",
     "UnknownNameError",
     "WorkerError",
 ]
@@ -85,6 +87,10 @@ class StorageError(IobenchError, OSError):
 
 class ProfileError(IobenchError, ValueError):
     """A run directory holds no profile, or one this version cannot read."""
+
+
+class TrialError(IobenchError, RuntimeError):
+    """One of the things that were run in turns failed; the message names it and the round."""
 
 
 class WorkerError(IobenchError, RuntimeError):

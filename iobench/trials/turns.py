@@ -1,0 +1,86 @@
+"""Arms in turns: what drifts on a machine meets all of them alike."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from iobench.errors import IobenchError, OptionError, TrialError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Arm = Callable[[int], float]
+    """Does its work once, told the number of the round; returns what it cost, in seconds."""
+
+__all__ = ["interleave", "turn_order"]
+
+
+def turn_order(n_arms: int, round: int) -> tuple[int, ...]:
+    """Return in which order the arms take their turns in a round.
+
+    Over ``2 * n_arms`` rounds each arm has each place twice, and comes as often before the arm
+    next to it as after it: neither the first place nor what the other arm leaves behind (caches,
+    heat, dirty pages) favours one of them.
+    """
+    first = round // 2 % n_arms
+    order = [(first + place) % n_arms for place in range(n_arms)]
+    return tuple(order if round % 2 == 0 else order[::-1])
+
+
+def interleave(
+    arms: Sequence[Arm],
+    rounds: int,
+    *,
+    names: Sequence[str] = (),
+    finished: Callable[[int, tuple[float, ...]], None] | None = None,
+) -> list[list[float]]:
+    """Let all arms do their work once in each round; return what each cost in each round.
+
+    An A/A comparison is the same arm given twice.
+
+    Parameters
+    ----------
+    arms : sequence of callable
+        Each takes the number of the round, from 0, and returns seconds: of the wall, of CPUs, of
+        waiting.
+    rounds : int
+    names : sequence of str, optional
+        Of the arms, for messages; by default ``arm 1``, ``arm 2`` ...
+    finished : callable, optional
+        Called after each round, with its number and what the arms cost in it: for progress, and
+        for what an interrupted caller wants to keep.
+
+    Returns
+    -------
+    list of list of float
+        One list for each arm, in the order given, with one entry for each round.
+
+    Raises
+    ------
+    TrialError
+        If an arm fails or returns no time; names arm and round. Other arms are not run any more.
+    OptionError
+        If there is no arm or no round.
+    """
+    if not arms or rounds < 1:
+        raise OptionError(f"{len(arms)} arms, {rounds} rounds: expected one of each at least")
+    called = [*names, *(f"arm {number + 1}" for number in range(len(names), len(arms)))]
+    costs: list[list[float]] = [[] for _ in arms]
+    for round in range(rounds):
+        for index in turn_order(len(arms), round):
+            costs[index].append(_cost(arms[index], called[index], round))
+        if finished is not None:
+            finished(round, tuple(cost[-1] for cost in costs))
+    return costs
+
+
+def _cost(arm: Arm, name: str, round: int) -> float:
+    where = f"{name}, round {round + 1}"
+    try:
+        cost = arm(round)
+    except (IobenchError, OSError) as error:
+        raise TrialError(f"{where}: {' '.join(str(error).split())}") from error
+    if not (math.isfinite(cost) and cost >= 0):
+        raise TrialError(f"{where}: took {cost} s, expected a time of 0 s or more")
+    return cost
