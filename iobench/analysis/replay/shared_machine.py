@@ -90,7 +90,7 @@ class _Simulation:
         n = len(run)
         self.run = run
         self.clock = SharedClock(machine.cores, machine.read_nbytes_per_s)
-        self.result = SharedRun(*(np.zeros(n) for _ in range(4)))
+        self.result = SharedRun(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n))
         self._stages = _doings(run)
         self._loop_cpus = machine.loop_cpu_fraction
         self._submit: list[int] = run.submit_ns.tolist()

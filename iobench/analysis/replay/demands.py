@@ -1,0 +1,188 @@
+"""What batches demand of a machine, told from a run on one that may have been short of it.
+
+What was measured while CPUs or storage were short is stretched: part of each duration is waiting
+for a turn. A prediction for other workers has to start from what each would have taken alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.analysis.replay.contract import LoaderRule, Machine, RecordedRun
+from iobench.analysis.replay.shared_machine import READING, share_machine
+from iobench.recording import CONSUMER_KINDS, Flag, Kind
+from iobench.storage.limits.figures import DEVICE, SERVER, STORAGE, read_limits
+
+if TYPE_CHECKING:
+    from iobench.profiles import Profile
+
+__all__ = ["Demands", "demands_of", "machine_of", "read_rate_of"]
+
+Integers = NDArray[np.int64]
+HALVINGS: Final = 12
+STRETCH_LIMIT: Final = 16.0
+"""More than so many times no machine stretches what was measured on it."""
+AGREES_FRACTION: Final = 0.002
+"""Durations this near to the measured ones need no search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """A run as it would be if nobody were in anybody's way.
+
+    Parameters
+    ----------
+    run : RecordedRun
+        Its durations are demands.
+    machine : Machine
+        With the part of a CPU that the loop's own demand takes.
+    cpu_stretch, read_stretch : float
+        How much longer computing and reading took in the measured run; 1 where nothing was short.
+    """
+
+    run: RecordedRun
+    machine: Machine
+    cpu_stretch: float
+    read_stretch: float
+
+
+def machine_of(profile: Profile, *, read_nbytes_per_s: float | None = None) -> Machine:
+    """Return the machine a run had, as far as its ``run.json`` and its spans tell.
+
+    Its cores are those it was allowed. Storage is bounded by what ``iobench limits`` found of the
+    one mount the files lie on; else nothing is known of it.
+
+    Parameters
+    ----------
+    profile : Profile
+    read_nbytes_per_s : float, optional
+        What storage gives, where that is known better.
+    """
+    told = profile.config.get("machine")
+    cpus = told.get("cpus") if isinstance(told, dict) else None
+    if read_nbytes_per_s is None:
+        read_nbytes_per_s = _probed_rate(profile)
+    return Machine(
+        cores=float(cpus) if isinstance(cpus, int) and cpus > 0 else None,
+        read_nbytes_per_s=read_nbytes_per_s,
+        loop_cpu_fraction=_loop_cpu_fraction(profile),
+    )
+
+
+def _probed_rate(profile: Profile) -> float | None:
+    limits = read_limits(profile.config.get("storage_limits"))
+    if len({each.mount for each in limits}) != 1:
+        return None
+    workers = profile.config.get("workers") or profile.config.get("threads") or 1
+    found = limits[0].fastest(int(workers), DEVICE, SERVER, STORAGE)
+    return None if found is None else found.bytes_per_s
+
+
+def _loop_cpu_fraction(profile: Profile) -> float:
+    """Return how much of a CPU the loop's steps took: by their spans, else by what runs them.
+
+    ``iobench profile`` sleeps. A script whose steps tell no CPU time sleeps while a device works,
+    and else computes by itself.
+    """
+    if not profile.is_script:
+        return 0.0
+    spans = profile.spans
+    steps = spans[np.isin(spans["kind"], sorted(CONSUMER_KINDS - {Kind.WAIT, Kind.OTHER}))]
+    told = steps[(steps["cpu_ns"] >= 0) & (steps["flags"] == 0)]
+    length = int((told["end_ns"].astype(np.int64) - told["start_ns"].astype(np.int64)).sum())
+    if length > 0:
+        return min(int(told["cpu_ns"].sum()) / length, 1.0)
+    return 0.0 if ((spans["flags"] & Flag.DEVICE) != 0).any() else 1.0
+
+
+def read_rate_of(runs: Sequence[RecordedRun]) -> float | None:
+    """Return the highest rate at which workers of any of these runs read together, in bytes/s.
+
+    It bounds what storage gives from below; None where no run tells its bytes.
+    """
+    rates = [
+        int(run.read_nbytes.sum()) / run.wall_ns * 1e9
+        for run in runs
+        if len(run) and run.wall_ns > 0 and (run.read_nbytes >= 0).all()
+    ]
+    return max((rate for rate in rates if rate > 0), default=None)
+
+
+def demands_of(run: RecordedRun, machine: Machine) -> Demands:
+    """Return what a run's batches demand, if it ran on this machine.
+
+    Of a stage the CPU time is its demand. What it was off the CPU may be queueing: in proportion
+    to its CPU time, as much as makes the contended run take as long over its batches as measured.
+    What is not explained by that, and was read, is put down to storage the same way.
+    """
+    if not len(run) or run.rule in (LoaderRule.SERIAL, LoaderRule.OPAQUE, LoaderRule.STREAM):
+        return Demands(run, machine, 1.0, 1.0)
+    measured = float((run.work_ns.sum(axis=1) + run.gap_ns).sum())
+
+    def excess(cpu_stretch: float, read_stretch: float, on: Machine) -> float:
+        alone, without = _unstretched(run, on, cpu_stretch, read_stretch)
+        making = share_machine(alone, without).making
+        return float(making.sum()) - measured
+
+    of_cpus = replace(machine, read_nbytes_per_s=None)
+    slack = AGREES_FRACTION * measured
+    cpu_stretch = _smallest(lambda stretch: excess(stretch, 1.0, of_cpus) <= slack)
+    read_stretch = 1.0
+    if machine.read_nbytes_per_s is not None:
+        read_stretch = _smallest(lambda stretch: excess(cpu_stretch, stretch, machine) <= slack)
+    alone, without = _unstretched(run, machine, cpu_stretch, read_stretch)
+    return Demands(alone, without, cpu_stretch, read_stretch)
+
+
+def _smallest(enough: Callable[[float], bool]) -> float:
+    """Return the smallest stretch that is enough, of 1 to `STRETCH_LIMIT`."""
+    if enough(1.0):
+        return 1.0
+    low, high = 1.0, STRETCH_LIMIT
+    for _ in range(HALVINGS):
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _unstretched(
+    run: RecordedRun, machine: Machine, cpu_stretch: float, read_stretch: float
+) -> tuple[RecordedRun, Machine]:
+    """Return the run with what was queueing taken out, and the machine with the loop's part."""
+    known = (run.cpu_ns >= 0) & (run.cpu_ns < run.work_ns)
+    computed = np.where(known, run.cpu_ns, run.work_ns)
+    waited = run.work_ns - computed
+    queued = np.minimum(waited, np.rint((cpu_stretch - 1) * computed).astype(np.int64))
+    waited = waited - queued
+    reads = np.array([name.partition(":")[0] in READING for name in run.stages], dtype=bool)
+    reads = reads & (run.read_nbytes > 0)[:, None]
+    waited = np.where(reads, _shrunk(waited, read_stretch), waited)
+    # Of what nobody knows to be waiting all was computing, and queueing for it.
+    computed = np.where(run.cpu_ns >= 0, computed, _shrunk(computed, cpu_stretch))
+    fraction = machine.loop_cpu_fraction
+    compute = run.compute_ns
+    if 0 < fraction < 1:
+        on_cpu = fraction * compute
+        compute = compute - np.minimum(compute - on_cpu, (cpu_stretch - 1) * on_cpu)
+        total = float(compute.sum())
+        fraction = min(float(on_cpu.sum()) / total, 1.0) if total > 0 else fraction
+        compute = np.rint(compute).astype(np.int64)
+    alone = replace(
+        run,
+        work_ns=computed + waited,
+        cpu_ns=np.where(run.cpu_ns >= 0, computed, -1),
+        gap_ns=_shrunk(run.gap_ns, cpu_stretch),
+        transit_ns=_shrunk(run.transit_ns, cpu_stretch),
+        pickup_ns=_shrunk(run.pickup_ns, cpu_stretch),
+        compute_ns=compute,
+    )
+    return alone, replace(machine, loop_cpu_fraction=fraction)
+
+
+def _shrunk(durations: Integers, stretch: float) -> Integers:
+    return durations if stretch == 1.0 else np.rint(durations / stretch).astype(np.int64)
