@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Final
 
@@ -21,7 +21,8 @@ __all__ = ["CommandArm", "CommandCost", "recorded_command", "run_command"]
 IOBENCH: Final = "import sys; from iobench.cli import main; sys.exit(main())"
 TAIL_NBYTES: Final = 4096
 TAIL_LINES: Final = 3
-GRACE_S: Final = 5.0
+GRACE_NS: Final = 5_000_000_000
+LOOK_NS: Final = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ class CommandCost:
     cpu_ns : int
         On CPUs, by itself and by every process that it or its children waited for.
     peak_nbytes : int
-        Resident memory of the largest of these processes, at its largest.
+        Resident memory of the largest of these processes, at its largest; what starts the command
+        counts as one of them.
     """
 
     wall_ns: int
@@ -106,34 +108,39 @@ def run_command(
     TrialError
         If it ends with another exit code than 0; says how, with the last lines it wrote.
     """
-    with tempfile.TemporaryFile() as output:
+    pids: list[int] = []
+    with tempfile.TemporaryFile() as output, Path(os.devnull).open("rb") as nothing:
+        spawn = partial(
+            os.posix_spawnp,
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, nothing.fileno(), 0),
+                (os.POSIX_SPAWN_DUP2, output.fileno(), 1),
+                (os.POSIX_SPAWN_DUP2, output.fileno(), 2),
+            ],
+            setpgroup=0,
+            setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # ignored by Python, for itself alone
+        )
+        told = os.environ if environment is None else environment
         start_ns = clock.now_ns()
         try:
-            started = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=None if environment is None else dict(environment),
-                process_group=0,
-            )
+            # One step of the interpreter: no interrupt comes between the start and its number.
+            pids.extend(map(spawn, [command[0]], [tuple(command)], [told]))
+            # The number stays its own, and its group's, until it is waited for without WNOWAIT.
+            os.waitid(os.P_PID, pids[0], os.WEXITED | os.WNOWAIT)
+            end_ns = clock.now_ns()
         except OSError as error:
             raise OptionError(
                 f"{command[0]}: cannot be started ({error.strerror}); expected a program"
             ) from error
-        try:
-            # Its number stays its own until it is waited for without WNOWAIT: so does its group's.
-            os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)
-            end_ns = clock.now_ns()
         except BaseException:
-            _end(started)
+            for pid in pids:
+                _end(pid)
             raise
-        with suppress(ProcessLookupError):
-            os.killpg(started.pid, signal.SIGKILL)
-        _, status, usage = os.wait4(started.pid, 0)
-        started.returncode = os.waitstatus_to_exitcode(status)
-        if started.returncode != 0:
-            raise TrialError(_failure(command, started.returncode, output))
+        _signal(pids[0], signal.SIGKILL)
+        _, status, usage = os.wait4(pids[0], 0)
+        code = os.waitstatus_to_exitcode(status)
+        if code != 0:
+            raise TrialError(_failure(command, code, output))
     return CommandCost(
         wall_ns=end_ns - start_ns,
         cpu_ns=round((usage.ru_utime + usage.ru_stime) * 1e9),
@@ -141,16 +148,22 @@ def run_command(
     )
 
 
-def _end(started: subprocess.Popen[bytes]) -> None:
+def _end(pid: int) -> None:
     """End a command and all it started: politely first, for it may have files to finish."""
-    for number, patience in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, None)):
-        with suppress(ProcessLookupError):
-            os.killpg(started.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            started.wait(patience)
+    _signal(pid, signal.SIGTERM)
+    last_ns = SYSTEM_CLOCK.now_ns() + GRACE_NS
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        now_ns = SYSTEM_CLOCK.now_ns()
+        if now_ns >= last_ns:
             break
-    with suppress(ProcessLookupError):
-        os.killpg(started.pid, signal.SIGKILL)
+        SYSTEM_CLOCK.wait_until_ns(now_ns + LOOK_NS)
+    _signal(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def _signal(group: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # macOS: all of it has ended
+        os.killpg(group, number)
 
 
 def _failure(command: Sequence[str], code: int, output: IO[bytes]) -> str:
