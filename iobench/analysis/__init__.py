@@ -18,6 +18,13 @@ from iobench.analysis.processes import ProcessWork, StageWork, process_work
 from iobench.analysis.rank_figures import JobExposure, MissingRank, RankExposure
 from iobench.analysis.rank_steps import RankSteps
 from iobench.analysis.ranks import compare_ranks, missing_ranks
+from iobench.analysis.samples_compared import (
+    FirstDifference,
+    SamplesComparison,
+    SamplesVerdict,
+    compare_samples,
+)
+from iobench.analysis.samples_seen import EpochSamples, SamplesSeen, samples_seen
 from iobench.analysis.storage.placing import place_segments
 from iobench.analysis.storage.storage_figures import (
     AccessFigures,
@@ -44,7 +51,9 @@ __all__ = [
     "Coincidence",
     "ComputeStage",
     "Diagnosis",
+    "EpochSamples",
     "Exposure",
+    "FirstDifference",
     "FullConversion",
     "JobExposure",
     "LoaderExposure",
@@ -60,6 +69,9 @@ __all__ = [
     "RankExposure",
     "RankSteps",
     "ReadCost",
+    "SamplesComparison",
+    "SamplesSeen",
+    "SamplesVerdict",
     "SanityLine",
     "StageExposure",
     "StageStorage",
@@ -69,6 +81,7 @@ __all__ = [
     "Verdict",
     "WaitStatistics",
     "compare_ranks",
+    "compare_samples",
     "diagnose",
     "exposed_share_of_spans",
     "exposure",
@@ -78,6 +91,7 @@ __all__ = [
     "place_segments",
     "predict_full_conversion",
     "process_work",
+    "samples_seen",
     "storage_figures",
     "storage_of_rank",
     "wait_statistics",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.recording import SPAN_DTYPE, Anchor, ProcessFacts
+from iobench.recording import SPAN_DTYPE, Anchor, DigestTable, ProcessFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,6 +96,8 @@ class Profile:
         Training processes that left spans, whether they were read or not.
     rank : int or None
         The only one whose spans were read; None where all were.
+    digests : DigestTable or None
+        Of samples, where they were asked for.
     """
 
     path: Path
@@ -107,6 +109,7 @@ class Profile:
     facts: tuple[ProcessFacts, ...] = ()
     ranks: tuple[int, ...] = ()
     rank: int | None = None
+    digests: DigestTable | None = None
 
     @property
     def is_script(self) -> bool:
@@ -125,6 +128,7 @@ class Profile:
             spans=spans,
             missing_workers=find_missing_workers(self.config, self.facts, processes, rank),
             rank=rank,
+            digests=None if self.digests is None else self.digests.of_rank(rank),
         )
 
     def facts_of(self, process: int) -> ProcessFacts | None:

@@ -12,9 +12,11 @@ from iobench.errors import ProfileError
 from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile, find_missing_workers
 from iobench.recording import (
     SPAN_DTYPE,
+    DigestTable,
     ProcessFacts,
     RunDirectory,
     SpanFile,
+    read_digests,
     read_process_facts,
     read_span_file,
 )
@@ -128,6 +130,7 @@ class RankProfiles(Sequence[Profile]):
         self.path = run.path
         self._config = run.config
         self._facts = read_process_facts(run.processes_path)
+        self._digests = read_digests(run.path)
         heads = [(file, read_head(file).identity) for file in run.span_files()]
         _check_boots(heads)
         self._files: dict[int, list[Path]] = {}
@@ -158,8 +161,15 @@ class RankProfiles(Sequence[Profile]):
     def _read(self, rank: int | None) -> Profile:
         chosen = [rank] if rank is not None else sorted(self._files)
         files = [read_span_file(file) for each in chosen for file in self._files[each]]
+        digests = self._digests
         return make_profile(
-            self.path, self._config, files, facts=self._facts, ranks=self.ranks, rank=rank
+            self.path,
+            self._config,
+            files,
+            facts=self._facts,
+            ranks=self.ranks,
+            rank=rank,
+            digests=digests if digests is None or rank is None else digests.of_rank(rank),
         )
 
 
@@ -171,6 +181,7 @@ def make_profile(
     facts: Sequence[ProcessFacts] = (),
     ranks: Sequence[int] = (),
     rank: int | None = None,
+    digests: DigestTable | None = None,
 ) -> Profile:
     """Join the span files of one run; the other parameters are those of `Profile`."""
     files = sorted(
@@ -195,6 +206,7 @@ def make_profile(
         facts=tuple(facts),
         ranks=tuple(ranks),
         rank=rank,
+        digests=digests,
     )
 
 

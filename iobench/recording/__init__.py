@@ -5,6 +5,7 @@ from iobench.recording.clocks import SYSTEM_CLOCK, Clock, DeviceClock, now_ns, w
 from iobench.recording.costs import unit_costs
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.device_lane import DeviceLane, DeviceRegion
+from iobench.recording.digests import DIGEST_DTYPE, DigestLog, DigestTable, read_digests
 from iobench.recording.facts import LoaderFacts, ProcessFacts, read_process_facts
 from iobench.recording.job import JobRank, find_job
 from iobench.recording.kinds import (
@@ -32,6 +33,7 @@ from iobench.recording.stages import stage
 
 __all__ = [
     "CONSUMER_KINDS",
+    "DIGEST_DTYPE",
     "HANDOVER_KINDS",
     "LIFE_KINDS",
     "RUN_PATH",
@@ -44,6 +46,8 @@ __all__ = [
     "DeviceClock",
     "DeviceLane",
     "DeviceRegion",
+    "DigestLog",
+    "DigestTable",
     "Flag",
     "JobRank",
     "Kind",
@@ -61,6 +65,7 @@ __all__ = [
     "find_job",
     "loop_recording",
     "now_ns",
+    "read_digests",
     "read_process_facts",
     "read_process_io",
     "read_span_file",

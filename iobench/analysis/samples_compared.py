@@ -1,0 +1,317 @@
+"""Whether two runs delivered the same samples, and if not, which is the first that differs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.analysis.samples_seen import SamplesSeen, samples_seen
+
+if TYPE_CHECKING:
+    from iobench.analysis.samples_seen import EpochSamples
+    from iobench.profiles import Profile
+
+__all__ = [
+    "FirstDifference",
+    "SamplesComparison",
+    "SamplesVerdict",
+    "compare_samples",
+    "compare_seen",
+]
+
+Integers = NDArray[np.int64]
+
+
+class SamplesVerdict(Enum):
+    """What is proven of two runs; of several epochs, the last of these that one of them has."""
+
+    SAME_ORDER = "identical samples, same order"
+    OTHER_ORDER = "identical samples, other order"
+    UNKNOWN = "unknown"
+    DIFFERENT = "different samples"
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDifference:
+    """The first sample, as the second run delivered them, that the first one does not have.
+
+    Or, where it lacks one and has all others, the first that it lacks, as the first delivered it.
+
+    Parameters
+    ----------
+    loader, epoch : int
+        Of both runs.
+    place : int
+        Samples of the epoch before it.
+    sample : int
+        Its number, -1 where unknown.
+    batch_a, batch_b : int or None
+        Where the runs delivered it; None where one did not, or it is not known which it is there.
+    digest_a, digest_b : int or None
+        What was delivered; None likewise.
+    """
+
+    loader: int
+    epoch: int
+    place: int
+    sample: int
+    batch_a: int | None
+    batch_b: int | None
+    digest_a: int | None
+    digest_b: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SamplesComparison:
+    """What two runs delivered, set against each other.
+
+    Parameters
+    ----------
+    verdict : SamplesVerdict
+    n_compared : int
+        Samples of the first run of which it is known whether the second delivered them too.
+    n_samples_a, n_samples_b : int
+        With a digest.
+    n_missing, n_extra : int
+        Samples that the second run lacks, and that only it has; as often as that is so.
+    n_epochs : int
+        That both runs have.
+    is_partial : bool
+        Whether more was delivered than could be compared: a run ended in the middle of an epoch.
+    first : FirstDifference or None
+    why_unknown : str
+        One of ``"not recorded in a"``, ``"not recorded in b"``, ``"no epoch in common"``,
+        ``"digests are missing"``, ``"no sample in common"``; ``""`` where the verdict is known.
+    n_unknown_batches_a, n_unknown_batches_b : int
+        Batches of which some sample has no digest.
+    """
+
+    verdict: SamplesVerdict
+    n_compared: int = 0
+    n_samples_a: int = 0
+    n_samples_b: int = 0
+    n_missing: int = 0
+    n_extra: int = 0
+    n_epochs: int = 0
+    is_partial: bool = False
+    first: FirstDifference | None = None
+    why_unknown: str = ""
+    n_unknown_batches_a: int = 0
+    n_unknown_batches_b: int = 0
+
+
+def compare_samples(a: Profile, b: Profile) -> SamplesComparison:
+    """Return whether two runs delivered the same samples.
+
+    Batch sizes do not matter, and ranks are taken together: an epoch is what all of them got. Of
+    an epoch that one run did not finish, as many samples are compared as it has; in another
+    order, those that both have by their numbers.
+
+    Parameters
+    ----------
+    a, b : Profile
+        Of runs with digests.
+
+    Raises
+    ------
+    ProfileError
+        If the waits of a training loop overlap.
+    """
+    return compare_seen(samples_seen(a), samples_seen(b))
+
+
+def compare_seen(a: SamplesSeen, b: SamplesSeen) -> SamplesComparison:
+    """Return what `compare_samples` does, of what runs are known to have delivered."""
+    for name, seen in (("a", a), ("b", b)):
+        if not seen.recorded:
+            return _unknown(a, b, f"not recorded in {name}")
+    of_b = {(each.loader, each.epoch): each for each in b.epochs}
+    pairs = [
+        (each, of_b[each.loader, each.epoch])
+        for each in a.epochs
+        if (each.loader, each.epoch) in of_b
+    ]
+    if not pairs:
+        return _unknown(a, b, "no epoch in common")
+    found = [_compare_epoch(one, other) for one, other in pairs]
+    worst = max(found, key=lambda each: [*SamplesVerdict].index(each.verdict))
+    return SamplesComparison(
+        verdict=worst.verdict,
+        n_compared=sum(each.n_compared for each in found),
+        n_samples_a=a.n_samples,
+        n_samples_b=b.n_samples,
+        n_missing=sum(each.n_missing for each in found),
+        n_extra=sum(each.n_extra for each in found),
+        n_epochs=len(pairs),
+        is_partial=any(each.is_partial for each in found)
+        or len(pairs) < max(len(a.epochs), len(b.epochs)),
+        first=next((each.first for each in found if each.first is not None), None),
+        why_unknown=worst.why_unknown,
+        n_unknown_batches_a=a.n_unknown_batches,
+        n_unknown_batches_b=b.n_unknown_batches,
+    )
+
+
+def _unknown(a: SamplesSeen, b: SamplesSeen, why: str) -> SamplesComparison:
+    return SamplesComparison(
+        verdict=SamplesVerdict.UNKNOWN,
+        n_samples_a=a.n_samples,
+        n_samples_b=b.n_samples,
+        why_unknown=why,
+        n_unknown_batches_a=a.n_unknown_batches,
+        n_unknown_batches_b=b.n_unknown_batches,
+    )
+
+
+def _compare_epoch(a: EpochSamples, b: EpochSamples) -> SamplesComparison:
+    """Return what is known of one epoch of both; the counts of batches are left to the caller."""
+    missing = bool(a.n_unknown_batches or b.n_unknown_batches)
+    whole = a.is_complete and b.is_complete
+    if not missing:
+        n_both = len(a) if whole and len(a) == len(b) else min(len(a), len(b))
+        same = (a.digests[:n_both] == b.digests[:n_both]) if n_both else np.zeros(0, bool)
+        if same.all() and (n_both or whole) and (not whole or len(a) == len(b)):
+            partial = not whole or len(a) != len(b)
+            return SamplesComparison(SamplesVerdict.SAME_ORDER, n_both, is_partial=partial)
+        ids_a, ids_b = _ids(a.digests, b.digests)
+        lacking, more = _surplus(ids_a, ids_b), _surplus(ids_b, ids_a)
+        if whole:
+            return _of_whole(a, b, lacking, more)
+        # A run that is a part of the other, in whatever order: nothing speaks against it.
+        if (a.is_complete and not more.any()) or (b.is_complete and not lacking.any()):
+            return SamplesComparison(SamplesVerdict.OTHER_ORDER, n_both, is_partial=True)
+        if len(a) == len(b) and not more.any():
+            return SamplesComparison(SamplesVerdict.OTHER_ORDER, n_both, is_partial=True)
+        if 2 * int(same.sum()) > n_both:  # the same order, but for some samples
+            return _of_places(a, b, ~same)
+    return _by_number(a, b, missing=missing)
+
+
+def _of_whole(
+    a: EpochSamples, b: EpochSamples, lacking: NDArray[np.bool_], more: NDArray[np.bool_]
+) -> SamplesComparison:
+    """Compare two epochs of which all is known."""
+    n_missing, n_extra = int(lacking.sum()), int(more.sum())
+    if not n_missing and not n_extra:
+        return SamplesComparison(SamplesVerdict.OTHER_ORDER, len(a))
+    if n_extra:
+        place = int(np.flatnonzero(more)[0])
+        first = _difference(a, b, _same_one(a, b, place), place)
+    else:
+        first = _difference(a, b, int(np.flatnonzero(lacking)[0]), None)
+    return SamplesComparison(
+        SamplesVerdict.DIFFERENT, len(a), n_missing=n_missing, n_extra=n_extra, first=first
+    )
+
+
+def _of_places(a: EpochSamples, b: EpochSamples, differs: NDArray[np.bool_]) -> SamplesComparison:
+    """Compare beginnings of an epoch in one order, in which some samples differ."""
+    place = int(np.flatnonzero(differs)[0])
+    n_differing = int(differs.sum())
+    return SamplesComparison(
+        SamplesVerdict.DIFFERENT,
+        len(differs),
+        n_missing=n_differing,
+        n_extra=n_differing,
+        is_partial=True,
+        first=_difference(a, b, place, place),
+    )
+
+
+def _by_number(a: EpochSamples, b: EpochSamples, *, missing: bool) -> SamplesComparison:
+    """Compare the samples that both have by their numbers, where one run has not all."""
+    why = "digests are missing" if missing else "no sample in common"
+    at = _first_of_number(a)
+    places = [
+        (at[number], place)
+        for number, place in sorted(_first_of_number(b).items(), key=lambda item: item[1])
+        if number in at
+    ]
+    if places:
+        of_a, of_b = (np.array(each, dtype=np.int64) for each in zip(*places, strict=True))
+        differs = a.digests[of_a] != b.digests[of_b]
+        n_differing = int(differs.sum())
+        if n_differing:
+            place = int(np.flatnonzero(differs)[0])
+            return SamplesComparison(
+                SamplesVerdict.DIFFERENT,
+                len(places),
+                n_missing=n_differing,
+                n_extra=n_differing,
+                is_partial=True,
+                first=_difference(a, b, int(of_a[place]), int(of_b[place])),
+            )
+    if missing or not places:
+        return SamplesComparison(
+            SamplesVerdict.UNKNOWN, len(places), is_partial=True, why_unknown=why
+        )
+    return SamplesComparison(SamplesVerdict.OTHER_ORDER, len(places), is_partial=True)
+
+
+def _first_of_number(epoch: EpochSamples) -> dict[int, int]:
+    """Return where each number comes first; those that are unknown nowhere."""
+    numbers, first = np.unique(epoch.sample, return_index=True)
+    pairs = zip(numbers.tolist(), first.tolist(), strict=True)
+    return {number: place for number, place in pairs if number >= 0}
+
+
+def _ids(a: NDArray[Any], b: NDArray[Any]) -> tuple[Integers, Integers]:
+    """Return small numbers in place of digests, the same for the same ones."""
+    _, ids = np.unique(np.concatenate((a, b)), return_inverse=True)
+    ids = ids.reshape(-1).astype(np.int64)
+    return ids[: len(a)], ids[len(a) :]
+
+
+def _surplus(ids: Integers, others: Integers) -> NDArray[np.bool_]:
+    """Tell which of the ids come more often than in the others: the last ones of each."""
+    order = np.argsort(ids, kind="stable")
+    sorted_ids = ids[order]
+    n_before = np.arange(len(ids)) - np.searchsorted(sorted_ids, sorted_ids, side="left")
+    n_others = np.bincount(others, minlength=int(ids.max(initial=-1)) + 1)
+    found = np.zeros(len(ids), dtype=bool)
+    found[order] = n_before >= n_others[sorted_ids]
+    return found
+
+
+def _same_one(a: EpochSamples, b: EpochSamples, place: int) -> int | None:
+    """Return where the first run has what the second delivered at a place, by its number.
+
+    Without numbers, at the same place, if what is before it is the same in both.
+    """
+    number = int(b.sample[place])
+    if number >= 0:
+        found = np.flatnonzero(a.sample == number)
+        return int(found[0]) if len(found) else None
+    if place < len(a) and (a.digests[:place] == b.digests[:place]).all():
+        return place
+    return None
+
+
+def _difference(
+    a: EpochSamples, b: EpochSamples, of_a: int | None, of_b: int | None
+) -> FirstDifference:
+    sample = -1
+    if of_b is not None:
+        sample = int(b.sample[of_b])
+    if sample < 0 and of_a is not None:
+        sample = int(a.sample[of_a])
+    place = of_b if of_b is not None else of_a
+    return FirstDifference(
+        loader=a.loader,
+        epoch=a.epoch,
+        place=-1 if place is None else place,
+        sample=sample,
+        batch_a=None if of_a is None else int(a.batch[of_a]),
+        batch_b=None if of_b is None else int(b.batch[of_b]),
+        digest_a=None if of_a is None else _digest(a, of_a),
+        digest_b=None if of_b is None else _digest(b, of_b),
+    )
+
+
+def _digest(epoch: EpochSamples, place: int) -> int:
+    key = epoch.digests[place]
+    return int(key["high"]) << 64 | int(key["low"])
