@@ -20,7 +20,7 @@ from iobench.storage.resident_pages import pages_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Residency", "evict", "residency", "resident_fraction", "warm_up"]
+__all__ = ["Residency", "evict", "files_nbytes", "residency", "resident_fraction", "warm_up"]
 
 READ_NBYTES = 8 << 20
 
@@ -127,6 +127,16 @@ def resident_fraction(files: Sequence[Path]) -> float | None:
     `residency` says as well by which means it is known.
     """
     return residency(files).fraction
+
+
+def files_nbytes(files: Sequence[Path]) -> int | None:
+    """Return how many bytes the files hold in all; None of URLs, and where one cannot be asked."""
+    if any(map(is_url, map(str, files))):
+        return None
+    try:
+        return sum(file.stat().st_size for file in _whole(files))
+    except OSError:
+        return None
 
 
 def _refuse_remote(files: Sequence[Path], cache: str) -> None:
