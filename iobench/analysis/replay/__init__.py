@@ -1,5 +1,6 @@
 """Replay: the loader's own rule run again over measured times, with something changed."""
 
+from iobench.analysis.replay.changes import changed
 from iobench.analysis.replay.contract import (
     Change,
     LoaderRule,
@@ -9,5 +10,22 @@ from iobench.analysis.replay.contract import (
     RecordedRun,
     Replayed,
 )
+from iobench.analysis.replay.engine import can_replay, replay, replay_error
+from iobench.analysis.replay.payoffs import payoffs
+from iobench.analysis.replay.runs import recorded_runs
 
-__all__ = ["Change", "LoaderRule", "Machine", "Payoff", "Payoffs", "RecordedRun", "Replayed"]
+__all__ = [
+    "Change",
+    "LoaderRule",
+    "Machine",
+    "Payoff",
+    "Payoffs",
+    "RecordedRun",
+    "Replayed",
+    "can_replay",
+    "changed",
+    "payoffs",
+    "recorded_runs",
+    "replay",
+    "replay_error",
+]

@@ -63,6 +63,17 @@ class RecordedRun:
         As measured, of all that is replayed.
     steady : ndarray of bool, shape (n_batches,)
         Whether each was delivered in the steady state.
+    reason : str
+        Why it cannot be replayed; ``""`` where it can.
+    beside_ns : ndarray of int64, shape (n_batches, n_stages), optional
+        The part of ``work_ns`` that another thread did after the worker was done with the batch:
+        the worker goes on meanwhile. Nothing by default.
+    maker : ndarray of int64, shape (n_batches,), optional
+        Which worker made each, -1 where nobody knows; by default in turn.
+    batch : ndarray of int64, shape (n_batches,), optional
+        Numbers in the order in which batches were asked for; by default that of delivery.
+    opening_ns, lead_ns : ndarray of int64, shape (n_rounds,), optional
+        The wait for ``iter(loader)`` itself, and from its end to the first question for a batch.
     """
 
     name: str
@@ -86,6 +97,12 @@ class RecordedRun:
     wall_ns: int
     wait_ns: int
     steady: NDArray[np.bool_]
+    reason: str = ""
+    beside_ns: Integers | None = None
+    maker: Integers | None = None
+    batch: Integers | None = None
+    opening_ns: Integers | None = None
+    lead_ns: Integers | None = None
 
     def __len__(self) -> int:
         return len(self.round)

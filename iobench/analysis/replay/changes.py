@@ -1,0 +1,222 @@
+"""A recorded run as it would be recorded with something done otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.analysis.replay.contract import Change, LoaderRule, RecordedRun
+from iobench.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["changed"]
+
+Integers = NDArray[np.int64]
+
+
+def changed(run: RecordedRun, change: Change) -> RecordedRun:
+    """Return a run with other times, another rule or other batches; its own times stay.
+
+    What is not known of the other loader is left out: a loop that loads for itself tells neither
+    how long workers take to start nor what handing a batch over takes, so for workers in its place
+    both are 0. ``wall_ns`` and ``wait_ns`` stay those that were measured.
+
+    Raises
+    ------
+    OptionError
+        If a number cannot be used, a stage is none of the run's, or the change needs a batch size
+        that is not known.
+    """
+    if change.work_of is not None:
+        run = _with_work_of(run, change.work_of)
+    if change.stage_factors:
+        run = _with_factors(run, change.stage_factors)
+    if change.read_nbytes_per_s is not None:
+        run = _with_read_rate(run, change.read_nbytes_per_s)
+    if change.batch_size is not None:
+        run = _with_batch_size(run, change.batch_size)
+    if change.step_ns is not None:
+        if change.step_ns < 0:
+            raise OptionError(f"step of {change.step_ns} ns: expected 0 or more")
+        run = replace(run, compute_ns=np.full(len(run), change.step_ns, dtype=np.int64))
+    if change.workers is not None or change.prefetch is not None:
+        run = _with_workers(run, change.workers, change.prefetch)
+    return run
+
+
+def scaled(values: Integers, factor: float) -> Integers:
+    """Return times a factor, in whole ns."""
+    if factor == 1:
+        return values
+    found: Integers = np.rint(values * factor).astype(np.int64)
+    return found
+
+
+def _with_factors(run: RecordedRun, factors: Mapping[str, float]) -> RecordedRun:
+    work, cpu = run.work_ns.copy(), run.cpu_ns.copy()
+    beside = None if run.beside_ns is None else run.beside_ns.copy()
+    for stage, factor in factors.items():
+        if stage not in run.stages:
+            raise OptionError(
+                f"{run.name}: no stage {stage!r}, expected one of {', '.join(run.stages)}"
+            )
+        if not factor >= 0:
+            raise OptionError(f"stage {stage} times {factor}: expected 0 or more")
+        column = run.stages.index(stage)
+        work[:, column] = scaled(work[:, column], factor)
+        known = cpu[:, column] >= 0
+        cpu[known, column] = scaled(cpu[known, column], factor)
+        if beside is not None:
+            beside[:, column] = scaled(beside[:, column], factor)
+    return replace(run, work_ns=work, cpu_ns=cpu, beside_ns=beside)
+
+
+def _with_work_of(run: RecordedRun, other: RecordedRun) -> RecordedRun:
+    """Take the work of another run's batches in turn, the steady ones where there are any."""
+    if not len(other):
+        raise OptionError(f"{other.name}: no batch to take the work of")
+    rows = np.flatnonzero(other.steady) if other.steady.any() else np.arange(len(other))
+    rows = rows[np.arange(len(run)) % len(rows)]
+    ratio = 1.0
+    if run.batch_size and other.batch_size:
+        ratio = run.batch_size / other.batch_size
+
+    def taken(values: Integers) -> Integers:
+        found = values[rows]
+        return np.where(found >= 0, scaled(found, ratio), found)
+
+    return replace(
+        run,
+        stages=other.stages,
+        work_ns=taken(other.work_ns),
+        cpu_ns=taken(other.cpu_ns),
+        read_nbytes=taken(other.read_nbytes),
+        gap_ns=taken(other.gap_ns),
+        transit_ns=taken(other.transit_ns),
+        pickup_ns=taken(other.pickup_ns),
+        beside_ns=None if other.beside_ns is None else taken(other.beside_ns),
+    )
+
+
+def _with_read_rate(run: RecordedRun, nbytes_per_s: float) -> RecordedRun:
+    if not nbytes_per_s > 0:
+        raise OptionError(f"reads of {nbytes_per_s} bytes/s: expected more than 0")
+    if (run.read_nbytes < 0).any():
+        raise OptionError(f"{run.name}: nobody counted the bytes read, so no rate can be applied")
+    columns = [number for number, name in enumerate(run.stages) if name.partition(":")[0] == "read"]
+    least = np.rint(run.read_nbytes / nbytes_per_s * 1e9).astype(np.int64)
+    work, cpu, stages, beside = run.work_ns, run.cpu_ns, run.stages, run.beside_ns
+    if not columns:
+        # Read and decoded in one: reading waits as long as it takes beyond what that took.
+        columns, stages = [len(stages)], (*stages, "read")
+        nothing = np.zeros((len(run), 1), dtype=np.int64)
+        work, cpu = np.hstack((work, nothing)), np.hstack((cpu, nothing))
+        beside = None if beside is None else np.hstack((beside, nothing))
+        spent = work.sum(axis=1)
+    else:
+        spent = work[:, columns].sum(axis=1)
+    work = work.copy()
+    work[:, columns[0]] += np.maximum(least - spent, 0)
+    return replace(run, stages=stages, work_ns=work, cpu_ns=cpu, beside_ns=beside)
+
+
+def _with_batch_size(run: RecordedRun, batch_size: int) -> RecordedRun:
+    """Cut each round into batches of another size; each is like those at its place, scaled."""
+    if batch_size < 1:
+        raise OptionError(f"batch size {batch_size}: expected 1 or more")
+    if not run.batch_size:
+        raise OptionError(f"{run.name}: its batch size is not known")
+    ratio = batch_size / run.batch_size
+    if ratio == 1:
+        return run
+    parts, of_round = [], []
+    for number in range(len(run.startup_ns)):
+        rows = np.flatnonzero(run.round == number)
+        n_batches = max(1, round(len(rows) / ratio)) if len(rows) else 0
+        places = (np.arange(n_batches) * len(rows)) // max(n_batches, 1)
+        parts.append(rows[places])
+        of_round.append(np.full(n_batches, number))
+    rows = np.concatenate(parts)
+
+    def taken(values: Integers) -> Integers:
+        found = values[rows]
+        return np.where(found >= 0, scaled(found, ratio), found)
+
+    return replace(
+        run,
+        batch_size=batch_size,
+        round=np.concatenate(of_round).astype(np.int64),
+        work_ns=taken(run.work_ns),
+        cpu_ns=taken(run.cpu_ns),
+        read_nbytes=taken(run.read_nbytes),
+        gap_ns=taken(run.gap_ns),
+        submit_ns=run.submit_ns[rows],
+        transit_ns=run.transit_ns[rows],
+        pickup_ns=run.pickup_ns[rows],
+        compute_ns=taken(run.compute_ns),
+        steady=run.steady[rows],
+        beside_ns=None if run.beside_ns is None else taken(run.beside_ns),
+        maker=None,
+        batch=None,
+    )
+
+
+def _with_workers(run: RecordedRun, workers: int | None, prefetch: int | None) -> RecordedRun:
+    workers = run.workers if workers is None else workers
+    if workers < 0 or (prefetch is not None and prefetch < 1):
+        raise OptionError(f"workers {workers}, prefetch {prefetch}: expected 0 or more, 1 or more")
+    prefetch = prefetch or run.prefetch or 2
+    if workers == run.workers:
+        return replace(run, prefetch=prefetch if workers else run.prefetch)
+    if run.rule is LoaderRule.THREADS:
+        return replace(run, workers=max(workers, 1), prefetch=max(prefetch, workers), maker=None)
+    if not workers:
+        nothing = np.zeros(len(run), dtype=np.int64)
+        return replace(
+            run,
+            rule=LoaderRule.SERIAL,
+            in_order=True,
+            workers=0,
+            prefetch=0,
+            work_ns=run.work_ns if run.beside_ns is None else run.work_ns - run.beside_ns,
+            submit_ns=nothing,
+            transit_ns=nothing,
+            pickup_ns=nothing,
+            startup_ns=np.zeros_like(run.startup_ns),
+            beside_ns=None,
+            maker=None,
+            batch=None,
+        )
+    rule = LoaderRule.POOL if run.rule is LoaderRule.SERIAL else run.rule
+    return replace(
+        run,
+        rule=rule,
+        workers=workers,
+        prefetch=prefetch,
+        submit_ns=_submit_of(run, workers),
+        maker=None,
+    )
+
+
+def _submit_of(run: RecordedRun, workers: int) -> Integers:
+    """Return the delays of a run with other workers: each begins its round as those there did."""
+    if not run.workers:
+        return run.submit_ns
+    submit = run.submit_ns.copy()
+    for number in range(len(run.startup_ns)):
+        rows = np.flatnonzero(run.round == number)
+        if not len(rows):
+            continue
+        if run.batch is not None:
+            rows = rows[np.argsort(run.batch[rows], kind="stable")]
+        first = run.submit_ns[rows[: run.workers]]
+        later = run.submit_ns[rows[run.workers :]]
+        submit[rows] = int(np.median(later)) if len(later) else 0
+        begun = rows[:workers]
+        submit[begun] = np.resize(np.sort(first), len(begun))
+    return submit

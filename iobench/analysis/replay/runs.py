@@ -1,0 +1,233 @@
+"""What loaders did in a run, batch by batch, from its spans: what a replay starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.analysis.counters import io_counters
+from iobench.analysis.deliveries import IN_THREADS, SERIAL, STEADY, find_deliveries
+from iobench.analysis.loop import ONLY, find_loop
+from iobench.analysis.replay.contract import LoaderRule, RecordedRun
+from iobench.analysis.replay.making import Making, find_making
+from iobench.analysis.stages import find_lanes
+from iobench.analysis.windows import profile_of_loop
+
+if TYPE_CHECKING:
+    from iobench.analysis.deliveries import Deliveries
+    from iobench.analysis.loop import LoaderSettings, TrainingLoop
+    from iobench.analysis.stages import Lanes
+    from iobench.profiles import Profile
+
+__all__ = ["recorded_runs"]
+
+Integers = NDArray[np.int64]
+
+UNSEEN_LIMIT: Final = 0.01
+"""Share of batches nobody saw being made from which on a run cannot be replayed."""
+
+
+def recorded_runs(profile: Profile, *, rank: int | None = None) -> tuple[RecordedRun, ...]:
+    """Return what each loader of a training process did, the one with most batches first.
+
+    Parameters
+    ----------
+    profile : Profile
+    rank : int, optional
+        Which training process; may be left out where only one recorded.
+
+    Returns
+    -------
+    tuple of RecordedRun
+        One for each loader with batches; what cannot be replayed has `LoaderRule.OPAQUE` and
+        says why in ``reason``.
+
+    Raises
+    ------
+    ProfileError
+        If several training processes recorded and none is named, or the waits of one overlap.
+    """
+    profile = profile_of_loop(profile, rank)
+    loop = find_loop(profile, rank=profile.rank or 0 if rank is None else rank)
+    deliveries = find_deliveries(profile, loop)
+    numbers, counts = np.unique(deliveries.loader[deliveries.batch >= 0], return_counts=True)
+    if not len(numbers):
+        return ()
+    parts = _Parts(profile, loop, deliveries)
+    order = np.lexsort((numbers, -counts))
+    return tuple(parts.run(number, several=len(numbers) > 1) for number in numbers[order].tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """Where the batches of one loader lie among the waits, and its rounds."""
+
+    rows: Integers
+    round: Integers
+    opening_ns: Integers
+    lead_ns: Integers
+    start_ns: Integers
+    compute_ns: Integers
+    shutdown_ns: Integers
+    wall_ns: int
+    wait_ns: int
+
+
+def _frame(deliveries: Deliveries, loader: int) -> _Frame:
+    """Return the rounds of a loader that brought a batch; each is replayed by itself."""
+    of_loader = deliveries.loader == loader
+    rounds = np.unique(deliveries.round[of_loader & (deliveries.batch >= 0)])
+    n_rounds = len(rounds)
+    opening, lead, start, shutdown = (np.zeros(n_rounds, dtype=np.int64) for _ in range(4))
+    rows, compute, of_round = [], [], []
+    wall_ns = wait_ns = 0
+    asked, delivered = deliveries.asked_ns, deliveries.delivered_ns
+    order = np.argsort(deliveries.round, kind="stable")
+    edges = np.searchsorted(deliveries.round[order], [rounds, rounds + 1])
+    for number, (low, high) in enumerate(edges.T.tolist()):
+        waits = order[low:high]
+        batches = waits[deliveries.batch[waits] >= 0]
+        before, after = waits[waits < batches[0]], waits[waits > batches[-1]]
+        start[number] = asked[waits[0]]
+        opening[number] = (delivered - asked)[before].sum()
+        lead[number] = asked[batches[0]] - start[number] - opening[number]
+        end = asked[after[0]] if len(after) else _end(deliveries, waits[-1])
+        shutdown[number] = (delivered - asked)[after].sum()
+        rows.append(batches)
+        compute.append(np.append(asked[batches[1:]], end) - delivered[batches])
+        of_round.append(np.full(len(batches), number))
+        wall_ns += int(end - start[number] + shutdown[number])
+        wait_ns += int((delivered - asked)[waits].sum())
+    return _Frame(
+        rows=np.concatenate(rows),
+        round=np.concatenate(of_round).astype(np.int64),
+        opening_ns=opening,
+        lead_ns=lead,
+        start_ns=start,
+        compute_ns=np.concatenate(compute),
+        shutdown_ns=shutdown,
+        wall_ns=wall_ns,
+        wait_ns=wait_ns,
+    )
+
+
+def _end(deliveries: Deliveries, row: int) -> int:
+    """Return until when a round's last wait has the wall time, where nothing was asked again."""
+    return max(int(deliveries.until_ns[row]), int(deliveries.delivered_ns[row]))
+
+
+class _Parts:
+    """Everything that the runs of one training loop are made of."""
+
+    def __init__(self, profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> None:
+        self.profile, self.loop, self.deliveries = profile, loop, deliveries
+        self.lanes: Lanes = find_lanes(profile, loop)
+        of_loop = profile.spans
+        if not loop.mine.all():
+            of_loop = of_loop[loop.mine[of_loop["process"]]]
+        self.counters = io_counters(of_loop, deliveries)
+
+    def run(self, loader: int, *, several: bool) -> RecordedRun:
+        """Return what one loader did."""
+        settings = self.loop.loaders.get(loader, self.loop.loaders[ONLY])
+        frame = _frame(self.deliveries, loader)
+        rule = self._rule(settings, frame)
+        making = find_making(
+            self.lanes,
+            self.profile,
+            self.deliveries,
+            frame.rows,
+            frame.round,
+            frame.start_ns,
+            serial=rule is LoaderRule.SERIAL,
+            in_threads=rule is LoaderRule.THREADS,
+        )
+        reason = self._reason(rule, settings, making)
+        name = self.profile.path.name
+        if several:
+            name = f"{name}, {settings.name or f'loader {loader}'}"
+        return self._recorded(name, rule, reason, settings, frame, making)
+
+    def _rule(self, settings: LoaderSettings, frame: _Frame) -> LoaderRule:
+        """Return by what rule a loader worked, by who it says made its batches."""
+        makers = {self.deliveries.made_by[row] for row in frame.rows.tolist()}
+        framework = settings.framework or str(self.profile.config.get("framework") or "")
+        if settings.workers and not makers & {IN_THREADS, SERIAL}:
+            return LoaderRule.POOL
+        if makers == {SERIAL}:
+            return LoaderRule.SERIAL
+        if makers == {IN_THREADS}:
+            return LoaderRule.STREAM if framework in ("", "stream") else LoaderRule.THREADS
+        return LoaderRule.OPAQUE
+
+    def _reason(self, rule: LoaderRule, settings: LoaderSettings, making: Making) -> str:
+        """Return why a run cannot be replayed, ``""`` if it can."""
+        if rule is LoaderRule.OPAQUE:
+            return "the loader does not tell who makes its batches"
+        if rule is LoaderRule.STREAM:
+            return "streams are not replayed"
+        n_unseen = int((~making.seen).sum())
+        if n_unseen > UNSEEN_LIMIT * len(making.seen):
+            return f"nobody saw {n_unseen} of {len(making.seen)} batches being made"
+        return ""
+
+    def _recorded(
+        self,
+        name: str,
+        rule: LoaderRule,
+        reason: str,
+        settings: LoaderSettings,
+        frame: _Frame,
+        making: Making,
+    ) -> RecordedRun:
+        deliveries, rows = self.deliveries, frame.rows
+        asked, delivered = deliveries.asked_ns[rows], deliveries.delivered_ns[rows]
+        pickup = delivered - np.maximum(asked, making.ready_ns)
+        if rule is LoaderRule.SERIAL:
+            pickup = delivered - asked - making.work_ns.sum(axis=1) - making.gap_ns
+        batch = deliveries.batch[rows]
+        in_order = bool((np.diff(batch)[np.diff(frame.round) == 0] > 0).all())
+        workers, prefetch = settings.workers, max(settings.prefetch, 1)
+        if rule is LoaderRule.THREADS:
+            workers = settings.threads or making.n_makers
+            prefetch = making.ahead or max(settings.prefetch, workers)
+        if rule is LoaderRule.SERIAL:
+            workers = prefetch = 0
+        return RecordedRun(
+            name=name,
+            rule=LoaderRule.OPAQUE if reason else rule,
+            in_order=in_order,
+            workers=workers,
+            prefetch=prefetch,
+            batch_size=settings.batch_size or self.loop.loaders[ONLY].batch_size,
+            stages=making.stages,
+            round=frame.round,
+            work_ns=making.work_ns,
+            cpu_ns=making.cpu_ns,
+            read_nbytes=self._read_nbytes(rows, making),
+            gap_ns=making.gap_ns,
+            submit_ns=making.submit_ns,
+            transit_ns=making.transit_ns,
+            pickup_ns=np.maximum(pickup, 0),
+            compute_ns=frame.compute_ns,
+            startup_ns=making.startup_ns,
+            shutdown_ns=frame.shutdown_ns,
+            wall_ns=frame.wall_ns,
+            wait_ns=frame.wait_ns,
+            steady=deliveries.phase[rows] == STEADY,
+            reason=reason,
+            beside_ns=making.beside_ns,
+            maker=making.maker,
+            batch=batch,
+            opening_ns=frame.opening_ns,
+            lead_ns=frame.lead_ns,
+        )
+
+    def _read_nbytes(self, rows: Integers, making: Making) -> Integers:
+        """Return the bytes read for each batch: as its reads tell, else as the system counted."""
+        counted = np.full(len(self.deliveries) + 1, -1, dtype=np.int64)
+        counted[self.counters.delivery] = self.counters.read
+        return np.where(making.read_nbytes >= 0, making.read_nbytes, counted[rows])
