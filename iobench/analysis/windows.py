@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,7 @@ __all__ = [
 ]
 
 Marks = NDArray[np.bool_]
+LARGEST_SUM: Final = 2.0**61
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,7 @@ def profile_of_loop(profile: Profile, rank: int | None) -> Profile:
 def _analysed(profile: Profile, rank: int | None) -> _Run:
     rank = _only_rank(profile) if rank is None else rank
     profile = profile_of_loop(profile, rank)
+    _refuse_what_has_no_sum(profile)
     loop = find_loop(profile, rank=rank)
     deliveries = find_deliveries(profile, loop)
     of_loop = profile.spans
@@ -150,6 +152,18 @@ def _analysed(profile: Profile, rank: int | None) -> _Run:
         written_ns=spans_written_ns(of_loop, unit_costs_of(profile, loop), deliveries),
         n_lanes=_n_lanes(of_loop),
     )
+
+
+def _refuse_what_has_no_sum(profile: Profile) -> None:
+    """Refuse spans so long, or of so many bytes, that their sums are no 64-bit integers."""
+    spans = profile.spans
+    sums = [spans[name].sum(dtype=np.float64) for name in ("end_ns", "nbytes", "cpu_ns")]
+    sums[0] -= spans["start_ns"].sum(dtype=np.float64)
+    if max(sums) >= LARGEST_SUM:
+        raise ProfileError(
+            f"{profile.path}: its spans add up to more time or bytes than there can be; "
+            "their files are damaged, measure again"
+        )
 
 
 def _n_lanes(spans: NDArray[Any]) -> int:

@@ -160,8 +160,12 @@ def find_missing_workers(
 ) -> tuple[str, ...]:
     """Return the loading processes of one rank, or of all, that left nothing.
 
-    Those that the configuration names, and those that the loaders of scripts started.
+    Those that the configuration names, those that the loaders of scripts started, and the training
+    process itself where only its loading processes are there.
     """
+    loading = {process.rank for process in processes if process.role == "worker"}
+    training = {process.rank for process in processes if process.role == "consumer"}
+    without = [f"training process {number}" for number in sorted(loading - training)]
     names = {process.name for process in processes}
     seen = {(process.host, process.pid) for process in processes}
     by_name = [name for name in config.get("expected_workers") or () if name not in names]
@@ -173,7 +177,7 @@ def find_missing_workers(
         for pid in loader.worker_pids
         if (told.host, pid) not in seen
     ]
-    return (*by_name, *by_pid)
+    return (*without, *by_name, *by_pid)
 
 
 def _is_of(told: ProcessFacts, who: Process) -> bool:

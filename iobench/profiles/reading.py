@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from iobench.errors import ProfileError
+from iobench.profiles.configuration import check_configuration
 from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile, find_missing_workers
 from iobench.recording import (
     SPAN_DTYPE,
@@ -121,11 +122,13 @@ class RankProfiles(Sequence[Profile]):
     Raises
     ------
     ProfileError
-        If it is no run directory, of another version, or mixes spans of two boots of a machine.
+        If it is no run directory, of another version, says what cannot be, or mixes spans of two
+        boots of a machine.
     """
 
     def __init__(self, path: Path | str) -> None:
         run = RunDirectory.open(Path(path))
+        check_configuration(run.path, run.config)
         run.gather()
         self.path = run.path
         self._config = run.config

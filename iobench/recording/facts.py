@@ -115,6 +115,22 @@ class ProcessFacts:
                 part.unlink(missing_ok=True)
 
 
+LARGEST: Final = 2**40
+NOTHING: Final = type(None)
+# By the word of a field's type: of what type it is, and of what types its items are.
+FIELD_TYPES: Final[Mapping[str, tuple[tuple[type, ...], tuple[type, ...]]]] = {
+    "int": ((int,), ()),
+    "int | None": ((int, NOTHING), ()),
+    "str": ((str,), ()),
+    "str | None": ((str, NOTHING), ()),
+    "list[int]": ((list,), (int,)),
+    "list[str]": ((list,), (str,)),
+    "list[dict[str, Any]]": ((list,), (dict,)),
+    "list[LoaderFacts]": ((list,), (LoaderFacts,)),
+    "dict[str, int | None]": ((dict,), (int, NOTHING)),
+}
+
+
 def _plain(value: object) -> int | str:
     """Return what JSON has for a value that loaders gave, such as a whole number of NumPy's."""
     return value.__index__() if isinstance(value, SupportsIndex) else str(value)
@@ -142,7 +158,26 @@ def _process_facts(document: Mapping[str, Any]) -> ProcessFacts:
     known = {each.name for each in fields(ProcessFacts)}
     facts = ProcessFacts(**{name: document[name] for name in known & document.keys()})
     facts.loaders = [LoaderFacts(**loader) for loader in document.get("loaders", ())]
+    for told in (facts, *facts.loaders):
+        _check(told)
     return facts
+
+
+def _check(told: ProcessFacts | LoaderFacts) -> None:
+    """Raise ValueError where a value is not of its field's type, or larger than can be."""
+    for each in fields(told):
+        value, word = getattr(told, each.name), str(each.type)
+        kind, of = FIELD_TYPES[word]
+        sound = isinstance(value, kind)
+        if sound and isinstance(value, list | dict):
+            values = value.values() if isinstance(value, dict) else value
+            sound = all(isinstance(item, of) and _in_bounds(item) for item in values)
+        if not sound or not _in_bounds(value):
+            raise ValueError(f"{each.name} is {str(value)[:40]!r}, expected {word}")
+
+
+def _in_bounds(value: object) -> bool:
+    return not isinstance(value, int) or abs(value) < LARGEST
 
 
 def facts_path(directory: Path, *, host: str, rank: int, start_ns: int) -> Path:

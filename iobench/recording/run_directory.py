@@ -136,7 +136,7 @@ class RunDirectory:
                 f"{file}: {error.strerror or error}; name the directory that "
                 "'iobench profile --out' or 'iobench run --out' made"
             ) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ProfileError(f"{file}: is not JSON ({error}); measure again") from error
         if not isinstance(config, dict) or config.get("version") != RUN_VERSION:
             raise ProfileError(

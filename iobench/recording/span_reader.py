@@ -22,6 +22,10 @@ __all__ = ["Anchor", "Head", "SpanFile", "read_head", "read_span_file"]
 
 KNOWN_KINDS: Final = np.array([kind.value for kind in Kind], "u1")
 UNKNOWN_TEXT: Final = "unknown"
+# No process works for four years, or on eight petabytes at once: such a record is damaged.
+FURTHEST_NS: Final = 2**57
+LATEST_NS: Final = 2**61
+MOST_NBYTES: Final = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +110,10 @@ class _Contents:
     """What the chunks held: texts, what was damaged, and per lane its chunks.
 
     Of a chunk: its first sequence, its spans, and how many empty records follow the last of them.
+    ``start_ns`` is when the file was begun.
     """
 
+    start_ns: int
     lanes: dict[int, list[tuple[int, NDArray[Any], int]]]
     threads: dict[int, tuple[int, str]]
     strings: dict[int, str]
@@ -128,7 +134,7 @@ def read_span_file(path: Path) -> SpanFile:
         raise _unreadable(path, error) from error
     head = _head(path, raw[: layout.HEADER_NBYTES].tobytes())
     identity = head.identity
-    contents = _contents(raw)
+    contents = _contents(raw, identity.monotonic_ns)
     spans, threads = _joined(contents)
     _name_missing_strings(spans, contents)
     lanes = sorted(contents.lanes)
@@ -183,19 +189,21 @@ def _head(path: Path, header: bytes) -> Head:
             "use the iobench that wrote it"
         )
     (crc,) = layout.IDENTITY_CRC.unpack_from(header, layout.IDENTITY_CRC_OFFSET)
-    if crc != zlib.crc32(header[: layout.IDENTITY.size]):
+    identity = layout.Identity.unpacked(header)
+    sound = crc == zlib.crc32(header[: layout.IDENTITY.size])
+    if not sound or abs(identity.monotonic_ns) > LATEST_NS:
         raise ProfileError(f"{path}: its header is damaged; remove it, or measure again")
     monotonic_ns, wall_ns, closed = layout.END.unpack_from(header, layout.END_OFFSET)
     return Head(
-        identity=layout.Identity.unpacked(header),
+        identity=identity,
         lost=layout.LOST.unpack_from(header, layout.LOST_OFFSET)[0],
         reserved_nbytes=layout.RESERVED.unpack_from(header, layout.RESERVED_OFFSET)[0],
         end=Anchor(monotonic_ns, wall_ns) if closed == 1 else None,
     )
 
 
-def _contents(raw: NDArray[np.uint8]) -> _Contents:
-    contents = _Contents(defaultdict(list), {}, {0: ""})
+def _contents(raw: NDArray[np.uint8], start_ns: int) -> _Contents:
+    contents = _Contents(start_ns, defaultdict(list), {}, {0: ""})
     for start in range(layout.HEADER_NBYTES, len(raw), layout.CHUNK_NBYTES):
         _read_chunk(raw[start : start + layout.CHUNK_NBYTES], contents)
     return contents
@@ -244,7 +252,11 @@ def _sound_spans(
         (records["sequence"] == expected)
         & np.isin(records["kind"], KNOWN_KINDS)
         & (records["end_ns"] >= records["start_ns"])
+        & (records["start_ns"] >= contents.start_ns - FURTHEST_NS)
+        & (records["end_ns"] <= contents.start_ns + FURTHEST_NS)
     )
+    for name in ("nbytes", "cpu_ns"):
+        sound &= (records[name] >= -1) & (records[name] <= MOST_NBYTES)
     used = np.any(body[:whole].reshape(-1, layout.RECORD_NBYTES), axis=1)
     places = np.flatnonzero(sound)
     before_last = np.arange(len(records)) < (places[-1] if len(places) else 0)

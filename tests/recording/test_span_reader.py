@@ -1,3 +1,5 @@
+import zlib
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -174,9 +176,9 @@ def test_every_span_of_a_cut_file_is_accounted_for(whole, tmp_path_factory, keep
 
 
 VALUES = {
-    "start_ns": st.integers(0, 2**62),
-    "nbytes": st.integers(-1, 2**62),
-    "cpu_ns": st.integers(-1, 2**62),
+    "start_ns": st.integers(0, 2**56),
+    "nbytes": st.integers(-1, 2**53),
+    "cpu_ns": st.integers(-1, 2**53),
     "batch": st.integers(-1, 2**31 - 1),
     "epoch": st.integers(-1, 2**31 - 1),
     "sample": st.integers(-1, 2**62),
@@ -195,3 +197,30 @@ def test_any_span_comes_back_as_it_was(tmp_path_factory, values, length_ns):
     (span,) = read_span_file(recorder.path).spans
     assert {name: int(span[name]) for name in values} == values
     assert span["end_ns"] == end_ns
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"start_ns": -(2**62), "end_ns": 0},
+        {"start_ns": 0, "end_ns": 2**62},
+        {"start_ns": 0, "end_ns": 1, "nbytes": 2**60},
+        {"start_ns": 0, "end_ns": 1, "cpu_ns": -7},
+    ],
+    ids=str,
+)
+def test_what_no_process_can_have_done_is_damaged(tmp_path, values):
+    with Recorder(tmp_path, role="worker", clock=FakeClock()) as recorder:
+        recorder.emit(Kind.READ, **values)
+        recorder.emit(Kind.READ, 0, 1)
+    file = read_span_file(recorder.path)
+    assert (len(file.spans), file.damaged) == (1, 1)
+
+
+def test_a_header_of_a_time_that_cannot_be_is_damaged(whole, read):
+    raw = bytearray(whole)
+    raw[48:56] = (2**62).to_bytes(8, "little")
+    crc = zlib.crc32(raw[: layout.IDENTITY.size])
+    layout.IDENTITY_CRC.pack_into(raw, layout.IDENTITY_CRC_OFFSET, crc)
+    with pytest.raises(ProfileError, match="header is damaged"):
+        read(bytes(raw))

@@ -1,0 +1,163 @@
+"""Damaged span files: an answer whose parts add up, or a refusal; never a crash."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import numpy as np
+import pytest
+from run_files import DAMAGES, distort, write_run
+from schedules import pool
+from scripts import Script
+from streams import stream
+
+from iobench.analysis import diagnose, exposed_share_of_spans, exposure
+from iobench.errors import IobenchError
+from iobench.profiles import open_profile
+from iobench.recording import span_file as layout
+
+N_QUICK, N_ALL = 350, 10_000
+
+
+def script():
+    made = Script()
+    train, other = made.loader(2, 2, start_ns=7), made.loader(0, 0, (5, 5, 1))
+    for step in range(30):
+        train.next()
+        made.compute(9)
+        if step % 4 == 0:
+            other.next()
+    train.end()
+    other.end()
+    made.close()
+    return made.sketch.profile()
+
+
+RUNS = {
+    "pool": lambda: pool(
+        [(30 + 7 * (n % 5), 20, 10) for n in range(40)],
+        workers=2, step_ns=25, handover_ns=2, drain_ns=3,
+    ).profile(),
+    "out of order": lambda: pool(
+        [(10 + 90 * (n % 7 == 0), 20, 0) for n in range(40)], workers=3, step_ns=15, in_order=False
+    ).profile(),
+    "serial": lambda: pool([(6, 5, 4)] * 30, workers=0, step_ns=3).profile(),
+    "stream": lambda: stream(
+        [(10, 4 + n % 3, 3) for n in range(60)], [8] * 30, batch_size=2, collate_ns=2
+    ),
+    "script": script,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Run directories of several kinds, and their span files."""
+    folder = tmp_path_factory.mktemp("runs")
+    return [(folder / name, write_run(folder / name, make())) for name, make in RUNS.items()]
+
+
+@pytest.fixture(params=RUNS)
+def whole(request):
+    return RUNS[request.param]()
+
+
+def check(figures):
+    """Assert all that holds of any run, however odd."""
+    for window in (figures.whole, figures.steady):
+        if window is None:
+            continue
+        assert sum(window.exposed_ns.values()) == window.wait_ns >= 0
+        assert window.wait_ns + window.compute_ns == window.wall_ns
+        assert window.compute_ns >= 0
+        assert sum(window.waits_ns) <= window.wait_ns
+        assert all(wait >= 0 for wait in window.waits_ns)
+        for row in window.stages:
+            assert 0 <= row.exposed_ns <= row.busy_ns, row
+            assert row.hidden_ns + row.exposed_ns == row.busy_ns
+            assert row.n_spans >= 0
+            assert row.nbytes is None or row.nbytes >= 0
+        assert window.cold_fraction is None or 0 <= window.cold_fraction <= 1
+    assert sum(phase.wall_ns for phase in figures.phases) == figures.whole.wall_ns
+    assert sum(phase.wait_ns for phase in figures.phases) == figures.whole.wait_ns
+    assert sum(loader.wait_ns for loader in figures.loaders) == figures.whole.wait_ns
+
+
+def examine(path):
+    """Open a run and use all that is told of it."""
+    profile = open_profile(path)
+    for rank in profile.ranks[:3]:
+        figures = exposure(profile, rank=rank)
+        check(figures)
+        diagnose(figures)
+        share = exposed_share_of_spans(profile, rank=rank)
+        known = share[~np.isnan(share)]
+        assert (known >= 0).all()
+        assert (known <= 1 + 1e-9).all()
+    return profile
+
+
+def outcome(path):
+    """Return the profile, examined, or the error that refuses it."""
+    try:
+        return examine(path)
+    except IobenchError as error:
+        return error
+
+
+def damaged(runs, seed):
+    """Damage one span file of one run, and return what comes of it; the file is mended."""
+    random = Random(seed)
+    path, files = random.choice(runs)
+    file = random.choice(files)
+    sound = file.read_bytes()
+    data = bytearray(sound)
+    for _ in range(random.choice((1, 1, 2))):
+        if len(data) > layout.HEADER_NBYTES + layout.RECORD_NBYTES:
+            random.choice(DAMAGES)(data, random)
+    file.write_bytes(data)
+    found = outcome(path)
+    file.write_bytes(sound)
+    if isinstance(found, IobenchError):
+        assert str(path) in str(found)
+        assert "\n" not in str(found)
+    return found
+
+
+@pytest.mark.parametrize("part", range(7))
+def test_of_damaged_span_files_an_answer_that_adds_up_or_a_refusal(runs, part):
+    for seed in range(part * N_QUICK // 7, (part + 1) * N_QUICK // 7):
+        damaged(runs, seed)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_of_ten_thousand_damaged_span_files_as_well(runs):
+    found = [damaged(runs, seed) for seed in range(N_ALL)]
+    answered = [profile for profile in found if not isinstance(profile, IobenchError)]
+    # Neither all refused nor all taken as they are.
+    assert 0.5 * N_ALL < len(answered) < 0.99 * N_ALL
+    assert sum(profile.lost_spans > 0 for profile in answered) > 0.3 * N_ALL
+
+
+def test_documents_that_say_what_cannot_be(runs):
+    documents = [
+        file for path, _ in runs for file in (path / "run.json", *path.glob("processes/*.json"))
+    ]
+    refused = 0
+    for seed in range(300):
+        random = Random(seed)
+        file = random.choice(documents)
+        sound = file.read_text()
+        file.write_text(json.dumps(distort(json.loads(sound), random)))
+        found = outcome(file.parent if file.name == "run.json" else file.parents[1])
+        file.write_text(sound)
+        refused += isinstance(found, IobenchError)
+    assert 0 < refused < 300
+
+
+def test_what_is_not_damaged_comes_back_as_it_was(tmp_path, whole):
+    write_run(tmp_path / "run", whole)
+    found = open_profile(tmp_path / "run")
+    assert found.lost_spans == 0
+    assert exposure(found) == exposure(whole)
