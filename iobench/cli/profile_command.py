@@ -58,6 +58,10 @@ def profile(
         int | None,
         typer.Option(help="Processes or threads that load; 0: the loop. [default: usable CPUs]"),
     ] = None,
+    prefetch: Annotated[
+        int | None,
+        typer.Option(help="Batches each process, or all threads, may be ahead. [default: 2]"),
+    ] = None,
     batch_size: Annotated[
         int | None, typer.Option(help="Samples a batch. [default: the published one, else 1]")
     ] = None,
@@ -103,6 +107,12 @@ def profile(
     detail: Annotated[
         str, typer.Option(help="Spans per sample, per batch, or auto: what costs under 1 %.")
     ] = "auto",
+    digests: Annotated[
+        bool,
+        typer.Option(
+            "--digests", help="Keep a digest of every sample, for iobench compare (needs xxhash)."
+        ),
+    ] = False,
     darshan: Darshan = None,
     tiny: StandInTiny = False,
     scale: StandInScale = None,
@@ -123,6 +133,7 @@ def profile(
         pipelines=split_names(pipeline),
         framework=framework,
         workers=workers,
+        prefetch=prefetch,
         batch_size=batch_size,
         batches=batches,
         duration_s=duration,
@@ -145,6 +156,7 @@ def profile(
         scale=scale,
         seed=seed,
         detail=detail,
+        digests=digests,
         darshan=darshan_words(darshan),
         command=("iobench", *sys.argv[1:]),
     )

@@ -39,6 +39,12 @@ def run(
     spool: Annotated[
         Path | None, typer.Option(help="Node-local folder for spans until they are gathered.")
     ] = None,
+    digests: Annotated[
+        bool,
+        typer.Option(
+            "--digests", help="Keep a digest of every sample, for iobench compare (needs xxhash)."
+        ),
+    ] = False,
     darshan: Darshan = None,
     json: Annotated[
         Path | None,
@@ -64,6 +70,7 @@ def run(
         steps=steps,
         detail=detail,
         spool=spool,
+        digests=digests,
         darshan=darshan_words(darshan),
     )
     ended = run_script(asked, lambda line: print(f"iobench: {line}", file=sys.stderr))

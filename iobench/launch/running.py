@@ -27,7 +27,7 @@ from iobench.recording import (
 )
 from iobench.recording.job import RUN_TOKEN
 from iobench.recording.script_run import script_document
-from iobench.recording.session import RUN_DETAIL, RUN_PATH, RUN_SPOOL, RUN_STEPS
+from iobench.recording.session import RUN_DETAIL, RUN_DIGESTS, RUN_PATH, RUN_SPOOL, RUN_STEPS
 from iobench.storage.limits.kept import limits_of_host
 from iobench.storage.tracing import DarshanChoice
 
@@ -39,7 +39,7 @@ __all__ = ["EndedCommand", "ScriptRun", "run_script"]
 BOOT: Final = Path(__file__).parent / "boot"
 PATIENCE_NS: Final = 10_000_000_000
 LOOK_NS: Final = 50_000_000
-INHERITED: Final = ("IOBENCH_RUN_PARENT", "IOBENCH_RUN_RECORDS", RUN_STEPS, RUN_SPOOL)
+INHERITED: Final = ("IOBENCH_RUN_PARENT", "IOBENCH_RUN_RECORDS", RUN_STEPS, RUN_SPOOL, RUN_DIGESTS)
 """Environment of an ``iobench run`` around this one, which sees nothing of it."""
 
 
@@ -59,6 +59,8 @@ class ScriptRun:
         ``auto``, ``sample`` or ``batch``.
     spool : Path, optional
         Node-local folder for span files until they are gathered.
+    digests : bool
+        Keep a digest of every sample.
     darshan : tuple of str
         ``("auto",)``, ``("off",)``, or paths of logs that the user's own Darshan writes.
     """
@@ -68,6 +70,7 @@ class ScriptRun:
     steps: str | None = None
     detail: str = "auto"
     spool: Path | None = None
+    digests: bool = False
     darshan: tuple[str, ...] = ("off",)
 
 
@@ -159,7 +162,9 @@ def _join(
     asked: ScriptRun, job: JobRank, choice: DarshanChoice, say: Callable[[str], None]
 ) -> RunDirectory | None:
     """Make or join the run directory; None, and said, where it cannot be written."""
-    document = script_document(asked.command, job, steps=asked.steps, detail=asked.detail)
+    document = script_document(
+        asked.command, job, steps=asked.steps, detail=asked.detail, digests=asked.digests
+    )
     document["darshan"] = choice.document()
     document |= limits_of_host()
     try:
@@ -206,6 +211,8 @@ def _environment(
     inside |= {RUN_PATH: str(run.path), RUN_TOKEN: job.token, RUN_DETAIL: asked.detail}
     if asked.steps is not None:
         inside[RUN_STEPS] = asked.steps
+    if asked.digests:
+        inside[RUN_DIGESTS] = "1"
     own = [path for path in inside.get("PYTHONPATH", "").split(os.pathsep) if path != str(BOOT)]
     # An empty entry would be the working directory: it must not come from us.
     inside["PYTHONPATH"] = os.pathsep.join([str(BOOT), *own] if own != [""] else [str(BOOT)])

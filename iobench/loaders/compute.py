@@ -34,9 +34,14 @@ class Compute:
         """Nanoseconds of one step."""
         return self.forward_ns + self.backward_ns
 
-    def run(self, recorder: Recorder, batch: int, epoch: int) -> None:
-        """Spend one step's time and record it as ``forward`` and ``backward``."""
-        start = recorder.clock.now_ns()
+    def run(
+        self, recorder: Recorder, batch: int, epoch: int, *, since_ns: int | None = None
+    ) -> None:
+        """Spend one step's time and record it as ``forward`` and ``backward``.
+
+        ``since_ns`` is when it began, where the host has done something else meanwhile.
+        """
+        start = recorder.clock.now_ns() if since_ns is None else since_ns
         if self.forward_ns:
             recorder.clock.wait_until_ns(start + self.forward_ns)
             middle = recorder.clock.now_ns()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from iobench.loaders.compute import Compute
     from iobench.loaders.contract import Batch, Loader
     from iobench.loaders.plan import BatchPlan
-    from iobench.recording import Recorder
+    from iobench.recording import DigestLog, Recorder
     from iobench.storage import ProcessIo
 
 __all__ = ["ROUND_BATCHES", "Run", "RunProgress", "measure"]
@@ -50,6 +50,11 @@ class Run:
         Counts reads of the consumer itself, where it loads without workers.
     after_round : callable or None
         Called between rounds, outside the time measured: brings spooled spans home.
+    digests : DigestLog or None
+        Gets every sample delivered, while the accelerator computes.
+    numbers : sequence of int or None
+        What the samples that the plan counts are in their dataset; None where the loader delivers
+        others.
     n_batches, steady_ns, n_rounds : int
         How far it has come; a round too short for a steady state counts whole.
     """
@@ -62,6 +67,8 @@ class Run:
     steady_limit_ns: int | None = None
     process_io: ProcessIo | None = None
     after_round: Callable[[], object] | None = None
+    digests: DigestLog | None = None
+    numbers: Sequence[int] | None = None
     n_batches: int = 0
     steady_ns: int = 0
     n_rounds: int = 0
@@ -122,7 +129,8 @@ def _one_round(run: Run, n_batches: int | None, progress: RunProgress | None) ->
         recorder.emit(Kind.HANDOVER, release_ns, delivered_ns, -1, -1, number, epoch, -1, release)
         if run.process_io is not None:
             run.process_io.emit(recorder, number, epoch)
-        compute.run(recorder, number, epoch)
+        began_ns = None if run.digests is None else _note_samples(run, run.digests, batch)
+        compute.run(recorder, number, epoch, since_ns=began_ns)
         run.n_batches += 1
         delivered += 1
         finished_ns = now_ns()
@@ -142,3 +150,23 @@ def _one_round(run: Run, n_batches: int | None, progress: RunProgress | None) ->
         Kind.OTHER, round_ns, ended_ns, sample=run.n_rounds, label=recorder.string("round")
     )
     run.n_rounds += 1
+
+
+def _note_samples(run: Run, digests: DigestLog, batch: Batch) -> int:
+    """Note the digests of a batch; return when that began.
+
+    The step's compute counts from then on, as where an accelerator is at work meanwhile: only what
+    takes longer than the step makes it longer.
+    """
+    recorder, planned = run.recorder, batch.planned
+    start_ns = recorder.clock.now_ns()
+    numbers = None if run.numbers is None else [run.numbers[place] for place in planned.samples]
+    n_samples = len(planned.samples) or max(
+        (len(array) for array in batch.arrays.values() if array.ndim), default=0
+    )
+    digests.add_batch(planned.batch, planned.epoch, numbers, batch.arrays, n_samples)
+    recorder.emit(
+        Kind.OTHER, start_ns, recorder.clock.now_ns(), batch=planned.batch, epoch=planned.epoch,
+        label=recorder.string("digest"),
+    )  # fmt: skip
+    return start_ns

@@ -24,6 +24,7 @@ OF_STORES: Final = {"tensorflow", "dali"}
 CACHES: Final = ("as-is", "warm", "cold")
 DEFAULT_BATCHES: Final = 200
 DEFAULT_STEADY_S: Final = 60.0
+DEFAULT_PREFETCH: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,8 @@ class RunConfig(SourceRequest):
         with commas are interleaved, each over every format.
     workers : int or None
         Loading processes, or threads; None for one per usable CPU.
+    prefetch : int or None
+        Batches that each process, or all threads together, may be ahead; None for 2.
     batch_size : int or None
         Samples a batch; None for the published one, else 1.
     batches, duration_s, epochs : int, float, int or None
@@ -62,6 +65,8 @@ class RunConfig(SourceRequest):
         Offsets of inputs and targets along the sample dimension, as ``-1,0:1``.
     detail : str
         ``auto``, ``sample`` or ``batch``.
+    digests : bool
+        Keep a digest of every sample delivered.
     darshan : tuple of str
         ``("auto",)``, ``("off",)``, or paths of logs that the user's own Darshan writes.
     """
@@ -70,6 +75,7 @@ class RunConfig(SourceRequest):
     pipelines: tuple[str, ...] = ("own",)
     framework: str = "native"
     workers: int | None = None
+    prefetch: int | None = None
     batch_size: int | None = None
     batches: int | None = None
     duration_s: float | None = None
@@ -81,6 +87,7 @@ class RunConfig(SourceRequest):
     split: str | None = None
     window: str | None = None
     detail: str = "auto"
+    digests: bool = False
     darshan: tuple[str, ...] = ("off",)
     command: tuple[str, ...] = ()
 
@@ -143,6 +150,7 @@ class RunConfig(SourceRequest):
             ("--duration", self.duration_s),
             ("--epochs", self.epochs),
             ("--batch-size", self.batch_size),
+            ("--prefetch", self.prefetch),
         ):
             if value is not None and not 0 < value < math.inf:
                 raise OptionError(f"{option} {value}: expected more than 0")
@@ -155,6 +163,11 @@ class RunConfig(SourceRequest):
     def frameworks(self) -> tuple[str, ...]:
         """What `framework` names, one by one."""
         return tuple(name.strip() for name in self.framework.split(",") if name.strip())
+
+    @property
+    def n_ahead(self) -> int:
+        """Batches that each loading process may be ahead; 0 where the loop loads."""
+        return (self.prefetch or DEFAULT_PREFETCH) if self.n_workers else 0
 
     @property
     def n_workers(self) -> int:

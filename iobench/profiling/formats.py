@@ -12,7 +12,7 @@ from iobench.datasets import ObjectDataset, Stream, stopwatch
 from iobench.errors import OptionError, StoreClaimedError, StoreError
 from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
-from iobench.profiling.config import OF_STORES
+from iobench.profiling.config import DEFAULT_PREFETCH, OF_STORES
 from iobench.profiling.wanted import WantedSamples, find_wanted
 from iobench.registry import SOURCE, find_converter, find_format
 from iobench.stores import store_name
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from iobench.sources import Screen, Source
     from iobench.stores import Store
 
-__all__ = ["PREFETCH", "Prepared", "prepare"]
+__all__ = ["Prepared", "prepare"]
 
 Facts = dict[str, Any]
-PREFETCH: Final = 2
 PROBE_NBYTES: Final = 2 << 30
 PROBE_SHARD_NBYTES: Final = 256 << 20
 """What an interrupted probe loses at the most."""
@@ -76,6 +75,9 @@ class Prepared:
         Samples and files of each shard of a store.
     ready : ReadyBatches or None
         Of a DataLoader of the user's own, which is run as it is.
+    numbers : sequence of int or None
+        What the samples are in their dataset; None where the loader has an order of its own, or
+        a sample is a window of several.
     """
 
     label: str
@@ -96,6 +98,7 @@ class Prepared:
     extents: BatchSource | None = None
     shards: tuple[tuple[int, tuple[Path, ...]], ...] = ()
     ready: ReadyBatches | None = None
+    numbers: Sequence[int] | None = None
 
 
 def prepare(
@@ -143,6 +146,7 @@ def _refuse_for_streams(config: RunConfig) -> None:
         "--window": config.window is not None,
         "--split": config.split is not None,
         "--workers": config.workers is not None,
+        "--prefetch": config.prefetch is not None,
     }
     wrong = [option for option, is_given in given.items() if is_given]
     if wrong:
@@ -211,10 +215,11 @@ def _of_source(
         store=None,
         framework=config.framework,
         workers=0 if threads else config.n_workers,
-        prefetch=PREFETCH if config.n_workers else 0,
+        prefetch=config.n_ahead,
         windows=wanted.windows,
         threads=threads,
         gil_share=gil_share,
+        numbers=chosen if wanted.windows is None else None,
     )
 
 
@@ -273,6 +278,7 @@ def _of_baseline(
         prefetch=running.prefetch if workers else 0,
         described_by=baseline.source,
         setup_s=setup_s,
+        numbers=same,
     )
 
 
@@ -281,6 +287,7 @@ def _of_store(
 ) -> Prepared:
     work = wanted.over(store_pipeline(store), store.manifest.samples)
     in_threads = config.framework in ("native", *OF_STORES)
+    is_ours = config.framework not in OF_STORES or in_ring(config.framework, name)
     threads = (config.n_workers or int(config.framework != "native")) if in_threads else 0
     return Prepared(
         label=name,
@@ -292,7 +299,7 @@ def _of_store(
         store=facts,
         framework=config.framework,
         workers=0 if threads else config.n_workers,
-        prefetch=PREFETCH if threads or config.n_workers else 0,
+        prefetch=config.n_ahead or (DEFAULT_PREFETCH if threads else 0),
         windows=wanted.windows,
         threads=threads,
         extents=wanted.over_store(store) if threads and in_ring(config.framework, name) else None,
@@ -300,6 +307,7 @@ def _of_store(
             (shard.n_samples, tuple(path / file.name for file in shard.files))
             for shard in store.manifest.shards
         ),
+        numbers=store.manifest.samples if is_ours and wanted.windows is None else None,
     )
 
 

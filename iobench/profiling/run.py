@@ -36,12 +36,19 @@ from iobench.loaders.stream import StreamLoader
 from iobench.loaders.workers import WorkerLoader
 from iobench.profiling.ahead import told_of, with_read_ahead
 from iobench.profiling.baselines import open_baselines
-from iobench.profiling.config import DEFAULT_BATCHES, DEFAULT_STEADY_S, OF_STORES, RunConfig
-from iobench.profiling.formats import PREFETCH, Prepared, prepare
+from iobench.profiling.config import (
+    DEFAULT_BATCHES,
+    DEFAULT_PREFETCH,
+    DEFAULT_STEADY_S,
+    OF_STORES,
+    RunConfig,
+)
+from iobench.profiling.formats import Prepared, prepare
 from iobench.profiling.tracing import ProfileTracing
-from iobench.recording import RunDirectory, unit_costs
+from iobench.recording import DigestLog, RunDirectory, unit_costs
+from iobench.recording.canonical import load_xxhash
 from iobench.sources import Screen, Source, open_source
-from iobench.storage import ProcessIo, counts_device_reads, evict, residency, warm_up
+from iobench.storage import ProcessIo, counts_device_reads, evict, files_nbytes, residency, warm_up
 from iobench.storage.limits.kept import limits_of_files
 
 if TYPE_CHECKING:
@@ -112,6 +119,8 @@ def _import_frameworks(config: RunConfig) -> None:
         if name in ("torch", "tensorflow", "dali"):
             os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
             importlib.import_module(f"iobench.{name}")
+    if config.digests:
+        load_xxhash()
 
 
 def _prepare(
@@ -160,6 +169,9 @@ def _make_run(
     stack.callback(recorder.close)
     loader = _make_loader(config, one, directory, recorder, batch_size, costs)
     stack.callback(loader.close)
+    digests = DigestLog(directory.path) if config.digests else None
+    if digests is not None:
+        stack.callback(digests.close)
     limit, limit_s = config.batches, config.duration_s
     if config.epochs is not None:
         if not one.n_samples:
@@ -184,6 +196,8 @@ def _make_run(
         steady_limit_ns=None if limit_s is None else round(limit_s * 1e9),
         process_io=ProcessIo() if loader.workers == 0 else None,
         after_round=_after_round(directory, loader),
+        digests=digests,
+        numbers=one.numbers,
     )
 
 
@@ -234,7 +248,7 @@ def _make_loader(
             one.work,
             batch_size,
             workers=one.workers,
-            prefetch=one.prefetch or PREFETCH,
+            prefetch=one.prefetch or DEFAULT_PREFETCH,
             run=directory,
             recorder=recorder,
             detail=detail,
@@ -327,6 +341,7 @@ def _document(
         "prefetch": one.prefetch,
         "batch_size": batch_size,
         "n_samples": one.n_samples,
+        "n_samples_all": len(source.index) or None,
         "sample_nbytes": one.work.spec.nbytes,
         "compute": asdict(compute),
         "published": None
@@ -356,7 +371,9 @@ def _document(
         "command": shlex.join(config.command),
         "files_hint": str(source.files[0].parent) if source.files else "",
         "n_files": len(one.files),
+        "files_nbytes": files_nbytes(one.files),
         "options": dict(config.options),
+        "digests": config.digests,
         "seed": config.seed,
     }
 

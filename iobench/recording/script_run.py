@@ -23,7 +23,12 @@ __all__ = ["checked_steps", "command_line", "new_run_path", "script_document"]
 
 
 def script_document(
-    command: Sequence[str], job: JobRank, *, steps: range | str | None, detail: str
+    command: Sequence[str],
+    job: JobRank,
+    *,
+    steps: range | str | None,
+    detail: str,
+    digests: bool = False,
 ) -> dict[str, Any]:
     """Return what ``run.json`` says of the run of a user's script."""
     chosen = checked_steps(steps)
@@ -35,6 +40,7 @@ def script_document(
         "world_size": job.world_size,
         "steps": None if chosen is None else [chosen.start, chosen.stop],
         "detail": detail,
+        "digests": digests,
         "machine": _machine(),
     }
 

@@ -16,8 +16,9 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from iobench.errors import IobenchError, OptionError, StorageError
+from iobench.errors import IobenchError, MissingExtraError, OptionError, StorageError
 from iobench.recording.activation import activate
+from iobench.recording.canonical import load_xxhash
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.costs import unit_costs
 from iobench.recording.facts import LoaderFacts, ProcessFacts, facts_path
@@ -47,11 +48,16 @@ RUN_STEPS: Final = "IOBENCH_RUN_STEPS"
 """Environment: ``"100:300"``, the steps to record."""
 RUN_DETAIL: Final = "IOBENCH_RUN_DETAIL"
 """Environment: ``auto``, ``sample`` or ``batch``."""
+RUN_DIGESTS: Final = "IOBENCH_RUN_DIGESTS"
+"""Environment: ``1`` keeps a digest of every sample."""
 RUN_SPOOL: Final = "IOBENCH_RUN_SPOOL"
 """Environment: where span files lie until they are gathered."""
 DETAILS: Final = ("auto", "sample", "batch")
 LOADER_LIMIT: Final = 64
 """Of more loaders than this, those that are alike count as one: scripts make them in loops."""
+
+WITH_DIGESTS: Final = "torch"
+"""The framework whose loaders in scripts keep digests."""
 
 _current: Recording | None = None
 _refused = False
@@ -81,6 +87,8 @@ class Recording:
         What goes into the run beside the spans; written again after each change.
     detail : str
         ``auto``, ``sample`` or ``batch``: how finely loaders record samples.
+    digests : bool
+        Whether loaders keep a digest of every sample.
     step : int
         Batches delivered to the training loop so far, of all loaders.
     """
@@ -96,10 +104,12 @@ class Recording:
         steps: range | None,
         detail: str,
         spool: Path | None,
+        digests: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.job: JobRank = find_job()
         self.detail = detail
+        self.digests = digests
         self.steps = steps
         self.step = 0
         self.clock = clock
@@ -142,7 +152,9 @@ class Recording:
             return self
         run = RunDirectory.join(
             new_run_path() if self._path is None else self._path,
-            script_document(command_line(), self.job, steps=self.steps, detail=self.detail),
+            script_document(
+                command_line(), self.job, steps=self.steps, detail=self.detail, digests=self.digests
+            ),
             token=self.job.token,
             spool=self._spool,
         )
@@ -182,10 +194,13 @@ class Recording:
         """Be a view of the recording that goes on; ending this one ends nothing."""
         self._joined = other
         self.run, self.recorder, self.facts = other.run, other.recorder, other.facts
+        self.digests = other.digests
 
     def _to_environment(self) -> None:
         """Let processes that are started from here find the run."""
         told = {RUN_PATH: str(self.run.path), RUN_DETAIL: self.detail}
+        if self.digests:
+            told[RUN_DIGESTS] = "1"
         if self.steps is not None:
             told[RUN_STEPS] = f"{self.steps.start}:{self.steps.stop}"
         for name, value in told.items():
@@ -269,6 +284,8 @@ class Recording:
                     if _alike(before, facts):
                         return before
             known.append(facts)
+            if self.digests and framework != WITH_DIGESTS:
+                facts.unseen.append("digests: of PyTorch's loaders only")
         self.write_facts()
         return facts
 
@@ -319,6 +336,7 @@ def record(
     *,
     steps: range | tuple[int, int] | str | None = None,
     detail: str = "auto",
+    digests: bool = False,
     spool: Path | str | None = None,
 ) -> Recording:
     """Record what the loaders of this script do: ``with iobench.record("run"):``.
@@ -336,6 +354,8 @@ def record(
         Record only these batches of the training loop, ``100:300`` or ``range(100, 300)``.
     detail : str
         ``auto``: every sample while that costs under 1 %; ``sample``: always; ``batch``: sums.
+    digests : bool
+        Keep a digest of every sample that PyTorch's loaders make, for ``iobench compare``.
     spool : Path or str, optional
         Node-local folder for span files until they are gathered.
 
@@ -348,8 +368,12 @@ def record(
     ------
     OptionError
         If ``steps`` or ``detail`` cannot be used.
+    MissingExtraError
+        If ``digests`` are asked for, and xxhash is not installed.
     """
     environment = os.environ
+    if digests:
+        load_xxhash()
     if path is None and environment.get(RUN_PATH):
         path = environment[RUN_PATH]
     if detail not in DETAILS:
@@ -358,6 +382,7 @@ def record(
         None if path is None else Path(path),
         steps=checked_steps(steps),
         detail=detail,
+        digests=digests,
         spool=None if spool is None else Path(spool),
     )
 
@@ -387,6 +412,7 @@ def _start_as_told(path: str) -> Recording | None:
             path,
             steps=os.environ.get(RUN_STEPS) or None,
             detail=os.environ.get(RUN_DETAIL) or "auto",
+            digests=_wants_digests(),
             spool=os.environ.get(RUN_SPOOL) or None,
         ).start()
     except IobenchError as error:
@@ -411,7 +437,12 @@ def _begin_fork(above: Recording) -> Recording:
     """Begin the recording of this fork of a process, and end it with the fork."""
     global _current
     found = Recording(
-        above.run.path, steps=above.steps, detail=above.detail, spool=None, clock=above.clock
+        above.run.path,
+        steps=above.steps,
+        detail=above.detail,
+        spool=None,
+        digests=above.digests,
+        clock=above.clock,
     )
     found._begin(above.run, above.facts.unit_costs)
     _current = found
@@ -420,6 +451,18 @@ def _begin_fork(above: Recording) -> Recording:
     if ending is not None:
         ending.Finalize(None, found.close, exitpriority=0)
     return found
+
+
+def _wants_digests() -> bool:
+    """Tell whether the environment asks for digests; False, and said, where they cannot be."""
+    if os.environ.get(RUN_DIGESTS) != "1":
+        return False
+    try:
+        load_xxhash()
+    except MissingExtraError as error:
+        logger.warning("recording without digests: %s", error)
+        return False
+    return True
 
 
 def _alike(one: LoaderFacts, other: LoaderFacts) -> bool:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from iobench.recording import Recorder
+    from iobench.recording import DigestLog, Recorder
     from iobench.storage import ProcessIo
 
 __all__ = ["BatchMaker", "BatchTag", "batch_nbytes"]
@@ -36,6 +36,8 @@ _packed: Final = span_file.POSITION.pack
 # Plain numbers: arithmetic of flags takes longer than writing a span.
 SUMMED: Final = int(Flag.SUMMED)
 ESTIMATED: Final = int(Flag.ESTIMATED)
+DIGEST: Final = "digest"
+"""Label of the stage that notes digests of samples."""
 CALL_LIGHT_SPANS: Final = 4
 """What timing a sample, or one call of a method, costs in light spans: 1.4 in a loop of nothing
 else, 3 to 5 where the sample's own work has been in the caches meanwhile."""
@@ -73,6 +75,8 @@ class BatchMaker:
         ``light_ns`` and ``full_ns``: what recording one span costs.
     process_io : ProcessIo, optional
         Of a process that does nothing else.
+    digests : DigestLog, optional
+        Gets the samples of every batch, before they are collated.
 
     Attributes
     ----------
@@ -99,6 +103,7 @@ class BatchMaker:
         detail: Detail,
         unit_costs: Mapping[str, int | None],
         process_io: ProcessIo | None = None,
+        digests: DigestLog | None = None,
     ) -> None:
         self.recorder = recorder
         self.lane = recorder.lane()
@@ -112,6 +117,9 @@ class BatchMaker:
         self._one_by_one = batches and _takes_one_by_one(dataset)
         self._detail = detail
         self._process_io = process_io
+        self._digests = digests
+        self._batches = batches
+        self._index: Any = None
         light_ns, full_ns = (unit_costs.get(name) or 0 for name in ("light_ns", "full_ns"))
         self._sample_cost_ns = CALL_LIGHT_SPANS * light_ns * (1 + len(self.methods))
         self._cpu_cost_ns = max(full_ns - light_ns, 0) * (1 + len(self.methods))
@@ -144,6 +152,7 @@ class BatchMaker:
         self._position = lane.place(tag.batch, tag.epoch)
         self._sums.clear()
         self.inner_ns = 0
+        self._index = index
         many = type(index) in (list, tuple)  # anything else may be lazy, or usable once
         self._n_samples = max(len(index), 1) if many else 1
         self._by_sample = many and self._one_by_one and not self._summed
@@ -288,6 +297,8 @@ class BatchMaker:
             return collate(samples)
         if self._fetching:
             self.samples_made()
+        if self._digests is not None:
+            self._note_digests(self._digests, tag, samples)
         lane = self.lane
         now_ns, read_cpu_ns = lane.now_ns, lane.cpu_ns
         start_ns = now_ns()
@@ -302,6 +313,22 @@ class BatchMaker:
         lane.write(start_ns, end_ns, nbytes, cpu_ns, self._described[Kind.COLLATE])
         return made
 
+    def _note_digests(self, digests: DigestLog, tag: BatchTag, samples: Any) -> None:
+        """Note the digests of the samples of a batch; a stage of its own."""
+        lane, numbers = self.lane, self._index
+        start_ns, cpu_ns = lane.now_ns(), lane.cpu_ns()
+        if self._batches and isinstance(samples, (list, tuple)):
+            of_samples = numbers if type(numbers) in (list, tuple) else None
+            digests.add_samples(tag.batch, tag.epoch, of_samples, samples)
+        elif type(numbers) in (list, tuple):  # the user's dataset makes whole batches
+            digests.add_batch(tag.batch, tag.epoch, numbers, samples, len(numbers))
+        else:
+            digests.add_samples(tag.batch, tag.epoch, [numbers], [samples])
+        self.recorder.emit(
+            Kind.VERIFY, start_ns, lane.now_ns(), -1, lane.cpu_ns() - cpu_ns, tag.batch, tag.epoch,
+            -1, self.recorder.string(DIGEST),
+        )  # fmt: skip
+
     def finish(self) -> BatchTag | None:
         """End the batch, made or failed; return its tag, None if it is not recorded."""
         tag = self.tag
@@ -311,7 +338,7 @@ class BatchMaker:
             self.samples_made()
         if self._process_io is not None:
             self._count_reads(self._process_io, tag)
-        self.tag = None
+        self.tag = self._index = None
         outer, self._outer = self._outer, None
         makers.maker = outer
         if outer is not None and outer.tag is not None:  # of a loader inside this one's samples

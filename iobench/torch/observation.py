@@ -8,7 +8,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.loaders.stages import Detail
-from iobench.recording import DeliveryLog, Flag, Kind
+from iobench.recording import DeliveryLog, DigestLog, Flag, Kind
 from iobench.torch.making import BatchMaker, BatchTag
 
 if TYPE_CHECKING:
@@ -163,6 +163,7 @@ class LocalObservation(Observation):
             batches=batches,
             detail=Detail.parse(self.recording.detail),
             unit_costs=self.recording.facts.unit_costs,
+            digests=_digests_of(self.recording),
         )
         self._pins = pins
         self._made: tuple[int, int] = (-1, -1)
@@ -201,6 +202,13 @@ class LocalObservation(Observation):
         """Note that the training loop has the batch it made."""
         batch, nbytes = self._made
         self.log.deliver(batch, nbytes=nbytes, maker="consumer")
+
+
+def _digests_of(recording: Recording) -> DigestLog | None:
+    """Return where this process notes digests, if they were asked for."""
+    if not recording.digests:
+        return None
+    return DigestLog(recording.run.path, rank=recording.job.rank)
 
 
 class WorkersObservation(Observation):

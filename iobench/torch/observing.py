@@ -192,6 +192,7 @@ def _private_copy(loader: Any, observation: WorkersObservation) -> tuple[Any, Ob
         unit_costs=recording.facts.unit_costs,
         batches=batches,
         stateful=_is_stateful(loader),
+        digests=recording.digests,
         started_ns=recording.clock.now_ns(),
     )
     state[drawn] = observed_sampler(state[drawn], observation)

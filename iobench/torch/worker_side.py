@@ -14,7 +14,7 @@ from torch.utils.data import get_worker_info
 from iobench.adapters import install
 from iobench.errors import IobenchError
 from iobench.loaders.stages import Detail
-from iobench.recording import Kind, RunDirectory, activate, active_recorder, now_ns
+from iobench.recording import DigestLog, Kind, RunDirectory, activate, active_recorder, now_ns
 from iobench.storage import ProcessIo
 from iobench.torch.making import BatchMaker, BatchTag
 
@@ -58,6 +58,8 @@ class WorkerSpec:
         Whether the loader makes batches of samples.
     stateful : bool
         Whether it is torchdata's ``StatefulDataLoader``.
+    digests : bool
+        Whether a digest of every sample is kept.
     started_ns : int
         When the training process began to start the workers.
     """
@@ -71,6 +73,7 @@ class WorkerSpec:
         unit_costs: Mapping[str, int | None],
         batches: bool,
         stateful: bool,
+        digests: bool,
         started_ns: int,
     ) -> None:
         self.run = run
@@ -79,6 +82,7 @@ class WorkerSpec:
         self.unit_costs = dict(unit_costs)
         self.batches = batches
         self.stateful = stateful
+        self.digests = digests
         self.started_ns = started_ns
 
 
@@ -133,6 +137,7 @@ class WorkerSide:
             detail=Detail.parse(spec.detail),
             unit_costs=spec.unit_costs,
             process_io=ProcessIo(),
+            digests=DigestLog(spec.run, rank=spec.rank) if spec.digests else None,
         )
         self.maker.methods.__enter__()  # for the life of this process
         self._opened_ns = now_ns()
