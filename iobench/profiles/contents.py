@@ -50,6 +50,8 @@ class Process:
         Names of its threads.
     ppid : int
         The process that started it, -1 where unknown.
+    peak_nbytes : int or None
+        The most memory it had at once; None where it did not tell, as a killed one.
     """
 
     role: str
@@ -64,6 +66,7 @@ class Process:
     damaged: int
     threads: tuple[str, ...]
     ppid: int = -1
+    peak_nbytes: int | None = None
 
     @property
     def name(self) -> str:

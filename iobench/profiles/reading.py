@@ -252,4 +252,5 @@ def _process(file: SpanFile) -> Process:
         damaged=file.damaged + (file.missing_nbytes > 0),
         threads=file.thread_names,
         ppid=file.ppid,
+        peak_nbytes=file.peak_nbytes,
     )

@@ -47,6 +47,7 @@ from iobench.profiling.formats import Prepared, prepare
 from iobench.profiling.tracing import ProfileTracing
 from iobench.recording import DigestLog, RunDirectory, unit_costs
 from iobench.recording.canonical import load_xxhash
+from iobench.recording.hosts import cpu_model
 from iobench.sources import Screen, Source, open_source
 from iobench.storage import ProcessIo, counts_device_reads, evict, files_nbytes, residency, warm_up
 from iobench.storage.limits.kept import limits_of_files
@@ -98,7 +99,13 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
             one, why = with_read_ahead(config, one, batch_size)
             reasons.append((one, why))
             document = _document(config, source, one, compute, batch_size, costs)
-            document |= {"position": position, "darshan": tracing.document()}
+            limit, limit_s = _limits(config, one, batch_size)
+            document |= {
+                "position": position,
+                "darshan": tracing.document(),
+                "detail": config.detail,
+                "asked": {"batches": limit, "steady_s": limit_s},
+            }
             directory = RunDirectory.create(path, document, spool=config.spool)
             stack.callback(directory.gather)
             directories.append(directory)
@@ -172,16 +179,7 @@ def _make_run(
     digests = DigestLog(directory.path) if config.digests else None
     if digests is not None:
         stack.callback(digests.close)
-    limit, limit_s = config.batches, config.duration_s
-    if config.epochs is not None:
-        if not one.n_samples:
-            raise OptionError(
-                f"--epochs {config.epochs}: {one.label} does not tell how many samples an epoch "
-                "has; give --batches"
-            )
-        limit = -(-config.epochs * one.n_samples // batch_size)
-    elif limit is None and limit_s is None:
-        limit, limit_s = DEFAULT_BATCHES, DEFAULT_STEADY_S
+    limit, limit_s = _limits(config, one, batch_size)
     plan = BatchPlan(
         plan_batches(max(1, one.n_samples), batch_size, seed=config.seed),
         limit=limit,
@@ -199,6 +197,21 @@ def _make_run(
         digests=digests,
         numbers=one.numbers,
     )
+
+
+def _limits(config: RunConfig, one: Prepared, batch_size: int) -> tuple[int | None, float | None]:
+    """Return after how many batches, and after how many seconds of steady state, a run ends."""
+    limit, limit_s = config.batches, config.duration_s
+    if config.epochs is not None:
+        if not one.n_samples:
+            raise OptionError(
+                f"--epochs {config.epochs}: {one.label} does not tell how many samples an epoch "
+                "has; give --batches"
+            )
+        limit = -(-config.epochs * one.n_samples // batch_size)
+    elif limit is None and limit_s is None:
+        limit, limit_s = DEFAULT_BATCHES, DEFAULT_STEADY_S
+    return limit, limit_s
 
 
 def _after_round(directory: RunDirectory, loader: Loader) -> Callable[[], None]:
@@ -384,6 +397,7 @@ def _machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "cpus": available_cpus(),
+        "cpu_model": cpu_model(),
         "memory_nbytes": psutil.virtual_memory().total,
     }
 

@@ -20,6 +20,7 @@ from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.hosts import boot_id, host_name
 from iobench.recording.kinds import WORKER_KINDS, Kind
 from iobench.recording.lanes import NOWHERE, FullSpan, Lane, Span
+from iobench.recording.process_memory import peak_memory_nbytes
 from iobench.recording.span_writer import SpanWriter, new_span_file
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class Recorder:
             if writer is None:
                 return
             try:
-                writer.close(self.clock.now_ns(), self.clock.wall_ns())
+                writer.close(self.clock.now_ns(), self.clock.wall_ns(), peak_memory_nbytes())
             except OSError as error:
                 self._fail(error)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError, StorageError
-from iobench.recording.hosts import host_name
+from iobench.recording.hosts import cpu_model, host_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,6 +76,7 @@ def _machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "cpus": available_cpus(),
+        "cpu_model": cpu_model(),
     }
 
 

@@ -78,6 +78,8 @@ RESERVED: Final = struct.Struct("<Q")
 RESERVED_OFFSET: Final = 520
 END: Final = struct.Struct("<2qI")  # (monotonic, wall) at the end, closed
 END_OFFSET: Final = 528
+PEAK: Final = struct.Struct("<q")  # the most resident memory, bytes; 0 where nobody told
+PEAK_OFFSET: Final = 552
 
 CHUNK_NBYTES: Final = 65536
 CHUNK_MAGIC: Final = 0x4B4E4843

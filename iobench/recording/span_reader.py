@@ -38,12 +38,13 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The header of a span file; ``end`` is None unless its process closed it."""
+    """The header of a span file; ``end`` and ``peak_nbytes`` are None unless it was closed."""
 
     identity: layout.Identity
     lost: int
     reserved_nbytes: int
     end: Anchor | None
+    peak_nbytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,8 @@ class SpanFile:
         The system's numbers of these threads.
     strings : dict of int to str
         Texts of ``label`` and ``detail``; 0 is ``""``, a text that is gone ``"unknown"``.
+    peak_nbytes : int or None
+        The most memory the process had at once; None where it did not tell.
     """
 
     path: Path
@@ -103,6 +106,7 @@ class SpanFile:
     thread_names: tuple[str, ...]
     thread_ids: tuple[int, ...]
     strings: dict[int, str]
+    peak_nbytes: int | None = None
 
 
 @dataclass(slots=True)
@@ -158,6 +162,7 @@ def read_span_file(path: Path) -> SpanFile:
         thread_names=tuple(contents.threads[lane][1] for lane in lanes),
         thread_ids=tuple(contents.threads[lane][0] for lane in lanes),
         strings=contents.strings,
+        peak_nbytes=head.peak_nbytes,
     )
 
 
@@ -194,11 +199,13 @@ def _head(path: Path, header: bytes) -> Head:
     if not sound or abs(identity.monotonic_ns) > LATEST_NS:
         raise ProfileError(f"{path}: its header is damaged; remove it, or measure again")
     monotonic_ns, wall_ns, closed = layout.END.unpack_from(header, layout.END_OFFSET)
+    (peak_nbytes,) = layout.PEAK.unpack_from(header, layout.PEAK_OFFSET)
     return Head(
         identity=identity,
         lost=layout.LOST.unpack_from(header, layout.LOST_OFFSET)[0],
         reserved_nbytes=layout.RESERVED.unpack_from(header, layout.RESERVED_OFFSET)[0],
         end=Anchor(monotonic_ns, wall_ns) if closed == 1 else None,
+        peak_nbytes=peak_nbytes if closed == 1 and 0 < peak_nbytes < MOST_NBYTES else None,
     )
 
 

@@ -166,7 +166,7 @@ class SpanWriter:
         """Store how many spans could not be written; survives SIGKILL."""
         layout.LOST.pack_into(self._header, layout.LOST_OFFSET, lost)
 
-    def close(self, monotonic_ns: int, wall_ns: int) -> None:
+    def close(self, monotonic_ns: int, wall_ns: int, peak_nbytes: int | None = None) -> None:
         """Unmap, cut the file to what is used, and mark it closed.
 
         The mappings go first: a late write into space cut off would be SIGBUS; into a closed
@@ -185,6 +185,7 @@ class SpanWriter:
             # In this order a kill in between never makes the file look cut short, or closed.
             self._overwrite(layout.RESERVED_OFFSET, layout.RESERVED.pack(self.used))
             os.ftruncate(self._descriptor, self.used)
+            self._overwrite(layout.PEAK_OFFSET, layout.PEAK.pack(peak_nbytes or 0))
             self._overwrite(layout.END_OFFSET, layout.END.pack(monotonic_ns, wall_ns, 1))
         finally:
             os.close(self._descriptor)

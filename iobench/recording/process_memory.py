@@ -1,0 +1,26 @@
+"""The most memory this process has had at once, by the kernel's own count."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+__all__ = ["peak_memory_nbytes"]
+
+
+def peak_memory_nbytes() -> int | None:
+    """Return the most bytes of this process that were resident at once; None where unknown.
+
+    Of the program that runs now (``VmHWM``): ``getrusage`` would count what started it as well.
+    """
+    try:
+        for line in Path("/proc/self/status").read_bytes().splitlines():
+            if line.startswith(b"VmHWM:"):
+                return int(line.split()[1]) << 10
+    except (OSError, ValueError, IndexError):
+        return None
+    if sys.platform == "darwin":
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return None
