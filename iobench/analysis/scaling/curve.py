@@ -1,0 +1,162 @@
+"""A job's samples per second and exposed share against its ranks."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from iobench.analysis.scaling.caches import cache_use
+from iobench.analysis.scaling.contract import (
+    Hosts,
+    ScalingCurve,
+    ScalingPoint,
+    SharedStorage,
+    Spread,
+)
+from iobench.analysis.scaling.saturation import find_saturation
+from iobench.analysis.scaling.simulation import simulate_job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iobench.analysis.scaling.contract import CacheUse
+    from iobench.analysis.scaling.demand import RankDemand
+    from iobench.analysis.scaling.simulation import SimulatedJob
+
+__all__ = ["BOUND_FACTOR", "MOST_RANKS", "simulate_ranks"]
+
+BOUND_FACTOR: Final = 8
+"""Beyond so many times the ranks that were measured a figure is a bound."""
+MOST_RANKS: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What all simulations of a curve share."""
+
+    demand: RankDemand
+    storage: SharedStorage
+    hosts: Hosts
+    allreduce_ns: int
+    n_seeds: int
+
+    def simulated(self, ranks: int, use: CacheUse | None) -> list[SimulatedJob]:
+        return [
+            simulate_job(
+                self.demand,
+                self.storage,
+                ranks=ranks,
+                ranks_per_host=-(-ranks // self.hosts.used_by(ranks)),
+                hit_fraction=0.0 if use is None else use.hit_fraction,
+                allreduce_ns=self.allreduce_ns,
+                seed=seed,
+            )
+            for seed in range(self.n_seeds)
+        ]
+
+    def point(
+        self, ranks: int, use: CacheUse | None, jobs: list[SimulatedJob], alone_ns: float
+    ) -> ScalingPoint:
+        step_ns = statistics.median(job.step_ns for job in jobs)
+        per_s = 1e9 / step_ns if step_ns else 0.0
+        n_samples = ranks * self.demand.batch_size
+        has_bound = self.storage.bytes_per_s is not None or self.storage.reads_per_s is not None
+        served_ns = statistics.mean(job.served_ns for job in jobs)
+        return ScalingPoint(
+            ranks=ranks,
+            hosts=self.hosts.used_by(ranks),
+            cache=use,
+            samples_per_s=_spread(
+                [n_samples * 1e9 / job.step_ns if job.step_ns else 0.0 for job in jobs]
+            ),
+            efficiency=alone_ns * per_s / 1e9,
+            exposed_fraction=_spread([job.exposed_fraction for job in jobs]),
+            # Of what a step asked for, some was read before the steps that count.
+            storage_fraction=min(1.0, served_ns * per_s / 1e9) if has_bound else None,
+            bytes_per_s=statistics.mean(job.nbytes for job in jobs) * per_s,
+            reads_per_s=statistics.mean(job.reads for job in jobs) * per_s,
+            step_ns=round(step_ns),
+            free_step_ns=round(statistics.median(job.free_step_ns for job in jobs)),
+            is_bound=ranks > BOUND_FACTOR * self.demand.n_ranks,
+        )
+
+
+def simulate_ranks(
+    demand: RankDemand,
+    storage: SharedStorage,
+    ranks: Sequence[int],
+    *,
+    hosts: Hosts | None = None,
+    allreduce_ns: int = 0,
+    measured_step_ns: float | None = None,
+    n_seeds: int = 3,
+    progress: Callable[[int, int], object] | None = None,
+) -> ScalingCurve:
+    """Return what a run would do on more ranks that read from one storage.
+
+    Training is synchronous: a step ends ``allreduce_ns`` after the slowest rank has ended it.
+    Every rank makes batches of the measured size with the measured loader.
+
+    Parameters
+    ----------
+    demand : RankDemand
+    storage : SharedStorage
+    ranks : sequence of int
+        From 1 to `MOST_RANKS`.
+    hosts : Hosts, optional
+        By default a host for each rank, without a cache.
+    allreduce_ns : int
+        Beyond what the measured step holds of it.
+    measured_step_ns : float, optional
+        Of the run, to tell what the model misses.
+    n_seeds : int
+    progress : callable, optional
+        Of (points done, points in all).
+
+    Raises
+    ------
+    ValueError
+        If a number of ranks is none of these, or a cache has no data set.
+    """
+    hosts = hosts or Hosts()
+    points = sorted(set(ranks))
+    if not points or points[0] < 1 or points[-1] > MOST_RANKS or n_seeds < 1:
+        raise ValueError(f"expected ranks from 1 to {MOST_RANKS}, and a seed")
+    if hosts.cache_nbytes and not hosts.dataset_nbytes:
+        raise ValueError("a cache needs the bytes of the data set")
+    job = _Job(demand, storage, hosts, allreduce_ns, n_seeds)
+    first = sorted({1, *points})
+    later = [(each, use) for each in points if (use := cache_use(hosts, each)) is not None]
+    wanted = [*((each, None) for each in first), *later]
+    found: list[ScalingPoint] = []
+    alone_ns = 0.0
+    for each, use in wanted:
+        jobs = job.simulated(each, use)
+        if not found:
+            alone_ns = statistics.median(one.step_ns for one in jobs)
+        found.append(job.point(each, use, jobs, alone_ns))
+        if progress is not None:
+            progress(len(found), len(wanted))
+    cold, warm = tuple(found[: len(first)]), tuple(found[len(first) :])
+    return ScalingCurve(
+        first_epoch=cold[len(first) - len(points) :],
+        later_epochs=warm,
+        saturation=find_saturation(demand, storage, cold, None),
+        later_saturation=find_saturation(demand, storage, warm, hosts),
+        model_error_fraction=_error(demand, n_seeds, measured_step_ns),
+        n_seeds=n_seeds,
+    )
+
+
+def _error(demand: RankDemand, n_seeds: int, measured_step_ns: float | None) -> float | None:
+    """Return how far the measured job is missed; its reads took what they took."""
+    if not measured_step_ns:
+        return None
+    job = _Job(demand, SharedStorage(), Hosts(), 0, n_seeds)
+    steps = [one.step_ns for one in job.simulated(demand.n_ranks, None)]
+    return statistics.median(steps) / measured_step_ns - 1
+
+
+def _spread(values: list[float]) -> Spread:
+    return Spread(statistics.median(values), min(values), max(values))

@@ -1,0 +1,341 @@
+"""A run on more ranks: closed forms, properties, caches, and what is refused."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scaling_runs import make_run
+
+from iobench.analysis.replay import LoaderRule
+from iobench.analysis.scaling import (
+    Hosts,
+    Saturation,
+    ScalingCurve,
+    ScalingPoint,
+    SharedStorage,
+    rank_demand,
+    simulate_ranks,
+)
+from iobench.analysis.scaling.caches import cache_use
+from iobench.errors import ProfileError
+
+MS = 1_000_000
+# Without decoding: batches that all ranks decode at the same time leave storage idle meanwhile.
+DEMAND = rank_demand([make_run(decode_ms=0)])
+RULES = (LoaderRule.SERIAL, LoaderRule.POOL, LoaderRule.THREADS)
+
+
+def curve_of(storage: SharedStorage, ranks: list[int], **options: object) -> ScalingCurve:
+    return simulate_ranks(DEMAND, storage, ranks, n_seeds=1, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rule", [LoaderRule.POOL, LoaderRule.THREADS])
+def test_ranks_saturate_a_bandwidth_at_what_they_ask_for(rule: LoaderRule) -> None:
+    demand = rank_demand([make_run(rule=rule, decode_ms=0)])
+    # 4 MB every 25 ms: 64 ranks ask for 10.24 GB/s.
+    curve = simulate_ranks(demand, SharedStorage(bytes_per_s=10.24e9), [32, 64, 128], n_seeds=1)
+    assert curve.saturation == Saturation(64, "bandwidth")
+    half, full, twice = curve.first_epoch
+    assert half.samples_per_s.median == pytest.approx(32 / 0.025)
+    assert half.exposed_fraction.median == pytest.approx(0, abs=1e-9)
+    assert half.storage_fraction == pytest.approx(0.5)
+    assert full.samples_per_s.median == pytest.approx(64 / 0.025, rel=0.01)
+    assert twice.samples_per_s.median == pytest.approx(10.24e9 / 4e6, rel=0.01)
+    assert twice.exposed_fraction.median == pytest.approx(0.5, abs=0.01)
+    assert twice.efficiency == pytest.approx(0.5, abs=0.01)
+    assert twice.bytes_per_s == pytest.approx(10.24e9, rel=0.01)
+
+
+@pytest.mark.parametrize("ranks", [1, 7, 100])
+def test_without_workers_all_ranks_read_at_once_and_then_compute(ranks: int) -> None:
+    demand = rank_demand([make_run(rule=LoaderRule.SERIAL)])
+    curve = simulate_ranks(demand, SharedStorage(bytes_per_s=4e9), [ranks], n_seeds=1)
+    (point,) = curve.first_epoch
+    read_ms = max(10, ranks * 1.0)
+    assert point.step_ns == pytest.approx((read_ms + 5 + 25) * MS)
+    assert point.exposed_fraction.median == pytest.approx((read_ms + 5) / (read_ms + 30))
+    assert curve.saturation == Saturation(40, "bandwidth")
+
+
+def test_reads_end_first_where_they_are_many() -> None:
+    demand = rank_demand([make_run(batch_size=8, decode_ms=0)], reads_per_sample=5)
+    storage = SharedStorage(bytes_per_s=10.24e9, reads_per_s=16_000)
+    curve = simulate_ranks(demand, storage, [5, 20], n_seeds=1)
+    assert curve.saturation == Saturation(10, "reads")
+    assert curve.first_epoch[1].reads_per_s == pytest.approx(16_000, rel=0.01)
+    assert curve.first_epoch[1].samples_per_s.median == pytest.approx(16_000 / 5, rel=0.01)
+
+
+def test_the_smaller_of_two_bounds_counts_whichever_it_is() -> None:
+    both = curve_of(SharedStorage(bytes_per_s=10.24e9, reads_per_s=1e9), [128])
+    one = curve_of(SharedStorage(bytes_per_s=10.24e9), [128])
+    assert both.first_epoch == one.first_epoch
+
+
+def test_a_storage_without_bounds_never_saturates() -> None:
+    curve = curve_of(SharedStorage(), [1, 1000])
+    assert curve.saturation is None
+    assert curve.first_epoch[1].efficiency == pytest.approx(1)
+    assert curve.first_epoch[1].storage_fraction is None
+
+
+def test_no_number_of_ranks_saturates_what_asks_for_nothing() -> None:
+    demand = rank_demand([make_run(nbytes=0)])
+    curve = simulate_ranks(demand, SharedStorage(bytes_per_s=1.0), [1, 8], n_seeds=1)
+    assert curve.saturation == Saturation(None, "bandwidth")
+    assert curve.first_epoch[1].efficiency == pytest.approx(1)
+
+
+def test_the_sanity_example_of_mlperf_hpc() -> None:
+    """Table 9: 7700 GB / 256 processes / 2.36 GB/s is 12.8 s of an epoch of 99.6 s: hidden."""
+    n_batches = 200  # an epoch of each process
+    nbytes = 7700e9 / 256 / n_batches
+    read_ms = nbytes / 2.36e9 * 1e3
+    assert read_ms * n_batches == pytest.approx(12.8e3, rel=0.005)
+    demand = rank_demand(
+        [
+            make_run(
+                n=n_batches,
+                workers=1,
+                read_ms=0,
+                decode_ms=0,
+                step_ms=99.6e3 / n_batches,
+                nbytes=nbytes,
+            )
+        ]
+    )
+    storage = SharedStorage(bytes_per_s=256 * 2.36e9, reader_bytes_per_s=2.36e9)
+    curve = simulate_ranks(demand, storage, [256], n_seeds=1)
+    (point,) = curve.first_epoch
+    assert point.step_ns * n_batches == pytest.approx(99.6e9)
+    assert point.exposed_fraction.median == pytest.approx(0, abs=1e-9)
+    assert point.storage_fraction == pytest.approx(12.8 / 99.6, rel=0.01)
+    assert curve.saturation is not None
+    assert curve.saturation.ranks == pytest.approx(256 * 99.6 / 12.8, rel=0.01)
+    serial = rank_demand([make_run(rule=LoaderRule.SERIAL, read_ms=0, decode_ms=0, nbytes=nbytes,
+                                   step_ms=(99.6e3 - 12.8e3) / n_batches)])  # fmt: skip
+    (shown,) = simulate_ranks(serial, storage, [256], n_seeds=1).first_epoch
+    assert shown.exposed_fraction.median == pytest.approx(12.8 / 99.6, rel=0.01)
+
+
+def test_a_step_waits_for_the_slowest_of_all_ranks() -> None:
+    slow = np.where(np.arange(2000) % 20 == 0, 110.0, 10.0)
+    slow = np.random.default_rng(0).permutation(slow)
+    demand = rank_demand(
+        [make_run(rule=LoaderRule.SERIAL, n=2000, read_ms=slow, decode_ms=0, step_ms=90)]
+    )
+    curve = simulate_ranks(demand, SharedStorage(), [1, 8, 64])
+    for point in curve.first_epoch:
+        expected = 100 + 100 * (1 - 0.95**point.ranks)
+        assert point.step_ns / MS == pytest.approx(expected, rel=0.03)
+        assert point.samples_per_s.low <= point.samples_per_s.median <= point.samples_per_s.high
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    rule=st.sampled_from(RULES),
+    ranks=st.integers(2, 24),
+    load=st.floats(0.2, 3.0),
+)
+def test_nothing_is_faster_than_its_bounds_and_more_bandwidth_never_harms(
+    seed: int, rule: LoaderRule, ranks: int, load: float
+) -> None:
+    random = np.random.default_rng(seed)
+    demand = rank_demand(
+        [
+            make_run(
+                rule=rule,
+                workers=int(random.integers(1, 4)),
+                read_ms=random.gamma(2, 5, 64),
+                decode_ms=random.gamma(2, 3, 64),
+                step_ms=random.uniform(5, 40),
+                nbytes=random.uniform(1e6, 9e6, 64),
+            )
+        ]
+    )
+    asked_per_s = ranks * float(demand.nbytes.mean()) / 0.025
+    points: list[ScalingPoint] = []
+    for factor in (1.0, 1.5):
+        storage = SharedStorage(bytes_per_s=factor * asked_per_s / load)
+        (point,) = simulate_ranks(demand, storage, [ranks], n_seeds=1).first_epoch
+        points.append(point)
+        assert point.step_ns >= 0.98 * point.free_step_ns
+        assert point.bytes_per_s <= 1.03 * (storage.bytes_per_s or 0)
+        assert 0 <= point.exposed_fraction.median <= 1
+    assert points[1].step_ns <= 1.03 * points[0].step_ns
+
+
+def test_more_ranks_load_no_fewer_samples_and_are_no_more_efficient() -> None:
+    random = np.random.default_rng(1)
+    demand = rank_demand([make_run(read_ms=random.gamma(2, 10, 64), nbytes=4e6)])
+    curve = simulate_ranks(demand, SharedStorage(bytes_per_s=2e9), [1, 4, 16, 64])
+    rates = [point.samples_per_s.median for point in curve.first_epoch]
+    shares = [point.exposed_fraction.median for point in curve.first_epoch]
+    assert all(after >= 0.99 * before for before, after in pairwise(rates))
+    assert all(after >= before - 0.01 for before, after in pairwise(shares))
+
+
+def test_a_slower_reader_and_latency_of_the_target_count() -> None:
+    serial = rank_demand([make_run(rule=LoaderRule.SERIAL, batch_size=4)], reads_per_sample=2)
+
+    def step_ms(**storage: float) -> float:
+        curve = simulate_ranks(serial, SharedStorage(**storage), [1], n_seeds=1)  # type: ignore[arg-type]
+        return curve.first_epoch[0].step_ns / MS
+
+    assert step_ms() == 40
+    assert step_ms(reader_bytes_per_s=100e6) == 70
+    assert step_ms(reader_bytes_per_s=10e9) == 40
+    assert step_ms(read_latency_ns=2 * MS) == 40 + 8 * 2
+    assert step_ms(host_bytes_per_s=40e6) == 130
+
+
+def test_an_allreduce_is_no_wait_for_data() -> None:
+    with_it, without = (
+        curve_of(SharedStorage(), [4], allreduce_ns=value).first_epoch[0] for value in (75 * MS, 0)
+    )
+    assert with_it.step_ns == 100 * MS
+    assert without.step_ns == 25 * MS
+    assert with_it.exposed_fraction == without.exposed_fraction
+
+
+def test_far_beyond_what_was_measured_figures_are_bounds() -> None:
+    marks = [point.is_bound for point in curve_of(SharedStorage(), [1, 8, 9, 64]).first_epoch]
+    assert marks == [False, False, True, True]
+    job = rank_demand([make_run()] * 4)
+    curve = simulate_ranks(job, SharedStorage(), [32, 33], n_seeds=1)
+    assert [point.is_bound for point in curve.first_epoch] == [False, True]
+
+
+def test_in_a_job_the_step_is_that_of_who_waited_least_for_the_others() -> None:
+    fast = make_run(n=32, read_ms=10, step_ms=np.r_[[40.0] * 16, [25.0] * 16])
+    slow = make_run(n=40, read_ms=20, step_ms=np.r_[[25.0] * 16, [30.0] * 24])
+    demand = rank_demand([fast, slow])
+    assert demand.n_ranks == 2
+    assert demand.starts == (0, 32, 72)
+    assert (demand.compute_ns == 25 * MS).all()
+    assert set(demand.read_ns / MS) == {10.0, 20.0}
+
+
+def test_the_model_tells_what_it_misses() -> None:
+    exact = curve_of(SharedStorage(bytes_per_s=1e6), [1], measured_step_ns=25 * MS)
+    assert exact.model_error_fraction == pytest.approx(0)
+    off = curve_of(SharedStorage(), [1], measured_step_ns=20 * MS)
+    assert off.model_error_fraction == pytest.approx(0.25)
+    assert curve_of(SharedStorage(), [1]).model_error_fraction is None
+
+
+def test_shards_of_ones_own_fit_in_all_caches_together() -> None:
+    storage = SharedStorage(bytes_per_s=5.12e9)
+    hosts = Hosts(ranks_per_host=8, cache_nbytes=10**9, dataset_nbytes=16 * 10**9, own_shards=True)
+    curve = curve_of(storage, [64, 128], hosts=hosts)
+    half, whole = curve.later_epochs
+    assert [point.hosts for point in curve.later_epochs] == [8, 16]
+    assert half.cache is not None
+    assert whole.cache is not None
+    assert (half.cache.hit_fraction, whole.cache.hit_fraction) == (0.5, 1.0)
+    assert half.bytes_per_s == pytest.approx(curve.first_epoch[0].bytes_per_s, rel=0.1)
+    assert whole.samples_per_s.median == pytest.approx(128 / 0.025)
+    assert curve.first_epoch[1].samples_per_s.median == pytest.approx(5.12e9 / 4e6, rel=0.01)
+    assert curve.saturation == Saturation(32, "bandwidth")
+    # 8 hosts hold half: 64 ranks ask for what 32 would, and no number asks for more.
+    assert curve.later_saturation == Saturation(64, "bandwidth")
+
+
+def test_samples_dealt_anew_fit_in_the_cache_of_one_host_only() -> None:
+    hosts = Hosts(n_hosts=4, cache_nbytes=10**9, dataset_nbytes=4 * 10**9)
+    use = cache_use(hosts, 64)
+    assert use is not None
+    assert use.hit_fraction == 0.25
+    # 1 - (3/4)^e of all samples is seen after e epochs.
+    assert use.warm_after_epochs == 1
+    large = cache_use(replace(hosts, cache_nbytes=4 * 10**9), 64)
+    assert large is not None
+    assert large.hit_fraction == 1
+    assert large.warm_after_epochs == 11
+    assert cache_use(Hosts(), 3) is None
+
+
+def test_a_cache_that_drops_the_oldest_keeps_less() -> None:
+    n, room = 1500, 600
+    random = np.random.default_rng(0)
+    kept: OrderedDict[int, None] = OrderedDict()
+    hits = 0
+    for epoch in range(9):
+        for sample in random.permutation(n).tolist():
+            if sample in kept:
+                hits += epoch > 0
+                kept.move_to_end(sample)
+            else:
+                kept[sample] = None
+                if len(kept) > room:
+                    kept.popitem(last=False)
+    use = cache_use(Hosts(cache_nbytes=room, dataset_nbytes=n), 1)
+    assert use is not None
+    assert use.evicting_hit_fraction == pytest.approx(hits / (8 * n), abs=0.02)
+    assert use.hit_fraction == 0.4
+
+
+def test_reading_among_other_things_is_what_is_done_off_the_cpu() -> None:
+    cpu = np.stack([np.full(64, 3 * MS), np.full(64, 5 * MS)], axis=1)
+    fused = rank_demand([make_run(stages=("fused:read+decode", "preprocess"), cpu_ns=cpu)])
+    assert (fused.read_ns == 7 * MS).all()
+    assert (fused.rest_ns == 8 * MS).all()
+    assert not fused.reading_known
+    unknown = rank_demand([make_run(stages=("fused:read+decode", "preprocess"))])
+    assert (unknown.read_ns == 10 * MS).all()
+
+
+def test_what_others_did_with_a_batch_keeps_no_worker_busy() -> None:
+    beside = np.stack([np.zeros(64, np.int64), np.full(64, 2 * MS)], axis=1)
+    demand = rank_demand([make_run(beside_ns=beside, gap_ns=np.full(64, MS))])
+    assert (demand.rest_ns == 4 * MS).all()
+    assert (demand.transit_ns == 2 * MS).all()
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"rule": LoaderRule.OPAQUE, "reason": "nobody saw 9 of 64"}, r"\(nobody saw 9 of 64\)"),
+        ({"rule": LoaderRule.STREAM}, "cannot be simulated on more ranks"),
+        ({"n": 1}, "has 1 batch, expected at least 2"),
+        ({"n": 0}, "has 0 batches, expected at least 2"),
+        ({"nbytes": -1}, "how many bytes 64 of its batches read; give --bytes-per-sample"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(changed: dict[str, object], told: str) -> None:
+    with pytest.raises(ProfileError, match=told):
+        rank_demand([make_run(**changed)])
+
+
+def test_bytes_may_be_given_where_the_run_does_not_tell_them() -> None:
+    demand = rank_demand([make_run(nbytes=-1, batch_size=4)], nbytes_per_sample=1e6)
+    assert (demand.nbytes == 4e6).all()
+
+
+@pytest.mark.parametrize("ranks", [[], [0], [1, 20_000]])
+def test_ranks_have_a_range(ranks: list[int]) -> None:
+    with pytest.raises(ValueError, match="expected ranks"):
+        curve_of(SharedStorage(), ranks)
+    with pytest.raises(ValueError, match="bytes of the data set"):
+        curve_of(SharedStorage(), [1], hosts=Hosts(cache_nbytes=1))
+
+
+def test_a_run_without_compute_only_waits() -> None:
+    demand = rank_demand([make_run(step_ms=0)])
+    curve = simulate_ranks(demand, SharedStorage(bytes_per_s=4e8), [1, 4], n_seeds=1)
+    assert [point.exposed_fraction.median for point in curve.first_epoch] == [1.0, 1.0]
+    nothing = rank_demand([make_run(step_ms=0, read_ms=0, decode_ms=0, nbytes=0)])
+    (point,) = simulate_ranks(nothing, SharedStorage(bytes_per_s=1.0), [2], n_seeds=1).first_epoch
+    assert (point.step_ns, point.samples_per_s.median) == (0, 0.0)
+
+
+def test_thousands_of_ranks_are_simulated() -> None:
+    (point,) = curve_of(SharedStorage(bytes_per_s=100e9), [2048]).first_epoch
+    assert point.samples_per_s.median == pytest.approx(25_000, rel=0.02)
