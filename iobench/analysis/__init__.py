@@ -41,6 +41,7 @@ from iobench.analysis.storage.storage_figures import (
 )
 from iobench.analysis.storage.view import storage_figures, storage_of_rank
 from iobench.analysis.storage.wall_clock import monotonic_of_wall
+from iobench.analysis.utilisation import Utilisation, mean_utilisation, utilisation, utilisation_of
 from iobench.analysis.waits import wait_statistics
 from iobench.analysis.windows import exposed_share_of_spans, exposure, measure_rank
 
@@ -78,6 +79,7 @@ __all__ = [
     "StageWork",
     "StorageFigures",
     "TraceCoverage",
+    "Utilisation",
     "Verdict",
     "WaitStatistics",
     "compare_ranks",
@@ -85,6 +87,7 @@ __all__ = [
     "diagnose",
     "exposed_share_of_spans",
     "exposure",
+    "mean_utilisation",
     "measure_rank",
     "missing_ranks",
     "monotonic_of_wall",
@@ -94,5 +97,7 @@ __all__ = [
     "samples_seen",
     "storage_figures",
     "storage_of_rank",
+    "utilisation",
+    "utilisation_of",
     "wait_statistics",
 ]

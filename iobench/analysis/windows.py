@@ -96,16 +96,23 @@ class MeasuredRank:
     exposure : Exposure
     steps : RankSteps
         What `compare_ranks` needs of it.
+    deliveries : Deliveries
+    main_loader : int
+        Number of the loader with most batches.
+    attribution : Attribution
+        Of these deliveries.
     """
 
     profile: Profile
     exposure: Exposure
     steps: RankSteps
-    _attribution: Attribution
+    deliveries: Deliveries
+    main_loader: int
+    attribution: Attribution
 
     def share(self) -> NDArray[np.float64]:
         """Return `exposed_share_of_spans`, by row of ``profile.spans``."""
-        return share_of_spans(self.profile, self._attribution)
+        return share_of_spans(self.profile, self.attribution)
 
 
 def measure_rank(profile: Profile, *, rank: int | None = None) -> MeasuredRank:
@@ -115,6 +122,8 @@ def measure_rank(profile: Profile, *, rank: int | None = None) -> MeasuredRank:
         run.profile,
         _figures(run),
         rank_steps(run.profile, run.loop, run.deliveries),
+        run.deliveries,
+        _main_loader(run.loop, run.deliveries).number,
         run.attribution,
     )
 

@@ -1,0 +1,229 @@
+"""Accelerator utilisation equals DLIO's formula on the same steps, and what is missing is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedules import CONSUMER, STAGES, Sketch, pool
+
+from iobench.analysis import measure_rank
+from iobench.analysis.utilisation import mean_utilisation, utilisation
+from iobench.recording import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iobench.profiles import Profile
+
+
+@dataclass
+class Block:
+    """A block of steps: (load, compute, collective operation) of each, and what frames them."""
+
+    steps: list[tuple[int, int, int]]
+    last_ns: int = 3
+    """The call that finds no batch; -1 where the loop is left without it."""
+    saves_ns: int = 0
+    epoch: int = 0
+
+
+@dataclass
+class Times:
+    """What DLIO's counter is told of one block."""
+
+    start: float
+    load: list[float] = field(default_factory=list)
+    proc: list[float] = field(default_factory=list)
+    compute: list[float] = field(default_factory=list)
+    end: float = 0.0
+
+
+def dlio_au(blocks: Sequence[Times], n_steps: int) -> float:
+    """Return an epoch's AU in per cent, as DLIO 2.0.0 works it out of its own stamps."""
+    first, last = 1, n_steps - 1
+    au, weights = [], []
+    for block in blocks:
+        total_compute_time = np.sum(block.compute[first : last + 1])
+        total_time = block.end - block.start
+        total_time -= np.sum(block.proc[:first]) + np.sum(block.proc[last + 1 :])
+        au.append(0.0 if total_compute_time == 0 else total_compute_time / total_time * 100)
+        weights.append(len(block.proc))
+    return float(np.sum(np.array(au) * weights) / np.sum(weights))
+
+
+def run(rounds: Sequence[Sequence[Block]], *, start: int = 0) -> tuple[Sketch, list[list[Times]]]:
+    """Return rounds, each of blocks that checkpoints part, as spans and as DLIO's stamps."""
+    sketch, clock, batch, told = Sketch({"workers": 0}), start, 0, []
+    for number, blocks in enumerate(rounds):
+        began = clock
+        told.append([])
+        for block in blocks:
+            times = Times(clock)
+            for load, compute, comm in block.steps:
+                asked, loaded = clock, clock + load
+                sketch.add(
+                    CONSUMER, Kind.READ, asked, asked + load // 2, batch=batch, epoch=block.epoch
+                )
+                sketch.wait(batch, asked, loaded, "consumer", epoch=block.epoch)
+                computed = loaded + compute
+                times.load.append(load)
+                times.proc.append(computed - asked)
+                times.compute.append(compute)
+                if comm:
+                    sketch.add(CONSUMER, Kind.COMM, computed, computed + comm, batch=batch)
+                clock, batch = computed + comm, batch + 1
+            is_last = block is blocks[-1]
+            if is_last and block.last_ns >= 0:
+                sketch.add(
+                    CONSUMER, Kind.WAIT, clock, clock + block.last_ns, label="shutdown",
+                    epoch=block.epoch,
+                )  # fmt: skip
+                clock += block.last_ns
+            times.end = clock
+            if block.saves_ns and not is_last:
+                sketch.add(CONSUMER, Kind.CHECKPOINT, clock, clock + block.saves_ns)
+                clock += block.saves_ns
+            told[-1].append(times)
+        sketch.round(began, clock, number)
+        clock += 1000  # between rounds, in no figure
+    return sketch, told
+
+
+def au_of(rounds: Sequence[Sequence[Block]]) -> float:
+    """Return the mean of DLIO's epochs; a round is one here."""
+    _, told = run(rounds)
+    n_steps = [sum(len(block.steps) for block in blocks) for blocks in rounds]
+    return float(np.mean([dlio_au(*each) for each in zip(told, n_steps, strict=True)]))
+
+
+times = st.integers(0, 10**9)
+steps = st.lists(st.tuples(times, times, times), min_size=1, max_size=6)
+rounds_of_steps = st.lists(
+    st.lists(st.builds(Block, steps, last_ns=times, saves_ns=st.integers(1, 10**9)), min_size=1,
+             max_size=3),
+    min_size=1, max_size=4,
+)  # fmt: skip
+
+
+def with_epochs(rounds: Sequence[Sequence[Block]]) -> list[list[Block]]:
+    return [
+        [replace(block, epoch=epoch) for block in blocks] for epoch, blocks in enumerate(rounds)
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(rounds_of_steps)
+def test_it_equals_dlio_on_the_same_steps(rounds: list[list[Block]]) -> None:
+    rounds = with_epochs(rounds)
+    found = utilisation(run(rounds)[0].profile())
+    assert found.fraction == pytest.approx(au_of(rounds) / 100, rel=1e-12, abs=1e-15)
+    assert len(found.epochs) == len(rounds)
+    assert sum(share for _, share in found.labels) == pytest.approx(1 - found.fraction, abs=1e-12)
+    for block in found.blocks:
+        assert sum(ns for _, ns in block.labels) == block.total_ns - block.compute_ns
+        assert all(ns > 0 for _, ns in block.labels)
+
+
+def test_a_known_run() -> None:
+    # The first step is left out; 3 x 10 of compute in 3 x (20 + 10 + 5) + 5 + 7.
+    block = Block([(100, 50, 5), (20, 10, 5), (20, 10, 5), (20, 10, 5)], last_ns=7)
+    found = utilisation(run([[block]])[0].profile())
+    assert found.blocks[0].total_ns == 3 * 35 + 5 + 7
+    assert found.blocks[0].compute_ns == 30
+    assert dict(found.blocks[0].labels) == {
+        "comm": 20, "read": 30, "handover": 30, "shutdown": 7
+    }  # fmt: skip
+    assert found.fraction == 30 / 117
+    assert found.n_counted == 3
+
+
+@pytest.mark.parametrize(
+    ("block", "label"),
+    [
+        (Block([(5, 7, 0)]), "shutdown"),  # one step: nothing but the end is left
+        (Block([(5, 7, 0)], last_ns=-1), "unknown"),  # and not even that
+        (Block([(5, 0, 0), (5, 0, 0)], last_ns=0), "handover"),  # no compute
+    ],
+)
+def test_without_compute_it_is_0_as_in_dlio(block: Block, label: str) -> None:
+    found = utilisation(run([[block]])[0].profile())
+    assert found.fraction == au_of([[block]]) == 0
+    assert dict(found.labels)[label] > 0
+    assert sum(share for _, share in found.labels) == pytest.approx(1)
+    assert found.n_counted == len(block.steps) - 1
+
+
+def test_a_run_without_a_step_has_none() -> None:
+    assert utilisation(Sketch({"workers": 0}).profile()).fraction is None
+    only_end = Sketch({"workers": 0})
+    only_end.shutdown(0, 5)
+    only_end.round(0, 5)
+    assert utilisation(only_end.profile()).fraction is None
+
+
+def test_ranks_count_alike_as_dlio_averages_them() -> None:
+    fast = [[Block([(1, 9, 0)] * 4, epoch=0)], [Block([(1, 9, 0)] * 4, epoch=1)]]
+    slow = [[Block([(9, 1, 0)] * 4, epoch=0)], [Block([(5, 5, 0)] * 4, epoch=1)]]
+    parts = [utilisation(run(each)[0].profile()) for each in (fast, slow)]
+    job = mean_utilisation(parts)
+    by_epoch = [
+        np.mean([dlio_au(run(each)[1][epoch], 4) for each in (fast, slow)]) for epoch in (0, 1)
+    ]
+    assert job.n_ranks == 2
+    assert job.fraction == pytest.approx(np.mean(by_epoch) / 100)
+    assert job.stdev == pytest.approx(np.std(by_epoch) / 100)
+    assert sum(share for _, share in job.labels) == pytest.approx(1 - job.fraction)
+
+
+def test_all_ranks_of_a_profile_are_averaged_and_one_can_be_named() -> None:
+    profiles = [run([[Block([(load, 10, 0)] * 3)]])[0].profile() for load in (1, 30)]
+    both = joined(profiles)
+    each = [utilisation(profile).fraction for profile in profiles]
+    assert utilisation(both).fraction == pytest.approx(np.mean(each))
+    assert utilisation(both, rank=1).fraction == each[1]
+
+
+def joined(profiles: Sequence[Profile]) -> Profile:
+    """Return one profile of these runs, each of a rank."""
+    spans, processes = [], []
+    for rank, profile in enumerate(profiles):
+        part = profile.spans.copy()
+        part["process"] += len(processes)
+        spans.append(part)
+        processes += [replace(process, rank=rank) for process in profile.processes]
+    return replace(
+        profiles[0],
+        spans=np.concatenate(spans),
+        processes=tuple(processes),
+        ranks=tuple(range(len(profiles))),
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    durations=st.lists(st.tuples(*[st.integers(0, 10**6)] * len(STAGES)), min_size=1, max_size=12),
+    workers=st.integers(0, 4),
+    step_ns=st.integers(0, 10**6),
+)
+def test_what_is_missing_is_the_attributed_wait(
+    durations: list[Any], workers: int, step_ns: int
+) -> None:
+    profile = pool(durations, workers=workers, step_ns=step_ns, drain_ns=5).profile()
+    found, exposed = utilisation(profile), measure_rank(profile)
+    (block,) = found.blocks
+    labels = dict(block.labels)
+    counted = exposed.attribution.ledger.exposed_ns[1:-1].sum()
+    assert sum(labels.values()) == counted == block.total_ns - block.compute_ns
+    assert block.compute_ns == step_ns * (len(durations) - 1)
+
+
+def test_time_between_the_last_batch_and_the_end_of_an_abandoned_round_is_compute() -> None:
+    sketch, told = run([[Block([(3, 5, 0), (3, 5, 0)], last_ns=-1)]])
+    found = utilisation(sketch.profile())
+    assert found.blocks[0].total_ns == 8
+    assert found.fraction == dlio_au(told[0], 2) / 100
