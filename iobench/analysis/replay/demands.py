@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.replay.contract import LoaderRule, Machine, RecordedRun
-from iobench.analysis.replay.shared_machine import READING, share_machine
+from iobench.analysis.replay.changes import changed
+from iobench.analysis.replay.contract import Change, LoaderRule, Machine, RecordedRun, Replayed
+from iobench.analysis.replay.doings import READING, computed_ns
+from iobench.analysis.replay.shared_machine import share_machine
 from iobench.recording import CONSUMER_KINDS, Flag, Kind
 from iobench.storage.limits.figures import DEVICE, SERVER, STORAGE, read_limits
 
@@ -24,9 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Demands", "demands_of", "machine_of", "read_rate_of"]
 
 Integers = NDArray[np.int64]
-HALVINGS: Final = 12
-STRETCH_LIMIT: Final = 16.0
-"""More than so many times no machine stretches what was measured on it."""
+HALVINGS: Final = 10
 AGREES_FRACTION: Final = 0.002
 """Durations this near to the measured ones need no search."""
 
@@ -49,6 +49,17 @@ class Demands:
     machine: Machine
     cpu_stretch: float
     read_stretch: float
+
+    def replay(self, change: Change, machine: Machine | None = None) -> Replayed:
+        """Return what comes of the run with a change, on its machine or another one.
+
+        Raises
+        ------
+        OptionError
+            If the change cannot be made to this run.
+        """
+        run = changed(self.run, change)
+        return share_machine(run, machine or self.machine).replayed(run.steady)
 
 
 def machine_of(profile: Profile, *, read_nbytes_per_s: float | None = None) -> Machine:
@@ -120,9 +131,10 @@ def demands_of(run: RecordedRun, machine: Machine) -> Demands:
     to its CPU time, as much as makes the contended run take as long over its batches as measured.
     What is not explained by that, and was read, is put down to storage the same way.
     """
-    if not len(run) or run.rule in (LoaderRule.SERIAL, LoaderRule.OPAQUE, LoaderRule.STREAM):
+    if not len(run) or run.rule is LoaderRule.SERIAL:
         return Demands(run, machine, 1.0, 1.0)
-    measured = float((run.work_ns.sum(axis=1) + run.gap_ns).sum())
+    beside = 0 if run.beside_ns is None else int(run.beside_ns.sum())
+    measured = float(run.work_ns.sum() + run.gap_ns.sum() - beside)
 
     def excess(cpu_stretch: float, read_stretch: float, on: Machine) -> float:
         alone, without = _unstretched(run, on, cpu_stretch, read_stretch)
@@ -131,21 +143,39 @@ def demands_of(run: RecordedRun, machine: Machine) -> Demands:
 
     of_cpus = replace(machine, read_nbytes_per_s=None)
     slack = AGREES_FRACTION * measured
-    cpu_stretch = _smallest(lambda stretch: excess(stretch, 1.0, of_cpus) <= slack)
+    cpu_stretch = _smallest(
+        lambda stretch: excess(stretch, 1.0, of_cpus) <= slack, _most_stretched(run, machine)
+    )
     read_stretch = 1.0
     if machine.read_nbytes_per_s is not None:
-        read_stretch = _smallest(lambda stretch: excess(cpu_stretch, stretch, machine) <= slack)
+        read_stretch = _smallest(
+            lambda stretch: excess(cpu_stretch, stretch, machine) <= slack, run.workers
+        )
     alone, without = _unstretched(run, machine, cpu_stretch, read_stretch)
     return Demands(alone, without, cpu_stretch, read_stretch)
 
 
-def _smallest(enough: Callable[[float], bool]) -> float:
-    """Return the smallest stretch that is enough, of 1 to `STRETCH_LIMIT`."""
-    if enough(1.0):
+def _most_stretched(run: RecordedRun, machine: Machine) -> float:
+    """Return how much longer computing can have taken: by all who may have been in its way.
+
+    Where CPU times are known, they leave no more for queueing than what they leave.
+    """
+    if machine.cores is None:
         return 1.0
-    low, high = 1.0, STRETCH_LIMIT
+    most = (run.workers + max(machine.loop_cpu_fraction, 1.0)) / machine.cores
+    computed = int(computed_ns(run).sum())
+    if computed and (run.cpu_ns >= 0).all():
+        most = min(most, int(run.work_ns.sum()) / computed)
+    return max(most, 1.0)
+
+
+def _smallest(enough: Callable[[float], bool], limit: float) -> float:
+    """Return the smallest stretch from 1 to a limit that is enough, else the limit."""
+    if limit <= 1 or enough(1.0):
+        return 1.0
+    low, high = 1.0, limit
     for _ in range(HALVINGS):
-        middle = (low * high) ** 0.5
+        middle = (low + high) / 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
 
@@ -154,8 +184,7 @@ def _unstretched(
     run: RecordedRun, machine: Machine, cpu_stretch: float, read_stretch: float
 ) -> tuple[RecordedRun, Machine]:
     """Return the run with what was queueing taken out, and the machine with the loop's part."""
-    known = (run.cpu_ns >= 0) & (run.cpu_ns < run.work_ns)
-    computed = np.where(known, run.cpu_ns, run.work_ns)
+    computed = computed_ns(run)
     waited = run.work_ns - computed
     queued = np.minimum(waited, np.rint((cpu_stretch - 1) * computed).astype(np.int64))
     waited = waited - queued
@@ -172,9 +201,14 @@ def _unstretched(
         total = float(compute.sum())
         fraction = min(float(on_cpu.sum()) / total, 1.0) if total > 0 else fraction
         compute = np.rint(compute).astype(np.int64)
+    work = computed + waited
+    beside = run.beside_ns
+    if beside is not None:
+        beside = np.rint(beside * (work / np.maximum(run.work_ns, 1))).astype(np.int64)
     alone = replace(
         run,
-        work_ns=computed + waited,
+        work_ns=work,
+        beside_ns=beside,
         cpu_ns=np.where(run.cpu_ns >= 0, computed, -1),
         gap_ns=_shrunk(run.gap_ns, cpu_stretch),
         transit_ns=_shrunk(run.transit_ns, cpu_stretch),

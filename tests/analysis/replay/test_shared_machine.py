@@ -1,0 +1,254 @@
+"""Replay where CPUs and storage are shared: by hand, by bounds, and equal to the other if not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iobench.analysis.replay import Change, LoaderRule, Machine, RecordedRun, replay
+from iobench.analysis.replay.demands import Demands, demands_of, read_rate_of
+from iobench.analysis.replay.shared_machine import share_machine
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MS = 1_000_000
+PLENTY = Machine(cores=1000.0, read_nbytes_per_s=1e15)
+
+
+def run_of(
+    stages: dict[str, tuple[float, float]],
+    *,
+    n: int = 40,
+    workers: int = 1,
+    prefetch: int = 2,
+    rule: LoaderRule = LoaderRule.POOL,
+    compute: float = 0.0,
+    nbytes: int = -1,
+) -> RecordedRun:
+    """Return a run of equal batches; of each stage the ms it takes, and those on a CPU."""
+
+    def column(value: float) -> NDArray[np.int64]:
+        return np.full(n, round(value * MS), dtype=np.int64)
+
+    return RecordedRun(
+        name="by hand",
+        rule=rule,
+        in_order=True,
+        workers=workers,
+        prefetch=prefetch,
+        batch_size=1,
+        stages=tuple(stages),
+        round=np.zeros(n, dtype=np.int64),
+        work_ns=np.stack([column(work) for work, _ in stages.values()], axis=1),
+        cpu_ns=np.stack([column(cpu) for _, cpu in stages.values()], axis=1),
+        read_nbytes=np.full(n, nbytes, dtype=np.int64),
+        gap_ns=column(0),
+        submit_ns=column(0),
+        transit_ns=column(0),
+        pickup_ns=column(0),
+        compute_ns=column(compute),
+        startup_ns=np.zeros(1, dtype=np.int64),
+        shutdown_ns=np.zeros(1, dtype=np.int64),
+        wall_ns=1,
+        wait_ns=1,
+        steady=np.arange(n) >= workers * prefetch,
+    )
+
+
+def wall_ms(run: RecordedRun, machine: Machine) -> float:
+    """Return how long it takes."""
+    return share_machine(run, machine).wall / MS
+
+
+def test_two_that_compute_on_one_core_take_twice() -> None:
+    run = run_of({"decode": (10, 10)}, workers=2)
+    assert wall_ms(run, Machine(cores=2)) == pytest.approx(200)
+    assert wall_ms(run, Machine(cores=1)) == pytest.approx(400)
+    assert wall_ms(run, Machine(cores=1.5)) == pytest.approx(400 / 1.5)
+
+
+def test_waiting_takes_no_core() -> None:
+    run = run_of({"read": (10, 0)}, workers=2)
+    assert wall_ms(run, Machine(cores=1)) == pytest.approx(200)
+
+
+def test_reads_share_what_storage_gives() -> None:
+    run = run_of({"read": (10, 0)}, workers=2, nbytes=1_000_000)  # 100 MB/s each
+    assert wall_ms(run, Machine(read_nbytes_per_s=200e6)) == pytest.approx(200)
+    assert wall_ms(run, Machine(read_nbytes_per_s=100e6)) == pytest.approx(400)
+
+
+def test_two_that_take_turns_at_storage_and_core_are_in_nobodys_way() -> None:
+    run = run_of({"read": (10, 0), "decode": (10, 10)}, workers=2, nbytes=1_000_000)
+    machine = Machine(cores=1, read_nbytes_per_s=100e6)
+    # Those that begin at once stay in step, and share first the one, then the other.
+    assert wall_ms(run, machine) == pytest.approx(800)
+    later = np.where(np.arange(40) == 1, 10 * MS, 0)
+    assert wall_ms(replace(run, submit_ns=later), machine) == pytest.approx(410)
+
+
+def test_what_came_faster_than_storage_gives_was_cached() -> None:
+    run = run_of({"read": (0.1, 0)}, nbytes=10_000_000)  # 100 GB/s
+    machine = Machine(read_nbytes_per_s=1e9)
+    assert wall_ms(run, machine) == pytest.approx(wall_ms(run, Machine()))
+
+
+def test_a_loop_that_computes_takes_its_part_of_the_core() -> None:
+    run = run_of({"decode": (10, 10)}, compute=10, n=200)
+    asleep = wall_ms(run, Machine(cores=1))
+    burning = wall_ms(run, Machine(cores=1, loop_cpu_fraction=1))
+    half = wall_ms(run, Machine(cores=1, loop_cpu_fraction=0.5))
+    assert asleep == pytest.approx(2010)
+    assert burning == pytest.approx(4000)  # 20 ms on the core for each batch, and no other
+    assert asleep < half < burning
+
+
+def test_a_loop_of_several_threads_is_slowed_down_by_workers() -> None:
+    run = run_of({"decode": (10, 10)}, compute=10, n=200)
+    machine = Machine(cores=3, loop_cpu_fraction=3)
+    # All three cores are busy all the time: 30 ms of the loop and 10 of the worker.
+    assert wall_ms(run, machine) == pytest.approx(200 * 40 / 3, rel=0.01)
+
+
+def test_handing_over_computes() -> None:
+    run = run_of({"decode": (10, 10)}, workers=1, n=200)
+    run = replace(run, pickup_ns=np.full(200, 10 * MS, dtype=np.int64))
+    assert wall_ms(run, Machine(cores=2)) == pytest.approx(2010)
+    assert wall_ms(run, Machine(cores=1)) == pytest.approx(4000)
+
+
+@st.composite
+def any_run(draw: st.DrawFn) -> RecordedRun:
+    """Return a run of uneven batches, in one to three rounds."""
+    n_rounds = draw(st.integers(1, 3))
+    n = draw(st.integers(n_rounds, 24))
+    rule = draw(st.sampled_from([LoaderRule.SERIAL, LoaderRule.POOL, LoaderRule.THREADS]))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+
+    def times(*shape: int) -> NDArray[np.int64]:
+        # Odd numbers of ns, so that no two things happen at one instant.
+        found = random.integers(0, 30 * MS, shape)
+        return np.where(random.random(shape) < 0.2, 0, found)
+
+    work = times(n, 3)
+    cpu = np.rint(work * random.random(work.shape)).astype(np.int64)
+    return RecordedRun(
+        name="any",
+        rule=rule,
+        in_order=draw(st.booleans()) or rule is not LoaderRule.POOL,
+        workers=0 if rule is LoaderRule.SERIAL else draw(st.integers(1, 5)),
+        prefetch=0 if rule is LoaderRule.SERIAL else draw(st.integers(1, 3)),
+        batch_size=1,
+        stages=("decode", "read", "serialise"),
+        round=np.sort(np.append(np.arange(n_rounds), random.integers(0, n_rounds, n - n_rounds))),
+        work_ns=work,
+        cpu_ns=np.where(random.random(cpu.shape) < 0.2, -1, cpu),
+        read_nbytes=random.integers(-1, 10_000_000, n),
+        gap_ns=times(n) // 10,
+        submit_ns=times(n) // 10,
+        transit_ns=times(n) // 10,
+        pickup_ns=times(n) // 10,
+        compute_ns=times(n),
+        startup_ns=times(n_rounds),
+        shutdown_ns=times(n_rounds),
+        wall_ns=1,
+        wait_ns=1,
+        steady=random.random(n) < 0.7,
+        beside_ns=work * np.array([0, 0, int(draw(st.booleans()))]),
+        opening_ns=times(n_rounds),
+        lead_ns=times(n_rounds),
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(any_run())
+def test_with_plenty_it_is_the_other_replay(run: RecordedRun) -> None:
+    alone = replay(run)
+    for machine in (Machine(), PLENTY):
+        shared = Demands(run, machine, 1.0, 1.0).replay(Change())
+        assert shared.wall_ns == alone.wall_ns
+        assert shared.wait_ns == alone.wait_ns
+        assert shared.steady_wall_ns == alone.steady_wall_ns
+        assert shared.steady_wait_ns == alone.steady_wait_ns
+        np.testing.assert_array_equal(shared.waits_ns, alone.waits_ns)
+        # What was measured where nothing was short is what is demanded.
+        assert replay(run, Change(), machine).wall_ns == alone.wall_ns
+
+
+@settings(max_examples=60, deadline=None)
+@given(any_run(), st.floats(0.3, 4.0), st.floats(0, 2))
+def test_no_more_is_done_than_there_is(run: RecordedRun, cores: float, of_loop: float) -> None:
+    machine = Machine(cores=cores, read_nbytes_per_s=20e6, loop_cpu_fraction=of_loop)
+    wall = share_machine(run, machine).wall
+    computed = np.where(run.cpu_ns < 0, run.work_ns, run.cpu_ns).sum() + run.gap_ns.sum()
+    computed = computed + run.pickup_ns.sum() + of_loop * run.compute_ns.sum()
+    assert wall >= computed / cores * (1 - 1e-9)
+    # Never sooner than where there is plenty.
+    assert wall >= share_machine(run, Machine(loop_cpu_fraction=of_loop)).wall * (1 - 1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([(10.0, 10.0), (10.0, 4.0), (7.0, 1.0)]),
+    st.integers(1, 4),
+    st.floats(0.5, 5.0),
+    st.floats(1.0, 2.0),
+    st.floats(0, 1),
+)
+def test_more_cores_and_bandwidth_never_cost_time(
+    read: tuple[float, float], workers: int, cores: float, more: float, of_loop: float
+) -> None:
+    run = run_of(
+        {"read": read, "decode": (5, 5)}, workers=workers, compute=4, nbytes=1_000_000, n=60
+    )
+    few = Machine(cores=cores, read_nbytes_per_s=80e6, loop_cpu_fraction=of_loop)
+    many = replace(few, cores=cores * more)
+    fast = replace(few, read_nbytes_per_s=80e6 * more)
+    before = wall_ms(run, few)
+    # But for the order in which batches are begun, which shifts by less than one of them.
+    assert wall_ms(run, many) <= before + 15
+    assert wall_ms(run, fast) <= before + 15
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(2, 6), st.floats(0, 8), st.floats(1, 12))
+def test_demands_are_told_from_a_contended_run(workers: int, waits: float, computes: float) -> None:
+    machine = Machine(cores=2)
+    alone = run_of({"decode": (waits + computes, computes)}, workers=workers, n=120, compute=0.1)
+    making = np.rint(share_machine(alone, machine).making).astype(np.int64)
+    # What a run on two cores would have recorded: stretched durations, the same CPU time.
+    measured = replace(alone, work_ns=making[:, None])
+    found = demands_of(measured, machine)
+    assert found.cpu_stretch >= 1
+    for n in (1, 2, workers):
+        change = Change(workers=n)
+        right = Demands(alone, machine, 1.0, 1.0).replay(change).wall_ns
+        assert found.replay(change).wall_ns == pytest.approx(right, rel=0.06)
+
+
+def test_demands_of_a_run_with_room_are_what_it_took() -> None:
+    run = run_of({"read": (10, 2), "decode": (5, 5)}, workers=2, nbytes=1000)
+    found = demands_of(run, Machine(cores=4, read_nbytes_per_s=1e9))
+    assert (found.cpu_stretch, found.read_stretch) == (1.0, 1.0)
+    np.testing.assert_array_equal(found.run.work_ns, run.work_ns)
+
+
+def test_reads_that_queued_at_storage_are_told_apart() -> None:
+    machine = Machine(read_nbytes_per_s=100e6)
+    run = run_of({"read": (40, 0)}, workers=4, nbytes=1_000_000, n=80)  # 4 x 25 MB/s: it is full
+    found = demands_of(run, machine)
+    assert found.replay(Change(workers=4)).wall_ns == pytest.approx(80 * 10 * MS, rel=0.05)
+    assert found.replay(Change(workers=8)).wall_ns == pytest.approx(80 * 10 * MS, rel=0.05)
+
+
+def test_the_rate_that_was_seen() -> None:
+    run = replace(run_of({"read": (10, 0)}, nbytes=1000, n=10), wall_ns=10**9)
+    assert read_rate_of([run]) == pytest.approx(10_000)
+    assert read_rate_of([run_of({"read": (10, 0)})]) is None
+    assert read_rate_of([]) is None
