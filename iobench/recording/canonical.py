@@ -9,6 +9,7 @@ bits: fast, and no proof against who wants two samples to look alike.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import struct
 import sys
@@ -38,6 +39,7 @@ class UndigestibleError(TypeError):
     """A sample holds something whose value nobody can tell from outside."""
 
 
+@functools.cache
 def load_xxhash() -> Any:
     """Return the module that hashes; an extra, since nothing else of a recording needs it.
 
