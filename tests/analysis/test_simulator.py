@@ -1,0 +1,262 @@
+"""The simulated loader by hand-made cases, its frozen schedules, and the rules scored on them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import schedules
+import streams
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scored_rules import RULES, aggregate, busy, instant, path, rescale
+from simulator import simulate
+from simulator_classes import CLASSES, FASTER, digest, schedule, truth
+from simulator_clock import Shared, SimulatedClock
+from simulator_spans import Schedule, SpanLog
+
+from iobench.recording import Kind
+
+MS = 1_000_000
+STAGES = (Kind.READ, Kind.DECODE, Kind.COLLATE)
+NAMES = ("read", "decode", "collate")
+
+
+def plain(work_ms, step_ms, n_batches=400, stages=STAGES, **how):
+    """Return a schedule of batches that are all alike, or of the batches given."""
+    work = np.array(work_ms) * MS
+    work = np.tile(work, (n_batches, 1)) if work.ndim == 1 else work
+    compute = np.full(len(work), step_ms * MS)
+    return Schedule(stages=stages, work_ns=work, compute_ns=compute, **how)
+
+
+def run(one):
+    """Return (profile, wall, wait) of a schedule."""
+    log = SpanLog()
+    wall, wait = simulate(one, None, log)
+    return log.profile(one), wall, wait
+
+
+def of_kind(profile, kind):
+    spans = profile.spans[(profile.spans["kind"] == kind) & (profile.spans["label"] == 0)]
+    return spans[np.argsort(spans["start_ns"], kind="stable")]
+
+
+@pytest.mark.parametrize(
+    ("workers", "step", "wait"),
+    [(1, 40, 60), (4, 15, 10), (2, 80, 0)],
+)
+def test_waits_of_the_ground_truths(workers, step, wait):
+    profile, wall, total = run(plain((60, 30, 10), step, workers=workers))
+    waits = of_kind(profile, Kind.WAIT)
+    steady = (waits["end_ns"] - waits["start_ns"])[100:300].mean() / MS
+    assert steady == pytest.approx(wait)
+    assert wall == total + 400 * step * MS
+
+
+def test_two_workers_with_opposite_costs_gain_by_both_stages_only():
+    work = [[100, 0, 0] if batch % 2 else [0, 100, 0] for batch in range(100)]
+    true = truth(plain(work, 5, workers=2))
+    assert true.nothing
+    assert true.joint_ns > 0.15 * true.wall_ns
+    assert sum(true.shapley_ns) == pytest.approx(true.joint_ns)
+
+
+@pytest.mark.parametrize("slow", [0, 1, 2])
+def test_the_slowest_stage_of_a_stream_is_the_one_to_fix(slow):
+    work = [4.0, 4.0, 4.0]
+    work[slow] = 10.0
+    one = plain(work, 5, stream=True, workers=3)
+    true = truth(one)
+    assert true.is_right(NAMES[slow])
+    assert true.gain(NAMES[slow]) == pytest.approx(2 * MS * 400, rel=0.02)
+    assert not any(true.is_right(name) for name in NAMES if name != NAMES[slow])
+
+
+times = st.integers(0, 40)
+pools = {
+    "work": st.lists(st.tuples(times, times, times), min_size=1, max_size=25),
+    "step": st.sampled_from([0, 5, 20, 200]),
+    "workers": st.integers(1, 5),
+    "prefetch": st.integers(1, 3),
+    "in_order": st.booleans(),
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(**pools)
+def test_pools_do_what_the_recurrence_does(work, step, workers, prefetch, in_order):
+    """Against the recurrence of `schedules.pool`: only ties at one instant may go otherwise."""
+    # Odd prime weights: no two batches are ready at one instant but by design.
+    odd = [[7919 * part + 13 * i * i + 1 for part in row] for i, row in enumerate(work)]
+    how = {"workers": workers, "prefetch": prefetch, "in_order": in_order}
+    one = Schedule(STAGES, np.array(odd), np.full(len(odd), step * 7919), **how)
+    ours = of_kind(run(one)[0], Kind.WAIT)
+    sketch = schedules.pool(odd, step_ns=step * 7919, **how)
+    theirs = of_kind(sketch.profile(), Kind.WAIT)
+    for name in ("start_ns", "end_ns") if in_order else ("start_ns", "end_ns", "batch"):
+        assert ours[name].tolist() == theirs[name].tolist()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(times, times, times), min_size=1, max_size=15),
+    st.sampled_from([0, 5, 20, 200]),
+    st.integers(0, 30),
+    st.integers(1, 3),
+)
+def test_streams_do_what_their_recurrence_does(work, step, collate, prefetch):
+    stages = (*streams.STAGES, Kind.COLLATE)
+    everything = np.array([[*row, collate] for row in work])
+    one = Schedule(stages, everything, np.full(len(work), step), 4, prefetch, stream=True)
+    ours = run(one)[0]
+    theirs = streams.stream(
+        work,
+        [step] * len(work),
+        collate_ns=collate,
+        ahead=(prefetch,) * 3,
+        batches_ahead=prefetch,
+    )
+    for kind in (*stages, Kind.WAIT):
+        for name in ("start_ns", "end_ns"):
+            assert of_kind(ours, kind)[name].tolist() == of_kind(theirs, kind)[name].tolist()
+
+
+@settings(max_examples=40, deadline=None)
+@given(**pools, hand_over=st.integers(0, 9), capacity=st.sampled_from([None, 1.0, 1.5, 3.0]))
+def test_no_pool_breaks_its_bounds(work, step, workers, prefetch, in_order, hand_over, capacity):
+    one = Schedule(
+        STAGES, np.array(work), np.full(len(work), step), workers, prefetch, in_order,
+        serialise_ns=hand_over, unpickle_ns=hand_over, disk=capacity, cores=capacity,
+    )  # fmt: skip
+    profile, wall, wait = run(one)
+    waits = of_kind(profile, Kind.WAIT)
+    assert sorted(waits["batch"].tolist()) == list(range(len(work)))
+    assert not in_order or (np.diff(waits["batch"]) > 0).all()
+    assert wall == pytest.approx(wait + step * len(work))
+    # Of each batch: at most N x P were submitted and not delivered when it was.
+    submitted = of_kind(profile, Kind.SUBMIT_QUEUE)["start_ns"]
+    for place, end_ns in enumerate(waits["end_ns"].tolist()):
+        assert (submitted < end_ns).sum() <= place + workers * prefetch
+    spans = profile.spans[np.isin(profile.spans["kind"], [*STAGES, Kind.SERIALISE])]
+    assert len(spans) == 4 * len(work)
+    for lane in {(span["process"], span["thread"]) for span in spans}:
+        mine = spans[(spans["process"] == lane[0]) & (spans["thread"] == lane[1])]
+        mine = mine[np.lexsort((mine["end_ns"], mine["start_ns"]))]
+        for before, after in pairwise(mine):
+            assert before["end_ns"] <= after["start_ns"]
+    if in_order and capacity is None:
+        # Only there is less work never slower.
+        assert simulate(one, [FASTER, 1.0, 1.0])[0] <= wall + 1e-6
+    figures = profile.exposure().whole
+    assert sum(figures.exposed_ns.values()) == figures.wait_ns
+
+
+def test_what_is_shared_is_shared_equally():
+    clock = SimulatedClock()
+    disk, ended = Shared(clock, 2.0), {}
+
+    def reader(name, amount):
+        yield disk.work(amount)
+        ended[name] = clock.now
+
+    for name, amount in (("a", 30.0), ("b", 30.0), ("c", 60.0)):
+        clock.resume_at(0.0, reader(name, amount))
+    clock.run()
+    # Three at two thirds of the speed until 45; the last one then has 30 left.
+    assert ended == pytest.approx({"a": 45, "b": 45, "c": 75})
+
+
+def test_the_sampler_works_in_the_training_loop():
+    stages = (*STAGES, Kind.SAMPLER)
+    profile, _, _ = run(plain((1, 1, 1, 5), 10, n_batches=20, stages=stages, workers=1))
+    figures = profile.exposure().whole
+    # The first two are drawn in the first wait, the first batch is made beside the second draw.
+    exposed = {stage: ns / MS for stage, ns in figures.exposed_ns.items() if ns}
+    assert exposed == {"startup": 5, "read": 1, "decode": 1, "collate": 1, "sampler": 7 + 17 * 5}
+    waits = [round(ns / MS) for ns in figures.waits_ns]
+    assert waits == [15, *[5] * 17, 0, 0]
+
+
+FROZEN = {
+    "constant": ("e2df9e0158def066", "986f9bb65603af01"),
+    "jitter": ("4094f4a32b6892f1", "763b8b1105b63ff9"),
+    "heavy tail": ("f999964052622a89", "8fa4ef028629d643"),
+    "pipeline-parallel": ("d53b5c3c5ef3199e", "a15aac11c89e57b2"),
+    "alternating": ("11869c0d38fb70b0", "e1faa8418d71e7b3"),
+    "contended": ("c428f4c1ca0dc243", "3ce5613daf97f74f"),
+    "slow worker": ("e91b4f49a080e09a", "8db21794c6b3f8cf"),
+    "bursty sampler": ("f3d700f47d4c4102", "71393f366c6cf4e9"),
+}
+"""Digests of seeds 0 and 199."""
+TRUTHS = {
+    "constant": (15533241, (729312, 206400, 858944, 1307328)),
+    "heavy tail": (4776792, (769401, 66437, 46800, 61502)),
+    "pipeline-parallel": (7360859, (2405, 680, 1464960, 477)),
+    "contended": (7134695, (1365514, 45614, 20181, 47233)),
+    "slow worker": (2598292, (37806, 34900, 276885, 213000)),
+    "bursty sampler": (1730922, (7888, 10172, 9500, 98716)),
+}
+"""Of seed 7: wall time and gain of each stage, in us."""
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_schedules_stay_what_they_were(name):
+    assert (digest(schedule(name, 0)), digest(schedule(name, 199))) == FROZEN[name]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_wait_is_given_to_someone(name):
+    for seed in (3, 4):
+        figures = run(schedule(name, seed))[0].exposure().whole
+        assert sum(figures.exposed_ns.values()) == figures.wait_ns
+        for row in figures.stages:
+            assert 0 <= row.exposed_ns <= row.busy_ns
+            assert row.hidden_ns + row.exposed_ns == row.busy_ns
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_batches_that_are_all_alike_have_the_right_stage_named(seed):
+    one = schedule("constant", seed)
+    profile, true = run(one)[0], truth(one)
+    assert not true.nothing
+    for rule in ("path", "replay"):
+        assert true.is_right(RULES[rule](profile, true.stages, FASTER).stage)
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_the_truth_stays_what_it_was(name):
+    true = truth(schedule(name, 7))
+    wall, gains = TRUTHS[name]
+    assert true.wall_ns / 1000 == pytest.approx(wall, abs=1)
+    assert [gain / 1000 for gain in true.gains_ns] == pytest.approx(gains, abs=1)
+    assert sum(true.shapley_ns) == pytest.approx(true.joint_ns)
+
+
+def per_step(rule, profile, n_steps):
+    blame = rule(profile, NAMES, FASTER)
+    return [blame.given_ns.get(name, 0) / n_steps / MS for name in NAMES]
+
+
+def test_what_the_worker_did_meanwhile_blames_the_wrong_stage():
+    """The definition's example: reading is 60 % of the work and its speed-up removes the wait."""
+    one = plain((60, 30, 10), 15, workers=4)
+    profile, true = run(one)[0], truth(one)
+    assert true.is_right("read")
+    assert per_step(path, profile, 400) == pytest.approx([6.1, 3.0, 1.0], abs=0.1)
+    assert per_step(instant, profile, 400) == pytest.approx([0.15, 7.5, 2.5], abs=0.1)
+    assert instant(profile, NAMES, FASTER).stage == "decode"
+    # Batches take 100 ms each, 6 s of computing in all, and the waits are 10.2 ms on average.
+    assert per_step(busy, profile, 400) == [60, 30, 10]
+    assert per_step(aggregate, profile, 400) == [45, 15, 0]
+    shares = per_step(rescale, profile, 400)
+    assert sum(shares) == pytest.approx(simulate(one)[1] / 400 / MS)
+    assert shares[0] == pytest.approx(2 * shares[1]) == pytest.approx(6 * shares[2])
+
+
+def test_the_instant_rule_follows_a_batch_from_thread_to_thread():
+    # One item at a time: the loop waits while each of the threads works on it.
+    one = plain((10, 4, 6), 100, n_batches=1, stream=True, workers=3)
+    blame = instant(run(one)[0], NAMES, FASTER)
+    assert blame.given_ns == {"read": 10 * MS, "decode": 4 * MS, "collate": 6 * MS}
