@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from iobench.cli.advise_command import advise
 from iobench.cli.cache_command import cache
 from iobench.cli.convert_command import convert
 from iobench.cli.doctor_command import doctor
@@ -13,6 +14,7 @@ from iobench.cli.list_command import list_
 from iobench.cli.profile_command import profile
 from iobench.cli.report_command import report
 from iobench.cli.run_command import run
+from iobench.cli.simulate_command import simulate
 from iobench.cli.synthesize_command import synthesize
 from iobench.cli.verify_command import verify
 
@@ -32,6 +34,9 @@ def make_app() -> typer.Typer:
     # What follows the command's first word is the command's own, with or without the "--".
     app.command(context_settings={"allow_interspersed_args": False})(run)
     app.command()(report)
+    # What it does not know are options of the profile that it makes first.
+    app.command(context_settings={"ignore_unknown_options": True})(advise)
+    app.command()(simulate)
     app.command()(convert)
     app.command()(verify)
     app.command("list")(list_)

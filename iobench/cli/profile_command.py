@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,10 +27,14 @@ from iobench.cli.source_options import (
     split_options,
 )
 
-__all__ = ["profile"]
+if TYPE_CHECKING:
+    from iobench.profiling import RunConfig
+
+__all__ = ["profile", "profile_config"]
 
 
 def profile(
+    context: typer.Context,
     targets: Annotated[
         list[str],
         typer.Argument(metavar="NAME|FILE...", help="A dataset's name, or files of your own."),
@@ -160,7 +166,31 @@ def profile(
         darshan=darshan_words(darshan),
         command=("iobench", *sys.argv[1:]),
     )
+    if context.obj is not None:  # another command only asks what these words mean
+        context.obj(config)
+        return
     screen = TerminalScreen()
     run = run_profile(config, screen)
     print_report(run, json=json)
     screen.note(f"kept in {run}; the same report again: iobench report {run}")
+
+
+def profile_config(words: Sequence[str]) -> RunConfig:
+    """Return what ``iobench profile`` would be asked to do with these words behind it.
+
+    Raises
+    ------
+    SystemExit
+        If the words are no such call; why has been printed to stderr.
+    OptionError
+        If an option has a value that it cannot have.
+    """
+    taken: list[RunConfig] = []
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command()(profile)
+    try:
+        app(args=list(words), prog_name="iobench profile", obj=taken.append)
+    except SystemExit:
+        if not taken:
+            raise
+    return replace(taken[0], command=("iobench", "profile", *words))

@@ -1,0 +1,225 @@
+"""What could help at the most, where only a run can tell how much: a bound, and a command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from iobench.analysis.advice.candidates import (
+    ALL_CACHED,
+    MEMORY_FRACTION,
+    NATIVE,
+    Found,
+    cpu_fraction,
+    factors,
+)
+from iobench.analysis.advice.figures import (
+    Candidate,
+    Circumstances,
+    Evidence,
+    Gain,
+    Lever,
+    LoadingWay,
+    Reason,
+    RuledOut,
+)
+from iobench.analysis.advice.gains import GainPredictor, kind_of
+from iobench.analysis.replay import Change, RecordedRun
+from iobench.recording import Kind
+
+if TYPE_CHECKING:
+    from iobench.analysis.figures import PartExposure
+
+__all__ = ["bounded_candidates"]
+
+MAKING: Final = ("open", "read", "decode", "verify", "preprocess", "transform", "fused", "opaque")
+"""What loading a finished sample needs none of but reading, and that may be fast."""
+READING: Final = ("open", "read")
+CACHE_FRACTION: Final = 0.8
+"""Of the memory, what files may take to stay in the page cache beside the training."""
+READ_PER_BYTE: Final = 1.5
+"""From so many bytes read for each byte used, chunks or compression blocks do not fit samples."""
+COLD_FRACTION: Final = 0.5
+
+
+def bounded_candidates(
+    baseline: LoadingWay,
+    ways: Sequence[LoadingWay],
+    circumstances: Circumstances,
+    predictor: GainPredictor,
+) -> Iterator[Found | RuledOut]:
+    """Yield what nobody measured in this run, with what it cannot gain more than."""
+    if circumstances.own_order and not circumstances.is_script:
+        yield RuledOut(Candidate((Lever.OFFLINE,)), Reason.OWN_ORDER)
+    else:
+        yield from _offline(baseline, ways, predictor)
+        yield from _loader(baseline, ways, predictor)
+    yield from _caches(baseline, circumstances, predictor)
+    yield from _chunks(baseline, predictor)
+    yield from _codec(baseline, predictor)
+    yield from _starts(baseline, circumstances)
+    yield from _pinning(baseline, circumstances)
+
+
+def _offline(
+    baseline: LoadingWay, ways: Sequence[LoadingWay], predictor: GainPredictor
+) -> Iterator[Found | RuledOut]:
+    if baseline.store is not None:
+        yield RuledOut(Candidate((Lever.OFFLINE,), {"format": baseline.format}), Reason.IN_USE)
+        return
+    if any(way.store is not None for way in ways):
+        return  # measured
+    stored = "tfrecord" if baseline.framework == "tensorflow" else "numpy"
+    gone = dict.fromkeys(MAKING, 0.0)
+    yield Found(
+        Candidate((Lever.OFFLINE, Lever.FORMAT), {"format": stored}),
+        predictor.bound(factors(baseline.run, gone)),
+    )
+
+
+def _loader(
+    baseline: LoadingWay, ways: Sequence[LoadingWay], predictor: GainPredictor
+) -> Iterator[Found | RuledOut]:
+    """Yield the fast loader for what is loaded now, and for each format that was measured."""
+    if NATIVE in baseline.framework.split(","):
+        yield RuledOut(Candidate((Lever.LOADER,), {"framework": NATIVE}), Reason.IN_USE)
+        return
+    there = {way.format for way in ways if way.framework == NATIVE}
+    for way in ways:
+        if way.pipeline not in ("", "own") or way.framework in ("", NATIVE) or way.format in there:
+            continue
+        settings: dict[str, str | int] = {"framework": NATIVE}
+        levers = [Lever.LOADER]
+        if way.format != baseline.format:
+            settings["format"] = way.format
+            levers.insert(0, Lever.FORMAT)
+        elif way is not baseline:
+            continue
+        change = Change(work_of=None if way is baseline else _handed_free(way.run))
+        gain = predictor.bound(change, instead=_handed_free(predictor.run))
+        yield Found(Candidate(tuple(levers), settings), gain, way=way)
+
+
+def _handed_free(run: RecordedRun) -> RecordedRun:
+    """Return a run whose batches are made in place: nothing is copied, sent or picked up."""
+    copies = np.array([kind_of(stage) in ("collate", "serialise") for stage in run.stages])
+    work_ns = np.where(copies, 0, run.work_ns) if len(run.stages) else run.work_ns
+    cpu_ns = np.where(copies, np.minimum(run.cpu_ns, 0), run.cpu_ns) if len(copies) else run.cpu_ns
+    none = np.zeros_like(run.gap_ns)
+    return replace(
+        run,
+        work_ns=work_ns,
+        cpu_ns=cpu_ns,
+        gap_ns=none,
+        submit_ns=none,
+        transit_ns=none,
+        pickup_ns=none,
+        beside_ns=None,
+    )
+
+
+def _caches(
+    baseline: LoadingWay, circumstances: Circumstances, predictor: GainPredictor
+) -> Iterator[Found | RuledOut]:
+    run, memory = baseline.run, circumstances.memory_nbytes
+    pages = Candidate((Lever.PAGE_CACHE,), {"cache": "warm"})
+    in_memory = Candidate((Lever.MEMORY,), {"store_dir": "/dev/shm/iobench"})
+    cold = circumstances.cold_fraction
+    if cold == 0.0 or (cold is None and (circumstances.resident_fraction or 0.0) >= ALL_CACHED):
+        yield RuledOut(pages, Reason.CACHED_ALREADY)
+        yield RuledOut(in_memory, Reason.CACHED_ALREADY)
+        return
+    warm = {kind: cpu_fraction(run, kind) for kind in READING}
+    needed = baseline.store.nbytes if baseline.store else circumstances.files_nbytes
+    if baseline.store is not None:  # of a probe: the whole store is what has to fit
+        needed = _whole_nbytes(baseline)
+    if needed is None or memory is None:
+        yield RuledOut(pages, Reason.SIZE_UNKNOWN)
+    elif needed > CACHE_FRACTION * memory:
+        yield RuledOut(pages, Reason.TOO_LARGE, needed, CACHE_FRACTION * memory)
+    else:
+        yield Found(pages, predictor.bound(factors(run, warm)))
+    samples = circumstances.n_samples_all
+    finished = (
+        samples * circumstances.sample_nbytes if samples and circumstances.sample_nbytes else 0
+    )
+    if not finished or memory is None:
+        yield RuledOut(in_memory, Reason.SIZE_UNKNOWN)
+    elif finished > MEMORY_FRACTION * memory:
+        yield RuledOut(in_memory, Reason.TOO_LARGE, finished, MEMORY_FRACTION * memory)
+    else:
+        gone = {**dict.fromkeys(MAKING, 0.0), **warm} if baseline.store is None else warm
+        yield Found(in_memory, predictor.bound(factors(run, gone)))
+
+
+def _whole_nbytes(way: LoadingWay) -> int | None:
+    store = way.store
+    if store is None or not store.n_samples:
+        return None
+    return store.nbytes * store.n_samples_all // store.n_samples
+
+
+def _chunks(baseline: LoadingWay, predictor: GainPredictor) -> Iterator[Found | RuledOut]:
+    window = baseline.window
+    candidate = Candidate((Lever.CHUNKS,), {"format": "zarr"})
+    if window.read_nbytes is None or not window.nbytes:
+        yield RuledOut(candidate, Reason.SIZE_UNKNOWN)
+        return
+    ratio = window.read_nbytes / window.nbytes
+    if ratio < READ_PER_BYTE:
+        yield RuledOut(candidate, Reason.READS_WHAT_IT_USES, window.read_nbytes, window.nbytes)
+        return
+    change = factors(baseline.run, dict.fromkeys((*READING, "decode"), 1 / ratio))
+    yield Found(candidate, predictor.bound(change))
+
+
+def _codec(baseline: LoadingWay, predictor: GainPredictor) -> Iterator[Found | RuledOut]:
+    if baseline.store is None:
+        return
+    if baseline.format == "zarr" and any(kind_of(each) == "decode" for each in baseline.run.stages):
+        candidate = Candidate((Lever.CODEC,), {"codec": "none"})
+        yield Found(candidate, predictor.bound(factors(baseline.run, {"decode": 0.0})))
+    elif (baseline.window.cold_fraction or 0.0) > COLD_FRACTION:
+        settings: dict[str, str | int] = {"dtype": "float16"}
+        if baseline.format == "zarr":
+            settings = {"codec": "blosc-lz4"}
+        change = factors(baseline.run, dict.fromkeys(READING, 0.5))
+        yield Found(Candidate((Lever.CODEC,), settings), predictor.bound(change))
+    else:
+        yield RuledOut(Candidate((Lever.CODEC,)), Reason.CACHED_ALREADY)
+
+
+def _starts(baseline: LoadingWay, circumstances: Circumstances) -> Iterator[Found | RuledOut]:
+    """Yield keeping the workers of one epoch for the next, where rounds are the script's own."""
+    run = baseline.run
+    if not circumstances.is_script or not run.workers or baseline.framework != "torch":
+        return
+    again_ns = int(run.startup_ns[1:].sum()) + int(run.shutdown_ns[:-1].sum())
+    most = again_ns / run.wall_ns if run.wall_ns else 0.0
+    if most:
+        candidate = Candidate((Lever.KEEP_WORKERS,), {"persistent_workers": "True"})
+        yield Found(candidate, Gain(Evidence.BOUND, None, 0.0, min(most, 1.0)))
+
+
+def _pinning(baseline: LoadingWay, circumstances: Circumstances) -> Iterator[Found | RuledOut]:
+    candidate = Candidate((Lever.PIN,), {"pin_memory": "True"})
+    kinds = {row.kind for row in baseline.whole.stages if row.busy_ns}
+    if Kind.PIN in kinds:
+        yield RuledOut(candidate, Reason.IN_USE)
+    elif not circumstances.has_device:
+        yield RuledOut(candidate, Reason.NO_ACCELERATOR)
+    else:
+        window = baseline.window
+        copies_ns = _exposed_ns(window, Kind.H2D)
+        if not copies_ns:
+            yield RuledOut(candidate, Reason.NOT_WAITED_FOR)
+        else:
+            most = copies_ns / window.wall_ns
+            yield Found(candidate, Gain(Evidence.BOUND, None, 0.0, most))
+
+
+def _exposed_ns(window: PartExposure, kind: Kind) -> int:
+    return sum(row.exposed_ns for row in window.stages if row.kind == kind)

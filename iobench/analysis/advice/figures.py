@@ -1,0 +1,331 @@
+"""What advice is made of: ways of loading that were measured, changes, their gain and price."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from iobench.analysis.advice.break_even import BreakEven, DeviceBill
+    from iobench.analysis.figures import PartExposure
+    from iobench.analysis.replay import Machine, Payoffs, RecordedRun
+
+__all__ = [
+    "Advice",
+    "AdvisedChange",
+    "Candidate",
+    "Circumstances",
+    "Cost",
+    "Evidence",
+    "Gain",
+    "Lever",
+    "LoadingWay",
+    "Outcome",
+    "Reason",
+    "RuledOut",
+    "StoreProbe",
+]
+
+
+class Lever(Enum):
+    """What may be changed."""
+
+    FORMAT = "format"
+    """Samples finished beforehand, in a container that was measured or can be."""
+    LOADER = "loader"
+    """The fast loader: threads that fill batches ahead, without copies between processes."""
+    WORKERS = "workers"
+    PREFETCH = "prefetch"
+    OUT_OF_ORDER = "out of order"
+    """Batches are handed over as they are ready."""
+    KEEP_WORKERS = "keep workers"
+    """Workers that live on from one epoch to the next."""
+    PIN = "pin"
+    PAGE_CACHE = "page cache"
+    """The files are read once before."""
+    MEMORY = "memory"
+    """Finished samples in a file system in memory."""
+    OFFLINE = "offline"
+    """Decoding and preprocessing moved out of the training."""
+    CHUNKS = "chunks"
+    """Chunks that hold what a sample needs and no more."""
+    CODEC = "codec"
+    """Fewer bytes from storage for more decoding, or the reverse."""
+
+
+class Evidence(Enum):
+    """What a predicted gain rests on."""
+
+    MEASURED = "measured"
+    """It was run, in turns with the baseline."""
+    REPLAYED = "replayed"
+    """The loader's own rule over stage times that were measured."""
+    BOUND = "bound"
+    """It cannot gain more; what it does gain has to be measured."""
+
+
+class Outcome(Enum):
+    """What comes of looking for advice."""
+
+    NO_BATCH = "no batch"
+    NOTHING_TO_GAIN = "nothing to gain"
+    """The training loop hardly waits."""
+    WITHHELD = "withheld"
+    """The replay does not tell this run's own time."""
+    OPAQUE = "opaque"
+    """Nobody saw who made the batches."""
+    NO_SINGLE_STAGE = "no single stage"
+    """Only several stages together gain: no one of them is worth speeding up."""
+    NOTHING_FOUND = "nothing found"
+    """It waits, but nothing that is known to iobench is predicted to help."""
+    ADVICE = "advice"
+
+
+class Reason(Enum):
+    """Why something that one might try is not proposed."""
+
+    IN_USE = "in use"
+    NO_ACCELERATOR = "no accelerator"
+    NO_MORE_CPUS = "no more CPUs"
+    CACHED_ALREADY = "cached already"
+    TOO_LARGE = "too large"
+    SIZE_UNKNOWN = "size unknown"
+    GAINS_NOTHING = "gains nothing"
+    OWN_ORDER = "own order"
+    NEEDS_REPLAY = "needs replay"
+    NOT_WAITED_FOR = "not waited for"
+    NO_WORKERS = "no workers"
+    READS_WHAT_IT_USES = "reads what it uses"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreProbe:
+    """The store a way of loading reads: part of a dataset, converted."""
+
+    n_samples: int
+    nbytes: int
+    convert_s: float | None
+    n_samples_all: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadingWay:
+    """One way of loading samples, as it was measured.
+
+    Parameters
+    ----------
+    label : str
+        What reports call it.
+    format, framework, pipeline : str
+        ``""`` where it is not known.
+    run : RecordedRun
+        Of the loader that was waited for most.
+    whole : PartExposure
+        All of the run.
+    steady : PartExposure or None
+    store : StoreProbe or None
+        None for original files.
+    """
+
+    label: str
+    format: str
+    framework: str
+    pipeline: str
+    run: RecordedRun
+    whole: PartExposure
+    steady: PartExposure | None
+    store: StoreProbe | None = None
+
+    @property
+    def window(self) -> PartExposure:
+        """The steady state, or of a run too short for one the whole run."""
+        return self.steady or self.whole
+
+    @property
+    def sample_ns(self) -> float | None:
+        """Wall time of a sample; None where samples were not counted."""
+        window = self.window
+        return window.wall_ns / window.n_samples if window.n_samples else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What the machine and the data allow; None is unknown.
+
+    Parameters
+    ----------
+    cpus : int or None
+        Usable ones, for this rank.
+    memory_nbytes : int or None
+    n_samples_all : int or None
+        Samples of the whole dataset: an epoch.
+    sample_nbytes : int or None
+        A finished sample.
+    files_nbytes : int or None
+        The original files.
+    resident_fraction, cold_fraction : float or None
+        Share of the files in the page cache before; of the bytes read, share from the device.
+    has_device : bool
+        Whether work of an accelerator was seen.
+    is_script : bool
+        Whether it is of a user's own script.
+    own_order : bool
+        Whether samples cannot be asked for by number.
+    machine : Machine or None
+        What the workers and the loop share in a replay; None for all that they could use.
+    """
+
+    cpus: int | None = None
+    memory_nbytes: int | None = None
+    n_samples_all: int | None = None
+    sample_nbytes: int | None = None
+    files_nbytes: int | None = None
+    resident_fraction: float | None = None
+    cold_fraction: float | None = None
+    has_device: bool = False
+    is_script: bool = False
+    own_order: bool = False
+    machine: Machine | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Something to change.
+
+    Parameters
+    ----------
+    levers : tuple of Lever
+    settings : mapping of str to str or int
+        As the fields of a profile's configuration are called; more where only a script has it.
+    """
+
+    levers: tuple[Lever, ...]
+    settings: Mapping[str, str | int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What a change saves, as shares of the time a sample takes now.
+
+    Parameters
+    ----------
+    evidence : Evidence
+    saved : float or None
+        None where only a bound is known.
+    low, high : float
+        Between which it lies with what is known of errors; of a bound 0 and the bound.
+    """
+
+    evidence: Evidence
+    saved: float | None
+    low: float
+    high: float
+
+    @property
+    def expected(self) -> float:
+        """What to rank it by: the gain, or the bound."""
+        return self.high if self.saved is None else self.saved
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a change takes; None is unknown, 0 is nothing.
+
+    Parameters
+    ----------
+    convert_s : float or None
+    at_least : bool
+        Whether ``convert_s`` is only what making the samples takes.
+    disk_nbytes, memory_nbytes : int or None
+    """
+
+    convert_s: float | None = 0.0
+    at_least: bool = False
+    disk_nbytes: int | None = 0
+    memory_nbytes: int | None = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AdvisedChange:
+    """A change with its price.
+
+    Parameters
+    ----------
+    candidate : Candidate
+    gain : Gain
+    cost : Cost
+    saved_s : float or None
+        Seconds an epoch is shorter, by ``gain.expected``; None where an epoch is unknown.
+    break_even : BreakEven or None
+        None for what costs no conversion.
+    """
+
+    candidate: Candidate
+    gain: Gain
+    cost: Cost
+    saved_s: float | None
+    break_even: BreakEven | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RuledOut:
+    """Something not proposed, and the figures that say why.
+
+    Parameters
+    ----------
+    candidate : Candidate
+    reason : Reason
+    needed, there : float or None
+        What it takes and what there is, in bytes or CPUs; or a gain and its error.
+    """
+
+    candidate: Candidate
+    reason: Reason
+    needed: float | None = None
+    there: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What would help a run, and what it costs.
+
+    Parameters
+    ----------
+    outcome : Outcome
+    baseline : LoadingWay
+        What everything is compared with.
+    error_fraction : float or None
+        Of the replay on the unmodified baseline; None where it cannot be replayed.
+    wait_fraction, hidden_fraction : float or None
+        Of the baseline: share of its time spent waiting; of the loading work, share hidden.
+    payoffs : Payoffs or None
+        What faster stages would gain.
+    payoff_wall_ns : int
+        Wall time of the part of the run that these are of.
+    changes : tuple of AdvisedChange
+        Best first; first those with a prediction.
+    to_measure : tuple of AdvisedChange
+        Of which only a bound is known; the largest first.
+    ruled_out : tuple of RuledOut
+    epoch_s : float or None
+        Seconds of an epoch over all samples now.
+    bill : DeviceBill or None
+    n_loaders : int
+        How many loaders the run has; the advice is for the one waited for most.
+    """
+
+    outcome: Outcome
+    baseline: LoadingWay
+    error_fraction: float | None
+    wait_fraction: float | None
+    hidden_fraction: float | None
+    payoffs: Payoffs | None = None
+    payoff_wall_ns: int = 0
+    changes: tuple[AdvisedChange, ...] = ()
+    to_measure: tuple[AdvisedChange, ...] = ()
+    ruled_out: tuple[RuledOut, ...] = ()
+    epoch_s: float | None = None
+    bill: DeviceBill | None = None
+    n_loaders: int = 1

@@ -1,0 +1,222 @@
+"""``iobench advise``: what would make a training wait less, by how much, and at what price."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from iobench.analysis.advice import Advice, AdvisedChange
+    from iobench.analysis.paired import PairedRatio
+    from iobench.cli.screen import TerminalScreen
+    from iobench.profiling import RunConfig
+    from iobench.report.advice_input import AdviceInput
+
+__all__ = ["advise"]
+
+BATCHES: Final = "200"
+DURATION_S: Final = "20"
+"""What a profile made for advice runs at most of each format, where nobody says."""
+OF_STORES: Final = frozenset({"tensorflow", "dali"})
+
+
+def advise(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN|NAME...",
+            help="A run directory; or what to profile first, with options of iobench profile.",
+        ),
+    ],
+    try_: Annotated[
+        int,
+        typer.Option(
+            "--try", metavar="N", help="Really run the best N, in turns with the baseline."
+        ),
+    ] = 0,
+    rounds: Annotated[
+        int, typer.Option(help="--try: turns of each; under 6 the interval is a range.")
+    ] = 6,
+    ranks: Annotated[
+        int | None,
+        typer.Option(help="The bill: training processes. [default: those of the run]"),
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="The bill: passes over all samples.")] = 1,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Rank what would help by the gain predicted for it, with its cost and the command.
+
+    Of a run directory it tells from what was recorded; of anything else it profiles the original
+    files and one store of their samples first, in turns, unless --format says what.
+    """
+    from iobench.cli.screen import TerminalScreen
+    from iobench.errors import OptionError
+    from iobench.profiling import profile
+    from iobench.report.advice_commands import words_of_profile
+
+    for option, value, least in (
+        ("--try", try_, 0),
+        ("--rounds", rounds, 1),
+        ("--ranks", 1 if ranks is None else ranks, 1),
+        ("--epochs", epochs, 1),
+    ):
+        if value < least:
+            raise OptionError(f"{option} {value}: expected {least} or more")
+    screen = TerminalScreen()
+    config = None
+    run = _run_directory(words)
+    if run is None:
+        config = _profile_for_advice(words)
+        run = profile(config, screen)
+        screen.note(f"kept in {run}; the same advice again: iobench advise {run}")
+    given, advice = _advice(run, ranks=ranks, epochs=epochs)
+    if not json:
+        _print_advice(advice, given)
+    tried: list[tuple[AdvisedChange, PairedRatio]] = []
+    if try_ and config is None:
+        profiled = words_of_profile(given.facts.command)
+        config = None if profiled is None else _config_of(profiled)
+    why = ""
+    if try_:
+        tried, why = _try(advice, config, run, try_, rounds, screen)
+    if json:
+        _print_json(advice, given, tried, why)
+    elif try_:
+        _print_trial(tried, why)
+
+
+def _run_directory(words: Sequence[str]) -> Path | None:
+    """Return the run directory that is named, None where it is something to profile."""
+    from iobench.errors import OptionError
+
+    path = Path(words[0])
+    if not (path / "run.json").is_file() and not any(path.glob("*/run.json")):
+        return None
+    if len(words) > 1:
+        raise OptionError(
+            f"{' '.join(words[1:])}: says what to profile, and {path} is a run directory; "
+            "leave it out"
+        )
+    return path
+
+
+def _profile_for_advice(words: Sequence[str]) -> RunConfig:
+    """Return the profile that advice is made from: short, and of one store beside the source."""
+    given = {word.partition("=")[0] for word in words}
+    more: list[str] = []
+    if "--format" not in given and ":" not in words[0]:
+        more += ["--format", _formats(words)]
+    if not given & {"--batches", "--duration"}:
+        more += ["--batches", BATCHES, "--duration", DURATION_S]
+    return _config_of([*words, *more])
+
+
+def _formats(words: Sequence[str]) -> str:
+    """Return the source and the store that suits the framework; some frameworks know no source."""
+    pairs = zip(words, [*words[1:], ""], strict=True)
+    named = [after for word, after in pairs if word == "--framework"]
+    named += [word.partition("=")[2] for word in words if word.startswith("--framework=")]
+    frameworks = {name.strip() for text in named for name in text.split(",")}
+    if frameworks & OF_STORES:
+        return "tfrecord"
+    return "source,numpy" if "torch" in frameworks else "source,tfrecord"
+
+
+def _config_of(words: Sequence[str]) -> RunConfig:
+    from iobench.cli.profile_command import profile_config
+
+    return profile_config(words)
+
+
+def _advice(run: Path, *, ranks: int | None, epochs: int) -> tuple[AdviceInput, Advice]:
+    from iobench.analysis.advice import advise as advise_on
+    from iobench.errors import ProfileError
+    from iobench.profiles import open_profiles
+    from iobench.report.advice_input import advice_input
+
+    given = advice_input(str(run), open_profiles(run))
+    if given is None:
+        raise ProfileError(
+            f"{run}: nothing in it asked a loader for batches, expected a training loop; "
+            "iobench report shows what its processes did"
+        )
+    return given, advise_on(
+        given.ways,
+        given.circumstances,
+        ranks=given.ranks if ranks is None else ranks,
+        epochs=epochs,
+        idle_fraction=given.idle_fraction,
+        n_loaders=given.n_loaders,
+    )
+
+
+def _try(
+    advice: Advice,
+    config: RunConfig | None,
+    run: Path,
+    number: int,
+    rounds: int,
+    screen: TerminalScreen,
+) -> tuple[list[tuple[AdvisedChange, PairedRatio]], str]:
+    """Return what came of the best changes, or why none could be tried."""
+    from iobench.trials.configurations import baseline_config, changed_config, try_changes
+
+    if config is None:
+        return [], (
+            "Nothing tried: the loader is the script's own, so the change has to be made there; "
+            "iobench check -- COMMAND --against -- CHANGED COMMAND then compares both in turns."
+        )
+    base = baseline_config(config, advice.baseline)
+    possible = [
+        change
+        for change in (*advice.changes, *advice.to_measure)
+        if changed_config(base, change.candidate) is not None
+    ]
+    if not possible:
+        return [], "Nothing tried: nothing is proposed that iobench profile could run."
+    with _trial_folder() as folder:
+        tried = try_changes(base, possible[:number], folder, screen, rounds=rounds)
+    return [(each.change, each.ratio) for each in tried], ""
+
+
+@contextmanager
+def _trial_folder() -> Iterator[Path]:
+    """Yield a folder for the runs of a trial: spans of three seconds each, which nobody keeps."""
+    with tempfile.TemporaryDirectory(prefix="iobench-trial-") as folder:
+        yield Path(folder)
+
+
+def _print_advice(advice: Advice, given: AdviceInput) -> None:
+    from iobench.report.advice_text import advice_lines
+
+    for line in advice_lines(advice, given):
+        typer.echo(line)
+
+
+def _print_trial(tried: Sequence[tuple[AdvisedChange, PairedRatio]], why: str) -> None:
+    from iobench.report.advice_text import trial_lines
+
+    typer.echo()
+    for line in trial_lines(tried) or [why]:
+        typer.echo(line)
+
+
+def _print_json(
+    advice: Advice,
+    given: AdviceInput,
+    tried: Sequence[tuple[AdvisedChange, PairedRatio]],
+    why: str,
+) -> None:
+    import json
+
+    from iobench.report.advice_json import advice_to_json, trial_to_json
+
+    document = advice_to_json(advice, given)
+    document |= {"tried": trial_to_json(tried), "not_tried": why or None}
+    typer.echo(json.dumps(document, indent=1, allow_nan=False))

@@ -1,0 +1,167 @@
+"""A profile's configuration changed by what is advised, and both run in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.analysis import exposure
+from iobench.analysis.paired import PairedRatio, paired_ratio
+from iobench.errors import TrialError
+from iobench.profiles import open_profile
+from iobench.profiling import RunConfig, profile
+from iobench.trials.turns import interleave
+
+if TYPE_CHECKING:
+    from iobench.analysis.advice import AdvisedChange, Candidate, LoadingWay
+    from iobench.sources import Screen
+
+__all__ = ["TriedChange", "baseline_config", "changed_config", "try_changes"]
+
+TRIAL_S: Final = 3.0
+"""Seconds of steady state that each turn takes at most."""
+TRIAL_BATCHES: Final = 200
+SETTINGS: Final = frozenset(
+    {"format", "framework", "pipeline", "workers", "prefetch", "cache", "store_dir"}
+)
+"""What a profile can be told; anything else is done where the script or the store is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class TriedChange:
+    """A change that was really made, in turns with the baseline.
+
+    Parameters
+    ----------
+    change : AdvisedChange
+        With what was predicted.
+    ratio : PairedRatio
+        Of the time a sample takes, changed over unchanged, with the A/A band beside it.
+    """
+
+    change: AdvisedChange
+    ratio: PairedRatio
+
+
+def baseline_config(config: RunConfig, baseline: LoadingWay) -> RunConfig:
+    """Return the configuration that measures one way of loading alone, briefly."""
+    framework = baseline.framework
+    return replace(
+        config,
+        formats=(baseline.format,) if baseline.format else config.formats[:1],
+        pipelines=(baseline.pipeline,),
+        framework=framework if framework in config.frameworks else config.frameworks[0],
+        batches=config.batches or TRIAL_BATCHES,
+        duration_s=min(config.duration_s or TRIAL_S, TRIAL_S),
+        epochs=None,
+        out=None,
+        darshan=("off",),
+    )
+
+
+def changed_config(config: RunConfig, candidate: Candidate) -> RunConfig | None:
+    """Return the configuration with a change made; None where a profile cannot make it."""
+    settings = candidate.settings
+    if not settings or not set(settings) <= SETTINGS:
+        return None
+    made: dict[str, Any] = {
+        name: settings[name]
+        for name in ("framework", "workers", "prefetch", "cache")
+        if name in settings
+    }
+    if "store_dir" in settings:
+        made["store_dir"] = Path(str(settings["store_dir"]))
+    if "pipeline" in settings:
+        made["pipelines"] = (str(settings["pipeline"]),)
+    if "format" in settings:
+        made["formats"] = (str(settings["format"]),)
+        if settings["format"] != "source":
+            made["pipelines"] = ("own",)
+    return replace(config, **made)
+
+
+def try_changes(
+    config: RunConfig,
+    changes: Sequence[AdvisedChange],
+    folder: Path,
+    screen: Screen,
+    *,
+    rounds: int,
+) -> list[TriedChange]:
+    """Run the baseline, each change, and the baseline again, in turns.
+
+    Parameters
+    ----------
+    config : RunConfig
+        Of the baseline, as `baseline_config` returns it.
+    changes : sequence of AdvisedChange
+        All of which `changed_config` can make.
+    folder : Path
+        Where the run directories go; it is made.
+    screen : Screen
+    rounds : int
+        Turns of each; from 6 on the interval is one of 95 %.
+
+    Raises
+    ------
+    TrialError
+        If a run fails, or delivers nothing.
+    OptionError
+        If there is no round.
+    """
+    configs = [config]
+    for change in changes:
+        changed = changed_config(config, change.candidate)
+        if changed is None:
+            raise TrialError(
+                f"{', '.join(change.candidate.settings)}: no option of iobench profile, so that "
+                "it cannot be tried here"
+            )
+        configs.append(changed)
+    names = ["baseline", *(_spelled(change.candidate.settings) for change in changes)]
+    arms = [
+        _arm(each, folder / f"{number}", name, screen)
+        for number, (each, name) in enumerate(zip(configs, names, strict=True))
+    ]
+    again = _arm(config, folder / "again", "baseline", screen)
+    costs = interleave(
+        [*arms, again],
+        rounds,
+        names=[*names, "baseline again"],
+        finished=lambda round, _: screen.note(f"round {round + 1} of {rounds} of the trial"),
+    )
+    first, last = costs[0], costs[-1]
+    return [
+        TriedChange(change, paired_ratio(first, cost, last))
+        for change, cost in zip(changes, costs[1:-1], strict=True)
+    ]
+
+
+def _spelled(settings: Mapping[str, str | int]) -> str:
+    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in settings.items())
+
+
+class _QuietScreen:
+    """Notes of the same profile in every round would hide those of the trial."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.progress = screen.progress
+
+    def note(self, text: str) -> None:
+        """Say nothing."""
+
+
+def _arm(config: RunConfig, folder: Path, name: str, screen: Screen) -> Callable[[int], float]:
+    quiet = _QuietScreen(screen)
+
+    def run(round: int) -> float:
+        path = profile(replace(config, out=folder / f"{round}"), quiet)
+        measured = exposure(open_profile(path))
+        window = measured.steady or measured.whole
+        if not window.n_samples or not window.wall_ns:
+            raise TrialError(f"{path}: {name} delivered no samples to time")
+        return window.wall_ns / window.n_samples / 1e9
+
+    return run
