@@ -10,6 +10,7 @@ from iobench.recording import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
     from iobench.analysis.figures import Exposure
+    from iobench.analysis.replay import ReplayJudgement
 
 __all__ = ["Diagnosis", "Verdict", "diagnose"]
 
@@ -49,7 +50,7 @@ class Diagnosis:
         Share of the time spent waiting; None where nothing was measured.
     top_stage : str or None
         The stage with the largest exposed time; None where nothing was waited for. Where the wait
-        was is not always what helps: that takes a replay.
+        was is not always what helps: that is for the replay to say.
     top_fraction : float or None
         Its share of the wait.
     unknown_fraction : float or None
@@ -61,6 +62,8 @@ class Diagnosis:
         where the verdict is about the whole run.
     serial : bool
         Whether the training loop loads for itself, which hides nothing.
+    replay : ReplayJudgement or None
+        What faster stages would gain; None where nothing was replayed.
     """
 
     verdict: Verdict
@@ -72,9 +75,12 @@ class Diagnosis:
     hidden_fraction: float | None
     start_fraction: float
     serial: bool
+    replay: ReplayJudgement | None = None
 
 
-def diagnose(exposure: Exposure, *, has_compute: bool = True) -> Diagnosis:
+def diagnose(
+    exposure: Exposure, *, has_compute: bool = True, replay: ReplayJudgement | None = None
+) -> Diagnosis:
     """Return what a run's figures mean.
 
     Parameters
@@ -83,6 +89,8 @@ def diagnose(exposure: Exposure, *, has_compute: bool = True) -> Diagnosis:
         The figures.
     has_compute : bool
         False where the compute stage was set to nothing.
+    replay : ReplayJudgement, optional
+        Of the same run.
     """
     whole, steady = exposure.whole, exposure.steady
     window = steady or whole
@@ -108,6 +116,7 @@ def diagnose(exposure: Exposure, *, has_compute: bool = True) -> Diagnosis:
         hidden_fraction=sum(row.hidden_ns for row in work) / busy_ns if busy_ns else None,
         start_fraction=outside_ns / whole.wall_ns if whole.wall_ns else 0.0,
         serial=not exposure.workers and not any(row.hidden_ns for row in whole.stages),
+        replay=replay,
     )
 
 

@@ -9,11 +9,13 @@ from iobench.report.exposure_json import long_waits_to_json, phases_to_json, win
 from iobench.report.job_report import job_to_json, make_job
 from iobench.report.limit_lines import limit_to_json
 from iobench.report.next_steps import next_steps
+from iobench.report.replay_lines import replay_to_json
 from iobench.report.run_report import make_reports
 from iobench.report.script_json import loader_to_json, other_loop_to_json, script_to_json
 from iobench.report.sentences import verdict_sentence
 from iobench.report.storage_json import storage_to_json
 from iobench.report.units import seconds
+from iobench.report.utilisation_lines import digests_to_json, utilisation_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +57,12 @@ def to_json(
       ``"no compute"``, ``"hidden"``, ``"partly hidden"``, ``"I/O-bound"``; ``steady`` whether it
       is about the steady state; ``top_stage``; ``wait_fraction``, ``top_fraction``,
       ``unknown_fraction``, ``hidden_fraction``, ``start_fraction``.
-      ``next_steps``: ``[{reason, command}]``.
+    - ``replay`` (null for jobs of more than 16 ranks): ``error_fraction`` of the unmodified run
+      (null with a ``reason``), ``withheld`` (above 10 %: no savings follow), ``batches`` replayed,
+      ``is_part``, ``wall_s``; ``factor`` of a stage's time, ``joint_fraction`` of ``wall_s`` saved
+      if all stages took it, ``no_single_stage_helps``,
+      ``stages``: ``[{stage, saved_fraction, shapley_fraction}]``.
+    - ``next_steps``: ``[{reason, command}]``.
     - of the whole run, and again of its steady state under ``steady`` (null if there is none):
 
       - ``batches``, ``samples``, ``nbytes``: delivered. ``wall_s`` = ``wait_s`` + ``compute_s``;
@@ -119,6 +126,15 @@ def to_json(
       null without: ``used_bytes_per_s`` (bytes read over wall time), ``limit_bytes_per_s`` (of
       reads served alike), ``served_by``, ``threads``, ``request_nbytes``, ``mount``,
       ``probed_wall_ns`` (since the epoch).
+    - ``mlperf_utilisation``: accelerator utilisation by the formula of MLPerf Storage, which leaves
+      the first step of each block (round) out; null without a batch: ``formula``, ``fraction``
+      (null where no step is left), ``stdev_fraction`` of the epochs, ``missing``: what it lacks to
+      1 by stage; ``epochs``: ``[{epoch, fraction}]``; ``blocks``: ``[{epoch, n_steps, total_ns,
+      compute_ns, missing_ns}]``, where ``missing_ns`` adds up to the rest exactly; ``n_counted``
+      steps, ``n_ranks``, ``mlperf_storage_thresholds``.
+    - ``digests``: of the samples delivered, null without ``--digests``: ``hash``, ``n_samples``,
+      ``n_unknown_batches``, ``n_damaged``, ``epochs``: ``[{loader, epoch, n_samples, is_complete,
+      digest}]``, the same digest for the same samples in any order.
     - where nothing asked a loader for batches, the figures of the wait and ``phases`` are null,
       and ``processes`` (else null) tells what each process did: ``[{process, pid, host, rank,
       wall_s, stages: [{stage, busy_s, n_spans, nbytes, cpu_s}]}]``.
@@ -198,6 +214,7 @@ def _run(report: RunReport) -> dict[str, Any]:
         "n_samples": facts.n_samples,
         "sample_nbytes": facts.sample_nbytes,
         "diagnosis": _diagnosis(report.diagnosis),
+        "replay": replay_to_json(report.diagnosis.replay),
         "next_steps": [
             {"reason": step.reason, "command": step.command} for step in next_steps([report])
         ],
@@ -210,6 +227,8 @@ def _run(report: RunReport) -> dict[str, Any]:
             report.storage, tuple(process.name for process in report.who), report.trace
         ),
         "storage_limit": limit_to_json(report),
+        "mlperf_utilisation": utilisation_to_json(report.utilisation),
+        "digests": digests_to_json(report.samples),
         **script_to_json(report),
     }
 

@@ -12,9 +12,12 @@ from iobench.analysis import (
     measure_rank,
     predict_full_conversion,
     process_work,
+    samples_seen,
     storage_of_rank,
+    utilisation_of,
 )
 from iobench.analysis.device import device_exposure
+from iobench.analysis.replay import judge_by_replay
 from iobench.report.facts import RunFacts
 
 if TYPE_CHECKING:
@@ -27,7 +30,9 @@ if TYPE_CHECKING:
         PartExposure,
         ProcessWork,
         RankSteps,
+        SamplesSeen,
         StorageFigures,
+        Utilisation,
     )
     from iobench.profiles import Process, Profile
     from iobench.recording import ProcessFacts
@@ -75,6 +80,10 @@ class RunReport:
         What storage did; None for one of many ranks.
     trace : StorageTrace or None
         What a tracer saw of it.
+    utilisation : Utilisation or None
+        By the formula of MLPerf Storage.
+    samples : SamplesSeen or None
+        Digests of what was delivered; None for one of many ranks.
     """
 
     run: str | None
@@ -93,6 +102,8 @@ class RunReport:
     who: tuple[Process, ...] = ()
     storage: StorageFigures | None = None
     trace: StorageTrace | None = None
+    utilisation: Utilisation | None = None
+    samples: SamplesSeen | None = None
 
     @property
     def judged(self) -> PartExposure:
@@ -178,11 +189,12 @@ def _report(
         facts = facts.with_loaders(measured.loaders)
     here = [each for each in profile.processes if rank is None or each.rank == rank]
     device = device_exposure(profile, measured.rank)
+    replayed = None if slim else judge_by_replay(found.profile, rank=measured.rank)
     return RunReport(
         run=str(profile.path),
         facts=facts,
         exposure=measured,
-        diagnosis=diagnose(measured, has_compute=facts.has_compute),
+        diagnosis=diagnose(measured, has_compute=facts.has_compute, replay=replayed),
         unclosed=tuple(_name(each, facts) for each in here if not each.closed),
         damaged=tuple(_name(each, facts) for each in here if each.damaged),
         told=tuple(each for each in profile.facts if rank is None or each.rank == rank),
@@ -194,6 +206,8 @@ def _report(
         who=found.profile.processes,
         storage=None if slim else storage_of_rank(found, trace),
         trace=trace,
+        utilisation=utilisation_of(found) if measured.has_consumer else None,
+        samples=None if slim else samples_seen(found.profile),
     )
 
 

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from rich.box import Box
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Column, Table
-from rich.text import Text
-
-from iobench.analysis import Verdict
+from iobench.analysis import mean_utilisation
 from iobench.report import (
     lines,
     script_lines,
@@ -25,34 +17,16 @@ from iobench.report import (
 )
 from iobench.report.job_report import make_job
 from iobench.report.next_steps import next_steps
-from iobench.report.sentences import long_waits_sentence, today_sentence, verdict_sentence
+from iobench.report.page import INDENT, Page
+from iobench.report.replay_lines import replay_sentence
+from iobench.report.sentences import long_waits_sentence, today_sentence
+from iobench.report.utilisation_lines import digest_lines, utilisation_lines
 
 if TYPE_CHECKING:
-    from iobench.analysis import JobExposure
+    from iobench.analysis import JobExposure, Utilisation
     from iobench.report.run_report import RunReport
-    from iobench.report.tables import TextTable
 
 __all__ = ["print_reports"]
-
-INDENT: Final = 2
-NARROWEST: Final = 80
-WIDEST: Final = 110
-"""Between these the report follows the terminal: tables need the one, sentences the other."""
-COLOURS: Final = {
-    Verdict.HIDDEN: "bold green",
-    Verdict.PARTLY_HIDDEN: "bold yellow",
-    Verdict.IO_BOUND: "bold red",
-}
-# The space of "21.1 ms", "88 %", "< 0.1 %", not to be broken at; held by a character of no text.
-QUANTITY: Final = re.compile(
-    r"(?<=\d) (?=(?:[num]?s|[kMGTP]?B(?:/s)?|[KMGT]iB|%|samples/s)(?!\w))|(?<=[<>]) (?=\d)"
-)
-GLUE: Final = "\x1f"
-# A line under the headings and one above the total; the other rows are only spaced.
-RULED: Final = Box(
-    "    \n    \n -- \n    \n -- \n    \n    \n    \n",
-    ascii=True,
-)
 
 
 def print_reports(reports: Sequence[RunReport], *, file: TextIO | None = None) -> None:
@@ -64,7 +38,7 @@ def print_reports(reports: Sequence[RunReport], *, file: TextIO | None = None) -
     file : text file, optional
         By default stdout.
     """
-    page = _Page(file)
+    page = Page(file)
     job = make_job(reports)
     if job is not None:
         _job(page, reports, job)
@@ -85,7 +59,7 @@ def print_reports(reports: Sequence[RunReport], *, file: TextIO | None = None) -
     _next(page, reports)
 
 
-def _job(page: _Page, reports: Sequence[RunReport], job: JobExposure) -> None:
+def _job(page: Page, reports: Sequence[RunReport], job: JobExposure) -> None:
     """Print a job of several training processes: the comparison, then the rank that waits most."""
     page.text(script_lines.script_title(reports, job), "bold")
     page.gap()
@@ -105,6 +79,7 @@ def _job(page: _Page, reports: Sequence[RunReport], job: JobExposure) -> None:
         page.raw(script_tables.heat_lines(job))
     if not reports:
         return
+    page.list(utilisation_lines(mean_utilisation(_utilisations(reports))))
     slowest = max(reports, key=lambda report: report.exposure.whole.wait_ns)
     page.heading(f"rank {slowest.exposure.rank}, which waits longest")
     page.text(script_lines.measured_compute_line(slowest))
@@ -113,7 +88,11 @@ def _job(page: _Page, reports: Sequence[RunReport], job: JobExposure) -> None:
     _next(page, [slowest])
 
 
-def _opening(page: _Page, reports: Sequence[RunReport]) -> None:
+def _utilisations(reports: Sequence[RunReport]) -> list[Utilisation]:
+    return [report.utilisation for report in reports if report.utilisation is not None]
+
+
+def _opening(page: Page, reports: Sequence[RunReport]) -> None:
     if reports[0].facts.is_script:
         page.text(script_lines.script_title(reports), "bold")
         page.text(script_lines.measured_compute_line(reports[0]))
@@ -128,12 +107,15 @@ def _opening(page: _Page, reports: Sequence[RunReport]) -> None:
     page.gap()
 
 
-def _run(page: _Page, report: RunReport, *, judged: bool) -> None:
+def _run(page: Page, report: RunReport, *, judged: bool) -> None:
     exposure = report.exposure
     first, *rest = lines.headline(exposure)
     page.text(first, "bold")
     if judged:
         page.verdict(report)
+    replayed = replay_sentence(report.diagnosis)
+    if replayed:
+        page.text(replayed)
     for line in rest:
         page.text(line)
     if report.facts.described_by:
@@ -150,9 +132,10 @@ def _run(page: _Page, report: RunReport, *, judged: bool) -> None:
     _storage(page, report)
     page.list(lines.setup_lines(report))
     page.list(lines.measurement_lines(report))
+    page.list(digest_lines(report.samples, exposure.whole))
 
 
-def _tables(page: _Page, report: RunReport) -> None:
+def _tables(page: Page, report: RunReport) -> None:
     exposure = report.exposure
     if exposure.steady is not None:
         page.table(tables.stage_table(exposure.steady, "Stages in the steady state"))
@@ -167,9 +150,10 @@ def _tables(page: _Page, report: RunReport) -> None:
         real = ", with samples of the real size" if report.facts.tiny else ""
         page.list([f"Published: the exposed I/O of a step{real}, from {source}."])
     page.table(tables.phase_table(exposure))
+    page.list(utilisation_lines(report.utilisation))
 
 
-def _storage(page: _Page, report: RunReport) -> None:
+def _storage(page: Page, report: RunReport) -> None:
     """Print what storage did: how much of it is known, then bytes, stages and single reads."""
     figures, trace = report.storage, report.trace
     if figures is None or not figures.rows:
@@ -200,7 +184,7 @@ def _storage(page: _Page, report: RunReport) -> None:
         page.list(storage_lines.access_lines(figures.access, figures.sanity))
 
 
-def _next(page: _Page, reports: Sequence[RunReport]) -> None:
+def _next(page: Page, reports: Sequence[RunReport]) -> None:
     steps = next_steps(reports)
     if steps:
         page.text("Next", "bold")
@@ -208,82 +192,3 @@ def _next(page: _Page, reports: Sequence[RunReport]) -> None:
         page.text(f"{step.reason}{':' if step.command else '.'}", indent=INDENT)
         if step.command:
             page.command(step.command)
-
-
-class _Page:
-    """A console whose lines are never broken inside a figure or a command."""
-
-    def __init__(self, file: TextIO | None) -> None:
-        console = Console(file=file, highlight=False, markup=False, emoji=False)
-        width = min(max(console.width, NARROWEST), WIDEST)
-        self._console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
-
-    def text(self, text: str, style: str = "", *, indent: int = 0) -> None:
-        """Print a sentence, wrapped between its words and never inside a quantity."""
-        kept = QUANTITY.sub(GLUE, text)
-        for line in textwrap.wrap(
-            kept,
-            self._console.width - indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        ):
-            plain = " " * indent + line.replace(GLUE, " ")
-            self._console.print(self._safe(plain, style), soft_wrap=True)
-
-    def heading(self, text: str) -> None:
-        self.text(f"== {text} ==", "bold")
-
-    def raw(self, texts: Sequence[str]) -> None:
-        """Print lines as they are, spaces included, then a gap."""
-        for text in texts:
-            self._console.print(self._safe(" " * INDENT + text), soft_wrap=True)
-        self.gap()
-
-    def gap(self) -> None:
-        self._console.print()
-
-    def list(self, texts: Sequence[str]) -> None:
-        """Print lines that belong together, then a gap; nothing at all for none."""
-        for text in texts:
-            self.text(text, indent=INDENT)
-        if texts:
-            self.gap()
-
-    def command(self, text: str) -> None:
-        """Print a line to copy, however long."""
-        self._console.print(self._safe(f"    {text}", "cyan"), soft_wrap=True)
-
-    def verdict(self, report: RunReport, *, named: bool = False) -> None:
-        name = f"{report.facts.label}: " if named else ""
-        colour = COLOURS.get(report.diagnosis.verdict, "bold")
-        self.text(name + verdict_sentence(report.diagnosis), colour)
-
-    def table(self, table: TextTable) -> None:
-        """Draw a table, with its columns closer together where it would not fit otherwise."""
-        self.text(table.title, "bold")
-        drawn = self._drawn(table, gap=1)
-        if self._console.measure(drawn).maximum + INDENT > self._console.width:
-            drawn = self._drawn(table, gap=0)
-        self._console.print(Padding(drawn, (0, 0, 0, INDENT), expand=False))
-        self.gap()
-
-    def _drawn(self, table: TextTable, *, gap: int) -> Table:
-        columns = [
-            Column(self._safe(heading, "dim"), justify="right", no_wrap=True)
-            for heading in table.columns[1:]
-        ]
-        first = Column(self._safe(table.columns[0], "dim"), overflow="fold")
-        drawn = Table(
-            first, *columns, box=RULED, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False
-        )
-        for row in table.rows:
-            drawn.add_row(*map(self._safe, row))
-        if table.total:
-            drawn.add_section()
-            drawn.add_row(*map(self._safe, table.total))
-        return drawn
-
-    def _safe(self, text: str, style: str = "") -> Text:
-        """Return text that the file's encoding can hold; names may hold anything."""
-        encoding = self._console.encoding
-        return Text(text.encode(encoding, "backslashreplace").decode(encoding), style)

@@ -24,6 +24,7 @@ __all__ = [
     "ratio",
     "sample_rate",
     "seconds",
+    "signed_fraction",
 ]
 
 UNKNOWN: Final = "unknown"
@@ -115,6 +116,16 @@ def fraction(value: float | None) -> str:
     percent = 100 * value
     one_decimal = 0 < percent < 9.95 or 99.5 <= percent < 100
     return f"{percent:.{1 if one_decimal else 0}f} %"
+
+
+def signed_fraction(value: float | None) -> str:
+    """Return how far something is off, in per cent with its sign, e.g. ``"-1.6 %"``."""
+    if value is None:
+        return UNKNOWN
+    percent = 100 * value
+    if abs(percent) < 0.05:
+        return "0.0 %"
+    return f"{percent:+.{1 if abs(percent) < 9.95 else 0}f} %"
 
 
 def count(value: int | None) -> str:

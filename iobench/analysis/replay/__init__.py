@@ -11,6 +11,7 @@ from iobench.analysis.replay.contract import (
     Replayed,
 )
 from iobench.analysis.replay.engine import can_replay, replay, replay_error
+from iobench.analysis.replay.judgement import ReplayJudgement, judge_by_replay
 from iobench.analysis.replay.payoffs import payoffs
 from iobench.analysis.replay.runs import recorded_runs
 
@@ -21,9 +22,11 @@ __all__ = [
     "Payoff",
     "Payoffs",
     "RecordedRun",
+    "ReplayJudgement",
     "Replayed",
     "can_replay",
     "changed",
+    "judge_by_replay",
     "payoffs",
     "recorded_runs",
     "replay",

@@ -74,6 +74,8 @@ class RecordedRun:
         Numbers in the order in which batches were asked for; by default that of delivery.
     opening_ns, lead_ns : ndarray of int64, shape (n_rounds,), optional
         The wait for ``iter(loader)`` itself, and from its end to the first question for a batch.
+    is_part : bool
+        Whether later batches of the loader were left out.
     """
 
     name: str
@@ -103,6 +105,7 @@ class RecordedRun:
     batch: Integers | None = None
     opening_ns: Integers | None = None
     lead_ns: Integers | None = None
+    is_part: bool = False
 
     def __len__(self) -> int:
         return len(self.round)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -30,7 +30,9 @@ UNSEEN_LIMIT: Final = 0.01
 """Share of batches nobody saw being made from which on a run cannot be replayed."""
 
 
-def recorded_runs(profile: Profile, *, rank: int | None = None) -> tuple[RecordedRun, ...]:
+def recorded_runs(
+    profile: Profile, *, rank: int | None = None, max_batches: int | None = None
+) -> tuple[RecordedRun, ...]:
     """Return what each loader of a training process did, the one with most batches first.
 
     Parameters
@@ -38,6 +40,8 @@ def recorded_runs(profile: Profile, *, rank: int | None = None) -> tuple[Recorde
     profile : Profile
     rank : int, optional
         Which training process; may be left out where only one recorded.
+    max_batches : int, optional
+        How many of each loader, from the start of the run; by default all.
 
     Returns
     -------
@@ -56,9 +60,12 @@ def recorded_runs(profile: Profile, *, rank: int | None = None) -> tuple[Recorde
     numbers, counts = np.unique(deliveries.loader[deliveries.batch >= 0], return_counts=True)
     if not len(numbers):
         return ()
-    parts = _Parts(profile, loop, deliveries)
     order = np.lexsort((numbers, -counts))
-    return tuple(parts.run(number, several=len(numbers) > 1) for number in numbers[order].tolist())
+    frames = {number: _frame(deliveries, number, max_batches) for number in numbers[order].tolist()}
+    parts = _Parts(profile, loop, deliveries, max(each.end_ns for each in frames.values()))
+    return tuple(
+        parts.run(number, frame, several=len(frames) > 1) for number, frame in frames.items()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,29 +79,40 @@ class _Frame:
     start_ns: Integers
     compute_ns: Integers
     shutdown_ns: Integers
+    end_ns: int
     wall_ns: int
     wait_ns: int
+    is_part: bool
 
 
-def _frame(deliveries: Deliveries, loader: int) -> _Frame:
-    """Return the rounds of a loader that brought a batch; each is replayed by itself."""
+def _frame(deliveries: Deliveries, loader: int, max_batches: int | None) -> _Frame:
+    """Return the rounds of a loader that brought a batch; each is replayed by itself.
+
+    Of the last of ``max_batches`` what follows it belongs to it, to the next question.
+    """
     of_loader = deliveries.loader == loader
+    brought = np.flatnonzero(of_loader & (deliveries.batch >= 0))
+    is_part = max_batches is not None and len(brought) > max_batches
+    if is_part:
+        of_loader[brought[max_batches] :] = False
     rounds = np.unique(deliveries.round[of_loader & (deliveries.batch >= 0)])
     n_rounds = len(rounds)
     opening, lead, start, shutdown = (np.zeros(n_rounds, dtype=np.int64) for _ in range(4))
     rows, compute, of_round = [], [], []
-    wall_ns = wait_ns = 0
+    wall_ns = wait_ns = ends_ns = 0
     asked, delivered = deliveries.asked_ns, deliveries.delivered_ns
     order = np.argsort(deliveries.round, kind="stable")
     edges = np.searchsorted(deliveries.round[order], [rounds, rounds + 1])
     for number, (low, high) in enumerate(edges.T.tolist()):
         waits = order[low:high]
+        waits = waits[of_loader[waits]]
         batches = waits[deliveries.batch[waits] >= 0]
         before, after = waits[waits < batches[0]], waits[waits > batches[-1]]
         start[number] = asked[waits[0]]
         opening[number] = (delivered - asked)[before].sum()
         lead[number] = asked[batches[0]] - start[number] - opening[number]
         end = asked[after[0]] if len(after) else _end(deliveries, waits[-1])
+        ends_ns = max(ends_ns, end)
         shutdown[number] = (delivered - asked)[after].sum()
         rows.append(batches)
         compute.append(np.append(asked[batches[1:]], end) - delivered[batches])
@@ -109,8 +127,10 @@ def _frame(deliveries: Deliveries, loader: int) -> _Frame:
         start_ns=start,
         compute_ns=np.concatenate(compute),
         shutdown_ns=shutdown,
+        end_ns=int(ends_ns),
         wall_ns=wall_ns,
         wait_ns=wait_ns,
+        is_part=is_part,
     )
 
 
@@ -122,7 +142,12 @@ def _end(deliveries: Deliveries, row: int) -> int:
 class _Parts:
     """Everything that the runs of one training loop are made of."""
 
-    def __init__(self, profile: Profile, loop: TrainingLoop, deliveries: Deliveries) -> None:
+    def __init__(
+        self, profile: Profile, loop: TrainingLoop, deliveries: Deliveries, end_ns: int
+    ) -> None:
+        begun = profile.spans["start_ns"] < end_ns
+        if not begun.all():
+            profile = replace(profile, spans=profile.spans[begun])
         self.profile, self.loop, self.deliveries = profile, loop, deliveries
         self.lanes: Lanes = find_lanes(profile, loop)
         of_loop = profile.spans
@@ -130,10 +155,9 @@ class _Parts:
             of_loop = of_loop[loop.mine[of_loop["process"]]]
         self.counters = io_counters(of_loop, deliveries)
 
-    def run(self, loader: int, *, several: bool) -> RecordedRun:
+    def run(self, loader: int, frame: _Frame, *, several: bool) -> RecordedRun:
         """Return what one loader did."""
         settings = self.loop.loaders.get(loader, self.loop.loaders[ONLY])
-        frame = _frame(self.deliveries, loader)
         rule = self._rule(settings, frame)
         making = find_making(
             self.lanes,
@@ -224,6 +248,7 @@ class _Parts:
             batch=batch,
             opening_ns=frame.opening_ns,
             lead_ns=frame.lead_ns,
+            is_part=frame.is_part,
         )
 
     def _read_nbytes(self, rows: Integers, making: Making) -> Integers:

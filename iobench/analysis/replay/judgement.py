@@ -1,0 +1,103 @@
+"""What a replay says of a run, as far as its spans allow and in bounded time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from iobench.analysis.replay.engine import can_replay
+from iobench.analysis.replay.payoffs import payoffs
+from iobench.analysis.replay.runs import recorded_runs
+
+if TYPE_CHECKING:
+    from iobench.analysis.replay.contract import Payoff, Payoffs
+    from iobench.profiles import Profile
+
+__all__ = ["JUDGED_BATCHES", "ReplayJudgement", "judge_by_replay"]
+
+JUDGED_BATCHES: Final = 10_000
+"""Batches of a run that a report replays, from its start: it is made in seconds."""
+JUDGED_FACTOR: Final = 0.5
+"""What a report asks of a stage: to take half as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayJudgement:
+    """What would help a run, by replay of its loader with most batches.
+
+    Parameters
+    ----------
+    payoffs : Payoffs or None
+        None where it cannot be replayed.
+    reason : str
+        Why not; ``""`` where it can.
+    wall_ns : int
+        Of what was replayed, as measured: what savings are a share of.
+    n_batches : int
+        Of what was replayed.
+    is_part : bool
+        Whether that is less than all of the loader's.
+    n_loaders : int
+        Loaders that brought batches; one of them is replayed.
+    """
+
+    payoffs: Payoffs | None
+    reason: str
+    wall_ns: int
+    n_batches: int
+    is_part: bool = False
+    n_loaders: int = 1
+
+    @property
+    def error_fraction(self) -> float | None:
+        """Replayed over measured wall time, less 1; None where it is not known."""
+        return None if self.payoffs is None else self.payoffs.error_fraction
+
+    @property
+    def is_told(self) -> bool:
+        """Whether anything may be said of what a change would gain."""
+        return self.payoffs is not None and not self.payoffs.withheld
+
+    @property
+    def best(self) -> Payoff | None:
+        """The stage that gains most by itself; None where nothing is told."""
+        if self.payoffs is None or not self.is_told or not self.payoffs.stages:
+            return None
+        return self.payoffs.stages[0]
+
+    def fraction(self, saved_ns: float) -> float:
+        """Return savings as a share of the wall time."""
+        return saved_ns / self.wall_ns if self.wall_ns else 0.0
+
+
+def judge_by_replay(
+    profile: Profile, *, rank: int | None = None, factor: float = JUDGED_FACTOR
+) -> ReplayJudgement | None:
+    """Return what a replay says of a training process; None where no batch was delivered.
+
+    Parameters
+    ----------
+    profile : Profile
+    rank : int, optional
+        Which training process; may be left out where only one recorded.
+    factor : float
+        What the time of a stage is multiplied by.
+
+    Raises
+    ------
+    ProfileError
+        If several training processes recorded and none is named, or the waits of one overlap.
+    """
+    runs = recorded_runs(profile, rank=rank, max_batches=JUDGED_BATCHES)
+    if not runs:
+        return None
+    run = runs[0]
+    known = can_replay(run) and run.wall_ns > 0
+    return ReplayJudgement(
+        payoffs=payoffs(run, factor) if known else None,
+        reason="" if known else run.reason or "nothing was measured",
+        wall_ns=run.wall_ns,
+        n_batches=len(run),
+        is_part=run.is_part,
+        n_loaders=len(runs),
+    )
