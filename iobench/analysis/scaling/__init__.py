@@ -13,6 +13,7 @@ from iobench.analysis.scaling.contract import (
 )
 from iobench.analysis.scaling.curve import BOUND_FACTOR, MOST_RANKS, simulate_ranks
 from iobench.analysis.scaling.demand import RankDemand, rank_demand
+from iobench.analysis.scaling.measured import MeasuredJob, measured_job
 from iobench.analysis.scaling.saturation import FARTHEST
 
 __all__ = [
@@ -23,12 +24,14 @@ __all__ = [
     "READS",
     "CacheUse",
     "Hosts",
+    "MeasuredJob",
     "RankDemand",
     "Saturation",
     "ScalingCurve",
     "ScalingPoint",
     "SharedStorage",
     "Spread",
+    "measured_job",
     "rank_demand",
     "simulate_ranks",
 ]

@@ -78,6 +78,7 @@ def rank_demand(
     *,
     reads_per_sample: float = 1.0,
     nbytes_per_sample: float | None = None,
+    n_ranks: int | None = None,
 ) -> RankDemand:
     """Return what a rank asks for: the steady state of a run, or of every rank of a job.
 
@@ -92,6 +93,8 @@ def rank_demand(
         Requests that storage gets for a sample.
     nbytes_per_sample : float, optional
         Instead of what the run tells.
+    n_ranks : int, optional
+        Of the job, where runs are some of its ranks.
 
     Raises
     ------
@@ -127,7 +130,7 @@ def rank_demand(
         workers=_workers(first),
         ahead=_ahead(first),
         batch_size=size,
-        n_ranks=len(runs),
+        n_ranks=n_ranks or len(runs),
         starts=tuple(int(value) for value in lengths),
         read_ns=np.concatenate([read for read, _, _ in parts]),
         rest_ns=np.concatenate([rest for _, rest, _ in parts]),

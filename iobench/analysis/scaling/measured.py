@@ -1,0 +1,136 @@
+"""From profiles to what a simulation on more ranks starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.analysis.replay import recorded_runs
+from iobench.analysis.scaling.demand import rank_demand
+from iobench.analysis.windows import exposure
+from iobench.errors import ProfileError
+from iobench.recording import Flag, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from iobench.analysis.replay import RecordedRun
+    from iobench.analysis.scaling.demand import RankDemand
+    from iobench.profiles import Profile
+
+__all__ = ["MeasuredJob", "measured_job"]
+
+MOST_MEASURED: Final = 16
+"""Ranks of a job whose batches are looked at; what they do is alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredJob:
+    """A run, or a job of several ranks, as a simulation takes it.
+
+    Parameters
+    ----------
+    name : str
+        Of the run, and of the loader where it has several.
+    demand : RankDemand
+    n_looked_at : int
+        Ranks whose batches are in it.
+    n_loaders : int
+        With batches; the one with most of them is simulated.
+    step_ns : float or None
+        Mean time from step to step in steady state; None without one, or with several loaders.
+    cold_fraction : float or None
+        What of the bytes came from the device; None where nobody counted.
+    reads_per_sample : float
+    dataset_nbytes : int or None
+        Of one epoch, as it is read; None where it is not known.
+    """
+
+    name: str
+    demand: RankDemand
+    n_looked_at: int
+    n_loaders: int
+    step_ns: float | None
+    cold_fraction: float | None
+    reads_per_sample: float
+    dataset_nbytes: int | None
+
+
+def measured_job(
+    profiles: Sequence[Profile],
+    *,
+    reads_per_sample: float | None = None,
+    nbytes_per_sample: float | None = None,
+) -> MeasuredJob:
+    """Return what was measured of each training process of a run.
+
+    Parameters
+    ----------
+    profiles : sequence of Profile
+        One of each training process.
+    reads_per_sample, nbytes_per_sample : float, optional
+        Instead of what the run tells.
+
+    Raises
+    ------
+    ProfileError
+        If no loader brought a batch, or as `rank_demand` and `exposure`.
+    """
+    places = np.unique(np.linspace(0, len(profiles) - 1, min(len(profiles), MOST_MEASURED)))
+    runs: list[RecordedRun] = []
+    n_loaders, n_reads, step_ns, cold = 0, [], [], []
+    for place in places.astype(int).tolist():
+        profile = profiles[place]
+        found = recorded_runs(profile)
+        if not found:
+            raise ProfileError(
+                f"{profile.path}: no loader brought a batch, expected a run that trains on some"
+            )
+        measured = exposure(profile)
+        runs.append(found[0])
+        n_loaders = max(n_loaders, len(found))
+        n_reads.append(_reads_per_sample(profile, found))
+        cold.append(measured.whole.cold_fraction)
+        if measured.steady is not None and measured.steady.n_batches:
+            step_ns.append(measured.steady.wall_ns / measured.steady.n_batches)
+    reads = reads_per_sample or float(np.mean(n_reads))
+    demand = rank_demand(
+        runs,
+        reads_per_sample=reads,
+        nbytes_per_sample=nbytes_per_sample,
+        n_ranks=len(profiles),
+    )
+    known = [value for value in cold if value is not None]
+    return MeasuredJob(
+        name=runs[0].name,
+        demand=demand,
+        n_looked_at=len(runs),
+        n_loaders=n_loaders,
+        step_ns=float(np.mean(step_ns)) if step_ns and n_loaders == 1 else None,
+        cold_fraction=float(np.mean(known)) if len(known) == len(cold) else None,
+        reads_per_sample=reads,
+        dataset_nbytes=_dataset_nbytes(profiles[0].config, demand),
+    )
+
+
+def _reads_per_sample(profile: Profile, runs: Sequence[RecordedRun]) -> float:
+    """Return how often a sample was read for, by the spans of reading; at least once."""
+    spans = profile.spans
+    reads = spans[(spans["kind"] == Kind.READ) & ((spans["flags"] & Flag.IO) == 0)]
+    pieces = np.where((reads["flags"] & Flag.SUMMED) != 0, reads["pieces"], 1)
+    n_samples = sum(len(run) * (run.batch_size or 1) for run in runs)
+    return max(1.0, float(pieces.sum()) / n_samples)
+
+
+def _dataset_nbytes(config: Mapping[str, Any], demand: RankDemand) -> int | None:
+    """Return the bytes of an epoch: of a whole store, else of the samples by those read."""
+    store = config.get("store")
+    if isinstance(store, dict) and store.get("n_samples"):
+        whole = store.get("n_samples_all") or store["n_samples"]
+        return int(store["nbytes"]) * int(whole) // int(store["n_samples"])
+    n_samples = config.get("n_samples")
+    if not isinstance(n_samples, int):
+        return None
+    return round(n_samples * float(demand.nbytes.mean()) / demand.batch_size) or None

@@ -1,0 +1,84 @@
+"""Rates, times and numbers of ranks, as people write them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from iobench.conversion.sizes import parse_nbytes
+from iobench.errors import OptionError
+
+__all__ = ["parse_byte_rate", "parse_rank_counts", "parse_rate", "parse_time_ns"]
+
+THOUSANDS: Final = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
+UNITS_NS: Final = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+LONGEST_NS: Final = 3600 * 1_000_000_000
+
+
+def parse_byte_rate(option: str, text: str) -> float:
+    """Return bytes per second, of ``100GB/s`` or ``100GB``.
+
+    Raises
+    ------
+    OptionError
+        If it is none; also of ``100Gb/s``, which are bits.
+    """
+    size = re.sub(r" ?/ ?s$", "", text.strip())
+    if re.search(r"[KMGTkmgt]i?b$", size) and not size.islower():
+        raise OptionError(f"{option} {text}: are bits; expected bytes a second such as 12.5GB/s")
+    try:
+        return float(parse_nbytes(option, size))
+    except OptionError:
+        raise OptionError(f"{option} {text}: expected bytes a second such as 100GB/s") from None
+
+
+def parse_rate(option: str, text: str) -> float:
+    """Return a number per second, of ``1M``, ``500k`` or ``20000/s``.
+
+    Raises
+    ------
+    OptionError
+        If it is none, or 0.
+    """
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?) ?([kmg]?)(?: ?/ ?s)?", text.strip().lower())
+    rate = float(match[1]) * THOUSANDS[match[2]] if match else 0.0
+    if not rate:
+        raise OptionError(f"{option} {text}: expected reads a second such as 500k or 1M")
+    return rate
+
+
+def parse_time_ns(option: str, text: str) -> int:
+    """Return nanoseconds, of ``25ms``, ``300us`` or ``0.1s``.
+
+    Raises
+    ------
+    OptionError
+        If it is no time, or more than an hour.
+    """
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,9})?) ?(us|ms|s)", text.strip())
+    found = round(float(match[1]) * UNITS_NS[match[2]]) if match else -1
+    if not 0 <= found <= LONGEST_NS:
+        raise OptionError(f"{option} {text}: expected a time such as 300us or 25ms")
+    return found
+
+
+def parse_rank_counts(option: str, text: str, *, most: int) -> tuple[int, ...]:
+    """Return numbers of ranks: ``1,2,4`` each, ``1..4096`` its ends and the powers of two within.
+
+    Raises
+    ------
+    OptionError
+        If it is none of these, or beyond 1 to ``most``.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r" ?(\d{1,9})(?:\.\.(\d{1,9}))? ?", part)
+        low = int(match[1]) if match else 0
+        high = int(match[2]) if match and match[2] else low
+        if not 1 <= low <= high <= most:
+            raise OptionError(
+                f"{option} {text}: expected numbers from 1 to {most} such as 1..4096 or 1,2,4"
+            )
+        powers = (1 << power for power in range(most.bit_length()))
+        found |= {low, high, *(power for power in powers if low < power < high)}
+    return tuple(sorted(found))

@@ -1,0 +1,198 @@
+"""``iobench simulate``: a measured run on more ranks, all reading from one storage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iobench.analysis.scaling import Hosts, MeasuredJob
+    from iobench.profiles import Profile
+
+__all__ = ["simulate"]
+
+
+def simulate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    ranks: Annotated[
+        str,
+        typer.Option(
+            metavar="N,N|N..N", help="Numbers of training processes; a range goes by doubling."
+        ),
+    ] = "1..4096",
+    storage_bandwidth: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="What storage gives all ranks together: 100GB/s."),
+    ] = None,
+    storage_iops: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="Reads a second that storage serves in all: 1M."),
+    ] = None,
+    read_latency: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="What each read takes there beyond what it took in the run: 500us. [default: 0]",
+        ),
+    ] = None,
+    client_bandwidth: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE",
+            help="What one loading process or thread gets alone. [default: as measured]",
+        ),
+    ] = None,
+    hosts: Annotated[
+        int | None,
+        typer.Option("--nodes", help="Nodes that all ranks lie on, dealt evenly.", min=1),
+    ] = None,
+    ranks_per_host: Annotated[
+        int | None,
+        typer.Option(
+            "--ranks-per-node", help="Ranks on a node, on as many nodes as it takes.", min=1
+        ),
+    ] = None,
+    host_bandwidth: Annotated[
+        str | None,
+        typer.Option(
+            "--node-bandwidth", metavar="RATE", help="What the network brings to one node."
+        ),
+    ] = None,
+    host_cache: Annotated[
+        str | None,
+        typer.Option(
+            "--cache-per-node",
+            metavar="SIZE",
+            help="What a node keeps of what it has read: 256GB.",
+        ),
+    ] = None,
+    dataset_size: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Bytes of an epoch. [default: as the run tells]"),
+    ] = None,
+    own_shards: Annotated[
+        bool,
+        typer.Option(
+            "--own-shards",
+            help="Each rank reads the same samples in every epoch; else they are dealt anew.",
+        ),
+    ] = False,
+    allreduce_ms: Annotated[
+        float,
+        typer.Option(help="Of a step, beyond what the run's own steps hold.", min=0, max=3.6e6),
+    ] = 0.0,
+    reads_per_sample: Annotated[
+        float | None,
+        typer.Option(help="Requests that storage gets for a sample. [default: as measured]"),
+    ] = None,
+    bytes_per_sample: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Read for a sample. [default: as measured]"),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON instead of text.")
+    ] = False,
+) -> None:
+    """Predict samples/s and exposed share of a run on more ranks, and where storage saturates."""
+    from iobench.analysis.scaling import MOST_RANKS, SharedStorage, measured_job, simulate_ranks
+    from iobench.cli.amounts import parse_byte_rate, parse_rank_counts, parse_rate, parse_time_ns
+    from iobench.cli.screen import TerminalScreen
+    from iobench.conversion.sizes import parse_nbytes
+    from iobench.errors import OptionError
+    from iobench.report.scaling_json import scaling_to_json
+    from iobench.report.scaling_text import scaling_lines
+
+    counts = parse_rank_counts("--ranks", ranks, most=MOST_RANKS)
+
+    def rate(option: str, text: str | None) -> float | None:
+        return None if text is None else parse_byte_rate(option, text)
+
+    def size(option: str, text: str | None) -> int | None:
+        return None if text is None else parse_nbytes(option, text)
+
+    if reads_per_sample is not None and not 0 < reads_per_sample <= 1e9:
+        raise OptionError(f"--reads-per-sample {reads_per_sample:g}: expected more than 0")
+    storage = SharedStorage(
+        bytes_per_s=rate("--storage-bandwidth", storage_bandwidth),
+        reads_per_s=None if storage_iops is None else parse_rate("--storage-iops", storage_iops),
+        read_latency_ns=0
+        if read_latency is None
+        else parse_time_ns("--read-latency", read_latency),
+        reader_bytes_per_s=rate("--client-bandwidth", client_bandwidth),
+        host_bytes_per_s=rate("--node-bandwidth", host_bandwidth),
+    )
+    cache = size("--cache-per-node", host_cache) or 0
+    dataset = size("--dataset-size", dataset_size)
+    if hosts is not None and ranks_per_host is not None:
+        raise OptionError("--nodes and --ranks-per-node both say where ranks lie: give one of them")
+    if hosts is None and ranks_per_host is None and (cache or host_bandwidth is not None):
+        named = "--cache-per-node" if cache else "--node-bandwidth"
+        raise OptionError(f"{named}: give --nodes or --ranks-per-node, to tell who shares a node")
+    if own_shards and not cache:
+        raise OptionError("--own-shards: says what --cache-per-node keeps; expected both")
+    job = measured_job(
+        _ranks_of(run),
+        reads_per_sample=reads_per_sample,
+        nbytes_per_sample=size("--bytes-per-sample", bytes_per_sample),
+    )
+    places = _hosts(job, hosts, ranks_per_host, cache, dataset, own_shards=own_shards)
+    with TerminalScreen().progress("simulating") as progress:
+        curve = simulate_ranks(
+            job.demand,
+            storage,
+            counts,
+            hosts=places,
+            allreduce_ns=round(allreduce_ms * 1_000_000),
+            measured_step_ns=job.step_ns,
+            progress=progress,
+        )
+    if json:
+        import json as json_text
+
+        document = scaling_to_json(curve, job, storage, places, allreduce_ms=allreduce_ms)
+        typer.echo(json_text.dumps(document, indent=1, allow_nan=False))
+        return
+    for line in scaling_lines(curve, job, storage, places, allreduce_ms=allreduce_ms):
+        typer.echo(line)
+
+
+def _ranks_of(run: Path) -> Sequence[Profile]:
+    """Return the profiles of a run's training processes."""
+    from iobench.errors import OptionError
+    from iobench.profiles import open_profiles, run_paths
+
+    paths = run_paths(run)
+    if len(paths) > 1:
+        names = ", ".join(map(str, paths))
+        raise OptionError(f"{run}: holds several runs; expected one of {names}")
+    return open_profiles(paths[0])
+
+
+def _hosts(
+    job: MeasuredJob,
+    n_hosts: int | None,
+    ranks_per_host: int | None,
+    cache_nbytes: int,
+    dataset_nbytes: int | None,
+    *,
+    own_shards: bool,
+) -> Hosts:
+    from iobench.analysis.scaling import Hosts
+    from iobench.errors import OptionError
+
+    dataset_nbytes = dataset_nbytes or job.dataset_nbytes
+    if cache_nbytes and dataset_nbytes is None:
+        raise OptionError(
+            f"{job.name}: does not tell how many bytes an epoch has; give --dataset-size"
+        )
+    return Hosts(
+        n_hosts=n_hosts,
+        ranks_per_host=ranks_per_host or 1,
+        cache_nbytes=cache_nbytes,
+        dataset_nbytes=dataset_nbytes,
+        own_shards=own_shards,
+    )

@@ -1,0 +1,266 @@
+"""A run on more ranks, as people read it: the verdict, the curve, and what is assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from iobench.analysis.replay import LoaderRule
+from iobench.analysis.scaling import BOUND_FACTOR, FARTHEST
+from iobench.report import units
+
+if TYPE_CHECKING:
+    from iobench.analysis.scaling import (
+        Hosts,
+        MeasuredJob,
+        RankDemand,
+        Saturation,
+        ScalingCurve,
+        ScalingPoint,
+        SharedStorage,
+        Spread,
+    )
+
+__all__ = ["scaling_lines", "scaling_verdict"]
+
+BAR: Final = 20
+"""Characters of an efficiency of 1."""
+MISSED: Final = 0.1
+"""A model that misses the measured run by more gives no figures to rely on."""
+COLD: Final = 0.9
+LOSS: Final = 0.9
+"""An efficiency below is worth a sentence."""
+OF_RULE: Final = {
+    LoaderRule.SERIAL: "the training loop loads",
+    LoaderRule.POOL: "loading processes",
+    LoaderRule.THREADS: "loading threads",
+}
+
+
+def scaling_lines(
+    curve: ScalingCurve,
+    job: MeasuredJob,
+    storage: SharedStorage,
+    hosts: Hosts,
+    *,
+    allreduce_ms: float,
+) -> Iterator[str]:
+    """Yield what ``iobench simulate`` prints."""
+    yield f"{job.name}: {_measured(job)}"
+    yield from scaling_verdict(curve)
+    yield ""
+    if curve.later_epochs:
+        yield "First epoch, nothing cached"
+    yield from _table(curve.first_epoch, hosts)
+    if curve.later_epochs:
+        yield ""
+        yield "Later epochs, caches warm"
+        yield from _table(curve.later_epochs, hosts)
+    yield ""
+    for line in _assumed(curve, job, storage, hosts, allreduce_ms):
+        yield f"- {line}"
+
+
+def scaling_verdict(curve: ScalingCurve) -> list[str]:
+    """Return where storage saturates, and what else more ranks lose; a sentence each."""
+    last = curve.first_epoch[-1]
+    lines = [_saturation_line(curve.saturation, last.ranks)]
+    if curve.later_epochs:
+        first = "With warm caches: "
+        line = _saturation_line(curve.later_saturation, last.ranks)
+        if line != lines[0]:
+            lines.append(first + line[0].lower() + line[1:])
+    free = last.efficiency * last.step_ns / last.free_step_ns if last.free_step_ns else 1.0
+    if last.ranks > 1 and free < LOSS:
+        lines.append(
+            f"Whatever storage gives, efficiency falls to {units.fraction(free)} at "
+            f"{units.count(last.ranks)} ranks: a step waits for the slowest of them."
+        )
+    error = curve.model_error_fraction
+    if error is not None and abs(error) > MISSED:
+        lines.append(
+            f"The model misses the measured run's step by {units.fraction(abs(error))}: "
+            "rely on the shape of the curve only."
+        )
+    return lines
+
+
+def _saturation_line(found: Saturation | None, most: int) -> str:
+    if found is None:
+        return "No bound of storage is given: --storage-bandwidth and --storage-iops set one."
+    if found.ranks is None:
+        return f"Storage does not saturate, not with {units.count(FARTHEST)} ranks either."
+    ranks = f"{units.count(found.ranks)} rank{'s' * (found.ranks != 1)}"
+    if found.ranks <= most:
+        return f"Storage saturates at {ranks}: {found.by}."
+    return f"Storage does not saturate up to {units.count(most)} ranks; {ranks} would: {found.by}."
+
+
+def _measured(job: MeasuredJob) -> str:
+    demand = job.demand
+    ranks = f"{units.count(demand.n_ranks)} rank{'s' * (demand.n_ranks != 1)} measured"
+    size = f"batches of {units.count(demand.batch_size)}"
+    return f"{ranks}, {size}, {_loader(demand)}"
+
+
+def _loader(demand: RankDemand) -> str:
+    if demand.rule is LoaderRule.SERIAL:
+        return OF_RULE[demand.rule]
+    return f"{demand.workers} {OF_RULE[demand.rule]}, {units.count(demand.ahead)} batches ahead"
+
+
+def _table(points: Sequence[ScalingPoint], hosts: Hosts) -> Iterator[str]:
+    shows_hosts = hosts.n_hosts is not None or hosts.ranks_per_host > 1
+    shows_cache = any(point.cache is not None for point in points)
+    rows = [["ranks", "samples/s", "spread", "efficiency", "", "exposed", "spread", "storage used"]]
+    rows += [_row(point) for point in points]
+    if shows_hosts:
+        for row, text in zip(
+            rows, ["nodes", *(units.count(point.hosts) for point in points)], strict=True
+        ):
+            row.insert(1, text)
+    if shows_cache:
+        shares = [
+            units.fraction(point.cache.hit_fraction if point.cache else 0.0) for point in points
+        ]
+        for row, text in zip(rows, ["cached", *shares], strict=True):
+            row.append(text)
+    bar = rows[0].index("")
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            f"{cell:<{width}}" if number == bar else f"{cell:>{width}}"
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def _row(point: ScalingPoint) -> list[str]:
+    most, least = ("<= ", ">= ") if point.is_bound else ("", "")
+    used = "-" if point.storage_fraction is None else units.fraction(point.storage_fraction)
+    exposed = point.exposed_fraction
+    return [
+        units.count(point.ranks),
+        most + units.sample_rate(point.samples_per_s.median),
+        _range(point.samples_per_s, units.sample_rate),
+        units.fraction(min(1.0, point.efficiency)),
+        "#" * min(BAR, int(BAR * point.efficiency + 0.5)),
+        least + units.fraction(exposed.median),
+        _range(exposed, units.fraction),
+        used,
+    ]
+
+
+def _range(spread: Spread, shown: object) -> str:
+    assert callable(shown)
+    low, high = shown(spread.low), shown(spread.high)
+    return f"{low}..{high}" if low != high else "-"
+
+
+def _assumed(
+    curve: ScalingCurve,
+    job: MeasuredJob,
+    storage: SharedStorage,
+    hosts: Hosts,
+    allreduce_ms: float,
+) -> Iterator[str]:
+    """Yield what the figures rest on."""
+    demand = job.demand
+    median_ns = float(np.median(demand.compute_ns))
+    more = f", {units.duration(allreduce_ms * 1e6)} more for the allreduce" if allreduce_ms else ""
+    beyond = "" if allreduce_ms else " Communication that the run did not have is left out."
+    yield (
+        f"Every rank does what was measured, on batches drawn from {units.count(len(demand))}: "
+        f"a step of {units.duration(median_ns)} besides loading (median){more}; each step waits "
+        f"for the slowest rank. Steady state, without the start of an epoch.{beyond}"
+    )
+    if demand.n_ranks > 1:
+        yield (
+            f"The batches are of {units.count(job.n_looked_at)} ranks of the job; a step besides "
+            "loading is that of the rank that waited for the others least."
+        )
+    if job.n_loaders > 1:
+        yield f"The run has {job.n_loaders} loaders; this is the one with most batches."
+    per_sample = float(demand.nbytes.mean()) / demand.batch_size
+    yield (
+        f"A sample is {units.nbytes(per_sample)} in {units.number(job.reads_per_sample)} "
+        f"read{'s' * (job.reads_per_sample != 1)}; reads under way share storage alike."
+    )
+    yield _reading_line(job, storage)
+    if not demand.reading_known:
+        yield "Reading is no stage of its own here: what its stage does off the CPU counts as it."
+    yield from _cache_lines(curve, hosts)
+    yield from _epoch_line(curve, job, storage, hosts)
+    error = curve.model_error_fraction
+    if error is not None:
+        sign = "longer" if error > 0 else "shorter"
+        yield f"Of the measured run the model makes a step {units.fraction(abs(error))} {sign}."
+    if any(point.is_bound for point in curve.first_epoch):
+        yield (
+            f"Beyond {units.count(BOUND_FACTOR * demand.n_ranks)} ranks, {BOUND_FACTOR} times what "
+            "was measured, figures are bounds: at most so many samples/s, at least such a share "
+            "exposed, at this step."
+        )
+    yield f"Spread: of {curve.n_seeds} simulations with batches drawn anew."
+
+
+def _reading_line(job: MeasuredJob, storage: SharedStorage) -> str:
+    told = storage.read_latency_ns or storage.reader_bytes_per_s is not None
+    if job.cold_fraction is not None and job.cold_fraction >= COLD:
+        return "What a read takes a rank alone was measured from storage."
+    if job.cold_fraction is None:
+        source = "Nobody counted whether the run read from storage or from the page cache"
+    else:
+        source = (
+            f"{units.fraction(1 - job.cold_fraction)} of what the run read came from the page cache"
+        )
+    if told:
+        return f"{source}; --read-latency and --client-bandwidth say what the target adds."
+    return (
+        f"{source}, so what a read takes on this storage is not known: it is taken to be no "
+        "slower; --read-latency and --client-bandwidth tell."
+    )
+
+
+def _cache_lines(curve: ScalingCurve, hosts: Hosts) -> Iterator[str]:
+    if not curve.later_epochs:
+        return
+    last = curve.later_epochs[-1]
+    assert last.cache is not None
+    whose = (
+        "each rank reads the same samples again"
+        if hosts.own_shards
+        else "samples are dealt anew in every epoch, and nodes do not serve each other"
+    )
+    epochs = last.cache.warm_after_epochs
+    yield (
+        f"{units.nbytes(hosts.cache_nbytes)} of {units.nbytes(hosts.dataset_nbytes)} a node; "
+        f"{whose}: with {units.count(last.hosts)} node{'s' * (last.hosts != 1)} "
+        f"{units.fraction(last.cache.hit_fraction)} of reads are served once caches are warm, "
+        f"after {units.count(epochs)} epoch{'s' * (epochs != 1)}. What is cached takes a rank "
+        "what it took in the run."
+    )
+    if last.cache.evicting_hit_fraction < last.cache.hit_fraction:
+        yield (
+            "That is a cache that keeps what it has; one that drops what was used longest ago, "
+            f"such as a page cache, serves {units.fraction(last.cache.evicting_hit_fraction)}."
+        )
+
+
+def _epoch_line(
+    curve: ScalingCurve, job: MeasuredJob, storage: SharedStorage, hosts: Hosts
+) -> Iterator[str]:
+    """Yield the check that MLPerf HPC prints: an epoch's reading beside the epoch."""
+    last = curve.first_epoch[-1]
+    per_sample = float(job.demand.nbytes.mean()) / job.demand.batch_size
+    rate = last.samples_per_s.median
+    if not (hosts.dataset_nbytes and storage.bytes_per_s and per_sample and rate):
+        return
+    epoch_ns = hosts.dataset_nbytes / per_sample / rate * 1e9
+    reading_ns = hosts.dataset_nbytes / storage.bytes_per_s * 1e9
+    yield (
+        f"With {units.count(last.ranks)} ranks an epoch of {units.nbytes(hosts.dataset_nbytes)} "
+        f"takes {units.duration(epoch_ns)}; storage needs {units.duration(reading_ns)} to read it."
+    )
