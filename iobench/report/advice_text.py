@@ -152,8 +152,8 @@ def _replay_line(advice: Advice) -> str:
     if advice.error_fraction is None or not _trusted(advice):
         return ""
     return (
-        f"A replay of the unmodified run misses its time by {signed_fraction(advice.error_fraction)}"
-        ": no prediction by replay is better than that."
+        "A replay of the unmodified run misses its time by "
+        f"{signed_fraction(advice.error_fraction)}: no prediction by replay is better than that."
     )
 
 

@@ -126,6 +126,7 @@ def try_changes(
         for number, (each, name) in enumerate(zip(configs, names, strict=True))
     ]
     again = _arm(config, folder / "again", "baseline", screen)
+    _arm(config, folder / "warm-up", "baseline", screen)(0)  # what only a first run pays for
     costs = interleave(
         [*arms, again],
         rounds,
