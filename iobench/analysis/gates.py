@@ -1,0 +1,228 @@
+"""What a gate concludes: passed, a regression, or not to be told from what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from math import hypot
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from iobench.analysis.count_differences import CountsComparison
+    from iobench.analysis.exposed_share import ExposedShare
+    from iobench.analysis.paired import PairedRatio
+
+__all__ = [
+    "CountsGate",
+    "Doubt",
+    "GrowthGate",
+    "Outcome",
+    "PairedGate",
+    "ShareGate",
+    "unlike_machines",
+    "worst_outcome",
+]
+
+LEAST_ROUNDS: Final = 6
+"""Below that a median has no interval of 95 %."""
+OF_MACHINE: Final = ("cpu_model", "cpus", "system")
+
+
+class Outcome(IntEnum):
+    """What a gate concludes; the value is what the command exits with."""
+
+    PASSED = 0
+    REGRESSION = 3
+    INCONCLUSIVE = 4
+
+
+class Doubt(Enum):
+    """Why a gate concludes nothing."""
+
+    FEW_ROUNDS = "few rounds"
+    NOISE = "noise"
+    STRADDLES = "straddles"
+    SHORT = "short"
+    LOST = "lost"
+    UNKNOWN = "unknown"
+
+
+Judged = tuple[Outcome, Doubt | None]
+
+
+@dataclass(frozen=True, slots=True)
+class CountsGate:
+    """Counts of one run against those that were kept."""
+
+    run: str
+    comparison: CountsComparison
+
+    @property
+    def judged(self) -> Judged:
+        """A difference fails; a figure that is expected and not known leaves it open."""
+        if self.comparison.differences:
+            return Outcome.REGRESSION, None
+        if self.comparison.unknown:
+            return Outcome.INCONCLUSIVE, Doubt.UNKNOWN
+        return Outcome.PASSED, None
+
+
+@dataclass(frozen=True, slots=True)
+class PairedGate:
+    """Two commands in turns, and one of them beside itself.
+
+    Parameters
+    ----------
+    command, reference : tuple of str
+    paired : PairedRatio
+        Of ``command`` over ``reference``.
+    command_s, reference_s : float
+        Medians.
+    margin : float
+        By how much it may be slower: 0.05 is 5 %.
+    by_cpu : bool
+        Whether CPU time was compared, and not that of the wall.
+    """
+
+    command: tuple[str, ...]
+    reference: tuple[str, ...]
+    paired: PairedRatio
+    command_s: float
+    reference_s: float
+    margin: float
+    by_cpu: bool
+
+    @property
+    def noise(self) -> float:
+        """How far from 1 the interval of A/A reaches."""
+        return max(self.paired.band_high, 1 / self.paired.band_low) - 1
+
+    @property
+    def judged(self) -> Judged:
+        """Slower by more than the margin and the noise fails; what noise hides stays open."""
+        paired, most = self.paired, 1 + self.margin
+        if paired.n_rounds < LEAST_ROUNDS:
+            return Outcome.INCONCLUSIVE, Doubt.FEW_ROUNDS
+        if paired.slower and paired.low > most:
+            return Outcome.REGRESSION, None
+        if self.noise > self.margin:
+            return Outcome.INCONCLUSIVE, Doubt.NOISE
+        if paired.high <= most:
+            return Outcome.PASSED, None
+        return Outcome.INCONCLUSIVE, Doubt.STRADDLES
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGate:
+    """The exposed share of one training process against a limit."""
+
+    run: str
+    found: ExposedShare
+    limit: float
+
+    @property
+    def judged(self) -> Judged:
+        """Above the limit with its whole interval, and by known causes alone, fails."""
+        found = self.found
+        if found.low is None or found.high is None:
+            return Outcome.INCONCLUSIVE, Doubt.SHORT
+        if found.lost_spans:
+            return Outcome.INCONCLUSIVE, Doubt.LOST
+        if found.high <= self.limit:
+            return Outcome.PASSED, None
+        if found.low <= self.limit:
+            return Outcome.INCONCLUSIVE, Doubt.STRADDLES
+        if found.low - found.unknown_ns / found.wall_ns <= self.limit:
+            return Outcome.INCONCLUSIVE, Doubt.UNKNOWN
+        return Outcome.REGRESSION, None
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthGate:
+    """The exposed time of a run against that of one that was kept, per sample.
+
+    Parameters
+    ----------
+    run : str
+    found, stored : ExposedShare
+    margin : float
+        By how much exposed time may have grown: of the stored run's time per sample.
+    """
+
+    run: str
+    found: ExposedShare
+    stored: ExposedShare
+    margin: float
+
+    @property
+    def growth(self) -> tuple[float, float, float] | None:
+        """Growth and its interval, of the stored run's time per sample; None where unknown.
+
+        Per step where neither run knows its samples.
+        """
+        found, stored = self.found, self.stored
+        if found.high_ns is None or stored.high_ns is None:
+            return None
+        n_found, n_stored = _works(found, stored)
+        unit = stored.wall_ns / n_stored
+        grown = (found.wait_ns / n_found - stored.wait_ns / n_stored) / unit
+        half = hypot(_half_ns(found) / n_found, _half_ns(stored) / n_stored) / unit
+        return grown, grown - half, grown + half
+
+    @property
+    def judged(self) -> Judged:
+        """Growth above the margin with its whole interval, by known causes, fails."""
+        growth = self.growth
+        if growth is None:
+            return Outcome.INCONCLUSIVE, Doubt.SHORT
+        if self.found.lost_spans or self.stored.lost_spans:
+            return Outcome.INCONCLUSIVE, Doubt.LOST
+        _, low, high = growth
+        if high <= self.margin:
+            return Outcome.PASSED, None
+        if low <= self.margin:
+            return Outcome.INCONCLUSIVE, Doubt.STRADDLES
+        n_found, n_stored = _works(self.found, self.stored)
+        unknown = self.found.unknown_ns / n_found / (self.stored.wall_ns / n_stored)
+        if low - unknown <= self.margin:
+            return Outcome.INCONCLUSIVE, Doubt.UNKNOWN
+        return Outcome.REGRESSION, None
+
+
+def worst_outcome(outcomes: Sequence[Outcome]) -> Outcome:
+    """Return the outcome of several gates: a regression counts more than one that is open."""
+    order = (Outcome.REGRESSION, Outcome.INCONCLUSIVE)
+    return next((each for each in order if each in outcomes), Outcome.PASSED)
+
+
+def unlike_machines(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return in what two machines differ whose runs are compared, as ``run.json`` tells them.
+
+    What one of them does not tell counts as different. Names of hosts do not count, nor do versions
+    of the system.
+    """
+    return tuple(
+        f"{name}: {one.get(name, 'unknown')}, not {other.get(name, 'unknown')}"
+        for name in OF_MACHINE
+        if _told(one, name) is None or _told(one, name) != _told(other, name)
+    )
+
+
+def _told(machine: Mapping[str, Any], name: str) -> object:
+    value = machine.get(name) or None
+    return value.split()[0] if name == "system" and isinstance(value, str) else value
+
+
+def _works(found: ExposedShare, stored: ExposedShare) -> tuple[int, int]:
+    """Return by what to divide: samples where both runs know theirs, else steps."""
+    if found.n_samples and stored.n_samples:
+        return found.n_samples, stored.n_samples
+    return max(found.n_steps, 1), max(stored.n_steps, 1)
+
+
+def _half_ns(share: ExposedShare) -> float:
+    assert share.low_ns is not None
+    assert share.high_ns is not None
+    # Either end may be cut off at nothing or all of the wall.
+    return max(share.high_ns - share.wait_ns, share.wait_ns - share.low_ns)

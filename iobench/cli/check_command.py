@@ -1,0 +1,253 @@
+"""``iobench check``: a gate for CI, by counts, by commands in turns, or by exposed time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    from iobench.analysis.gates import PairedGate
+    from iobench.report.check_text import Gate
+
+__all__ = ["CheckCommand", "check"]
+
+INTERRUPTED: Final = 130
+COMMANDS: Final = "iobench.check.commands"
+STDOUT: Final = "-"
+
+
+class CheckCommand(TyperCommand):
+    """Takes the commands behind ``--`` as they are, and ``--markdown`` with or without a file."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse what comes before the first ``--``; the rest is in ``ctx.meta``."""
+        own, ctx.meta[COMMANDS] = split_commands(args)
+        return super().parse_args(ctx, with_stdout(own))
+
+
+def split_commands(args: Sequence[str]) -> tuple[list[str], tuple[list[str], ...]]:
+    """Return the words before the first ``--``, and the one or two commands after it.
+
+    The first ``--against`` that a ``--`` follows ends the first command. The second is all the
+    rest, whatever is in it.
+    """
+    words = list(args)
+    if "--" not in words:
+        return words, ()
+    first = words.index("--")
+    own, rest = words[:first], words[first + 1 :]
+    for place in range(len(rest) - 1):
+        if rest[place : place + 2] == ["--against", "--"]:
+            return own, (rest[:place], rest[place + 2 :])
+    return own, (rest,)
+
+
+def with_stdout(own: Sequence[str]) -> list[str]:
+    """Give a ``--markdown`` without a file the name of stdout."""
+    found = []
+    for place, word in enumerate(own):
+        found.append(word)
+        if word == "--markdown":
+            following = own[place + 1] if place + 1 < len(own) else "--"
+            if following.startswith("-") and following != STDOUT:
+                found.append(STDOUT)
+    return found
+
+
+def check(
+    context: typer.Context,
+    run: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[RUN] [-- COMMAND... --against -- COMMAND...]",
+            help="A run directory; or, after --, a command and the one it is held against.",
+            show_default=False,
+        ),
+    ] = None,
+    counts: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Hold the run's counts against those in this file."),
+    ] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Write the run's counts to --counts instead.")
+    ] = False,
+    max_exposed: Annotated[
+        str | None,
+        typer.Option(metavar="SHARE", help="The run may wait so much of its steady state: 5%."),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Hold exposed time per sample against a stored run's."),
+    ] = None,
+    any_machine: Annotated[
+        bool, typer.Option("--any-machine", help="Compare with a run of another machine as well.")
+    ] = False,
+    margin: Annotated[
+        str, typer.Option(metavar="SHARE", help="What may be lost against a run or a command.")
+    ] = "5%",
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Rounds of two commands, after one that does not count.")
+    ] = 12,
+    cpu: Annotated[
+        bool, typer.Option("--cpu", help="Compare the CPU time of two commands, not their time.")
+    ] = False,
+    markdown: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[FILE]", help="Add a summary to a file, such as $GITHUB_STEP_SUMMARY."
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Pass or fail a change, for CI: exit 0 passed, 3 regression, 4 cannot be told, 1 error.
+
+    By counts that no machine changes (RUN --counts), by two commands in turns (-- A --against -- B:
+    the first may not be slower), or by exposed time (RUN --max-exposed, RUN --against STORED).
+    """
+    from iobench.errors import OptionError
+
+    commands = context.meta.get(COMMANDS, ())
+    if json and markdown == STDOUT:
+        raise OptionError("--json and --markdown: both go to stdout; give --markdown a file")
+    if update:
+        if counts is None or run is None or commands or max_exposed or against:
+            raise OptionError(
+                "--update: writes a run's counts; expected RUN --counts FILE --update"
+            )
+        _keep(run, counts, json=json)
+        return
+    gates: list[Gate] = []
+    if commands:
+        if run is not None or counts or max_exposed or against:
+            raise OptionError("--: runs two commands; leave out RUN and what it is held against")
+        gates.append(_paired(commands, rounds, _share("--margin", margin), by_cpu=cpu))
+    elif run is None:
+        raise OptionError("expected RUN, or -- COMMAND... --against -- COMMAND...")
+    else:
+        gates += _of_run(run, counts, max_exposed, against, margin, any_machine=any_machine)
+    _tell(gates, markdown, json=json)
+
+
+def _of_run(
+    run: Path,
+    counts: Path | None,
+    max_exposed: str | None,
+    against: Path | None,
+    margin: str,
+    *,
+    any_machine: bool,
+) -> list[Gate]:
+    from iobench.errors import OptionError
+    from iobench.trials.gating import gate_counts, gate_growth, gate_shares
+
+    gates: list[Gate] = []
+    if counts is not None:
+        gates += gate_counts(run, counts)
+    if max_exposed is not None:
+        gates += gate_shares(run, _share("--max-exposed", max_exposed))
+    if against is not None:
+        gates += gate_growth(run, against, _share("--margin", margin), any_machine=any_machine)
+    if not gates:
+        raise OptionError(
+            f"{run}: is held against nothing; expected --counts FILE, --max-exposed 5% or "
+            "--against RUN"
+        )
+    return gates
+
+
+def _keep(run: Path, counts: Path, *, json: bool) -> None:
+    from iobench.report.check_text import kept_lines
+    from iobench.trials.gating import keep_counts
+
+    kept = keep_counts(run, counts)
+    if json:
+        import json as json_text
+
+        figures = {
+            name: {"exact": dict(each.exact), "at_most": dict(each.at_most)}
+            for name, each in kept.items()
+        }
+        typer.echo(json_text.dumps({"file": str(counts), "runs": figures}, indent=1))
+        return
+    for line in kept_lines(kept):
+        typer.echo(line)
+    typer.echo(f"Written to {counts}; commit it.")
+
+
+def _paired(
+    commands: tuple[list[str], ...], rounds: int, margin: float, *, by_cpu: bool
+) -> PairedGate:
+    from iobench.cli import Interrupted
+    from iobench.cli.screen import TerminalScreen
+    from iobench.errors import OptionError
+    from iobench.trials.gating import compare_commands
+
+    if len(commands) != 2 or not all(commands):
+        raise OptionError("expected two commands: -- COMMAND... --against -- COMMAND...")
+    screen = TerminalScreen()
+    done = 0
+    try:
+        with screen.progress("rounds") as move:
+
+            def finished(n_rounds: int) -> None:
+                nonlocal done
+                done = n_rounds
+                move(n_rounds, rounds + 1)
+
+            return compare_commands(
+                *commands, rounds=rounds, margin=margin, by_cpu=by_cpu, finished=finished
+            )
+    except Interrupted:
+        screen.note(f"iobench: interrupted after {done} of {rounds + 1} rounds; nothing follows")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _tell(gates: list[Gate], markdown: str | None, *, json: bool) -> None:
+    """Print what was found; leave with what follows from it."""
+    from iobench.analysis.gates import worst_outcome
+    from iobench.report.check_json import check_to_json
+    from iobench.report.check_markdown import check_markdown
+    from iobench.report.check_text import check_lines
+
+    if json:
+        import json as json_text
+
+        typer.echo(json_text.dumps(check_to_json(gates), indent=1, allow_nan=False))
+    elif markdown == STDOUT:
+        typer.echo("\n".join(check_markdown(gates)))
+    else:
+        typer.echo("\n".join(check_lines(gates)))
+    if markdown not in (None, STDOUT):
+        _add_summary(Path(markdown or ""), "\n".join(check_markdown(gates)))
+    raise typer.Exit(int(worst_outcome([gate.judged[0] for gate in gates])))
+
+
+def _add_summary(path: Path, text: str) -> None:
+    """Add to a file: other steps of the job may have written theirs."""
+    from iobench.errors import StorageError
+
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+    except OSError as error:
+        raise StorageError(
+            f"{path}: cannot be written ({error.strerror or error}); name another file"
+        ) from error
+
+
+def _share(option: str, text: str) -> float:
+    """Return the share that ``5%`` or ``0.05`` names."""
+    from iobench.errors import OptionError
+
+    number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+    try:
+        value = float(number) / (100 if percent else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise OptionError(f"{option} {text}: expected a share such as 5% or 0.05")
+    return value

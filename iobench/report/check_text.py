@@ -1,0 +1,206 @@
+"""What a gate found, in lines for people; on the terminal and, as lists, in a job's summary."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+from iobench.analysis.gates import (
+    CountsGate,
+    Doubt,
+    GrowthGate,
+    Outcome,
+    PairedGate,
+    ShareGate,
+)
+from iobench.report import units
+
+if TYPE_CHECKING:
+    from iobench.analysis.count_differences import CountDifference, ExpectedCounts
+    from iobench.analysis.exposed_share import ExposedShare
+
+    Gate = CountsGate | PairedGate | ShareGate | GrowthGate
+
+__all__ = ["check_lines", "difference_lines", "gate_lines", "gate_title", "kept_lines"]
+
+WORDS: Final = {
+    Outcome.PASSED: "passed",
+    Outcome.REGRESSION: "regression",
+    Outcome.INCONCLUSIVE: "inconclusive",
+}
+NAMES: Final = {
+    "used_nbytes": "bytes used",
+    "read_nbytes": "bytes read",
+    "handed_on_nbytes": "bytes handed on to the loop",
+    "asked_nbytes": "bytes asked of the system",
+    "peak_nbytes": "peak memory",
+}
+DOUBTS: Final = {
+    Doubt.FEW_ROUNDS: "under 6 rounds have no interval; run more with --rounds",
+    Doubt.NOISE: "the machine's noise is larger than the margin; run more rounds, a quieter "
+    "machine, --cpu, or allow more with --margin",
+    Doubt.STRADDLES: "the interval has the limit inside; measure longer, or more rounds",
+    Doubt.SHORT: "under 20 steps of steady state have no interval; run more batches",
+    Doubt.LOST: "spans were lost, so that waits may be missing",
+    Doubt.UNKNOWN: "too much of it has no known cause",
+}
+MOST_LINES: Final = 40
+
+
+def check_lines(gates: Sequence[Gate]) -> Iterator[str]:
+    """Yield what all gates found, each with its outcome."""
+    for gate in gates:
+        outcome, doubt = gate.judged
+        yield f"{WORDS[outcome]}: {gate_title(gate)}"
+        for line in gate_lines(gate):
+            yield f"  {line}"
+        if doubt is not None and not isinstance(gate, CountsGate):
+            yield f"  {DOUBTS[doubt]}"
+
+
+def gate_title(gate: Gate) -> str:
+    """Return what a gate holds against what."""
+    match gate:
+        case CountsGate():
+            return f"counts of {_run(gate.run)}"
+        case PairedGate():
+            what = "CPU time" if gate.by_cpu else "time"
+            return f"{what} of two commands, {gate.paired.n_rounds} rounds in turns"
+        case ShareGate():
+            return f"exposed share of {_run(gate.run)}, at most {units.fraction(gate.limit)}"
+        case GrowthGate():
+            return (
+                f"exposed time of {_run(gate.run)} against a stored run, at most "
+                f"{units.fraction(gate.margin)} of its time per sample more"
+            )
+
+
+def gate_lines(gate: Gate) -> Iterator[str]:
+    """Yield what a gate measured, and what speaks against it."""
+    match gate:
+        case CountsGate():
+            yield from difference_lines(gate)
+        case PairedGate():
+            yield from _paired_lines(gate)
+        case ShareGate():
+            yield from _share_lines("exposed", gate.found)
+        case GrowthGate():
+            yield from _growth_lines(gate)
+
+
+def difference_lines(gate: CountsGate) -> Iterator[str]:
+    """Yield the counts that differ, those that this run does not tell, and how many are equal."""
+    comparison = gate.comparison
+    for difference in comparison.differences[:MOST_LINES]:
+        yield _difference(difference)
+    if len(comparison.differences) > MOST_LINES:
+        yield f"and {len(comparison.differences) - MOST_LINES} more"
+    for name, why in comparison.unknown:
+        yield f"{_name(name)}: expected, but not known here: {why}"
+    plural = "s" if comparison.n_equal != 1 else ""
+    yield f"{units.count(comparison.n_equal)} figure{plural} as expected"
+    if comparison.not_expected:
+        yield f"not in the file: {', '.join(map(_name, comparison.not_expected))}"
+    if comparison.differences:
+        yield "if that is meant: --update"
+
+
+def kept_lines(kept: dict[str, ExpectedCounts]) -> Iterator[str]:
+    """Yield what was written of each run, and what of it nobody will compare."""
+    for run, expected in kept.items():
+        figures = {**expected.exact, **expected.at_most}
+        unknown = [_name(name) for name, value in figures.items() if value is None]
+        known = len(figures) - len(unknown)
+        yield f"{_run(run)}: {known} figures" + (
+            f"; not known, so never compared: {', '.join(unknown)}" if unknown else ""
+        )
+        yield from _derived(expected)
+
+
+def _derived(expected: ExpectedCounts) -> Iterator[str]:
+    exact = expected.exact
+    spans = [value for name, value in exact.items() if name.endswith("/spans")]
+    total = None if None in spans else sum(value for value in spans if isinstance(value, int))
+    for what, above, below in (
+        ("bytes read per byte used", exact.get("read_nbytes"), exact.get("used_nbytes")),
+        ("copies of a byte, at most", exact.get("handed_on_nbytes"), exact.get("used_nbytes")),
+        ("spans per sample", total, exact.get("samples")),
+    ):
+        if isinstance(above, int) and isinstance(below, int) and below:
+            yield f"  {what}: {units.ratio(above / below)}"
+
+
+def _difference(difference: CountDifference) -> str:
+    name = _name(difference.name)
+    if difference.how == "at_most":
+        found, bound = difference.found, difference.expected
+        assert isinstance(found, int)
+        assert isinstance(bound, int)
+        return f"{name}: {units.nbytes(found)}, expected at most {units.nbytes(bound)}"
+    suffix = " per sample" if difference.how == "per_sample" else ""
+    return f"{name}{suffix}: {_value(difference.found)}, expected {_value(difference.expected)}"
+
+
+def _value(value: int | str | Fraction | None) -> str:
+    match value:
+        case None:
+            return "none"
+        case Fraction() if value.denominator != 1:
+            return f"{units.number(float(value))} ({value})"
+        case Fraction() | int():
+            return units.count(int(value))
+        case _:
+            return value
+
+
+def _name(name: str) -> str:
+    """Return ``bytes of read`` for ``stages/read/nbytes``."""
+    if name.startswith("stages/"):
+        stage, _, what = name.removeprefix("stages/").rpartition("/")
+        return f"{'spans' if what == 'spans' else 'bytes'} of {stage}"
+    if name.startswith("digests/"):
+        loader, _, epoch = name.removeprefix("digests/").partition("/")
+        of = "" if loader == "profile" else f" of loader {loader}"
+        return f"digest of the samples{of} in epoch {epoch}"
+    return NAMES.get(name, name)
+
+
+def _paired_lines(gate: PairedGate) -> Iterator[str]:
+    paired = gate.paired
+    band = f"{units.ratio(paired.band_low)} to {units.ratio(paired.band_high)}"
+    yield f"A/A: the reference beside itself is {band} times as long"
+    yield (
+        f"ratio {units.ratio(paired.ratio)} ({units.ratio(paired.low)} to "
+        f"{units.ratio(paired.high)}), at most {units.ratio(1 + gate.margin)}"
+    )
+    for what, median_s, words in (
+        ("command", gate.command_s, gate.command),
+        ("reference", gate.reference_s, gate.reference),
+    ):
+        yield f"{what}: {units.duration(units.nanoseconds(median_s))}, {shlex.join(words)}"
+
+
+def _growth_lines(gate: GrowthGate) -> Iterator[str]:
+    yield from _share_lines("exposed", gate.found)
+    yield from _share_lines("stored run", gate.stored)
+    if gate.growth is not None:
+        grown, low, high = (units.signed_fraction(each) for each in gate.growth)
+        yield f"exposed time per sample: {grown} ({low} to {high}) of the stored time per sample"
+    yield "what differs from one run to the next is in no interval; commands in turns tell more"
+
+
+def _share_lines(what: str, found: ExposedShare) -> Iterator[str]:
+    interval = "without an interval"
+    if found.low is not None:
+        interval = f"{units.fraction(found.low)} to {units.fraction(found.high)}"
+    steps = units.count(found.n_steps)
+    yield f"{what}: {units.fraction(found.share)} ({interval}) of {steps} steps' steady state"
+    if found.unknown_ns:
+        unknown = units.fraction(found.unknown_ns / found.wall_ns)
+        yield f"  of which without a known cause: {unknown}"
+
+
+def _run(name: str) -> str:
+    return "the run" if name == "run" else name

@@ -1,0 +1,198 @@
+"""What ``iobench check`` and its pytest fixture do, without a command line."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+from iobench.analysis.count_differences import (
+    ExpectedCounts,
+    compare_counts,
+    expected_counts,
+)
+from iobench.analysis.counts import counts_of
+from iobench.analysis.exposed_share import exposed_share
+from iobench.analysis.gates import (
+    CountsGate,
+    GrowthGate,
+    PairedGate,
+    ShareGate,
+    unlike_machines,
+)
+from iobench.analysis.paired import paired_ratio
+from iobench.errors import OptionError, ProfileError
+from iobench.profiles import open_profile, run_paths
+from iobench.trials.commands import CommandArm
+from iobench.trials.counts_file import read_counts, write_counts
+from iobench.trials.turns import interleave
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from iobench.profiles import Profile
+
+__all__ = ["compare_commands", "gate_counts", "gate_growth", "gate_shares", "keep_counts"]
+
+ONLY_RUN = "run"
+"""What a run is called that is alone in its directory."""
+WARM_UPS = 1
+"""Rounds that do not count: the first one finds other caches than all that follow."""
+
+
+def gate_counts(run: Path, counts: Path) -> tuple[CountsGate, ...]:
+    """Hold the counts of a run, or of each of several formats, against a file.
+
+    Raises
+    ------
+    ProfileError, MissingFileError, FileFormatError
+        If there is no run whose counts repeat, or no file of counts.
+    """
+    expected = read_counts(counts)
+    gates = []
+    for name, profile in _named_profiles(run):
+        if name not in expected:
+            raise ProfileError(
+                f"{counts}: expects nothing of {name}, only of {', '.join(expected) or 'no run'}; "
+                "rewrite it with --update"
+            )
+        gates.append(CountsGate(name, compare_counts(expected[name], counts_of(profile))))
+    return tuple(gates)
+
+
+def keep_counts(run: Path, counts: Path) -> dict[str, ExpectedCounts]:
+    """Write the counts of a run to a file; what is in it already is replaced.
+
+    Raises
+    ------
+    ProfileError
+        If there is no run whose counts repeat.
+    StorageError
+        If the file cannot be written.
+    """
+    found = {name: expected_counts(counts_of(profile)) for name, profile in _named_profiles(run)}
+    write_counts(counts, found)
+    return found
+
+
+def gate_shares(run: Path, limit: float) -> tuple[ShareGate, ...]:
+    """Hold the exposed share of each training process of each format against a limit."""
+    return tuple(
+        ShareGate(name, exposed_share(profile, rank=rank), limit)
+        for name, profile in _named_profiles(run)
+        for name, rank in _ranks(name, profile)
+    )
+
+
+def gate_growth(
+    run: Path, stored: Path, margin: float, *, any_machine: bool = False
+) -> tuple[GrowthGate, ...]:
+    """Hold the exposed time per sample of a run against that of one that was kept.
+
+    Raises
+    ------
+    OptionError
+        If they were measured on machines that are not alike, unless ``any_machine`` says so; or if
+        they have other formats or training processes.
+    """
+    new, old = dict(_named_profiles(run)), dict(_named_profiles(stored))
+    if new.keys() != old.keys():
+        raise OptionError(
+            f"{stored}: has {', '.join(old)}, but {run} has {', '.join(new)}; "
+            "expected the same formats"
+        )
+    gates = []
+    for name, profile in new.items():
+        unlike = unlike_machines(
+            profile.config.get("machine") or {}, old[name].config.get("machine") or {}
+        )
+        if unlike and not any_machine:
+            raise OptionError(
+                f"{stored}: was measured on another machine ({'; '.join(unlike)}); compare times "
+                "of like machines, or say --any-machine"
+            )
+        ranks, before = _ranks(name, profile), _ranks(name, old[name])
+        if ranks != before:
+            raise OptionError(f"{stored}: has {len(before)} training processes, {run} {len(ranks)}")
+        gates += [
+            GrowthGate(
+                called,
+                exposed_share(profile, rank=rank),
+                exposed_share(old[name], rank=rank),
+                margin,
+            )
+            for called, rank in ranks
+        ]
+    return tuple(gates)
+
+
+def compare_commands(
+    command: Sequence[str],
+    reference: Sequence[str],
+    *,
+    rounds: int,
+    margin: float,
+    by_cpu: bool = False,
+    finished: Callable[[int], None] | None = None,
+    arm: Callable[..., CommandArm] = CommandArm,
+) -> PairedGate:
+    """Run two commands, and the second one again, in turns.
+
+    Parameters
+    ----------
+    command, reference : sequence of str
+    rounds : int
+        That count, after one that does not.
+    margin : float
+    by_cpu : bool
+        Compare CPU time.
+    finished : callable, optional
+        Called after each round with how many there were.
+    arm : callable
+        Makes what runs a command, as `CommandArm`.
+
+    Raises
+    ------
+    TrialError
+        If a command fails, or takes no time.
+    """
+    of_command, of_reference = arm(command, by_cpu=by_cpu), arm(reference, by_cpu=by_cpu)
+
+    def told(round: int, _: tuple[float, ...]) -> None:
+        if finished is not None:
+            finished(round + 1)
+
+    new, old, again = (
+        costs[WARM_UPS:]
+        for costs in interleave(
+            [of_command, of_reference, of_reference],
+            rounds + WARM_UPS,
+            names=["the command", "the reference", "the reference again"],
+            finished=told,
+        )
+    )
+    if min(*new, *old, *again) <= 0:
+        raise OptionError("a command took no time that can be measured; expected longer ones")
+    return PairedGate(
+        command=tuple(command),
+        reference=tuple(reference),
+        paired=paired_ratio(old, new, again),
+        command_s=statistics.median(new),
+        reference_s=statistics.median(old),
+        margin=margin,
+        by_cpu=by_cpu,
+    )
+
+
+def _named_profiles(run: Path) -> list[tuple[str, Profile]]:
+    """Return the profiles in a directory: one, or one for each format by its name."""
+    paths = run_paths(run)
+    if paths == (run,):
+        return [(ONLY_RUN, open_profile(run))]
+    return [(path.name, open_profile(path)) for path in paths]
+
+
+def _ranks(name: str, profile: Profile) -> list[tuple[str, int]]:
+    if len(profile.ranks) < 2:
+        return [(name, rank) for rank in profile.ranks or (0,)]
+    return [(f"{name}, rank {rank}", rank) for rank in profile.ranks]
