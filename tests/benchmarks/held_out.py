@@ -29,7 +29,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import logging
+import multiprocessing
 import os
 import platform
 import statistics
@@ -60,6 +62,7 @@ PLUMBER_PERCENT = 15.0
 SHAPE = (64, 4, 192, 192)
 BATCH_SIZE = 4
 CALIBRATED_WORKERS = (0, 1)
+WORTH = "worth-of-cores.json"
 
 
 class Configuration(NamedTuple):
@@ -103,12 +106,15 @@ def write_source(path: Path) -> None:
         fields[:] = np.round(random.normal(280, 10, SHAPE), 1)
 
 
-def burn(self: Compute, recorder: Any, batch: int, epoch: int) -> None:
+def burn(
+    self: Compute, recorder: Any, batch: int, epoch: int, *, since_ns: int | None = None
+) -> None:
     """Compute for the step's time of a CPU, as a training without an accelerator does.
 
     What it calls lets other threads run Python meanwhile, as the operations of frameworks do.
     """
-    start_ns, start_cpu_ns = recorder.clock.now_ns(), time.thread_time_ns()
+    start_cpu_ns = time.thread_time_ns()
+    start_ns = recorder.clock.now_ns() if since_ns is None else since_ns
     while (spent_ns := time.thread_time_ns() - start_cpu_ns) < self.total_ns:
         zlib.crc32(BURNED)
     end_ns = recorder.clock.now_ns()
@@ -125,7 +131,10 @@ def prepare(one: Configuration, home: Path, arguments: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for framework in arguments.frameworks:
             chosen = one._replace(framework=framework)
-            profile(run_config(chosen, home, chosen.folder(Path(folder), 0), arguments), Quiet())
+            profile(
+                run_config(chosen, home, chosen.folder(Path(folder), 0), arguments),
+                Quiet(),
+            )
 
 
 def run_config(one: Configuration, home: Path, out: Path, arguments: Any) -> RunConfig:
@@ -146,13 +155,16 @@ def run_config(one: Configuration, home: Path, out: Path, arguments: Any) -> Run
 
 def measure(configurations: list[Configuration], home: Path, arguments: Any) -> None:
     """Run every configuration once a round, each round in the other direction."""
+    worth: list[float] = []
     burning = mock.patch.object(Compute, "run", burn)
     with burning if arguments.step == "burn" else contextlib.nullcontext():
         for number in range(arguments.rounds):
+            worth.append(worth_of_cores())
             for each in configurations[:: -1 if number % 2 else 1]:
                 config = run_config(each, home, each.folder(home, number), arguments)
                 profile(config, Quiet())
                 print(".", end="", file=sys.stderr, flush=True)
+    (home / WORTH).write_text(json.dumps(worth))
     print(file=sys.stderr)
 
 
@@ -166,12 +178,11 @@ def burned_pieces(seconds: float, start: Any, told: Any) -> None:
     told.put(pieces)
 
 
-def worth_of_cores(seconds: float = 0.7) -> float:
+def worth_of_cores(turns: int = 4, seconds: float = 0.15) -> float:
     """Return how many lone CPUs all usable ones together are worth, when all compute."""
-    import multiprocessing
-
-    context, rates = multiprocessing.get_context("fork"), {}
-    for n_burners in (1, available_cpus()):
+    context = multiprocessing.get_context("fork")
+    rates: dict[int, list[int]] = {1: [], available_cpus(): []}
+    for n_burners in list(rates) * turns:
         start, told = context.Barrier(n_burners), context.SimpleQueue()
         burners = [
             context.Process(target=burned_pieces, args=(seconds, start, told))
@@ -179,10 +190,11 @@ def worth_of_cores(seconds: float = 0.7) -> float:
         ]
         for burner in burners:
             burner.start()
-        rates[n_burners] = sum(told.get() for _ in burners)
+        rates[n_burners].append(sum(told.get() for _ in burners))
         for burner in burners:
             burner.join()
-    return rates[available_cpus()] / rates[1]
+    alone, together = (statistics.median(rates[n]) for n in (1, available_cpus()))
+    return min(together / alone, float(available_cpus()))
 
 
 class Held(NamedTuple):
@@ -193,6 +205,7 @@ class Held(NamedTuple):
     is_basis: bool
     measured: float
     predicted: float
+    nominal: float
     uncontended: float
     ideal: float
     again: float
@@ -209,6 +222,7 @@ class Predictor:
         self.home, self.rounds = home, arguments.rounds
         self.middle_ms = sorted(arguments.steps_ms)[len(arguments.steps_ms) // 2]
         self.left_out = 0
+        self.worth = statistics.median(json.loads((home / WORTH).read_text()))
         self._bases: dict[Any, Demands] = {}
         self._as_measured: dict[Any, RecordedRun] = {}
         self.burns = arguments.step == "burn"
@@ -220,7 +234,12 @@ class Predictor:
     def predict(self, one: Configuration, name: str) -> Held | None:
         """Return what was measured of a configuration and what is predicted."""
         measured: list[float] = []
-        ways: dict[str, list[float]] = {"predicted": [], "uncontended": [], "ideal": []}
+        ways: dict[str, list[float]] = {
+            "predicted": [],
+            "nominal": [],
+            "uncontended": [],
+            "ideal": [],
+        }
         for number in range(self.rounds):
             basis, as_measured = self.basis(one, name, number)
             _, run = self.read(one, name, number)
@@ -246,6 +265,7 @@ class Predictor:
     ) -> dict[str, float]:
         """Return the ms a batch that each way predicts, of batches that are steady in the run."""
         n_steady = int(run.steady.sum())
+        worth = replace(basis.machine, cores=self.worth)
         demanded = replace(basis, run=replace(basis.run, steady=run.steady))
         alone = replay(replace(as_measured, steady=run.steady), change)
         work_ns = float(as_measured.work_ns.sum(axis=1).mean())
@@ -253,7 +273,8 @@ class Predictor:
         workers = run.workers
         ideal = max(step_ns, work_ns / workers) if workers else step_ns + work_ns
         return {
-            "predicted": _steady_ms(demanded.replay(change)) / n_steady,
+            "predicted": _steady_ms(demanded.replay(change, worth)) / n_steady,
+            "nominal": _steady_ms(demanded.replay(change)) / n_steady,
             "uncontended": _steady_ms(alone) / n_steady,
             "ideal": ideal / 1e6,
         }
@@ -295,23 +316,26 @@ def _steady_ms(replayed: Any) -> float:
 def print_table(held: list[Held], left_out: int, arguments: Any) -> None:
     """Print every configuration, and how far off predictions are."""
     print(f"{'loader':<8}{'format':<8}{'workers':>7}{'step':>6}{'measured':>10}{'predicted':>10}"
-          f"{'error':>8}{'no cont.':>9}{'ideal':>8}{'A/A':>7}   ms a batch, %")  # fmt: skip
+          f"{'error':>8}{'nominal':>9}{'no cont.':>9}{'ideal':>8}{'A/A':>7}   "
+          "ms a batch, %")  # fmt: skip
     for each in held:
         one = each.configuration
         signed = [
             100 * (value / each.measured - 1)
-            for value in (each.predicted, each.uncontended, each.ideal)
+            for value in (each.predicted, each.nominal, each.uncontended, each.ideal)
         ]
         print(
             f"{one.framework:<8}{each.format:<8}{one.workers:>7}{one.step_ms:>6g}"
             f"{each.measured:>10.2f}{each.predicted:>10.2f}{signed[0]:>+8.1f}{signed[1]:>+9.1f}"
-            f"{signed[2]:>+8.1f}{each.again:>7.1f}{'   basis' if each.is_basis else ''}"
+            f"{signed[2]:>+9.1f}{signed[3]:>+8.1f}{each.again:>7.1f}"
+            f"{'   basis' if each.is_basis else ''}"
         )
     scored = [each for each in held if not each.is_basis]
     few = [each for each in scored if each.configuration.workers >= 2]
     noise = quantiles([each.again for each in scored])
     for title, way in (
         ("replay with shared cores", "predicted"),
+        ("the same, nominal cores", "nominal"),
         ("no contention", "uncontended"),
         ("ideal scaling", "ideal"),
     ):
@@ -371,8 +395,6 @@ def main() -> None:
         home = arguments.kept or arguments.keep
         home = home or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         home.mkdir(parents=True, exist_ok=True)
-        print(f"{available_cpus()} cores, {platform.processor() or platform.machine()}; when all "
-              f"compute they are worth {worth_of_cores():.2f} lone ones")  # fmt: skip
         if arguments.kept is None:
             prepare(configurations[0], home, arguments)
             before, watch = stolen_s(), time.perf_counter()
@@ -382,6 +404,8 @@ def main() -> None:
                 print(f"measured for {took_s:.0f} s; the host took "
                       f"{(stolen_s() or 0.0) - before:.1f} s of CPU time meanwhile")  # fmt: skip
         predictor = Predictor(home, arguments)
+        print(f"{available_cpus()} cores, {platform.processor() or platform.machine()}; when all "
+              f"compute they are worth {predictor.worth:.2f} lone ones")  # fmt: skip
         found = [
             predictor.predict(one, name) for one in configurations for name in arguments.formats
         ]
