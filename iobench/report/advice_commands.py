@@ -81,7 +81,7 @@ def title_of(candidate: Candidate) -> str:
                 names.append(f"{number} worker{'s' * (number != 1)}")
             case Lever.PREFETCH:
                 ahead = settings.get("prefetch", settings.get("prefetch_factor"))
-                names.append(f"{ahead} batches ahead for each worker")
+                names.append(f"a prefetch of {ahead} batches")
             case Lever.CODEC:
                 how = settings.get("codec") or settings.get("dtype")
                 names.append(f"stored as {how}" if how else "another codec")

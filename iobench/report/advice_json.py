@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.report.advice_commands import commands_of, title_of
-from iobench.report.advice_text import outcome_sentence, reason_text
+from iobench.report.advice_sentences import outcome_sentence, reason_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

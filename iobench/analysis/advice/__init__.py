@@ -8,15 +8,12 @@ from iobench.analysis.advice.figures import (
     Candidate,
     Circumstances,
     Cost,
-    Evidence,
     Gain,
-    Lever,
     LoadingWay,
-    Outcome,
-    Reason,
     RuledOut,
     StoreProbe,
 )
+from iobench.analysis.advice.levers import Evidence, Lever, Outcome, Reason
 
 __all__ = [
     "WITHHELD_ABOVE",

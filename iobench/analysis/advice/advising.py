@@ -14,14 +14,11 @@ from iobench.analysis.advice.figures import (
     AdvisedChange,
     Circumstances,
     Cost,
-    Evidence,
-    Lever,
     LoadingWay,
-    Outcome,
-    Reason,
     RuledOut,
 )
 from iobench.analysis.advice.gains import GainPredictor, beginning_of
+from iobench.analysis.advice.levers import Evidence, Lever, Outcome, Reason
 from iobench.analysis.conversion import predict_full_conversion
 from iobench.analysis.diagnosis import HIDDEN_FRACTION
 from iobench.analysis.replay import can_replay, payoffs
@@ -167,7 +164,7 @@ def _cost(found: Found, baseline: LoadingWay, circumstances: Circumstances) -> C
         more = found.batches_more
         return Cost(memory_nbytes=None if more and not batch_nbytes else more * batch_nbytes)
     if Lever.PAGE_CACHE in candidate.levers:
-        return Cost(memory_nbytes=circumstances.files_nbytes)
+        return Cost(memory_nbytes=baseline.all_nbytes(circumstances.files_nbytes))
     if {Lever.FORMAT, Lever.OFFLINE, Lever.MEMORY, Lever.CHUNKS, Lever.CODEC} & set(
         candidate.levers
     ):

@@ -19,14 +19,12 @@ from iobench.analysis.advice.candidates import (
 from iobench.analysis.advice.figures import (
     Candidate,
     Circumstances,
-    Evidence,
     Gain,
-    Lever,
     LoadingWay,
-    Reason,
     RuledOut,
 )
 from iobench.analysis.advice.gains import GainPredictor, kind_of
+from iobench.analysis.advice.levers import Evidence, Lever, Reason
 from iobench.analysis.replay import Change, RecordedRun
 from iobench.recording import Kind
 
@@ -133,9 +131,7 @@ def _caches(
         yield RuledOut(in_memory, Reason.CACHED_ALREADY)
         return
     warm = {kind: cpu_fraction(run, kind) for kind in READING}
-    needed = baseline.store.nbytes if baseline.store else circumstances.files_nbytes
-    if baseline.store is not None:  # of a probe: the whole store is what has to fit
-        needed = _whole_nbytes(baseline)
+    needed = baseline.all_nbytes(circumstances.files_nbytes)
     if needed is None or memory is None:
         yield RuledOut(pages, Reason.SIZE_UNKNOWN)
     elif needed > CACHE_FRACTION * memory:
@@ -155,22 +151,18 @@ def _caches(
         yield Found(in_memory, predictor.bound(factors(run, gone)))
 
 
-def _whole_nbytes(way: LoadingWay) -> int | None:
-    store = way.store
-    if store is None or not store.n_samples:
-        return None
-    return store.nbytes * store.n_samples_all // store.n_samples
-
-
 def _chunks(baseline: LoadingWay, predictor: GainPredictor) -> Iterator[Found | RuledOut]:
     window = baseline.window
     candidate = Candidate((Lever.CHUNKS,), {"format": "zarr"})
     if window.read_nbytes is None or not window.nbytes:
         yield RuledOut(candidate, Reason.SIZE_UNKNOWN)
         return
-    ratio = window.read_nbytes / window.nbytes
+    # What reading hands on is used, whatever preprocessing leaves of it, as of an ensemble's mean.
+    handed_on = sum(row.nbytes or 0 for row in window.stages if row.kind in (Kind.READ, Kind.FUSED))
+    used = max(window.nbytes, handed_on)
+    ratio = window.read_nbytes / used
     if ratio < READ_PER_BYTE:
-        yield RuledOut(candidate, Reason.READS_WHAT_IT_USES, window.read_nbytes, window.nbytes)
+        yield RuledOut(candidate, Reason.READS_WHAT_IT_USES, window.read_nbytes, used)
         return
     change = factors(baseline.run, dict.fromkeys((*READING, "decode"), 1 / ratio))
     yield Found(candidate, predictor.bound(change))

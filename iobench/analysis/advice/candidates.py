@@ -13,12 +13,11 @@ from iobench.analysis.advice.figures import (
     Candidate,
     Circumstances,
     Gain,
-    Lever,
     LoadingWay,
-    Reason,
     RuledOut,
 )
 from iobench.analysis.advice.gains import GainPredictor, gain_between, kind_of
+from iobench.analysis.advice.levers import Lever, Reason
 from iobench.analysis.replay import Change, LoaderRule, RecordedRun
 
 __all__ = ["Found", "measured_candidates", "replayed_candidates"]

@@ -8,7 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.advice.figures import Evidence, Gain, LoadingWay
+from iobench.analysis.advice.figures import Gain, LoadingWay
+from iobench.analysis.advice.levers import Evidence
 from iobench.analysis.replay import Change, Machine, RecordedRun, replay, replay_error
 
 __all__ = ["GainPredictor", "beginning_of", "gain_between", "kind_of", "saved_interval"]

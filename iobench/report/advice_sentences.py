@@ -1,0 +1,143 @@
+"""The sentences of advice: what comes of it, why something is ruled out, what waiting costs."""
+
+from __future__ import annotations
+
+from iobench.analysis.advice import WITHHELD_ABOVE, Advice, Outcome, Reason, RuledOut
+from iobench.report import units
+from iobench.report.advice_commands import title_of
+
+__all__ = [
+    "bill_line",
+    "is_trusted",
+    "outcome_sentence",
+    "reason_text",
+    "seconds_text",
+    "signed_fraction",
+]
+
+
+def outcome_sentence(advice: Advice) -> str:
+    """Return what comes of it all, in one sentence."""
+    match advice.outcome:
+        case Outcome.NO_BATCH:
+            return "No advice: no batch was delivered."
+        case Outcome.NOTHING_TO_GAIN:
+            return (
+                f"Nothing to gain: {units.fraction(advice.hidden_fraction)} of the loading is "
+                "hidden, and no change of it can save more than the "
+                f"{units.fraction(advice.wait_fraction)} of the time that is waited."
+            )
+        case Outcome.WITHHELD | Outcome.OPAQUE:
+            return f"No advice: {_untrusted(advice)}."
+        case Outcome.NO_SINGLE_STAGE:
+            return (
+                "No single stage will help: stages take turns in holding the loop up, and only "
+                "several faster ones together gain."
+            )
+        case Outcome.NOTHING_FOUND:
+            return "It waits, but nothing that iobench knows of is predicted to help."
+        case Outcome.ADVICE:
+            return _advice_sentence(advice)
+
+
+def _advice_sentence(advice: Advice) -> str:
+    text = ""
+    if advice.changes:
+        best = advice.changes[0]
+        saved = units.fraction(best.gain.saved)
+        text = f"Best: {title_of(best.candidate)}, which saves {saved} of the time."
+    else:
+        text = "Nothing is sure to help, but some changes are worth a measurement."
+    if not is_trusted(advice):
+        text += f" What was not measured is left out: {_untrusted(advice)}."
+    elif advice.payoffs is not None and advice.payoffs.no_single_stage_helps:
+        text += " No single faster stage will help."
+    return text
+
+
+def is_trusted(advice: Advice) -> bool:
+    """Return whether the replay tells the run's own time well enough to predict others."""
+    error = advice.error_fraction
+    return error is not None and abs(error) <= WITHHELD_ABOVE
+
+
+def _untrusted(advice: Advice) -> str:
+    """Return why nothing is said that rests on a replay."""
+    error = advice.error_fraction
+    if error is None:
+        return advice.baseline.run.reason or "who made the batches is not known"
+    return (
+        f"a replay of the unmodified run misses its time by {signed_fraction(error)}, and beyond "
+        f"{units.fraction(WITHHELD_ABOVE)} its predictions mean nothing"
+    )
+
+
+def reason_text(ruled_out: RuledOut) -> str:
+    """Return why something is not proposed."""
+    needed, there = ruled_out.needed, ruled_out.there
+    match ruled_out.reason:
+        case Reason.IN_USE:
+            return "in use already."
+        case Reason.NO_ACCELERATOR:
+            return "no accelerator was seen in this run; without one it only costs a copy."
+        case Reason.NO_MORE_CPUS:
+            return f"there are {units.count(_whole(there))} CPUs, and all have a worker."
+        case Reason.CACHED_ALREADY:
+            return "everything came from memory in this run already."
+        case Reason.TOO_LARGE:
+            return f"takes {units.nbytes(needed)}, and there is room for {units.nbytes(there)}."
+        case Reason.SIZE_UNKNOWN:
+            return "unknown: the run does not tell the sizes it takes."
+        case Reason.GAINS_NOTHING:
+            return (
+                f"predicted to save {signed_fraction(needed or 0.0)}, which is within the error "
+                f"of {units.fraction(there)}."
+                if (needed or 0.0) > 0
+                else f"predicted to save nothing ({signed_fraction(needed or 0.0)})."
+            )
+        case Reason.OWN_ORDER:
+            return "this source hands out samples in its own order and by its own workers."
+        case Reason.NEEDS_REPLAY:
+            return "its gain needs a replay, and this run cannot be replayed."
+        case Reason.NOT_WAITED_FOR:
+            most = "" if needed is None else f": it could save {units.fraction(needed)} at the most"
+            return f"the training loop does not wait for what it removes{most}."
+        case Reason.NO_WORKERS:
+            return "the training loop loads for itself: there is nobody to be ahead."
+        case Reason.READS_WHAT_IT_USES:
+            read = None if needed is None or not there else needed / there
+            return f"{units.ratio(read)} bytes are read for each one used: chunks fit."
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def bill_line(advice: Advice) -> str:
+    """Return what waiting costs a whole training; empty where an epoch is not known."""
+    bill = advice.bill
+    if bill is None:
+        return ""
+    by = (
+        "the devices' own idle time"
+        if bill.on_device
+        else "the wait of the training loop, as no device was timed"
+    )
+    return (
+        f"The bill: on {units.count(bill.ranks)} rank{'s' * (bill.ranks > 1)} and "
+        f"{units.count(bill.epochs)} epoch{'s' * (bill.epochs > 1)}, waiting costs "
+        f"{units.number(bill.idle_hours)} of {units.number(bill.all_hours)} device-hours "
+        f"(by {by}; every rank taken to wait as this one does)."
+    )
+
+
+def signed_fraction(value: float) -> str:
+    """Return a share that may be below 0."""
+    return f"-{units.fraction(-value)}" if value < 0 else units.fraction(value)
+
+
+def seconds_text(value: float) -> str:
+    """Return seconds as a time, below 0 as well."""
+    if value < 0:
+        return f"-{seconds_text(-value)}"
+    return units.duration(units.nanoseconds(value))

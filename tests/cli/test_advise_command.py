@@ -1,0 +1,166 @@
+"""``iobench advise``, as users call it: on runs that were kept, and on what it profiles first."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iobench.cli.profile_command import profile_config
+from iobench.errors import OptionError
+from iobench.recording import Kind, RunDirectory
+from iobench.testing import FakeClock
+
+MS = 1_000_000
+NBYTES = 500_000
+COMMAND = "iobench profile own.nc --format source --workers 0 --compute=5ms --json --out runs/1"
+
+
+def recorded(path: Path, step_ms: int, **more: Any) -> Path:
+    """Keep a run of thirty samples that the training loop reads and decodes by itself."""
+    config = {
+        "dataset": "own",
+        "format": "source",
+        "framework": "native",
+        "workers": 0,
+        "prefetch": 0,
+        "batch_size": 1,
+        "n_samples_all": 1000,
+        "sample_nbytes": NBYTES,
+        "machine": {"cpus": 2, "memory_nbytes": 8 << 30},
+        "cache": {"asked": "as-is", "resident_fraction_before": 1.0},
+        "command": COMMAND,
+        **more,
+    }
+    directory = RunDirectory.create(path, config)
+    recorder = directory.recorder(role="consumer", clock=FakeClock(1000))
+    maker, clock = recorder.string("consumer"), 0
+    for batch in range(30):
+        read, decoded = clock + 4 * MS, clock + 6 * MS
+        recorder.emit(Kind.READ, clock, read, nbytes=NBYTES, batch=batch, epoch=0)
+        recorder.emit(Kind.DECODE, read, decoded, nbytes=NBYTES, batch=batch, epoch=0)
+        recorder.emit(Kind.WAIT, clock, decoded, nbytes=NBYTES, batch=batch, detail=maker)
+        clock = decoded + step_ms * MS
+    recorder.emit(Kind.WAIT, clock, clock + 1, label=recorder.string("shutdown"))
+    recorder.emit(Kind.OTHER, 0, clock + 1, sample=0, label=recorder.string("round"))
+    recorder.close()
+    return directory.path
+
+
+def test_a_recorded_run_is_told_what_helps_with_commands(tmp_path: Path, iobench_here) -> None:
+    run = recorded(tmp_path / "run", step_ms=7)
+    done = iobench_here("advise", run, "--ranks", "4", "--epochs", "10")
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "own: source through native, 0 workers. It waits 46 % of its time" in text
+    assert "Best: 1 worker, which saves" in text
+    assert "iobench profile own.nc --format source --compute 5ms --workers 1" in text
+    assert "iobench convert own.nc own.nc.numpy --to numpy" in text
+    assert "The bill: on 4 ranks and 10 epochs" in text
+    assert "pinned memory: no accelerator was seen" in text
+    assert "a prefetch of 2 batches: the training loop loads for itself" in text
+
+
+def test_json_has_the_same_figures_and_the_commands_parse(tmp_path: Path, iobench_here) -> None:
+    run = recorded(tmp_path / "run", step_ms=7)
+    done = iobench_here("advise", run, "--json")
+    document = json.loads(done.stdout)
+    assert document["outcome"] == "advice"
+    assert document["replay_error_fraction"] == pytest.approx(0.0, abs=1e-6)
+    best = document["changes"][0]
+    assert best["settings"] == {"workers": 1}
+    # Six of thirteen ms hide behind a step of seven.
+    assert best["saved_fraction"] == pytest.approx(6 / 13, abs=0.01)
+    assert best["saved_s"] == pytest.approx(6.0, abs=0.1)
+    assert best["cost"]["convert_s"] == 0
+    stages = {each["stage"]: each["saved_s"] for each in document["payoffs"]["stages"]}
+    assert stages == pytest.approx({"read": 30 * 0.0008, "decode": 30 * 0.0004})
+    (store,) = (each for each in document["to_measure"] if "format" in each["settings"])
+    assert store["break_even"]["never"] is False
+    assert store["break_even"]["epochs"] > 0
+    for change in (*document["changes"], *document["to_measure"]):
+        for command in change["commands"]:
+            if command.startswith("iobench profile"):
+                profile_config(shlex.split(command)[2:])
+
+
+def test_a_run_that_hides_its_loading_has_nothing_to_gain(tmp_path: Path, iobench_here) -> None:
+    run = recorded(tmp_path / "run", step_ms=1000)
+    done = iobench_here("advise", run)
+    assert "Nothing to gain:" in done.stdout
+    assert "What would help" not in done.stdout
+
+
+def test_a_script_is_told_lines_of_code_and_why_it_is_not_tried(
+    tmp_path: Path, iobench_here
+) -> None:
+    run = recorded(tmp_path / "run", 7, kind="script", command="python train.py", framework="torch")
+    done = iobench_here("advise", run, "--try", "1")
+    assert done.returncode == 0, done.stderr
+    assert "DataLoader(..., num_workers=1)" in done.stdout
+    assert "Nothing tried: the loader is the script's own" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["{run}", "--tiny"], "says what to profile"),
+        (["{run}", "--try", "-1"], "--try -1: expected 0 or more"),
+        (["{run}", "--ranks", "0"], "--ranks 0: expected 1 or more"),
+        (["{run}", "--epochs", "0"], "--epochs 0: expected 1 or more"),
+        (["no-such-data", "--workers", "-1"], "--workers -1: expected 0 or more"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_line(
+    words: list[str], message: str, tmp_path: Path, iobench_here
+) -> None:
+    run = recorded(tmp_path / "run", step_ms=7)
+    done = iobench_here("advise", *(word.format(run=run) for word in words))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_run_without_a_training_loop_is_refused(tmp_path: Path, iobench_here) -> None:
+    directory = RunDirectory.create(tmp_path / "run", {"dataset": "own"})
+    recorder = directory.recorder(role="consumer", clock=FakeClock(1000))
+    recorder.emit(Kind.READ, 0, 5, batch=0)
+    recorder.close()
+    done = iobench_here("advise", directory.path)
+    assert done.returncode == 1
+    assert "nothing in it asked a loader for batches" in done.stderr
+
+
+def test_words_of_a_profile_are_read_as_profile_reads_them() -> None:
+    config = profile_config(["x.nc", "--format", "source,numpy", "--prefetch", "4", "--tiny"])
+    assert (config.formats, config.prefetch, config.tiny) == (("source", "numpy"), 4, True)
+    assert config.command[:3] == ("iobench", "profile", "x.nc")
+    with pytest.raises(SystemExit) as refused:
+        profile_config(["x.nc", "--no-such-option"])
+    assert refused.value.code == 2
+    with pytest.raises(OptionError, match="expected more than 0"):
+        profile_config(["x.nc", "--prefetch", "0"])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(110)
+def test_a_dataset_is_profiled_first_and_the_best_change_tried(iobench, store_dir: Path) -> None:
+    pytest.importorskip("eccodes", reason="reads GRIB: pip install 'iobench[grib]'")
+    done = iobench(
+        "advise", "maelstrom-ens10", "--tiny", "--store-dir", store_dir, "--json",
+        "--batches", "12", "--compute", "2ms", "--workers", "0", "--try", "1", "--rounds", "1",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["baseline"]["format"] == "source"
+    best = document["changes"][0]
+    assert best["settings"]["format"] == "tfrecord"
+    assert best["evidence"] == "measured"
+    (tried,) = document["tried"]
+    assert tried["settings"] == best["settings"]
+    assert tried["predicted_fraction"] == best["saved_fraction"]
+    assert tried["rounds"] == 1
+    assert (Path(document["run"]).name, document["not_tried"]) == ("maelstrom-ens10-1", None)
