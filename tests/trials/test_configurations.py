@@ -1,0 +1,114 @@
+"""Configurations changed by what is advised, and what is made of their turns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from iobench.analysis.advice import AdvisedChange, Candidate, Cost, Evidence, Gain, Lever
+from iobench.errors import OptionError, TrialError
+from iobench.profiling import RunConfig
+from iobench.trials import configurations
+from iobench.trials.configurations import baseline_config, changed_config, try_changes
+
+CONFIG = RunConfig(
+    targets=("maelstrom-ens10",),
+    formats=("source", "tfrecord"),
+    framework="torch,native",
+    pipelines=("upstream", "own"),
+    epochs=3,
+    out=Path("kept"),
+    darshan=("auto",),
+)
+BASE = baseline_config(
+    CONFIG,
+    SimpleNamespace(format="source", framework="native", pipeline="upstream"),  # type: ignore[arg-type]
+)
+
+
+class Screen:
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def progress(self, title: str, *, in_bytes: bool = False) -> Any:
+        raise AssertionError("nothing is measured here")
+
+
+def change(**settings: str | int) -> AdvisedChange:
+    gain = Gain(Evidence.REPLAYED, 0.5, 0.4, 0.6)
+    return AdvisedChange(Candidate((Lever.FORMAT,), settings), gain, Cost(), None)
+
+
+def test_the_baseline_is_one_way_alone_and_short() -> None:
+    assert (BASE.formats, BASE.framework, BASE.pipelines) == (("source",), "native", ("upstream",))
+    assert (BASE.batches, BASE.duration_s, BASE.epochs) == (200, 3.0, None)
+    assert (BASE.out, BASE.darshan) == (None, ("off",))
+
+
+def test_a_change_is_made_and_nothing_else() -> None:
+    stored = changed_config(BASE, Candidate((), {"format": "numpy", "framework": "torch"}))
+    assert stored is not None
+    assert (stored.formats, stored.framework, stored.pipelines) == (("numpy",), "torch", ("own",))
+    more = changed_config(BASE, Candidate((), {"workers": 3, "prefetch": 4, "cache": "warm"}))
+    assert more is not None
+    assert (more.workers, more.prefetch, more.cache) == (3, 4, "warm")
+    assert (more.formats, more.pipelines) == (BASE.formats, BASE.pipelines)
+    moved = changed_config(BASE, Candidate((), {"store_dir": "/dev/shm/x"}))
+    assert moved is not None
+    assert moved.store_dir == Path("/dev/shm/x")
+
+
+@pytest.mark.parametrize("settings", [{}, {"in_order": "False"}, {"format": "zarr", "codec": "x"}])
+def test_what_no_profile_can_be_told_is_not_tried(settings, tmp_path: Path) -> None:
+    assert changed_config(BASE, Candidate((), settings)) is None
+    with pytest.raises(TrialError, match="cannot be tried"):
+        try_changes(BASE, [change(**settings)], tmp_path, Screen(), rounds=1)
+
+
+def test_turns_are_compared_with_the_baseline_and_it_with_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[RunConfig] = []
+
+    def profile(config: RunConfig, screen: object) -> Path:
+        asked.append(config)
+        assert config.out is not None
+        return config.out
+
+    def window(path: Path) -> Any:
+        changed = asked[-1].workers == 4
+        measured = SimpleNamespace(n_samples=10, wall_ns=5 * 10**9 if changed else 10**10)
+        return SimpleNamespace(steady=None, whole=measured)
+
+    monkeypatch.setattr(configurations, "profile", profile)
+    monkeypatch.setattr(configurations, "open_profile", lambda path: path)
+    monkeypatch.setattr(configurations, "exposure", window)
+    screen = Screen()
+    (tried,) = try_changes(BASE, [change(workers=4)], tmp_path, screen, rounds=6)
+    assert tried.ratio.ratio == 0.5
+    assert (tried.ratio.band_low, tried.ratio.band_high) == (1.0, 1.0)
+    assert tried.ratio.faster
+    # The first turn is thrown away; then six of each, and none has the folder of another.
+    assert len(asked) == 1 + 6 * 3
+    assert len({config.out for config in asked}) == len(asked)
+    assert sum(config.workers == 4 for config in asked) == 6
+    assert screen.notes[-1] == "round 6 of 6 of the trial"
+    with pytest.raises(OptionError, match="0 rounds"):
+        try_changes(BASE, [change(workers=4)], tmp_path, screen, rounds=0)
+
+
+def test_a_turn_without_samples_is_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = SimpleNamespace(steady=None, whole=SimpleNamespace(n_samples=0, wall_ns=0))
+    monkeypatch.setattr(configurations, "profile", lambda config, screen: config.out)
+    monkeypatch.setattr(configurations, "open_profile", lambda path: path)
+    monkeypatch.setattr(configurations, "exposure", lambda profile: empty)
+    with pytest.raises(TrialError, match="delivered no samples"):
+        try_changes(BASE, [change(workers=4)], tmp_path, Screen(), rounds=1)

@@ -1,0 +1,197 @@
+"""Counts of a run: exact, of what was delivered, and unknown where they are chance."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iobench.analysis.count_differences import (
+    CountDifference,
+    ExpectedCounts,
+    compare_counts,
+    expected_counts,
+)
+from iobench.analysis.counts import Counts, StageCount, counts_of
+from iobench.errors import FileFormatError, MissingFileError, ProfileError
+from iobench.profiles import open_profile
+from iobench.recording import Flag, Kind, Recorder
+from iobench.trials.counts_file import read_counts, write_counts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import MakeRun
+
+COUNTS = Counts(
+    batches=10,
+    samples=40,
+    used_nbytes=800,
+    opens=3,
+    reads=80,
+    read_nbytes=1600,
+    handed_on_nbytes=800,
+    stages={"read": StageCount(80, 1600), "decode": StageCount(40, None)},
+    digests={"profile/0": "ab"},
+    asked_nbytes=10_000_000,
+    peak_nbytes=200_000_000,
+    unknown={},
+)
+
+
+def test_what_was_delivered_is_counted(make_run: MakeRun) -> None:
+    def chance(recorder: Recorder, batch: int) -> None:
+        recorder.emit(Kind.READ, 1, 2, 7, -1, -1)  # an import, a batch nobody got, a counter
+        recorder.emit(Kind.READ, 1, 2, 7, -1, 900 + batch)
+        recorder.emit(Kind.READ, 1, 2, 1000, 0, batch, 0, -1, 0, 0, Flag.IO)
+        recorder.emit(Kind.READ, 1, 2, 7, -1, batch, 0, -1, 0, 0, Flag.DETAIL)
+        recorder.emit(Kind.SERIALISE, 1, 2, 80, -1, batch)
+
+    found = counts_of(open_profile(make_run(n_batches=10, extra=chance)))
+    assert (found.batches, found.samples, found.used_nbytes) == (10, 40, 800)
+    assert (found.reads, found.read_nbytes) == (20, 2000)
+    assert found.opens is None
+    assert found.unknown["opens"] == "no open was seen in the whole run"
+    assert found.handed_on_nbytes == 1600
+    assert found.stages == {"collate": StageCount(10, 800), "read": StageCount(20, 2000)}
+    assert found.spans == 30
+    assert found.asked_nbytes == 10_000
+    assert found.peak_nbytes is not None
+    assert found.peak_nbytes > 1 << 20
+
+
+def test_a_sum_counts_as_many_as_it_holds(make_run: MakeRun) -> None:
+    sums = make_run("sums", n_batches=5, reads=1, flags=Flag.SUMMED, nbytes=400)
+    singly = make_run("singly", n_batches=5, reads=4, nbytes=100)
+    one, other = (counts_of(open_profile(path)) for path in (sums, singly))
+    assert one.stages == other.stages
+
+
+@pytest.mark.parametrize(
+    ("flags", "config"),
+    [
+        (Flag.SUMMED | Flag.ESTIMATED, {}),
+        (Flag.SUMMED, {"kind": "script", "detail": "auto"}),
+    ],
+)
+def test_what_was_not_all_seen_is_unknown(
+    make_run: MakeRun, flags: int, config: dict[str, Any]
+) -> None:
+    found = counts_of(open_profile(make_run(n_batches=4, flags=flags, config=config)))
+    assert (found.reads, found.read_nbytes, found.spans) == (None, None, None)
+    assert found.stages == {"collate": StageCount(4, 320), "read": StageCount(None, None)}
+    assert "--detail sample" in found.unknown["reads"]
+    assert found.used_nbytes == 320
+
+
+def test_a_run_that_its_time_ended_is_refused(make_run: MakeRun) -> None:
+    by_time = {"asked": {"batches": 200, "steady_s": 60.0}}
+    with pytest.raises(ProfileError, match=r"after 10 batches.*--batches N or --epochs E"):
+        counts_of(open_profile(make_run("short", n_batches=10, config=by_time)))
+    assert counts_of(open_profile(make_run("long", n_batches=200, config=by_time))).batches == 200
+    with pytest.raises(ProfileError, match="no loader delivered a batch"):
+        counts_of(open_profile(make_run("none", n_batches=0)))
+
+
+def test_lost_spans_leave_nothing_exact(make_run: MakeRun) -> None:
+    profile = open_profile(make_run(n_batches=4))
+    process = replace(profile.processes[0], lost=3, peak_nbytes=None)
+    found = counts_of(replace(profile, processes=(process,)))
+    assert found.unknown["reads"] == "3 spans were lost"
+    assert (found.samples, found.reads, found.stages["read"].spans) == (None, None, None)
+    assert "peak_nbytes" in found.unknown
+
+
+def test_equal_counts_have_no_difference() -> None:
+    compared = compare_counts(expected_counts(COUNTS), COUNTS)
+    assert compared.differences == compared.unknown == compared.not_expected == ()
+    # Seven figures, three of stages and one that is not known, a digest, two bounds.
+    assert compared.n_equal == 7 + 3 + 1 + 2
+
+
+def test_every_difference_is_named() -> None:
+    found = replace(
+        COUNTS,
+        opens=4,
+        stages={"read": StageCount(80, 1601), "verify": StageCount(5, 5)},
+        digests={"profile/0": "cd"},
+        peak_nbytes=10**9,
+    )
+    expected = expected_counts(COUNTS)
+    compared = compare_counts(expected, found)
+    assert compared.differences == (
+        CountDifference("opens", 3, 4),
+        CountDifference("stages/decode/spans", 40, None),
+        CountDifference("stages/read/nbytes", 1600, 1601),
+        CountDifference("stages/verify/spans", None, 5),
+        CountDifference("digests/profile/0", "ab", "cd"),
+        CountDifference("peak_nbytes", expected.at_most["peak_nbytes"], 10**9, "at_most"),
+    )
+
+
+def test_other_numbers_of_samples_are_compared_per_sample() -> None:
+    twice = replace(
+        COUNTS, batches=20, samples=80, used_nbytes=1600, opens=6, reads=160, read_nbytes=3201,
+        handed_on_nbytes=1600, stages={"read": StageCount(160, 3201), "decode": StageCount(80, 5)},
+        digests={"profile/0": "ef"}, asked_nbytes=20_000_000,
+    )  # fmt: skip
+    compared = compare_counts(expected_counts(COUNTS), twice)
+    assert compared.differences == (
+        CountDifference("samples", 40, 80),
+        CountDifference("read_nbytes", Fraction(40), Fraction(3201, 80), "per_sample"),
+        CountDifference("stages/read/nbytes", Fraction(40), Fraction(3201, 80), "per_sample"),
+    )
+    assert compared.not_expected == ("stages/decode/nbytes",)
+
+
+def test_what_a_run_does_not_tell_is_no_difference() -> None:
+    found = replace(
+        COUNTS, opens=None, digests=None, peak_nbytes=None,
+        unknown={"opens": "o", "digests": "d", "peak_nbytes": "p"},
+    )  # fmt: skip
+    compared = compare_counts(expected_counts(COUNTS), found)
+    assert compared.differences == ()
+    assert compared.unknown == (("opens", "o"), ("digests/profile/0", "d"), ("peak_nbytes", "p"))
+
+
+@given(st.integers(0, 10**15))
+def test_a_bound_is_a_little_more(value: int) -> None:
+    bound = expected_counts(replace(COUNTS, peak_nbytes=value)).at_most["peak_nbytes"]
+    assert bound is not None
+    assert value * 5 // 4 <= bound <= value * 5 // 4 * 1.11 + (1 << 20)
+
+
+def test_the_file_keeps_all_and_is_small(tmp_path: Path) -> None:
+    expected = {"run": expected_counts(COUNTS), "tfrecord": ExpectedCounts({"reads": None}, {})}
+    write_counts(tmp_path / "new" / "counts.json", expected)
+    assert read_counts(tmp_path / "new" / "counts.json") == expected
+    assert (tmp_path / "new" / "counts.json").stat().st_size < 2048
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["counts.json"]
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ("{", "holds no counts"),
+        ("[]", "holds no counts"),
+        (json.dumps({"iobench_counts": 2, "runs": {}}), "version 2, expected 1"),
+        (json.dumps({"iobench_counts": 1, "runs": {"run": 3}}), "holds no counts"),
+        (
+            json.dumps({"iobench_counts": 1, "runs": {"r": {"exact": {"a": 0.5}, "at_most": {}}}}),
+            "holds no counts",
+        ),
+    ],
+)
+def test_another_file_is_refused(tmp_path: Path, document: str, message: str) -> None:
+    (tmp_path / "counts.json").write_text(document)
+    with pytest.raises(FileFormatError, match=message):
+        read_counts(tmp_path / "counts.json")
+    with pytest.raises(MissingFileError, match="with --update"):
+        read_counts(tmp_path / "none.json")
+    with pytest.raises(FileFormatError, match="cannot be read"):
+        read_counts(tmp_path)
