@@ -18,7 +18,7 @@ from iobench.analysis.paths import Path, Stretch, Turns, Walker, make_turns
 from iobench.analysis.releases import releases_by_turn
 from iobench.analysis.span_shares import ChargedWork
 from iobench.analysis.stages import StageTable, find_lanes
-from iobench.recording import WORKER_KINDS, Kind
+from iobench.recording import WORKER_KINDS, Flag, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -238,7 +238,15 @@ class _Pool:
         self.pieces: Pieces = leaf_pieces(lanes.pool, lanes.pool_lane)
         # Threads of the training process may have waited before each item they worked on.
         in_threads = lanes.lane_process[self.pieces.lane] == deliveries.process
-        self.turns: Turns = make_turns(self.pieces, np.where(in_threads, self.pieces.span, -1))
+        of_piece = lanes.pool[self.pieces.span]
+        one_item = in_threads & (
+            ((of_piece["flags"] & Flag.SUMMED) == 0) | (of_piece["pieces"] < 2)
+        )
+        self.turns: Turns = make_turns(
+            self.pieces,
+            np.where(in_threads, self.pieces.span, -1),
+            np.where(one_item, of_piece["sample"], -1),
+        )
         self.spans, self.stages, self.ledger = lanes.pool, stages, ledger
         self.stage, self.row = stage[self.pieces.span], lanes.pool_row[self.pieces.span]
         # Parts of turns on the path of a delivery: (turn, from, to, delivery).

@@ -2,7 +2,8 @@
 
 A *turn* is the stretch one batch has on one thread. Walking back from a batch's last turn, each
 turn's predecessor is whatever finished last before it: the turn before it on its thread, an
-earlier turn of its own batch on another thread, or the submission of the batch. For a pool of
+earlier turn of its own batch on another thread, or the submission of the batch. Where threads hand
+on single items, work on another item of the batch is no predecessor of work on one. For a pool of
 workers that each make whole batches this is the chain of consecutive batches of one worker. A
 thread of the training process that had no room for what it makes was held back until it was
 released: by the training loop, which is slack, or by a later stage's turn, its predecessor then.
@@ -30,11 +31,12 @@ class Turns:
     """The pieces of the loading threads, joined where they follow each other in one batch.
 
     Rows are by lane, then time; ``piece`` has one row more, so that turn i holds the pieces
-    ``piece[i]:piece[i + 1]``.
+    ``piece[i]:piece[i + 1]``; ``item`` is what of its batch it was all about, -1 for the batch.
     """
 
     lane: Integers
     batch: Integers
+    item: Integers
     start_ns: Integers
     end_ns: Integers
     piece: Integers
@@ -43,11 +45,11 @@ class Turns:
         return len(self.batch)
 
 
-def make_turns(pieces: Pieces, part: Integers | None = None) -> Turns:
+def make_turns(pieces: Pieces, part: Integers | None = None, item: Integers | None = None) -> Turns:
     """Return the turns of pieces, which are by lane and time already.
 
     ``part`` (one number per piece) parts turns further: where threads hand on single items, each
-    span of theirs may have waited for its own.
+    span of theirs may have waited for its own, and ``item`` tells which that was, -1 where none.
     """
     n_pieces = len(pieces.batch)
     edge = np.ones(n_pieces, dtype=bool)
@@ -59,6 +61,7 @@ def make_turns(pieces: Pieces, part: Integers | None = None) -> Turns:
     return Turns(
         lane=pieces.lane[begin],
         batch=pieces.batch[begin],
+        item=np.full(len(begin), -1, dtype=np.int64) if item is None else item[begin],
         start_ns=pieces.start_ns[begin],
         end_ns=ends,
         piece=np.append(begin, n_pieces).astype(np.int64),
@@ -129,15 +132,16 @@ class Walker:
         self._released = released or {}
         lanes = np.arange(max(self._lane, default=-1) + 2)
         self._first_of_lane = np.searchsorted(turns.lane, lanes).tolist()
-        # By batch, in the order in which they finished.
+        self._item = turns.item.tolist()
+        # By batch, and by item of it, in the order in which they finished.
+        self._order = [0] * len(turns)
         self._of_batch: dict[int, list[int]] = {}
-        self._ends: dict[int, list[int]] = {}
-        self._place = [0] * len(turns)
-        for turn in np.argsort(turns.end_ns, kind="stable").tolist():
+        self._of_item: dict[tuple[int, int], list[int]] = {}
+        for order, turn in enumerate(np.argsort(turns.end_ns, kind="stable").tolist()):
+            self._order[turn] = order
             if (batch := self._batch[turn]) >= 0:
-                self._place[turn] = len(self._of_batch.setdefault(batch, []))
-                self._of_batch[batch].append(turn)
-                self._ends.setdefault(batch, []).append(self._end[turn])
+                self._of_batch.setdefault(batch, []).append(turn)
+                self._of_item.setdefault((batch, self._item[turn]), []).append(turn)
         # Per turn on a path already: whose, where in it, and up to when.
         self._claims: dict[int, tuple[list[Stretch], int, int]] = {}
 
@@ -210,11 +214,20 @@ class Walker:
         return turn if turn >= first else None
 
     def _upstream(self, turn: int) -> int | None:
-        """Return the batch's turn that finished last before this one began."""
-        batch = self._batch[turn]
+        """Return the batch's turn that finished last before this one began: of its own item."""
+        batch, item = self._batch[turn], self._item[turn]
         if batch < 0:
             return None
-        finished = bisect.bisect_right(self._ends[batch], self._start[turn])
-        # Empty turns at one instant: the order of the list keeps them from waiting in a circle.
-        place = min(finished, self._place[turn]) - 1
-        return self._of_batch[batch][place] if place >= 0 else None
+        if item < 0:
+            return self._last_before(self._of_batch[batch], turn)
+        lists = [self._of_item[batch, item], self._of_item.get((batch, -1), [])]
+        found = [before for each in lists if (before := self._last_before(each, turn)) is not None]
+        return max(found, key=self._order.__getitem__, default=None)
+
+    def _last_before(self, turns: list[int], turn: int) -> int | None:
+        """Return the last of some turns, by their ends, that had finished when one began."""
+        finished = bisect.bisect_right(turns, self._start[turn], key=self._end.__getitem__)
+        # Empty turns at one instant: their order keeps them from waiting in a circle.
+        before = bisect.bisect_left(turns, self._order[turn], key=self._order.__getitem__)
+        place = min(finished, before) - 1
+        return turns[place] if place >= 0 else None

@@ -1,6 +1,8 @@
 """Single waits, written down by hand: what each is given to."""
 
+import pytest
 from schedules import CONSUMER, Sketch, exposed
+from scripts import Script
 
 from iobench.recording import Flag, Kind
 
@@ -197,3 +199,99 @@ def test_a_batch_of_which_nothing_is_known_is_unknown_but_for_its_pick_up():
     sketch.add(CONSUMER, Kind.UNPICKLE, 80, 90, batch=0)
     sketch.wait(0, 0, 100, "worker-0")
     assert exposed(sketch.profile()) == {"unknown": 90, "unpickle": 10}
+
+
+def test_workers_that_do_not_persist_start_anew_in_each_epoch():
+    sketch = one_worker()
+    for epoch in (0, 1):
+        worker, begin = ("worker", 0, epoch), 1000 * epoch
+        sketch.round(begin, begin + 100, epoch)
+        sketch.add(worker, Kind.STARTUP, begin, begin + 60)
+        sketch.add(worker, Kind.SUBMIT_QUEUE, begin, begin + 65, batch=epoch)
+        sketch.add(worker, Kind.READ, begin + 65, begin + 100, batch=epoch)
+        sketch.wait(epoch, begin, begin + 100, "worker-0", epoch=epoch)
+    assert exposed(sketch.profile()) == {"startup": 120, "submit_queue": 10, "read": 70}
+
+
+def test_a_worker_that_persists_starts_once():
+    sketch = one_worker()
+    for epoch in (0, 1):
+        begin = 1000 * epoch
+        sketch.round(begin, begin + 100, epoch)
+        sketch.submit(0, epoch, begin, begin + 65)
+        sketch.add(WORKER, Kind.READ, begin + 65, begin + 100, batch=epoch)
+        sketch.wait(epoch, begin, begin + 100, "worker-0", epoch=epoch)
+    assert exposed(sketch.profile()) == {"startup": 65, "submit_queue": 65, "read": 70}
+
+
+def test_items_of_one_batch_do_not_wait_for_each_other_on_other_threads():
+    """Decoding item 1 hangs on reading item 1, not on what ended as late for item 0."""
+    sketch = Sketch({"workers": 0, "prefetch": 1})
+    for thread, kind, start, end, item in (
+        (1, Kind.READ, 0, 22, 0),
+        (2, Kind.DECODE, 22, 43, 0),
+        (3, Kind.PREPROCESS, 43, 46, 0),
+        (1, Kind.READ, 22, 45, 1),
+        (2, Kind.DECODE, 47, 53, 1),
+    ):
+        sketch.add(CONSUMER, kind, start, end, batch=0, sample=item, thread=thread)
+    sketch.wait(0, 0, 53, "threads")
+    assert exposed(sketch.profile()) == {"read": 45, "worker_gap": 2, "decode": 6}
+
+
+KINDS_THAT_LOAD = (
+    *(kind for kind in Kind if kind < Kind.SAMPLER),
+    *(Kind.SERIALISE, Kind.PIN, Kind.H2D, Kind.SAMPLER, Kind.UNPICKLE),
+)
+
+
+@pytest.mark.parametrize("kind", KINDS_THAT_LOAD, ids=lambda kind: kind.spelled)
+@pytest.mark.parametrize("thread", ["worker", "loop"])
+def test_every_kind_of_work_can_be_waited_for(kind, thread):
+    sketch = one_worker()
+    if thread == "worker":
+        sketch.submit(0, 0, 0, 0)
+        sketch.add(WORKER, kind, 0, 100, batch=0, label="mine")
+    else:
+        sketch.add(CONSUMER, kind, 0, 100, batch=0, label="mine")
+    sketch.wait(0, 0, 100, "worker-0" if thread == "worker" else "consumer")
+    (row,) = (row for row in sketch.profile().exposure().whole.stages if row.busy_ns)
+    assert (row.kind, row.label, row.exposed_ns, row.busy_ns) == (kind, "mine", 100, 100)
+
+
+def test_every_kind_that_is_waiting_can_be_waited_for():
+    """One run that has them all; nothing else is in it but one nanosecond of reading a batch."""
+    sketch = one_worker(expected_workers=["worker-0", "worker-1"])
+    sketch.add(WORKER, Kind.STARTUP, 0, 10)
+    sketch.submit(0, 0, 15, 20)
+    sketch.add(WORKER, Kind.READ, 20, 21, batch=0)
+    sketch.add(WORKER, Kind.DECODE, 24, 25, batch=0)
+    sketch.add(CONSUMER, Kind.PIN, 30, 31, batch=0, thread=1)
+    sketch.add(CONSUMER, Kind.HEAD_OF_LINE, 31, 33)
+    sketch.wait(0, 0, 34, "worker-0")
+    sketch.wait(1, 40, 47, "worker-1")
+    sketch.shutdown(50, 58)
+    assert exposed(sketch.profile()) == {
+        "startup": 10, "starved_submit": 5, "submit_queue": 5, "read": 1, "worker_gap": 3,
+        "decode": 1, "ipc_wait": 5, "pin": 1, "head_of_line": 2, "handover": 1, "unknown": 7,
+        "shutdown": 8,
+    }  # fmt: skip
+
+
+def test_splits_have_figures_of_their_own():
+    """A validation loader's waits are its own, and all add up."""
+    script = Script()
+    train, validation = script.loader(1, 1, (30, 20, 10)), script.loader(0, 0, (7, 0, 0))
+    for _ in range(2):
+        for _ in range(4):
+            train.next()
+            script.compute(11)
+        train.end()
+        for _ in range(3):
+            validation.next()
+        validation.end()
+    found = script.profile().exposure()
+    assert [each.n_batches for each in found.loaders] == [8, 6]
+    assert found.loaders[1].wait_ns == 6 * 7 + 2 * 3
+    assert sum(each.wait_ns for each in found.loaders) == found.whole.wait_ns
+    assert found.whole.exposed_ns["shutdown"] == 4 * 3

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CONSUMER = ("consumer", -1)
 STAGES = (Kind.READ, Kind.DECODE, Kind.COLLATE)
-Lane = tuple[str, int]
+Lane = tuple[str, int] | tuple[str, int, int]
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Sketch:
         return Profile(Path("run"), self.config, processes, table, strings, tuple(missing))
 
     def _process(self, lane: Lane, pid: int) -> Process:
-        role, worker = lane
+        role, worker, *_ = lane
         lost = self.lost.get(lane, 0)
         return Process(
             role, worker, 0, pid, "here", "boot", (Anchor(0, 0),), lost, True, 0, ("MainThread",)
@@ -108,6 +108,24 @@ def pool(
     sketch.shutdown(clock, clock + drain_ns)
     sketch.round(0, clock + drain_ns)
     return sketch
+
+
+def epochs(rounds: Sequence[Sketch], *, pause_ns: int = 0, persistent: bool = True) -> Sketch:
+    """Return runs of one loader as rounds of one run; workers that do not persist are new ones."""
+    whole = Sketch(dict(rounds[0].config))
+    start = n_batches = 0
+    for number, sketch in enumerate(rounds):
+        end = max(span["end_ns"] for span in sketch.spans if span["lane"] == CONSUMER)
+        begun = {span["batch"] for span in sketch.spans if "batch" in span}
+        for span in sketch.moved(start.__add__).spans:
+            lane = span["lane"]
+            lane = lane if persistent or lane == CONSUMER else (*lane, number)
+            batch = {"batch": span["batch"] + n_batches} if "batch" in span else {}
+            mark = {"sample": number} if span["kind"] == Kind.OTHER else {}
+            whole.spans.append({**span, **batch, **mark, "lane": lane})
+        start += end + pause_ns
+        n_batches += len(begun)
+    return whole
 
 
 def _serial(sketch: Sketch, durations: Sequence[Sequence[int]], step_ns: int) -> int:
