@@ -129,12 +129,11 @@ def compare_seen(a: SamplesSeen, b: SamplesSeen) -> SamplesComparison:
     for name, seen in (("a", a), ("b", b)):
         if not seen.recorded:
             return _unknown(a, b, f"not recorded in {name}")
-    of_b = {(each.loader, each.epoch): each for each in b.epochs}
-    pairs = [
-        (each, of_b[each.loader, each.epoch])
-        for each in a.epochs
-        if (each.loader, each.epoch) in of_b
-    ]
+    # Where both runs have one loader, it is that one, whatever its number.
+    is_only = all(len({each.loader for each in seen.epochs}) == 1 for seen in (a, b))
+    of_b = {(0 if is_only else each.loader, each.epoch): each for each in b.epochs}
+    keys = [(0 if is_only else each.loader, each.epoch) for each in a.epochs]
+    pairs = [(each, of_b[key]) for key, each in zip(keys, a.epochs, strict=True) if key in of_b]
     if not pairs:
         return _unknown(a, b, "no epoch in common")
     found = [_compare_epoch(one, other) for one, other in pairs]

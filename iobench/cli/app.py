@@ -7,6 +7,7 @@ import typer
 from iobench.cli.advise_command import advise
 from iobench.cli.cache_command import cache
 from iobench.cli.check_command import CheckCommand, check
+from iobench.cli.compare_command import compare
 from iobench.cli.convert_command import convert
 from iobench.cli.doctor_command import doctor
 from iobench.cli.info_command import info
@@ -35,7 +36,9 @@ def make_app() -> typer.Typer:
     # What follows the command's first word is the command's own, with or without the "--".
     app.command(context_settings={"allow_interspersed_args": False})(run)
     app.command()(report)
+    # Behind the first "--" are the commands that are compared, with all that is in them.
     app.command(cls=CheckCommand)(check)
+    app.command()(compare)
     # What it does not know are options of the profile that it makes first.
     app.command(context_settings={"ignore_unknown_options": True})(advise)
     app.command()(simulate)

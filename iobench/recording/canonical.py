@@ -33,6 +33,11 @@ COUNT: Final = struct.Struct("<cI")
 TEXT: Final = struct.Struct("<cQ")
 AS_ARRAY: Final = ("__array__", "__array_interface__")
 NUMBERS: Final = (bool, int, float, complex, np.generic)
+TEXTS: Final = frozenset({str, bytes, bytearray, memoryview, type(None)})
+BUFFERS: Final = frozenset("fiubc")
+"""Kinds of numbers whose arrays are buffers of bytes to anybody."""
+INT64: Final = (-(1 << 63), 1 << 63)
+NO_NAME: Final = object()
 
 
 class UndigestibleError(TypeError):
@@ -128,79 +133,121 @@ def _of_row(part: bytes | _Column | list[bytes], row: int) -> Any:
 
 
 def _digest(parts: Parts) -> bytes:
-    if sum(len(part) for part in parts) <= ONE_CALL:
-        parts = [b"".join(parts)]
+    if sum(map(_nbytes, parts)) <= ONE_CALL:
+        found: bytes = load_xxhash().xxh3_128_digest(b"".join(parts))
+        return found
     state = load_xxhash().xxh3_128()
     for part in parts:
         state.update(part)
-    found: bytes = state.digest()
-    return found
+    return bytes(state.digest())
+
+
+def _nbytes(part: Any) -> int:
+    return len(part) if type(part) is bytes else int(part.nbytes)
 
 
 def _add(value: Any, parts: Parts) -> None:
-    """Add what stands for a value."""
-    value = _plain_container(value)
-    if isinstance(value, Mapping):
-        parts.append(COUNT.pack(b"m", len(value)))
-        for name in _sorted_names(value):
-            _add(name, parts)
-            _add(value[name], parts)
-    elif isinstance(value, (list, tuple)):
+    """Add what stands for a value; what it mostly is comes first."""
+    kind = type(value)
+    if kind is np.ndarray:
+        _add_array(value, "", parts)
+    elif kind is dict:
+        names = tuple(value)
+        for head, name in _plan(names, tuple(map(type, names))):
+            parts.append(head)
+            if name is not NO_NAME:
+                _add(value[name], parts)
+    elif kind in (list, tuple):
         parts.append(COUNT.pack(b"l", len(value)))
         for item in value:
             _add(item, parts)
-    elif isinstance(value, (str, bytes, bytearray, memoryview)) or value is None:
+    elif kind in TEXTS:
         parts.append(_text(value))
+    elif kind is int and not INT64[0] <= value < INT64[1]:
+        parts.append(TEXT.pack(b"i", len(str(value))) + str(value).encode())
     else:
-        name, array = _array(value)
-        if array.dtype.kind == "O":
-            parts.append(_head("object", array.shape))
-            for item in array.reshape(-1).tolist():
-                _add(item, parts)
-            return
-        parts.append(_head(name, array.shape))
-        parts.append(array.reshape(-1).view(np.uint8))
+        container = _plain_container(value)
+        if container is not None:
+            _add(container, parts)
+        else:
+            _add_array(*_array(value), parts)
+
+
+@functools.lru_cache(maxsize=256)
+def _plan(names: tuple[Any, ...], kinds: tuple[type, ...]) -> list[tuple[bytes, Any]]:
+    """Return the names of a dict in order, each with the bytes before its value.
+
+    ``kinds`` are theirs: 1, 1.0 and True are one name to a cache, and none to us.
+    """
+    del kinds
+    head, found = COUNT.pack(b"m", len(names)), []
+    for name in sorted(names, key=lambda name: (type(name).__name__, str(name))):
+        parts: Parts = [head]
+        _add(name, parts)
+        found.append((b"".join(parts), name))
+        head = b""
+    return found or [(head, NO_NAME)]
+
+
+def _add_array(array: NDArray[Any], name: str, parts: Parts) -> None:
+    dtype = array.dtype
+    if dtype.kind in BUFFERS and dtype.isnative and array.flags.c_contiguous:
+        parts += (_head(dtype, array.shape, name), array)
+    elif dtype.kind == "O":
+        parts.append(_head(dtype, array.shape, name))
+        for item in array.reshape(-1).tolist():
+            _add(item, parts)
+    else:
+        plain = _in_order(array)
+        parts += (_head(plain.dtype, array.shape, name), plain.reshape(-1).view(np.uint8))
+
+
+def _in_order(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the same values side by side, in little endian."""
+    dtype = array.dtype.newbyteorder("<")
+    return np.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
 
 
 def _add_columns(value: Any, n_samples: int, parts: list[Any]) -> None:
     """Add what stands for one sample of a batch, with columns where samples differ."""
-    value = _plain_container(value)
-    if isinstance(value, Mapping):
-        parts.append(COUNT.pack(b"m", len(value)))
-        for name in _sorted_names(value):
-            of_name: Parts = []
-            _add(name, of_name)
-            parts += [bytes(part) for part in of_name]
-            _add_columns(value[name], n_samples, parts)
-    elif isinstance(value, (list, tuple)):
-        if len(value) == n_samples and all(isinstance(item, (str, bytes)) for item in value):
-            parts.append([_text(item) for item in value])
+    container = _plain_container(value)
+    if isinstance(container, dict):
+        names = tuple(container)
+        for head, name in _plan(names, tuple(map(type, names))):
+            parts.append(head)
+            if name is not NO_NAME:
+                _add_columns(container[name], n_samples, parts)
+    elif container is not None:
+        if len(container) == n_samples and all(type(item) in (str, bytes) for item in container):
+            parts.append([_text(item) for item in container])
             return
-        parts.append(COUNT.pack(b"l", len(value)))
-        for item in value:
+        parts.append(COUNT.pack(b"l", len(container)))
+        for item in container:
             _add_columns(item, n_samples, parts)
     elif value is None:
         parts.append(_text(value))
     else:
-        name, array = _array(value)
+        array, name = _array(value)
         if not array.ndim or len(array) != n_samples or array.dtype.kind == "O":
             raise UndigestibleError(
                 f"an array of {array.shape} {array.dtype} in a batch of {n_samples} samples: "
                 "expected the samples as its first axis"
             )
-        parts.append(_head(name, array.shape[1:]))
+        array = _in_order(array)
+        parts.append(_head(array.dtype, array.shape[1:], name))
         rows = array.reshape(n_samples, -1) if array.size else np.empty((n_samples, 0), np.uint8)
         parts.append(_Column(rows.view(np.uint8)))
 
 
-def _plain_container(value: Any) -> Any:
+def _plain_container(value: Any) -> dict[Any, Any] | Sequence[Any] | None:
+    """Return what holds other values as a dict or sequence; None of anything else."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (list, tuple)):
+        return [*value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    return value
-
-
-def _sorted_names(value: Mapping[Any, Any]) -> list[Any]:
-    return sorted(value, key=lambda name: (type(name).__name__, str(name)))
+    return None
 
 
 def _text(value: str | bytes | bytearray | memoryview | None) -> bytes:
@@ -212,51 +259,54 @@ def _text(value: str | bytes | bytearray | memoryview | None) -> bytes:
     return TEXT.pack(b"b", len(bytes(value))) + bytes(value)
 
 
-def _head(name: str, shape: tuple[int, ...]) -> bytes:
-    """Return what comes before the values of an array."""
+@functools.lru_cache(maxsize=1024)
+def _head(dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> bytes:
+    """Return what comes before the values of an array, which are in little endian.
+
+    ``name`` is what they are where NumPy has no name for them.
+    """
+    if name:
+        pass
+    elif dtype.names is not None:
+        name = str(dtype.newbyteorder("<").descr)
+    # Types that others have added to NumPy, such as bfloat16, all look like bytes.
+    elif dtype.kind == "V" and not dtype.name.startswith("void"):
+        name = f"<{dtype.name}"
+    else:
+        name = dtype.newbyteorder("<").str
     encoded = name.encode()
     numbers = struct.pack(f"<{len(shape)}Q", *shape)
     return COUNT.pack(b"a", len(encoded)) + encoded + COUNT.pack(b"d", len(shape)) + numbers
 
 
-def _array(value: Any) -> tuple[str, NDArray[Any]]:
-    """Return the name of a dtype, and the values as a C-contiguous array in little endian."""
-    named = _of_torch(value)
-    if named is not None:
-        return named
+def _array(value: Any) -> tuple[NDArray[Any], str]:
+    """Return a value as an array, and what its bits are where NumPy has no name for that."""
     if isinstance(value, np.ndarray):
-        array = value
-    elif isinstance(value, NUMBERS) or any(hasattr(value, name) for name in AS_ARRAY):
-        array = np.asarray(value)
-    else:
-        kind = type(value)
-        raise UndigestibleError(
-            f"a sample holds a {kind.__module__}.{kind.__qualname__}, whose value cannot be told: "
-            "expected arrays, tensors, numbers, texts, and dicts, lists and tuples of these"
-        )
-    dtype = array.dtype.newbyteorder("<")
-    array = np.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
-    if dtype.names is not None:
-        return str(dtype.descr), array
-    # Types that others have added to NumPy, such as bfloat16, all look like bytes.
-    is_added = dtype.kind == "V" and dtype.name.partition("void")[1] == ""
-    return (f"<{dtype.name}" if is_added else dtype.str), array
-
-
-def _of_torch(value: Any) -> tuple[str, NDArray[Any]] | None:
-    """Return the same of a tensor of torch's; None of anything else."""
+        return value, ""
     torch = sys.modules.get("torch")
-    if torch is None or not isinstance(value, torch.Tensor):
-        return None
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _of_torch(torch, value)
+    if isinstance(value, NUMBERS) or any(hasattr(value, name) for name in AS_ARRAY):
+        return np.asarray(value), ""
+    kind = type(value)
+    raise UndigestibleError(
+        f"a sample holds a {kind.__module__}.{kind.__qualname__}, whose value cannot be told: "
+        "expected arrays, tensors, numbers, texts, and dicts, lists and tuples of these"
+    )
+
+
+def _of_torch(torch: Any, value: Any) -> tuple[NDArray[Any], str]:
+    """Return the same of a tensor of torch's."""
     if value.layout is not torch.strided:
         raise UndigestibleError(f"a sample holds a tensor of layout {value.layout}; make it dense")
-    plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
     try:
-        array = plain.numpy()
-    except TypeError:  # NumPy has no such numbers
-        same_width = {1: torch.uint8, 2: torch.int16}.get(plain.element_size())
-        if same_width is None:
-            raise UndigestibleError(f"a sample holds a tensor of {value.dtype}") from None
-        name = str(value.dtype).removeprefix("torch.")
-        return f"<{name}", plain.view(same_width).numpy()
-    return array.dtype.newbyteorder("<").str, array
+        return value.numpy(), ""
+    except (RuntimeError, TypeError):  # of a device, with a gradient, of other numbers
+        plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    try:
+        return plain.numpy(), ""
+    except TypeError as error:
+        bits = {1: torch.uint8, 2: torch.int16}.get(plain.element_size())
+        if bits is None:
+            raise UndigestibleError(f"a sample holds a tensor of {value.dtype}") from error
+    return plain.view(bits).numpy(), f"<{str(plain.dtype).removeprefix('torch.')}"

@@ -44,6 +44,7 @@ logger = logging.getLogger(__name__)
 MAGIC: Final = b"IOBDGSTS"
 VERSION: Final = 1
 HEADER: Final = struct.Struct("<8s2I2q32x")
+NO_DIGEST: Final = bytes(16)
 UNDIGESTIBLE: Final = 1
 """Flag of a sample that holds something whose value cannot be told."""
 DIGEST_DTYPE: Final = np.dtype(
@@ -53,13 +54,15 @@ DIGEST_DTYPE: Final = np.dtype(
         ("epoch", "<i4"),
         ("position", "<i4"),
         ("n_samples", "<i4"),
-        ("high", "<u8"),
-        ("low", "<u8"),
+        ("high", ">u8"),
+        ("low", ">u8"),
         ("flags", "<u4"),
         ("check", "<u4"),
     ]
 )
-"""One sample: its number (-1 unknown), its place in a batch of so many, and 128 bits."""
+"""One sample: its number (-1 unknown), its place in a batch of so many, and 128 bits as XXH3's
+canonical form has them."""
+RECORD: Final = struct.Struct("<q4i16sI4x")
 TABLE_DTYPE: Final = np.dtype([*DIGEST_DTYPE.descr, ("rank", "<i4")])
 N_WORDS: Final = DIGEST_DTYPE.itemsize // 4
 # Odd, so that no change of a single word goes unseen; no power of two, so that none is shifted out.
@@ -139,17 +142,20 @@ class DigestLog:
         numbers: Sequence[Any] | None,
         found: Sequence[bytes | None],
     ) -> None:
-        table = np.zeros(len(found), DIGEST_DTYPE)
-        known = np.frombuffer(b"".join(each or bytes(16) for each in found), ">u8")
-        table["high"], table["low"] = known[::2], known[1::2]
-        table["flags"] = [UNDIGESTIBLE * (each is None) for each in found]
-        table["sample"] = _numbers(numbers, len(found))
-        table["batch"], table["epoch"] = batch, epoch
-        table["position"], table["n_samples"] = np.arange(len(found)), len(found)
+        n_samples = len(found)
+        data = bytearray(n_samples * RECORD.size)
+        for place, number in enumerate(_numbers(numbers, n_samples)):
+            digest = found[place]
+            flags = UNDIGESTIBLE if digest is None else 0
+            RECORD.pack_into(
+                data, place * RECORD.size,
+                number, batch, epoch, place, n_samples, digest or NO_DIGEST, flags,
+            )  # fmt: skip
+        table = np.frombuffer(data, DIGEST_DTYPE)
         table["check"] = _checks(table)
-        self._write(table.tobytes())
+        self._write(data)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes | bytearray) -> None:
         with self._lock:
             if self._failed:
                 return
@@ -200,8 +206,9 @@ class DigestLog:
 def _numbers(numbers: Sequence[Any] | None, n_samples: int) -> list[int]:
     if numbers is None or len(numbers) != n_samples:
         return [-1] * n_samples
-    whole = [int(n) if isinstance(n, (int, np.integer)) else -1 for n in numbers]
-    return [number if -1 <= number < 1 << 63 else -1 for number in whole]
+    return [
+        int(n) if isinstance(n, (int, np.integer)) and 0 <= n < 1 << 63 else -1 for n in numbers
+    ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -132,9 +132,9 @@ def print_published(profiles: Sequence[Profile], *, file: TextIO | None = None) 
     table = published_table(profiles)
     if table is None:
         return
-    from iobench.report.terminal import _Page
+    from iobench.report.page import Page
 
-    page = _Page(file)
+    page = Page(file)
     page.gap()
     page.table(table)
     notes = [

@@ -61,8 +61,8 @@ def _thresholds() -> str:
 
 def digest_ns(window: PartExposure) -> int:
     """Return the time that digests took, over all processes."""
-    stages = [*window.stages, *window.compute_stages]
-    return sum(each.busy_ns for each in stages if each.stage in STAGES)
+    loading = sum(row.busy_ns for row in window.stages if row.stage in STAGES)
+    return loading + sum(row.busy_ns for row in window.compute_stages if row.stage in STAGES)
 
 
 def digest_text(digest: int | None) -> str:

@@ -1,0 +1,90 @@
+"""Whether two runs delivered the same samples, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iobench.analysis import SamplesVerdict
+from iobench.report import units
+from iobench.report.utilisation_lines import digest_text
+
+if TYPE_CHECKING:
+    from iobench.analysis import FirstDifference, SamplesComparison
+
+__all__ = ["samples_lines"]
+
+HOW: Final = (
+    "with digests: iobench profile --digests, iobench run --digests -- COMMAND, or "
+    "iobench.record(digests=True)"
+)
+REASONS: Final = {
+    "no epoch in common": "they have no epoch of one loader in common",
+    "digests are missing": "digests of delivered batches are missing",
+    "no sample in common": (
+        "both ended in the middle of an epoch of another order, and no sample has one number in "
+        "both"
+    ),
+}
+
+
+def samples_lines(found: SamplesComparison, a: str, b: str) -> list[str]:
+    """Return the verdict, how much of the runs it is about, and the first sample that differs.
+
+    Parameters
+    ----------
+    found : SamplesComparison
+    a, b : str
+        What the runs are called.
+    """
+    if found.why_unknown.startswith("not recorded"):
+        which = a if found.why_unknown.endswith(" a") else b
+        return [f"Samples: unknown, {which} was made without digests. Make both {HOW}."]
+    lines = [f"Samples: {_verdict(found, a, b)}."]
+    if found.first is not None:
+        lines.append(_first(found.first, a, b))
+    for name, n_unknown in ((a, found.n_unknown_batches_a), (b, found.n_unknown_batches_b)):
+        if n_unknown:
+            lines.append(
+                f"{units.count(n_unknown)} batches of {name} have samples without a digest: lost, "
+                "or of objects whose value cannot be told."
+            )
+    return lines
+
+
+def _verdict(found: SamplesComparison, a: str, b: str) -> str:
+    verdict = found.verdict
+    n_epochs = f" in {_many(found.n_epochs, 'epoch')}"
+    if verdict is SamplesVerdict.UNKNOWN:
+        return f"{verdict.value}, {REASONS[found.why_unknown]}"
+    text = f"{verdict.value}, {_many(found.n_compared, 'sample')}{n_epochs} compared"
+    if verdict is SamplesVerdict.DIFFERENT:
+        text += (
+            f": {units.count(found.n_missing)} of {a} are not in {b}, "
+            f"{units.count(found.n_extra)} of {b} are not in {a}"
+        )
+    if found.is_partial:
+        text += (
+            f" (of {units.count(found.n_samples_a)} in {a} and {units.count(found.n_samples_b)} "
+            f"in {b}; no further can be told: not all epochs are whole in both)"
+        )
+    return text
+
+
+def _first(first: FirstDifference, a: str, b: str) -> str:
+    loader = f" of loader {first.loader}" if first.loader >= 0 else ""
+    sample = "of unknown number" if first.sample < 0 else units.count(first.sample)
+    where = f"epoch {first.epoch}{loader}, place {units.count(first.place)}"
+    told = [
+        f"{digest_text(digest)} in batch {batch} of {name}"
+        if digest is not None
+        else f"not found in {name}"
+        for name, batch, digest in (
+            (a, first.batch_a, first.digest_a),
+            (b, first.batch_b, first.digest_b),
+        )
+    ]
+    return f"First that differs: sample {sample}, {where}: {', '.join(told)}."
+
+
+def _many(n: int, what: str) -> str:
+    return f"{units.count(n)} {what}{'' if n == 1 else 's'}"
