@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 from iobench.analysis.advice import Candidate, Lever
 
 if TYPE_CHECKING:
+    from iobench.analysis.advice import LoadingWay
+    from iobench.analysis.replay import RecordedRun
     from iobench.report.facts import RunFacts
 
 __all__ = ["commands_of", "title_of", "varied_profile", "words_of_profile"]
@@ -109,7 +111,7 @@ def _loader_title(settings: Mapping[str, str | int]) -> str:
     return "iobench's own reading" if settings.get("pipeline") == "own" else "another pipeline"
 
 
-def commands_of(candidate: Candidate, facts: RunFacts, batch_size: int | None) -> tuple[str, ...]:
+def commands_of(candidate: Candidate, facts: RunFacts, baseline: LoadingWay) -> tuple[str, ...]:
     """Return the lines that make a change, and for a profile those that measure it.
 
     Parameters
@@ -117,7 +119,7 @@ def commands_of(candidate: Candidate, facts: RunFacts, batch_size: int | None) -
     candidate : Candidate
     facts : RunFacts
         Of the baseline.
-    batch_size : int or None
+    baseline : LoadingWay
     """
     lines: list[str] = []
     words = _words(facts.command)
@@ -125,7 +127,7 @@ def commands_of(candidate: Candidate, facts: RunFacts, batch_size: int | None) -
     if STORED & set(candidate.levers):
         lines.append(_convert(candidate, words, name))
     if {*STORED, Lever.LOADER} & set(candidate.levers):
-        lines.extend(_load(candidate, facts, name, batch_size))
+        lines.extend(_load(candidate, facts, name, baseline.run))
     if facts.is_script:
         for setting, value in candidate.settings.items():
             if setting in SCRIPT_SETTINGS:
@@ -137,10 +139,19 @@ def commands_of(candidate: Candidate, facts: RunFacts, batch_size: int | None) -
         lines.append(SCRIPT_SETTINGS["in_order"].format("False"))
     if Lever.PIN in candidate.levers:
         lines.append(SCRIPT_SETTINGS["pin_memory"].format("True"))
-    measured = varied_profile(facts.command, candidate.settings)
+    measured = varied_profile(facts.command, {**_of_one(words, baseline), **candidate.settings})
     if measured is not None and {*candidate.settings} & {*OPTIONS}:
         lines.append(measured)
     return tuple(lines)
+
+
+def _of_one(words: _ProfileWords | None, baseline: LoadingWay) -> dict[str, str | int]:
+    """Return what says which of the ways is meant, of a profile that compared several."""
+    several = {option[0] for option in words.options if "," in option[-1]} if words else set()
+    named = {"format": baseline.format, "framework": baseline.framework}
+    if baseline.store is None:
+        named["pipeline"] = baseline.pipeline
+    return {name: value for name, value in named.items() if OPTIONS[name] in several and value}
 
 
 def varied_profile(command: str | None, settings: Mapping[str, str | int]) -> str | None:
@@ -216,11 +227,9 @@ def _out(candidate: Candidate, name: str, stored: str) -> str:
     return f"{folder}{short}.{stored}"
 
 
-def _load(
-    candidate: Candidate, facts: RunFacts, name: str, batch_size: int | None
-) -> tuple[str, ...]:
+def _load(candidate: Candidate, facts: RunFacts, name: str, run: RecordedRun) -> tuple[str, ...]:
     """Return the line that loads what was converted, or the dataset itself, by the fast loader."""
-    size = batch_size or "BATCH_SIZE"
+    size = run.batch_size or "BATCH_SIZE"
     framework = ', framework="torch"' if facts.framework == "torch" else ""
     framework = ', framework="tensorflow"' if facts.framework == "tensorflow" else framework
     stored = candidate.settings.get("format")
@@ -229,6 +238,9 @@ def _load(
             return ("iobench.loader(DATASET, BATCH_SIZE)",) if facts.is_script else ()
         return (f'iobench.open_dataset("{name}").loader({size}, shuffle=True)',)
     where = _out(candidate, name, str(stored))
+    if facts.framework == "torch" and Lever.LOADER not in candidate.levers:
+        workers = f", num_workers={run.workers}" if run.workers else ""
+        return (f'DataLoader(iobench.open_store("{where}"), {size}, shuffle=True{workers})',)
     return (f'iobench.loader("{where}", {size}, shuffle=True{framework})',)
 
 

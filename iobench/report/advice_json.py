@@ -110,7 +110,7 @@ def _change(change: AdvisedChange, given: AdviceInput, advice: Advice) -> dict[s
             "memory_nbytes": cost.memory_nbytes,
         },
         "break_even": _break_even(change.break_even),
-        "commands": list(commands_of(candidate, given.facts, advice.baseline.run.batch_size)),
+        "commands": list(commands_of(candidate, given.facts, advice.baseline)),
     }
 
 

@@ -97,8 +97,6 @@ def reason_text(ruled_out: RuledOut) -> str:
             )
         case Reason.OWN_ORDER:
             return "this source hands out samples in its own order and by its own workers."
-        case Reason.NEEDS_REPLAY:
-            return "its gain needs a replay, and this run cannot be replayed."
         case Reason.NOT_WAITED_FOR:
             most = "" if needed is None else f": it could save {units.fraction(needed)} at the most"
             return f"the training loop does not wait for what it removes{most}."

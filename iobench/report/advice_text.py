@@ -18,6 +18,7 @@ from iobench.report.advice_sentences import (
     seconds_text,
     signed_fraction,
 )
+from iobench.report.page import GLUE, QUANTITY
 
 if TYPE_CHECKING:
     from iobench.analysis.paired import PairedRatio
@@ -65,14 +66,15 @@ def advice_lines(advice: Advice, given: AdviceInput) -> list[str]:
 
 def _wrapped(text: str, *, indent: int = 0) -> Iterator[str]:
     margin = " " * indent
-    yield from textwrap.wrap(
-        text,
+    lines = textwrap.wrap(
+        QUANTITY.sub(GLUE, text),
         WIDTH,
         initial_indent=margin,
         subsequent_indent=f"{margin}  " if indent else "",
         break_long_words=False,
         break_on_hyphens=False,
     )
+    yield from (line.replace(GLUE, " ") for line in lines)
 
 
 def _opening(advice: Advice, given: AdviceInput) -> str:
@@ -134,7 +136,7 @@ def _changes(
         yield f"{number:3}. {title_of(change.candidate)}"
         yield from _wrapped(_gain_text(change), indent=5)
         yield from _wrapped(_cost_text(change), indent=5)
-        for line in commands_of(change.candidate, given.facts, advice.baseline.run.batch_size):
+        for line in commands_of(change.candidate, given.facts, advice.baseline):
             yield f"       {line}"
 
 

@@ -95,7 +95,7 @@ def advise(
             ruled_out.append(why)
         else:
             found.append(item)
-    priced = [_priced(each, baseline, circumstances, epoch_s) for each in found]
+    priced = [_priced(each, ways, circumstances, epoch_s) for each in found]
     part = beginning_of(baseline.run, PAYOFF_BATCHES)
     priced.sort(key=lambda each: -each.gain.expected)
     advice = replace(
@@ -146,11 +146,11 @@ def _worthless(found: Found) -> RuledOut | None:
 
 
 def _priced(
-    found: Found, baseline: LoadingWay, circumstances: Circumstances, epoch_s: float | None
+    found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances, epoch_s: float | None
 ) -> AdvisedChange:
     gain = found.gain
     saved_s = None if epoch_s is None else epoch_s * gain.expected
-    cost = _cost(found, baseline, circumstances)
+    cost = _cost(found, ways, circumstances)
     break_even = None
     if cost.convert_s != 0.0:
         after_s = None if epoch_s is None or saved_s is None else epoch_s - saved_s
@@ -158,8 +158,9 @@ def _priced(
     return AdvisedChange(found.candidate, gain, cost, saved_s, break_even)
 
 
-def _cost(found: Found, baseline: LoadingWay, circumstances: Circumstances) -> Cost:
-    candidate, batch_nbytes = found.candidate, _batch_nbytes(baseline, circumstances)
+def _cost(found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances) -> Cost:
+    baseline, candidate = ways[0], found.candidate
+    batch_nbytes = _batch_nbytes(baseline, circumstances)
     if {Lever.WORKERS, Lever.PREFETCH} & set(candidate.levers):
         more = found.batches_more
         return Cost(memory_nbytes=None if more and not batch_nbytes else more * batch_nbytes)
@@ -168,12 +169,13 @@ def _cost(found: Found, baseline: LoadingWay, circumstances: Circumstances) -> C
     if {Lever.FORMAT, Lever.OFFLINE, Lever.MEMORY, Lever.CHUNKS, Lever.CODEC} & set(
         candidate.levers
     ):
-        return _cost_of_store(found, baseline, circumstances)
+        return _cost_of_store(found, ways, circumstances)
     return Cost()
 
 
-def _cost_of_store(found: Found, baseline: LoadingWay, circumstances: Circumstances) -> Cost:
+def _cost_of_store(found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances) -> Cost:
     """Return what the whole dataset takes in another format: from a probe, else what is known."""
+    baseline = ways[0]
     samples, nbytes = circumstances.n_samples_all, circumstances.sample_nbytes
     making_s = _making_s(baseline, circumstances)
     way = found.way
@@ -182,7 +184,7 @@ def _cost_of_store(found: Found, baseline: LoadingWay, circumstances: Circumstan
             n_samples=way.store.n_samples_all,
             probe_n_samples=way.store.n_samples,
             probe_nbytes=way.store.nbytes,
-            probe_convert_s=way.store.convert_s,
+            probe_convert_s=_convert_s(way, ways),
             source=baseline.window,
             store=way.window,
         )
@@ -193,6 +195,16 @@ def _cost_of_store(found: Found, baseline: LoadingWay, circumstances: Circumstan
     if Lever.MEMORY in found.candidate.levers:
         return Cost(making_s, making_s is not None, disk_nbytes=0, memory_nbytes=stored)
     return Cost(making_s, at_least=making_s is not None, disk_nbytes=stored)
+
+
+def _convert_s(way: LoadingWay, ways: Sequence[LoadingWay]) -> float | None:
+    """Return how long a way's probe took; of several that read it, only one made it."""
+    same = [
+        each.store.convert_s
+        for each in ways
+        if each.store is not None and each.format == way.format
+    ]
+    return next((seconds for seconds in same if seconds is not None), None)
 
 
 def _making_s(baseline: LoadingWay, circumstances: Circumstances) -> float | None:

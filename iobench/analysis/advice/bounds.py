@@ -70,12 +70,17 @@ def _offline(
         return
     if any(way.store is not None for way in ways):
         return  # measured
-    stored = "tfrecord" if baseline.framework == "tensorflow" else "numpy"
+    stored = _stored(baseline)
     gone = dict.fromkeys(MAKING, 0.0)
     yield Found(
         Candidate((Lever.OFFLINE, Lever.FORMAT), {"format": stored}),
         predictor.bound(factors(baseline.run, gone)),
     )
+
+
+def _stored(baseline: LoadingWay) -> str:
+    """Return the format that a framework's users would take."""
+    return "tfrecord" if baseline.framework == "tensorflow" else "numpy"
 
 
 def _loader(
@@ -124,7 +129,8 @@ def _caches(
 ) -> Iterator[Found | RuledOut]:
     run, memory = baseline.run, circumstances.memory_nbytes
     pages = Candidate((Lever.PAGE_CACHE,), {"cache": "warm"})
-    in_memory = Candidate((Lever.MEMORY,), {"store_dir": "/dev/shm/iobench"})
+    stored = baseline.format if baseline.store is not None else _stored(baseline)
+    in_memory = Candidate((Lever.MEMORY,), {"store_dir": "/dev/shm/iobench", "format": stored})
     cold = circumstances.cold_fraction
     if cold == 0.0 or (cold is None and (circumstances.resident_fraction or 0.0) >= ALL_CACHED):
         yield RuledOut(pages, Reason.CACHED_ALREADY)

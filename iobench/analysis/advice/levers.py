@@ -72,7 +72,6 @@ class Reason(Enum):
     SIZE_UNKNOWN = "size unknown"
     GAINS_NOTHING = "gains nothing"
     OWN_ORDER = "own order"
-    NEEDS_REPLAY = "needs replay"
     NOT_WAITED_FOR = "not waited for"
     NO_WORKERS = "no workers"
     READS_WHAT_IT_USES = "reads what it uses"
