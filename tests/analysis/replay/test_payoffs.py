@@ -1,0 +1,168 @@
+"""What faster stages gain: alone, together, and each one's fair share."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedules import Sketch, pool
+
+from iobench.analysis.replay import (
+    Change,
+    LoaderRule,
+    RecordedRun,
+    judge_by_replay,
+    payoffs,
+    recorded_runs,
+    replay,
+)
+from iobench.errors import ProfileError
+
+MS = 1_000_000
+
+
+def run_of(durations, **how):
+    (run,) = recorded_runs(pool(durations, **how).profile())
+    return run
+
+
+def many_stages(times, *, n_batches=3):
+    """Return a run of a loop that loads for itself, whose batches all take these times."""
+    n = n_batches
+    zeros = np.zeros(n, dtype=np.int64)
+    work = np.tile(np.array(times, dtype=np.int64), (n, 1))
+    wall_ns = int(work.sum()) + 10 * n
+    return RecordedRun(
+        name="run",
+        rule=LoaderRule.SERIAL,
+        in_order=True,
+        workers=0,
+        prefetch=0,
+        batch_size=None,
+        stages=tuple(f"read:{number}" for number in range(len(times))),
+        round=zeros,
+        work_ns=work,
+        cpu_ns=np.full_like(work, -1),
+        read_nbytes=zeros,
+        gap_ns=zeros,
+        submit_ns=zeros,
+        transit_ns=zeros,
+        pickup_ns=zeros,
+        compute_ns=zeros + 10,
+        startup_ns=np.zeros(1, dtype=np.int64),
+        shutdown_ns=np.zeros(1, dtype=np.int64),
+        wall_ns=wall_ns,
+        wait_ns=int(work.sum()),
+        steady=np.ones(n, dtype=bool),
+    )
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(1, 1000)] * 3), min_size=1, max_size=20),
+    st.integers(0, 4),
+    st.integers(0, 1000),
+    st.booleans(),
+    st.sampled_from([0.0, 0.5, 0.8]),
+)
+@settings(max_examples=20, deadline=None)
+def test_shares_are_the_means_over_all_orders(durations, workers, step_ns, in_order, factor):
+    run = run_of(durations, workers=workers, step_ns=step_ns, in_order=in_order)
+    found = payoffs(run, factor)
+    assert sum(each.shapley_ns for each in found.stages) == pytest.approx(found.joint_ns, abs=1e-6)
+    stages = [each.stage for each in found.stages]
+    added = dict.fromkeys(stages, 0)
+    for order in permutations(stages):
+        before = run.wall_ns
+        for place, stage in enumerate(order):
+            chosen = dict.fromkeys(order[: place + 1], factor)
+            wall = replay(run, Change(stage_factors=chosen)).wall_ns
+            added[stage] += before - wall
+            before = wall
+    n_orders = len(list(permutations(stages)))
+    for each in found.stages:
+        assert each.shapley_ns == pytest.approx(added[each.stage] / n_orders, abs=1e-6)
+        alone = replay(run, Change(stage_factors={each.stage: factor})).wall_ns
+        assert each.saved_ns == run.wall_ns - alone
+
+
+def test_two_workers_whose_batches_alternate_gain_only_by_both_stages():
+    # Section 4 of the definition: all the wait falls on one stage, and neither alone gains.
+    even, odd = (100 * MS, 0, 0), (0, 100 * MS, 0)
+    sketch = pool([even, odd] * 100, workers=2, step_ns=5 * MS)
+    found = payoffs(recorded_runs(sketch.profile())[0], 0.5)
+    per_step = [(each.stage, round(each.saved_ns / 200 / MS)) for each in found.stages]
+    assert sorted(per_step) == [("decode", 0), ("read", 0)]
+    assert found.joint_ns / 200 / MS == pytest.approx(25, rel=0.02)
+    assert found.no_single_stage_helps
+    judged = judge_by_replay(sketch.profile())
+    assert judged.payoffs.no_single_stage_helps
+    shares = [each.shapley_ns for each in found.stages]
+    assert shares[0] == pytest.approx(shares[1], rel=0.02)
+
+
+def test_one_saturated_worker_gains_what_each_stage_takes_less():
+    found = payoffs(run_of([(60, 30, 10)] * 100, workers=1, step_ns=10), 0.5)
+    saved = {each.stage: each.saved_ns / 100 for each in found.stages}
+    assert saved == {"read": 30, "decode": 15, "collate": 5}
+    assert [each.stage for each in found.stages] == ["read", "decode", "collate"]
+    assert not found.no_single_stage_helps
+
+
+def test_nothing_is_gained_where_all_is_hidden():
+    found = payoffs(run_of([(60, 30, 10)] * 50, workers=2, step_ns=80), 0.5)
+    assert found.joint_ns == 50  # of the first batch, nobody can compute before
+    assert found.error_fraction == 0
+
+
+def test_many_stages_are_taken_together_but_the_longest():
+    found = payoffs(many_stages([100 * (number + 1) for number in range(12)]), 0.5)
+    assert len(found.stages) == 8
+    saved = {each.stage: each.saved_ns for each in found.stages}
+    assert saved.pop("others") == 3 * (100 + 200 + 300 + 400 + 500) / 2
+    assert set(saved) == {f"read:{number}" for number in range(5, 12)}
+    assert found.joint_ns == sum(each.saved_ns for each in found.stages) == 3 * 7800 / 2
+
+
+def test_stages_without_time_gain_nothing_and_are_left_out():
+    found = payoffs(many_stages([100, 0, 50]))
+    assert [each.stage for each in found.stages] == ["read:0", "read:2"]
+
+
+def test_a_replay_that_is_far_off_is_withheld():
+    run = many_stages([100, 50])
+    object.__setattr__(run, "wall_ns", int(run.wall_ns * 0.9))
+    found = payoffs(run)
+    assert found.error_fraction > 0.1
+    assert found.withheld
+
+
+def test_a_run_that_cannot_be_replayed_has_no_payoffs():
+    run = many_stages([100])
+    object.__setattr__(run, "rule", LoaderRule.OPAQUE)
+    with pytest.raises(ProfileError, match="cannot be replayed"):
+        payoffs(run)
+
+
+def test_batches_of_eight_stages_are_replayed_exactly():
+    found = payoffs(many_stages([10 * (number + 1) for number in range(8)], n_batches=1_000))
+    assert found.joint_ns == 1_000 * 72
+    assert sum(each.shapley_ns for each in found.stages) == pytest.approx(found.joint_ns)
+
+
+def test_what_nobody_saw_is_judged_unknown():
+    sketch = Sketch({"workers": 0})
+    for batch in range(5):
+        sketch.wait(batch, 20 * batch, 20 * batch + 5)
+    sketch.round(0, 100)
+    judged = judge_by_replay(sketch.profile())
+    assert (judged.error_fraction, judged.best, judged.is_told) == (None, None, False)
+    assert judged.reason == "the loader does not tell who makes its batches"
+
+
+def test_a_run_without_batches_is_not_judged():
+    sketch = Sketch({"workers": 0})
+    sketch.round(0, 100)
+    assert judge_by_replay(sketch.profile()) is None

@@ -1,0 +1,273 @@
+"""Replay against schedules whose truth is known: as they were, and with something changed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedules import CONSUMER, Sketch, pool
+
+from iobench.analysis.replay import Change, LoaderRule, recorded_runs, replay, replay_error
+from iobench.errors import OptionError, ProfileError
+from iobench.recording import Kind
+
+TIMES = st.integers(0, 1000)
+SPENT = st.integers(1, 1000)
+BATCHES = st.lists(st.tuples(SPENT, SPENT, SPENT), min_size=1, max_size=20)
+SCHEDULES = st.fixed_dictionaries(
+    {
+        "durations": BATCHES,
+        "workers": st.integers(0, 8),
+        "prefetch": st.integers(1, 4),
+        "step_ns": TIMES,
+        "handover_ns": st.integers(0, 50),
+        "in_order": st.booleans(),
+        "drain_ns": st.integers(0, 50),
+    }
+)
+
+
+def run_of(schedule):
+    (run,) = recorded_runs(pool(**schedule).profile())
+    return run
+
+
+def truth(schedule):
+    """Return the wall time and the wait of a schedule, as the analysis measures them."""
+    whole = pool(**schedule).profile().exposure().whole
+    return whole.wall_ns, whole.wait_ns
+
+
+def figures(replayed):
+    return replayed.wall_ns, replayed.wait_ns
+
+
+@given(SCHEDULES)
+@settings(max_examples=25, deadline=None)
+def test_a_run_is_replayed_as_it_was(schedule):
+    run = run_of(schedule)
+    found = replay(run)
+    assert figures(found) == (run.wall_ns, run.wait_ns) == truth(schedule)
+    assert replay_error(run) == 0 or not run.wall_ns
+    whole = pool(**schedule).profile().exposure().whole
+    assert tuple(found.waits_ns.tolist()) == whole.waits_ns
+
+
+@given(SCHEDULES, st.sampled_from(["read", "decode", "collate"]), st.sampled_from([2, 3, 10]))
+@settings(max_examples=30, deadline=None)
+def test_a_stage_that_takes_other_times_is_a_schedule_with_those(schedule, stage, factor):
+    column = ("read", "decode", "collate").index(stage)
+    changed = [
+        tuple(time * factor if place == column else time for place, time in enumerate(times))
+        for times in schedule["durations"]
+    ]
+    schedule["handover_ns"] = 0  # of batches that nobody waited for it was not seen
+    run = run_of(schedule)
+    if run.in_order != schedule["in_order"] and schedule["workers"]:
+        return  # delivered in order by chance, so nobody knows that it need not be
+    found = replay(run, Change(stage_factors={stage: factor}))
+    assert figures(found) == truth({**schedule, "durations": changed})
+
+
+@given(SCHEDULES, st.integers(1, 8), st.integers(1, 4), TIMES)
+@settings(max_examples=30, deadline=None)
+def test_other_workers_prefetch_and_steps_are_a_schedule_with_those(
+    schedule, workers, prefetch, step_ns
+):
+    schedule |= {"workers": max(schedule["workers"], 1), "in_order": True, "handover_ns": 0}
+    change = Change(workers=workers, prefetch=prefetch, step_ns=step_ns)
+    found = replay(run_of(schedule), change)
+    changed = {**schedule, "workers": workers, "prefetch": prefetch, "step_ns": step_ns}
+    assert figures(found) == truth(changed)
+
+
+def test_the_way_of_a_batch_is_hidden_behind_compute_like_its_making():
+    # Every third batch takes long, so that some are waited for and others have lain ready.
+    times = [(300 if number % 3 == 0 else 20, 5, 5) for number in range(60)]
+    schedule = {"durations": times, "workers": 2, "prefetch": 2, "step_ns": 70}
+    run = run_of({**schedule, "handover_ns": 9})
+    steps = Change(step_ns=200)
+    expected = truth({**schedule, "handover_ns": 9, "step_ns": 200})
+    assert figures(replay(run, steps)) == expected
+
+
+@given(SCHEDULES)
+@settings(max_examples=25, deadline=None)
+def test_without_workers_the_loop_does_all_the_work(schedule):
+    schedule["in_order"] = True
+    found = replay(run_of(schedule), Change(workers=0))
+    assert figures(found) == truth({**schedule, "workers": 0})
+
+
+@given(SCHEDULES)
+@settings(max_examples=25, deadline=None)
+def test_a_factor_of_one_changes_nothing(schedule):
+    run = run_of(schedule)
+    change = Change(
+        stage_factors=dict.fromkeys(run.stages, 1.0),
+        workers=run.workers,
+        prefetch=run.prefetch or None,
+        batch_size=4,
+        work_of=None,
+    )
+    assert figures(replay(run, change)) == figures(replay(run))
+
+
+@given(st.tuples(SPENT, SPENT, SPENT), st.integers(1, 4), TIMES, st.integers(1, 30))
+@settings(max_examples=25, deadline=None)
+def test_more_workers_are_never_slower_for_equal_batches(times, prefetch, step_ns, n_batches):
+    run = run_of(
+        {"durations": [times] * n_batches, "workers": 1, "prefetch": prefetch, "step_ns": step_ns}
+    )
+    walls = [replay(run, Change(workers=workers)).wall_ns for workers in range(1, 9)]
+    assert walls == sorted(walls, reverse=True)
+
+
+@given(SCHEDULES, st.floats(0, 1))
+@settings(max_examples=25, deadline=None)
+def test_less_work_is_never_slower_in_order(schedule, factor):
+    schedule["in_order"] = True
+    run = run_of(schedule)
+    found = replay(run, Change(stage_factors=dict.fromkeys(run.stages, factor)))
+    assert found.wall_ns <= run.wall_ns
+
+
+def test_steady_figures_are_of_the_batches_that_were_steady():
+    run = run_of({"durations": [(60, 30, 10)] * 40, "workers": 4, "prefetch": 2, "step_ns": 15})
+    found = replay(run)
+    assert found.steady_wait_ns == found.waits_ns[run.steady].sum()
+    assert (found.steady_wall_ns, found.steady_wait_ns) == (25 * 32, 10 * 32)
+    faster = replay(run, Change(stage_factors={"read": 0.0}))
+    assert faster.steady_wait_ns == 0
+
+
+def test_batches_of_another_size_take_their_part_of_the_work():
+    run = run_of({"durations": [(60, 30, 10)] * 40, "workers": 0, "step_ns": 20})
+    found = replay(run, Change(batch_size=8))
+    assert (found.wall_ns, len(found.waits_ns)) == (run.wall_ns, 20)
+    assert len(replay(run, Change(batch_size=1)).waits_ns) == 160
+
+
+def test_the_work_of_another_run_is_taken_in_turn():
+    schedule = {"workers": 1, "prefetch": 2, "step_ns": 40}
+    run = run_of({**schedule, "durations": [(60, 30, 10)] * 20})
+    other = run_of({**schedule, "durations": [(20, 10, 0)] * 7})
+    assert replay(run, Change(work_of=other)).wall_ns == 20 * 40 + 30
+    assert replay(run, Change(work_of=run)).wall_ns == run.wall_ns
+
+
+def test_reads_take_as_long_as_their_bytes_at_a_rate():
+    # The schedule's reads are of one byte for each ns.
+    run = run_of({"durations": [(60, 30, 10)] * 20, "workers": 0, "step_ns": 5})
+    assert replay(run, Change(read_nbytes_per_s=0.5e9)).wall_ns == run.wall_ns + 20 * 60
+    assert replay(run, Change(read_nbytes_per_s=2e9)).wall_ns == run.wall_ns
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change(workers=-1),
+        Change(prefetch=0),
+        Change(batch_size=0),
+        Change(step_ns=-1),
+        Change(stage_factors={"read": -0.5}),
+        Change(stage_factors={"reed": 0.5}),
+        Change(read_nbytes_per_s=0),
+    ],
+    ids=str,
+)
+def test_changes_that_cannot_be_made_are_refused(change):
+    run = run_of({"durations": [(6, 3, 1)] * 3, "workers": 1, "step_ns": 5})
+    with pytest.raises(OptionError, match="expected"):
+        replay(run, change)
+
+
+def threads(durations, *, n_threads, ahead, step_ns):
+    """Return the run of threads that take the next batch while fewer than ``ahead`` are ready."""
+    sketch = Sketch({"workers": 0, "threads": n_threads, "prefetch": ahead, "framework": "native"})
+    free = [0] * n_threads
+    held: list[int] = []
+    clock = 0
+    for batch, spent in enumerate(durations):
+        thread = free.index(min(free))
+        room = held[batch - ahead] if batch >= ahead else 0
+        where = {"thread": thread + 1, "batch": batch}
+        begin = max(room, free[thread])
+        if room >= free[thread]:
+            sketch.add(CONSUMER, Kind.SUBMIT_QUEUE, room, begin, detail="consumer", **where)
+        sketch.add(CONSUMER, Kind.READ, begin, begin + spent, nbytes=spent, **where)
+        free[thread] = begin + spent
+        delivered = max(clock, begin + spent)
+        sketch.wait(batch, clock, delivered, "threads", epoch=0)
+        held.append(delivered)
+        clock = delivered + step_ns
+    sketch.shutdown(clock, clock)
+    sketch.round(0, clock)
+    return sketch
+
+
+def threads_run(durations, **how):
+    profile = threads(durations, **how).profile()
+    who = profile.processes[0]
+    names = ("MainThread", *(f"iobench-ring-{number}" for number in range(how["n_threads"])))
+    object.__setattr__(who, "threads", names)
+    (run,) = recorded_runs(profile)
+    return run
+
+
+@given(
+    st.lists(SPENT, min_size=1, max_size=40),
+    st.integers(1, 4),
+    st.integers(0, 3),
+    TIMES,
+    st.integers(1, 4),
+)
+@settings(max_examples=30, deadline=None)
+def test_threads_take_the_next_batch(durations, n_threads, more, step_ns, other):
+    how = {"n_threads": n_threads, "ahead": n_threads + more, "step_ns": step_ns}
+    run = threads_run(durations, **how)
+    assert run.rule is LoaderRule.THREADS
+    assert figures(replay(run)) == (run.wall_ns, run.wait_ns)
+    doubled = threads_run([2 * spent for spent in durations], **how)
+    if run.prefetch == how["ahead"]:
+        assert replay(run, Change(stage_factors={"read": 2})).wall_ns == doubled.wall_ns
+
+
+def test_how_far_threads_were_ahead_is_seen_where_they_waited_for_room():
+    assert threads_run([10] * 30, n_threads=2, ahead=5, step_ns=50).prefetch == 5
+
+
+def test_a_run_that_nobody_saw_being_made_cannot_be_replayed():
+    sketch = Sketch({"workers": 0})
+    for batch in range(5):
+        sketch.wait(batch, 20 * batch, 20 * batch + 5)
+    sketch.round(0, 100)
+    (run,) = recorded_runs(sketch.profile())
+    assert (run.rule, run.wait_ns) == (LoaderRule.OPAQUE, 25)
+    with pytest.raises(ProfileError, match="does not tell who makes"):
+        replay(run)
+
+
+def test_a_worker_without_spans_is_no_worker_that_takes_no_time():
+    durations = [(60, 30, 10)] * 30
+    sketch = pool(durations, workers=2, step_ns=15)
+    (run,) = recorded_runs(sketch.without(("worker", 1)).profile())
+    assert run.rule is LoaderRule.OPAQUE
+    assert run.reason == "nobody saw 15 of 30 batches being made"
+
+
+def test_only_the_first_batches_are_taken_where_so_many_are_enough():
+    profile = pool([(60, 30, 10)] * 30, workers=2, step_ns=15).profile()
+    (run,) = recorded_runs(profile, max_batches=12)
+    (whole,) = recorded_runs(profile, max_batches=30)
+    assert (len(run), run.is_part, len(whole), whole.is_part) == (12, True, 30, False)
+    assert run.wall_ns == replay(run).wall_ns < whole.wall_ns
+    assert np.array_equal(run.work_ns, whole.work_ns[:12])
+
+
+def test_a_profile_without_batches_has_no_runs():
+    sketch = Sketch({"workers": 2})
+    sketch.shutdown(0, 10)
+    sketch.round(0, 10)
+    assert recorded_runs(sketch.profile()) == ()
