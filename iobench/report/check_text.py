@@ -47,6 +47,7 @@ DOUBTS: Final = {
     Doubt.UNKNOWN: "too much of it has no known cause",
 }
 MOST_LINES: Final = 40
+IF_MEANT: Final = "if that is meant: --update"
 
 
 def check_lines(gates: Sequence[Gate]) -> Iterator[str]:
@@ -90,7 +91,7 @@ def gate_lines(gate: Gate) -> Iterator[str]:
             yield from _growth_lines(gate)
 
 
-def difference_lines(gate: CountsGate) -> Iterator[str]:
+def difference_lines(gate: CountsGate, if_meant: str = IF_MEANT) -> Iterator[str]:
     """Yield the counts that differ, those that this run does not tell, and how many are equal."""
     comparison = gate.comparison
     for difference in comparison.differences[:MOST_LINES]:
@@ -104,7 +105,7 @@ def difference_lines(gate: CountsGate) -> Iterator[str]:
     if comparison.not_expected:
         yield f"not in the file: {', '.join(map(_name, comparison.not_expected))}"
     if comparison.differences:
-        yield "if that is meant: --update"
+        yield if_meant
 
 
 def kept_lines(kept: dict[str, ExpectedCounts]) -> Iterator[str]:

@@ -1,0 +1,246 @@
+"""``iobench check`` on runs: what passes, what fails, what stays open, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from iobench.analysis.exposed_share import ExposedShare, exposed_share
+from iobench.analysis.gates import Doubt, GrowthGate, Outcome, PairedGate, ShareGate, worst_outcome
+from iobench.analysis.paired import PairedRatio
+from iobench.cli import main
+from iobench.errors import TrialError
+from iobench.profiles import open_profile
+from iobench.trials.gating import compare_commands
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from conftest import MakeRun
+
+PASSED, ERROR, REGRESSION, OPEN = 0, 1, 3, 4
+
+
+def test_counts_are_written_and_held_against_other_runs(
+    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = str(tmp_path / "counts.json")
+    assert main(["check", str(make_run("a")), "--counts", kept]) == ERROR
+    assert "make it from a run that is right, with --update" in capsys.readouterr().err
+    assert main(["check", str(make_run("b")), "--counts", kept, "--update"]) == PASSED
+    told = capsys.readouterr().out
+    assert "bytes read per byte used: 2.50" in told
+    assert "spans per sample: 0.75" in told
+    assert "never compared: opens, bytes asked of the system" in told
+    assert main(["check", str(make_run("c")), "--counts", kept]) == PASSED
+    assert "passed: counts of the run\n  11 figures as expected\n" in capsys.readouterr().out
+    more = str(make_run("d", reads=3))
+    assert main(["check", more, "--counts", kept]) == REGRESSION
+    told = capsys.readouterr().out
+    assert "regression: counts of the run" in told
+    assert "  reads: 300, expected 200" in told
+    assert "  spans of read: 300, expected 200" in told
+    assert "if that is meant: --update" in told
+    assert main(["check", more, "--counts", kept, "--update"]) == PASSED
+    assert main(["check", more, "--counts", kept]) == PASSED
+
+
+def test_counts_that_a_run_does_not_tell_stay_open(
+    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = str(tmp_path / "counts.json")
+    assert main(["check", str(make_run("a")), "--counts", kept, "--update"]) == PASSED
+    estimated = make_run("b", flags=17)
+    assert main(["check", str(estimated), "--counts", kept, "--json"]) == OPEN
+    out = capsys.readouterr().out
+    told = json.loads(out[out.index('{\n "outcome"') :])
+    assert (told["outcome"], told["exit_code"]) == ("inconclusive", 4)
+    assert set(told["gates"][0]["unknown"]) == {
+        "reads", "read_nbytes", "stages/read/spans", "stages/read/nbytes",
+    }  # fmt: skip
+
+
+def test_a_run_of_several_formats_has_counts_of_each(
+    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = str(tmp_path / "counts.json")
+    make_run("first/source")
+    make_run("first/zarr", reads=1)
+    make_run("second/source")
+    make_run("second/zarr", reads=2)
+    make_run("third/numpy")
+    assert main(["check", str(tmp_path / "first"), "--counts", kept, "--update"]) == PASSED
+    assert main(["check", str(tmp_path / "second"), "--counts", kept]) == REGRESSION
+    told = capsys.readouterr().out
+    assert "passed: counts of source" in told
+    assert "regression: counts of zarr" in told
+    assert main(["check", str(tmp_path / "third"), "--counts", kept]) == ERROR
+    assert "expects nothing of numpy, only of source, zarr" in capsys.readouterr().err
+
+
+def test_exposed_share_is_exact_and_has_an_interval(make_run: MakeRun) -> None:
+    found = exposed_share(open_profile(make_run(wait_ns=250_000)))
+    assert found.share == pytest.approx(0.2)
+    assert (found.low, found.high) == pytest.approx((0.2, 0.2))
+    uneven = exposed_share(
+        open_profile(make_run("uneven", wait_ns=lambda k: 100_000 * (1 + k * 7919 % 11)))
+    )
+    assert uneven.share is not None
+    assert uneven.low is not None
+    assert uneven.high is not None
+    assert 0 < uneven.low < uneven.share < uneven.high < 1
+    assert uneven.high - uneven.low < 0.2
+    assert exposed_share(open_profile(make_run("short", n_batches=10))).low is None
+
+
+@pytest.mark.parametrize(
+    ("wait_ns", "limit", "code"),
+    [(50_000, "5%", PASSED), (50_000, "0.03", REGRESSION), (250_000, "5 %", REGRESSION)],
+)
+def test_the_exposed_share_has_a_limit(
+    make_run: MakeRun, wait_ns: int, limit: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", str(make_run(wait_ns=wait_ns)), "--max-exposed", limit]) == code
+    assert "steps' steady state" in capsys.readouterr().out
+
+
+def test_a_limit_inside_the_interval_stays_open(
+    make_run: MakeRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uneven = make_run(wait_ns=lambda batch: 1000 + 2_000_000 * (batch % 37 == 5))
+    assert main(["check", str(uneven), "--max-exposed", "5%"]) == OPEN
+    assert "the interval has the limit inside" in capsys.readouterr().out
+    assert main(["check", str(make_run("s", n_batches=9)), "--max-exposed", "5%"]) == OPEN
+    assert "under 20 steps" in capsys.readouterr().out
+
+
+def _share(wait: int, *, unknown: int = 0, lost: int = 0, half: float = 1) -> ExposedShare:
+    return ExposedShare(100, 400, 1000, wait, unknown, lost, wait - half, wait + half)
+
+
+@pytest.mark.parametrize(
+    ("found", "judged"),
+    [
+        (_share(40), (Outcome.PASSED, None)),
+        (_share(60), (Outcome.REGRESSION, None)),
+        (_share(60, unknown=20), (Outcome.INCONCLUSIVE, Doubt.UNKNOWN)),
+        (_share(60, unknown=5), (Outcome.REGRESSION, None)),
+        (_share(40, lost=1), (Outcome.INCONCLUSIVE, Doubt.LOST)),
+        (_share(52, half=5), (Outcome.INCONCLUSIVE, Doubt.STRADDLES)),
+    ],
+)
+def test_what_is_concluded_of_a_share(
+    found: ExposedShare, judged: tuple[Outcome, Doubt | None]
+) -> None:
+    assert ShareGate("run", found, 0.05).judged == judged
+    assert GrowthGate("run", found, _share(0, half=0), 0.05).judged == judged
+
+
+def test_a_stored_run_is_held_against(
+    make_run: MakeRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = str(make_run("stored", wait_ns=50_000))
+    assert main(["check", str(make_run("same")), "--against", stored]) == PASSED
+    worse = str(make_run("worse", wait_ns=300_000))
+    capsys.readouterr()
+    assert main(["check", worse, "--against", stored]) == REGRESSION
+    assert "exposed time per sample: +24 % (+24 % to +24 %)" in capsys.readouterr().out
+    assert main(["check", worse, "--against", stored, "--margin", "25%"]) == PASSED
+    assert main(["check", stored, "--against", worse]) == PASSED
+    assert main(["check", str(make_run("few", n_batches=9)), "--against", stored]) == OPEN
+
+
+@pytest.mark.parametrize(
+    "other", [{"cpu_model": "Another CPU"}, {"cpus": 4}, {"system": "Darwin 24"}, {"cpu_model": ""}]
+)
+def test_another_machine_is_refused_unless_told(
+    make_run: MakeRun, other: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = {"host": "two", "cpus": 2, "cpu_model": "Some CPU", "system": "Linux 5.14", **other}
+    stored = str(make_run("stored"))
+    new = str(make_run("new", config={"machine": machine}))
+    assert main(["check", new, "--against", stored]) == ERROR
+    error = capsys.readouterr().err
+    assert "another machine" in error
+    assert next(iter(other)) in error
+    assert "--any-machine" in error
+    assert main(["check", new, "--against", stored, "--any-machine"]) == PASSED
+
+
+def test_other_formats_are_refused(
+    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run("one/source")
+    make_run("other/zarr")
+    assert main(["check", str(tmp_path / "one"), "--against", str(tmp_path / "other")]) == ERROR
+    assert "expected the same formats" in capsys.readouterr().err
+
+
+def _paired(
+    ratio: float, low: float, high: float, band: tuple[float, float], *, rounds: int = 12
+) -> PairedGate:
+    paired = PairedRatio(rounds, ratio, low, high, *band)
+    return PairedGate(("new",), ("old",), paired, ratio, 1.0, 0.05, by_cpu=False)
+
+
+@pytest.mark.parametrize(
+    ("gate", "judged"),
+    [
+        (_paired(1.0, 0.98, 1.02, (0.98, 1.02)), (Outcome.PASSED, None)),
+        (_paired(0.5, 0.4, 0.6, (0.98, 1.02)), (Outcome.PASSED, None)),
+        (_paired(1.2, 1.1, 1.3, (0.98, 1.02)), (Outcome.REGRESSION, None)),
+        (_paired(2.0, 1.8, 2.2, (0.7, 1.4)), (Outcome.REGRESSION, None)),
+        (_paired(1.2, 1.1, 1.3, (0.8, 1.2)), (Outcome.INCONCLUSIVE, Doubt.NOISE)),
+        (_paired(1.0, 0.9, 1.0, (0.8, 1.0)), (Outcome.INCONCLUSIVE, Doubt.NOISE)),
+        (_paired(1.04, 1.01, 1.08, (0.98, 1.02)), (Outcome.INCONCLUSIVE, Doubt.STRADDLES)),
+        (_paired(2.0, 1.9, 2.1, (1, 1), rounds=5), (Outcome.INCONCLUSIVE, Doubt.FEW_ROUNDS)),
+    ],
+)
+def test_what_is_concluded_of_two_commands(
+    gate: PairedGate, judged: tuple[Outcome, Doubt | None]
+) -> None:
+    assert gate.judged == judged
+
+
+def test_commands_take_turns_and_the_first_round_does_not_count() -> None:
+    asked: list[str] = []
+
+    class Arm:
+        def __init__(self, command: Sequence[str], *, by_cpu: bool) -> None:
+            assert by_cpu
+            self.command = command
+
+        def __call__(self, round: int) -> float:
+            asked.append(self.command[0])
+            return (100.0 if not round else 1.0) * (1.5 if self.command[0] == "new" else 1.0)
+
+    done: list[int] = []
+    gate = compare_commands(
+        ["new"], ["old"], rounds=8, margin=0.1, by_cpu=True, finished=done.append, arm=Arm
+    )
+    assert gate.judged == (Outcome.REGRESSION, None)
+    assert (gate.paired.ratio, gate.paired.band_high, gate.paired.n_rounds) == (1.5, 1.0, 8)
+    assert (gate.command_s, gate.reference_s) == (1.5, 1.0)
+    assert (asked.count("new"), asked.count("old")) == (9, 18)
+    assert done == list(range(1, 10))
+
+
+def test_commands_without_any_time_are_refused() -> None:
+    class NoTime:
+        def __init__(self, command: Sequence[str], *, by_cpu: bool) -> None:
+            pass
+
+        def __call__(self, round: int) -> float:
+            return 0.0
+
+    with pytest.raises(TrialError, match="no time that can be measured"):
+        compare_commands(["new"], ["old"], rounds=6, margin=0.1, arm=NoTime)
+
+
+def test_a_regression_counts_more_than_what_is_open() -> None:
+    assert worst_outcome([]) == Outcome.PASSED
+    assert worst_outcome([Outcome.INCONCLUSIVE, Outcome.PASSED]) == Outcome.INCONCLUSIVE
+    assert worst_outcome([Outcome.INCONCLUSIVE, Outcome.REGRESSION]) == Outcome.REGRESSION
