@@ -211,7 +211,6 @@ def _unstretched(
         beside_ns=beside,
         cpu_ns=np.where(run.cpu_ns >= 0, computed, -1),
         gap_ns=_shrunk(run.gap_ns, cpu_stretch),
-        transit_ns=_shrunk(run.transit_ns, cpu_stretch),
         pickup_ns=_shrunk(run.pickup_ns, cpu_stretch),
         compute_ns=compute,
     )

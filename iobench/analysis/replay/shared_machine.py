@@ -2,7 +2,7 @@
 
 Each stage of a batch is what it waited, then what it computed. Who computes shares the CPUs, who
 reads shares what storage gives (`SharedClock`); waiting that is no reading takes as long as it
-took. Handing a batch over (pickling, the pipe, the pick-up) computes as well. Where nothing is
+took. Picking a batch up computes as well; its way through the pipe is waiting. Where nothing is
 short this is `replay` without a machine, to the nanosecond.
 """
 
@@ -254,7 +254,7 @@ class _Round:
         """Bring a batch to where the loop may pick it up, while its maker goes on."""
         if not sent:
             yield from self._simulation.demanded.beside[self._asked[place]]
-        yield Doing(COMPUTES, self._transit[place])
+        yield Doing(PAUSES, self._transit[place])
         self._ready.add(place)
         self._as_they_come.append(place)
         if self._loop_sleeps:

@@ -116,11 +116,13 @@ def test_a_loop_of_several_threads_is_slowed_down_by_workers() -> None:
     assert wall_ms(run, machine) == pytest.approx(200 * 40 / 3, rel=0.01)
 
 
-def test_handing_over_computes() -> None:
+def test_picking_up_computes_and_the_pipe_does_not() -> None:
     run = run_of({"decode": (10, 10)}, workers=1, n=200)
     run = replace(run, pickup_ns=np.full(200, 10 * MS, dtype=np.int64))
     assert wall_ms(run, Machine(cores=2)) == pytest.approx(2010)
     assert wall_ms(run, Machine(cores=1)) == pytest.approx(4000)
+    run = replace(run, pickup_ns=run.gap_ns, transit_ns=run.pickup_ns)
+    assert wall_ms(run, Machine(cores=1)) == pytest.approx(2010)
 
 
 @st.composite
