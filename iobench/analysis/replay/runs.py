@@ -268,15 +268,14 @@ def _pick_up(asked: Integers, delivered: Integers, making: Making) -> tuple[Inte
     """
     ready = making.ready_ns
     pickup = delivered - np.maximum(asked, ready)
-    nothing = np.zeros_like(pickup)
+    way = np.zeros_like(pickup)
     had_lain = making.seen & (ready < asked)
     if not had_lain.any():
-        return pickup, nothing
-    usual = int(np.quantile(pickup[had_lain], 0.25, method="lower"))
-    late = making.seen & (pickup > usual)
-    way = np.where(late, delivered - usual - ready, nothing)
-    waited = way[late & ~had_lain]
-    typical = int(np.median(waited)) if len(waited) else 0
-    quiet = had_lain & ~late
-    way[quiet] = np.minimum(typical, (asked - ready)[quiet])
-    return np.where(making.seen, np.minimum(pickup, usual), pickup), way
+        return pickup, way
+    usual = int(np.median(pickup[had_lain]))
+    waited = making.seen & ~had_lain
+    way[waited] = np.maximum(pickup[waited] - usual, 0)
+    typical = int(np.median(way[waited])) if waited.any() else 0
+    # One that had lain ready was slow to be picked up, if it was; it was not longer on its way.
+    way[had_lain] = np.minimum(typical, (asked - ready)[had_lain])
+    return np.where(waited, np.minimum(pickup, usual), pickup), way
