@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SimulatedJob", "simulate_job"]
 
-MOST_BATCHES: Final = 60_000
+MOST_BATCHES: Final = 30_000
 """Batches that a simulation is made of, where that leaves `FEWEST_STEPS`."""
 FEWEST_STEPS, MOST_STEPS = 24, 400
 

@@ -1,0 +1,229 @@
+"""``iobench simulate`` as users call it: its sentences, its numbers, and bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iobench.cli import main
+from iobench.recording import Kind, RunDirectory
+from iobench.testing import FakeClock
+
+MS = 1_000_000
+NBYTES = 4_000_000
+READ, DECODE, STEP = 10 * MS, 5 * MS, 25 * MS
+
+
+def write_run(path: Path, *, n_batches: int = 40, ranks: int = 1, **config: object) -> Path:
+    """Write a run whose training loop loads every batch itself: 15 ms before a step of 25 ms."""
+    settings = {"dataset": "own", "format": "source", "workers": 0, "prefetch": 0, "batch_size": 2}
+    directory = RunDirectory.create(
+        path, {**settings, "framework": "workers", "n_samples": 1000, **config}
+    )
+    for rank in range(ranks):
+        recorder = directory.recorder(role="consumer", rank=rank, clock=FakeClock(1000))
+        maker = recorder.string("consumer")
+        now = 0
+        for batch in range(n_batches):
+            read, held = now + READ, now + READ + DECODE
+            recorder.emit(Kind.READ, now, read, nbytes=NBYTES, batch=batch, epoch=0, sample=0)
+            recorder.emit(Kind.DECODE, read, held, nbytes=NBYTES, batch=batch, epoch=0, sample=0)
+            recorder.emit(Kind.WAIT, now, held, nbytes=NBYTES, batch=batch, detail=maker)
+            now = held + STEP
+        recorder.emit(Kind.WAIT, now, now, label=recorder.string("shutdown"))
+        recorder.emit(Kind.OTHER, 0, now, sample=0, label=recorder.string("round"))
+        recorder.close()
+    return directory.path
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run")
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[str, Any]:
+    assert main(["simulate", *map(str, arguments), "--json"]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_it_says_where_storage_saturates(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--ranks", "1,8,64", "--storage-bandwidth", "4GB/s"]
+    assert main(["simulate", str(run), *arguments]) == 0
+    output = capsys.readouterr().out
+    lines = output.splitlines()
+    assert lines[0] == "run: 1 rank measured, batches of 2, the training loop loads"
+    assert lines[1] == "Storage saturates at 40 ranks: bandwidth."
+    assert lines[3].split()[:3] == ["ranks", "samples/s", "spread"]
+    first, last = lines[4].split(), lines[6].split()
+    assert (first[0], first[1], first[3:5]) == ("1", "50.0", ["100", "%"])
+    # 64 x 1 ms to read, 5 to decode, a step of 25: 94 ms, of which 69 are exposed.
+    assert (last[0], last[1], last[2]) == ("64", "<=", "1,362")
+    assert ">= 73 %" in lines[6]
+    assert "68 %" in lines[6]
+    for words in (
+        "drawn from 39",
+        "25.0 ms besides loading",
+        "Communication that the run did not have is left out",
+        "A sample is 2.00 MB in 1 read;",
+        "Nobody counted whether the run read from storage",
+        "Beyond 8 ranks",
+        "Of the measured run the model makes a step 0 % shorter.",
+        "With 64 ranks an epoch of 2.00 GB takes 1.47 s; storage needs 500 ms to read it.",
+    ):
+        assert words in output
+
+
+def test_the_numbers_are_in_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = told(capsys, run, "--ranks", "2,80", "--storage-iops", "1k/s", "--allreduce-ms", "5")
+    assert document["saturation"] == {"ranks": 23, "by": "reads"}
+    assert document["verdict"] == ["Storage saturates at 23 ranks: reads."]
+    assert document["measured"]["rule"] == "serial"
+    assert document["measured"]["step_ns"] == 40 * MS
+    assert document["model_error_fraction"] == pytest.approx(0)
+    two, many = document["first_epoch"]
+    assert two["step_ns"] == 45 * MS
+    assert two["samples_per_s"]["median"] == pytest.approx(4 / 0.045)
+    assert not two["is_bound"]
+    assert many["step_ns"] == (160 + 5 + 25 + 5) * MS
+    assert many["reads_per_s"] == pytest.approx(160 / 0.195)
+    assert document["later_epochs"] == []
+
+
+def test_caches_serve_later_epochs(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [run, "--ranks", "16,64", "--storage-bandwidth", "1GB/s", "--ranks-per-node", "8",
+                 "--cache-per-node", "250MB", "--own-shards"]  # fmt: skip
+    document = told(capsys, *arguments)
+    assert document["nodes"]["dataset_nbytes"] == 2 * 10**9
+    hits = [point["cache"]["hit_fraction"] for point in document["later_epochs"]]
+    assert hits == [0.25, 1.0]
+    first, later = document["first_epoch"][1], document["later_epochs"][1]
+    assert first["step_ns"] == (256 + 5 + 25) * MS
+    assert later["step_ns"] == 40 * MS
+    assert later["bytes_per_s"] == 0
+    assert main(["simulate", *map(str, arguments)]) == 0
+    output = capsys.readouterr().out
+    for words in (
+        "First epoch, nothing cached",
+        "Later epochs, caches warm",
+        "250 MB of 2.00 GB a node; each rank reads the same samples again: with 8 nodes 100 %",
+    ):
+        assert words in output
+    dealt = [*map(str, arguments[:-1]), "--dataset-size", "1GB"]
+    assert main(["simulate", *dealt]) == 0
+    output = capsys.readouterr().out
+    assert "samples are dealt anew in every epoch" in output
+    assert "serves 3.4 %" in output
+
+
+def test_what_the_target_adds_is_told(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--ranks", "4", "--read-latency", "2ms", "--client-bandwidth", "100MB/s"]
+    document = told(capsys, run, *options, "--nodes", "1", "--node-bandwidth", "50MB/s")
+    # 4 ranks of 4 MB by a link of 50 MB/s; each alone has 40 ms of bytes and 2 x 2 of latency.
+    assert document["first_epoch"][0]["step_ns"] == (320 + 5 + 25) * MS
+    assert document["storage"]["read_latency_ns"] == 2 * MS
+    assert document["saturation"] is None
+    assert document["verdict"][0].startswith("No bound of storage is given")
+    document = told(capsys, run, *options, "--bytes-per-sample", "1MB", "--reads-per-sample", "3")
+    assert document["first_epoch"][0]["step_ns"] == (20 + 12 + 5 + 25) * MS
+    assert main(["simulate", str(run), *options]) == 0
+    assert "say what the target adds" in capsys.readouterr().out
+
+
+def test_a_job_of_several_ranks_is_one_measurement(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = write_run(tmp_path / "job", ranks=3)
+    document = told(capsys, job, "--ranks", "24,25")
+    assert document["measured"]["ranks"] == document["measured"]["ranks_looked_at"] == 3
+    assert document["measured"]["batches"] == 117
+    assert [point["is_bound"] for point in document["first_epoch"]] == [False, True]
+    assert main(["simulate", str(job)]) == 0
+    assert "The batches are of 3 ranks of the job" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--ranks", "0"], "--ranks 0: expected numbers from 1 to 16384"),
+        (["--ranks", "4..1"], "--ranks 4..1: expected numbers"),
+        (["--ranks", "1..1000000"], "--ranks 1..1000000: expected numbers"),
+        (["--ranks", "some"], "--ranks some: expected numbers"),
+        (["--ranks", ""], "--ranks : expected numbers"),
+        (["--storage-bandwidth", "fast"], "expected bytes a second such as 100GB/s"),
+        (["--storage-bandwidth", "0"], "expected bytes a second"),
+        (["--storage-bandwidth", "100Gb/s"], "are bits; expected bytes a second"),
+        (["--storage-iops", "0"], "--storage-iops 0: expected reads a second"),
+        (["--storage-iops", "1X"], "--storage-iops 1X: expected reads a second"),
+        (["--read-latency", "1"], "--read-latency 1: expected a time such as 300us"),
+        (["--read-latency", "4000s"], "expected a time"),
+        (["--reads-per-sample", "0"], "--reads-per-sample 0: expected more than 0"),
+        (["--reads-per-sample", "nan"], "--reads-per-sample nan: expected more than 0"),
+        (["--cache-per-node", "1GB"], "--cache-per-node: give --nodes or --ranks-per-node"),
+        (["--node-bandwidth", "1GB"], "--node-bandwidth: give --nodes or --ranks-per-node"),
+        (["--cache-per-node", "much", "--nodes", "1"], "expected a size such as"),
+        (["--nodes", "2", "--ranks-per-node", "2"], "give one of them"),
+        (["--own-shards"], "--own-shards: says what --cache-per-node keeps"),
+        (["--bytes-per-sample", "0"], "--bytes-per-sample 0: expected a size"),
+    ],
+)
+def test_bad_options_get_one_line(
+    run: Path, options: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", str(run), *options]) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert error in output.err
+    assert output.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"n_batches": 0}, "no loader brought a batch"),
+        ({"n_batches": 1}, "has 1 batch, expected at least 2"),
+        ({"n_samples": None}, "does not tell how many bytes an epoch has; give --dataset-size"),
+    ],
+)
+def test_runs_that_say_too_little_get_one_line(
+    tmp_path: Path,
+    settings: dict[str, Any],
+    error: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = write_run(tmp_path / "run", **settings)
+    options = ["--ranks", "2", "--nodes", "1", "--cache-per-node", "1GB"]
+    assert main(["simulate", str(run), *options]) == 1
+    assert error in capsys.readouterr().err
+
+
+def test_a_loader_that_nobody_saw_inside_is_refused_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = RunDirectory.create(tmp_path / "run", {"framework": "dali", "batch_size": 2})
+    recorder = directory.recorder(role="consumer", clock=FakeClock(1000))
+    for batch in range(9):
+        start = batch * 20 * MS
+        recorder.emit(Kind.WAIT, start, start + MS, nbytes=NBYTES, batch=batch)
+    recorder.emit(Kind.OTHER, 0, 200 * MS, sample=0, label=recorder.string("round"))
+    recorder.close()
+    assert main(["simulate", str(directory.path)]) == 1
+    error = capsys.readouterr().err
+    assert "cannot be simulated on more ranks" in error
+    assert "expected a loader that iobench sees inside" in error
+
+
+def test_several_runs_are_refused_by_their_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("numpy", "zarr"):
+        write_run(tmp_path / "both" / name)
+    assert main(["simulate", str(tmp_path / "both")]) == 1
+    error = capsys.readouterr().err
+    assert "holds several runs; expected one of" in error
+    assert str(tmp_path / "both" / "zarr") in error
+    assert main(["simulate", str(tmp_path / "nothing")]) == 1
+    assert "is no directory" in capsys.readouterr().err
