@@ -80,6 +80,8 @@ def _with_work_of(run: RecordedRun, other: RecordedRun) -> RecordedRun:
     """Take the work of another run's batches in turn, the steady ones where there are any."""
     if not len(other):
         raise OptionError(f"{other.name}: no batch to take the work of")
+    if run.rule is LoaderRule.STREAM and other.stream is None:
+        raise OptionError(f"{other.name}: expected the run of a stream, for the work of one")
     rows = np.flatnonzero(other.steady) if other.steady.any() else np.arange(len(other))
     rows = rows[np.arange(len(run)) % len(rows)]
     ratio = 1.0
@@ -100,6 +102,7 @@ def _with_work_of(run: RecordedRun, other: RecordedRun) -> RecordedRun:
         transit_ns=taken(other.transit_ns),
         pickup_ns=taken(other.pickup_ns),
         beside_ns=None if other.beside_ns is None else taken(other.beside_ns),
+        stream=other.stream if run.rule is LoaderRule.STREAM else None,
     )
 
 
@@ -111,18 +114,20 @@ def _with_read_rate(run: RecordedRun, nbytes_per_s: float) -> RecordedRun:
     columns = [number for number, name in enumerate(run.stages) if name.partition(":")[0] == "read"]
     least = np.rint(run.read_nbytes / nbytes_per_s * 1e9).astype(np.int64)
     work, cpu, stages, beside = run.work_ns, run.cpu_ns, run.stages, run.beside_ns
+    stream = run.stream
     if not columns:
         # Read and decoded in one: reading waits as long as it takes beyond what that took.
         columns, stages = [len(stages)], (*stages, "read")
         nothing = np.zeros((len(run), 1), dtype=np.int64)
         work, cpu = np.hstack((work, nothing)), np.hstack((cpu, nothing))
         beside = None if beside is None else np.hstack((beside, nothing))
+        stream = stream and replace(stream, group=(*stream.group, 0))
         spent = work.sum(axis=1)
     else:
         spent = work[:, columns].sum(axis=1)
     work = work.copy()
     work[:, columns[0]] += np.maximum(least - spent, 0)
-    return replace(run, stages=stages, work_ns=work, cpu_ns=cpu, beside_ns=beside)
+    return replace(run, stages=stages, work_ns=work, cpu_ns=cpu, beside_ns=beside, stream=stream)
 
 
 def _with_batch_size(run: RecordedRun, batch_size: int) -> RecordedRun:
@@ -163,6 +168,7 @@ def _with_batch_size(run: RecordedRun, batch_size: int) -> RecordedRun:
         beside_ns=None if run.beside_ns is None else taken(run.beside_ns),
         maker=None,
         batch=None,
+        stream=run.stream and replace(run.stream, items=max(1, round(run.stream.items * ratio))),
     )
 
 
@@ -170,6 +176,12 @@ def _with_workers(run: RecordedRun, workers: int | None, prefetch: int | None) -
     workers = run.workers if workers is None else workers
     if workers < 0 or (prefetch is not None and prefetch < 1):
         raise OptionError(f"workers {workers}, prefetch {prefetch}: expected 0 or more, 1 or more")
+    if run.stream is not None:
+        if workers != run.workers:
+            raise OptionError(f"{run.name}: a stream has no workers, expected none to be changed")
+        last = (prefetch or 1) * (1 if run.stream.batches_apart else run.stream.items)
+        stream = replace(run.stream, ahead=(*run.stream.ahead[:-1], last))
+        return replace(run, prefetch=prefetch or run.prefetch, stream=stream)
     prefetch = prefetch or run.prefetch or 2
     if workers == run.workers:
         return replace(run, prefetch=prefetch if workers else run.prefetch)

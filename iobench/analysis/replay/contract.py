@@ -9,7 +9,16 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Change", "LoaderRule", "Machine", "Payoff", "Payoffs", "RecordedRun", "Replayed"]
+__all__ = [
+    "Change",
+    "LoaderRule",
+    "Machine",
+    "Payoff",
+    "Payoffs",
+    "RecordedRun",
+    "Replayed",
+    "StreamShape",
+]
 
 Integers = NDArray[np.int64]
 
@@ -27,6 +36,32 @@ class LoaderRule(Enum):
     """One thread for each stage, with bounded queues between them."""
     OPAQUE = "opaque"
     """Nobody saw who made the batches: it cannot be replayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamShape:
+    """How the threads of a stream hang together.
+
+    Parameters
+    ----------
+    group : tuple of int
+        By stage, the group of threads that does it; groups are in the order of the stream.
+    threads : tuple of int
+        Of each group.
+    ahead : tuple of int
+        Items that each group may have ready, before it waits for room.
+    items : int
+        What a batch is made of, and goes through the groups one by one.
+    batches_apart : bool
+        Whether the last group takes the items of a batch and hands on batches; else the training
+        loop takes the items.
+    """
+
+    group: tuple[int, ...]
+    threads: tuple[int, ...]
+    ahead: tuple[int, ...]
+    items: int
+    batches_apart: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +111,8 @@ class RecordedRun:
         The wait for ``iter(loader)`` itself, and from its end to the first question for a batch.
     is_part : bool
         Whether later batches of the loader were left out.
+    stream : StreamShape, optional
+        Of `LoaderRule.STREAM`.
     """
 
     name: str
@@ -106,6 +143,7 @@ class RecordedRun:
     opening_ns: Integers | None = None
     lead_ns: Integers | None = None
     is_part: bool = False
+    stream: StreamShape | None = None
 
     def __len__(self) -> int:
         return len(self.round)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.replay.changes import changed
 from iobench.analysis.replay.contract import Change, LoaderRule, Machine, RecordedRun, Replayed
+from iobench.analysis.replay.streams import stream_rule
 from iobench.errors import ProfileError
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class _Round:
         self.submit: list[int] = run.submit_ns[asked].tolist()
         self.transit: list[int] = run.transit_ns[asked].tolist()
         self.maker = self._makers(run, asked)
+        self.run, self.rows = run, rows
         self.pickup: list[int] = run.pickup_ns[rows].tolist()
         self.compute: list[int] = run.compute_ns[rows].tolist()
 
@@ -249,8 +251,26 @@ def _threads(part: _Round) -> list[int]:
     return held
 
 
+def _stream(part: _Round) -> list[int]:
+    shape = part.run.stream
+    if shape is None:
+        raise ProfileError(f"{part.run.name}: a stream without its shape, expected one")
+    work = part.run.work_ns[part.rows]
+    group = np.array(shape.group, dtype=np.int64)
+    return stream_rule(
+        shape,
+        [work[:, group == number].sum(axis=1).tolist() for number in range(len(shape.threads))],
+        start_ns=part.startup_ns,
+        first_ns=part.first_ns,
+        transit=part.transit,
+        pickup=part.pickup,
+        compute=part.compute,
+    )
+
+
 _RULES: dict[LoaderRule, Callable[[_Round], list[int]]] = {
     LoaderRule.SERIAL: _serial,
     LoaderRule.POOL: _pool,
     LoaderRule.THREADS: _threads,
+    LoaderRule.STREAM: _stream,
 }

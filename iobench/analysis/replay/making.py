@@ -9,11 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.partition import leaf_pieces
+from iobench.analysis.replay.contract import LoaderRule
+from iobench.analysis.replay.streams import StreamPieces, find_shape
 from iobench.recording import WORKER_KINDS, Kind, stage_name
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.partition import Pieces
+    from iobench.analysis.replay.contract import StreamShape
     from iobench.analysis.stages import Lanes
     from iobench.profiles import Profile
 
@@ -41,6 +44,8 @@ class Making:
         Threads at work on whole batches in one round, at most.
     ahead : int or None
         Batches that threads were ahead where they waited for room; None where they never did.
+    stream : StreamShape or None
+        Of a stream, how its threads hang together.
     """
 
     stages: tuple[str, ...]
@@ -57,6 +62,7 @@ class Making:
     seen: Marks
     n_makers: int
     ahead: int | None
+    stream: StreamShape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +98,8 @@ def find_making(
     of_round: Integers,
     round_start_ns: Integers,
     *,
-    serial: bool,
-    in_threads: bool,
+    rule: LoaderRule,
+    batches_ahead: int,
 ) -> Making:
     """Return how the batches of some waits were made.
 
@@ -106,10 +112,10 @@ def find_making(
     rows, of_round : ndarray of int64
         Waits that brought a batch, in order, and the round of each.
     round_start_ns : ndarray of int64
-    serial : bool
-        Whether the training loop made them itself.
-    in_threads : bool
-        Whether threads of its process did.
+    rule : LoaderRule
+        Who made them.
+    batches_ahead : int
+        As configured.
     """
     asked = Asked(
         row=rows,
@@ -119,7 +125,7 @@ def find_making(
         delivered_ns=deliveries.delivered_ns[rows],
         round_start_ns=round_start_ns,
     )
-    if serial:
+    if rule is LoaderRule.SERIAL:
         spans = lanes.own[np.isin(lanes.own["kind"], [*WORKER_KINDS])]
         pieces = leaf_pieces(spans, np.zeros(len(spans), dtype=np.int64))
         place = np.full(len(deliveries) + 1, -1, dtype=np.int64)
@@ -128,9 +134,10 @@ def find_making(
     else:
         spans, pieces = lanes.pool, leaf_pieces(lanes.pool, lanes.pool_lane)
         of = asked.of(pieces.batch)
-    return _Layout(asked, spans, pieces, of, profile.strings).making(
-        lanes, serial=serial, in_threads=in_threads
-    )
+    layout = _Layout(asked, spans, pieces, of, profile.strings)
+    if rule is LoaderRule.STREAM:
+        return layout.streaming(lanes, profile, batches_ahead)
+    return layout.making(lanes, rule)
 
 
 class _Layout:
@@ -159,7 +166,8 @@ class _Layout:
         number = np.array([self.stages.index(name) for name in names], dtype=np.int64)
         self.stage = number[inverse.reshape(-1)]
 
-    def making(self, lanes: Lanes, *, serial: bool, in_threads: bool) -> Making:
+    def making(self, lanes: Lanes, rule: LoaderRule) -> Making:
+        """Return how whole batches were made, each by one thread for the most part."""
         asked, n = self.asked, len(self.asked)
         lane, begin, end, ready = self._extents()
         seen = lane >= 0
@@ -176,8 +184,10 @@ class _Layout:
         startup = np.zeros(len(asked.round_start_ns), dtype=np.int64)
         submit, turn = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
         ahead = None
-        if not serial:
-            submitted, ahead = self._submitted(lanes, lane, begin, in_threads=in_threads)
+        if rule is not LoaderRule.SERIAL:
+            submitted, ahead = self._submitted(
+                lanes, lane, begin, in_threads=rule is LoaderRule.THREADS
+            )
             startup = _startup(asked, submitted, begin, seen)
             submit, turn = _submit(asked, submitted, startup, lane, begin, end)
         maker, n_makers = _makers(asked, lane, begin)
@@ -196,6 +206,50 @@ class _Layout:
             seen=seen,
             n_makers=n_makers,
             ahead=ahead,
+        )
+
+    def streaming(self, lanes: Lanes, profile: Profile, batches_ahead: int) -> Making:
+        """Return how batches were made whose parts went from thread to thread."""
+        asked, n = self.asked, len(self.asked)
+        lane, begin, _, ready = self._extents()
+        seen = lane >= 0
+        work = np.zeros((n, len(self.stages)), dtype=np.int64)
+        np.add.at(work, (self.of, self.stage), self.end_ns - self.start_ns)
+        keys = lanes.pool["process"].astype(np.int64) << 32 | lanes.pool["thread"].astype(np.int64)
+        pieces = StreamPieces(
+            start_ns=self.start_ns,
+            end_ns=self.end_ns,
+            lane=self.lane,
+            stage=self.stage,
+            batch=self.of,
+            sample=self.spans["sample"].astype(np.int64),
+        )
+        shape = find_shape(
+            profile,
+            np.unique(keys),
+            pieces,
+            lanes.releases,
+            asked.asked_ns,
+            n_stages=len(self.stages),
+            batches_ahead=batches_ahead,
+        )
+        nothing = np.zeros(n, dtype=np.int64)
+        return Making(
+            stages=self.stages,
+            work_ns=work,
+            beside_ns=np.zeros_like(work),
+            cpu_ns=self._cpu(np.ones(len(self.of), dtype=bool), work.shape),
+            read_nbytes=self._read_nbytes(n),
+            gap_ns=nothing,
+            submit_ns=nothing,
+            transit_ns=nothing,
+            startup_ns=_startup(asked, np.full(n, UNKNOWN, dtype=np.int64), begin, seen),
+            ready_ns=np.where(seen, ready, UNKNOWN),
+            maker=np.full(n, -1, dtype=np.int64),
+            seen=seen,
+            n_makers=len(np.unique(self.lane)),
+            ahead=None,
+            stream=shape,
         )
 
     def _extents(self) -> tuple[Integers, Integers, Integers, Integers]:

@@ -83,6 +83,11 @@ def _merged(run: RecordedRun) -> RecordedRun:
     def joined(values: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.hstack((of, values[:, rest].sum(axis=1, keepdims=True)))
 
+    stream = merged.stream
+    if stream is not None and run.stream is not None:
+        # Where most of it is done; what other groups do of it is little.
+        most = int(rest[busy[rest].argmax()])
+        stream = replace(stream, group=(*stream.group, run.stream.group[most]))
     unknown = (run.cpu_ns[:, rest] < 0).any(axis=1)
     cpu = joined(run.cpu_ns, merged.cpu_ns)
     cpu[unknown, -1] = -1
@@ -94,19 +99,22 @@ def _merged(run: RecordedRun) -> RecordedRun:
         stages=(*merged.stages, REST),
         work_ns=joined(run.work_ns, merged.work_ns),
         cpu_ns=cpu,
-        beside_ns=None
-        if beside is None or run.beside_ns is None
-        else joined(run.beside_ns, beside),
+        beside_ns=beside,
+        stream=stream,
     )
 
 
 def _columns(run: RecordedRun, columns: NDArray[np.int64]) -> RecordedRun:
+    stream = run.stream
+    if stream is not None:
+        stream = replace(stream, group=tuple(stream.group[column] for column in columns.tolist()))
     return replace(
         run,
         stages=tuple(run.stages[column] for column in columns.tolist()),
         work_ns=run.work_ns[:, columns],
         cpu_ns=run.cpu_ns[:, columns],
         beside_ns=None if run.beside_ns is None else run.beside_ns[:, columns],
+        stream=stream,
     )
 
 

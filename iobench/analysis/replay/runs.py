@@ -166,8 +166,8 @@ class _Parts:
             frame.rows,
             frame.round,
             frame.start_ns,
-            serial=rule is LoaderRule.SERIAL,
-            in_threads=rule is LoaderRule.THREADS,
+            rule=rule,
+            batches_ahead=max(settings.prefetch, 1),
         )
         reason = self._reason(rule, settings, making)
         name = self.profile.path.name
@@ -191,11 +191,11 @@ class _Parts:
         """Return why a run cannot be replayed, ``""`` if it can."""
         if rule is LoaderRule.OPAQUE:
             return "the loader does not tell who makes its batches"
-        if rule is LoaderRule.STREAM:
-            return "streams are not replayed"
         n_unseen = int((~making.seen).sum())
         if n_unseen > UNSEEN_LIMIT * len(making.seen):
             return f"nobody saw {n_unseen} of {len(making.seen)} batches being made"
+        if rule is LoaderRule.STREAM and making.stream is None:
+            return "nobody saw how the threads of its stream hang together"
         return ""
 
     def _recorded(
@@ -251,6 +251,7 @@ class _Parts:
             opening_ns=frame.opening_ns,
             lead_ns=frame.lead_ns,
             is_part=frame.is_part,
+            stream=making.stream,
         )
 
     def _read_nbytes(self, rows: Integers, making: Making) -> Integers:
