@@ -1,4 +1,4 @@
-"""What to try next, with the command that tries it; no promise of a gain, that takes a replay."""
+"""What to try next, with the command that tries it; what would be gained is the replay's to say."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from iobench.analysis.replay.contract import (
     Payoffs,
     RecordedRun,
     Replayed,
+    StreamShape,
 )
 from iobench.analysis.replay.engine import can_replay, replay, replay_error
 from iobench.analysis.replay.judgement import ReplayJudgement, judge_by_replay
@@ -24,6 +25,7 @@ __all__ = [
     "RecordedRun",
     "ReplayJudgement",
     "Replayed",
+    "StreamShape",
     "can_replay",
     "changed",
     "judge_by_replay",

@@ -9,6 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.partition import leaf_pieces
+from iobench.analysis.replay.asking import (
+    UNKNOWN,
+    Asked,
+    batches_ahead_of,
+    makers_of,
+    startup_of,
+    submit_of,
+)
 from iobench.analysis.replay.contract import LoaderRule
 from iobench.analysis.replay.streams import StreamPieces, find_shape
 from iobench.recording import WORKER_KINDS, Kind, stage_name
@@ -24,8 +32,6 @@ __all__ = ["Making", "find_making"]
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
-
-UNKNOWN = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +69,6 @@ class Making:
     n_makers: int
     ahead: int | None
     stream: StreamShape | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The batches in question: of which wait, of which round, and when that began."""
-
-    row: Integers
-    batch: Integers
-    round: Integers
-    asked_ns: Integers
-    delivered_ns: Integers
-    round_start_ns: Integers
-
-    def __len__(self) -> int:
-        return len(self.row)
-
-    def of(self, batch: Integers) -> Integers:
-        """Return the place of each batch number among these, -1 where it is none of them."""
-        order = np.argsort(self.batch, kind="stable")
-        place = np.searchsorted(self.batch[order], batch)
-        found = place < len(order)
-        result = np.full(len(batch), -1, dtype=np.int64)
-        result[found] = order[place[found]]
-        same = (batch >= 0) & (np.append(self.batch, -1)[result] == batch)
-        return np.where(same, result, -1)
 
 
 def find_making(
@@ -188,9 +169,9 @@ class _Layout:
             submitted, ahead = self._submitted(
                 lanes, lane, begin, in_threads=rule is LoaderRule.THREADS
             )
-            startup = _startup(asked, submitted, begin, seen)
-            submit, turn = _submit(asked, submitted, startup, lane, begin, end)
-        maker, n_makers = _makers(asked, lane, begin)
+            startup = startup_of(asked, submitted, begin, seen)
+            submit, turn = submit_of(asked, submitted, startup, lane, begin, end)
+        maker, n_makers = makers_of(asked, lane, begin)
         return Making(
             stages=self.stages,
             work_ns=own + beside,
@@ -243,7 +224,7 @@ class _Layout:
             gap_ns=nothing,
             submit_ns=nothing,
             transit_ns=nothing,
-            startup_ns=_startup(asked, np.full(n, UNKNOWN, dtype=np.int64), begin, seen),
+            startup_ns=startup_of(asked, np.full(n, UNKNOWN, dtype=np.int64), begin, seen),
             ready_ns=np.where(seen, ready, UNKNOWN),
             maker=np.full(n, -1, dtype=np.int64),
             seen=seen,
@@ -300,85 +281,11 @@ class _Layout:
             return submitted, None
         # A thread's release comes before the batch it began next.
         order = np.lexsort((begin, lane))
-        for of_lane, release, until, by in lanes.releases.tolist():
-            low, high = np.searchsorted(lane[order], [of_lane, of_lane + 1])
-            at = low + int(np.searchsorted(begin[order[low:high]], until))
-            if by < 0 and at < high:
-                submitted[order[at]] = release
-        return submitted, _ahead(asked, submitted)
-
-
-def _ahead(asked: Asked, submitted: Integers) -> int | None:
-    """Return how many batches before the one begun was just taken when there was room for it."""
-    lags: list[Integers] = []
-    for number in range(len(asked.round_start_ns)):
-        rows = np.flatnonzero(asked.round == number)
-        if not len(rows):
-            continue
-        release = submitted[rows]
-        taken = np.searchsorted(asked.asked_ns[rows], release, side="right") - 1
-        late = (release != UNKNOWN) & (release > asked.delivered_ns[rows[0]])
-        lags.append((np.arange(len(rows)) - taken)[late & (taken >= 1)])
-    all_lags = np.concatenate(lags) if lags else np.zeros(0, dtype=np.int64)
-    values, counts = np.unique(all_lags[all_lags > 0], return_counts=True)
-    return int(values[np.argmax(counts)]) if len(values) else None
-
-
-def _startup(asked: Asked, submitted: Integers, begin: Integers, seen: Marks) -> Integers:
-    """Return from each round's first question until the first batch was submitted, or begun."""
-    earliest = np.full(len(asked.round_start_ns), np.iinfo(np.int64).max)
-    known = submitted != UNKNOWN
-    np.minimum.at(earliest, asked.round[known], submitted[known])
-    begun = np.full(len(earliest), np.iinfo(np.int64).max)
-    np.minimum.at(begun, asked.round[seen], begin[seen])
-    earliest = np.minimum(earliest, begun)
-    untold = earliest == np.iinfo(np.int64).max
-    return np.where(untold, 0, earliest - asked.round_start_ns)
-
-
-def _submit(
-    asked: Asked,
-    submitted: Integers,
-    startup: Integers,
-    lane: Integers,
-    begin: Integers,
-    end: Integers,
-) -> tuple[Integers, Integers]:
-    """Return from submission to first stage, and what a busy maker took between two batches.
-
-    A busy maker has no delay of the first sort that anybody could see: it has the usual one of
-    those that were idle, or as much of it as there was time for.
-    """
-    order = np.lexsort((begin, lane, asked.round))
-    same = (np.diff(lane[order]) == 0) & (np.diff(asked.round[order]) == 0)
-    before = np.full(len(asked), UNKNOWN, dtype=np.int64)
-    before[order[1:][same]] = end[order[:-1][same]]
-    seen, first = lane >= 0, before == UNKNOWN
-    opened = (asked.round_start_ns + startup)[asked.round]
-    told = submitted != UNKNOWN
-    since = np.where(told, submitted, np.where(first, opened, before))
-    idle = seen & (first | (told & (submitted > before)))
-    submit = np.where(idle, np.maximum(begin - since, 0), 0)
-    usual = submit[idle & ~first]
-    typical = int(np.median(usual)) if len(usual) else 0
-    busy = seen & ~idle
-    submit[busy] = np.where(told, np.clip(before - since, 0, typical), typical)[busy]
-    turn = np.where(busy, np.maximum(begin - np.where(busy, before, 0), 0), 0)
-    return submit, turn
-
-
-def _makers(asked: Asked, lane: Integers, begin: Integers) -> tuple[Integers, int]:
-    """Return who made each batch, numbered by who began first in its round, and how many."""
-    maker = np.full(len(asked), -1, dtype=np.int64)
-    n_makers = 0
-    for number in range(len(asked.round_start_ns)):
-        rows = np.flatnonzero((asked.round == number) & (lane >= 0))
-        lanes, first, inverse = np.unique(
-            lane[rows[np.argsort(begin[rows], kind="stable")]],
-            return_index=True,
-            return_inverse=True,
-        )
-        rank = np.argsort(np.argsort(first))
-        maker[rows[np.argsort(begin[rows], kind="stable")]] = rank[inverse.reshape(-1)]
-        n_makers = max(n_makers, len(lanes))
-    return maker, n_makers
+        by_loop = lanes.releases[lanes.releases[:, 3] < 0]
+        for number in np.unique(by_loop[:, 0]).tolist():
+            own = order[lane[order] == number]
+            released = by_loop[by_loop[:, 0] == number]
+            at = np.searchsorted(begin[own], released[:, 2])
+            inside = at < len(own)
+            submitted[own[at[inside]]] = released[inside, 1]
+        return submitted, batches_ahead_of(asked, submitted)
