@@ -124,6 +124,8 @@ def commands_of(candidate: Candidate, facts: RunFacts, baseline: LoadingWay) -> 
     lines: list[str] = []
     words = _words(facts.command)
     name = (words.targets[0] if words else None) or facts.dataset or "SOURCE"
+    if facts.is_script:  # its samples come from an object of its own
+        name = "MODULE:DATASET"
     if STORED & set(candidate.levers):
         lines.append(_convert(candidate, words, name))
     if {*STORED, Lever.LOADER} & set(candidate.levers):
@@ -223,6 +225,7 @@ def _convert(candidate: Candidate, words: _ProfileWords | None, name: str) -> st
 def _out(candidate: Candidate, name: str, stored: str) -> str:
     """Return the folder that a store is proposed to lie in."""
     short = name.rstrip("/").rpartition("/")[2].rpartition(":")[2] or "samples"
+    short = "samples" if short == "DATASET" else short
     folder = f"{candidate.settings['store_dir']}/" if "store_dir" in candidate.settings else ""
     return f"{folder}{short}.{stored}"
 

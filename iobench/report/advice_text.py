@@ -7,7 +7,15 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis.advice import Advice, AdvisedChange, BreakEven, Cost, Evidence, Outcome
+from iobench.analysis.advice import (
+    UNSEEN_ERROR,
+    Advice,
+    AdvisedChange,
+    BreakEven,
+    Cost,
+    Evidence,
+    Outcome,
+)
 from iobench.report import units
 from iobench.report.advice_commands import commands_of, title_of
 from iobench.report.advice_sentences import (
@@ -80,14 +88,14 @@ def _wrapped(text: str, *, indent: int = 0) -> Iterator[str]:
 def _opening(advice: Advice, given: AdviceInput) -> str:
     way, facts = advice.baseline, given.facts
     what = facts.dataset or "a script"
-    by = f" through {way.framework}" if way.framework else ""
+    by = f" through {way.framework}" if way.framework not in way.label else ""
     number = way.run.workers
-    threads = "threads" if facts.threads and not facts.is_script else "workers"
+    threads = "thread" if facts.threads and not facts.is_script else "worker"
     loaders = f", of {advice.n_loaders} loaders the one waited for most" * (advice.n_loaders > 1)
     when = "in steady state" if way.steady is not None else "over the whole, short run"
     stand_in = ", a stand-in" if facts.stand_in else ""
     return (
-        f"{what}{stand_in}: {way.label}{by}, {units.count(number)} {threads}{loaders}. "
+        f"{what}{stand_in}: {way.label}{by}, {units.count(number)} {threads}{'s' * (number != 1)}{loaders}. "
         f"It waits {units.fraction(advice.wait_fraction)} of its time {when}; a sample takes "
         f"{units.duration(way.sample_ns)}."
     )
@@ -98,7 +106,8 @@ def _replay_line(advice: Advice) -> str:
         return ""
     return (
         "A replay of the unmodified run misses its time by "
-        f"{signed_fraction(advice.error_fraction)}: no prediction by replay is better than that."
+        f"{signed_fraction(advice.error_fraction)}; what was not run is predicted to within "
+        f"{units.fraction(max(abs(advice.error_fraction), UNSEEN_ERROR))} at best."
     )
 
 

@@ -13,9 +13,11 @@ from iobench.analysis.advice.figures import (
     RuledOut,
     StoreProbe,
 )
+from iobench.analysis.advice.gains import UNSEEN_ERROR
 from iobench.analysis.advice.levers import Evidence, Lever, Outcome, Reason
 
 __all__ = [
+    "UNSEEN_ERROR",
     "WITHHELD_ABOVE",
     "Advice",
     "AdvisedChange",

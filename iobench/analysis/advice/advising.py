@@ -245,7 +245,9 @@ def _bill(
     idle = idle_fraction
     if idle is None:
         idle = baseline.window.wait_fraction or 0.0
-    startups = baseline.run.startup_ns
+    # Both the devices' idle time and the wait of a whole run have the starts in them.
+    apart = idle_fraction is None and baseline.steady is not None
+    startups = baseline.run.startup_ns if apart else baseline.run.startup_ns[:0]
     return bill_of(
         ranks=ranks,
         epochs=epochs,

@@ -25,7 +25,7 @@ from iobench.analysis.advice.figures import (
 )
 from iobench.analysis.advice.gains import GainPredictor, kind_of
 from iobench.analysis.advice.levers import Evidence, Lever, Reason
-from iobench.analysis.replay import Change, RecordedRun
+from iobench.analysis.replay import Change, RecordedRun, changed
 from iobench.recording import Kind
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def bounded_candidates(
     else:
         yield from _offline(baseline, ways, predictor)
         yield from _loader(baseline, ways, predictor)
-    yield from _caches(baseline, circumstances, predictor)
+    yield from _caches(baseline, ways, circumstances, predictor)
     yield from _chunks(baseline, predictor)
     yield from _codec(baseline, predictor)
     yield from _starts(baseline, circumstances)
@@ -125,7 +125,10 @@ def _handed_free(run: RecordedRun) -> RecordedRun:
 
 
 def _caches(
-    baseline: LoadingWay, circumstances: Circumstances, predictor: GainPredictor
+    baseline: LoadingWay,
+    ways: Sequence[LoadingWay],
+    circumstances: Circumstances,
+    predictor: GainPredictor,
 ) -> Iterator[Found | RuledOut]:
     run, memory = baseline.run, circumstances.memory_nbytes
     pages = Candidate((Lever.PAGE_CACHE,), {"cache": "warm"})
@@ -153,8 +156,16 @@ def _caches(
     elif finished > MEMORY_FRACTION * memory:
         yield RuledOut(in_memory, Reason.TOO_LARGE, finished, MEMORY_FRACTION * memory)
     else:
-        gone = {**dict.fromkeys(MAKING, 0.0), **warm} if baseline.store is None else warm
-        yield Found(in_memory, predictor.bound(factors(run, gone)))
+        yield Found(in_memory, predictor.bound(_from_memory(baseline, ways)))
+
+
+def _from_memory(baseline: LoadingWay, ways: Sequence[LoadingWay]) -> Change:
+    """Return loading from memory: reads of a store as if cached, or where none was run, nothing."""
+    store = next((way for way in (baseline, *ways) if way.store is not None), None)
+    if store is None:
+        return factors(baseline.run, dict.fromkeys(MAKING, 0.0))
+    cached = factors(store.run, {kind: cpu_fraction(store.run, kind) for kind in READING})
+    return cached if store is baseline else Change(work_of=changed(store.run, cached))
 
 
 def _chunks(baseline: LoadingWay, predictor: GainPredictor) -> Iterator[Found | RuledOut]:
