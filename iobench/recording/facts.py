@@ -116,6 +116,7 @@ class ProcessFacts:
 
 
 LARGEST: Final = 2**40
+LARGEST_NS: Final = 2**57
 NOTHING: Final = type(None)
 # By the word of a field's type: of what type it is, and of what types its items are.
 FIELD_TYPES: Final[Mapping[str, tuple[tuple[type, ...], tuple[type, ...]]]] = {
@@ -158,8 +159,13 @@ def _process_facts(document: Mapping[str, Any]) -> ProcessFacts:
     known = {each.name for each in fields(ProcessFacts)}
     facts = ProcessFacts(**{name: document[name] for name in known & document.keys()})
     facts.loaders = [LoaderFacts(**loader) for loader in document.get("loaders", ())]
-    for told in (facts, *facts.loaders):
-        _check(told)
+    _check(facts)
+    for loader in facts.loaders:
+        _check(loader)
+        for each in loader.operators:
+            counts = (each["busy_ns"], each.get("parallelism") or 0)
+            if not all(isinstance(value, int) and 0 <= value < LARGEST_NS for value in counts):
+                raise ValueError(f"operation {each['operation']} worked {counts}, expected numbers")
     return facts
 
 

@@ -103,7 +103,11 @@ def look_at(profile: Profile) -> Seen:
         elif kind == Kind.STARTUP:
             last = seen.ready_since.get(span["process"], span["end_ns"])
             seen.ready_since[span["process"]] = max(last, span["end_ns"])
-        elif kind not in NO_WORK and (kind not in CONSUMER_KINDS or loading):
+        if span["lane"] == loop:
+            counts = kind not in CONSUMER_KINDS | LIFE_KINDS
+        else:
+            counts = kind not in NO_WORK and (kind not in CONSUMER_KINDS or loading)
+        if counts:
             by_lane[span["lane"]].append(span)
     pieces = {lane: innermost(spans) for lane, spans in by_lane.items()}
     seen.own = pieces.pop(loop, [])

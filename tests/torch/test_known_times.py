@@ -1,0 +1,127 @@
+"""Loaders whose stages take known times: attributed as an independent reference does.
+
+Times are measured, so what is compared is what each rule makes of the same starts and durations;
+tests/benchmarks/known_times.py compares them with the times that were asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
+from known_times import Sleeping, SleepingCollate, spend
+from reference import reference
+
+import iobench
+from iobench.recording import WORKER_KINDS, Kind
+from iobench.torch import DataLoader
+
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+]
+SUPPORT = Path(__file__).parent / "support"
+
+
+def check(profile, n_batches):
+    """Assert that the parts are those of the reference, and all invariants; return the figures."""
+    found = profile.exposure()
+    whole = found.whole
+    assert whole.n_batches == n_batches
+    waits = profile.spans[profile.spans["kind"] == Kind.WAIT]
+    assert whole.wait_ns == int((waits["end_ns"] - waits["start_ns"]).sum())
+    assert sum(whole.exposed_ns.values()) == whole.wait_ns
+    assert whole.wait_ns + whole.compute_ns == whole.wall_ns
+    for row in whole.stages:
+        assert 0 <= row.exposed_ns <= row.busy_ns
+    expected = reference(profile)
+    assert sum(expected.values()) == whole.wait_ns
+    for stage in expected | whole.exposed_ns:
+        apart = abs(expected.get(stage, 0) - whole.exposed_ns.get(stage, 0))
+        assert apart <= 0.01 * expected.get(stage, 0) + len(waits), stage
+    return found
+
+
+def run(path, *, workers, step_ms, n_batches=16, epochs=1, **options):
+    loader = DataLoader(
+        Sleeping(2 * n_batches), batch_size=2, num_workers=workers,
+        collate_fn=SleepingCollate(), **options,
+    )  # fmt: skip
+    with iobench.record(path, detail="sample"):
+        for _ in range(epochs):
+            for _ in loader:
+                spend(step_ms)
+        del loader
+    return iobench.open_profile(path)
+
+
+@pytest.mark.parametrize("step_ms", [1, 9])
+@pytest.mark.parametrize("workers", [0, 1, 2, 4])
+def test_what_is_waited_for_is_what_the_reference_says(tmp_path, workers, step_ms):
+    profile = run(tmp_path / "run", workers=workers, step_ms=step_ms)
+    figures = check(profile, 16)
+    if not workers:
+        rows = [row for row in figures.whole.stages if row.kind in WORKER_KINDS]
+        assert all(row.hidden_ns == 0 for row in rows)
+    delivered = profile.spans[profile.spans["kind"] == Kind.WAIT]["batch"]
+    assert delivered[delivered >= 0].tolist() == sorted(delivered[delivered >= 0].tolist())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"persistent_workers": True}, {}, {"in_order": False}, {"prefetch_factor": 1}],
+    ids=str,
+)
+def test_over_epochs_as_well(tmp_path, options):
+    profile = run(tmp_path / "run", workers=2, step_ms=1, n_batches=6, epochs=2, **options)
+    check(profile, 12)
+    delivered = profile.spans[profile.spans["kind"] == Kind.WAIT]["batch"]
+    assert len(set(delivered[delivered >= 0].tolist())) == 12
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_workers_that_are_spawned(tmp_path, workers):
+    profile = run(tmp_path / "run", workers=workers, step_ms=2, multiprocessing_context="spawn")
+    figures = check(profile, 16)
+    assert figures.whole.exposed_ns["startup"] > 0
+
+
+SCRIPT = """
+    import sys
+    sys.path.insert(0, {support!r})
+    from torch.utils.data import DataLoader
+    from known_times import Sleeping, SleepingCollate, spend
+
+    if __name__ == "__main__":
+        for batch in DataLoader(
+            Sleeping(32), batch_size=2, num_workers={workers}, collate_fn=SleepingCollate(),
+            multiprocessing_context={context!r},
+        ):
+            spend(2)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("workers", "context"), [(0, None), (1, "fork"), (2, "fork"), (4, "fork"), (2, "spawn")]
+)
+def test_a_script_that_knows_nothing_of_it(tmp_path, workers, context):
+    path = tmp_path / "train.py"
+    text = textwrap.dedent(SCRIPT)
+    path.write_text(text.format(support=str(SUPPORT), workers=workers, context=context))
+    command = [sys.executable, "-c", "import sys; from iobench.cli import main; sys.exit(main())"]
+    ended = subprocess.run(
+        [*command, "run", "--detail", "sample", "--out", tmp_path / "run", "--",
+         sys.executable, "-W", "ignore", path],
+        capture_output=True, text=True, timeout=100, env=dict(os.environ), check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    check(iobench.open_profile(tmp_path / "run"), 16)
