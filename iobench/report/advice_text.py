@@ -90,12 +90,13 @@ def _opening(advice: Advice, given: AdviceInput) -> str:
     what = facts.dataset or "a script"
     by = f" through {way.framework}" if way.framework not in way.label else ""
     number = way.run.workers
-    threads = "thread" if facts.threads and not facts.is_script else "worker"
+    maker = "thread" if facts.threads and not facts.is_script else "worker"
+    makers = f"{units.count(number)} {maker}{'s' * (number != 1)}"
     loaders = f", of {advice.n_loaders} loaders the one waited for most" * (advice.n_loaders > 1)
     when = "in steady state" if way.steady is not None else "over the whole, short run"
     stand_in = ", a stand-in" if facts.stand_in else ""
     return (
-        f"{what}{stand_in}: {way.label}{by}, {units.count(number)} {threads}{'s' * (number != 1)}{loaders}. "
+        f"{what}{stand_in}: {way.label}{by}, {makers}{loaders}. "
         f"It waits {units.fraction(advice.wait_fraction)} of its time {when}; a sample takes "
         f"{units.duration(way.sample_ns)}."
     )

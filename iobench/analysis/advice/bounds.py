@@ -132,7 +132,8 @@ def _caches(
 ) -> Iterator[Found | RuledOut]:
     run, memory = baseline.run, circumstances.memory_nbytes
     pages = Candidate((Lever.PAGE_CACHE,), {"cache": "warm"})
-    stored = baseline.format if baseline.store is not None else _stored(baseline)
+    store = _first_store(baseline, ways)
+    stored = _stored(baseline) if store is None else store.format
     in_memory = Candidate((Lever.MEMORY,), {"store_dir": "/dev/shm/iobench", "format": stored})
     cold = circumstances.cold_fraction
     if cold == 0.0 or (cold is None and (circumstances.resident_fraction or 0.0) >= ALL_CACHED):
@@ -159,9 +160,13 @@ def _caches(
         yield Found(in_memory, predictor.bound(_from_memory(baseline, ways)))
 
 
+def _first_store(baseline: LoadingWay, ways: Sequence[LoadingWay]) -> LoadingWay | None:
+    return next((way for way in (baseline, *ways) if way.store is not None), None)
+
+
 def _from_memory(baseline: LoadingWay, ways: Sequence[LoadingWay]) -> Change:
     """Return loading from memory: reads of a store as if cached, or where none was run, nothing."""
-    store = next((way for way in (baseline, *ways) if way.store is not None), None)
+    store = _first_store(baseline, ways)
     if store is None:
         return factors(baseline.run, dict.fromkeys(MAKING, 0.0))
     cached = factors(store.run, {kind: cpu_fraction(store.run, kind) for kind in READING})

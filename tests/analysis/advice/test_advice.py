@@ -200,6 +200,26 @@ def test_files_that_fit_into_memory_may_be_cached() -> None:
     assert cached.cost.memory_nbytes == 2 * GB
 
 
+def test_what_lies_in_memory_is_no_slower_than_the_store_that_was_measured() -> None:
+    probe = StoreProbe(n_samples=100, nbytes=GB, convert_s=None, n_samples_all=100)
+    made = replace(probe, convert_s=5.0)
+    stored = [(30.0, 0.0, 10.0)] * 60
+    ways = [
+        way(SLOW),
+        way(stored, label="tfrecord", store=probe),
+        way(stored, label="tfrecord", framework="native", store=made),
+    ]
+    advice = advise(ways, replace(HERE, cold_fraction=0.9, n_samples_all=100))
+    memory = found(advice.to_measure, Lever.MEMORY)
+    assert memory is not None
+    assert memory.candidate.settings["format"] == "tfrecord"
+    for change in advice.changes:
+        # Whichever framework came first made the probe; it costs both ways the same.
+        assert (change.cost.convert_s, change.cost.at_least) == (5.0, False)
+        assert change.gain.saved is not None
+        assert change.gain.saved <= memory.gain.high + 0.02
+
+
 def test_rare_slow_batches_are_overtaken_out_of_order() -> None:
     generator = np.random.default_rng(7)
     slow = [(400.0 if generator.random() < 0.05 else 20.0, 5.0, 1.0) for _ in range(200)]
