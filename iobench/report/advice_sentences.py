@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iobench.analysis.advice import WITHHELD_ABOVE, Advice, Outcome, Reason, RuledOut
+from iobench.analysis.advice import WITHHELD_ABOVE, Advice, AdviceOutcome, Reason, RuledOut
 from iobench.report import units
 from iobench.report.advice_commands import title_of
 
@@ -19,24 +19,24 @@ __all__ = [
 def outcome_sentence(advice: Advice) -> str:
     """Return what comes of it all, in one sentence."""
     match advice.outcome:
-        case Outcome.NO_BATCH:
+        case AdviceOutcome.NO_BATCH:
             return "No advice: no batch was delivered."
-        case Outcome.NOTHING_TO_GAIN:
+        case AdviceOutcome.NOTHING_TO_GAIN:
             return (
                 f"Nothing to gain: {units.fraction(advice.hidden_fraction)} of the loading is "
                 "hidden, and no change of it can save more than the "
                 f"{units.fraction(advice.wait_fraction)} of the time that is waited."
             )
-        case Outcome.WITHHELD | Outcome.OPAQUE:
+        case AdviceOutcome.WITHHELD | AdviceOutcome.OPAQUE:
             return f"No advice: {_untrusted(advice)}."
-        case Outcome.NO_SINGLE_STAGE:
+        case AdviceOutcome.NO_SINGLE_STAGE:
             return (
                 "No single stage will help: stages take turns in holding the loop up, and only "
                 "several faster ones together gain."
             )
-        case Outcome.NOTHING_FOUND:
+        case AdviceOutcome.NOTHING_FOUND:
             return "It waits, but nothing that iobench knows of is predicted to help."
-        case Outcome.ADVICE:
+        case AdviceOutcome.ADVICE:
             return _advice_sentence(advice)
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 from iobench.analysis.advice import (
     UNSEEN_ERROR,
     Advice,
+    AdviceOutcome,
     AdvisedChange,
     BreakEven,
     Cost,
     Evidence,
-    Outcome,
 )
 from iobench.report import units
 from iobench.report.advice_commands import commands_of, title_of
@@ -114,7 +114,7 @@ def _replay_line(advice: Advice) -> str:
 
 def _payoff_line(advice: Advice) -> str:
     payoffs = advice.payoffs
-    if payoffs is None or payoffs.joint_ns <= 0 or advice.outcome is Outcome.NOTHING_TO_GAIN:
+    if payoffs is None or payoffs.joint_ns <= 0 or advice.outcome is AdviceOutcome.NOTHING_TO_GAIN:
         return ""
     wall_ns = advice.payoff_wall_ns
     if not wall_ns:

@@ -14,12 +14,13 @@ from iobench.analysis.advice.figures import (
     StoreProbe,
 )
 from iobench.analysis.advice.gains import UNSEEN_ERROR
-from iobench.analysis.advice.levers import Evidence, Lever, Outcome, Reason
+from iobench.analysis.advice.levers import AdviceOutcome, Evidence, Lever, Reason
 
 __all__ = [
     "UNSEEN_ERROR",
     "WITHHELD_ABOVE",
     "Advice",
+    "AdviceOutcome",
     "AdvisedChange",
     "BreakEven",
     "Candidate",
@@ -30,7 +31,6 @@ __all__ = [
     "Gain",
     "Lever",
     "LoadingWay",
-    "Outcome",
     "Reason",
     "RuledOut",
     "StagedRun",

@@ -18,7 +18,7 @@ from iobench.analysis.advice.figures import (
     RuledOut,
 )
 from iobench.analysis.advice.gains import GainPredictor, beginning_of
-from iobench.analysis.advice.levers import Evidence, Lever, Outcome, Reason
+from iobench.analysis.advice.levers import AdviceOutcome, Evidence, Lever, Reason
 from iobench.analysis.conversion import predict_full_conversion
 from iobench.analysis.diagnosis import HIDDEN_FRACTION
 from iobench.analysis.replay import can_replay, payoffs
@@ -65,7 +65,7 @@ def advise(
         raise ValueError("expected one way of loading or more")
     baseline = ways[0]
     blank = Advice(
-        outcome=Outcome.NO_BATCH,
+        outcome=AdviceOutcome.NO_BATCH,
         baseline=baseline,
         error_fraction=None,
         wait_fraction=baseline.window.wait_fraction,
@@ -116,18 +116,18 @@ def _predictor(baseline: LoadingWay, circumstances: Circumstances) -> GainPredic
     return GainPredictor(baseline.run, circumstances.machine)
 
 
-def _outcome(advice: Advice, *, trusted: bool) -> Outcome:
+def _outcome(advice: Advice, *, trusted: bool) -> AdviceOutcome:
     if (advice.wait_fraction or 0.0) < HIDDEN_FRACTION and not (
         advice.changes or any(Lever.KEEP_WORKERS in _levers(each) for each in advice.to_measure)
     ):
-        return Outcome.NOTHING_TO_GAIN
+        return AdviceOutcome.NOTHING_TO_GAIN
     if not trusted and not advice.changes:
-        return Outcome.OPAQUE if advice.error_fraction is None else Outcome.WITHHELD
+        return AdviceOutcome.OPAQUE if advice.error_fraction is None else AdviceOutcome.WITHHELD
     if advice.changes or advice.to_measure:
-        return Outcome.ADVICE
+        return AdviceOutcome.ADVICE
     if advice.payoffs is not None and advice.payoffs.no_single_stage_helps:
-        return Outcome.NO_SINGLE_STAGE
-    return Outcome.NOTHING_FOUND
+        return AdviceOutcome.NO_SINGLE_STAGE
+    return AdviceOutcome.NOTHING_FOUND
 
 
 def _levers(change: AdvisedChange) -> tuple[Lever, ...]:

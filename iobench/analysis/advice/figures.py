@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from iobench.analysis.advice.break_even import BreakEven, DeviceBill
-    from iobench.analysis.advice.levers import Evidence, Lever, Outcome, Reason
+    from iobench.analysis.advice.levers import AdviceOutcome, Evidence, Lever, Reason
     from iobench.analysis.figures import PartExposure
     from iobench.analysis.replay import Machine, Payoffs, RecordedRun
 
@@ -225,7 +225,7 @@ class Advice:
 
     Parameters
     ----------
-    outcome : Outcome
+    outcome : AdviceOutcome
     baseline : LoadingWay
         What everything is compared with.
     error_fraction : float or None
@@ -248,7 +248,7 @@ class Advice:
         How many loaders the run has; the advice is for the one waited for most.
     """
 
-    outcome: Outcome
+    outcome: AdviceOutcome
     baseline: LoadingWay
     error_fraction: float | None
     wait_fraction: float | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["Evidence", "Lever", "Outcome", "Reason"]
+__all__ = ["AdviceOutcome", "Evidence", "Lever", "Reason"]
 
 
 class Lever(Enum):
@@ -44,7 +44,7 @@ class Evidence(Enum):
     """It cannot gain more; what it does gain has to be measured."""
 
 
-class Outcome(Enum):
+class AdviceOutcome(Enum):
     """What comes of looking for advice."""
 
     NO_BATCH = "no batch"

@@ -13,12 +13,12 @@ from schedules import pool
 
 from iobench.analysis.advice import (
     Advice,
+    AdviceOutcome,
     AdvisedChange,
     Circumstances,
     Evidence,
     Lever,
     LoadingWay,
-    Outcome,
     Reason,
     StoreProbe,
     advise,
@@ -83,7 +83,7 @@ def reasons(advice: Advice) -> dict[Lever, Reason]:
 
 def test_a_loop_that_hardly_waits_has_nothing_to_gain() -> None:
     advice = advise([way(SLOW, step=80.0)], HERE)
-    assert advice.outcome is Outcome.NOTHING_TO_GAIN
+    assert advice.outcome is AdviceOutcome.NOTHING_TO_GAIN
     assert advice.hidden_fraction == pytest.approx(1.0)
     assert (advice.changes, advice.to_measure) == ((), ())
 
@@ -93,10 +93,10 @@ def test_stages_that_take_turns_in_holding_the_loop_up_have_no_single_help() -> 
     advice = advise([way(turns, step=5.0, framework="")], replace(HERE, own_order=True))
     assert advice.payoffs is not None
     assert advice.payoffs.no_single_stage_helps
-    assert advice.outcome is Outcome.NO_SINGLE_STAGE
+    assert advice.outcome is AdviceOutcome.NO_SINGLE_STAGE
     # Where samples may be finished beforehand both are gone at once: that helps, and is said.
     open_to_it = advise([way(turns, step=5.0)], HERE)
-    assert open_to_it.outcome is Outcome.ADVICE
+    assert open_to_it.outcome is AdviceOutcome.ADVICE
     assert found(open_to_it.to_measure, Lever.OFFLINE, Lever.FORMAT) is not None
 
 
@@ -155,12 +155,12 @@ def test_what_rests_on_a_replay_that_is_wrong_is_withheld_and_what_was_measured_
     source = way(SLOW)
     wrong = replace(source, run=replace(source.run, wall_ns=round(1.3 * source.run.wall_ns)))
     alone = advise([wrong], HERE)
-    assert alone.outcome is Outcome.WITHHELD
+    assert alone.outcome is AdviceOutcome.WITHHELD
     assert alone.error_fraction == pytest.approx(1 / 1.3 - 1, abs=0.01)
     assert (alone.changes, alone.to_measure, alone.payoffs) == ((), (), None)
     store = way([(30.0, 0.0, 10.0)] * 60, label="numpy")
     beside = advise([wrong, store], HERE)
-    assert beside.outcome is Outcome.ADVICE
+    assert beside.outcome is AdviceOutcome.ADVICE
     assert {each.gain.evidence for each in beside.changes} == {Evidence.MEASURED}
     assert beside.to_measure == ()
 
@@ -169,7 +169,7 @@ def test_a_loader_that_nobody_saw_at_work_gets_no_advice() -> None:
     source = way(SLOW)
     hidden = replace(source, run=replace(source.run, rule=LoaderRule.OPAQUE, reason="not seen"))
     advice = advise([hidden], HERE)
-    assert advice.outcome is Outcome.OPAQUE
+    assert advice.outcome is AdviceOutcome.OPAQUE
     assert advice.error_fraction is None
 
 
@@ -243,7 +243,7 @@ def test_a_run_without_a_batch_gets_no_advice() -> None:
     empty = replace(
         source, whole=replace(source.whole, wall_ns=0, wait_ns=0, n_batches=0), steady=None
     )
-    assert advise([empty], HERE).outcome is Outcome.NO_BATCH
+    assert advise([empty], HERE).outcome is AdviceOutcome.NO_BATCH
     with pytest.raises(ValueError, match="one way"):
         advise([], HERE)
 
