@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -12,6 +11,8 @@ from iobench.analysis.scaling import BOUND_FACTOR, FARTHEST
 from iobench.report import units
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from iobench.analysis.scaling import (
         Hosts,
         MeasuredJob,
@@ -153,8 +154,7 @@ def _row(point: ScalingPoint) -> list[str]:
     ]
 
 
-def _range(spread: Spread, shown: object) -> str:
-    assert callable(shown)
+def _range(spread: Spread, shown: Callable[[float], str]) -> str:
     low, high = shown(spread.low), shown(spread.high)
     return f"{low}..{high}" if low != high else "-"
 

@@ -2,7 +2,7 @@
 
 One to four training processes run in step, each with torch's DataLoader, and read from a storage
 that gives all of them together so many bytes a second and no more: a queue in shared memory that
-hands out pieces of 64 kB in turn, each reader having one piece under way. Decoding and the step
+hands out pieces of 100 kB in turn, each reader having three under way. Decoding and the step
 are sleeps, so that two cores are enough for all of them; batches differ in bytes and in decoding.
 
 For each loader a job of one rank is recorded and gives `iobench simulate`'s model all it knows;
@@ -18,6 +18,7 @@ import multiprocessing
 import statistics
 import tempfile
 import time
+from collections import deque
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier, Lock
 from pathlib import Path
@@ -29,7 +30,8 @@ import iobench
 from iobench.analysis.scaling import SharedStorage, measured_job, simulate_ranks
 from iobench.profiles import open_profiles
 
-PIECE_NBYTES = 64_000
+PIECE_NBYTES, WINDOW = 100_000, 3
+"""What is asked for at once, and how many of these: a sleep that is late leaves storage busy."""
 BYTES_PER_S = 60e6
 """Of the storage, for all ranks together."""
 READER_BYTES_PER_S = 40e6
@@ -54,17 +56,24 @@ class Throttle:
 
     def read(self, nbytes: int) -> None:
         """Return when so many bytes are here."""
-        own = time.perf_counter()
+        own, under_way = time.perf_counter(), deque[float]()
         for start in range(0, nbytes, PIECE_NBYTES):
+            if len(under_way) == WINDOW:
+                sleep_until(under_way.popleft())
             size = min(PIECE_NBYTES, nbytes - start)
             with self.lock:
                 given = max(self.free.value, time.perf_counter()) + size / BYTES_PER_S
                 self.free.value = given
             own = max(own + size / READER_BYTES_PER_S, given)
-            # What is late here is not late for the next piece: a reader alone keeps its pace.
-            rest = max(own, given) - time.perf_counter()
-            if rest > 0:
-                time.sleep(rest)
+            under_way.append(own)
+        sleep_until(own)
+
+
+def sleep_until(moment: float) -> None:
+    """Return then, or at once where that is over."""
+    rest = moment - time.perf_counter()
+    if rest > 0:
+        time.sleep(rest)
 
 
 class Samples:
@@ -177,9 +186,9 @@ def main() -> None:
         storage = SharedStorage(bytes_per_s=BYTES_PER_S)
         curve = simulate_ranks(job.demand, storage, RANKS, measured_step_ns=job.step_ns)
         measured: dict[int, list[Measured]] = {ranks: [] for ranks in RANKS}
-        for number in range(arguments.rounds):
+        for _ in range(arguments.rounds):
             for ranks in RANKS:
-                measured[ranks].append(run_job(ranks, loader, number))
+                measured[ranks].append(run_job(ranks, loader, 0))
         rows += [print_row(name, point, measured[point.ranks]) for point in curve.first_epoch]
         print(f"{name}: saturation {curve.saturation}; the model misses the recorded job's step by "
               f"{100 * (curve.model_error_fraction or 0):+.1f} %")  # fmt: skip

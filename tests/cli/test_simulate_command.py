@@ -51,17 +51,17 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[str
 
 
 def test_it_says_where_storage_saturates(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--ranks", "1,8,64", "--storage-bandwidth", "4GB/s"]
+    arguments = ["--ranks", "1,8,16", "--storage-bandwidth", "1GB/s"]
     assert main(["simulate", str(run), *arguments]) == 0
     output = capsys.readouterr().out
     lines = output.splitlines()
     assert lines[0] == "run: 1 rank measured, batches of 2, the training loop loads"
-    assert lines[1] == "Storage saturates at 40 ranks: bandwidth."
+    assert lines[1] == "Storage saturates at 10 ranks: bandwidth."
     assert lines[3].split()[:3] == ["ranks", "samples/s", "spread"]
     first, last = lines[4].split(), lines[6].split()
     assert (first[0], first[1], first[3:5]) == ("1", "50.0", ["100", "%"])
-    # 64 x 1 ms to read, 5 to decode, a step of 25: 94 ms, of which 69 are exposed.
-    assert (last[0], last[1], last[2]) == ("64", "<=", "1,362")
+    # 16 x 4 ms to read, 5 to decode, a step of 25: 94 ms, of which 69 are exposed.
+    assert (last[0], last[1], last[2]) == ("16", "<=", "340")
     assert ">= 73 %" in lines[6]
     assert "68 %" in lines[6]
     for words in (
@@ -72,15 +72,17 @@ def test_it_says_where_storage_saturates(run: Path, capsys: pytest.CaptureFixtur
         "Nobody counted whether the run read from storage",
         "Beyond 8 ranks",
         "Of the measured run the model makes a step 0 % shorter.",
-        "With 64 ranks an epoch of 2.00 GB takes 1.47 s; storage needs 500 ms to read it.",
+        "With 16 ranks an epoch of 2.00 GB takes 2.94 s; storage needs 2.00 s to read it.",
     ):
         assert words in output
 
 
 def test_the_numbers_are_in_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    document = told(capsys, run, "--ranks", "2,80", "--storage-iops", "1k/s", "--allreduce-ms", "5")
-    assert document["saturation"] == {"ranks": 23, "by": "reads"}
-    assert document["verdict"] == ["Storage saturates at 23 ranks: reads."]
+    document = told(
+        capsys, run, "--ranks", "2,20", "--storage-iops", "0.25k/s", "--allreduce-ms", "5"
+    )
+    assert document["saturation"] == {"ranks": 6, "by": "reads"}
+    assert document["verdict"] == ["Storage saturates at 6 ranks: reads."]
     assert document["measured"]["rule"] == "serial"
     assert document["measured"]["step_ns"] == 40 * MS
     assert document["model_error_fraction"] == pytest.approx(0)
@@ -89,12 +91,12 @@ def test_the_numbers_are_in_json(run: Path, capsys: pytest.CaptureFixture[str]) 
     assert two["samples_per_s"]["median"] == pytest.approx(4 / 0.045)
     assert not two["is_bound"]
     assert many["step_ns"] == (160 + 5 + 25 + 5) * MS
-    assert many["reads_per_s"] == pytest.approx(160 / 0.195)
+    assert many["reads_per_s"] == pytest.approx(40 / 0.195)
     assert document["later_epochs"] == []
 
 
 def test_caches_serve_later_epochs(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [run, "--ranks", "16,64", "--storage-bandwidth", "1GB/s", "--ranks-per-node", "8",
+    arguments = [run, "--ranks", "4,16", "--storage-bandwidth", "250MB/s", "--ranks-per-node", "2",
                  "--cache-per-node", "250MB", "--own-shards"]  # fmt: skip
     document = told(capsys, *arguments)
     assert document["nodes"]["dataset_nbytes"] == 2 * 10**9
