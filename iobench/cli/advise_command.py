@@ -143,7 +143,7 @@ def _advice(run: Path, *, ranks: int | None, epochs: int) -> tuple[AdviceInput, 
     given = advice_input(str(run), open_profiles(run))
     if given is None:
         raise ProfileError(
-            f"{run}: nothing in it asked a loader for batches, expected a training loop; "
+            f"{run}: no loader in it delivered a batch, expected a training loop that was fed; "
             "iobench report shows what its processes did"
         )
     return given, advise_on(

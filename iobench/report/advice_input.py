@@ -65,7 +65,7 @@ class _Measured:
 
 
 def advice_input(run: str, profiles: Sequence[Profile]) -> AdviceInput | None:
-    """Return what advice on a run is made of; None where nothing was asked for batches.
+    """Return what advice on a run is made of; None where no batch was delivered.
 
     Parameters
     ----------
@@ -74,15 +74,17 @@ def advice_input(run: str, profiles: Sequence[Profile]) -> AdviceInput | None:
     profiles : sequence of Profile
         Its ways of loading; of one run of several training processes one for each rank.
     """
-    found = [each for profile in profiles if (each := _measured(profile)) is not None]
-    if not found:
-        return None
     by_path: dict[str, _Measured] = {}
-    for each in found:
-        path = str(each.profile.path)
+    for profile in profiles:  # of many ranks one after the other, and only the worst is kept
+        each = _measured(profile)
+        if each is None:
+            continue
+        path = str(profile.path)
         worst = by_path.get(path)
         if worst is None or each.exposure.whole.wait_ns > worst.exposure.whole.wait_ns:
             by_path[path] = each
+    if not by_path:
+        return None
     measured = sorted(by_path.values(), key=_place)
     baseline = measured[0]
     device = device_exposure(baseline.profile, baseline.exposure.rank)
@@ -149,10 +151,10 @@ def _way(run: RecordedRun, facts: RunFacts, exposure: Exposure) -> LoadingWay:
 
 def _circumstances(baseline: _Measured, *, has_device: bool) -> Circumstances:
     facts, config = baseline.facts, baseline.profile.config
-    cpus = facts.machine.get("cpus")
+    cpus = _number(facts.machine.get("cpus"))
     memory = facts.machine.get("memory_nbytes")
     return Circumstances(
-        cpus=_number(cpus),
+        cpus=None if cpus is None else max(1, cpus // _ranks_here(baseline.profile)),
         memory_nbytes=_number(memory),
         n_samples_all=facts.n_samples_all
         or _number(config.get("n_samples_all"))
@@ -166,6 +168,12 @@ def _circumstances(baseline: _Measured, *, has_device: bool) -> Circumstances:
         own_order=config.get("own_order") is True,
         machine=machine_of(baseline.profile),
     )
+
+
+def _ranks_here(profile: Profile) -> int:
+    """Return how many training processes share the machine of this one."""
+    here = {process.host for process in profile.processes}
+    return max(1, sum(told.role == "consumer" and told.host in here for told in profile.facts))
 
 
 def _samples_of_epoch(measured: _Measured) -> int | None:

@@ -131,7 +131,7 @@ def test_a_run_without_a_training_loop_is_refused(tmp_path: Path, iobench_here) 
     recorder.close()
     done = iobench_here("advise", directory.path)
     assert done.returncode == 1
-    assert "nothing in it asked a loader for batches" in done.stderr
+    assert "no loader in it delivered a batch" in done.stderr
 
 
 def test_words_of_a_profile_are_read_as_profile_reads_them() -> None:
