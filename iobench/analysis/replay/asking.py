@@ -90,7 +90,8 @@ def submit_of(
     seen, first = lane >= 0, before == UNKNOWN
     opened = (asked.round_start_ns + startup)[asked.round]
     told = submitted != UNKNOWN
-    since = np.where(told, submitted, np.where(first, opened, before))
+    # All that is submitted before the first delivery counts from the first of it.
+    since = np.where(first, opened, np.where(told, submitted, before))
     idle = seen & (first | (told & (submitted > before)))
     submit = np.where(idle, np.maximum(begin - since, 0), 0)
     usual = submit[idle & ~first]

@@ -1,0 +1,132 @@
+"""Real loaders, replayed from what they recorded: invariant 16. No time is asserted but by shares.
+
+The wall time that a replay has to meet is of the same spans, so that a busy machine changes both.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import iobench
+from iobench.analysis.replay import LoaderRule, payoffs, recorded_runs, replay_error
+from iobench.loaders.compute import Compute
+from iobench.loaders.measure import Run, measure
+from iobench.loaders.native import NativeLoader
+from iobench.loaders.pipeline import Pipeline, Step
+from iobench.loaders.plan import BatchPlan, plan_batches
+from iobench.loaders.ring import PipelineSource
+from iobench.loaders.serial import SerialLoader
+from iobench.loaders.stages import Detail
+from iobench.loaders.workers import WorkerLoader
+from iobench.recording import Kind, RunDirectory
+from iobench.samples import SampleSpec, Variable
+
+pytestmark = pytest.mark.timeout(60)
+SPEC = SampleSpec((Variable("field", (64,), "<f4", ("x",)),))
+COSTS = {"light_ns": 1, "full_ns": 2, "io_ns": 1}
+TOLERANCE = 0.1
+
+
+class Work:
+    """Samples that take some computing."""
+
+    def __len__(self):
+        return 48
+
+    def __getitem__(self, number):
+        with iobench.stage("read"):
+            value = np.sort(np.random.default_rng(number).random(20_000))
+        with iobench.stage("preprocess"):
+            return value[:64].astype("<f4")
+
+
+def read(number):
+    return np.sort(np.random.default_rng(number).random(20_000))
+
+
+def preprocess(value):
+    return {"field": value[:64].astype("<f4")}
+
+
+def pipeline():
+    steps = (Step(Kind.READ, "", read), Step(Kind.PREPROCESS, "", preprocess))
+    return Pipeline(SPEC, list(range(48)), steps)
+
+
+def measured(path, make, config):
+    directory = RunDirectory.create(path, {"prefetch": 2, "batch_size": 2, **config})
+    with directory.recorder(role="consumer") as recorder, make(recorder, path) as loader:
+        plan = BatchPlan(plan_batches(48, 2), limit=48)
+        compute = Compute(forward_ns=200_000, backward_ns=0, source="test")
+        runs = [Run("one", loader, plan, recorder, compute)]
+        measure(runs)
+    return recorded_runs(iobench.open_profile(path))[0]
+
+
+def told(run):
+    error = replay_error(run)
+    print(f"{run.rule.value}, {run.workers} workers, {len(run)} batches: {100 * error:+.2f} %")
+    return error
+
+
+def test_a_ring_of_threads(tmp_path):
+    def make(recorder, path):
+        source = PipelineSource(pipeline(), detail=Detail.SAMPLE, unit_costs=COSTS)
+        return NativeLoader(source, 2, threads=2, recorder=recorder)
+
+    config = {"framework": "native", "workers": 0, "threads": 2}
+    run = measured(tmp_path / "run", make, config)
+    assert (run.rule, run.workers, len(run)) == (LoaderRule.THREADS, 2, 48)
+    assert abs(told(run)) < TOLERANCE
+    assert {each.stage for each in payoffs(run).stages} == {"read", "preprocess", "collate"}
+
+
+def test_worker_processes_with_shared_slots(tmp_path):
+    def make(recorder, path):
+        return WorkerLoader(
+            pipeline(), 2, workers=2, run_directory=path, detail=Detail.SAMPLE, unit_costs=COSTS
+        )
+
+    names = ["worker-0", "worker-1"]
+    config = {"framework": "workers", "workers": 2, "expected_workers": names}
+    run = measured(tmp_path / "run", make, config)
+    assert (run.rule, run.workers, len(run)) == (LoaderRule.POOL, 2, 48)
+    assert abs(told(run)) < TOLERANCE
+
+
+def test_a_loop_that_loads_for_itself(tmp_path):
+    def make(recorder, path):
+        return SerialLoader(
+            pipeline(), 2, recorder=recorder, detail=Detail.SAMPLE, unit_costs=COSTS
+        )
+
+    run = measured(tmp_path / "run", make, {"framework": "workers", "workers": 0, "prefetch": 0})
+    assert (run.rule, run.workers, len(run)) == (LoaderRule.SERIAL, 0, 48)
+    assert told(run) == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_workers": 0},
+        {"num_workers": 2},
+        {"num_workers": 2, "in_order": False},
+    ],
+    ids=str,
+)
+def test_torchs_data_loader(tmp_path, options):
+    pytest.importorskip("torch", reason="the extra torch is not installed")
+    from iobench.torch import DataLoader
+
+    with iobench.record(tmp_path / "run", detail="sample"):
+        loader = DataLoader(Work(), batch_size=2, **options)
+        for _ in range(2):
+            for _ in loader:
+                np.sort(np.random.default_rng(0).random(5_000))
+    (run,) = recorded_runs(iobench.open_profile(tmp_path / "run"))
+    n = options["num_workers"]
+    assert run.rule is (LoaderRule.POOL if n else LoaderRule.SERIAL)
+    assert (run.workers, len(run), len(run.startup_ns)) == (n, 48, 2)
+    assert abs(told(run)) < TOLERANCE
+    assert {"read", "preprocess", "collate"} <= set(run.stages)
