@@ -191,6 +191,8 @@ def _assumed(
     yield _reading_line(job, storage)
     if not demand.reading_known:
         yield "Reading is no stage of its own here: what its stage does off the CPU counts as it."
+    if not demand.in_order:
+        yield "Batches are taken in their order here; the run's loader took any that was ready."
     yield from _cache_lines(curve, hosts)
     yield from _epoch_line(curve, job, storage, hosts)
     error = curve.model_error_fraction

@@ -51,6 +51,8 @@ class RankDemand:
         As in `RecordedRun`; what others did after the maker was done is in ``transit_ns``.
     reading_known : bool
         Whether reading was a stage of its own; else it is all that its stage does off the CPU.
+    in_order : bool
+        Whether the loader kept to the order of batches; a simulation always does.
     """
 
     rule: LoaderRule
@@ -68,6 +70,7 @@ class RankDemand:
     pickup_ns: NDArray[np.float64]
     compute_ns: NDArray[np.float64]
     reading_known: bool
+    in_order: bool
 
     def __len__(self) -> int:
         return len(self.read_ns)
@@ -141,6 +144,7 @@ def rank_demand(
         pickup_ns=joined("pickup_ns"),
         compute_ns=np.concatenate(compute),
         reading_known=not _fused(first),
+        in_order=all(run.in_order for run in runs),
     )
 
 

@@ -314,6 +314,11 @@ def test_what_cannot_be_simulated_is_refused(changed: dict[str, object], told: s
         rank_demand([make_run(**changed)])
 
 
+def test_it_is_known_whether_the_loader_kept_to_the_order() -> None:
+    assert DEMAND.in_order
+    assert not rank_demand([make_run(), make_run(in_order=False)]).in_order
+
+
 def test_bytes_may_be_given_where_the_run_does_not_tell_them() -> None:
     demand = rank_demand([make_run(nbytes=-1, batch_size=4)], nbytes_per_sample=1e6)
     assert (demand.nbytes == 4e6).all()
