@@ -6,7 +6,8 @@ recorded. From these alone the rules of `scored_rules.py` say which of four stag
 replay of the loader (what advice goes by), the path rule (what exposure goes by), and four that are
 in use elsewhere. The truth is the simulation with each stage made 20 % faster.
 
-    right       schedules in which the named stage gains the most, or within 1 % of that
+    right       schedules in which the named stage gains the most, or within 1 % of that; of those
+                delivered in order, and out of order, beside it
     kept        gain of the named stage over that of the best one, mean
     TV          total-variation distance of the four stages' shares to exact Shapley shares, mean
     sum/wait    all that the rule gives over all that was waited, mean; 1 is an attribution
@@ -33,6 +34,14 @@ from simulator import simulate
 from simulator_classes import CLASSES, FASTER, LEAST_GAIN, SEEDS, Truth, schedule, truth
 from simulator_spans import SpanLog
 
+ONLY_IN = {"replay+sampler": "bursty sampler", "replay+machine": "contended"}
+"""Rules that are `replay` itself in any other class."""
+
+
+def rules_of(name: str) -> list[str]:
+    """Return the rules that a class is scored by."""
+    return [rule for rule in RULES if ONLY_IN.get(rule, name) == name]
+
 
 def scored(case: tuple[str, int]) -> dict[str, Any]:
     """Return what each rule says of a schedule, and what is true."""
@@ -42,14 +51,15 @@ def scored(case: tuple[str, int]) -> dict[str, Any]:
     wall_ns, wait_ns = simulate(one, None, log)
     profile, true = log.profile(one), truth(one)
     rows = {}
-    for rule, says in RULES.items():
-        blame = says(profile, true.stages, FASTER)
+    for rule in rules_of(name):
+        blame = RULES[rule](profile, true.stages, FASTER)
         rows[rule] = {
             "stage": blame.stage,
             "right": true.is_right(blame.stage),
             "kept": 0.0 if true.nothing else true.kept(blame.stage),
             "tv": distance(blame, true),
             "sum_over_wait": sum(blame.given_ns.values()) / max(blame.wait_ns, 1),
+            "exact": sum(blame.given_ns.values()) == blame.wait_ns,
             "says_nothing": blame.predicted_ns < LEAST_GAIN * wall_ns,
             "withheld": blame.withheld,
         }
@@ -75,17 +85,24 @@ def distance(blame: Blame, true: Truth) -> float:
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the scores of one class."""
     counted = [row["rules"] for row in rows if not row["nothing"]]
+    in_order, out_of_order = (
+        [row["rules"] for row in rows if not row["nothing"] and row["in_order"] is kept]
+        for kept in (True, False)
+    )
     silent = [row["rules"] for row in rows if row["nothing"]]
     return {
         "schedules": len(rows),
         "scored": len(counted),
+        "exact_sums": sum(row["rules"]["path"]["exact"] for row in rows),
         "rules": {
             rule: {
                 **{name: _mean([row[rule][name] for row in counted])
                    for name in ("right", "kept", "tv", "sum_over_wait", "withheld")},
+                "right_in_order": _mean([row[rule]["right"] for row in in_order]),
+                "right_out_of_order": _mean([row[rule]["right"] for row in out_of_order]),
                 "nothing": _mean([row[rule]["says_nothing"] for row in silent]),
             }
-            for rule in RULES
+            for rule in rules_of(rows[0]["class"])
         },
     }  # fmt: skip
 
@@ -97,16 +114,21 @@ def _mean(values: list[float]) -> float | None:
 def print_class(name: str, scores: dict[str, Any]) -> None:
     """Print the table of one class."""
     left = scores["schedules"] - scores["scored"]
-    print(f"\n{name}: {scores['scored']} schedules, {left} more with nothing to gain")
-    print(f"{'':<16}{'right':>9}{'kept':>9}{'TV':>7}{'sum/wait':>10}{'nothing':>9}{'withheld':>10}")
+    print(
+        f"\n{name}: {scores['scored']} schedules, {left} more with nothing to gain; sums of the "
+        f"path rule exact in {scores['exact_sums']} of {scores['schedules']}"
+    )
+    heads = "right  in order    out of      kept     TV  sum/wait  nothing  withheld"
+    print(f"{'':<16}{heads:>73}")
     for rule, score in scores["rules"].items():
         cells = (
-            _spelled(score["right"], 100, "7.1f", " %"), _spelled(score["kept"], 100, "7.1f", " %"),
+            *(_spelled(score[column], 100, f"{width}.1f", " %") for column, width in
+              (("right", 5), ("right_in_order", 8), ("right_out_of_order", 8), ("kept", 8))),
             _spelled(score["tv"], 1, "7.3f"), _spelled(score["sum_over_wait"], 1, "10.2f"),
             _spelled(score["nothing"], 100, "7.0f", " %"),
             _spelled(score["withheld"], 100, "8.1f", " %") if "replay" in rule else "",
         )  # fmt: skip
-        print(f"{rule:<16}{''.join(cells)}")
+        print(f"{rule:<16}{''.join(cells)}", flush=True)
 
 
 def _spelled(value: float | None, factor: float, form: str, unit: str = "") -> str:

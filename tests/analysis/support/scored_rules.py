@@ -16,28 +16,34 @@ And ours:
           10 %, advice is withheld, and it says what *path* says.
 *replay+sampler*  the same, and of a faster sampler, which is no stage of a worker, what a replay
           with so much less of the loop's own time says.
+*replay+machine*  a replay in which workers share cores and the disk, where both are known.
 """
 
 from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass, field, replace
+from itertools import chain, combinations
+from math import factorial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from iobench.analysis import exposure
-from iobench.analysis.replay import can_replay, payoffs, recorded_runs
+from iobench.analysis.replay import Change, can_replay, payoffs, recorded_runs
 from iobench.analysis.replay import replay as replay_run
+from iobench.analysis.replay.demands import demands_of, machine_of
 from iobench.recording import CONSUMER_KINDS, WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from iobench.profiles import Profile
 
 __all__ = ["RULES", "Blame"]
 
+READ: Final = Kind.READ.spelled
+WITHHELD_FRACTION: Final = 0.1
 LOADING: Final = WORKER_KINDS | {Kind.SERIALISE}
 
 
@@ -147,6 +153,39 @@ def _replayed(profile: Profile, stages: Sequence[str], factor: float, *, sampler
     return Blame(given, best if saved[best] > 0 else None, saved[best], told.wait_ns)
 
 
+def replay_on_machine(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
+    """Return what a replay says that knows the cores and what ``iobench limits`` found."""
+    rate = profile.config.get("read_nbytes_per_s")
+    (run,) = recorded_runs(profile)
+    if rate is None or not can_replay(run):
+        return replay(profile, stages, factor)
+    wait_ns, wall_ns = run.wait_ns, run.wall_ns
+    demands = demands_of(run, machine_of(profile, read_nbytes_per_s=rate))
+    walls = {}
+    for chosen in (frozenset(some) for some in _subsets(stages)):
+        run = demands.run
+        if READ in chosen:  # faster by reading less: at a disk's limit nothing else is faster
+            run = replace(run, read_nbytes=np.rint(factor * run.read_nbytes).astype(np.int64))
+        change = Change(stage_factors=dict.fromkeys(chosen, factor))
+        walls[chosen] = replace(demands, run=run).replay(change).wall_ns
+    now = walls[frozenset()]
+    saved = {stage: float(now - walls[frozenset({stage})]) for stage in stages}
+    given = dict.fromkeys(stages, 0.0)
+    for chosen, wall in walls.items():
+        for stage in set(stages) - chosen:
+            orders = factorial(len(chosen)) * factorial(len(stages) - len(chosen) - 1)
+            given[stage] += orders / factorial(len(stages)) * (wall - walls[chosen | {stage}])
+    best = max(saved, key=lambda stage: saved[stage])
+    withheld = abs(now / wall_ns - 1) > WITHHELD_FRACTION
+    if withheld:
+        return replace(path(profile, stages, factor), withheld=True)
+    return Blame(given, best if saved[best] > 0 else None, saved[best], wait_ns)
+
+
+def _subsets(stages: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    return chain.from_iterable(combinations(stages, n) for n in range(len(stages) + 1))
+
+
 def _drawn_ns(profile: Profile, n_batches: int) -> np.ndarray:
     """Return how long the sampler worked in each wait."""
     spans = profile.spans
@@ -217,6 +256,7 @@ def busy(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
 RULES: Final[dict[str, Callable[[Profile, Sequence[str], float], Blame]]] = {
     "replay": replay,
     "replay+sampler": replay_with_sampler,
+    "replay+machine": replay_on_machine,
     "path": path,
     "instant": instant,
     "rescale": rescale,

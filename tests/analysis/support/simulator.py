@@ -70,11 +70,18 @@ class _Run:
         raise NotImplementedError
 
     def write(
-        self, process: int, thread: int, kind: Kind, start: float, batch: int, detail: str = ""
+        self,
+        process: int,
+        thread: int,
+        kind: Kind,
+        start: float,
+        batch: int,
+        detail: str = "",
+        alone: float = -1,
     ) -> None:
-        """Write a span that ends now."""
+        """Write a span that ends now; ``alone`` is what its work takes where nothing is short."""
         if self.rows is not None:
-            self.rows.append((process, thread, kind, start, self.clock.now, batch, detail))
+            self.rows.append((process, thread, kind, start, self.clock.now, batch, detail, alone))
 
     def waited(self, asked: float, batch: int, detail: str) -> None:
         """Count a wait that ends now."""
@@ -136,9 +143,9 @@ class _Pool(_Run):
             self.write(number, 0, Kind.SUBMIT_QUEUE, submitted, batch)
             spent = self.work_ns[batch]
             for stage, kind in stages:
-                start = self.clock.now
-                yield self.make(stage, spent[stage] * slowness[stage])
-                self.write(number, 0, kind, start, batch)
+                start, alone = self.clock.now, spent[stage] * slowness[stage]
+                yield self.make(stage, alone)
+                self.write(number, 0, kind, start, batch, alone=alone)
             self.made[number].append(batch)
             self.made_gates[number].wake()
 
@@ -150,7 +157,7 @@ class _Pool(_Run):
                 yield gate
             batch, start = made.popleft(), self.clock.now
             yield float(self.schedule.serialise_ns)
-            self.write(number, 1, Kind.SERIALISE, start, batch)
+            self.write(number, 1, Kind.SERIALISE, start, batch, alone=self.schedule.serialise_ns)
             self.pipe.append((batch, number))
             self.pipe_gate.wake()
 
@@ -221,9 +228,9 @@ class _Stream(_Run):
             if marked:
                 self.write(LOOP, number + 1, Kind.SUBMIT_QUEUE, held[0], batch, held[1])
                 marked = False
-            start = self.clock.now
-            yield self.make(number, self.work_ns[batch][number])
-            self.write(LOOP, number + 1, kind, start, batch)
+            start, alone = self.clock.now, self.work_ns[batch][number]
+            yield self.make(number, alone)
+            self.write(LOOP, number + 1, kind, start, batch, alone=alone)
             cause = name
             mine.ready.append(batch)
             mine.some.wake()

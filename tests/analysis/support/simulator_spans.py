@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,28 +58,41 @@ class Schedule:
 
 
 class SpanLog:
-    """The spans a run leaves, as rows of (process, thread, kind, start, end, batch, detail)."""
+    """The spans a run leaves: (process, thread, kind, start, end, batch, detail, cpu_ns)."""
 
     def __init__(self) -> None:
         self.ended_ns = 0.0
-        self.rows: list[tuple[int, int, Kind, float, float, int, str]] = []
+        self.rows: list[tuple[int, int, Kind, float, float, int, str, float]] = []
 
     def profile(self, schedule: Schedule) -> Profile:
         """Return them as if iobench had recorded the run."""
         n_workers = 0 if schedule.stream else schedule.workers
         names = tuple(f"worker-{number}" for number in range(n_workers))
-        config = {"workers": n_workers, "prefetch": schedule.prefetch, "batch_size": 1,
-                  "in_order": schedule.in_order, "expected_workers": list(names)}  # fmt: skip
+        config: dict[str, Any] = {
+            "workers": n_workers,
+            "prefetch": schedule.prefetch,
+            "batch_size": 1,
+            "in_order": schedule.in_order,
+            "expected_workers": list(names),
+        }
+        if schedule.cores is not None:
+            config["machine"] = {"cpus": int(schedule.cores)}
+        if schedule.disk is not None:
+            config["read_nbytes_per_s"] = schedule.disk * 1e9
         strings = ("", "round", "shutdown", *sorted({row[6] for row in self.rows if row[6]}))
         ended = self.ended_ns
         table = np.zeros(len(self.rows) + 2, PROFILE_DTYPE)
         for name in ("nbytes", "cpu_ns", "sample", "batch", "epoch"):
             table[name] = -1
-        process, thread, kind, start, end, batch, detail = zip(*self.rows, strict=True)
+        process, thread, kind, start, end, batch, detail, cpu = zip(*self.rows, strict=True)
         rows = table[:-2]
         rows["process"], rows["thread"], rows["kind"] = np.array(process) + 1, thread, kind
         rows["start_ns"], rows["end_ns"] = np.rint(start), np.rint(end)
         rows["batch"], rows["sample"] = batch, np.where(np.array(kind) < Kind.SAMPLER, batch, -1)
+        # What is read alone at full speed is a byte in a nanosecond; reading takes no CPU.
+        reads = np.array(kind) == Kind.READ
+        rows["cpu_ns"], rows["nbytes"] = np.rint(cpu), np.where(reads, np.rint(cpu), -1)
+        rows["cpu_ns"][reads] = 0
         rows["detail"] = [strings.index(text) for text in detail]
         rows["epoch"] = 0
         table["pieces"] = 1
