@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ExposedShare", "exposed_share"]
 
-BLOCKS: Final = ((60, 20, 2.093), (20, 10, 2.262))
+STRETCHES: Final = ((60, 20, 2.093), (20, 10, 2.262))
 """From so many steps on, so many stretches of them; 97.5 % of Student's t below the last."""
 
 
@@ -96,12 +96,12 @@ def _half_interval(wait_ns: NDArray[np.int64], wall_ns: NDArray[np.int64]) -> fl
     Stretches and not steps: waits of neighbours depend on each other.
     """
     n_steps = len(wait_ns)
-    found = next((each for each in BLOCKS if n_steps >= each[0]), None)
+    found = next((each for each in STRETCHES if n_steps >= each[0]), None)
     if found is None or not wall_ns.sum():
         return None
-    _, n_blocks, student = found
-    edges = np.linspace(0, n_steps, n_blocks + 1).astype(np.int64)[:-1]
+    _, n_parts, student = found
+    edges = np.linspace(0, n_steps, n_parts + 1).astype(np.int64)[:-1]
     waits, walls = np.add.reduceat(wait_ns, edges), np.add.reduceat(wall_ns, edges)
     left_out = (waits.sum() - waits) / np.maximum(walls.sum() - walls, 1)
-    variance = (n_blocks - 1) / n_blocks * ((left_out - left_out.mean()) ** 2).sum()
+    variance = (n_parts - 1) / n_parts * ((left_out - left_out.mean()) ** 2).sum()
     return float(student * sqrt(variance) * wall_ns.sum())

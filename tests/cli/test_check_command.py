@@ -11,8 +11,9 @@ import pytest
 
 from iobench.analysis.gates import PairedGate
 from iobench.analysis.paired import PairedRatio
-from iobench.cli import check_command, main
+from iobench.cli import Interrupted, check_command, main
 from iobench.cli.check_command import split_commands, with_stdout
+from iobench.trials import gating
 
 PYTHON = [sys.executable, "-S", "-E", "-c"]
 
@@ -170,3 +171,18 @@ def test_json_has_all_figures(capsys: pytest.CaptureFixture[str]) -> None:
         "gate", "outcome", "doubt", "command", "reference", "by_cpu", "margin_fraction",
         "noise_fraction", "n_rounds", "ratio", "low", "high", "band_low", "band_high",
     }  # fmt: skip
+
+
+def test_an_interrupt_leaves_no_conclusion(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*commands: object, finished: Callable[[int], None], **more: object) -> None:
+        finished(1)
+        finished(2)
+        raise Interrupted
+
+    monkeypatch.setattr(gating, "compare_commands", interrupted)
+    assert main(["check", "--rounds", "7", *COMMANDS]) == 130
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == "iobench: interrupted after 2 of 8 rounds; nothing follows\n"
