@@ -1,0 +1,176 @@
+"""Digests through real loaders: the same for workers, threads and torch, whatever the order."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("xxhash", reason="digests need the extra 'digest'")
+import torch
+from tiny_pipeline import COSTS, tiny_pipeline
+
+import iobench
+from iobench.analysis import SamplesVerdict, compare_samples, samples_seen
+from iobench.loaders.compute import Compute
+from iobench.loaders.measure import Run, measure
+from iobench.loaders.native import NativeLoader
+from iobench.loaders.plan import BatchPlan, plan_batches
+from iobench.loaders.ring import PipelineSource
+from iobench.loaders.serial import SerialLoader
+from iobench.loaders.stages import Detail
+from iobench.loaders.workers import WorkerLoader
+from iobench.recording import DigestLog, RunDirectory
+from iobench.torch import DataLoader
+from iobench.torch.loader import TorchLoader
+
+pytestmark = pytest.mark.timeout(60)
+SAME, OTHER = SamplesVerdict.SAME_ORDER, SamplesVerdict.OTHER_ORDER
+
+
+class Numbers(torch.utils.data.Dataset):
+    """Samples of two arrays, one of them not contiguous, and their number."""
+
+    def __init__(self, changed=-1, dying=-1):
+        self.changed, self.dying = changed, dying
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, number):
+        if number == self.dying:
+            os.kill(os.getpid(), signal.SIGKILL)
+        field = np.arange(number, number + 8, dtype="<f4")[::2]
+        return {"field": field + (number == self.changed), "number": number}
+
+
+class Odd(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, number):
+        return object()
+
+
+def recorded(path, dataset, *, seed=0, epochs=1, **options):
+    loader = DataLoader(
+        dataset, shuffle=True, generator=torch.Generator().manual_seed(seed), **options
+    )
+    with iobench.record(path, digests=True):
+        for _ in range(epochs):
+            for _ in loader:
+                pass
+    return iobench.open_profile(path)
+
+
+def test_workers_and_batch_size_make_no_difference_but_order_is_told(tmp_path):
+    alone = recorded(tmp_path / "0", Numbers(), batch_size=3, epochs=2)
+    seen = samples_seen(alone)
+    assert [(each.epoch, len(each), each.is_complete) for each in seen.epochs] == [
+        (0, 12, True), (1, 12, True),
+    ]  # fmt: skip
+    assert len(set(seen.epoch_digests.values())) == 1
+    assert sorted(seen.epochs[0].sample.tolist()) == list(range(12))
+    worked = recorded(tmp_path / "2", Numbers(), batch_size=5, num_workers=2, epochs=2)
+    assert compare_samples(alone, worked).verdict is SAME
+    other = recorded(tmp_path / "1", Numbers(), batch_size=3, epochs=2, seed=1)
+    found = compare_samples(alone, other)
+    assert (found.verdict, found.n_compared) == (OTHER, 24)
+    labels = {alone.strings[label] for label in alone.spans["label"].tolist()}
+    assert "digest" in labels  # what it cost is a stage of its own
+
+
+def test_a_changed_sample_is_named(tmp_path):
+    plain = recorded(tmp_path / "0", Numbers(), batch_size=3)
+    changed = recorded(tmp_path / "1", Numbers(changed=7), batch_size=3, seed=1)
+    found = compare_samples(plain, changed)
+    assert found.verdict is SamplesVerdict.DIFFERENT
+    assert (found.first.sample, found.n_missing, found.n_extra) == (7, 1, 1)
+    assert found.first.digest_a != found.first.digest_b
+
+
+def test_a_killed_worker_leaves_what_it_delivered(tmp_path):
+    plain = recorded(tmp_path / "0", Numbers(), batch_size=3)
+    options = {"batch_size": 3, "num_workers": 1, "prefetch_factor": 1}
+    loader = DataLoader(Numbers(dying=11), **options)
+    with (
+        iobench.record(tmp_path / "1", digests=True),
+        pytest.raises(RuntimeError, match=r"exited unexpectedly|killed by signal"),
+    ):
+        for _ in loader:
+            pass
+    killed = iobench.open_profile(tmp_path / "1")
+    (epoch,) = samples_seen(killed).epochs
+    assert (len(epoch), epoch.n_unknown_batches, epoch.is_complete) == (9, 0, False)
+    found = compare_samples(plain, killed)
+    assert (found.verdict, found.is_partial) == (OTHER, True)
+
+
+def test_samples_whose_value_cannot_be_told_are_unknown(tmp_path, caplog):
+    options = {"batch_size": 2, "collate_fn": len}
+    profile = recorded(tmp_path / "run", Odd(), **options)
+    assert samples_seen(profile).n_unknown_batches == 2
+    assert compare_samples(profile, profile).verdict is SamplesVerdict.UNKNOWN
+    assert "whose value cannot be told" in caplog.text
+
+
+def measured(path, make, *, batch_size=4, seed=0, numbers=range(12)):
+    config = {"batch_size": batch_size, "n_samples": 12, "digests": True, "workers": 0}
+    directory = RunDirectory.create(path, config)
+    digests = DigestLog(directory.path)
+    with (
+        directory.recorder(role="consumer") as recorder,
+        make(directory, recorder, batch_size) as loader,
+    ):
+        plan = BatchPlan(plan_batches(12, batch_size, seed=seed), limit=24 // batch_size)
+        compute = Compute(0, 0, "none")
+        measure([Run("tiny", loader, plan, recorder, compute, digests=digests, numbers=numbers)])
+    digests.close()
+    return iobench.open_profile(path)
+
+
+def serial(directory, recorder, batch_size):
+    return SerialLoader(tiny_pipeline(), batch_size, recorder=recorder, unit_costs=COSTS)
+
+
+def native(directory, recorder, batch_size):
+    source = PipelineSource(tiny_pipeline(), detail=Detail.BATCH, unit_costs=COSTS)
+    return NativeLoader(source, batch_size, threads=2, recorder=recorder)
+
+
+def workers(directory, recorder, batch_size):
+    return WorkerLoader(
+        tiny_pipeline(), batch_size, workers=2, prefetch=2, run_directory=directory.path,
+        detail=Detail.BATCH, unit_costs=COSTS,
+    )  # fmt: skip
+
+
+def through_torch(directory, recorder, batch_size):
+    return TorchLoader(
+        tiny_pipeline(), batch_size, workers=2, run=directory, recorder=recorder, unit_costs=COSTS
+    )
+
+
+def test_every_loader_of_a_profile_delivers_the_same_digests(tmp_path):
+    first = measured(tmp_path / "serial", serial)
+    seen = samples_seen(first)
+    assert [(each.epoch, len(each), each.is_complete) for each in seen.epochs] == [
+        (0, 12, True), (1, 12, True),
+    ]  # fmt: skip
+    assert len(set(seen.epoch_digests.values())) == 1
+    for make in (native, workers, through_torch):
+        other = measured(tmp_path / make.__name__, make)
+        assert compare_samples(first, other).verdict is SAME, make
+    # Batches that span two epochs, and another seed.
+    odd = measured(tmp_path / "odd", native, batch_size=8, seed=1)
+    found = compare_samples(first, odd)
+    assert (found.verdict, found.n_compared) == (OTHER, 24)
+
+
+def test_numbers_are_those_of_the_dataset(tmp_path):
+    profile = measured(tmp_path / "run", serial, numbers=range(100, 112))
+    (first, _) = samples_seen(profile).epochs
+    assert sorted(first.sample.tolist()) == list(range(100, 112))
