@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["OperatorShare", "split_by_operators"]
 
+FEEDS_ITSELF: Final = ("Prefetch",)
+"""Operations whose only thread does what they ask for as well."""
 NEARLY: Final = 0.9
 """An operation nearly as busy as the busiest one holds the pipeline up as much."""
 
@@ -52,16 +54,18 @@ def split_by_operators(
 ) -> tuple[OperatorShare, ...]:
     """Return the exposed wait of an opaque pipeline, split over its operations; exact in sum.
 
-    The busiest one, by its time per thread, gets all of it, or shares it with those that are at
-    least 90 % as busy, in proportion; an operation without threads of its own (``parallelism`` 1)
-    is done by whoever asks for its elements, and is taken as busy as it says.
+    Operations without threads of their own are done, one after another, by the thread that asks
+    for their elements: they are as busy as all of them together. The busiest thread's operations,
+    by time per thread, get all of the wait, or share it with those of threads that are at least
+    90 % as busy, in proportion to the time of each operation.
 
     Parameters
     ----------
     exposed_ns : int
         The wait for what the pipeline made, not negative.
     operators : sequence of mapping
-        As `LoaderFacts.operators`: ``operation, kind, busy_ns, parallelism``.
+        As `LoaderFacts.operators`: ``operation, kind, busy_ns, parallelism, own_threads``, from
+        the training loop's end on. Where the last is not told, each is a thread of its own.
 
     Returns
     -------
@@ -71,10 +75,17 @@ def split_by_operators(
     occupied = [
         int(each["busy_ns"]) // max(1, int(each.get("parallelism") or 1)) for each in operators
     ]
-    busiest = max(occupied, default=0)
+    thread = _threads(operators)
+    together = [0] * (max(thread, default=-1) + 1)
+    for number, value in zip(thread, occupied, strict=True):
+        together[number] += value
+    busiest = max(together, default=0)
     if not busiest:
         return ()
-    weights = [value if value >= NEARLY * busiest else 0 for value in occupied]
+    weights = [
+        value if together[number] >= NEARLY * busiest else 0
+        for number, value in zip(thread, occupied, strict=True)
+    ]
     # An operation of other batches as well: no share has to fit into the time it worked.
     scale = max(1, exposed_ns)
     shares = apportion(exposed_ns, [weight * scale for weight in weights])
@@ -82,3 +93,15 @@ def split_by_operators(
         OperatorShare(str(each["operation"]), str(each["kind"]), int(each["busy_ns"]), own, share)
         for each, own, share in zip(operators, occupied, shares, strict=True)
     )
+
+
+def _threads(operators: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the number of the thread, or of the group of threads, that does each operation."""
+    found: list[int] = []
+    alone = True  # whether the operation before shares its threads with none
+    for each in operators:
+        own = each.get("own_threads")
+        found.append(found[-1] if own is False and not alone else len(found))
+        # What many threads do is fed by one more; what has one thread (Prefetch) feeds itself.
+        alone = own is None or (own and str(each["operation"]) not in FEEDS_ITSELF)
+    return found

@@ -34,6 +34,8 @@ class OperatorTime:
         Of these; 0 where tf.data does not count them.
     parallelism : int
         Threads it may use; 1 where it uses its caller's.
+    own_threads : bool
+        Whether it works ahead on threads of its own, or when its caller asks, on the caller's.
     """
 
     operation: str
@@ -42,6 +44,7 @@ class OperatorTime:
     elements: int
     nbytes: int
     parallelism: int
+    own_threads: bool
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values."""
@@ -78,6 +81,13 @@ def read_model_times(
                 elements=int(part.num_elements),
                 nbytes=int(part.bytes_produced),
                 parallelism=max(1, int(asked[0])) if asked else 1,
+                own_threads=_class_of(part).startswith("ASYNC"),
             )
         )
     return tuple(found)
+
+
+def _class_of(part: Any) -> str:
+    """Return what sort of operation a node of the model is, as tf.data calls it."""
+    classes = part.DESCRIPTOR.fields_by_name["node_class"].enum_type.values_by_number
+    return str(classes[part.node_class].name) if part.node_class in classes else ""

@@ -26,6 +26,30 @@ def test_operations_nearly_as_busy_share_it() -> None:
     assert [share.exposed_ns for share in shares] == [100, 90, 0]
 
 
+def in_turn(*operations: tuple[str, int, bool]) -> list[int]:
+    shares = split_by_operators(
+        1000, [{**told(name, busy), "own_threads": own} for name, busy, own in operations]
+    )
+    return [share.exposed_ns for share in shares]
+
+
+def test_operations_of_one_thread_share_what_it_is_waited_for() -> None:
+    chain = [("Map", 600, False), ("Map", 300, False), ("Range", 100, False)]
+    assert in_turn(*chain) == [600, 300, 100]
+    assert in_turn(("Prefetch", 0, True), *chain) == [0, 600, 300, 100]
+
+
+def test_operations_with_threads_of_their_own_are_apart() -> None:
+    stages = [("ParallelMap", 80, True), ("ParallelMap", 210, True), ("ParallelMap", 400, True)]
+    assert in_turn(*stages, ("Range", 10, False)) == [0, 0, 1000, 0]
+    # What feeds the threads is done by another one.
+    assert in_turn(("ParallelMap", 300, True), ("A", 200, False), ("B", 200, False)) == [
+        0,
+        500,
+        500,
+    ]
+
+
 def test_without_work_there_is_nothing_to_split() -> None:
     assert split_by_operators(1000, []) == ()
     assert split_by_operators(1000, [told("A", 0)]) == ()

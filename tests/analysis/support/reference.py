@@ -194,6 +194,9 @@ def charge_pick_up(
     seen: Seen, exposed: dict[str, Fraction], wait: dict, low: int, *, made: bool
 ) -> None:
     """4.1: from ``low`` on, the loop's own spans, and a name for the rest."""
+    if wait["batch"] < 0 and wait["said"] not in ("startup", "failed"):
+        exposed["shutdown"] += wait["end_ns"] - low  # whatever the loop does: there is no batch
+        return
     covered = 0
     for work in seen.own:
         inside = max(min(work.end, wait["end_ns"]) - max(work.start, low), 0)
@@ -204,7 +207,7 @@ def charge_pick_up(
         work.batch == wait["batch"] >= 0 and "sampler" not in work.stage for work in seen.own
     )
     if wait["batch"] < 0:
-        rest = {"startup": "startup", "failed": "unknown"}.get(wait["said"], "shutdown")
+        rest = "startup" if wait["said"] == "startup" else "unknown"
     elif not made and not in_loop:
         rest = "unknown" if seen.workers or wait["made_by"] == "threads" else "opaque"
     exposed[rest] += wait["end_ns"] - low - covered

@@ -1,0 +1,251 @@
+"""Exposed time of real loaders beside the truth: python tests/benchmarks/known_times.py.
+
+Samples take known times: a batch is one sample, read in 12 ms, decoded in 6, collated in 2, most
+of it asleep. The truth per step is a simulation of the same loader without noise, hand-over or
+start (`tests/analysis/support`: a pool of workers, and the chain rule by plain loops). For threads
+of one stage each (tf.data) the slowest stage less the step is the wait, and all of it. Measured is
+what iobench says of the steady state, per step, by stage: the median of runs that take turns.
+
+A figure holds if it is within 5 % of the truth of its wait, or within three times the A/A spread:
+half the range of the same figure over runs that are alike, which is printed beside it.
+
+    --arms fork,spawn,run,tf    torch's loader with either start method, `iobench run`, tf.data
+    --rounds 5                  runs of each
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).parents[1]
+sys.path.append(str(TESTS / "analysis" / "support"))
+
+READ_MS, DECODE_MS, COLLATE_MS = 12.0, 6.0, 2.0
+STEP_MS = {0: 6.0, 1: 8.0, 2: 4.0, 4: 2.0}
+TF_STEP_MS = 5.0
+N_BATCHES = 40
+STAGES = ("read", "decode", "collate")
+SPIN_MS = 0.3
+MS = 1_000_000
+WITHIN = 0.05
+
+
+def spend(milliseconds: float) -> None:
+    """Sleep, and turn in a loop at the end: a sleep alone ends late by the system's slack."""
+    end = time.perf_counter() + milliseconds / 1e3
+    time.sleep(max(milliseconds - SPIN_MS, 0) / 1e3)
+    while time.perf_counter() < end:
+        pass
+
+
+class Samples:
+    """A dataset of torch's whose methods take known times."""
+
+    def __len__(self) -> int:
+        return N_BATCHES
+
+    def __getitem__(self, number: int) -> int:
+        return self.decode(self.read(number))
+
+    def read(self, number: int) -> int:
+        spend(READ_MS)
+        return number
+
+    def decode(self, number: int) -> int:
+        spend(DECODE_MS)
+        return number
+
+
+def collate(samples: list[int]) -> list[int]:
+    spend(COLLATE_MS)
+    return samples
+
+
+def train(loader_type: Any, workers: int, context: str | None) -> None:
+    """Run a training loop over a loader."""
+    options = {"multiprocessing_context": context} if workers else {}
+    for _ in loader_type(
+        Samples(), batch_size=1, num_workers=workers, collate_fn=collate, **options
+    ):
+        spend(STEP_MS[workers])
+
+
+def drop_in(path: Path, workers: int, context: str | None) -> None:
+    import iobench
+    from iobench.torch import DataLoader
+
+    with iobench.record(path, detail="sample"):
+        train(DataLoader, workers, context)
+
+
+def script(path: Path, workers: int) -> None:
+    """Run this file's training loop under `iobench run`: it imports nothing of iobench."""
+    main = "import sys; from iobench.cli import main; sys.exit(main())"
+    told = ["run", "--detail", "sample", "--out", str(path), "--"]
+    own = [sys.executable, "-W", "ignore", __file__, "--train", str(workers)]
+    subprocess.run([sys.executable, "-c", main, *told, *own], check=True, capture_output=True)
+
+
+def tf_stages(path: Path, workers: int) -> None:
+    """tf.data, one thread for each stage; without any, the loop does it all."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import tensorflow as tf
+
+    import iobench
+    from iobench.tensorflow import instrument
+
+    def stage(milliseconds: float) -> Callable[[Any], Any]:
+        def function(number: Any) -> Any:
+            spend(milliseconds)
+            return number
+
+        return lambda number: tf.numpy_function(function, [number], tf.int64)
+
+    data = tf.data.Dataset.range(N_BATCHES)
+    for milliseconds in (READ_MS, DECODE_MS, COLLATE_MS):
+        data = data.map(stage(milliseconds), num_parallel_calls=1 if workers else None)
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    data = (data.prefetch(2) if workers else data).with_options(options)
+    with iobench.record(path):
+        for _ in instrument(data):
+            spend(TF_STEP_MS)
+
+
+def found_ms(path: Path) -> list[float]:
+    """Return the exposed time per steady step by stage, and last all of the wait."""
+    import iobench
+
+    figures = iobench.open_profile(path).exposure()
+    window = figures.steady
+    assert window is not None
+    assert sum(window.exposed_ns.values()) == window.wait_ns
+    exposed = [window.exposed_ns.get(stage, 0) for stage in STAGES]
+    return [ns / window.n_batches / MS for ns in (*exposed, window.wait_ns)]
+
+
+def found_tf_ms(path: Path) -> list[float]:
+    """Return the same of tf.data: by its operations, the slowest first, as an estimate."""
+    import iobench
+    from iobench.analysis.operators import split_by_operators
+
+    profile = iobench.open_profile(path)
+    figures = profile.exposure()
+    window = figures.steady
+    assert window is not None
+    assert sum(window.exposed_ns.values()) == window.wait_ns
+    (loader,) = profile.facts[0].loaders
+    shares = split_by_operators(window.wait_ns, loader.operators)
+    slowest = sorted(shares, key=lambda share: -share.busy_ns)[: len(STAGES)]
+    exposed = [share.exposed_ns for share in slowest]
+    return [ns / window.n_batches / MS for ns in (*exposed, window.wait_ns)]
+
+
+def truth_ms(workers: int) -> list[float]:
+    """Return the truth of a pool of workers, or of none, by a simulation without noise."""
+    from chain_rule import chain_rule
+    from schedules import pool
+
+    durations = [[round(ms * MS) for ms in (READ_MS, DECODE_MS, COLLATE_MS)]]
+    if not workers:
+        return [READ_MS, DECODE_MS, COLLATE_MS, READ_MS + DECODE_MS + COLLATE_MS]
+
+    def total(n_batches: int) -> dict[str, Any]:
+        step_ns = round(STEP_MS[workers] * MS)
+        return chain_rule(pool(durations * n_batches, workers=workers, step_ns=step_ns))
+
+    # What further batches add to a run that is long under way, in whole turns of the workers.
+    longer, shorter = total(400), total(200)
+    each = [float(longer[stage] - shorter[stage]) / 200 / MS for stage in STAGES]
+    return [*each, sum(each)]
+
+
+def tf_truth_ms(workers: int) -> list[float]:
+    if not workers:
+        return [READ_MS, DECODE_MS, COLLATE_MS, READ_MS + DECODE_MS + COLLATE_MS]
+    wait = max(READ_MS, DECODE_MS, COLLATE_MS) - TF_STEP_MS
+    return [wait, 0.0, 0.0, wait]
+
+
+Arm = tuple[Callable[[Path], None], Callable[[Path], list[float]], list[float]]
+
+
+def arms_of(names: list[str]) -> dict[str, Arm]:
+    """Return what runs, how it is read, and the truth, by name."""
+    arms: dict[str, Arm] = {}
+    for workers in STEP_MS:
+        for name in names:
+            if name in ("fork", "spawn") and (workers or name == "fork"):
+                arms[f"torch {name}, N={workers}"] = (
+                    lambda path, workers=workers, name=name: drop_in(path, workers, name),
+                    found_ms,
+                    truth_ms(workers),
+                )
+            if name == "run":
+                arms[f"iobench run, N={workers}"] = (
+                    lambda path, workers=workers: script(path, workers),
+                    found_ms,
+                    truth_ms(workers),
+                )
+    if "tf" in names:
+        for workers, title in ((0, "tf.data, in the loop"), (1, "tf.data, a thread a stage")):
+            arms[title] = (
+                lambda path, workers=workers: tf_stages(path, workers),
+                found_tf_ms,
+                tf_truth_ms(workers),
+            )
+    return arms
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--arms", default="fork,run,tf")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--train", type=int, help="run the loop alone, with so many workers")
+    asked = parser.parse_args()
+    warnings.filterwarnings("ignore", message="This DataLoader will create")
+    if asked.train is not None:
+        from torch.utils.data import DataLoader
+
+        train(DataLoader, asked.train, None)
+        return 0
+    arms = arms_of(asked.arms.split(","))
+    found: dict[str, list[list[float]]] = {name: [] for name in arms}
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
+        for turn in range(asked.rounds):
+            for place, (name, (run, read, _)) in enumerate(arms.items()):
+                path = Path(folder) / f"{turn}-{place}"
+                run(path)
+                found[name].append(read(path))
+    return show(arms, found, asked.rounds)
+
+
+def show(arms: dict[str, Arm], found: dict[str, list[list[float]]], rounds: int) -> int:
+    print(f"ms exposed per steady step: median of {rounds} runs (A/A spread), truth")
+    print(f"{'':28}" + "".join(f"{name:>26}" for name in (*STAGES, "all of the wait")))
+    missed = 0
+    for name, (_, _, truth) in arms.items():
+        cells = []
+        for column, expected in zip(zip(*found[name], strict=True), truth, strict=True):
+            median, spread = statistics.median(column), (max(column) - min(column)) / 2
+            holds = abs(median - expected) <= max(WITHIN * truth[-1], 3 * spread)
+            missed += not holds
+            sign = " " if holds else "!"
+            cells.append(f"{median:8.2f} ({spread:5.2f}){sign} {expected:6.2f}")
+        print(f"{name:28}" + "".join(f"{cell:>26}" for cell in cells))
+    print(f"{missed} of {4 * len(arms)} figures are neither within 5 % nor within 3 spreads (!)")
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""tf.data whose stages take known times: exact sums, and parts as the reference has them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+pytest.importorskip("tensorflow", reason="its pipelines are what is timed")
+import tensorflow as tf
+
+sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
+from reference import reference
+
+from iobench.analysis.operators import split_by_operators
+from iobench.profiles import open_profile
+from iobench.recording import Kind, record
+from iobench.tensorflow import instrument
+
+pytestmark = pytest.mark.timeout(120)
+MILLISECONDS = (4, 2, 1)
+N_BATCHES = 24
+
+
+def slow(milliseconds: float) -> Callable[[Any], Any]:
+    def function(number: Any) -> Any:
+        time.sleep(milliseconds / 1e3)
+        return number
+
+    return lambda number: tf.numpy_function(function, [number], tf.int64)
+
+
+@pytest.mark.parametrize("threads", [None, 1])
+def test_what_is_waited_for(tmp_path: Path, threads: int | None) -> None:
+    data = tf.data.Dataset.range(N_BATCHES)
+    for milliseconds in MILLISECONDS:
+        data = data.map(slow(milliseconds), num_parallel_calls=threads)
+    data = data.prefetch(2) if threads else data
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    with record(tmp_path / "run"):
+        for _ in instrument(data.with_options(options)):
+            pass
+    profile = open_profile(tmp_path / "run")
+    whole = profile.exposure().whole
+    waits = profile.spans[profile.spans["kind"] == Kind.WAIT]
+    waited = int((waits["end_ns"] - waits["start_ns"]).sum())
+    assert sum(whole.exposed_ns.values()) == whole.wait_ns == waited
+    expected = reference(profile)
+    assert sum(expected.values()) == waited
+    for stage in expected | whole.exposed_ns:
+        apart = abs(expected.get(stage, 0) - whole.exposed_ns.get(stage, 0))
+        assert apart <= 0.01 * expected.get(stage, 0) + len(waits), stage
+    (loader,) = profile.facts[0].loaders
+    shares = split_by_operators(whole.wait_ns, loader.operators)
+    maps = [share for share in shares if share.operation.endswith("Map")]
+    assert len(maps) == len(MILLISECONDS)
+    assert sum(share.exposed_ns for share in shares) == waited
+    # One after another in the loop, all are waited for; a thread each, only the slowest.
+    waited_for = [share.exposed_ns > 0.05 * waited for share in maps]
+    assert waited_for == ([False, False, True] if threads else [True, True, True])
