@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Final
 
 __all__ = ["peak_memory_nbytes"]
+
+STATUS: Final = Path("/proc/self/status")
 
 
 def peak_memory_nbytes() -> int | None:
@@ -14,7 +17,7 @@ def peak_memory_nbytes() -> int | None:
     Of the program that runs now (``VmHWM``): ``getrusage`` would count what started it as well.
     """
     try:
-        for line in Path("/proc/self/status").read_bytes().splitlines():
+        for line in STATUS.read_bytes().splitlines():
             if line.startswith(b"VmHWM:"):
                 return int(line.split()[1]) << 10
     except (OSError, ValueError, IndexError):

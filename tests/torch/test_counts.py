@@ -1,0 +1,88 @@
+"""Counts of torch's DataLoader: the same each time, and by any number of workers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+import torch
+
+import iobench
+from iobench.analysis.counts import counts_of
+from iobench.torch import DataLoader
+
+pytestmark = pytest.mark.timeout(60)
+N_SAMPLES, NBYTES = 24, 4096
+
+
+class Files(torch.utils.data.Dataset):
+    """Opens a file for each sample and reads it, more than once where asked to."""
+
+    def __init__(self, folder: Path, times: int = 1) -> None:
+        self.folder, self.times = folder, times
+
+    def __len__(self) -> int:
+        return N_SAMPLES
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        for _ in range(self.times):
+            data = (self.folder / f"{index}.bin").read_bytes()
+        return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def counts(path: Path, dataset: Files, workers: int, seed: int = 0, *, stop: int = 99):
+    loader = DataLoader(
+        dataset, batch_size=4, num_workers=workers, shuffle=True,
+        generator=torch.Generator().manual_seed(seed),
+    )  # fmt: skip
+    with iobench.record(path, detail="sample", digests=True):
+        for number, _ in enumerate(loader):
+            if number == stop:
+                break
+    return counts_of(iobench.open_profile(path))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    for index in range(N_SAMPLES):
+        (tmp_path / f"{index}.bin").write_bytes(bytes([index]) * NBYTES)
+    return tmp_path
+
+
+def exact(found):
+    """Return what is the same however many workers there are."""
+    told = asdict(found)
+    for name in ("asked_nbytes", "peak_nbytes", "handed_on_nbytes", "unknown"):
+        del told[name]
+    return told
+
+
+def test_counts_are_those_of_any_run_by_any_number_of_workers(files: Path) -> None:
+    pytest.importorskip("xxhash", reason="digests need it")
+    serial = counts(files / "r0", Files(files), 0)
+    assert serial.opens == N_SAMPLES
+    assert serial.read_nbytes == serial.used_nbytes == N_SAMPLES * NBYTES
+    assert serial.samples == N_SAMPLES
+    assert serial.handed_on_nbytes == serial.used_nbytes
+    for number, workers in enumerate((1, 2, 2)):
+        found = counts(files / f"r{number + 1}", Files(files), workers)
+        assert exact(found) == exact(serial)
+        assert found.handed_on_nbytes == 2 * serial.used_nbytes  # to shared memory as well
+        assert found.asked_nbytes is not None
+        assert found.asked_nbytes >= found.read_nbytes
+    other_order = counts(files / "order", Files(files), 0, seed=1)
+    assert exact(other_order) == exact(serial)
+    twice = counts(files / "twice", Files(files, times=2), 2)
+    assert twice.opens == 2 * N_SAMPLES
+    assert twice.digests == serial.digests
+
+
+def test_what_workers_made_ahead_is_not_counted(files: Path) -> None:
+    pytest.importorskip("xxhash", reason="digests need it")
+    one = counts(files / "one", Files(files), 0, stop=2)
+    ahead = counts(files / "ahead", Files(files), 2, stop=2)
+    assert one.batches == 3
+    assert exact(ahead) == exact(one)
