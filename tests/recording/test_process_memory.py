@@ -14,6 +14,8 @@ from iobench.recording.process_memory import peak_memory_nbytes
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="this system has no /proc"
 )
+SLACK = 4 << 20
+"""The kernel adds up what each CPU counts, and only now and then."""
 
 
 def test_the_peak_grows_and_never_shrinks() -> None:
@@ -26,7 +28,8 @@ def test_the_peak_grows_and_never_shrinks() -> None:
     assert before is not None
     assert held is not None
     assert after is not None
-    assert after >= held >= before
+    assert after >= held - SLACK
+    assert held >= before - SLACK
     assert held > 64 << 20
 
 
@@ -39,7 +42,7 @@ def test_a_span_file_tells_it_once_it_is_closed(tmp_path: Path) -> None:
     recorder.close()
     told = read_span_file(path).peak_nbytes
     assert told is not None
-    assert 1 << 20 < told <= (peak_memory_nbytes() or 0)
+    assert 1 << 20 < told <= (peak_memory_nbytes() or 0) + SLACK
 
 
 @pytest.mark.parametrize("value", [0, -1, 1 << 62])
