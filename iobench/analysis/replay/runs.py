@@ -55,7 +55,9 @@ def recorded_runs(
         If several training processes recorded and none is named, or the waits of one overlap.
     """
     profile = profile_of_loop(profile, rank)
-    loop = find_loop(profile, rank=profile.rank or 0 if rank is None else rank)
+    if rank is None:
+        rank = min((each.rank for each in profile.processes if each.role == "consumer"), default=0)
+    loop = find_loop(profile, rank=rank)
     deliveries = find_deliveries(profile, loop)
     numbers, counts = np.unique(deliveries.loader[deliveries.batch >= 0], return_counts=True)
     if not len(numbers):
