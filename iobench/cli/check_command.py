@@ -107,6 +107,7 @@ def check(
 
     By counts that no machine changes (RUN --counts), by two commands in turns (-- A --against -- B:
     the first may not be slower), or by exposed time (RUN --max-exposed, RUN --against STORED).
+    A ends at the first --against that a -- follows; B is all the rest.
     """
     from iobench.errors import OptionError
 

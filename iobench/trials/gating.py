@@ -103,7 +103,7 @@ def gate_growth(
     ------
     OptionError
         If they were measured on machines that are not alike, unless ``any_machine`` says so; or if
-        they have other formats or training processes.
+        they are of other datasets, or have other formats or training processes.
     """
     new, old = dict(_named_profiles(run)), dict(_named_profiles(stored))
     if new.keys() != old.keys():
@@ -113,6 +113,11 @@ def gate_growth(
         )
     gates = []
     for name, profile in new.items():
+        datasets = [each.config.get("dataset") for each in (profile, old[name])]
+        if datasets[0] != datasets[1]:
+            raise OptionError(
+                f"{stored}: is of {datasets[1]}, {run} of {datasets[0]}; expected one"
+            )
         unlike = unlike_machines(
             profile.config.get("machine") or {}, old[name].config.get("machine") or {}
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -170,13 +171,16 @@ def test_another_machine_is_refused_unless_told(
     assert main(["check", new, "--against", stored, "--any-machine"]) == PASSED
 
 
-def test_other_formats_are_refused(
+def test_other_formats_and_datasets_are_refused(
     make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_run("one/source")
     make_run("other/zarr")
     assert main(["check", str(tmp_path / "one"), "--against", str(tmp_path / "other")]) == ERROR
     assert "expected the same formats" in capsys.readouterr().err
+    yr, ens = (str(make_run(name, config={"dataset": name})) for name in ("yr", "ens"))
+    assert main(["check", yr, "--against", ens]) == ERROR
+    assert "is of ens" in capsys.readouterr().err
 
 
 def _paired(
@@ -238,6 +242,33 @@ def test_commands_without_any_time_are_refused() -> None:
 
     with pytest.raises(TrialError, match="no time that can be measured"):
         compare_commands(["new"], ["old"], rounds=6, margin=0.1, arm=NoTime)
+
+
+def _judged_in_noise(seed: int, factor: float, spread: float) -> Outcome:
+    """Return what a gate concludes on a machine that gets slower and has long moments."""
+    chance = random.Random(seed)
+    n_runs = 0
+
+    class Noisy:
+        def __init__(self, command: Sequence[str], *, by_cpu: bool) -> None:
+            self.factor = factor if command[0] == "new" else 1.0
+
+        def __call__(self, round: int) -> float:
+            nonlocal n_runs
+            n_runs += 1
+            long_moment = 1.5 if chance.random() < 0.05 else 1.0
+            return self.factor * long_moment * (1 + n_runs / 100) * chance.lognormvariate(0, spread)
+
+    return compare_commands(["new"], ["old"], rounds=12, margin=0.05, arm=Noisy).judged[0]
+
+
+def test_equal_commands_hardly_ever_fail_and_slow_ones_never_pass() -> None:
+    for spread in (0.01, 0.05):
+        equal = [_judged_in_noise(seed, 1.0, spread) for seed in range(300)]
+        assert Outcome.REGRESSION not in equal
+        slower = [_judged_in_noise(seed, 1.3, spread) for seed in range(300)]
+        assert Outcome.PASSED not in slower
+        assert slower.count(Outcome.REGRESSION) > 270
 
 
 def test_a_regression_counts_more_than_what_is_open() -> None:
