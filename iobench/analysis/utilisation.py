@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DLIO_VERSION",
     "MLPERF_THRESHOLDS",
-    "StepBlock",
+    "StepStretch",
     "Utilisation",
     "mean_utilisation",
     "utilisation",
@@ -42,22 +42,22 @@ MLPERF_THRESHOLDS: Final = {"3D-UNet": 0.9, "ResNet-50": 0.9, "CosmoFlow": 0.7}
 NOT_COMPUTE: Final = frozenset({Kind.COMM, Kind.PEER_INPUT_WAIT, Kind.EVALUATE, Kind.CHECKPOINT})
 """What a training loop does between deliveries that DLIO does not count as compute."""
 NOT_SAVING: Final = stage_name(Kind.CHECKPOINT, "snapshot")
-"""A loader asked for its own state, perhaps at every step: that ends no block."""
+"""A loader asked for its own state, perhaps at every step: that ends no stretch."""
 OTHER: Final = Kind.OTHER.spelled
 UNTOLD: Final = Kind.UNKNOWN.spelled
 
 
 @dataclass(frozen=True, slots=True)
-class StepBlock:
+class StepStretch:
     """Steps one after another, the first of them in no other figure.
 
     Parameters
     ----------
     epoch : int
     n_steps : int
-        All of them, as DLIO weighs blocks.
+        All of them, as DLIO weighs its blocks.
     total_ns : int
-        Time of the block without the wait and the compute of its first step.
+        Time of the stretch without the wait and the compute of its first step.
     compute_ns : int
         Compute of the other steps.
     labels : tuple of (str, int)
@@ -92,8 +92,8 @@ class Utilisation:
         Epoch and what it comes to.
     labels : tuple of (str, float)
         What is missing to 1, by stage with the same weights, largest first; ``unknown`` where a
-        block has no time.
-    blocks : tuple of StepBlock
+        stretch has no time.
+    stretches : tuple of StepStretch
         Of one rank; empty for a mean of several.
     n_counted : int
         Steps that are in the figure; with none it is 0 and says nothing.
@@ -104,7 +104,7 @@ class Utilisation:
     stdev: float | None
     epochs: tuple[tuple[int, float], ...]
     labels: tuple[tuple[str, float], ...]
-    blocks: tuple[StepBlock, ...]
+    stretches: tuple[StepStretch, ...]
     n_counted: int
     n_ranks: int = 1
 
@@ -136,16 +136,16 @@ def utilisation(profile: Profile, *, rank: int | None = None) -> Utilisation:
 def utilisation_of(measured: MeasuredRank) -> Utilisation:
     """Return the accelerator utilisation of a training process that was analysed."""
     deliveries = measured.deliveries
-    blocks = tuple(
-        _block(deliveries, measured.attribution, rows, measured.main_loader)
-        for rows in _rows_of_blocks(deliveries, measured.attribution, measured.main_loader)
+    stretches = tuple(
+        _stretch(deliveries, measured.attribution, rows, measured.main_loader)
+        for rows in _rows_of_stretches(deliveries, measured.attribution, measured.main_loader)
     )
-    n_counted = sum(max(block.n_steps - 1, 0) for block in blocks)
-    epochs: dict[int, list[StepBlock]] = {}
-    for block in blocks:
-        epochs.setdefault(block.epoch, []).append(block)
+    n_counted = sum(max(stretch.n_steps - 1, 0) for stretch in stretches)
+    epochs: dict[int, list[StepStretch]] = {}
+    for stretch in stretches:
+        epochs.setdefault(stretch.epoch, []).append(stretch)
     found = [(epoch, *_of_epoch(of_epoch)) for epoch, of_epoch in sorted(epochs.items())]
-    return replace(_mean_of_epochs(found), blocks=blocks, n_counted=n_counted)
+    return replace(_mean_of_epochs(found), stretches=stretches, n_counted=n_counted)
 
 
 def mean_utilisation(parts: Iterable[Utilisation]) -> Utilisation:
@@ -158,11 +158,11 @@ def mean_utilisation(parts: Iterable[Utilisation]) -> Utilisation:
     for part in parts:
         n_ranks += 1
         n_counted += part.n_counted
-        groups: dict[int, list[StepBlock]] = {}
-        for block in part.blocks:
-            groups.setdefault(block.epoch, []).append(block)
-        for epoch, blocks in groups.items():
-            by_epoch.setdefault(epoch, []).append(_of_epoch(blocks))
+        groups: dict[int, list[StepStretch]] = {}
+        for stretch in part.stretches:
+            groups.setdefault(stretch.epoch, []).append(stretch)
+        for epoch, stretches in groups.items():
+            by_epoch.setdefault(epoch, []).append(_of_epoch(stretches))
     found = [
         (epoch, statistics.fmean(each for each, _ in ranks), _mean(labels for _, labels in ranks))
         for epoch, ranks in sorted(by_epoch.items())
@@ -180,20 +180,20 @@ def _mean_of_epochs(epochs: Sequence[tuple[int, float, Mapping[str, float]]]) ->
         stdev=statistics.pstdev(fractions),
         epochs=tuple((epoch, fraction) for epoch, fraction, _ in epochs),
         labels=tuple(sorted(labels.items(), key=lambda item: (-item[1], item[0]))),
-        blocks=(),
+        stretches=(),
         n_counted=0,
     )
 
 
-def _of_epoch(blocks: Sequence[StepBlock]) -> tuple[float, dict[str, float]]:
-    """Return an epoch's utilisation and what is missing to 1, blocks weighed by their steps."""
-    n_steps = sum(block.n_steps for block in blocks)
+def _of_epoch(stretches: Sequence[StepStretch]) -> tuple[float, dict[str, float]]:
+    """Return an epoch's utilisation and what is missing to 1, stretches weighed by their steps."""
+    n_steps = sum(stretch.n_steps for stretch in stretches)
     fraction, labels = 0.0, dict[str, float]()
-    for block in blocks:
-        weight = block.n_steps / n_steps
-        fraction += weight * block.fraction
-        shares = {stage: ns / block.total_ns for stage, ns in block.labels}
-        for stage, share in (shares or {UNTOLD: 1.0 - block.fraction}).items():
+    for stretch in stretches:
+        weight = stretch.n_steps / n_steps
+        fraction += weight * stretch.fraction
+        shares = {stage: ns / stretch.total_ns for stage, ns in stretch.labels}
+        for stage, share in (shares or {UNTOLD: 1.0 - stretch.fraction}).items():
             labels[stage] = labels.get(stage, 0.0) + weight * share
     return fraction, labels
 
@@ -208,10 +208,10 @@ def _mean(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return {stage: share / n_parts for stage, share in found.items()}
 
 
-def _rows_of_blocks(
+def _rows_of_stretches(
     deliveries: Deliveries, attribution: Attribution, main_loader: int
 ) -> list[NDArray[np.int64]]:
-    """Return the deliveries of each block: those in a round of the main loader, cut where saved."""
+    """Return the deliveries of each stretch: of a round of the main loader, cut where saved."""
     found = []
     main = deliveries.loader == main_loader
     saved = np.zeros(len(deliveries) + 1, dtype=bool)  # the last one is of no delivery
@@ -229,7 +229,7 @@ def _rows_of_blocks(
 
 
 def _saves(stage: str) -> bool:
-    """Tell whether it is a checkpoint of the training: in no time of a block, and its end."""
+    """Tell whether it is a checkpoint of the training: in no time of a stretch, and its end."""
     return stage.partition(":")[0] == Kind.CHECKPOINT.spelled and stage != NOT_SAVING
 
 
@@ -244,13 +244,13 @@ def _saving(attribution: Attribution) -> NDArray[np.int64]:
     return found
 
 
-def _block(
+def _stretch(
     deliveries: Deliveries,
     attribution: Attribution,
     rows: NDArray[np.int64],
     main_loader: int,
-) -> StepBlock:
-    """Return the figures of a block; its deliveries tile its time."""
+) -> StepStretch:
+    """Return the figures of a stretch; its deliveries tile its time."""
     steps = rows[(deliveries.loader[rows] == main_loader) & (deliveries.batch[rows] >= 0)]
     over = rows[(deliveries.ends_round | deliveries.failed)[rows]]
     own_over = over[deliveries.loader[over] == main_loader]
@@ -271,7 +271,7 @@ def _block(
         else:
             compute_ns += left
     rest = sorted(labels.items(), key=lambda item: (-item[1], item[0]))
-    return StepBlock(
+    return StepStretch(
         epoch=int(deliveries.epoch[steps[0]]),
         n_steps=len(steps),
         total_ns=compute_ns + sum(labels.values()),

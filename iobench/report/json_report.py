@@ -127,9 +127,9 @@ def to_json(
       reads served alike), ``served_by``, ``threads``, ``request_nbytes``, ``mount``,
       ``probed_wall_ns`` (since the epoch).
     - ``mlperf_utilisation``: accelerator utilisation by the formula of MLPerf Storage, which leaves
-      the first step of each block (round) out; null without a batch: ``formula``, ``fraction``
+      the first step of each round out; null without a batch: ``formula``, ``fraction``
       (null where no step is left), ``stdev_fraction`` of the epochs, ``missing``: what it lacks to
-      1 by stage; ``epochs``: ``[{epoch, fraction}]``; ``blocks``: ``[{epoch, n_steps, total_ns,
+      1 by stage; ``epochs``: ``[{epoch, fraction}]``; ``stretches``: ``[{epoch, n_steps, total_ns,
       compute_ns, missing_ns}]``, where ``missing_ns`` adds up to the rest exactly; ``n_counted``
       steps, ``n_ranks``, ``mlperf_storage_thresholds``.
     - ``digests``: of the samples delivered, null without ``--digests``: ``hash``, ``n_samples``,

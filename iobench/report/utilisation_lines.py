@@ -109,15 +109,15 @@ def utilisation_to_json(found: Utilisation | None) -> dict[str, Any] | None:
         "stdev_fraction": found.stdev if found.n_counted else None,
         "missing": dict(found.labels) if found.n_counted else None,
         "epochs": [{"epoch": epoch, "fraction": fraction} for epoch, fraction in found.epochs],
-        "blocks": [
+        "stretches": [
             {
-                "epoch": block.epoch,
-                "n_steps": block.n_steps,
-                "total_ns": block.total_ns,
-                "compute_ns": block.compute_ns,
-                "missing_ns": dict(block.labels),
+                "epoch": stretch.epoch,
+                "n_steps": stretch.n_steps,
+                "total_ns": stretch.total_ns,
+                "compute_ns": stretch.compute_ns,
+                "missing_ns": dict(stretch.labels),
             }
-            for block in found.blocks
+            for stretch in found.stretches
         ],
         "n_counted": found.n_counted,
         "n_ranks": found.n_ranks,

@@ -124,7 +124,7 @@ def test_it_equals_dlio_on_the_same_steps(rounds: list[list[Block]]) -> None:
     assert found.fraction == pytest.approx(au_of(rounds) / 100, rel=1e-12, abs=1e-15)
     assert len(found.epochs) == len(rounds)
     assert sum(share for _, share in found.labels) == pytest.approx(1 - found.fraction, abs=1e-12)
-    for block in found.blocks:
+    for block in found.stretches:
         assert sum(ns for _, ns in block.labels) == block.total_ns - block.compute_ns
         assert all(ns > 0 for _, ns in block.labels)
 
@@ -133,9 +133,9 @@ def test_a_known_run() -> None:
     # The first step is left out; 3 x 10 of compute in 3 x (20 + 10 + 5) + 5 + 7.
     block = Block([(100, 50, 5), (20, 10, 5), (20, 10, 5), (20, 10, 5)], last_ns=7)
     found = utilisation(run([[block]])[0].profile())
-    assert found.blocks[0].total_ns == 3 * 35 + 5 + 7
-    assert found.blocks[0].compute_ns == 30
-    assert dict(found.blocks[0].labels) == {
+    assert found.stretches[0].total_ns == 3 * 35 + 5 + 7
+    assert found.stretches[0].compute_ns == 30
+    assert dict(found.stretches[0].labels) == {
         "comm": 20, "read": 30, "handover": 30, "shutdown": 7
     }  # fmt: skip
     assert found.fraction == 30 / 117
@@ -215,7 +215,7 @@ def test_what_is_missing_is_the_attributed_wait(
 ) -> None:
     profile = pool(durations, workers=workers, step_ns=step_ns, drain_ns=5).profile()
     found, exposed = utilisation(profile), measure_rank(profile)
-    (block,) = found.blocks
+    (block,) = found.stretches
     labels = dict(block.labels)
     counted = exposed.attribution.ledger.exposed_ns[1:-1].sum()
     assert sum(labels.values()) == counted == block.total_ns - block.compute_ns
@@ -225,5 +225,5 @@ def test_what_is_missing_is_the_attributed_wait(
 def test_time_between_the_last_batch_and_the_end_of_an_abandoned_round_is_compute() -> None:
     sketch, told = run([[Block([(3, 5, 0), (3, 5, 0)], last_ns=-1)]])
     found = utilisation(sketch.profile())
-    assert found.blocks[0].total_ns == 8
+    assert found.stretches[0].total_ns == 8
     assert found.fraction == dlio_au(told[0], 2) / 100

@@ -104,7 +104,7 @@ def test_the_report_tells_digests_and_utilisation(
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     (epoch,) = run["digests"]["epochs"]
     assert epoch["digest"] in text
-    (block,) = run["mlperf_utilisation"]["blocks"]
+    (block,) = run["mlperf_utilisation"]["stretches"]
     assert block["missing_ns"] == {"read": 8 * MS}
     assert (block["total_ns"], block["compute_ns"]) == (20 * MS, 12 * MS)
 
