@@ -48,6 +48,7 @@ from unittest import mock
 
 import numpy as np
 
+from iobench.analysis import exposure
 from iobench.analysis.replay import Change, RecordedRun, recorded_runs, replay
 from iobench.analysis.replay.demands import Demands, demands_of, machine_of
 from iobench.cpus import available_cpus
@@ -205,7 +206,7 @@ class Held(NamedTuple):
     is_basis: bool
     measured: float
     predicted: float
-    nominal: float
+    probed: float
     uncontended: float
     ideal: float
     again: float
@@ -236,18 +237,19 @@ class Predictor:
         measured: list[float] = []
         ways: dict[str, list[float]] = {
             "predicted": [],
-            "nominal": [],
+            "probed": [],
             "uncontended": [],
             "ideal": [],
         }
         for number in range(self.rounds):
             basis, as_measured = self.basis(one, name, number)
-            _, run = self.read(one, name, number)
-            if run is None or run.rule is not basis.run.rule or len(run) != len(basis.run):
+            profiled, run = self.read(one, name, number)
+            steady = exposure(profiled).steady
+            same = run is not None and run.rule is basis.run.rule and len(run) == len(basis.run)
+            if run is None or not same or steady is None:
                 self.left_out += 1
                 continue
-            n_steady = int(run.steady.sum())
-            measured.append(_steady_ms(replay(run)) / n_steady)
+            measured.append(steady.wall_ns / steady.n_batches / 1e6)
             change = self.change(one, as_measured)
             for way, value in self.ways(run, basis, as_measured, change).items():
                 ways[way].append(value)
@@ -273,8 +275,8 @@ class Predictor:
         workers = run.workers
         ideal = max(step_ns, work_ns / workers) if workers else step_ns + work_ns
         return {
-            "predicted": _steady_ms(demanded.replay(change, worth)) / n_steady,
-            "nominal": _steady_ms(demanded.replay(change)) / n_steady,
+            "probed": _steady_ms(demanded.replay(change, worth)) / n_steady,
+            "predicted": _steady_ms(demanded.replay(change)) / n_steady,
             "uncontended": _steady_ms(alone) / n_steady,
             "ideal": ideal / 1e6,
         }
@@ -316,13 +318,13 @@ def _steady_ms(replayed: Any) -> float:
 def print_table(held: list[Held], left_out: int, arguments: Any) -> None:
     """Print every configuration, and how far off predictions are."""
     print(f"{'loader':<8}{'format':<8}{'workers':>7}{'step':>6}{'measured':>10}{'predicted':>10}"
-          f"{'error':>8}{'nominal':>9}{'no cont.':>9}{'ideal':>8}{'A/A':>7}   "
+          f"{'error':>8}{'probed':>9}{'no cont.':>9}{'ideal':>8}{'A/A':>7}   "
           "ms a batch, %")  # fmt: skip
     for each in held:
         one = each.configuration
         signed = [
             100 * (value / each.measured - 1)
-            for value in (each.predicted, each.nominal, each.uncontended, each.ideal)
+            for value in (each.predicted, each.probed, each.uncontended, each.ideal)
         ]
         print(
             f"{one.framework:<8}{each.format:<8}{one.workers:>7}{one.step_ms:>6g}"
@@ -335,7 +337,7 @@ def print_table(held: list[Held], left_out: int, arguments: Any) -> None:
     noise = quantiles([each.again for each in scored])
     for title, way in (
         ("replay with shared cores", "predicted"),
-        ("the same, nominal cores", "nominal"),
+        ("the same, probed cores", "probed"),
         ("no contention", "uncontended"),
         ("ideal scaling", "ideal"),
     ):
