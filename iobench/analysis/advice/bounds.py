@@ -56,7 +56,8 @@ def bounded_candidates(
         yield from _offline(baseline, ways, predictor)
         yield from _loader(baseline, ways, predictor)
     yield from _caches(baseline, ways, circumstances, predictor)
-    yield from _chunks(baseline, predictor)
+    if _first_store(baseline, ways) is None:  # a store holds samples as they are asked for
+        yield from _chunks(baseline, predictor)
     yield from _codec(baseline, predictor)
     yield from _starts(baseline, circumstances)
     yield from _pinning(baseline, circumstances)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -94,7 +93,7 @@ def _workers(
     if not tried:
         yield RuledOut(more, Reason.NO_MORE_CPUS, run.workers + 1, cpus)
         return
-    best = _best(tried, lambda number: predictor.gain(Change(workers=number), shared=True))
+    best = _best(tried, lambda number: predictor.gain(Change(workers=number), parallel=True))
     if best is not None:
         number, gain = best
         ahead = run.prefetch or 2
@@ -123,7 +122,7 @@ def most_workers(run: RecordedRun, cpus: int) -> int:
         return cpus
     on_cpu = min(1.0, int(run.cpu_ns[known].sum()) / busy_ns)
     most = cpus * MOST_WORKERS_PER_CPU
-    return min(most, math.ceil(cpus / on_cpu)) if on_cpu else most
+    return max(cpus, min(most, int(cpus / on_cpu))) if on_cpu else most
 
 
 def _prefetch(
