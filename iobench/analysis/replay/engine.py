@@ -44,7 +44,8 @@ def replay(
     change : Change, optional
         By default nothing: the run as it was, for the error of the replay.
     machine : Machine, optional
-        What workers share. Without it, each works as fast as it did, however many there are.
+        What workers share. Without it, each works as fast as it did, however many there are; so
+        do the threads of a stream with it, since they stay as many.
 
     Raises
     ------
@@ -55,7 +56,7 @@ def replay(
     """
     if not can_replay(run):
         raise ProfileError(f"{run.name}: it cannot be replayed: {run.reason or run.rule.value}")
-    if machine is not None:
+    if machine is not None and run.rule is not LoaderRule.STREAM:
         from iobench.analysis.replay.shared_machine import replay_shared
 
         return replay_shared(run, change or Change(), machine)
