@@ -190,6 +190,19 @@ def test_what_is_impossible_is_ruled_out_with_its_reason() -> None:
     assert serial[Lever.PREFETCH] is Reason.NO_WORKERS
 
 
+def test_more_workers_than_cpus_are_proposed_only_where_they_wait_for_storage() -> None:
+    one = way(SLOW, workers=1)
+    off_cpu = replace(one, run=replace(one.run, cpu_ns=one.run.work_ns // 4))
+    cold = advise([off_cpu], replace(HERE, cold_fraction=0.9))
+    more = found(cold.changes, Lever.WORKERS)
+    assert more is not None
+    assert more.candidate.settings["workers"] in range(3, 9)
+    for circumstances, ways in ((HERE, off_cpu), (replace(HERE, cold_fraction=0.9), one)):
+        change = found(advise([ways], circumstances).changes, Lever.WORKERS)
+        assert change is not None
+        assert change.candidate.settings == {"workers": 2}
+
+
 def test_files_that_fit_into_memory_may_be_cached() -> None:
     advice = advise([way(SLOW)], replace(HERE, cold_fraction=0.9))
     cached = found(advice.to_measure, Lever.PAGE_CACHE)
