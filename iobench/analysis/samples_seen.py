@@ -229,7 +229,8 @@ def _place_in_plan(table: NDArray[Any], profile: Profile) -> dict[tuple[int, int
     weight = np.where(table["known"] | (table["position"] >= 0), 1, batch_size)
     order = np.cumsum(weight) - weight
     n_samples = int(profile.config.get("n_samples") or 0)
-    table["order"] = order
+    # Of a stream of unknown length all is one epoch.
+    table["order"], table["epoch"] = order, 0
     if n_samples > 0:
         table["epoch"], table["order"] = order // n_samples, order % n_samples
     found = {}

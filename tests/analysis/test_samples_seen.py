@@ -196,6 +196,11 @@ def test_batches_that_span_epochs_are_taken_apart() -> None:
     assert (found.verdict, found.n_epochs, found.is_partial) == (SAME, 1, True)
 
 
+def test_a_stream_of_unknown_length_is_one_epoch() -> None:
+    (epoch,) = samples_seen(run([0, 1, 2, 2, 1], n_samples=0)).epochs
+    assert (epoch.epoch, len(epoch), epoch.is_complete) == (0, 5, False)
+
+
 def test_two_tellings_of_one_sample_count_once_if_alike() -> None:
     once = run([0, 1])
     assert once.digests is not None

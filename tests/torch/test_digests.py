@@ -47,6 +47,21 @@ class Numbers(torch.utils.data.Dataset):
         return {"field": field + (number == self.changed), "number": number}
 
 
+class Batches(Numbers):
+    """Makes whole batches of lists of numbers."""
+
+    def __getitem__(self, number):
+        if isinstance(number, list):
+            made = [super(Batches, self).__getitem__(each) for each in number]
+            return {name: np.stack([sample[name] for sample in made]) for name in made[0]}
+        return super().__getitem__(number)
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        yield from (Numbers()[number] for number in range(12))
+
+
 class Odd(torch.utils.data.Dataset):
     def __len__(self):
         return 4
@@ -81,6 +96,29 @@ def test_workers_and_batch_size_make_no_difference_but_order_is_told(tmp_path):
     assert (found.verdict, found.n_compared) == (OTHER, 24)
     labels = {alone.strings[label] for label in alone.spans["label"].tolist()}
     assert "digest" in labels  # what it cost is a stage of its own
+
+
+def drained(path, loader):
+    with iobench.record(path, digests=True):
+        for _ in loader:
+            pass
+    return iobench.open_profile(path)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_however_a_loader_makes_its_batches(tmp_path, workers):
+    first = drained(tmp_path / "plain", DataLoader(Numbers(), batch_size=3, num_workers=workers))
+    lists = torch.utils.data.BatchSampler(range(12), 4, drop_last=False)
+    others = {
+        "one by one": DataLoader(Numbers(), batch_size=None, num_workers=workers),
+        "lists": DataLoader(Batches(), sampler=lists, batch_size=None, num_workers=workers),
+        "stream": DataLoader(Stream(), batch_size=3, num_workers=workers),
+    }
+    for name, loader in others.items():
+        other = drained(tmp_path / name, loader)
+        assert compare_samples(first, other).verdict is SAME, name
+        (epoch,) = samples_seen(other).epochs
+        assert epoch.sample.tolist() == ([-1] * 12 if name == "stream" else list(range(12)))
 
 
 def test_a_changed_sample_is_named(tmp_path):
