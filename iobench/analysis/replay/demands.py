@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from iobench.analysis.replay.changes import changed
 from iobench.analysis.replay.contract import Change, LoaderRule, Machine, RecordedRun, Replayed
 from iobench.analysis.replay.doings import READING, computed_ns
+from iobench.analysis.replay.engine import replay
 from iobench.analysis.replay.shared_machine import share_machine
 from iobench.recording import CONSUMER_KINDS, Flag, Kind
 from iobench.storage.limits.figures import DEVICE, SERVER, STORAGE, read_limits
@@ -53,11 +54,15 @@ class Demands:
     def replay(self, change: Change, machine: Machine | None = None) -> Replayed:
         """Return what comes of the run with a change, on its machine or another one.
 
+        A stream, one thread for each stage, is replayed as if nothing were short.
+
         Raises
         ------
         OptionError
             If the change cannot be made to this run.
         """
+        if self.run.rule is LoaderRule.STREAM:
+            return replay(self.run, change)
         run = changed(self.run, change)
         return share_machine(run, machine or self.machine).replayed(run.steady)
 
@@ -131,7 +136,7 @@ def demands_of(run: RecordedRun, machine: Machine) -> Demands:
     to its CPU time, as much as makes the contended run take as long over its batches as measured.
     What is not explained by that, and was read, is put down to storage the same way.
     """
-    if not len(run) or run.rule is LoaderRule.SERIAL:
+    if not len(run) or run.rule in (LoaderRule.SERIAL, LoaderRule.STREAM):
         return Demands(run, machine, 1.0, 1.0)
     beside = 0 if run.beside_ns is None else int(run.beside_ns.sum())
     measured = float(run.work_ns.sum() + run.gap_ns.sum() - beside)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,9 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iobench.analysis.replay import Change, LoaderRule, Machine, RecordedRun, replay
-from iobench.analysis.replay.demands import Demands, demands_of, read_rate_of
+from iobench.analysis.replay import (
+    Change,
+    LoaderRule,
+    Machine,
+    RecordedRun,
+    StreamShape,
+    replay,
+)
+from iobench.analysis.replay.demands import Demands, demands_of, machine_of, read_rate_of
 from iobench.analysis.replay.shared_machine import share_machine
+from iobench.profiles import PROFILE_DTYPE, Profile
+from iobench.recording import Flag, Kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -168,7 +178,7 @@ def any_run(draw: st.DrawFn) -> RecordedRun:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(any_run())
 def test_with_plenty_it_is_the_other_replay(run: RecordedRun) -> None:
     alone = replay(run)
@@ -183,7 +193,7 @@ def test_with_plenty_it_is_the_other_replay(run: RecordedRun) -> None:
         assert replay(run, Change(), machine).wall_ns == alone.wall_ns
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(any_run(), st.floats(0.3, 4.0), st.floats(0, 2))
 def test_no_more_is_done_than_there_is(run: RecordedRun, cores: float, of_loop: float) -> None:
     machine = Machine(cores=cores, read_nbytes_per_s=20e6, loop_cpu_fraction=of_loop)
@@ -195,7 +205,7 @@ def test_no_more_is_done_than_there_is(run: RecordedRun, cores: float, of_loop: 
     assert wall >= share_machine(run, Machine(loop_cpu_fraction=of_loop)).wall * (1 - 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from([(10.0, 10.0), (10.0, 4.0), (7.0, 1.0)]),
     st.integers(1, 4),
@@ -254,3 +264,42 @@ def test_the_rate_that_was_seen() -> None:
     assert read_rate_of([run]) == pytest.approx(10_000)
     assert read_rate_of([run_of({"read": (10, 0)})]) is None
     assert read_rate_of([]) is None
+
+
+def test_a_stream_is_replayed_as_if_nothing_were_short() -> None:
+    shape = StreamShape(group=(0,), threads=(1,), ahead=(2,), items=1, batches_apart=False)
+    run = run_of({"decode": (10, 10)}, rule=LoaderRule.STREAM, workers=0, compute=5)
+    run = replace(run, stream=shape)
+    assert replay(run, Change(), Machine(cores=0.5)).wall_ns == replay(run).wall_ns
+
+
+def profile_with(config: dict[str, object], *steps: tuple[int, int, int]) -> Profile:
+    """Return a profile whose loop took steps of some ns, ns on a CPU, and flags."""
+    spans = np.zeros(len(steps), dtype=PROFILE_DTYPE)
+    spans["kind"] = Kind.FORWARD
+    for row, (length, cpu, flags) in zip(spans, steps, strict=True):
+        row["end_ns"], row["cpu_ns"], row["flags"] = length, cpu, flags
+    return Profile(Path("run"), config, (), spans, ("",), ())
+
+
+def test_the_machine_of_a_run() -> None:
+    ran = machine_of(profile_with({"machine": {"cpus": 4}}))
+    assert ran == Machine(cores=4.0, read_nbytes_per_s=None, loop_cpu_fraction=0.0)
+    assert machine_of(profile_with({})).cores is None
+    assert machine_of(profile_with({"machine": {"cpus": "many"}})).cores is None
+    assert machine_of(profile_with({}), read_nbytes_per_s=5e6).read_nbytes_per_s == 5e6
+
+
+@pytest.mark.parametrize(
+    ("steps", "fraction"),
+    [
+        ([(100, 80, 0), (300, 120, 0)], 0.5),
+        ([(100, 130, 0)], 1.0),
+        ([(100, -1, 0)], 1.0),  # nobody knows: a loop without a device computes
+        ([(100, -1, 0), (80, -1, Flag.DEVICE)], 0.0),
+    ],
+)
+def test_how_much_of_a_core_a_script_takes(
+    steps: list[tuple[int, int, int]], fraction: float
+) -> None:
+    assert machine_of(profile_with({"kind": "script"}, *steps)).loop_cpu_fraction == fraction
