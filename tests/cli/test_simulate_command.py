@@ -79,10 +79,10 @@ def test_it_says_where_storage_saturates(run: Path, capsys: pytest.CaptureFixtur
 
 def test_the_numbers_are_in_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = told(
-        capsys, run, "--ranks", "2,20", "--storage-iops", "0.25k/s", "--allreduce-ms", "5"
+        capsys, run, "--ranks", "2,20", "--storage-iops", "0.5k/s", "--allreduce-ms", "5"
     )
-    assert document["saturation"] == {"ranks": 6, "by": "reads"}
-    assert document["verdict"] == ["Storage saturates at 6 ranks: reads."]
+    assert document["saturation"] == {"ranks": 12, "by": "reads"}
+    assert document["verdict"] == ["Storage saturates at 12 ranks: reads."]
     assert document["measured"]["rule"] == "serial"
     assert document["measured"]["step_ns"] == 40 * MS
     assert document["model_error_fraction"] == pytest.approx(0)
@@ -90,8 +90,8 @@ def test_the_numbers_are_in_json(run: Path, capsys: pytest.CaptureFixture[str]) 
     assert two["step_ns"] == 45 * MS
     assert two["samples_per_s"]["median"] == pytest.approx(4 / 0.045)
     assert not two["is_bound"]
-    assert many["step_ns"] == (160 + 5 + 25 + 5) * MS
-    assert many["reads_per_s"] == pytest.approx(40 / 0.195)
+    assert many["step_ns"] == (80 + 5 + 25 + 5) * MS
+    assert many["reads_per_s"] == pytest.approx(40 / 0.115)
     assert document["later_epochs"] == []
 
 
