@@ -31,6 +31,7 @@ from iobench.analysis.sample_counts import samples_by_delivery
 from iobench.analysis.span_shares import share_of_spans
 from iobench.analysis.waits import find_long_waits, wait_statistics
 from iobench.errors import ProfileError
+from iobench.profiles import TRAINING_PROCESS
 from iobench.recording import Flag, stage_name
 
 if TYPE_CHECKING:
@@ -237,7 +238,12 @@ def _figures(run: _Run) -> Exposure:
         other_loops=loop.others,
         n_failed_waits=int(deliveries.failed.sum()),
         rank=loop.rank,
-        has_consumer=bool(len(deliveries) or loop.has_loaders or not profile.is_script),
+        has_consumer=bool(
+            len(deliveries)
+            or loop.has_loaders
+            or not profile.is_script
+            or any(name.startswith(TRAINING_PROCESS) for name in profile.missing_workers)
+        ),
     )
 
 

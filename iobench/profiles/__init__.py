@@ -1,6 +1,6 @@
 """Profiles: a run directory read back, the spans of all its processes in one table."""
 
-from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile
+from iobench.profiles.contents import PROFILE_DTYPE, TRAINING_PROCESS, Process, Profile
 from iobench.profiles.reading import (
     RankProfiles,
     make_profile,
@@ -11,6 +11,7 @@ from iobench.profiles.reading import (
 
 __all__ = [
     "PROFILE_DTYPE",
+    "TRAINING_PROCESS",
     "Process",
     "Profile",
     "RankProfiles",

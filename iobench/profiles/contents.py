@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
     from iobench.analysis import Exposure
 
-__all__ = ["PROFILE_DTYPE", "Process", "Profile", "find_missing_workers"]
+__all__ = ["PROFILE_DTYPE", "TRAINING_PROCESS", "Process", "Profile", "find_missing_workers"]
+
+TRAINING_PROCESS: Final = "training process"
+"""How a missing one is called among the missing workers."""
 
 PROFILE_DTYPE: Final = np.dtype([*SPAN_DTYPE.descr, ("process", "<i4"), ("thread", "<i4")])
 """A span, the index of its process in ``Profile.processes`` and of its thread within that."""
@@ -168,7 +171,7 @@ def find_missing_workers(
     """
     loading = {process.rank for process in processes if process.role == "worker"}
     training = {process.rank for process in processes if process.role == "consumer"}
-    without = [f"training process {number}" for number in sorted(loading - training)]
+    without = [f"{TRAINING_PROCESS} {number}" for number in sorted(loading - training)]
     names = {process.name for process in processes}
     seen = {(process.host, process.pid) for process in processes}
     by_name = [name for name in config.get("expected_workers") or () if name not in names]

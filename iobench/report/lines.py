@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from iobench.profiles import TRAINING_PROCESS
 from iobench.recording import Kind
 from iobench.report import rates, units
 from iobench.report.limit_lines import limit_lines
@@ -87,6 +88,9 @@ def headline(exposure: Exposure) -> list[str]:
     if not exposure.has_consumer:
         return ["Exposed I/O: not defined, no consumer: nothing asked a loader for batches."]
     if not whole.n_batches:
+        lost = [name for name in exposure.missing_workers if name.startswith(TRAINING_PROCESS)]
+        if lost:
+            return [f"Exposed I/O: unknown, {lost[0]} left no spans: what it waited for is lost."]
         return ["Exposed I/O: unknown, no batch was delivered."]
     spent = f"{units.duration(whole.wait_ns)} of {units.duration(whole.wall_ns)}"
     share = f"{units.fraction(whole.wait_fraction)} of the whole run ({spent})"
