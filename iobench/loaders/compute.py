@@ -39,16 +39,17 @@ class Compute:
     ) -> None:
         """Spend one step's time and record it as ``forward`` and ``backward``.
 
-        ``since_ns`` is when it began, where the host has done something else meanwhile.
+        ``since_ns`` is when it began, where the host has done something else meanwhile. What
+        makes ``forward`` longer, as waking up late does, is made up for in ``backward``.
         """
-        start = recorder.clock.now_ns() if since_ns is None else since_ns
+        began = start = recorder.clock.now_ns() if since_ns is None else since_ns
         if self.forward_ns:
             recorder.clock.wait_until_ns(start + self.forward_ns)
             middle = recorder.clock.now_ns()
             recorder.emit(Kind.FORWARD, start, middle, batch=batch, epoch=epoch)
             start = middle
         if self.backward_ns:
-            recorder.clock.wait_until_ns(start + self.backward_ns)
+            recorder.clock.wait_until_ns(began + self.total_ns)
             end = recorder.clock.now_ns()
             recorder.emit(Kind.BACKWARD, start, end, batch=batch, epoch=epoch)
 

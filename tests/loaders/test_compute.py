@@ -69,3 +69,14 @@ def test_a_time_may_be_given(text, ns):
 def test_anything_else_is_an_error(text):
     with pytest.raises(OptionError, match="25ms"):
         parsed(text)
+
+
+@pytest.mark.parametrize(("spent_ns", "step_ns"), [(3, 30), (15, 30), (40, 40)])
+def test_what_the_host_does_meanwhile_makes_only_what_exceeds_the_step_longer(
+    run, spent_ns, step_ns
+):
+    clock = FakeClock(start_ns=1000)
+    with Recorder(run.spans_path, role="consumer", clock=clock) as recorder:
+        clock.advance(spent_ns)
+        Compute(10, 20, "test").run(recorder, 0, 0, since_ns=1000)
+    assert clock.now_ns() == 1000 + step_ns
