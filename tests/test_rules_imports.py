@@ -46,7 +46,10 @@ ROOMS = {
     "dali": {"loaders", "recording", "samples", "stores"},
     "compat": {"recording", "torch", "tensorflow"},
     "launch": {"adapters", "recording", "storage"},
-    "testing": {"datasets", "recording", "registry", "samples", "stores"},
+    "testing": {
+        "analysis", "datasets", "recording", "registry", "report", "samples", "stores", "torch",
+        "trials",
+    },
     "sources": {"samples", "datasets", "registry", "remote", "remote_paths", "stores"},
     "profiling": {
         "cpus", "datasets", "loaders", "recording", "registry", "samples", "sources", "storage",
