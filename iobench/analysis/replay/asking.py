@@ -94,12 +94,21 @@ def submit_of(
     since = np.where(first, opened, np.where(told, submitted, before))
     idle = seen & (first | (told & (submitted > before)))
     submit = np.where(idle, np.maximum(begin - since, 0), 0)
+    # The rule has it that the loop submits when it holds a batch; it did so while it picked it up.
+    submit -= np.where(idle & ~first & told, _before_delivery(asked, submitted), 0)
     usual = submit[idle & ~first]
     typical = int(np.median(usual)) if len(usual) else 0
     busy = seen & ~idle
     submit[busy] = np.where(told, np.clip(before - since, 0, typical), typical)[busy]
     turn = np.where(busy, np.maximum(begin - np.where(busy, before, 0), 0), 0)
     return submit, turn
+
+
+def _before_delivery(asked: Asked, submitted: Integers) -> Integers:
+    """Return how long before the end of a wait each submission was, 0 for those in no wait."""
+    wait = np.maximum(np.searchsorted(asked.asked_ns, submitted, side="left") - 1, 0)
+    inside = (asked.asked_ns[wait] < submitted) & (submitted < asked.delivered_ns[wait])
+    return np.where(inside, asked.delivered_ns[wait] - submitted, 0)
 
 
 def makers_of(asked: Asked, lane: Integers, begin: Integers) -> tuple[Integers, int]:

@@ -44,7 +44,7 @@ def figures(replayed):
 
 
 @given(SCHEDULES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_a_run_is_replayed_as_it_was(schedule):
     run = run_of(schedule)
     found = replay(run)
@@ -55,7 +55,7 @@ def test_a_run_is_replayed_as_it_was(schedule):
 
 
 @given(SCHEDULES, st.sampled_from(["read", "decode", "collate"]), st.sampled_from([2, 3, 10]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_stage_that_takes_other_times_is_a_schedule_with_those(schedule, stage, factor):
     column = ("read", "decode", "collate").index(stage)
     changed = [
@@ -71,7 +71,7 @@ def test_a_stage_that_takes_other_times_is_a_schedule_with_those(schedule, stage
 
 
 @given(SCHEDULES, st.integers(1, 8), st.integers(1, 4), TIMES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_other_workers_prefetch_and_steps_are_a_schedule_with_those(
     schedule, workers, prefetch, step_ns
 ):
@@ -93,7 +93,7 @@ def test_the_way_of_a_batch_is_hidden_behind_compute_like_its_making():
 
 
 @given(SCHEDULES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_without_workers_the_loop_does_all_the_work(schedule):
     schedule["in_order"] = True
     found = replay(run_of(schedule), Change(workers=0))
@@ -101,7 +101,7 @@ def test_without_workers_the_loop_does_all_the_work(schedule):
 
 
 @given(SCHEDULES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_a_factor_of_one_changes_nothing(schedule):
     run = run_of(schedule)
     change = Change(
@@ -115,7 +115,7 @@ def test_a_factor_of_one_changes_nothing(schedule):
 
 
 @given(st.tuples(SPENT, SPENT, SPENT), st.integers(1, 4), TIMES, st.integers(1, 30))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_more_workers_are_never_slower_for_equal_batches(times, prefetch, step_ns, n_batches):
     run = run_of(
         {"durations": [times] * n_batches, "workers": 1, "prefetch": prefetch, "step_ns": step_ns}
@@ -125,7 +125,7 @@ def test_more_workers_are_never_slower_for_equal_batches(times, prefetch, step_n
 
 
 @given(SCHEDULES, st.floats(0, 1))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_less_work_is_never_slower_in_order(schedule, factor):
     schedule["in_order"] = True
     run = run_of(schedule)
@@ -223,7 +223,7 @@ def threads_run(durations, **how):
     TIMES,
     st.integers(1, 4),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_threads_take_the_next_batch(durations, n_threads, more, step_ns, other):
     how = {"n_threads": n_threads, "ahead": n_threads + more, "step_ns": step_ns}
     run = threads_run(durations, **how)
