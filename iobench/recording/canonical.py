@@ -2,7 +2,8 @@
 
 Arrays, tensors of any framework, numbers, texts, and dicts, lists and tuples of these. Strides,
 byte order, and whether a sample is alone or a row of a batch make no difference; a list is a
-tuple, a Python number the array of no dimension that NumPy makes of it. Digests are XXH3 of 128
+tuple, a Python number the array of no dimension that NumPy makes of it. What a mask covers is no
+value, the mask is one; how wide an array of texts is held is none. Digests are XXH3 of 128
 bits: fast, and no proof against who wants two samples to look alike.
 """
 
@@ -12,13 +13,13 @@ import dataclasses
 import functools
 import importlib
 import struct
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.errors import MissingExtraError
+from iobench.recording.as_arrays import UndigestibleError, as_array, unmasked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,17 +32,13 @@ ONE_CALL: Final = 1 << 16
 """Up to so many bytes are put side by side first: a call costs as much as hashing 2 KiB."""
 COUNT: Final = struct.Struct("<cI")
 TEXT: Final = struct.Struct("<cQ")
-AS_ARRAY: Final = ("__array__", "__array_interface__")
-NUMBERS: Final = (bool, int, float, complex, np.generic)
 TEXTS: Final = frozenset({str, bytes, bytearray, memoryview, type(None)})
 BUFFERS: Final = frozenset("fiubc")
 """Kinds of numbers whose arrays are buffers of bytes to anybody."""
+TEXT_NAMES: Final = {"U": "<U", "T": "<U", "S": "|S"}
+"""Kinds of texts: a batch holds all as wide as its widest, a sample alone does not."""
 INT64: Final = (-(1 << 63), 1 << 63)
 NO_NAME: Final = object()
-
-
-class UndigestibleError(TypeError):
-    """A sample holds something whose value nobody can tell from outside."""
 
 
 @functools.cache
@@ -70,7 +67,10 @@ def sample_digest(sample: Any) -> bytes:
         If it holds an object that is none of those named above.
     """
     parts: Parts = []
-    _add(sample, parts)
+    try:
+        _add(sample, parts)
+    except RecursionError as error:
+        raise UndigestibleError("a sample holds itself, or too much inside each other") from error
     return _digest(parts)
 
 
@@ -88,8 +88,13 @@ def batch_digests(batch: Any, n_samples: int) -> list[bytes]:
     UndigestibleError
         If it holds anything else, or an array of another length.
     """
+    if not n_samples:
+        return []
     parts: list[bytes | _Column | list[bytes]] = []
-    _add_columns(batch, n_samples, parts)
+    try:
+        _add_columns(batch, n_samples, parts)
+    except RecursionError as error:
+        raise UndigestibleError("a batch holds itself, or too much inside each other") from error
     row_nbytes = sum(
         part.row_nbytes if isinstance(part, _Column) else len(part)
         for part in parts
@@ -164,13 +169,13 @@ def _add(value: Any, parts: Parts) -> None:
     elif kind in TEXTS:
         parts.append(_text(value))
     elif kind is int and not INT64[0] <= value < INT64[1]:
-        parts.append(TEXT.pack(b"i", len(str(value))) + str(value).encode())
+        parts.append(TEXT.pack(b"i", len(f"{value:x}")) + f"{value:x}".encode())
     else:
         container = _plain_container(value)
         if container is not None:
             _add(container, parts)
         else:
-            _add_array(*_array(value), parts)
+            _add_array(*as_array(value), parts)
 
 
 @functools.lru_cache(maxsize=256)
@@ -193,8 +198,8 @@ def _add_array(array: NDArray[Any], name: str, parts: Parts) -> None:
     dtype = array.dtype
     if dtype.kind in BUFFERS and dtype.isnative and array.flags.c_contiguous:
         parts += (_head(dtype, array.shape, name), array)
-    elif dtype.kind == "O":
-        parts.append(_head(dtype, array.shape, name))
+    elif dtype.kind == "O" or dtype.kind in TEXT_NAMES:
+        parts.append(_head(dtype, array.shape, TEXT_NAMES.get(dtype.kind, name)))
         for item in array.reshape(-1).tolist():
             _add(item, parts)
     else:
@@ -204,6 +209,8 @@ def _add_array(array: NDArray[Any], name: str, parts: Parts) -> None:
 
 def _in_order(array: NDArray[Any]) -> NDArray[Any]:
     """Return the same values side by side, in little endian."""
+    if array.dtype.hasobject:
+        raise UndigestibleError(f"a sample holds an array of {array.dtype}, with objects inside")
     dtype = array.dtype.newbyteorder("<")
     return np.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
 
@@ -227,12 +234,17 @@ def _add_columns(value: Any, n_samples: int, parts: list[Any]) -> None:
     elif value is None:
         parts.append(_text(value))
     else:
-        array, name = _array(value)
+        array, name = as_array(value)
         if not array.ndim or len(array) != n_samples or array.dtype.kind == "O":
             raise UndigestibleError(
                 f"an array of {array.shape} {array.dtype} in a batch of {n_samples} samples: "
                 "expected the samples as its first axis"
             )
+        if array.dtype.kind in TEXT_NAMES:
+            parts.append(_head(array.dtype, array.shape[1:], TEXT_NAMES[array.dtype.kind]))
+            rows_of_texts = array.reshape(n_samples, -1).tolist()
+            parts.append([b"".join(map(_text, texts)) for texts in rows_of_texts])
+            return
         array = _in_order(array)
         parts.append(_head(array.dtype, array.shape[1:], name))
         rows = array.reshape(n_samples, -1) if array.size else np.empty((n_samples, 0), np.uint8)
@@ -243,6 +255,8 @@ def _plain_container(value: Any) -> dict[Any, Any] | Sequence[Any] | None:
     """Return what holds other values as a dict or sequence; None of anything else."""
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, np.ma.MaskedArray):
+        return unmasked(value)
     if isinstance(value, (list, tuple)):
         return [*value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -277,36 +291,3 @@ def _head(dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> bytes:
     encoded = name.encode()
     numbers = struct.pack(f"<{len(shape)}Q", *shape)
     return COUNT.pack(b"a", len(encoded)) + encoded + COUNT.pack(b"d", len(shape)) + numbers
-
-
-def _array(value: Any) -> tuple[NDArray[Any], str]:
-    """Return a value as an array, and what its bits are where NumPy has no name for that."""
-    if isinstance(value, np.ndarray):
-        return value, ""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return _of_torch(torch, value)
-    if isinstance(value, NUMBERS) or any(hasattr(value, name) for name in AS_ARRAY):
-        return np.asarray(value), ""
-    kind = type(value)
-    raise UndigestibleError(
-        f"a sample holds a {kind.__module__}.{kind.__qualname__}, whose value cannot be told: "
-        "expected arrays, tensors, numbers, texts, and dicts, lists and tuples of these"
-    )
-
-
-def _of_torch(torch: Any, value: Any) -> tuple[NDArray[Any], str]:
-    """Return the same of a tensor of torch's."""
-    if value.layout is not torch.strided:
-        raise UndigestibleError(f"a sample holds a tensor of layout {value.layout}; make it dense")
-    try:
-        return value.numpy(), ""
-    except (RuntimeError, TypeError):  # of a device, with a gradient, of other numbers
-        plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
-    try:
-        return plain.numpy(), ""
-    except TypeError as error:
-        bits = {1: torch.uint8, 2: torch.int16}.get(plain.element_size())
-        if bits is None:
-            raise UndigestibleError(f"a sample holds a tensor of {value.dtype}") from error
-    return plain.view(bits).numpy(), f"<{str(plain.dtype).removeprefix('torch.')}"

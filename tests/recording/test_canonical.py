@@ -35,7 +35,7 @@ class Held:
     y: Any
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(ARRAYS)
 def test_how_an_array_is_held_makes_no_difference(array: np.ndarray) -> None:
     wider = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
@@ -47,7 +47,7 @@ def test_how_an_array_is_held_makes_no_difference(array: np.ndarray) -> None:
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.dictionaries(st.text(max_size=5), ARRAYS, max_size=3), st.integers(1, 4))
 def test_a_row_of_a_batch_is_the_sample(sample: dict[str, np.ndarray], n_samples: int) -> None:
     batch = {
@@ -137,6 +137,37 @@ def test_what_cannot_be_told_is_refused(value: Any) -> None:
 def test_a_batch_needs_the_samples_as_first_axis(array: np.ndarray) -> None:
     with pytest.raises(UndigestibleError, match="first axis"):
         batch_digests({"x": array}, 2)
+
+
+def test_a_mask_is_part_of_a_sample_and_what_lies_under_it_is_not() -> None:
+    values, mask = np.arange(6.0).reshape(2, 3), np.array([[0, 1, 0], [0, 0, 1]], dtype=bool)
+    other = np.where(mask, np.nan, values)
+    digest = sample_digest(np.ma.masked_array(values, mask))
+    assert digest == sample_digest(np.ma.masked_array(other, mask))
+    assert digest != sample_digest(np.ma.masked_array(values, ~mask)) != sample_digest(values)
+    rows = [sample_digest(np.ma.masked_array(values, mask)[row]) for row in range(2)]
+    assert batch_digests(np.ma.masked_array(other, mask), 2) == rows
+
+
+def test_how_wide_texts_are_held_makes_no_difference() -> None:
+    texts = np.array(["a", "bcd"])
+    assert batch_digests(texts, 2) == [sample_digest(np.str_(text)) for text in texts]
+    assert sample_digest(texts) == sample_digest(texts.astype("U9"))
+    assert sample_digest(texts) != sample_digest(texts.astype("S3"))
+
+
+def test_objects_that_fail_to_be_arrays_are_refused_and_no_batch_is_too_small() -> None:
+    class Broken:
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            raise ValueError("closed file")
+
+    endless: list[Any] = []
+    endless.append(endless)
+    for value in (Broken(), endless, np.zeros(2, [("x", "f4"), ("y", "O")])):
+        with pytest.raises(UndigestibleError):
+            sample_digest(value)
+    assert sample_digest(10**5000) != sample_digest(10**5000 + 1)
+    assert batch_digests({"x": np.zeros((0, 3))}, 0) == []
 
 
 def test_tensors_are_the_arrays_they_hold() -> None:
