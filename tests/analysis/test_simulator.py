@@ -16,6 +16,8 @@ from simulator_classes import CLASSES, FASTER, digest, schedule, truth
 from simulator_clock import Shared, SimulatedClock
 from simulator_spans import Schedule, SpanLog
 
+from iobench.analysis.replay import Change, payoffs, recorded_runs, replay
+from iobench.errors import OptionError
 from iobench.recording import Kind
 
 MS = 1_000_000
@@ -177,6 +179,15 @@ def test_the_sampler_works_in_the_training_loop():
     assert exposed == {"startup": 5, "read": 1, "decode": 1, "collate": 1, "sampler": 7 + 17 * 5}
     waits = [round(ns / MS) for ns in figures.waits_ns]
     assert waits == [15, *[5] * 17, 0, 0]
+    # Only a faster sampler helps; what it draws before the first batch is start-up to a replay.
+    (recorded,) = recorded_runs(profile)
+    found = payoffs(recorded, 0.2)
+    saved = {each.stage: each.saved_ns / MS for each in found.stages}
+    assert saved.pop("sampler") == pytest.approx(18 * 5 * 0.8, abs=5)
+    assert max(saved.values()) <= 1
+    assert found.stages[0].stage == "sampler"
+    with pytest.raises(OptionError, match="expected one of collate, decode, read, serialise, sampler"):
+        replay(recorded, Change(stage_factors={"preprocess": 0.5}))
 
 
 FROZEN = {

@@ -34,7 +34,7 @@ from simulator import simulate
 from simulator_classes import CLASSES, FASTER, LEAST_GAIN, SEEDS, Truth, schedule, truth
 from simulator_spans import SpanLog
 
-ONLY_IN = {"replay+sampler": "bursty sampler", "replay+machine": "contended"}
+ONLY_IN = {"replay+machine": "contended"}
 """Rules that are `replay` itself in any other class."""
 
 

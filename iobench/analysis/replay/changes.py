@@ -61,12 +61,15 @@ def _with_factors(run: RecordedRun, factors: Mapping[str, float]) -> RecordedRun
     work, cpu = run.work_ns.copy(), run.cpu_ns.copy()
     beside = None if run.beside_ns is None else run.beside_ns.copy()
     for stage, factor in factors.items():
-        if stage not in run.stages:
-            raise OptionError(
-                f"{run.name}: no stage {stage!r}, expected one of {', '.join(run.stages)}"
-            )
+        if stage not in run.stages and stage not in run.loop_stages:
+            known_stages = ", ".join((*run.stages, *run.loop_stages))
+            raise OptionError(f"{run.name}: no stage {stage!r}, expected one of {known_stages}")
         if not factor >= 0:
             raise OptionError(f"stage {stage} times {factor}: expected 0 or more")
+        if stage in run.loop_stages:
+            run = _with_loop_factor(run, run.loop_stages.index(stage), factor)
+        if stage not in run.stages:
+            continue
         column = run.stages.index(stage)
         work[:, column] = scaled(work[:, column], factor)
         known = cpu[:, column] >= 0
@@ -74,6 +77,15 @@ def _with_factors(run: RecordedRun, factors: Mapping[str, float]) -> RecordedRun
         if beside is not None:
             beside[:, column] = scaled(beside[:, column], factor)
     return replace(run, work_ns=work, cpu_ns=cpu, beside_ns=beside)
+
+
+def _with_loop_factor(run: RecordedRun, column: int, factor: float) -> RecordedRun:
+    if run.loop_ns is None:
+        return run
+    loop = run.loop_ns.copy()
+    loop[:, column] = scaled(loop[:, column], factor)
+    pickup = run.pickup_ns + loop[:, column] - run.loop_ns[:, column]
+    return replace(run, loop_ns=loop, pickup_ns=np.maximum(pickup, 0))
 
 
 def _with_work_of(run: RecordedRun, other: RecordedRun) -> RecordedRun:
@@ -102,6 +114,8 @@ def _with_work_of(run: RecordedRun, other: RecordedRun) -> RecordedRun:
         transit_ns=taken(other.transit_ns),
         pickup_ns=taken(other.pickup_ns),
         beside_ns=None if other.beside_ns is None else taken(other.beside_ns),
+        loop_stages=other.loop_stages,
+        loop_ns=None if other.loop_ns is None else taken(other.loop_ns),
         stream=other.stream if run.rule is LoaderRule.STREAM else None,
     )
 
@@ -168,6 +182,7 @@ def _with_batch_size(run: RecordedRun, batch_size: int) -> RecordedRun:
         beside_ns=None if run.beside_ns is None else taken(run.beside_ns),
         maker=None,
         batch=None,
+        loop_ns=None if run.loop_ns is None else run.loop_ns[rows],
         stream=run.stream and replace(run.stream, items=max(1, round(run.stream.items * ratio))),
     )
 
@@ -203,6 +218,8 @@ def _with_workers(run: RecordedRun, workers: int | None, prefetch: int | None) -
             beside_ns=None,
             maker=None,
             batch=None,
+            loop_stages=(),
+            loop_ns=None,
         )
     rule = LoaderRule.POOL if run.rule is LoaderRule.SERIAL else run.rule
     return replace(

@@ -113,6 +113,10 @@ class RecordedRun:
         Whether later batches of the loader were left out.
     stream : StreamShape, optional
         Of `LoaderRule.STREAM`.
+    loop_stages : tuple of str
+        What the loop itself does as it picks batches up: drawing indices, unpickling.
+    loop_ns : ndarray of int64, shape (n_batches, n_loop_stages), optional
+        The part of ``pickup_ns`` in each of them; nothing by default.
     """
 
     name: str
@@ -144,6 +148,8 @@ class RecordedRun:
     lead_ns: Integers | None = None
     is_part: bool = False
     stream: StreamShape | None = None
+    loop_stages: tuple[str, ...] = ()
+    loop_ns: Integers | None = None
 
     def __len__(self) -> int:
         return len(self.round)

@@ -18,6 +18,8 @@ __all__ = ["MAX_STAGES", "payoffs"]
 
 MAX_STAGES: Final = 8
 REST: Final = "others"
+IN_LOOP_FRACTION: Final = 0.05
+"""From this share of the wait on, a stage of the loop itself is one that may be made faster."""
 
 
 def payoffs(run: RecordedRun, factor: float = 0.8) -> Payoffs:
@@ -40,22 +42,24 @@ def payoffs(run: RecordedRun, factor: float = 0.8) -> Payoffs:
     OptionError
         If the factor is negative.
     """
-    run = _merged(run)
+    in_loop = _stages_in_loop(run)
+    run = _merged(run, MAX_STAGES - len(in_loop))
+    asked = (*run.stages, *in_loop)
     unmodified = replay(run).wall_ns
     walls = np.array(
         [
-            replay(run, Change(stage_factors=_chosen(run.stages, subset, factor))).wall_ns
+            replay(run, Change(stage_factors=_chosen(asked, subset, factor))).wall_ns
             if subset
             else unmodified
-            for subset in range(1 << len(run.stages))
+            for subset in range(1 << len(asked))
         ],
         dtype=np.int64,
     )
     saved = unmodified - walls
-    shares = _shapley(saved, len(run.stages))
+    shares = _shapley(saved, len(asked))
     stages = [
         Payoff(stage, int(saved[1 << number]), float(shares[number]))
-        for number, stage in enumerate(run.stages)
+        for number, stage in enumerate(asked)
     ]
     stages.sort(key=lambda each: (-each.saved_ns, -each.shapley_ns, each.stage))
     return Payoffs(
@@ -70,13 +74,26 @@ def _chosen(stages: tuple[str, ...], subset: int, factor: float) -> dict[str, fl
     return {stage: factor for number, stage in enumerate(stages) if subset >> number & 1}
 
 
-def _merged(run: RecordedRun) -> RecordedRun:
-    """Return a run with `MAX_STAGES` stages at most, and none that took no time."""
+def _stages_in_loop(run: RecordedRun) -> tuple[str, ...]:
+    """Return the loop's own stages that hold a good part of the wait, two at most."""
+    if run.loop_ns is None:
+        return ()
+    spent = run.loop_ns.sum(axis=0)
+    longest = np.argsort(-spent, kind="stable")[:2].tolist()
+    return tuple(
+        run.loop_stages[at]
+        for at in longest
+        if run.loop_stages[at] not in run.stages and spent[at] > IN_LOOP_FRACTION * run.wait_ns
+    )
+
+
+def _merged(run: RecordedRun, most: int) -> RecordedRun:
+    """Return a run with so many stages of workers at most, and none that took no time."""
     busy = run.work_ns.sum(axis=0)
     kept = np.flatnonzero(busy)
-    if len(kept) <= MAX_STAGES:
+    if len(kept) <= most:
         return run if len(kept) == len(busy) else _columns(run, kept)
-    longest = np.sort(np.argsort(-busy, kind="stable")[: MAX_STAGES - 1])
+    longest = np.sort(np.argsort(-busy, kind="stable")[: most - 1])
     rest = np.setdiff1d(kept, longest)
     merged = _columns(run, longest)
 
@@ -86,8 +103,8 @@ def _merged(run: RecordedRun) -> RecordedRun:
     stream = merged.stream
     if stream is not None and run.stream is not None:
         # Where most of it is done; what other groups do of it is little.
-        most = int(rest[busy[rest].argmax()])
-        stream = replace(stream, group=(*stream.group, run.stream.group[most]))
+        longest_of_rest = int(rest[busy[rest].argmax()])
+        stream = replace(stream, group=(*stream.group, run.stream.group[longest_of_rest]))
     unknown = (run.cpu_ns[:, rest] < 0).any(axis=1)
     cpu = joined(run.cpu_ns, merged.cpu_ns)
     cpu[unknown, -1] = -1

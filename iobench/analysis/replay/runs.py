@@ -12,6 +12,7 @@ from iobench.analysis.counters import io_counters
 from iobench.analysis.deliveries import IN_THREADS, SERIAL, STEADY, find_deliveries
 from iobench.analysis.loop import ONLY, find_loop
 from iobench.analysis.replay.contract import LoaderRule, RecordedRun
+from iobench.analysis.replay.loop_work import LoopWork, find_loop_work
 from iobench.analysis.replay.making import Making, find_making
 from iobench.analysis.stages import find_lanes
 from iobench.analysis.windows import profile_of_loop
@@ -214,8 +215,11 @@ class _Parts:
         if rule is LoaderRule.SERIAL:
             pickup = delivered - asked - making.work_ns.sum(axis=1) - making.gap_ns
             way = np.zeros_like(pickup)
+            loop_work = LoopWork((), np.zeros((len(rows), 0), dtype=np.int64))
         else:
-            pickup, way = _pick_up(asked, delivered, making)
+            there = np.maximum(asked, making.ready_ns)
+            loop_work = find_loop_work(self.lanes, self.profile.strings, there, delivered)
+            pickup, way = _pick_up(asked, delivered, making, loop_work.work_ns.sum(axis=1))
         batch = deliveries.batch[rows]
         in_order = bool((np.diff(batch)[np.diff(frame.round) == 0] > 0).all())
         workers, prefetch = settings.workers, max(settings.prefetch, 1)
@@ -254,6 +258,8 @@ class _Parts:
             lead_ns=frame.lead_ns,
             is_part=frame.is_part,
             stream=making.stream,
+            loop_stages=loop_work.stages,
+            loop_ns=loop_work.work_ns,
         )
 
     def _read_nbytes(self, rows: Integers, making: Making) -> Integers:
@@ -263,22 +269,25 @@ class _Parts:
         return np.where(making.read_nbytes >= 0, making.read_nbytes, counted[rows])
 
 
-def _pick_up(asked: Integers, delivered: Integers, making: Making) -> tuple[Integers, Integers]:
+def _pick_up(
+    asked: Integers, delivered: Integers, making: Making, known_ns: Integers
+) -> tuple[Integers, Integers]:
     """Return what picking each batch up took, and how long it was on its way before.
 
-    Of a batch that was waited for, both are one stretch. What the loop itself needs is told by
-    batches that had lain ready; the rest was the pipe, which takes its time during compute as well.
+    Of a batch that was waited for, both are one stretch. ``known_ns`` of it the loop spent on
+    stages of its own. What else it needs is told by batches that had lain ready; the rest was the
+    pipe, which takes its time during compute as well.
     """
     ready = making.ready_ns
-    pickup = delivered - np.maximum(asked, ready)
-    way = np.zeros_like(pickup)
+    rest = delivered - np.maximum(asked, ready) - known_ns
+    way = np.zeros_like(rest)
     had_lain = making.seen & (ready < asked)
     if not had_lain.any():
-        return pickup, way
-    usual = int(np.median(pickup[had_lain]))
+        return rest + known_ns, way
+    usual = int(np.median(rest[had_lain]))
     waited = making.seen & ~had_lain
-    way[waited] = np.maximum(pickup[waited] - usual, 0)
+    way[waited] = np.maximum(rest[waited] - usual, 0)
     typical = int(np.median(way[waited])) if waited.any() else 0
     # One that had lain ready was slow to be picked up, if it was; it was not longer on its way.
     way[had_lain] = np.minimum(typical, (asked - ready)[had_lain])
-    return np.where(waited, np.minimum(pickup, usual), pickup), way
+    return np.where(waited, np.minimum(rest, usual), rest) + known_ns, way

@@ -14,8 +14,6 @@ And ours:
 *replay*  `iobench.analysis.replay.payoffs`: each stage made faster in a replay; its shares are the
           replay's own Shapley values. Where it does not replay, or misses the run by more than
           10 %, advice is withheld, and it says what *path* says.
-*replay+sampler*  the same, and of a faster sampler, which is no stage of a worker, what a replay
-          with so much less of the loop's own time says.
 *replay+machine*  a replay in which workers share cores and the disk, where both are known.
 """
 
@@ -31,7 +29,6 @@ import numpy as np
 
 from iobench.analysis import exposure
 from iobench.analysis.replay import Change, can_replay, payoffs, recorded_runs
-from iobench.analysis.replay import replay as replay_run
 from iobench.analysis.replay.demands import demands_of, machine_of
 from iobench.recording import CONSUMER_KINDS, WORKER_KINDS, Kind
 
@@ -126,15 +123,6 @@ def path(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
 
 def replay(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
     """Return what a replay says."""
-    return _replayed(profile, stages, factor, sampler=False)
-
-
-def replay_with_sampler(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
-    """Return what a replay says, of the sampler as well."""
-    return _replayed(profile, stages, factor, sampler=True)
-
-
-def _replayed(profile: Profile, stages: Sequence[str], factor: float, *, sampler: bool) -> Blame:
     told = path(profile, stages, factor)
     (run,) = recorded_runs(profile)
     found = payoffs(run, factor) if can_replay(run) else None
@@ -143,12 +131,6 @@ def _replayed(profile: Profile, stages: Sequence[str], factor: float, *, sampler
     mine = [each for each in found.stages if each.stage in stages]
     saved = {each.stage: float(each.saved_ns) for each in mine}
     given = {each.stage: each.shapley_ns for each in mine}
-    drawn = Kind.SAMPLER.spelled
-    if sampler and drawn in stages:
-        less = np.rint((1 - factor) * _drawn_ns(profile, len(run))).astype(np.int64)
-        quicker = replace(run, pickup_ns=np.maximum(run.pickup_ns - less, 0))
-        gain = float(replay_run(run).wall_ns - replay_run(quicker).wall_ns)
-        saved[drawn] = given[drawn] = gain
     best = max(saved, key=lambda stage: saved[stage])
     return Blame(given, best if saved[best] > 0 else None, saved[best], told.wait_ns)
 
@@ -184,17 +166,6 @@ def replay_on_machine(profile: Profile, stages: Sequence[str], factor: float) ->
 
 def _subsets(stages: Sequence[str]) -> Iterator[tuple[str, ...]]:
     return chain.from_iterable(combinations(stages, n) for n in range(len(stages) + 1))
-
-
-def _drawn_ns(profile: Profile, n_batches: int) -> np.ndarray:
-    """Return how long the sampler worked in each wait."""
-    spans = profile.spans
-    waits = spans[(spans["kind"] == Kind.WAIT) & (spans["batch"] >= 0)]
-    waits = waits[np.argsort(waits["start_ns"])]
-    drawn = spans[spans["kind"] == Kind.SAMPLER]
-    at = np.searchsorted(waits["start_ns"], drawn["start_ns"], side="right") - 1
-    length = (drawn["end_ns"] - drawn["start_ns"]).astype(float)
-    return np.bincount(at, weights=length, minlength=n_batches)
 
 
 def instant(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
@@ -255,7 +226,6 @@ def busy(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
 
 RULES: Final[dict[str, Callable[[Profile, Sequence[str], float], Blame]]] = {
     "replay": replay,
-    "replay+sampler": replay_with_sampler,
     "replay+machine": replay_on_machine,
     "path": path,
     "instant": instant,
