@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from iobench.analysis.counts import Counts
 
 __all__ = [
+    "BOUNDS",
     "CountDifference",
     "CountsComparison",
     "ExpectedCounts",

@@ -253,6 +253,10 @@ class _Tally:
         return {name: f"{each:032x}" for name, each in found.items()}
 
     def _peak(self) -> int | None:
+        asked = self._profile.config.get("asked")
+        if isinstance(asked, dict) and asked.get("workers", 0) is None:
+            self._lack("peak_nbytes", "how many processes load was left to this machine's CPUs")
+            return None
         peaks = [process.peak_nbytes for process in self._profile.processes]
         if None in peaks:
             self._lack("peak_nbytes", "a process did not end its recording itself")

@@ -100,12 +100,14 @@ class PairedGate:
 
     @property
     def judged(self) -> Judged:
-        """Slower by more than the margin and the noise fails; what noise hides stays open."""
+        """Slower than margin and noise fails, faster passes; what noise hides stays open."""
         paired, most = self.paired, 1 + self.margin
         if paired.n_rounds < LEAST_ROUNDS:
             return Outcome.INCONCLUSIVE, Doubt.FEW_ROUNDS
         if paired.slower and paired.low > most:
             return Outcome.REGRESSION, None
+        if paired.faster:
+            return Outcome.PASSED, None
         if self.noise > self.margin:
             return Outcome.INCONCLUSIVE, Doubt.NOISE
         if paired.high <= most:

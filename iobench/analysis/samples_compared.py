@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -173,20 +173,29 @@ def _compare_epoch(a: EpochSamples, b: EpochSamples) -> SamplesComparison:
     if not missing:
         n_both = len(a) if whole and len(a) == len(b) else min(len(a), len(b))
         same = (a.digests[:n_both] == b.digests[:n_both]) if n_both else np.zeros(0, bool)
-        if same.all() and (n_both or whole) and (not whole or len(a) == len(b)):
+        # Of one that is whole there is no more to come.
+        beyond = (a.is_complete and len(b) > n_both) or (b.is_complete and len(a) > n_both)
+        if same.all() and (n_both or whole) and not beyond:
             partial = not whole or len(a) != len(b)
             return SamplesComparison(SamplesVerdict.SAME_ORDER, n_both, is_partial=partial)
         ids_a, ids_b = _ids(a.digests, b.digests)
         lacking, more = _surplus(ids_a, ids_b), _surplus(ids_b, ids_a)
         if whole:
             return _of_whole(a, b, lacking, more)
-        # A run that is a part of the other, in whatever order: nothing speaks against it.
-        if (a.is_complete and not more.any()) or (b.is_complete and not lacking.any()):
-            return SamplesComparison(SamplesVerdict.OTHER_ORDER, n_both, is_partial=True)
-        if len(a) == len(b) and not more.any():
-            return SamplesComparison(SamplesVerdict.OTHER_ORDER, n_both, is_partial=True)
-        if 2 * int(same.sum()) > n_both:  # the same order, but for some samples
+        in_order = 2 * int(same.sum()) > n_both  # but for some samples
+        if in_order and not same.all():
             return _of_places(a, b, ~same)
+        # What a whole epoch has not, it never delivers; what a part has not, may still come.
+        if (a.is_complete and more.any()) or (b.is_complete and lacking.any()):
+            if not a.is_complete:
+                more = np.zeros_like(more)
+            if not b.is_complete:
+                lacking = np.zeros_like(lacking)
+            return replace(_of_whole(a, b, lacking, more), n_compared=n_both, is_partial=True)
+        # A run that is a part of the other, in whatever order: nothing speaks against it.
+        either = a.is_complete or b.is_complete
+        if either or (len(a) == len(b) and not more.any()):
+            return SamplesComparison(SamplesVerdict.OTHER_ORDER, n_both, is_partial=True)
     return _by_number(a, b, missing=missing)
 
 

@@ -112,6 +112,7 @@ def check(
     from iobench.errors import OptionError
 
     commands = context.meta.get(COMMANDS, ())
+    _refuse_idle(context, commands, update=update)
     if json and markdown == STDOUT:
         raise OptionError("--json and --markdown: both go to stdout; give --markdown a file")
     if update:
@@ -131,6 +132,28 @@ def check(
     else:
         gates += _of_run(run, counts, max_exposed, against, margin, any_machine=any_machine)
     _tell(gates, markdown, json=json)
+
+
+def _refuse_idle(context: typer.Context, commands: Sequence[Any], *, update: bool) -> None:
+    """Refuse an option that would change nothing: whoever gives it expects otherwise."""
+    from iobench.errors import OptionError
+
+    given = {
+        name
+        for name in context.params
+        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    }
+    against = bool({"against"} & given)
+    for names, needed, is_there in (
+        (("rounds", "cpu"), "-- COMMAND... --against -- COMMAND...", bool(commands)),
+        (("margin",), "a RUN or COMMAND to be --against", against or bool(commands)),
+        (("any_machine",), "--against RUN", against),
+        (("markdown",), "something to compare, and not --update", not update),
+    ):
+        for name in names:
+            if name in given and not is_there:
+                option = name.replace("_", "-")
+                raise OptionError(f"--{option}: has nothing to do here; it needs {needed}")
 
 
 def _of_run(

@@ -104,7 +104,7 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
                 "position": position,
                 "darshan": tracing.document(),
                 "detail": config.detail,
-                "asked": {"batches": limit, "steady_s": limit_s},
+                "asked": {"batches": limit, "steady_s": limit_s, "workers": config.workers},
             }
             directory = RunDirectory.create(path, document, spool=config.spool)
             stack.callback(directory.gather)

@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis.count_differences import ExpectedCounts
+from iobench.analysis.count_differences import BOUNDS, ExpectedCounts
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def read_counts(path: Path) -> dict[str, ExpectedCounts]:
         if isinstance(error, FileFormatError):
             raise
         raise FileFormatError(
-            f"{path}: holds no counts of iobench; make it again with --update"
+            f"{path}: holds no counts of iobench ({error}); make it again with --update"
         ) from error
 
 
@@ -84,6 +84,10 @@ def write_counts(path: Path, runs: Mapping[str, ExpectedCounts]) -> None:
 
 def _expected(document: Mapping[str, Any]) -> ExpectedCounts:
     exact, at_most = dict(document["exact"]), dict(document["at_most"])
+    if all(value is None for value in exact.values()):
+        raise ValueError("nothing is expected")
+    if unheard := at_most.keys() - {*BOUNDS}:
+        raise ValueError(f"no bound: {unheard}")
     for value in exact.values():
         if isinstance(value, bool) or not isinstance(value, (int, str, type(None))):
             raise ValueError(f"no count: {value!r}")

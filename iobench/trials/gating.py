@@ -49,15 +49,20 @@ def gate_counts(run: Path, counts: Path) -> tuple[CountsGate, ...]:
     ProfileError, MissingFileError, FileFormatError
         If there is no run whose counts repeat, or no file of counts.
     """
-    expected = read_counts(counts)
+    expected, profiles = read_counts(counts), _named_profiles(run)
     gates = []
-    for name, profile in _named_profiles(run):
+    for name, profile in profiles:
         if name not in expected:
             raise ProfileError(
                 f"{counts}: expects nothing of {name}, only of {', '.join(expected) or 'no run'}; "
                 "rewrite it with --update"
             )
         gates.append(CountsGate(name, compare_counts(expected[name], counts_of(profile))))
+    if left := sorted({*expected} - {name for name, _ in profiles}):
+        raise ProfileError(
+            f"{counts}: expects {', '.join(left)} too, which {run} does not have; profile all "
+            "formats, or rewrite it with --update"
+        )
     return tuple(gates)
 
 

@@ -155,6 +155,16 @@ def test_parts_of_epochs_in_other_orders_are_compared_by_number() -> None:
     for other in (run([8, 7], n_samples=9), run([8, 2], n_samples=9, numbered=False)):
         found = compare_samples(run([0, 1, 2, 3], n_samples=9), other)
         assert (found.verdict, found.why_unknown) == (UNKNOWN, "no sample in common")
+    # What a whole epoch does not have is another sample, whatever its number.
+    for part, n_compared in (([8, 42], 2), ([*range(9), 42], 9)):
+        for numbered in (True, False):
+            other = run(part, n_samples=99, numbered=numbered)
+            for found in (
+                compare_samples(run(range(9)), other),
+                compare_samples(other, run(range(9))),
+            ):
+                assert (found.verdict, found.n_compared) == (DIFFERENT, n_compared)
+                assert (found.n_missing + found.n_extra, found.is_partial) == (1, True)
     # A part of an epoch that is whole in the other run needs no numbers.
     found = compare_samples(run(range(9)), run([8, 2], n_samples=9, numbered=False))
     assert (found.verdict, found.is_partial) == (OTHER, True)

@@ -98,6 +98,14 @@ def test_a_run_that_its_time_ended_is_refused(make_run: MakeRun) -> None:
         counts_of(open_profile(make_run("none", n_batches=0)))
 
 
+def test_memory_of_as_many_processes_as_a_machine_has_cpus_is_no_bound(make_run: MakeRun) -> None:
+    for workers, is_known in ((None, False), (2, True)):
+        config = {"asked": {"batches": 4, "steady_s": None, "workers": workers}}
+        found = counts_of(open_profile(make_run(f"{workers}", n_batches=4, config=config)))
+        assert (found.peak_nbytes is not None) is is_known
+        assert ("peak_nbytes" in found.unknown) is not is_known
+
+
 def test_lost_spans_leave_nothing_exact(make_run: MakeRun) -> None:
     profile = open_profile(make_run(n_batches=4))
     process = replace(profile.processes[0], lost=3, peak_nbytes=None)
@@ -167,7 +175,7 @@ def test_a_bound_is_a_little_more(value: int) -> None:
 
 
 def test_the_file_keeps_all_and_is_small(tmp_path: Path) -> None:
-    expected = {"run": expected_counts(COUNTS), "tfrecord": ExpectedCounts({"reads": None}, {})}
+    expected = {"run": expected_counts(COUNTS), "tfrecord": ExpectedCounts({"reads": 1}, {})}
     write_counts(tmp_path / "new" / "counts.json", expected)
     assert read_counts(tmp_path / "new" / "counts.json") == expected
     assert (tmp_path / "new" / "counts.json").stat().st_size < 2048
@@ -184,6 +192,16 @@ def test_the_file_keeps_all_and_is_small(tmp_path: Path) -> None:
         (
             json.dumps({"iobench_counts": 1, "runs": {"r": {"exact": {"a": 0.5}, "at_most": {}}}}),
             "holds no counts",
+        ),
+        (
+            json.dumps({"iobench_counts": 1, "runs": {"r": {"exact": {}, "at_most": {}}}}),
+            "nothing is expected",
+        ),
+        (
+            json.dumps(
+                {"iobench_counts": 1, "runs": {"r": {"exact": {"a": 1}, "at_most": {"peak": 1}}}}
+            ),
+            "no bound: {'peak'}",
         ),
     ],
 )
