@@ -39,7 +39,8 @@ def scaling_to_json(
       ``loaders``.
     - ``model_error_fraction``, ``seeds``, ``allreduce_ms``; ``storage`` and ``nodes`` as given.
     - ``saturation``, ``later_saturation``: ``ranks`` (null: not with a million), ``by``
-      (``"bandwidth"``, ``"reads"``); null without a bound, or without caches.
+      (``"bandwidth"``, ``"reads"``); null without a bound, or without caches;
+      ``node_saturation``, ``later_node_saturation`` likewise, by ``"node bandwidth"``.
     - ``first_epoch``, ``later_epochs``: for each number of ``ranks`` ``nodes``,
       ``samples_per_s`` and ``exposed_fraction`` (``median``, ``low``, ``high``), ``efficiency``,
       ``storage_fraction``, ``bytes_per_s``, ``reads_per_s``, ``step_ns``, ``free_step_ns`` (with
@@ -84,6 +85,8 @@ def scaling_to_json(
         },
         "saturation": _saturation(curve.saturation),
         "later_saturation": _saturation(curve.later_saturation),
+        "node_saturation": _saturation(curve.host_saturation),
+        "later_node_saturation": _saturation(curve.later_host_saturation),
         "first_epoch": [_point(point) for point in curve.first_epoch],
         "later_epochs": [_point(point) for point in curve.later_epochs],
     }

@@ -67,12 +67,12 @@ def scaling_lines(
 def scaling_verdict(curve: ScalingCurve) -> list[str]:
     """Return where storage saturates, and what else more ranks lose; a sentence each."""
     last = curve.first_epoch[-1]
-    lines = [_saturation_line(curve.saturation, last.ranks)]
+    lines = _saturation_lines(curve.saturation, curve.host_saturation, last.ranks)
     if curve.later_epochs:
-        first = "With warm caches: "
-        line = _saturation_line(curve.later_saturation, last.ranks)
-        if line != lines[0]:
-            lines.append(first + line[0].lower() + line[1:])
+        later = _saturation_lines(curve.later_saturation, curve.later_host_saturation, last.ranks)
+        lines += [
+            f"With warm caches: {line[0].lower()}{line[1:]}" for line in later if line not in lines
+        ]
     free = last.efficiency * last.step_ns / last.free_step_ns if last.free_step_ns else 1.0
     if last.ranks > 1 and free < LOSS:
         lines.append(
@@ -88,15 +88,28 @@ def scaling_verdict(curve: ScalingCurve) -> list[str]:
     return lines
 
 
-def _saturation_line(found: Saturation | None, most: int) -> str:
-    if found is None:
-        return "No bound of storage is given: --storage-bandwidth and --storage-iops set one."
+def _saturation_lines(
+    of_storage: Saturation | None, of_host: Saturation | None, most: int
+) -> list[str]:
+    found = [
+        (each.ranks or FARTHEST + 1, line)
+        for what, each in (("Storage", of_storage), ("What reaches a node", of_host))
+        if each is not None
+        for line in [_saturation_line(what, each, most)]
+    ]
+    return [line for _, line in sorted(found)] or [
+        "No bound of storage is given: --storage-bandwidth and --storage-iops set one."
+    ]
+
+
+def _saturation_line(what: str, found: Saturation, most: int) -> str:
     if found.ranks is None:
-        return f"Storage does not saturate, not with {units.count(FARTHEST)} ranks either."
+        return f"{what} does not saturate, not with {units.count(FARTHEST)} ranks either."
     ranks = f"{units.count(found.ranks)} rank{'s' * (found.ranks != 1)}"
     if found.ranks <= most:
-        return f"Storage saturates at {ranks}: {found.by}."
-    return f"Storage does not saturate up to {units.count(most)} ranks; {ranks} would: {found.by}."
+        return f"{what} saturates at {ranks}: {found.by}."
+    many = f"{units.count(most)} rank{'s' * (most != 1)}"
+    return f"{what} does not saturate up to {many}; {ranks} would: {found.by}."
 
 
 def _measured(job: MeasuredJob) -> str:
@@ -139,19 +152,22 @@ def _table(points: Sequence[ScalingPoint], hosts: Hosts) -> Iterator[str]:
 
 
 def _row(point: ScalingPoint) -> list[str]:
-    most, least = ("<= ", ">= ") if point.is_bound else ("", "")
     used = "-" if point.storage_fraction is None else units.fraction(point.storage_fraction)
     exposed = point.exposed_fraction
     return [
         units.count(point.ranks),
-        most + units.sample_rate(point.samples_per_s.median),
+        _bound("<= ", units.sample_rate(point.samples_per_s.median), point),
         _range(point.samples_per_s, units.sample_rate),
-        units.fraction(min(1.0, point.efficiency)),
+        units.fraction(point.efficiency),
         "#" * min(BAR, int(BAR * point.efficiency + 0.5)),
-        least + units.fraction(exposed.median),
+        _bound(">= ", units.fraction(exposed.median), point),
         _range(exposed, units.fraction),
         used,
     ]
+
+
+def _bound(sign: str, text: str, point: ScalingPoint) -> str:
+    return text if not point.is_bound or text[0] in "<>" else sign + text
 
 
 def _range(spread: Spread, shown: Callable[[float], str]) -> str:
@@ -238,7 +254,8 @@ def _cache_lines(curve: ScalingCurve, hosts: Hosts) -> Iterator[str]:
     )
     epochs = last.cache.warm_after_epochs
     yield (
-        f"{units.nbytes(hosts.cache_nbytes)} of {units.nbytes(hosts.dataset_nbytes)} a node; "
+        f"A node keeps {units.nbytes(hosts.cache_nbytes)}; an epoch has "
+        f"{units.nbytes(hosts.dataset_nbytes)}; "
         f"{whose}: with {units.count(last.hosts)} node{'s' * (last.hosts != 1)} "
         f"{units.fraction(last.cache.hit_fraction)} of reads are served once caches are warm, "
         f"after {units.count(epochs)} epoch{'s' * (epochs != 1)}. What is cached takes a rank "
@@ -258,11 +275,14 @@ def _epoch_line(
     last = curve.first_epoch[-1]
     per_sample = float(job.demand.nbytes.mean()) / job.demand.batch_size
     rate = last.samples_per_s.median
-    if not (hosts.dataset_nbytes and storage.bytes_per_s and per_sample and rate):
+    if not (hosts.dataset_nbytes and per_sample and rate):
         return
     epoch_ns = hosts.dataset_nbytes / per_sample / rate * 1e9
-    reading_ns = hosts.dataset_nbytes / storage.bytes_per_s * 1e9
+    reading = ""
+    if storage.bytes_per_s:
+        reading_ns = hosts.dataset_nbytes / storage.bytes_per_s * 1e9
+        reading = f"; storage needs {units.duration(reading_ns)} to read it"
     yield (
-        f"With {units.count(last.ranks)} ranks an epoch of {units.nbytes(hosts.dataset_nbytes)} "
-        f"takes {units.duration(epoch_ns)}; storage needs {units.duration(reading_ns)} to read it."
+        f"With {units.count(last.ranks)} rank{'s' * (last.ranks != 1)} an epoch of "
+        f"{units.nbytes(hosts.dataset_nbytes)} takes {units.duration(epoch_ns)}{reading}."
     )

@@ -31,17 +31,20 @@ def write_run(path: Path, *, n_batches: int = 40, ranks: int = 1, **config: obje
             read, held = now + READ, now + READ + DECODE
             recorder.emit(Kind.READ, now, read, nbytes=NBYTES, batch=batch, epoch=0, sample=0)
             recorder.emit(Kind.DECODE, read, held, nbytes=NBYTES, batch=batch, epoch=0, sample=0)
-            recorder.emit(Kind.WAIT, now, held, nbytes=NBYTES, batch=batch, detail=maker)
+            recorder.emit(Kind.WAIT, now, held, nbytes=NBYTES, batch=batch, epoch=0, detail=maker)
             now = held + STEP
+        # Reads of nothing that was trained on: a module, and what a killed run had asked for.
+        for batch in (-1, n_batches):
+            recorder.emit(Kind.READ, now, now, batch=batch, epoch=0 if batch >= 0 else -1)
         recorder.emit(Kind.WAIT, now, now, label=recorder.string("shutdown"))
         recorder.emit(Kind.OTHER, 0, now, sample=0, label=recorder.string("round"))
         recorder.close()
     return directory.path
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return write_run(tmp_path / "run")
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("measured") / "run")
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[str, Any]:
@@ -111,7 +114,8 @@ def test_caches_serve_later_epochs(run: Path, capsys: pytest.CaptureFixture[str]
     for words in (
         "First epoch, nothing cached",
         "Later epochs, caches warm",
-        "250 MB of 2.00 GB a node; each rank reads the same samples again: with 8 nodes 100 %",
+        "A node keeps 250 MB; an epoch has 2.00 GB; each rank reads the same samples again: ",
+        "with 8 nodes 100 %",
     ):
         assert words in output
     dealt = [*map(str, arguments[:-1]), "--dataset-size", "1GB"]
@@ -128,11 +132,46 @@ def test_what_the_target_adds_is_told(run: Path, capsys: pytest.CaptureFixture[s
     assert document["first_epoch"][0]["step_ns"] == (320 + 5 + 25) * MS
     assert document["storage"]["read_latency_ns"] == 2 * MS
     assert document["saturation"] is None
-    assert document["verdict"][0].startswith("No bound of storage is given")
+    assert document["node_saturation"] == {"ranks": 1, "by": "node bandwidth"}
+    assert document["verdict"][0] == "What reaches a node saturates at 1 rank: node bandwidth."
     document = told(capsys, run, *options, "--bytes-per-sample", "1MB", "--reads-per-sample", "3")
     assert document["first_epoch"][0]["step_ns"] == (20 + 12 + 5 + 25) * MS
     assert main(["simulate", str(run), *options]) == 0
     assert "say what the target adds" in capsys.readouterr().out
+
+
+def test_links_of_nodes_end_first_where_they_are_narrow(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # 4 MB in a step of 40 ms: a node of 4 ranks asks for 400 MB/s, storage could feed 20 ranks.
+    options = ["--storage-bandwidth", "2GB/s", "--ranks-per-node", "4", "--dataset-size", "1GB"]
+    given = [*options, "--ranks", "4", "--node-bandwidth"]
+    verdict = told(capsys, run, *given, "300MB/s")["verdict"]
+    assert verdict[0] == "What reaches a node saturates at 3 ranks: node bandwidth."
+    assert verdict[1].startswith("Storage does not saturate up to 4 ranks; 27 ranks")
+    assert told(capsys, run, *given, "1GB/s")["verdict"] == [
+        "Storage does not saturate up to 4 ranks; 20 ranks would: bandwidth.",
+        "What reaches a node does not saturate, not with 1,048,576 ranks either.",
+    ]
+    assert main(["simulate", str(run), "--ranks", "1", "--dataset-size", "1GB"]) == 0
+    output = capsys.readouterr().out
+    assert "No bound of storage is given" in output
+    assert "With 1 rank an epoch of 1.00 GB takes 10.0 s." in output
+
+
+def test_efficiency_is_over_one_rank_of_the_same_epoch(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--ranks", "9", "--storage-bandwidth", "100MB/s", "--cache-per-node", "2GB"]
+    document = told(capsys, run, *options, "--nodes", "9")
+    assert document["first_epoch"][0]["efficiency"] == pytest.approx(70 / 390)
+    (later,) = document["later_epochs"]
+    assert (later["ranks"], later["efficiency"]) == (9, pytest.approx(1))
+    assert main(["simulate", str(run), "--ranks", "99", "--storage-bandwidth", "1kB/s"]) == 0
+    output = capsys.readouterr().out
+    assert "> 99.9 %" in output
+    assert ">= >" not in output
+    assert "<= <" not in output
 
 
 def test_a_job_of_several_ranks_is_one_measurement(
@@ -163,6 +202,7 @@ def test_a_job_of_several_ranks_is_one_measurement(
         (["--read-latency", "1"], "--read-latency 1: expected a time such as 300us"),
         (["--read-latency", "4000s"], "expected a time"),
         (["--reads-per-sample", "0"], "--reads-per-sample 0: expected more than 0"),
+        (["--reads-per-sample", "1e10"], "expected more than 0, at most 1e9"),
         (["--reads-per-sample", "nan"], "--reads-per-sample nan: expected more than 0"),
         (["--cache-per-node", "1GB"], "--cache-per-node: give --nodes or --ranks-per-node"),
         (["--node-bandwidth", "1GB"], "--node-bandwidth: give --nodes or --ranks-per-node"),

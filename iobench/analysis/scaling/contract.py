@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = [
     "BANDWIDTH",
+    "LINK",
     "READS",
     "CacheUse",
     "Hosts",
@@ -18,6 +24,7 @@ __all__ = [
 ]
 
 BANDWIDTH: Final = "bandwidth"
+LINK: Final = "node bandwidth"
 READS: Final = "reads"
 
 
@@ -73,6 +80,12 @@ class Hosts:
             return min(self.n_hosts, ranks)
         return -(-ranks // self.ranks_per_host)
 
+    def most_on_one(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many ranks the fullest host has, by number of ranks."""
+        if self.n_hosts is not None:
+            return -(-ranks // np.minimum(self.n_hosts, ranks))
+        return np.minimum(ranks, self.ranks_per_host)
+
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:
@@ -115,7 +128,8 @@ class ScalingPoint:
     samples_per_s : Spread
         Of all ranks together.
     efficiency : float
-        Samples per second of a rank, over those of a job of one rank in the first epoch.
+        Samples per second of a rank, over those of a job of one rank in the same epoch; above 1
+        where caches together serve more than one alone.
     exposed_fraction : Spread
         The share of the job's time in which its last rank waited for its batch.
     storage_fraction : float or None
@@ -147,14 +161,14 @@ class ScalingPoint:
 
 @dataclass(frozen=True, slots=True)
 class Saturation:
-    """From how many ranks on storage cannot give what they would read without a bound.
+    """From how many ranks on storage, or a host's link, cannot give what they would read.
 
     Parameters
     ----------
     ranks : int or None
         The smallest number; None if no number up to `FARTHEST` does.
     by : str
-        ``"bandwidth"`` or ``"reads"``: what ends first.
+        ``"bandwidth"`` or ``"reads"`` of storage, whichever ends first; ``"node bandwidth"``.
     """
 
     ranks: int | None
@@ -173,6 +187,8 @@ class ScalingCurve:
         With warm caches; empty without any.
     saturation, later_saturation : Saturation or None
         None where storage has no bound, and without caches.
+    host_saturation, later_host_saturation : Saturation or None
+        The same of what reaches one host.
     model_error_fraction : float or None
         Step time that the model gives for the measured run, over the measured one, less 1.
     n_seeds : int
@@ -183,5 +199,7 @@ class ScalingCurve:
     later_epochs: tuple[ScalingPoint, ...]
     saturation: Saturation | None
     later_saturation: Saturation | None
+    host_saturation: Saturation | None
+    later_host_saturation: Saturation | None
     model_error_fraction: float | None
     n_seeds: int

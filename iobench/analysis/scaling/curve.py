@@ -14,7 +14,7 @@ from iobench.analysis.scaling.contract import (
     SharedStorage,
     Spread,
 )
-from iobench.analysis.scaling.saturation import find_saturation
+from iobench.analysis.scaling.saturation import find_host_saturation, find_saturation
 from iobench.analysis.scaling.simulation import simulate_job
 
 if TYPE_CHECKING:
@@ -127,23 +127,26 @@ def simulate_ranks(
         raise ValueError("a cache needs the bytes of the data set")
     job = _Job(demand, storage, hosts, allreduce_ns, n_seeds)
     first = sorted({1, *points})
-    later = [(each, use) for each in points if (use := cache_use(hosts, each)) is not None]
+    later = [(each, use) for each in first if (use := cache_use(hosts, each)) is not None]
     wanted = [*((each, None) for each in first), *later]
     found: list[ScalingPoint] = []
     alone_ns = 0.0
     for each, use in wanted:
         jobs = job.simulated(each, use)
-        if not found:
+        if each == 1:
             alone_ns = statistics.median(one.step_ns for one in jobs)
         found.append(job.point(each, use, jobs, alone_ns))
         if progress is not None:
             progress(len(found), len(wanted))
     cold, warm = tuple(found[: len(first)]), tuple(found[len(first) :])
+    unasked = len(first) - len(points)
     return ScalingCurve(
-        first_epoch=cold[len(first) - len(points) :],
-        later_epochs=warm,
-        saturation=find_saturation(demand, storage, cold, None),
+        first_epoch=cold[unasked:],
+        later_epochs=warm[unasked:],
+        saturation=find_saturation(demand, storage, cold, hosts),
         later_saturation=find_saturation(demand, storage, warm, hosts),
+        host_saturation=find_host_saturation(demand, storage, cold, hosts),
+        later_host_saturation=find_host_saturation(demand, storage, warm, hosts),
         model_error_fraction=_error(demand, n_seeds, measured_step_ns),
         n_seeds=n_seeds,
     )

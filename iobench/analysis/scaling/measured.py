@@ -16,6 +16,8 @@ from iobench.recording import Flag, Kind
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from iobench.analysis.replay import RecordedRun
     from iobench.analysis.scaling.demand import RankDemand
     from iobench.profiles import Profile
@@ -116,12 +118,25 @@ def measured_job(
 
 
 def _reads_per_sample(profile: Profile, runs: Sequence[RecordedRun]) -> float:
-    """Return how often a sample was read for, by the spans of reading; at least once."""
+    """Return how often a sample was read for, by the spans of reading; at least once.
+
+    Reads that belong to no batch, or to one that never came, are no part of it, unless nobody knew
+    which batch any was for.
+    """
     spans = profile.spans
     reads = spans[(spans["kind"] == Kind.READ) & ((spans["flags"] & Flag.IO) == 0)]
+    if (reads["batch"] >= 0).any():
+        waits = spans[(spans["kind"] == Kind.WAIT) & (spans["batch"] >= 0)]
+        reads = reads[np.isin(_which_batch(reads), _which_batch(waits))]
     pieces = np.where((reads["flags"] & Flag.SUMMED) != 0, reads["pieces"], 1)
     n_samples = sum(len(run) * (run.batch_size or 1) for run in runs)
     return max(1.0, float(pieces.sum()) / n_samples)
+
+
+def _which_batch(spans: NDArray[np.void]) -> NDArray[np.int64]:
+    """Return a number for the epoch and the batch of each span; with loaders, of any of them."""
+    which: NDArray[np.int64] = (spans["epoch"].astype(np.int64) << 32) + spans["batch"]
+    return which
 
 
 def _dataset_nbytes(config: Mapping[str, Any], demand: RankDemand) -> int | None:

@@ -1,4 +1,4 @@
-"""From how many ranks on storage cannot give what they would read."""
+"""From how many ranks on storage, or a host's link, cannot give what they would read."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from iobench.analysis.scaling.caches import hit_fractions
-from iobench.analysis.scaling.contract import BANDWIDTH, READS, Saturation
+from iobench.analysis.scaling.contract import BANDWIDTH, LINK, READS, Saturation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from iobench.analysis.scaling.contract import Hosts, ScalingPoint, SharedStorage
     from iobench.analysis.scaling.demand import RankDemand
 
-__all__ = ["FARTHEST", "find_saturation"]
+__all__ = ["FARTHEST", "find_host_saturation", "find_saturation"]
 
 FARTHEST: Final = 1 << 20
 """The largest number of ranks that is asked about."""
+RANKS: Final = np.arange(1, FARTHEST + 1)
 
 
 def find_saturation(
-    demand: RankDemand,
-    storage: SharedStorage,
-    points: Sequence[ScalingPoint],
-    hosts: Hosts | None,
+    demand: RankDemand, storage: SharedStorage, points: Sequence[ScalingPoint], hosts: Hosts
 ) -> Saturation | None:
     """Return from how many ranks on they would read more than storage gives.
 
     R ranks that ask for b bytes in each step of c seconds reach a bandwidth B at R = B c / b. The
     step is that of so many ranks with a storage without bounds: the slowest of more ranks is
-    slower. Between simulated points it grows with the logarithm of the ranks.
+    slower, and none is faster than its host's link. Between simulated points it grows with the
+    logarithm of the ranks.
 
     Parameters
     ----------
     demand : RankDemand
     storage : SharedStorage
     points : sequence of ScalingPoint
-        By ranks; none where nothing is known.
-    hosts : Hosts or None
-        With the caches that serve a part; None for the first epoch.
+        By ranks; none where nothing is known. Caches serve their part where these have them.
+    hosts : Hosts
 
     Returns
     -------
@@ -51,20 +51,58 @@ def find_saturation(
     of_reads = _served_ns(float(demand.reads.mean()), storage.reads_per_s)
     if not points or (storage.bytes_per_s is None and storage.reads_per_s is None):
         return None
-    by = BANDWIDTH if of_bytes >= of_reads else READS
-    ranks = np.arange(1, FARTHEST + 1)
-    step_ns = np.interp(
-        np.log(ranks),
+    missing = _missing(points, hosts)
+    asked_ns = max(of_bytes, of_reads) * RANKS * missing
+    step_ns = np.maximum(_free_ns(points), _linked_ns(demand, storage, hosts) * missing)
+    return _first(asked_ns, step_ns, BANDWIDTH if of_bytes >= of_reads else READS)
+
+
+def find_host_saturation(
+    demand: RankDemand, storage: SharedStorage, points: Sequence[ScalingPoint], hosts: Hosts
+) -> Saturation | None:
+    """Return from how many ranks on those of one host would read more than reaches it.
+
+    Parameters
+    ----------
+    demand, storage, points, hosts
+        As of `find_saturation`.
+
+    Returns
+    -------
+    Saturation or None
+        None where a host's link has no bound, or without points.
+    """
+    if not points or storage.host_bytes_per_s is None:
+        return None
+    asked_ns = _linked_ns(demand, storage, hosts) * _missing(points, hosts)
+    return _first(asked_ns, _free_ns(points), LINK)
+
+
+def _free_ns(points: Sequence[ScalingPoint]) -> NDArray[np.float64]:
+    """Return the step with a storage without bounds, by number of ranks."""
+    return np.interp(
+        np.log(RANKS),
         np.log([point.ranks for point in points]),
         [point.free_step_ns for point in points],
     )
-    asked_ns = (
-        max(of_bytes, of_reads)
-        * ranks
-        * (1 - (0.0 if hosts is None else hit_fractions(hosts, ranks)))
-    )
-    beyond = asked_ns >= step_ns * (1 - 1e-12)
-    return Saturation(int(ranks[beyond.argmax()]) if beyond.any() else None, by)
+
+
+def _missing(points: Sequence[ScalingPoint], hosts: Hosts) -> NDArray[np.float64]:
+    """Return the share of reads that caches do not serve, by number of ranks."""
+    if points[0].cache is None:
+        return np.ones(len(RANKS))
+    return 1.0 - hit_fractions(hosts, RANKS)
+
+
+def _linked_ns(demand: RankDemand, storage: SharedStorage, hosts: Hosts) -> NDArray[np.float64]:
+    """Return how long a host's link is busy with a step, by number of ranks."""
+    nbytes = float(demand.nbytes.mean())
+    return _served_ns(nbytes, storage.host_bytes_per_s) * hosts.most_on_one(RANKS)
+
+
+def _first(asked_ns: NDArray[np.float64], step_ns: NDArray[np.float64], by: str) -> Saturation:
+    beyond = (asked_ns > 0) & (asked_ns >= step_ns * (1 - 1e-12))
+    return Saturation(int(RANKS[beyond.argmax()]) if beyond.any() else None, by)
 
 
 def _served_ns(amount: float, per_s: float | None) -> float:
