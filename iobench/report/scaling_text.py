@@ -277,7 +277,16 @@ def _epoch_line(
     rate = last.samples_per_s.median
     if not (hosts.dataset_nbytes and per_sample and rate):
         return
-    epoch_ns = hosts.dataset_nbytes / per_sample / rate * 1e9
+    n_samples = hosts.dataset_nbytes / per_sample
+    of_step = last.ranks * job.demand.batch_size
+    if of_step > n_samples * (1 + 1e-9):
+        yield (
+            f"A step of {units.count(last.ranks)} rank{'s' * (last.ranks != 1)} takes "
+            f"{units.count(of_step)} samples, more than the {units.count(round(n_samples))} of an "
+            "epoch: that many ranks need a larger data set, or smaller batches."
+        )
+        return
+    epoch_ns = n_samples / rate * 1e9
     reading = ""
     if storage.bytes_per_s:
         reading_ns = hosts.dataset_nbytes / storage.bytes_per_s * 1e9

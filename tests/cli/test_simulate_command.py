@@ -157,6 +157,9 @@ def test_links_of_nodes_end_first_where_they_are_narrow(
     output = capsys.readouterr().out
     assert "No bound of storage is given" in output
     assert "With 1 rank an epoch of 1.00 GB takes 10.0 s." in output
+    assert main(["simulate", str(run), "--ranks", "300", "--dataset-size", "1GB"]) == 0
+    output = capsys.readouterr().out
+    assert "A step of 300 ranks takes 600 samples, more than the 500 of an epoch" in output
 
 
 def test_efficiency_is_over_one_rank_of_the_same_epoch(

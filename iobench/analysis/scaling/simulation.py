@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SimulatedJob", "simulate_job"]
 
-MOST_BATCHES: Final = 30_000
+MOST_BATCHES: Final = 10_000
 """Batches that a simulation is made of, where that leaves `FEWEST_STEPS`."""
-FEWEST_STEPS, MOST_STEPS = 24, 400
+FEWEST_STEPS, MOST_STEPS = 16, 400
 
 
 @dataclass(frozen=True, slots=True)
