@@ -81,7 +81,7 @@ def reason_text(ruled_out: RuledOut) -> str:
         case Reason.NO_ACCELERATOR:
             return "no accelerator was seen in this run; without one it only costs a copy."
         case Reason.NO_MORE_CPUS:
-            return f"there are {units.count(_whole(there))} CPUs, and all have a worker."
+            return f"CPUs to use: {units.count(_whole(there))}; each has a worker."
         case Reason.CACHED_ALREADY:
             return "everything came from memory in this run already."
         case Reason.TOO_LARGE:
@@ -93,7 +93,7 @@ def reason_text(ruled_out: RuledOut) -> str:
                 f"predicted to save {signed_fraction(needed or 0.0)}, which is within the error "
                 f"of {units.fraction(there)}."
                 if (needed or 0.0) > 0
-                else f"predicted to save nothing ({signed_fraction(needed or 0.0)})."
+                else _loss(-(needed or 0.0))
             )
         case Reason.OWN_ORDER:
             return "this source hands out samples in its own order and by its own workers."
@@ -105,6 +105,12 @@ def reason_text(ruled_out: RuledOut) -> str:
         case Reason.READS_WHAT_IT_USES:
             read = None if needed is None or not there else needed / there
             return f"{units.ratio(read)} bytes are read for each one used: chunks fit."
+
+
+def _loss(share: float) -> str:
+    if not share:
+        return "predicted to save nothing."
+    return f"predicted to save nothing, but to take {units.fraction(share)} longer."
 
 
 def _whole(value: float | None) -> int | None:

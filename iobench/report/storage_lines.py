@@ -148,9 +148,9 @@ def _sanity(sanity: SanityLine) -> str:
     )
     says = "room to hide it" if sanity.fits else "no room to hide it"
     return (
-        f"{units.nbytes(sanity.nbytes)} an epoch over {units.count(sanity.n_processes)} processes "
-        f"at {units.byte_rate(sanity.bandwidth)} each is {takes} of reading; an epoch took {took}: "
-        f"{says}."
+        f"{units.nbytes(sanity.nbytes)} an epoch over {units.count(sanity.n_processes)} "
+        f"process{'es' * (sanity.n_processes != 1)} at {units.byte_rate(sanity.bandwidth)} each "
+        f"is {takes} of reading; an epoch took {took}: {says}."
     )
 
 

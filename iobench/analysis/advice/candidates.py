@@ -27,6 +27,8 @@ NEAR_BEST: Final = 0.01
 PREFETCHES: Final = (2, 4, 8, 16)
 MOST_WORKERS_PER_CPU: Final = 4
 ALL_CACHED: Final = 0.99
+HARDLY_COLD: Final = 0.05
+"""A share of the bytes that came from storage too small to be what workers wait for."""
 MEMORY_FRACTION: Final = 0.5
 """Of the memory, what a cache may take: as much as a file system in memory has by default."""
 
@@ -107,11 +109,11 @@ def _workers(
 
 
 def _waits_for_storage(circumstances: Circumstances) -> bool:
-    """Tell whether time off the CPU may be storage's: where nothing was cold, CPUs were short."""
+    """Tell whether time off the CPU may be storage's: if hardly any was cold, CPUs were short."""
     cold = circumstances.cold_fraction
     if cold is None:
         return (circumstances.resident_fraction or 0.0) < ALL_CACHED
-    return cold > 1 - ALL_CACHED
+    return cold > HARDLY_COLD
 
 
 def most_workers(run: RecordedRun, cpus: int) -> int:
