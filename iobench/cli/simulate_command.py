@@ -115,7 +115,9 @@ def simulate(
         return None if text is None else parse_nbytes(option, text)
 
     if reads_per_sample is not None and not 0 < reads_per_sample <= 1e9:
-        raise OptionError(f"--reads-per-sample {reads_per_sample:g}: expected more than 0, at most 1e9")
+        raise OptionError(
+            f"--reads-per-sample {reads_per_sample:g}: expected more than 0, at most 1e9"
+        )
     storage = SharedStorage(
         bytes_per_s=rate("--storage-bandwidth", storage_bandwidth),
         reads_per_s=None if storage_iops is None else parse_rate("--storage-iops", storage_iops),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
         SharedStorage,
     )
 
-__all__ = ["scaling_to_json"]
+__all__ = ["SCALING_VERSION", "scaling_to_json"]
+
+SCALING_VERSION: Final = 1
 
 
 def scaling_to_json(
@@ -32,7 +34,7 @@ def scaling_to_json(
 ) -> dict[str, Any]:
     """Return the curve, its verdict and what it was made from.
 
-    - ``run``; ``verdict``: sentences.
+    - ``schema_version``; ``run``; ``verdict``: sentences.
     - ``measured``: ``ranks``, ``ranks_looked_at``, ``rule``, ``workers``, ``batches_ahead``,
       ``batch_size``, ``batches``, ``sample_nbytes`` (read for a sample), ``reads_per_sample``,
       ``step_ns`` (null: not known), ``compute_median_ns``, ``cold_fraction``, ``reading_known``,
@@ -48,6 +50,7 @@ def scaling_to_json(
     """
     demand = job.demand
     return {
+        "schema_version": SCALING_VERSION,
         "run": job.name,
         "verdict": scaling_verdict(curve),
         "measured": {

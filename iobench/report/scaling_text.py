@@ -122,7 +122,14 @@ def _measured(job: MeasuredJob) -> str:
 def _loader(demand: RankDemand) -> str:
     if demand.rule is LoaderRule.SERIAL:
         return OF_RULE[demand.rule]
-    return f"{demand.workers} {OF_RULE[demand.rule]}, {units.count(demand.ahead)} batches ahead"
+    makers = OF_RULE[demand.rule]
+    if demand.workers == 1:
+        makers = makers.removesuffix("es" if makers.endswith("sses") else "s")
+    return f"{demand.workers} {makers}, {_batches(demand.ahead)} ahead"
+
+
+def _batches(number: int) -> str:
+    return f"{units.count(number)} batch{'es' * (number != 1)}"
 
 
 def _table(points: Sequence[ScalingPoint], hosts: Hosts) -> Iterator[str]:

@@ -84,6 +84,7 @@ def test_the_numbers_are_in_json(run: Path, capsys: pytest.CaptureFixture[str]) 
     document = told(
         capsys, run, "--ranks", "2,20", "--storage-iops", "0.5k/s", "--allreduce-ms", "5"
     )
+    assert document["schema_version"] == 1
     assert document["saturation"] == {"ranks": 12, "by": "reads"}
     assert document["verdict"] == ["Storage saturates at 12 ranks: reads."]
     assert document["measured"]["rule"] == "serial"

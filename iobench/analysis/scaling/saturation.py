@@ -97,7 +97,8 @@ def _missing(points: Sequence[ScalingPoint], hosts: Hosts) -> NDArray[np.float64
 def _linked_ns(demand: RankDemand, storage: SharedStorage, hosts: Hosts) -> NDArray[np.float64]:
     """Return how long a host's link is busy with a step, by number of ranks."""
     nbytes = float(demand.nbytes.mean())
-    return _served_ns(nbytes, storage.host_bytes_per_s) * hosts.most_on_one(RANKS)
+    on_one = hosts.most_on_one(RANKS).astype(np.float64)
+    return on_one * _served_ns(nbytes, storage.host_bytes_per_s)
 
 
 def _first(asked_ns: NDArray[np.float64], step_ns: NDArray[np.float64], by: str) -> Saturation:
