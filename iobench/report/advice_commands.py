@@ -11,7 +11,6 @@ from iobench.analysis.advice import Candidate, Lever
 
 if TYPE_CHECKING:
     from iobench.analysis.advice import LoadingWay
-    from iobench.analysis.replay import RecordedRun
     from iobench.report.facts import RunFacts
 
 __all__ = ["commands_of", "title_of", "varied_profile", "words_of_profile"]
@@ -129,7 +128,7 @@ def commands_of(candidate: Candidate, facts: RunFacts, baseline: LoadingWay) -> 
     if STORED & set(candidate.levers):
         lines.append(_convert(candidate, words, name))
     if {*STORED, Lever.LOADER} & set(candidate.levers):
-        lines.extend(_load(candidate, facts, name, baseline.run))
+        lines.extend(_load(candidate, facts, name, baseline))
     if facts.is_script:
         for setting, value in candidate.settings.items():
             if setting in SCRIPT_SETTINGS:
@@ -230,8 +229,11 @@ def _out(candidate: Candidate, name: str, stored: str) -> str:
     return f"{folder}{short}.{stored}"
 
 
-def _load(candidate: Candidate, facts: RunFacts, name: str, run: RecordedRun) -> tuple[str, ...]:
+def _load(
+    candidate: Candidate, facts: RunFacts, name: str, baseline: LoadingWay
+) -> tuple[str, ...]:
     """Return the line that loads what was converted, or the dataset itself, by the fast loader."""
+    run = baseline.run
     size = run.batch_size or "BATCH_SIZE"
     framework = ', framework="torch"' if facts.framework == "torch" else ""
     framework = ', framework="tensorflow"' if facts.framework == "tensorflow" else framework
@@ -239,6 +241,8 @@ def _load(candidate: Candidate, facts: RunFacts, name: str, run: RecordedRun) ->
     if stored is None or stored == "source":
         if Lever.LOADER not in candidate.levers or facts.is_script:
             return ("iobench.loader(DATASET, BATCH_SIZE)",) if facts.is_script else ()
+        if baseline.store is not None:  # the report of the run tells where it lies
+            return (f"iobench.loader(STORE, {size}, shuffle=True{framework})",)
         return (f'iobench.open_dataset("{name}").loader({size}, shuffle=True)',)
     where = _out(candidate, name, str(stored))
     if facts.framework == "torch" and Lever.LOADER not in candidate.levers:
