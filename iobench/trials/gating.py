@@ -78,13 +78,18 @@ def keep_counts(run: Path, counts: Path, *, memory: bool = True) -> dict[str, Ex
     Raises
     ------
     ProfileError
-        If there is no run whose counts repeat.
+        If there is no run whose counts repeat, or it did not come to its end.
     StorageError
         If the file cannot be written.
     """
     found = {}
     for name, profile in _named_profiles(run):
         told = counts_of(profile)
+        if any(each.role == "consumer" and not each.closed for each in profile.processes):
+            raise ProfileError(
+                f"{profile.path}: a training process was killed or is still at work, so that its "
+                "counts are chance; expected a run that came to its end"
+            )
         found[name] = expected_counts(told if memory else replace(told, peak_nbytes=None))
     write_counts(counts, found)
     return found

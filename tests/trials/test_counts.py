@@ -65,6 +65,16 @@ def test_what_was_delivered_is_counted(make_run: MakeRun) -> None:
     assert found.peak_nbytes > 1 << 20
 
 
+def test_work_for_digests_is_no_stage_of_the_loader(make_run: MakeRun) -> None:
+    def digest(recorder: Any, batch: int) -> None:
+        label = recorder.string("digest")
+        recorder.emit(Kind.VERIFY, 0, 1, -1, -1, batch, 0, -1, label)
+
+    with_digests = counts_of(open_profile(make_run("with", n_batches=4, extra=digest)))
+    without = counts_of(open_profile(make_run("without", n_batches=4)))
+    assert (with_digests.stages, with_digests.spans) == (without.stages, without.spans)
+
+
 def test_a_sum_counts_as_many_as_it_holds(make_run: MakeRun) -> None:
     sums = make_run("sums", n_batches=5, reads=1, flags=Flag.SUMMED, nbytes=400)
     singly = make_run("singly", n_batches=5, reads=4, nbytes=100)

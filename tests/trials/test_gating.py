@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ from iobench.analysis.paired import PairedRatio
 from iobench.cli import main
 from iobench.errors import TrialError
 from iobench.profiles import open_profile
+from iobench.trials import gating
 from iobench.trials.gating import compare_commands
 
 if TYPE_CHECKING:
@@ -62,6 +64,21 @@ def test_counts_that_a_run_does_not_tell_stay_open(
     assert set(told["gates"][0]["unknown"]) == {
         "reads", "read_nbytes", "stages/read/spans", "stages/read/nbytes",
     }  # fmt: skip
+
+
+def test_counts_of_a_run_that_was_killed_are_not_kept(
+    make_run: MakeRun,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, kept = make_run(), tmp_path / "counts.json"
+    process = replace(open_profile(run).processes[0], closed=False)
+    killed = replace(open_profile(run), processes=(process,))
+    monkeypatch.setattr(gating, "open_profile", lambda _: killed)
+    assert main(["check", str(run), "--counts", str(kept), "--update"]) == ERROR
+    assert "expected a run that came to its end" in capsys.readouterr().err
+    assert not kept.exists()
 
 
 def test_a_run_of_several_formats_has_counts_of_each(
