@@ -137,7 +137,7 @@ def test_a_step_waits_for_the_slowest_of_all_ranks() -> None:
         assert point.samples_per_s.low <= point.samples_per_s.median <= point.samples_per_s.high
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(
     seed=st.integers(0, 1000),
     rule=st.sampled_from(RULES),
@@ -175,7 +175,7 @@ def test_nothing_is_faster_than_its_bounds_and_more_bandwidth_never_harms(
 def test_more_ranks_load_no_fewer_samples_and_are_no_more_efficient() -> None:
     random = np.random.default_rng(1)
     demand = rank_demand([make_run(read_ms=random.gamma(2, 10, 64), nbytes=4e6)])
-    curve = simulate_ranks(demand, SharedStorage(bytes_per_s=2e9), [1, 4, 16, 64])
+    curve = simulate_ranks(demand, SharedStorage(bytes_per_s=2e9), [1, 4, 32])
     rates = [point.samples_per_s.median for point in curve.first_epoch]
     shares = [point.exposed_fraction.median for point in curve.first_epoch]
     assert all(after >= 0.99 * before for before, after in pairwise(rates))
@@ -342,5 +342,5 @@ def test_a_run_without_compute_only_waits() -> None:
 
 
 def test_thousands_of_ranks_are_simulated() -> None:
-    (point,) = curve_of(SharedStorage(bytes_per_s=100e9), [2048]).first_epoch
-    assert point.samples_per_s.median == pytest.approx(25_000, rel=0.02)
+    (point,) = curve_of(SharedStorage(bytes_per_s=50e9), [1024]).first_epoch
+    assert point.samples_per_s.median == pytest.approx(12_500, rel=0.02)
