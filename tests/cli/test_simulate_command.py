@@ -42,6 +42,12 @@ def write_run(path: Path, *, n_batches: int = 40, ranks: int = 1, **config: obje
     return directory.path
 
 
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulate few steps: every batch of these runs is the same."""
+    monkeypatch.setattr("iobench.analysis.scaling.simulation.MOST_STEPS", 40)
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_run(tmp_path_factory.mktemp("measured") / "run")

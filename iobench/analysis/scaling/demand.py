@@ -153,8 +153,8 @@ def _check(run: RecordedRun, nbytes_per_sample: float | None) -> None:
         reason = run.reason or "nobody saw who made its batches"
         raise ProfileError(
             f"{run.name}: cannot be simulated on more ranks ({reason}); expected a loader that "
-            "iobench sees inside, such as those of iobench profile --framework native or torch, and "
-            "the spans of all its workers"
+            "iobench sees inside, such as those of iobench profile --framework native or torch, "
+            "and the spans of all its workers"
         )
     if len(run) < FEWEST_BATCHES:
         raise ProfileError(
