@@ -108,6 +108,7 @@ def test_nothing_delivered_is_no_pass(session: pytest.Pytester) -> None:
     found = _run(session, "--iobench-update", n_batches=0)
     found.assert_outcomes(failed=1)
     found.stdout.fnmatch_lines(["*no loader delivered a batch*"])
+    found.stdout.no_fnmatch_line("*writes the file*")
 
 
 def test_the_plugin_imports_next_to_nothing() -> None:
