@@ -186,7 +186,7 @@ def test_the_sampler_works_in_the_training_loop():
     assert saved.pop("sampler") == pytest.approx(18 * 5 * 0.8, abs=5)
     assert max(saved.values()) <= 1
     assert found.stages[0].stage == "sampler"
-    with pytest.raises(OptionError, match="expected one of collate, decode, read, serialise, sampler"):
+    with pytest.raises(OptionError, match="one of collate, decode, read, serialise, sampler"):
         replay(recorded, Change(stage_factors={"preprocess": 0.5}))
 
 
