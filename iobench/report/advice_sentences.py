@@ -95,6 +95,11 @@ def reason_text(ruled_out: RuledOut) -> str:
                 if (needed or 0.0) > 0
                 else _loss(-(needed or 0.0))
             )
+        case Reason.WITHIN_NOISE:
+            return (
+                f"saved {units.fraction(needed)} when it was measured, but by noise it may save "
+                "nothing; measure more batches."
+            )
         case Reason.OWN_ORDER:
             return "this source hands out samples in its own order and by its own workers."
         case Reason.NOT_WAITED_FOR:

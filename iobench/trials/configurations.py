@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -120,6 +121,27 @@ def try_changes(
                 "it cannot be tried here"
             )
         configs.append(changed)
+    # Stores for a trial in memory go again with it: what lies there is taken from all others.
+    made_here = {
+        store_dir
+        for store_dir in (each.store_dir for each in configs[1:])
+        if store_dir is not None and store_dir != config.store_dir and not store_dir.exists()
+    }
+    try:
+        return _try_in_turns(config, configs, changes, folder, screen, rounds)
+    finally:
+        for path in made_here:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _try_in_turns(
+    config: RunConfig,
+    configs: Sequence[RunConfig],
+    changes: Sequence[AdvisedChange],
+    folder: Path,
+    screen: Screen,
+    rounds: int,
+) -> list[TriedChange]:
     names = ["baseline", *(_spelled(change.candidate.settings) for change in changes)]
     arms = [
         _arm(each, folder / f"{number}", name, screen)

@@ -142,7 +142,9 @@ def _worthless(found: Found) -> RuledOut | None:
         return RuledOut(found.candidate, Reason.NOT_WAITED_FOR, gain.high)
     if gain.saved >= WORTH_SAYING and gain.low > 0:
         return None
-    return RuledOut(found.candidate, Reason.GAINS_NOTHING, gain.saved, gain.saved - gain.low)
+    lost = gain.evidence is Evidence.MEASURED and gain.saved >= WORTH_SAYING
+    reason = Reason.WITHIN_NOISE if lost else Reason.GAINS_NOTHING
+    return RuledOut(found.candidate, reason, gain.saved, gain.saved - gain.low)
 
 
 def _priced(

@@ -71,6 +71,7 @@ class Reason(Enum):
     TOO_LARGE = "too large"
     SIZE_UNKNOWN = "size unknown"
     GAINS_NOTHING = "gains nothing"
+    WITHIN_NOISE = "within noise"
     OWN_ORDER = "own order"
     NOT_WAITED_FOR = "not waited for"
     NO_WORKERS = "no workers"

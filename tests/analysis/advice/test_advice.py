@@ -25,6 +25,7 @@ from iobench.analysis.advice import (
 )
 from iobench.analysis.advice.gains import beginning_of, saved_interval
 from iobench.analysis.replay import LoaderRule, recorded_runs, replay_error
+from iobench.report.advice_sentences import reason_text
 
 MS = 1_000_000
 GB = 10**9
@@ -322,3 +323,12 @@ def test_the_beginning_of_a_long_run_replays_as_well() -> None:
     assert part.work_ns.shape == (20, len(run.stages))
     assert abs(replay_error(part)) < 0.1
     assert beginning_of(run, 100) is run
+
+
+def test_what_was_measured_in_much_noise_is_said_to_be_so() -> None:
+    slow = way(SLOW, step=5.0)
+    noisy = ([(5.0, 1.0, 1.0)] * 5 + [(150.0, 1.0, 1.0)]) * 4
+    other = way(noisy, step=5.0, label="tfrecord", framework="native")
+    advice = advise([slow, other], HERE)
+    lost = next(each for each in advice.ruled_out if each.reason is Reason.WITHIN_NOISE)
+    assert "measure more batches" in reason_text(lost)
