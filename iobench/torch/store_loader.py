@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring import BatchSource, RingBatch, RingRun
     from iobench.loaders.ring.dataset_source import NumberedSamples
+    from iobench.loaders.ring.recorded import RecordedPass
     from iobench.stores import Store
     from iobench.torch.frameworks import EpochPlace
 
@@ -98,8 +99,8 @@ class StoreLoader(RingLoader):
         """
         return DataLoader(RingBatches(self), batch_size=None, collate_fn=as_it_is)
 
-    def _begin(self) -> RingRun:
-        run = super()._begin()
+    def _begin(self, log: RecordedPass | None = None) -> RingRun:
+        run = super()._begin(log)
         self._place = announced(run)
         return run
 

@@ -42,12 +42,14 @@ Present = Callable[[dict[str, NDArray[Any]]], Any]
 class RingBatch:
     """Which samples make up a batch.
 
-    ``batch`` counts up as batches are handed out; ``epoch`` is the pass it belongs to.
+    ``batch`` counts up as batches are handed out, for whoever records them; ``epoch`` is the pass
+    it belongs to, ``position`` its place in that, where the loader knows.
     """
 
     batch: int
     epoch: int
     samples: NDArray[np.int64]
+    position: int = -1
 
 
 class Filler(Protocol):

@@ -12,6 +12,7 @@ from iobench.errors import OptionError
 from iobench.loaders.ring.buffers import BufferPool
 from iobench.loaders.ring.contract import OwnMemory, RingBatch
 from iobench.loaders.ring.passes import RingPass
+from iobench.loaders.ring.recorded import RecordedLoader
 from iobench.loaders.ring.reused import ReusedBuffers
 from iobench.loaders.ring.run import RingRun
 from iobench.loaders.ring.telling import told
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring.contract import BatchSource, DevicePath, Present
     from iobench.loaders.ring.order import BatchOrder
+    from iobench.loaders.ring.recorded import RecordedPass
     from iobench.recording import Recorder
     from iobench.samples import SampleSpec
 
@@ -132,6 +134,14 @@ class RingLoader:
         self._why = why
         self._n_taken = 0  # batches of ``epoch`` that were handed out
         self._is_resumed = self._is_begun = self._is_over = False
+        self._recorded = RecordedLoader(
+            f"{type(self).__module__}.{type(self).__qualname__}",
+            type(self.dataset).__name__,
+            source.spec.nbytes,
+            threads=threads,
+            prefetch=depth,
+            batch_size=order.batch_size,
+        )
         self._idle = _IdlePool()
         self._idle.put(self._new_pool())  # so that what does not fit is said here
         self._passes: weakref.WeakSet[RingPass] = weakref.WeakSet()
@@ -166,11 +176,12 @@ class RingLoader:
             receive=None if self._device is None else self._device.receive,
             taken=self._took,
             ended=self._idle.put_back,
+            recorded=self._recorded.begin,
         )
         self._passes.add(begun)
         return begun
 
-    def _begin(self) -> RingRun:
+    def _begin(self, log: RecordedPass | None = None) -> RingRun:
         own = self.order.rank, self.order.world_size
         if self._find_rank is not None and (found := self._find_rank()) != own:
             raise OptionError(
@@ -183,27 +194,31 @@ class RingLoader:
         if not self._is_resumed:
             self._n_taken = 0
         self._is_begun, self._is_resumed, self._is_over = True, False, False
+        if log is not None:
+            log.of_epoch(self.epoch)
         return RingRun(
             self.source,
-            self._batches(self.epoch, self._n_taken),
+            self._batches(self.epoch, self._n_taken, log),
             self._idle.take() or self._new_pool(),
             threads=self.threads,
             ahead=self.depth,
             present=self._present,
             device=self._device,
             recorder=self._recorder,
+            recorder_now=None if log is None else log.recorder,
         )
 
-    def _batches(self, epoch: int, first: int) -> Iterator[RingBatch]:
+    def _batches(self, epoch: int, first: int, log: RecordedPass | None) -> Iterator[RingBatch]:
         order = self.order
-        for batch in range(first, len(order)):
-            yield RingBatch(epoch * len(order) + batch, epoch, order.samples(epoch, batch))
+        for place in range(first, len(order)):
+            number = epoch * len(order) + place if log is None else log.next_batch()
+            yield RingBatch(number, epoch, order.samples(epoch, place), place)
 
     def _took(self, batch: RingBatch | None) -> None:
         if batch is None:
             self._is_over = self._n_taken == len(self)
         elif batch.epoch == self.epoch:
-            self._n_taken = batch.batch - self.epoch * len(self.order) + 1
+            self._n_taken = batch.position + 1
 
     def _new_pool(self) -> BufferPool:
         new_memory = self.source.new_memory if isinstance(self.source, OwnMemory) else None

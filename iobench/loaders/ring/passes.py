@@ -13,12 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iobench.loaders.ring.contract import RingBatch
+    from iobench.loaders.ring.recorded import RecordedPass
     from iobench.loaders.ring.run import RingRun
 
 __all__ = ["RingPass"]
 
 PATIENCE_S: Final = 2.0
 """How long a pass that is forgotten or interrupted waits for its threads."""
+
+
+def _nothing() -> None:
+    """Return no log: nobody records."""
 
 
 class RingPass:
@@ -30,14 +35,17 @@ class RingPass:
 
     def __init__(
         self,
-        begin: Callable[[], RingRun],
+        begin: Callable[[RecordedPass | None], RingRun],
         *,
         receive: Callable[[Any], Any] | None = None,
         taken: Callable[[RingBatch | None], None],
         ended: Callable[[RingRun], None],
+        recorded: Callable[[], RecordedPass | None] = _nothing,
     ) -> None:
         self._starting = threading.RLock()  # another thread may close meanwhile
-        self._begin: Callable[[], RingRun] | None = begin
+        self._begin: Callable[[RecordedPass | None], RingRun] | None = begin
+        self._recorded = recorded
+        self._log: RecordedPass | None = None
         self._run: RingRun | None = None
         self._receive = receive
         self._taken = taken
@@ -48,11 +56,33 @@ class RingPass:
         return self
 
     def __next__(self) -> Any:
-        run = self._run or self._started()
-        if os.getpid() != run.pid:
+        run = self._run
+        if run is not None and os.getpid() != run.pid:
             raise WorkerError(
                 "this iterator belongs to the process that was forked; call iter(loader) again"
             )
+        if run is None and self._begin is not None:
+            self._log = self._recorded()
+            if self._log is not None:
+                weakref.finalize(self, self._log.leave)
+        log = self._log
+        if log is None:
+            return self._taken_from(run or self._started())[1]
+        log.ask()
+        try:
+            batch, value = self._taken_from(run or self._started())
+        except StopIteration:
+            log.end()
+            self._log = None
+            raise
+        except BaseException:
+            log.fail()
+            self._log = None
+            raise
+        log.deliver(batch)
+        return value
+
+    def _taken_from(self, run: RingRun) -> tuple[RingBatch, Any]:
         try:
             found = run.take()
         except Exception:
@@ -68,7 +98,7 @@ class RingPass:
             raise StopIteration
         batch, value = found
         self._taken(batch)
-        return value if self._receive is None else self._receive(value)
+        return batch, value if self._receive is None else self._receive(value)
 
     def _started(self) -> RingRun:
         with self._starting:
@@ -77,7 +107,7 @@ class RingPass:
             begin, self._begin = self._begin, None
             if begin is None:
                 raise StopIteration
-            run = begin()
+            run = begin(self._log)
             self._end = weakref.finalize(self, _finish, run, self._ended, PATIENCE_S)
             self._run = run
             return run
@@ -85,6 +115,9 @@ class RingPass:
     def close(self) -> None:
         """End the threads; batches that are held stay valid."""
         self._close(None)
+        if self._log is not None and not self._log.waits:
+            self._log.leave()
+            self._log = None
 
     def _close(self, patience_s: float | None) -> None:
         with self._starting:

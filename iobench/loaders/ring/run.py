@@ -13,7 +13,7 @@ from iobench.loaders.ring.log import BatchLog, listed_samples
 from iobench.recording import Kind, now_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -51,6 +51,8 @@ class RingRun:
         Copies what was made to a device, in the reader thread.
     recorder : Recorder, optional
         Where threads note what they do.
+    recorder_now : callable, optional
+        Instead, for each batch: where they do so now.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class RingRun:
         present: Present | None = None,
         device: DevicePath | None = None,
         recorder: Recorder | None = None,
+        recorder_now: Callable[[], Recorder | None] | None = None,
     ) -> None:
         self.pool = pool
         self.pid = os.getpid()
@@ -71,7 +74,8 @@ class RingRun:
         self._batches = batches
         self._present = present
         self._device = device
-        self._recorder = recorder
+        self._recorder = recorder if recorder_now is None else recorder_now()
+        self._recorder_now = recorder_now
         self._since_ns = now_ns()
         self._stopping = False
         self._failure: BaseException | None = None
@@ -109,6 +113,8 @@ class RingRun:
             log.started(self._since_ns)
             while (drawn := self._draw()) is not None:
                 number, batch, memory, room_ns = drawn
+                if self._recorder_now is not None:
+                    log.recorder = self._recorder_now()
                 release_ns = max(room_ns, memory.freed_ns, self._since_ns)
                 lease = self._make(fillers, batch, memory, log, (idle_ns, release_ns))
                 idle_ns = log.now_ns()

@@ -1,0 +1,148 @@
+"""A script's recording sees the waits for a ring, and what its threads did for which batch."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from ring_sources import NumberSource
+
+import iobench
+from iobench.analysis.replay import LoaderRule, recorded_runs
+from iobench.errors import SampleError
+from iobench.loaders.ring import BatchOrder, RingLoader
+from iobench.recording import Kind
+
+
+def ring(n_samples=12, batch_size=4, **source):
+    return RingLoader(
+        NumberSource(n_samples, **source), BatchOrder(n_samples, batch_size), threads=2
+    )
+
+
+def waits_of(profile):
+    spans = profile.spans[profile.spans["kind"] == Kind.WAIT]
+    return spans[np.argsort(spans["start_ns"])]
+
+
+def test_every_epoch_is_a_round_and_every_batch_has_its_reading(tmp_path):
+    with iobench.record(tmp_path / "run"):
+        loader = ring()
+        for _ in range(3):
+            assert sum(len(batch["number"]) for batch in loader) == 12
+        loader.close()
+    profile = iobench.open_profile(tmp_path / "run")
+    waits = waits_of(profile)
+    brought = waits[waits["batch"] >= 0]
+    assert brought["batch"].tolist() == list(range(9))
+    assert brought["epoch"].tolist() == [0] * 3 + [1] * 3 + [2] * 3
+    assert set(brought["nbytes"].tolist()) == {4 * loader.spec.nbytes}
+    assert [profile.strings[label] for label in waits["label"][waits["batch"] < 0]] == [
+        "shutdown"
+    ] * 3
+    reads = profile.spans[profile.spans["kind"] == Kind.READ]
+    assert sorted(reads["batch"].tolist()) == list(range(9))
+    figures = profile.exposure()
+    assert (figures.n_rounds, figures.whole.n_batches, figures.whole.n_samples) == (3, 9, 36)
+    assert sum(figures.whole.exposed_ns.values()) == figures.whole.wait_ns
+    (told,) = figures.loaders
+    assert (told.framework, told.name, told.threads) == ("native", "NumberSource", 2)
+    (run,) = recorded_runs(profile)
+    assert (run.rule, len(run)) == (LoaderRule.THREADS, 9)
+
+
+def test_loaders_of_one_script_share_no_number(tmp_path):
+    with iobench.record(tmp_path / "run"):
+        train, test = ring(), ring(8)
+        for _ in zip(train, test, strict=False):
+            pass
+        for one in (train, test):
+            one.close()
+    profile = iobench.open_profile(tmp_path / "run")
+    waits = waits_of(profile)
+    brought = waits["batch"][waits["batch"] >= 0].tolist()
+    assert len(set(brought)) == len(brought) == 5
+    assert [each.n_batches for each in profile.exposure().loaders] == [3, 2]
+
+
+@pytest.mark.parametrize("how", ["forgotten", "closed"])
+def test_a_pass_that_is_left_ends_its_round(tmp_path, how):
+    with iobench.record(tmp_path / "run") as recording:
+        loader = ring()
+        begun = iter(loader)
+        next(begun)
+        if how == "closed":
+            begun.close()
+        del begun
+        gc.collect()
+        left_ns = recording.clock.now_ns()
+        loader.close()
+    profile = iobench.open_profile(tmp_path / "run")
+    rounds = profile.spans[profile.spans["label"] == profile.string_number("round")]
+    assert len(rounds) == 1
+    assert rounds["end_ns"][0] <= left_ns
+    assert profile.exposure().n_unfinished_rounds == 0
+
+
+def test_asking_an_ended_pass_again_is_no_wait(tmp_path):
+    with iobench.record(tmp_path / "run"):
+        loader = ring()
+        begun = iter(loader)
+        assert len(list(begun)) == 3
+        assert list(begun) == []
+        loader.close()
+    assert len(waits_of(iobench.open_profile(tmp_path / "run"))) == 4
+
+
+def test_a_wait_that_fails_is_told(tmp_path):
+    with iobench.record(tmp_path / "run"):
+        loader = ring(broken=9)
+        with pytest.raises(SampleError, match="sample 9"):
+            list(loader)
+        loader.close()
+    profile = iobench.open_profile(tmp_path / "run")
+    assert profile.strings[waits_of(profile)["label"][-1]] == "failed"
+    assert profile.exposure().n_failed_waits == 1
+
+
+def test_only_the_steps_asked_for_are_written(tmp_path):
+    with iobench.record(tmp_path / "run", steps=range(4, 6)):
+        loader = ring(200)
+        for _ in loader:
+            pass
+        loader.close()
+    profile = iobench.open_profile(tmp_path / "run")
+    waits = waits_of(profile)
+    assert waits["batch"][waits["batch"] >= 0].tolist() == [4, 5]
+    reads = profile.spans[profile.spans["kind"] == Kind.READ]
+    # Those were read before the loop came to their steps; what is read after them is not kept.
+    assert {4, 5} <= set(reads["batch"].tolist())
+    assert reads["batch"].max() <= 5 + loader.depth + loader.threads
+
+
+def test_batches_are_the_same_and_places_are_kept_while_recorded(tmp_path):
+    def taken(loader):
+        first = [batch["number"].tolist() for batch, _ in zip(loader, range(2), strict=False)]
+        state = loader.state_dict()
+        other = ring()
+        other.load_state_dict(state)
+        rest = [batch["number"].tolist() for batch in other]
+        loader.close()
+        other.close()
+        return first, state, rest
+
+    plain = taken(ring())
+    with iobench.record(tmp_path / "run"):
+        assert taken(ring()) == plain
+
+
+def test_what_outlives_the_recording_goes_on(tmp_path):
+    loader = ring()
+    with iobench.record(tmp_path / "run"):
+        begun = iter(loader)
+        next(begun)
+    assert len(list(begun)) == 2
+    assert len(list(loader)) == 3
+    loader.close()
+    assert iobench.open_profile(tmp_path / "run").exposure().whole.n_batches == 1
