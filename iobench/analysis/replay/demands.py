@@ -153,8 +153,10 @@ def demands_of(run: RecordedRun, machine: Machine) -> Demands:
     )
     read_stretch = 1.0
     if machine.read_nbytes_per_s is not None:
+        # Storage explains what sharing it adds, and not what CPUs have left unexplained.
+        left = max(slack, excess(cpu_stretch, 1.0, of_cpus))
         read_stretch = _smallest(
-            lambda stretch: excess(cpu_stretch, stretch, machine) <= slack, run.workers
+            lambda stretch: excess(cpu_stretch, stretch, machine) <= left, run.workers
         )
     alone, without = _unstretched(run, machine, cpu_stretch, read_stretch)
     return Demands(alone, without, cpu_stretch, read_stretch)
