@@ -194,7 +194,11 @@ def test_waits_for_an_iterator_of_before_are_counted_as_unseen(tmp_path: Path) -
     assert "2 waits inside compiled functions" in what
 
 
-def test_a_pass_inside_one_operation_is_said_to_be_unseen(tmp_path: Path) -> None:
+def test_a_pass_inside_one_operation_is_said_to_be_unseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else a loop that AutoGraph cannot convert is run as it is, and never ends.
+    monkeypatch.setenv("AUTOGRAPH_STRICT_CONVERSION", "1")
     hooks.install()
 
     @tf.function
