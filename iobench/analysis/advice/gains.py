@@ -74,16 +74,21 @@ def saved_interval(
     firsts, seconds = _stretches(before), _stretches(after)
     saved = 1 - _mean(seconds) / _mean(firsts)
     if min(len(firsts), len(seconds)) < FEW_STRETCHES:
+        # Of a stretch that took no time at all nothing can be saved, and no share be told.
         ends = [
             1 - (high[0] / high[1]) / (low[0] / low[1])
             for place, low in enumerate(firsts)
             for high in (seconds[place : place + 1] if paired else seconds)
+            if low[0] > 0
         ]
-        return saved, min(ends), max(ends)
+        return saved, min([*ends, saved]), max([*ends, saved])
     draw = np.random.default_rng(seed)
     one = draw.integers(len(firsts), size=(N_DRAWS, len(firsts)))
     other = one if paired else draw.integers(len(seconds), size=(N_DRAWS, len(seconds)))
-    ratios = 1 - _means(seconds, other) / _means(firsts, one)
+    taken, left = _means(firsts, one), _means(seconds, other)
+    ratios = 1 - left[taken > 0] / taken[taken > 0]
+    if not len(ratios):
+        return saved, saved, saved
     low, high = np.quantile(ratios, (0.025, 0.975)).tolist()
     return saved, min(low, saved), max(high, saved)
 

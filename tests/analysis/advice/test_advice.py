@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from schedules import pool
 
@@ -280,6 +280,17 @@ def test_without_sizes_and_an_epoch_the_advice_stands_and_its_price_is_unknown()
 
 
 @settings(max_examples=8, deadline=None)
+@example(
+    durations=[
+        (0.0, 0.0, 1.0),
+        (0.0, 0.0, 2.0),
+        *[(0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 1.0)],
+    ]
+    + [(0.0, 0.0, 0.0)] * 5,
+    workers=3,
+    step=0.0,
+)
+@example(durations=[(0.0, 0.0, 0.0)] * 10, workers=2, step=0.0)
 @given(
     durations=st.lists(
         st.tuples(*[st.floats(0.0, 80.0) for _ in range(3)]), min_size=8, max_size=40
