@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.deliveries import IN_THREADS, SERIAL
 from iobench.analysis.ledger import Ledger, apportion
-from iobench.analysis.partition import Pieces, leaf_pieces, overlap_ns
+from iobench.analysis.partition import Pieces, leaf_pieces, overlap_ns, pieces_inside
 from iobench.analysis.paths import Path, Stretch, Turns, Walker, make_turns
 from iobench.analysis.releases import releases_by_turn
 from iobench.analysis.span_shares import ChargedWork
@@ -182,11 +182,7 @@ class _Own:
     def _inside(self, rows: Integers, low_ns: Integers) -> tuple[Integers, Integers, Integers]:
         """Return who waited during what was done from ``low_ns`` on, its pieces and lengths."""
         high_ns = self.deliveries.delivered_ns[rows]
-        first = np.searchsorted(self.end_ns, low_ns, side="right")
-        n_pieces = np.maximum(np.searchsorted(self.start_ns, high_ns, side="left") - first, 0)
-        of = np.repeat(np.arange(len(rows)), n_pieces)
-        piece = np.arange(len(of)) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces) + first[of]
-        length = overlap_ns(self.start_ns[piece], self.end_ns[piece], low_ns[of], high_ns[of])
+        of, piece, length = pieces_inside(self.start_ns, self.end_ns, low_ns, high_ns)
         return rows[of], piece, length
 
     def charge(self, low_ns: Integers, rest: Integers) -> None:

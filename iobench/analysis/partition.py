@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Pieces", "leaf_pieces", "overlap_ns"]
+__all__ = ["Pieces", "leaf_pieces", "overlap_ns", "pieces_inside"]
 
 Integers = NDArray[np.int64]
 
@@ -191,3 +191,28 @@ def overlap_ns(
     """Return how much of each stretch lies inside ``[low_ns, high_ns)``; never negative."""
     inside: Integers = np.minimum(end_ns, high_ns) - np.maximum(start_ns, low_ns)
     return np.maximum(inside, 0)
+
+
+def pieces_inside(
+    start_ns: Integers, end_ns: Integers, low_ns: Integers, high_ns: Integers
+) -> tuple[Integers, Integers, Integers]:
+    """Return which pieces of one thread lie in each of some stretches of time, and how long.
+
+    Parameters
+    ----------
+    start_ns, end_ns : ndarray of int64, shape (n_pieces,)
+        None of them empty, none overlapping another, in order of time.
+    low_ns, high_ns : ndarray of int64, shape (n_stretches,)
+
+    Returns
+    -------
+    stretch, piece, length_ns : ndarray of int64, shape (n_pairs,)
+        Each pair that meets; pieces of a stretch lie side by side.
+    """
+    first = np.searchsorted(end_ns, low_ns, side="right")
+    n_pieces = np.maximum(np.searchsorted(start_ns, high_ns, side="left") - first, 0)
+    stretch = np.repeat(np.arange(len(low_ns)), n_pieces)
+    before = np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces)
+    piece = np.arange(len(stretch)) - before + first[stretch]
+    length = overlap_ns(start_ns[piece], end_ns[piece], low_ns[stretch], high_ns[stretch])
+    return stretch, piece, length

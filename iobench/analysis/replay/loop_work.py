@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.partition import leaf_pieces, overlap_ns
+from iobench.analysis.partition import leaf_pieces, pieces_inside
 from iobench.analysis.stages import StageTable
 from iobench.recording import HANDOVER_KINDS, stage_name
 
@@ -57,12 +57,7 @@ def find_loop_work(
     counted = handed[stage] & (pieces.duration_ns > 0)
     start, end, stage = pieces.start_ns[counted], pieces.end_ns[counted], stage[counted]
     work = np.zeros((len(low_ns), len(stages)), dtype=np.int64)
-    # Pieces of one thread never overlap: those of a stretch lie side by side.
-    first = np.searchsorted(end, low_ns, side="right")
-    n_pieces = np.maximum(np.searchsorted(start, high_ns, side="left") - first, 0)
-    of = np.repeat(np.arange(len(low_ns)), n_pieces)
-    piece = np.arange(len(of)) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces) + first[of]
-    length = overlap_ns(start[piece], end[piece], low_ns[of], high_ns[of])
+    of, piece, length = pieces_inside(start, end, low_ns, high_ns)
     np.add.at(work, (of, stage[piece]), length)
     kept = np.flatnonzero(work.any(axis=0))
     names = tuple(stage_name(stages.kinds[at], stages.labels[at]) for at in kept.tolist())
