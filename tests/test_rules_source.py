@@ -20,7 +20,7 @@ TOP_LEVEL = {
 }  # fmt: skip
 EXTRAS = {
     "grib", "netcdf", "zarr", "convert", "parquet", "html", "torch", "tensorflow", "dali",
-    "darshan", "climetlab", "track", "cluster", "cloud", "digest", "all", "test",
+    "darshan", "climetlab", "track", "cluster", "cloud", "digest", "gpu", "all", "test",
 }  # fmt: skip
 CLOCKS = {"now", "utcnow", "today", "monotonic", "perf_counter", "perf_counter_ns", "time_ns"}
 CPU_COUNTS = {"cpu_count", "process_cpu_count"}

@@ -1,0 +1,1 @@
+"""A run packed to be passed on: paths, users and hosts scrubbed."""

@@ -1,0 +1,1 @@
+"""Runs kept where users keep experiments: MLflow and Weights & Biases."""
