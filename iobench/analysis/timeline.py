@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from iobench.profiles import Profile
 
-__all__ = ["TimelineLane", "Timeline", "timeline_of"]
+__all__ = ["Timeline", "TimelineLane", "timeline_of"]
 
 
 @dataclass(frozen=True, slots=True)
