@@ -1,0 +1,44 @@
+"""The browser that pages are tested in: it would see what goes wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from browser import PageOpener
+
+TITLE = "document.title = `${innerWidth} ${matchMedia('(prefers-color-scheme: dark)').matches}`"
+
+
+def write(path: Path, script: str) -> Path:
+    path.write_text(f"<!doctype html><title></title><body><script>{script}</script>")
+    return path
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_pages_are_opened_as_asked(
+    open_page: PageOpener, tmp_path: Path, width: int, dark: bool
+) -> None:
+    page = open_page(write(tmp_path / "page.html", TITLE), width=width, dark=dark)
+    assert page.title() == f"{width} {str(dark).lower()}"
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("console.error('so so')", "error: so so"),
+        ("console.warn('so so')", "warning: so so"),
+        ("missing()", "not caught: missing is not defined"),
+        ("new Image().src = 'http://127.0.0.1:9/a.png'", "asks for http://127.0.0.1:9/a.png"),
+    ],
+)
+def test_problems_are_seen(
+    open_page: PageOpener, tmp_path: Path, script: str, problem: str
+) -> None:
+    page = open_page(write(tmp_path / "page.html", script))
+    page.evaluate("1")
+    assert problem in open_page.problems
+    open_page.problems.clear()
