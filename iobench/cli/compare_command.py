@@ -39,5 +39,6 @@ def compare(
         typer.echo(json_text.dumps(comparison_to_json(found), indent=1, allow_nan=False))
         return
     from iobench.report.compare_text import print_comparison
+    from iobench.report.terminal_page import TerminalPage
 
-    print_comparison(found)
+    print_comparison(found, TerminalPage())

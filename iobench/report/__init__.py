@@ -1,4 +1,4 @@
-"""Reports: profiles on the terminal and as JSON. Nothing is measured or concluded here."""
+"""Reports: profiles on any page and as JSON. Nothing is measured or concluded here."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.profiles import Profile
+    from iobench.report.page import Page
     from iobench.storage.traces.contents import StorageTrace
 
-__all__ = ["RunReport", "make_reports", "render_terminal", "to_json"]
+__all__ = ["RunReport", "make_reports", "render_markdown", "render_terminal", "to_json"]
 
 
 def render_terminal(
@@ -39,8 +40,41 @@ def render_terminal(
     ProfileError
         If a profile cannot be analysed.
     """
+    from iobench.report.terminal_page import TerminalPage
+
+    _write(profiles, traces, TerminalPage(file))
+
+
+def render_markdown(
+    profiles: Sequence[Profile],
+    *,
+    traces: Mapping[Path, StorageTrace] | None = None,
+    file: TextIO | None = None,
+) -> None:
+    """Print the report of profiles as GitHub's Markdown, for an issue.
+
+    Parameters
+    ----------
+    profiles, traces
+        As for `render_terminal`.
+    file : text file, optional
+        By default stdout.
+
+    Raises
+    ------
+    ProfileError
+        If a profile cannot be analysed.
+    """
+    from iobench.report.markdown_page import MarkdownPage
+
+    _write(profiles, traces, MarkdownPage(file))
+
+
+def _write(
+    profiles: Sequence[Profile], traces: Mapping[Path, StorageTrace] | None, page: Page
+) -> None:
     from iobench.report.published_tables import print_published
     from iobench.report.terminal import print_reports
 
-    print_reports(make_reports(profiles, traces), file=file)
-    print_published(profiles, file=file)
+    print_reports(make_reports(profiles, traces), page)
+    print_published(profiles, page)

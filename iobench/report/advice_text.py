@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +25,7 @@ from iobench.report.advice_sentences import (
     seconds_text,
     signed_fraction,
 )
-from iobench.report.page import GLUE, QUANTITY
+from iobench.report.wrapping import wrapped
 
 if TYPE_CHECKING:
     from iobench.analysis.paired import PairedRatio
@@ -73,16 +72,7 @@ def advice_lines(advice: Advice, given: AdviceInput) -> list[str]:
 
 
 def _wrapped(text: str, *, indent: int = 0) -> Iterator[str]:
-    margin = " " * indent
-    lines = textwrap.wrap(
-        QUANTITY.sub(GLUE, text),
-        WIDTH,
-        initial_indent=margin,
-        subsequent_indent=f"{margin}  " if indent else "",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    yield from (line.replace(GLUE, " ") for line in lines)
+    yield from wrapped(text, WIDTH, indent=indent, hanging=2 if indent else 0)
 
 
 def _opening(advice: Advice, given: AdviceInput) -> str:

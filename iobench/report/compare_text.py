@@ -1,11 +1,10 @@
-"""A comparison on the terminal."""
+"""A comparison in words and tables, on any page."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.report import compare_figures, units
-from iobench.report.page import Page
 from iobench.report.samples_sentence import samples_lines
 from iobench.report.tables import TextTable
 
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.report.compared_runs import Comparison
+    from iobench.report.page import Page
 
 __all__ = ["print_comparison"]
 
@@ -25,16 +25,15 @@ CAUTION: Final = (
 N_STAGES: Final = 12
 
 
-def print_comparison(found: Comparison, *, file: TextIO | None = None) -> None:
-    """Print runs side by side, what was different about them, and whether samples are the same.
+def print_comparison(found: Comparison, page: Page) -> None:
+    """Write runs side by side, what was different about them, and whether samples are the same.
 
     Parameters
     ----------
     found : Comparison
-    file : text file, optional
-        By default stdout.
+    page : Page
+        What is written on.
     """
-    page = Page(file)
     for name, run in zip(names(found), found.runs, strict=True):
         page.text(f"{name}: {run.name}", "bold")
     page.gap()

@@ -1,125 +1,57 @@
-"""The page that reports are drawn on with rich: plain, coloured, in ASCII, and through a pipe."""
+"""What reports are written on: a terminal, Markdown for an issue, or HTML for a notebook."""
 
 from __future__ import annotations
 
-import re
-import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, TextIO
-
-from rich.box import Box
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Column, Table
-from rich.text import Text
-
-from iobench.analysis import Verdict
-from iobench.report.sentences import verdict_sentence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from iobench.report.run_report import RunReport
     from iobench.report.tables import TextTable
 
-__all__ = ["INDENT", "Page"]
-
-INDENT: Final = 2
-NARROWEST: Final = 80
-WIDEST: Final = 110
-"""Between these the report follows the terminal: tables need the one, sentences the other."""
-COLOURS: Final = {
-    Verdict.HIDDEN: "bold green",
-    Verdict.PARTLY_HIDDEN: "bold yellow",
-    Verdict.IO_BOUND: "bold red",
-}
-# The space of "21.1 ms", "88 %", "< 0.1 %", not to be broken at; held by a character of no text.
-QUANTITY: Final = re.compile(
-    r"(?<=\d) (?=(?:[num]?s|[kMGTP]?B(?:/s)?|[KMGT]iB|%|samples/s)(?!\w))|(?<=[<>]) (?=\d)"
-)
-GLUE: Final = "\x1f"
-# A line under the headings and one above the total; the other rows are only spaced.
-RULED: Final = Box(
-    "    \n    \n -- \n    \n -- \n    \n    \n    \n",
-    ascii=True,
-)
+__all__ = ["Page"]
 
 
-class Page:
-    """A console whose lines are never broken inside a figure or a command."""
+class Page(Protocol):
+    """A page that is written from top to bottom; each page escapes what it is given.
 
-    def __init__(self, file: TextIO | None) -> None:
-        console = Console(file=file, highlight=False, markup=False, emoji=False)
-        width = min(max(console.width, NARROWEST), WIDEST)
-        self._console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+    A style is a rich one: ``"bold"``, ``"yellow"`` for a caution, or both. Pages without colours
+    keep what is bold.
+    """
 
-    def text(self, text: str, style: str = "", *, indent: int = 0) -> None:
-        """Print a sentence, wrapped between its words and never inside a quantity."""
-        kept = QUANTITY.sub(GLUE, text)
-        for line in textwrap.wrap(
-            kept,
-            self._console.width - indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        ):
-            plain = " " * indent + line.replace(GLUE, " ")
-            self._console.print(self._safe(plain, style), soft_wrap=True)
+    def title(self, text: str) -> None:
+        """Write what the whole page is about."""
 
     def heading(self, text: str) -> None:
-        """Print what all that follows is about."""
-        self.text(f"== {text} ==", "bold")
+        """Write what all that follows is about: one of several runs."""
+
+    def section(self, text: str) -> None:
+        """Write what the next lines and tables are about."""
+
+    def text(self, text: str, style: str = "", *, indent: int = 0) -> None:
+        """Write a sentence; its figures are not broken from their units."""
 
     def raw(self, texts: Sequence[str]) -> None:
-        """Print lines as they are, spaces included, then a gap."""
-        for text in texts:
-            self._console.print(self._safe(" " * INDENT + text), soft_wrap=True)
-        self.gap()
+        """Write lines as they are, spaces included, then a gap."""
 
     def gap(self) -> None:
         """Leave a line empty."""
-        self._console.print()
 
     def list(self, texts: Sequence[str]) -> None:
-        """Print lines that belong together, then a gap; nothing at all for none."""
-        for text in texts:
-            self.text(text, indent=INDENT)
-        if texts:
-            self.gap()
+        """Write lines that belong together, then a gap; nothing at all for none."""
 
     def command(self, text: str) -> None:
-        """Print a line to copy, however long."""
-        self._console.print(self._safe(f"    {text}", "cyan"), soft_wrap=True)
+        """Write a line to copy, however long."""
 
     def verdict(self, report: RunReport, *, named: bool = False) -> None:
-        """Print what is concluded of a run, in its colour."""
-        name = f"{report.facts.label}: " if named else ""
-        colour = COLOURS.get(report.diagnosis.verdict, "bold")
-        self.text(name + verdict_sentence(report.diagnosis), colour)
+        """Write what is concluded of a run, in its colour."""
 
     def table(self, table: TextTable) -> None:
-        """Draw a table, with its columns closer together where it would not fit otherwise."""
-        self.text(table.title, "bold")
-        drawn = self._drawn(table, gap=1)
-        if self._console.measure(drawn).maximum + INDENT > self._console.width:
-            drawn = self._drawn(table, gap=0)
-        self._console.print(Padding(drawn, (0, 0, 0, INDENT), expand=False))
-        self.gap()
+        """Draw a table with its title."""
 
-    def _drawn(self, table: TextTable, *, gap: int) -> Table:
-        columns = [
-            Column(self._safe(heading, "dim"), justify="right", no_wrap=True)
-            for heading in table.columns[1:]
-        ]
-        first = Column(self._safe(table.columns[0], "dim"), overflow="fold")
-        drawn = Table(
-            first, *columns, box=RULED, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False
-        )
-        for row in table.rows:
-            drawn.add_row(*map(self._safe, row))
-        if table.total:
-            drawn.add_section()
-            drawn.add_row(*map(self._safe, table.total))
-        return drawn
+    def folded(self, summary: str) -> AbstractContextManager[None]:
+        """Let what is written inside be unfolded, where a page can: the long parts.
 
-    def _safe(self, text: str, style: str = "") -> Text:
-        """Return text that the file's encoding can hold; names may hold anything."""
-        encoding = self._console.encoding
-        return Text(text.encode(encoding, "backslashreplace").decode(encoding), style)
+        The summary is shown only by pages that fold.
+        """

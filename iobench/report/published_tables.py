@@ -7,7 +7,7 @@ forward and backward pass, and of the I/O that the training loop saw, in seconds
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.profiles import Profile
+    from iobench.report.page import Page
 
 __all__ = ["print_published", "published_table", "step_times"]
 
@@ -127,14 +128,11 @@ def _figures(times_ns: NDArray[np.int64]) -> tuple[str, ...]:
     return (*(f"{value:.5f}" for value in (*values, deviation)), str(len(seconds)))
 
 
-def print_published(profiles: Sequence[Profile], *, file: TextIO | None = None) -> None:
-    """Print `published_table` where there is one, with what its figures are of."""
+def print_published(profiles: Sequence[Profile], page: Page) -> None:
+    """Write `published_table` where there is one, with what its figures are of."""
     table = published_table(profiles)
     if table is None:
         return
-    from iobench.report.page import Page
-
-    page = Page(file)
     page.gap()
     page.table(table)
     notes = [

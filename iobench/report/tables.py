@@ -35,12 +35,16 @@ class TextTable:
     rows : tuple of tuple of str
     total : tuple of str
         The sum of the rows, empty where there is none.
+    bars : tuple of (float, float)
+        For each row what was hidden and what exposed of it, as shares of the longest row; empty
+        where there is nothing to draw. Only pages that can draw show them.
     """
 
     title: str
     columns: Row
     rows: tuple[Row, ...]
     total: Row = ()
+    bars: tuple[tuple[float, float], ...] = ()
 
 
 def comparison_table(reports: Sequence[RunReport]) -> TextTable:
@@ -123,7 +127,16 @@ def stage_table(window: PartExposure, title: str) -> TextTable:
         ),
         rows=tuple(rows),
         total=("all", *texts[-3:], _share(window.wait_ns, window.wait_ns), "", "", ""),
+        bars=_bars(shown),
     )
+
+
+def _bars(shown: Sequence[StageExposure]) -> tuple[tuple[float, float], ...]:
+    lengths = [(max(0, row.hidden_ns or 0), max(0, row.exposed_ns)) for row in shown]
+    longest = max((hidden + exposed for hidden, exposed in lengths), default=0)
+    if not longest:
+        return ()
+    return tuple((hidden / longest, exposed / longest) for hidden, exposed in lengths)
 
 
 def _share(part_ns: int, whole_ns: int) -> str:

@@ -1,9 +1,9 @@
-"""Reports drawn on a terminal with rich: readable without colour, in ASCII, and through a pipe."""
+"""What a report says, in its order; the page it is written on may be any."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final
 
 from iobench.analysis import mean_utilisation
 from iobench.report import (
@@ -17,28 +17,30 @@ from iobench.report import (
 )
 from iobench.report.job_report import make_job
 from iobench.report.next_steps import next_steps
-from iobench.report.page import INDENT, Page
 from iobench.report.replay_lines import replay_sentence
 from iobench.report.sentences import long_waits_sentence, today_sentence
 from iobench.report.utilisation_lines import digest_lines, utilisation_lines
 
 if TYPE_CHECKING:
     from iobench.analysis import JobExposure, Utilisation
+    from iobench.report.page import Page
     from iobench.report.run_report import RunReport
 
 __all__ = ["print_reports"]
 
+STORAGE: Final = "What storage did"
+PROCESSES: Final = "Processes, by what they did"
 
-def print_reports(reports: Sequence[RunReport], *, file: TextIO | None = None) -> None:
-    """Print what runs of the same samples measured, compared where they are several.
+
+def print_reports(reports: Sequence[RunReport], page: Page) -> None:
+    """Write what runs of the same samples measured, compared where they are several.
 
     Parameters
     ----------
     reports : sequence of RunReport
-    file : text file, optional
-        By default stdout.
+    page : Page
+        What is written on.
     """
-    page = Page(file)
     job = make_job(reports)
     if job is not None:
         _job(page, reports, job)
@@ -61,7 +63,7 @@ def print_reports(reports: Sequence[RunReport], *, file: TextIO | None = None) -
 
 def _job(page: Page, reports: Sequence[RunReport], job: JobExposure) -> None:
     """Print a job of several training processes: the comparison, then the rank that waits most."""
-    page.text(script_lines.script_title(reports, job), "bold")
+    page.title(script_lines.script_title(reports, job))
     page.gap()
     for line in script_lines.job_lines(job):
         page.text(line)
@@ -71,10 +73,9 @@ def _job(page: Page, reports: Sequence[RunReport], job: JobExposure) -> None:
     if job.ranks:
         page.table(script_tables.rank_table(job))
     if job.wall_ns:
-        page.text(
+        page.section(
             "Waiting by rank and time, from blank (not at all) to @ (all of it); a column is "
-            f"{units.duration(job.bin_ns)}",
-            "bold",
+            f"{units.duration(job.bin_ns)}"
         )
         page.raw(script_tables.heat_lines(job))
     if not reports:
@@ -94,11 +95,11 @@ def _utilisations(reports: Sequence[RunReport]) -> list[Utilisation]:
 
 def _opening(page: Page, reports: Sequence[RunReport]) -> None:
     if reports[0].facts.is_script:
-        page.text(script_lines.script_title(reports), "bold")
+        page.title(script_lines.script_title(reports))
         page.text(script_lines.measured_compute_line(reports[0]))
         page.gap()
         return
-    page.text(lines.title_line(reports), "bold")
+    page.title(lines.title_line(reports))
     for stand_in in dict.fromkeys(lines.stand_in_line(report.facts) for report in reports):
         if stand_in:
             page.text(stand_in, "bold yellow")
@@ -127,19 +128,29 @@ def _run(page: Page, report: RunReport, *, judged: bool) -> None:
         page.table(script_tables.loader_table(exposure))
     if exposure.whole.n_batches:
         _tables(page, report)
-    for table in script_tables.process_tables(report.processes):
-        page.table(table)
-    _storage(page, report)
-    page.list(lines.setup_lines(report))
-    page.list(lines.measurement_lines(report))
-    page.list(digest_lines(report.samples, exposure.whole))
+    processes = script_tables.process_tables(report.processes)
+    if processes:
+        with page.folded(PROCESSES):
+            for table in processes:
+                page.table(table)
+    if (report.storage is not None and report.storage.rows) or report.trace is not None:
+        with page.folded(STORAGE):
+            _storage(page, report)
+    with page.folded("How it was measured"):
+        page.list(lines.setup_lines(report))
+        page.list(lines.measurement_lines(report))
+        page.list(digest_lines(report.samples, exposure.whole))
 
 
 def _tables(page: Page, report: RunReport) -> None:
     exposure = report.exposure
-    if exposure.steady is not None:
+    whole = tables.stage_table(exposure.whole, "Stages over the whole run")
+    if exposure.steady is None:
+        page.table(whole)
+    else:
         page.table(tables.stage_table(exposure.steady, "Stages in the steady state"))
-    page.table(tables.stage_table(exposure.whole, "Stages over the whole run"))
+        with page.folded(whole.title):
+            page.table(whole)
     page.list(
         lines.fused_lines(exposure.whole, is_script=report.facts.is_script)
         + lines.estimated_lines(exposure.whole)
@@ -149,7 +160,9 @@ def _tables(page: Page, report: RunReport) -> None:
         source = report.facts.published_source or "an unknown source"
         real = ", with samples of the real size" if report.facts.tiny else ""
         page.list([f"Published: the exposed I/O of a step{real}, from {source}."])
-    page.table(tables.phase_table(exposure))
+    phases = tables.phase_table(exposure)
+    with page.folded(phases.title):
+        page.table(phases)
     page.list(utilisation_lines(report.utilisation))
 
 
@@ -158,10 +171,10 @@ def _storage(page: Page, report: RunReport) -> None:
     figures, trace = report.storage, report.trace
     if figures is None or not figures.rows:
         if trace is not None:  # logs that are there, or were named, are not passed over in silence
-            page.text("What storage did", "bold")
+            page.section(STORAGE)
             page.list(storage_lines.untold_lines(trace, many=figures is None))
         return
-    page.text("What storage did", "bold")
+    page.section(STORAGE)
     placement = figures.placement
     if placement is not None and report.trace is not None:
         page.list(
@@ -187,8 +200,8 @@ def _storage(page: Page, report: RunReport) -> None:
 def _next(page: Page, reports: Sequence[RunReport]) -> None:
     steps = next_steps(reports)
     if steps:
-        page.text("Next", "bold")
+        page.section("Next")
     for step in steps:
-        page.text(f"{step.reason}{':' if step.command else '.'}", indent=INDENT)
+        page.text(f"{step.reason}{':' if step.command else '.'}", indent=2)
         if step.command:
             page.command(step.command)

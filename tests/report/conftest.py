@@ -26,6 +26,7 @@ from iobench.recording import Kind, stage_name
 from iobench.report.facts import RunFacts
 from iobench.report.run_report import RunReport
 from iobench.report.terminal import print_reports
+from iobench.report.terminal_page import TerminalPage
 
 sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
 
@@ -166,7 +167,7 @@ LONG_WAITS = LongWaits(
 
 def text_of(*reports: RunReport) -> str:
     file = StringIO()
-    print_reports(reports, file=file)
+    print_reports(reports, TerminalPage(file))
     return file.getvalue()
 
 

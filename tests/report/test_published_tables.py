@@ -12,6 +12,7 @@ import pytest
 from iobench.profiles import open_profile
 from iobench.recording import Kind, RunDirectory
 from iobench.report.published_tables import print_published, published_table, step_times
+from iobench.report.terminal_page import TerminalPage
 from iobench.testing import FakeClock
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def test_runs_stand_beside_each_other_and_what_was_published(tmp_path: Path) -> 
         "epoch", "batch", "forward", "backward", "I/O",
     ]  # fmt: skip
     page = io.StringIO()
-    print_published(runs, file=page)
+    print_published(runs, TerminalPage(page))
     assert "tables 4 and 5" in page.getvalue()
     assert "batch, tensorflow" in page.getvalue()
 
@@ -96,7 +97,7 @@ def test_runs_of_one_framework_have_no_such_table(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / name, "torch") for name in ("a", "b")]
     assert published_table(runs) is None
     page = io.StringIO()
-    print_published(runs, file=page)
+    print_published(runs, TerminalPage(page))
     assert page.getvalue() == ""
 
 

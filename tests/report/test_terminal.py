@@ -13,6 +13,7 @@ import pytest
 from iobench.analysis import diagnose
 from iobench.recording import Kind
 from iobench.report.terminal import print_reports
+from iobench.report.terminal_page import TerminalPage
 
 if TYPE_CHECKING:
     from iobench.analysis import LongWaits
@@ -224,7 +225,7 @@ def test_a_terminal_has_colour_unless_not_wanted(
     if no_colour:
         monkeypatch.setenv("NO_COLOR", "1")
     terminal = Terminal()
-    print_reports([bound], file=terminal)
+    print_reports([bound], TerminalPage(terminal))
     assert ("\x1b[1;31mI/O-bound" in terminal.getvalue()) != no_colour
     assert re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()) == show(bound)
 
@@ -232,7 +233,7 @@ def test_a_terminal_has_colour_unless_not_wanted(
 def test_plain_ascii(make: Make) -> None:
     raw = BytesIO()
     file = TextIOWrapper(raw, encoding="ascii")
-    print_reports([make(dataset="Wetter-Gr\u00f6\u00dfen")], file=file)
+    print_reports([make(dataset="Wetter-Gr\u00f6\u00dfen")], TerminalPage(file))
     file.flush()
     assert raw.getvalue().startswith(b"Wetter-Gr\\xf6\\xdfen as source")
 

@@ -1,0 +1,55 @@
+"""Lines of text for people: what cannot be shown is spelled out, and no figure is broken."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from typing import Final
+
+__all__ = ["plain", "wrapped"]
+
+# The space of "21.1 ms", "88 %", "< 0.1 %", not to be broken at; held by a character of no text.
+QUANTITY: Final = re.compile(
+    r"(?<=\d) (?=(?:[num]?s|[kMGTP]?B(?:/s)?|[KMGT]iB|%|samples/s|m?J|W|Wh)(?![\w/]))"
+    r"|(?<=[<>]) (?=\d)"
+)
+GLUE: Final = "\x1f"
+# Controls, which may move a terminal's cursor; marks that turn the direction of text; half of a
+# pair of surrogates, as in a file name that is not UTF-8.
+UNSHOWN: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def plain(text: str) -> str:
+    r"""Return text in one line that does nothing but be read: names may hold anything.
+
+    A line break, an escape character or a mark that turns the direction of text is spelled out
+    as in Python, e.g. ``\n``.
+    """
+    return UNSHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def wrapped(text: str, width: int, *, indent: int = 0, hanging: int = 0) -> list[str]:
+    """Return lines of at most ``width``, broken between words and never inside a quantity.
+
+    Parameters
+    ----------
+    text : str
+    width : int
+        Characters; a word that is longer stands on a line of its own.
+    indent : int
+        Spaces before each line.
+    hanging : int
+        Spaces more before all lines but the first.
+    """
+    kept = QUANTITY.sub(GLUE, plain(text))
+    lines = textwrap.wrap(
+        kept,
+        width,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + hanging),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace(GLUE, " ") for line in lines]
