@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.windows import exposed_share_of_spans
 from iobench.errors import ProfileError
 from iobench.recording import Flag, Kind, stage_name
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from iobench.profiles import Profile
 
 __all__ = ["Timeline", "TimelineLane", "timeline_of"]
+
+LARGEST_PRODUCT: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,8 @@ class Timeline:
     Parameters
     ----------
     lanes : tuple of TimelineLane
-        By process and thread: training processes first, then their loading processes.
+        Rank by rank: the training loop's thread first, other threads of its process, then its
+        loading processes; a device follows the thread that drives it.
     stages : tuple of str
         Names of stages, as everywhere.
     spans : ndarray of PROFILE_DTYPE, shape (n_spans,)
@@ -56,10 +61,12 @@ class Timeline:
     lane, stage : ndarray of int32, shape (n_spans,)
         Indices into ``lanes`` and ``stages``.
     depth : ndarray of int32, shape (n_spans,)
-        In how many other spans of its lane a span begins; inner ones are drawn above.
+        How deep a span lies inside others of its lane, 0 for one inside none. Of one lane and
+        depth no two overlap, so inner ones can be drawn above.
     exposed_ns : ndarray of int64, shape (n_spans,)
-        How much of a span's own time the training loop waited for; all of a wait; -1 where it is
-        not known.
+        How much of a span's own time (its length without that of spans inside it) the training
+        loop waited for; all of a wait; -1 where it is not known. Sums over the spans of a stage
+        are the stage's in `exposure`, but for rounding.
     """
 
     lanes: tuple[TimelineLane, ...]
@@ -108,17 +115,13 @@ def timeline_of(profile: Profile, *, summed: bool | None = None) -> Timeline:
         shown &= ~(is_summed & _has_details(profile))
     elif not summed:
         shown &= ~is_summed
-    is_device = (flags & Flag.DEVICE) != 0
-    key = (spans["process"].astype(np.int64) << 32) | (spans["thread"].astype(np.int64) << 1)
-    key |= is_device
     row = np.flatnonzero(shown)
+    keys, lane = _lane_numbers(profile, spans[row])
     # Outer spans before those that begin with them: they end later.
-    order = np.lexsort((-spans["end_ns"][row], spans["start_ns"][row], key[row]))
-    row = row[order]
-    keys, lane = np.unique(key[row], return_inverse=True)
+    order = np.lexsort((-spans["end_ns"][row], spans["start_ns"][row], lane))
+    row, lane = row[order], lane[order]
     chosen = spans[row]
     stages, stage = _stages(profile, chosen)
-    lane = lane.astype(np.int32)
     return Timeline(
         lanes=_lanes(profile, keys),
         stages=stages,
@@ -131,15 +134,42 @@ def timeline_of(profile: Profile, *, summed: bool | None = None) -> Timeline:
     )
 
 
+def _lane_numbers(
+    profile: Profile, spans: NDArray[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return the keys of all lanes in order, and the place of each span's among them."""
+    key = (spans["process"].astype(np.int64) << 32) | (spans["thread"].astype(np.int64) << 1)
+    key |= (spans["flags"] & Flag.DEVICE) != 0
+    keys, lane = np.unique(key, return_inverse=True)
+    n_waits = np.bincount(lane[spans["kind"] == Kind.WAIT], minlength=len(keys))
+    rank = np.array([each.rank for each in profile.processes], dtype=np.int64)[keys >> 32]
+    loads = np.array([each.role != "consumer" for each in profile.processes], dtype=bool)
+    # The thread that waited most is the training loop; its device has the same thread.
+    threads, thread = np.unique(keys >> 1, return_inverse=True)
+    waits = np.bincount(thread, n_waits, len(threads))[thread]
+    order = np.lexsort((keys, -waits, keys >> 32, loads[keys >> 32], rank))
+    place = np.empty(len(keys), dtype=np.int32)
+    place[order] = np.arange(len(keys), dtype=np.int32)
+    return keys[order], place[lane]
+
+
 def _has_details(profile: Profile) -> NDArray[np.bool_]:
     """Tell of each span whether its batch, process and stage also has spans of single samples."""
     spans = profile.spans
-    names = ("process", "batch", "epoch", "kind", "label")
-    columns = np.stack([spans[name].astype(np.int64) for name in names], axis=1)
-    _, group = np.unique(columns, axis=0, return_inverse=True)
-    group = group.reshape(-1)
     detailed = (spans["flags"] & (Flag.DETAIL | Flag.DEVICE)) == Flag.DETAIL
-    has = np.zeros(int(group.max(initial=-1)) + 1, dtype=bool)
+    if not detailed.any():
+        return detailed
+    group, size = np.zeros(len(spans), dtype=np.int64), 1
+    for name in ("process", "batch", "epoch", "kind", "label"):
+        values = spans[name].astype(np.int64)
+        low, high = int(values.min()), int(values.max())
+        if size * (high - low + 1) >= LARGEST_PRODUCT:
+            keys, group = np.unique(group, return_inverse=True)
+            size = len(keys)
+        group = group * (high - low + 1) + (values - low)
+        size *= high - low + 1
+    keys, group = np.unique(group, return_inverse=True)
+    has = np.zeros(len(keys), dtype=bool)
     has[group[detailed]] = True
     return has[group]
 
@@ -171,12 +201,21 @@ def _lanes(profile: Profile, keys: NDArray[np.int64]) -> tuple[TimelineLane, ...
 def _depths(
     lane: NDArray[np.int32], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """Return how many spans of the same lane are open when each begins."""
+    """Return how many spans of the same lane lie below each; by lane, start and end, last first."""
     depth = np.zeros(len(lane), dtype=np.int32)
+    # Most spans overlap no other: only stretches of those that do are gone through one by one.
+    _, first = np.unique(lane, return_index=True)
+    overlapping = np.zeros(len(lane), dtype=bool)
+    for low, high in itertools.pairwise([*first.tolist(), len(lane)]):
+        furthest = np.maximum.accumulate(end_ns[low:high])
+        inside = start_ns[low + 1 : high] < furthest[:-1]
+        overlapping[low + 1 : high] |= inside
+        overlapping[low : high - 1] |= inside
+    chosen = np.flatnonzero(overlapping)
     ends: list[int] = []
     last = -1
-    rows = zip(lane.tolist(), start_ns.tolist(), end_ns.tolist(), strict=True)
-    for index, (number, start, end) in enumerate(rows):
+    columns = (chosen, lane[chosen], start_ns[chosen], end_ns[chosen])
+    for index, number, start, end in zip(*(each.tolist() for each in columns), strict=True):
         if number != last:
             ends, last = [], number
         while ends and ends[-1] <= start:
@@ -190,7 +229,7 @@ def _exposed(profile: Profile) -> NDArray[np.int64]:
     """Return the exposed time of each row of a profile's spans, -1 where it is not known."""
     spans = profile.spans
     share = np.full(len(spans), np.nan)
-    for rank in profile.ranks or (0,):
+    for rank in profile.ranks or sorted({each.rank for each in profile.processes}):
         of_rank = np.array([each.rank == rank for each in profile.processes], dtype=bool)
         try:
             found = exposed_share_of_spans(profile, rank=rank)
@@ -198,8 +237,15 @@ def _exposed(profile: Profile) -> NDArray[np.int64]:
             continue
         mine = of_rank[spans["process"]]
         share[mine] = found[mine]
-    long_ns = (spans["end_ns"] - spans["start_ns"]).astype(np.float64)
-    exposed = np.where(np.isnan(share), -1, np.rint(share * long_ns)).astype(np.int64)
+    exposed = np.full(len(spans), -1, dtype=np.int64)
+    known = np.flatnonzero(~np.isnan(share))
+    is_detail = (spans["flags"][known] & Flag.DETAIL) != 0
+    # A sample's span beside a summed one takes no time from it: each sort has its own.
+    for rows in (known[~is_detail], known[is_detail]):
+        found = spans[rows]
+        pieces = leaf_pieces(found, found["process"].astype(np.int64) << 32 | found["thread"])
+        own_ns = np.bincount(pieces.span, pieces.duration_ns, len(rows))
+        exposed[rows] = np.rint(share[rows] * own_ns)
     waits = (spans["kind"] == Kind.WAIT) & ((spans["flags"] & Flag.IO) == 0)
     exposed[waits] = (spans["end_ns"] - spans["start_ns"])[waits]
     return exposed

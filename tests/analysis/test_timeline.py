@@ -1,0 +1,262 @@
+"""A profile in lanes: nothing left out, nothing overlapping, exposed time as `exposure` has it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedules import CONSUMER, Sketch, pool
+from scripts import Script
+from streams import stream
+
+from iobench.analysis import exposure
+from iobench.analysis.stages import WAITING_KINDS
+from iobench.analysis.timeline import Timeline, timeline_of
+from iobench.recording import Flag, Kind
+
+if TYPE_CHECKING:
+    from iobench.profiles import Profile
+
+times = st.integers(0, 1000)
+pools = st.builds(
+    pool,
+    st.lists(st.tuples(times, times, times), min_size=1, max_size=20),
+    workers=st.integers(0, 4),
+    step_ns=st.integers(0, 3000),
+    prefetch=st.integers(1, 3),
+    handover_ns=st.integers(0, 50),
+    in_order=st.booleans(),
+)
+
+
+def exposed_by_stage(timeline: Timeline) -> dict[str, tuple[int, int]]:
+    """Return the sum over the spans of each stage with known times, and how many these are."""
+    known = timeline.exposed_ns >= 0
+    return {
+        name: (
+            int(timeline.exposed_ns[known & (timeline.stage == number)].sum()),
+            int((known & (timeline.stage == number)).sum()),
+        )
+        for number, name in enumerate(timeline.stages)
+    }
+
+
+def check(profile: Profile, ranks: tuple[int, ...] = (0,)) -> Timeline:
+    """Hold a timeline against the profile and its exposure."""
+    timeline = timeline_of(profile, summed=True)
+    assert np.array_equal(profile.spans[timeline.row], timeline.spans)
+    assert len(np.unique(timeline.row)) == len(timeline)
+    place = np.lexsort((timeline.spans["start_ns"], timeline.lane))
+    assert np.array_equal(place, np.arange(len(timeline)))
+    check_depths(timeline)
+    found = exposed_by_stage(timeline)
+    expected: dict[str, int] = {}
+    for rank in ranks:
+        whole = exposure(profile, rank=rank).whole
+        for row in whole.stages:
+            if row.kind not in WAITING_KINDS and row.kind != Kind.OPAQUE:
+                expected[row.stage] = expected.get(row.stage, 0) + row.exposed_ns
+        expected["wait"] = expected.get("wait", 0) + sum(whole.waits_ns)
+    for stage, expected_ns in expected.items():
+        total, n_spans = found.get(stage, (0, 0))
+        assert abs(total - expected_ns) <= n_spans / 2 + 1, stage
+    return timeline
+
+
+def check_depths(timeline: Timeline) -> None:
+    start, end = timeline.spans["start_ns"], timeline.spans["end_ns"]
+    for lane in range(len(timeline.lanes)):
+        for depth in np.unique(timeline.depth[timeline.lane == lane]):
+            rows = np.flatnonzero((timeline.lane == lane) & (timeline.depth == depth))
+            assert (start[rows[1:]] >= end[rows[:-1]]).all(), "no two of a depth overlap"
+            if depth:
+                below = np.flatnonzero((timeline.lane == lane) & (timeline.depth == depth - 1))
+                over = np.searchsorted(start[below], start[rows], side="right") - 1
+                assert (over >= 0).all(), "each lies on one"
+                assert (end[below[over]] >= start[rows]).all()
+
+
+@given(pools)
+@settings(deadline=None)
+def test_worker_pools(sketch: Sketch) -> None:
+    timeline = check(sketch.profile())
+    assert timeline.lanes[0].name == "consumer"
+
+
+@given(
+    st.lists(st.tuples(times, times, times), min_size=1, max_size=20),
+    st.integers(1, 3),
+    st.lists(st.integers(0, 3000), min_size=1, max_size=8),
+)
+@settings(deadline=None)
+def test_streams_and_their_threads(
+    items: list[tuple[int, int, int]], batch_size: int, steps_ns: list[int]
+) -> None:
+    items = [items[place % len(items)] for place in range(len(steps_ns) * batch_size)]
+    profile = stream(
+        items,
+        batch_size=batch_size,
+        steps_ns=steps_ns,
+        collate_ns=7,
+        ahead=(2, 2, 2),
+        batches_ahead=2,
+    )
+    timeline = check(profile)
+    loop = timeline.lanes[0]
+    assert (timeline.spans["kind"][timeline.lane == 0] == Kind.WAIT).any()
+    assert {lane.process for lane in timeline.lanes} == {loop.process}
+    assert all(": " in lane.name for lane in timeline.lanes)
+
+
+@given(st.lists(st.tuples(times, times, times, st.integers(0, 300)), min_size=1, max_size=12))
+@settings(deadline=None)
+def test_spans_inside_others_count_once(durations: list[tuple[int, int, int, int]]) -> None:
+    sketch = pool([each[:3] for each in durations], workers=2, step_ns=100)
+    for span in [each for each in sketch.spans if each["kind"] == Kind.DECODE]:
+        inner = min(durations[span["batch"]][3], span["end_ns"] - span["start_ns"])
+        sketch.add(
+            span["lane"],
+            Kind.PREPROCESS,
+            span["end_ns"] - inner,
+            span["end_ns"],
+            batch=span["batch"],
+            label="inner",
+        )
+    check(sketch.profile())
+
+
+def test_inner_spans_lie_above() -> None:
+    sketch = Sketch({"workers": 0})
+    for start, end, kind in (
+        (0, 100, Kind.FUSED),
+        (0, 40, Kind.READ),
+        (10, 20, Kind.OPEN),
+        (40, 100, Kind.DECODE),
+        (100, 110, Kind.COLLATE),
+        (100, 100, Kind.VERIFY),
+    ):
+        sketch.add(CONSUMER, kind, start, end, batch=0)
+    timeline = timeline_of(sketch.profile())
+    kinds = map(Kind, timeline.spans["kind"].tolist())
+    depths = dict(zip(kinds, timeline.depth.tolist(), strict=True))
+    assert depths == {
+        Kind.FUSED: 0, Kind.READ: 1, Kind.OPEN: 2, Kind.DECODE: 1, Kind.COLLATE: 0, Kind.VERIFY: 1,
+    }  # fmt: skip
+
+
+def two_ranks() -> Profile:
+    """Return a job of two ranks: the second's workers are twice as slow."""
+    parts = []
+    for rank in (0, 1):
+        times_ns = [(400 * (rank + 1), 300, 20)] * 8
+        part = pool(times_ns, workers=2, step_ns=100).profile()
+        processes = tuple(replace(each, rank=rank) for each in part.processes)
+        parts.append(replace(part, processes=processes))
+    spans = [part.spans.copy() for part in parts]
+    spans[1]["process"] += len(parts[0].processes)
+    assert parts[0].strings == parts[1].strings
+    return replace(
+        parts[0],
+        processes=parts[0].processes + parts[1].processes,
+        spans=np.concatenate(spans[::-1]),
+        ranks=(0, 1),
+    )
+
+
+def test_several_ranks_stand_one_below_the_other() -> None:
+    timeline = check(two_ranks(), (0, 1))
+    assert [lane.name for lane in timeline.lanes] == [
+        "rank 0 consumer",
+        "rank 0 worker-0",
+        "rank 0 worker-1",
+        "rank 1 consumer",
+        "rank 1 worker-0",
+        "rank 1 worker-1",
+    ]
+
+
+def test_the_thread_that_waits_comes_first() -> None:
+    sketch = Sketch({"workers": 0})
+    sketch.add(CONSUMER, Kind.READ, 0, 10, thread=0, batch=0)
+    sketch.add(CONSUMER, Kind.WAIT, 0, 12, thread=3, batch=0, detail="threads")
+    sketch.add(CONSUMER, Kind.FORWARD, 14, 30, thread=3, flags=Flag.DEVICE | Flag.DETAIL)
+    profile = sketch.profile()
+    timeline = timeline_of(profile)
+    assert [lane.thread for lane in timeline.lanes] == [3, 3, 0]
+    assert [lane.is_device for lane in timeline.lanes] == [False, True, False]
+    assert timeline.lanes[1].name == f"{timeline.lanes[0].name} device"
+    assert timeline.exposed_ns[timeline.spans["kind"] == Kind.WAIT] == [12]
+    assert timeline.exposed_ns[timeline.spans["kind"] == Kind.FORWARD] == [-1]
+
+
+def summed_and_single() -> Sketch:
+    """Return a worker whose first batch has spans of samples beside a sum, the second a sum."""
+    sketch = Sketch({"workers": 1, "prefetch": 2, "expected_workers": ["worker-0"]})
+    worker = ("worker", 0)
+    sketch.add(worker, Kind.READ, 0, 60, batch=0, flags=Flag.SUMMED, pieces=2)
+    for sample in (0, 1):
+        start = 100 * sample
+        sketch.add(worker, Kind.READ, start, start + 30, batch=0, sample=sample, flags=Flag.DETAIL)
+    sketch.add(worker, Kind.READ, 200, 280, batch=1, flags=Flag.SUMMED, pieces=2)
+    sketch.add(CONSUMER, Kind.READ, 5, 5, nbytes=9, flags=Flag.IO)
+    sketch.wait(0, 0, 130, "worker-0")
+    sketch.wait(1, 140, 300, "worker-0")
+    return sketch
+
+
+@pytest.mark.parametrize(("summed", "reads"), [(None, 3), (True, 4), (False, 2)])
+def test_sums_are_shown_where_nothing_else_is(summed: bool | None, reads: int) -> None:
+    timeline = timeline_of(summed_and_single().profile(), summed=summed)
+    assert int((timeline.spans["kind"] == Kind.READ).sum()) == reads
+    assert not (timeline.spans["flags"] & Flag.IO).any(), "counters are no stretch of time"
+
+
+def test_samples_beside_a_sum_are_exposed_as_it_is() -> None:
+    profile = summed_and_single().profile()
+    every = timeline_of(profile, summed=True)
+    of_first = (every.spans["batch"] == 0) & (every.spans["kind"] == Kind.READ)
+    single = of_first & (every.spans["flags"] == Flag.DETAIL)
+    assert every.exposed_ns[single].sum() == every.exposed_ns[of_first & ~single].sum() > 0
+
+
+def test_killed_workers_keep_their_lanes_and_lost_ones_have_none() -> None:
+    sketch = pool([(400, 300, 20)] * 8, workers=2, step_ns=100)
+    killed = [
+        span for span in sketch.spans if span["lane"] != ("worker", 1) or span["start_ns"] < 800
+    ]
+    timeline = timeline_of(replace(sketch, spans=killed).profile())
+    assert [lane.name for lane in timeline.lanes] == ["consumer", "worker-0", "worker-1"]
+    timeline = timeline_of(sketch.without(("worker", 1)).profile())
+    assert [lane.name for lane in timeline.lanes] == ["consumer", "worker-0"]
+
+
+def test_scripts_with_several_loaders() -> None:
+    script = Script()
+    train = script.loader(workers=2, stages=(300, 200, 10))
+    test = script.loader(workers=0)
+    for loader, n_batches in ((train, 6), (test, 4)):
+        loader.iter()
+        for _ in range(n_batches):
+            loader.next()
+            script.compute(40)
+        loader.end()
+    check(script.profile())
+
+
+def test_where_exposure_cannot_be_told_it_is_unknown() -> None:
+    sketch = Sketch({"workers": 0})
+    sketch.add(CONSUMER, Kind.READ, 0, 2**61, batch=0)
+    sketch.add(CONSUMER, Kind.READ, 0, 2**61, batch=0, thread=1)
+    timeline = timeline_of(sketch.profile())
+    assert timeline.exposed_ns.tolist() == [-1, -1]
+
+
+def test_a_run_without_spans() -> None:
+    profile = Sketch({"workers": 0}).profile()
+    timeline = timeline_of(profile)
+    assert (len(timeline), timeline.lanes, timeline.stages) == (0, (), ())
+    assert (timeline.start_ns, timeline.end_ns) == (0, 0)
