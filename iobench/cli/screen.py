@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from iobench.datasets import Progress
 
 __all__ = ["TerminalScreen"]
 
+JUPYTER_KERNEL: Final = "JPY_PARENT_PID"
+"""Set by Jupyter for its kernels, and so for what their cells start."""
+
 
 class TerminalScreen:
-    """Notes and progress bars on stderr; bars only when it is a terminal."""
+    """Notes and progress bars on stderr; bars only when it is a terminal.
+
+    A notebook gives ``!iobench`` a terminal that cannot move its cursor: every redraw would stay.
+    """
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -34,7 +41,7 @@ class TerminalScreen:
         """
         from iobench.datasets import no_progress
 
-        if not sys.stderr.isatty():
+        if not sys.stderr.isatty() or JUPYTER_KERNEL in os.environ:
             yield no_progress
             return
         from rich.progress import (

@@ -25,6 +25,8 @@ __all__ = ["ROUND_BATCHES", "Run", "RunProgress", "measure"]
 ROUND_BATCHES: Final = 25
 """Batches a run gets before the next run's turn, when several are interleaved; more where so many
 workers are at work that filling them takes half of it: a round has to reach its steady state."""
+PROGRESS_EVERY_NS: Final = 500_000_000
+"""Drawing a bar takes a millisecond or two: at every step it would be what a short step takes."""
 RunProgress = Callable[["Run"], None]
 
 
@@ -57,6 +59,8 @@ class Run:
         others.
     n_batches, steady_ns, n_rounds : int
         How far it has come; a round too short for a steady state counts whole.
+    told_ns : int
+        When progress was last told.
     """
 
     name: str
@@ -72,10 +76,13 @@ class Run:
     n_batches: int = 0
     steady_ns: int = 0
     n_rounds: int = 0
+    told_ns: int = 0
 
 
 def measure(runs: Sequence[Run], *, progress: RunProgress | None = None) -> None:
     """Take every run to its end; several are interleaved in rounds of `ROUND_BATCHES`.
+
+    ``progress`` is called twice a second at most, while the accelerator computes.
 
     Raises
     ------
@@ -129,17 +136,19 @@ def _one_round(run: Run, n_batches: int | None, progress: RunProgress | None) ->
         recorder.emit(Kind.HANDOVER, release_ns, delivered_ns, -1, -1, number, epoch, -1, release)
         if run.process_io is not None:
             run.process_io.emit(recorder, number, epoch)
-        began_ns = None if run.digests is None else _note_samples(run, run.digests, batch)
-        compute.run(recorder, number, epoch, since_ns=began_ns)
         run.n_batches += 1
         delivered += 1
+        began_ns = None if run.digests is None else _note_samples(run, run.digests, batch)
+        if progress is not None and delivered_ns - run.told_ns >= PROGRESS_EVERY_NS:
+            run.told_ns = delivered_ns
+            began_ns = delivered_ns if began_ns is None else began_ns
+            progress(run)
+        compute.run(recorder, number, epoch, since_ns=began_ns)
         finished_ns = now_ns()
         if delivered > fill:
             run.steady_ns += finished_ns - asked_ns
         if run.steady_limit_ns is not None and run.steady_ns >= run.steady_limit_ns:
             run.plan.end()
-        if progress is not None:
-            progress(run)
         asked_ns = now_ns()
     ended_ns = now_ns()
     if delivered <= fill:

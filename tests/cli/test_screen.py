@@ -21,6 +21,7 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch):
     """Make stderr a terminal, within the test: pytest sets its own after the fixtures."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
 
     def begin() -> Terminal:
         made = Terminal()
@@ -54,3 +55,13 @@ def test_nothing_is_drawn_where_nobody_looks(capsys: pytest.CaptureFixture[str])
     with TerminalScreen().progress("converting", in_bytes=True) as move:
         move(1, 2)
     assert capsys.readouterr() == ("", "")
+
+
+def test_nothing_is_drawn_in_a_notebook(on_a_terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_a_terminal()
+    monkeypatch.setenv("JPY_PARENT_PID", "1")
+    screen = TerminalScreen()
+    with screen.progress("converting") as move:
+        move(1, 2)
+    screen.note("kept in run")
+    assert terminal.getvalue() == "kept in run\n"

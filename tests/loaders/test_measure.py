@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from span_rows import rows_by_kind, rows_of
 
+import iobench.loaders.measure as measured_loop
 from iobench.errors import WorkerError
 from iobench.loaders.compute import Compute
 from iobench.loaders.contract import Batch
@@ -82,6 +83,24 @@ def test_without_workers_the_consumer_made_it(bench):
     run, directory = bench(limit=1)
     measure([run])
     assert rows_by_kind(directory)[Kind.WAIT][0].detail == "consumer"
+
+
+def test_a_bar_that_is_drawn_is_no_time_of_the_run(bench, monkeypatch):
+    monkeypatch.setattr(measured_loop, "PROGRESS_EVERY_NS", 3 * (LOAD_NS + STEP_NS))
+    run, directory = bench(limit=8)
+    drawn = []
+
+    def draw(told):
+        drawn.append(told.n_batches)
+        told.loader.clock.advance(25)
+
+    measure([run], progress=draw)
+    rows = rows_by_kind(directory)
+    assert drawn == [1, 4, 7]
+    waits = [row.end_ns - row.start_ns for row in rows[Kind.WAIT][:-1]]
+    assert waits == [LOAD_NS] * 8
+    (whole,) = rows[Kind.OTHER]
+    assert whole.end_ns - whole.start_ns == 8 * (LOAD_NS + STEP_NS)
 
 
 def test_several_runs_take_turns(bench):
