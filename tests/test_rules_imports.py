@@ -69,7 +69,9 @@ ROOMS = {
 }  # fmt: skip
 AGAINST_THE_ARROW = {
     ("iobench.profiles.contents", "Profile.exposure", "iobench.analysis"),
+    ("iobench.profiles.contents", "Profile._repr_html_", "iobench.report.notebook"),
     ("iobench.analysis.figures", "Exposure.to_dict", "iobench.report.json_report"),
+    ("iobench.analysis.figures", "Exposure._repr_html_", "iobench.report.notebook"),
     ("iobench.stores.extents", "ExtentStore.__getitems__", "iobench.loaders"),
     ("iobench.stores.extents", "ExtentStore.loader", "iobench.loaders"),
     ("iobench.sources.opened", "OpenDataset.loader", "iobench.loaders.ring.options"),

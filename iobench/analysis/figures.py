@@ -332,3 +332,9 @@ class Exposure:
         from iobench.report.json_report import exposure_to_dict
 
         return exposure_to_dict(self)
+
+    def _repr_html_(self) -> str:
+        """Return what Jupyter shows: `iobench.report.notebook.exposure_fragment`."""
+        from iobench.report.notebook import exposure_fragment
+
+        return exposure_fragment(self)

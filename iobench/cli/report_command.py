@@ -24,6 +24,10 @@ def report(
     json: Annotated[
         bool, typer.Option("--json", help="Print the result as JSON instead of a report.")
     ] = False,
+    markdown: Annotated[
+        bool,
+        typer.Option("--markdown", help="Print the report as GitHub's Markdown, for an issue."),
+    ] = False,
     darshan: Annotated[
         list[Path] | None,
         typer.Option(
@@ -53,7 +57,9 @@ def report(
         from iobench.report.lanes_picture import check_picture_name
 
         check_picture_name(lanes)
-    print_report(run, json=json, darshan=darshan or ())
+    if json and markdown:
+        raise OptionError("--json and --markdown: both go to stdout; name one of them")
+    print_report(run, json=json, darshan=darshan or (), markdown=markdown)
     if lanes is not None:
         _draw(run, lanes, stretch, darshan or ())
 
@@ -72,7 +78,12 @@ def _stretch(text: str) -> tuple[float, float]:
 
 
 def print_report(
-    run: Path, *, json: bool, file: TextIO | None = None, darshan: Sequence[Path] = ()
+    run: Path,
+    *,
+    json: bool,
+    file: TextIO | None = None,
+    darshan: Sequence[Path] = (),
+    markdown: bool = False,
 ) -> None:
     """Print the report of a run directory, by default to stdout.
 
@@ -83,6 +94,8 @@ def print_report(
     file : text file, optional
     darshan : sequence of Path
         Logs of a tracer beside those in the run directory.
+    markdown : bool
+        Whether as GitHub's Markdown.
 
     Raises
     ------
@@ -92,12 +105,13 @@ def print_report(
         If a log that was named cannot be read, or what reads it is not installed.
     """
     from iobench.profiles import open_profiles
-    from iobench.report import render_terminal
+    from iobench.report import render_markdown, render_terminal
 
     if json:
         typer.echo(_as_json(run, darshan), file=file)
-    else:
-        render_terminal(open_profiles(run), traces=_traces(run, darshan), file=file)
+        return
+    render = render_markdown if markdown else render_terminal
+    render(open_profiles(run), traces=_traces(run, darshan), file=file)
 
 
 def write_json(run: Path, path: Path) -> None:

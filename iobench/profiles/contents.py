@@ -157,6 +157,12 @@ class Profile:
 
         return exposure(self)
 
+    def _repr_html_(self) -> str:
+        """Return what Jupyter shows: `iobench.report.notebook.profile_fragment`."""
+        from iobench.report.notebook import profile_fragment
+
+        return profile_fragment(self)
+
 
 def find_missing_workers(
     config: Mapping[str, Any],

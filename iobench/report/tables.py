@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from iobench.analysis import Exposure, PartExposure, StageExposure
     from iobench.report.run_report import RunReport
 
-__all__ = ["TextTable", "comparison_table", "phase_table", "stage_table", "wait_table"]
+__all__ = ["TextTable", "comparison_table", "phase_table", "stage_table", "wait_table", "waits_of"]
 
 Row = tuple[str, ...]
 NOT_APPLICABLE: Final = "-"
@@ -159,7 +159,11 @@ def _carries_bytes(row: StageExposure) -> bool:
 
 def wait_table(report: RunReport) -> TextTable:
     """Return the wait per step, beside the published one."""
-    exposure, published_s = report.exposure, report.facts.published_s
+    return waits_of(report.exposure, report.facts.published_s)
+
+
+def waits_of(exposure: Exposure, published_s: Mapping[str, float] | None = None) -> TextTable:
+    """Return the wait per step of the whole run and its steady state; below, a published one."""
     named = [("whole run", exposure.whole.wait)]
     if exposure.steady is not None:
         named.append(("steady state", exposure.steady.wait))
