@@ -2,6 +2,13 @@
 
 from iobench.analysis.conversion import FullConversion, predict_full_conversion
 from iobench.analysis.diagnosis import Diagnosis, Verdict, diagnose
+from iobench.analysis.epoch_statistics import (
+    BatchStatistics,
+    ComputeEpoch,
+    EpochFigures,
+    StageEpoch,
+)
+from iobench.analysis.epochs import epoch_figures, epochs_of_rank, step_times
 from iobench.analysis.figures import (
     Coincidence,
     ComputeStage,
@@ -47,11 +54,14 @@ from iobench.analysis.windows import exposed_share_of_spans, exposure, measure_r
 
 __all__ = [
     "AccessFigures",
+    "BatchStatistics",
     "ByteGap",
     "ByteRow",
     "Coincidence",
+    "ComputeEpoch",
     "ComputeStage",
     "Diagnosis",
+    "EpochFigures",
     "EpochSamples",
     "Exposure",
     "FirstDifference",
@@ -74,6 +84,7 @@ __all__ = [
     "SamplesSeen",
     "SamplesVerdict",
     "SanityLine",
+    "StageEpoch",
     "StageExposure",
     "StageStorage",
     "StageWork",
@@ -85,6 +96,8 @@ __all__ = [
     "compare_ranks",
     "compare_samples",
     "diagnose",
+    "epoch_figures",
+    "epochs_of_rank",
     "exposed_share_of_spans",
     "exposure",
     "mean_utilisation",
@@ -95,6 +108,7 @@ __all__ = [
     "predict_full_conversion",
     "process_work",
     "samples_seen",
+    "step_times",
     "storage_figures",
     "storage_of_rank",
     "utilisation",

@@ -13,8 +13,38 @@ if TYPE_CHECKING:
 
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
+    from iobench.profiles import Profile
 
-__all__ = ["samples_by_delivery"]
+__all__ = ["count_samples", "samples_by_delivery"]
+
+
+def count_samples(
+    profile: Profile,
+    loop: TrainingLoop,
+    deliveries: Deliveries,
+    chosen: NDArray[np.bool_],
+    *,
+    by_delivery: NDArray[np.int64] | None = None,
+) -> int | None:
+    """Return the samples in chosen batches: by their bytes, else by the batch size.
+
+    Parameters
+    ----------
+    profile, loop, deliveries
+    chosen : ndarray of bool, shape (n_deliveries,)
+        Marks of deliveries that brought a batch.
+    by_delivery : ndarray of int64, optional
+        `samples_by_delivery` of them, where it is known already.
+    """
+    nbytes = deliveries.nbytes[chosen]
+    sample_nbytes = profile.config.get("sample_nbytes")
+    if sample_nbytes and (nbytes >= 0).all() and not (nbytes % sample_nbytes).any():
+        return int(nbytes.sum()) // int(sample_nbytes)
+    found = samples_by_delivery(loop, deliveries) if by_delivery is None else by_delivery
+    samples = found[chosen]
+    if (samples < 0).any() or not (len(samples) or loop.loaders[ONLY].batch_size):
+        return None
+    return int(samples.sum())
 
 
 def samples_by_delivery(loop: TrainingLoop, deliveries: Deliveries) -> NDArray[np.int64]:

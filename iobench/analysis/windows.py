@@ -27,7 +27,7 @@ from iobench.analysis.figures import (
 )
 from iobench.analysis.loop import ONLY, LoaderSettings, TrainingLoop, find_loop
 from iobench.analysis.rank_steps import RankSteps, rank_steps
-from iobench.analysis.sample_counts import samples_by_delivery
+from iobench.analysis.sample_counts import count_samples
 from iobench.analysis.span_shares import share_of_spans
 from iobench.analysis.waits import find_long_waits, wait_statistics
 from iobench.errors import ProfileError
@@ -102,6 +102,7 @@ class MeasuredRank:
         Number of the loader with most batches.
     attribution : Attribution
         Of these deliveries.
+    loop : TrainingLoop
     """
 
     profile: Profile
@@ -110,6 +111,7 @@ class MeasuredRank:
     deliveries: Deliveries
     main_loader: int
     attribution: Attribution
+    loop: TrainingLoop
 
     def share(self) -> NDArray[np.float64]:
         """Return `exposed_share_of_spans`, by row of ``profile.spans``."""
@@ -126,6 +128,7 @@ def measure_rank(profile: Profile, *, rank: int | None = None) -> MeasuredRank:
         run.deliveries,
         _main_loader(run.loop, run.deliveries).number,
         run.attribution,
+        run.loop,
     )
 
 
@@ -306,7 +309,7 @@ def _window(run: _Run, chosen: Marks) -> PartExposure:
         wait_ns=wait_ns,
         compute_ns=wall_ns - wait_ns,
         n_batches=len(waits_ns),
-        n_samples=_n_samples(run, with_batch),
+        n_samples=count_samples(run.profile, run.loop, deliveries, with_batch),
         nbytes=int(nbytes.sum()) if (nbytes >= 0).all() else None,
         stages=_stages(run.attribution, chosen),
         compute_stages=_compute_stages(run.attribution, chosen),
@@ -317,18 +320,6 @@ def _window(run: _Run, chosen: Marks) -> PartExposure:
         overhead_fraction=_overhead_fraction(run, chosen, wall_ns),
         estimated_fraction=int(run.estimated[with_batch].sum()) / max(len(waits_ns), 1),
     )
-
-
-def _n_samples(run: _Run, chosen: Marks) -> int | None:
-    """Return the samples in chosen batches: by their bytes, else by the batch size."""
-    config, nbytes = run.profile.config, run.deliveries.nbytes[chosen]
-    sample_nbytes = config.get("sample_nbytes")
-    if sample_nbytes and (nbytes >= 0).all() and not (nbytes % sample_nbytes).any():
-        return int(nbytes.sum()) // int(sample_nbytes)
-    samples = samples_by_delivery(run.loop, run.deliveries)[chosen]
-    if (samples < 0).any() or not (len(samples) or run.loop.loaders[ONLY].batch_size):
-        return None
-    return int(samples.sum())
 
 
 def _stages(attribution: Attribution, chosen: Marks) -> tuple[StageExposure, ...]:

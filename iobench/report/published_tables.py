@@ -9,9 +9,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from iobench.recording import Flag, Kind
+from iobench.analysis.epochs import step_times
 from iobench.report import units
 from iobench.report.facts import PUBLISHED_FIGURES, RunFacts
 from iobench.report.tables import NOT_APPLICABLE, TextTable
@@ -19,6 +17,7 @@ from iobench.report.tables import NOT_APPLICABLE, TextTable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from iobench.profiles import Profile
@@ -28,53 +27,6 @@ __all__ = ["print_published", "published_table", "step_times"]
 
 KEYS: Final = ("epoch", "batch", "forward", "backward", "I/O")
 UNIT_NS: Final = 1e9
-
-
-def step_times(profile: Profile) -> dict[str, NDArray[np.int64]]:
-    """Return what the training loop of a profile saw, in ns: one array for each of `KEYS`.
-
-    A batch lasts from being asked for to the next being asked for; an epoch is the sum of its
-    batches, and counts if all of them are there.
-    """
-    spans = profile.spans[(profile.spans["flags"] & (Flag.DETAIL | Flag.IO)) == 0]
-    waits = spans[spans["kind"] == Kind.WAIT]
-    waits = waits[np.argsort(waits["start_ns"], kind="stable")]
-    there = np.flatnonzero(waits["batch"] >= 0)
-    # Whatever is asked for next in the same round, a batch or its end, ends the step.
-    ends = np.append(waits["start_ns"][1:], waits["end_ns"][-1:])[there]
-    batch = (ends - waits["start_ns"][there]).astype(np.int64)
-    followed = np.append(waits["batch"][1:] >= 0, False)[there] | _closes_round(
-        waits, profile.strings, there
-    )
-    found = {
-        "epoch": _epochs(batch, waits["epoch"][there], profile.config),
-        "batch": batch[followed],
-        "I/O": (waits["end_ns"] - waits["start_ns"])[there].astype(np.int64),
-    }
-    for key, kind in (("forward", Kind.FORWARD), ("backward", Kind.BACKWARD)):
-        of_kind = spans[spans["kind"] == kind]
-        found[key] = (of_kind["end_ns"] - of_kind["start_ns"]).astype(np.int64)
-    return found
-
-
-def _closes_round(
-    waits: NDArray[Any], strings: Sequence[str], there: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Tell after which batches the next call found the end of its round."""
-    labels = np.array([text == "shutdown" for text in strings], dtype=bool)
-    return np.append(labels[waits["label"][1:]], False)[there]
-
-
-def _epochs(
-    batch_ns: NDArray[np.int64], epoch: NDArray[np.int32], config: Mapping[str, Any]
-) -> NDArray[np.int64]:
-    n_samples, batch_size = config.get("n_samples"), config.get("batch_size")
-    if not isinstance(n_samples, int) or not isinstance(batch_size, int) or not batch_size:
-        return np.zeros(0, dtype=np.int64)
-    numbers, counts = np.unique(epoch, return_counts=True)
-    whole = numbers[counts >= max(1, n_samples // batch_size)]
-    sums = [int(batch_ns[epoch == number].sum()) for number in whole.tolist()]
-    return np.array(sums, dtype=np.int64)
 
 
 def published_table(profiles: Sequence[Profile]) -> TextTable | None:

@@ -1,0 +1,134 @@
+"""Which epoch a delivery is of, and which epochs are all there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.analysis.loop import ONLY
+
+if TYPE_CHECKING:
+    from iobench.analysis.deliveries import Deliveries
+    from iobench.analysis.windows import MeasuredRank
+
+__all__ = ["complete_epochs", "epoch_of_deliveries"]
+
+Integers = NDArray[np.int64]
+Marks = NDArray[np.bool_]
+
+
+def epoch_of_deliveries(measured: MeasuredRank) -> Integers:
+    """Return the number of each delivery's epoch, from 0 where its loader numbers from 0.
+
+    The loader with most batches says; deliveries of others are of the epoch before them in time.
+    Where a script makes its loader anew for each epoch, its loaders are counted instead, and where
+    a loader does not number its epochs, its rounds.
+    """
+    deliveries = measured.deliveries
+    main = deliveries.loader == measured.main_loader
+    renewed = _renewed(measured)
+    if len(renewed) > 1:
+        main = np.isin(deliveries.loader, renewed)
+        told = _in_order(deliveries.loader, main)
+    elif (deliveries.epoch[main] >= 0).any():
+        told = np.where(main, deliveries.epoch, -1)
+    else:
+        told = _in_order(deliveries.round, main)
+    return _filled(told, deliveries.round)
+
+
+def _in_order(values: Integers, chosen: Marks) -> Integers:
+    """Return the place of each chosen value among them, by first appearance; -1 elsewhere."""
+    place = np.full(len(values), -1, dtype=np.int64)
+    found, first, inverse = np.unique(values[chosen], return_index=True, return_inverse=True)
+    order = np.empty(len(found), dtype=np.int64)
+    order[np.argsort(first)] = np.arange(len(found))
+    place[chosen] = order[inverse.reshape(-1)]
+    return place
+
+
+def _filled(told: Integers, rounds: Integers) -> Integers:
+    """Return epochs where all are known: as the next one of the round, else the one before."""
+    size = len(told)
+    if not size or (told < 0).all():
+        return np.zeros(size, dtype=np.int64)
+    rows = np.arange(size)
+    known = told >= 0
+    before = np.maximum.accumulate(np.where(known, rows, -1))
+    after = np.minimum.accumulate(np.where(known, rows, size)[::-1])[::-1]
+    later = np.minimum(after, size - 1)
+    use_after = (before < 0) | ((after < size) & (rounds[later] == rounds))
+    filled: Integers = told[np.where(use_after, later, before)]
+    return filled
+
+
+def _renewed(measured: MeasuredRank) -> list[int]:
+    """Return the loaders that are the one with most batches, made anew for each epoch.
+
+    They are alike and have one round each, with as many batches, or cut off.
+    """
+    deliveries, loaders = measured.deliveries, measured.loop.loaders
+    main = measured.main_loader
+    if main == ONLY:
+        return []
+    settings = loaders[main]
+    alike = [
+        number
+        for number, each in loaders.items()
+        if number != ONLY
+        and (each.framework, each.kind, each.name) == (
+            settings.framework, settings.kind, settings.name
+        )
+        and (each.workers, each.prefetch, each.threads, each.batch_size)
+        == (settings.workers, settings.prefetch, settings.threads, settings.batch_size)
+    ]  # fmt: skip
+    if len(alike) < 2:
+        return []
+    rounds, n_batches, ended = _of_loaders(deliveries, alike)
+    if rounds[main] != 1:
+        return []
+    return [
+        number
+        for number in alike
+        if rounds[number] == 1
+        and (n_batches[number] == n_batches[main] or (n_batches[number] and not ended[number]))
+    ]
+
+
+def _of_loaders(
+    deliveries: Deliveries, numbers: list[int]
+) -> tuple[dict[int, int], dict[int, int], dict[int, bool]]:
+    """Return each loader's rounds, its batches, and whether it was found to be at its end."""
+    rounds, n_batches, ended = {}, {}, {}
+    for number in numbers:
+        rows = deliveries.loader == number
+        rounds[number] = len(np.unique(deliveries.round[rows]))
+        n_batches[number] = int((deliveries.batch[rows] >= 0).sum())
+        ended[number] = bool(deliveries.ends_round[rows].any())
+    return rounds, n_batches, ended
+
+
+def complete_epochs(measured: MeasuredRank, number: Integers) -> set[int]:
+    """Return the epochs of which all batches were measured.
+
+    Those with as many batches as the configuration has; where it does not tell, those whose round
+    was recorded from its first batch to its end.
+
+    Parameters
+    ----------
+    measured : MeasuredRank
+    number : ndarray of int64, shape (n_deliveries,)
+        From `epoch_of_deliveries`.
+    """
+    deliveries, config = measured.deliveries, measured.profile.config
+    with_batch = deliveries.batch >= 0
+    found, counts = np.unique(number[with_batch], return_counts=True)
+    n_samples, batch_size = config.get("n_samples"), config.get("batch_size")
+    if isinstance(n_samples, int) and isinstance(batch_size, int) and batch_size > 0:
+        return set(found[counts >= max(1, n_samples // batch_size)].tolist())
+    main = np.isin(deliveries.loader, [*_renewed(measured), measured.main_loader])
+    begun = number[main & with_batch & (deliveries.position == 0)]
+    ended = number[main & deliveries.ends_round]
+    return set(found.tolist()) & set(begun.tolist()) & set(ended.tolist())

@@ -1,0 +1,197 @@
+"""Epoch by epoch: what a batch took, what of it was waited for, and each stage's part in it.
+
+The figures are those that MAELSTROM D2.3 gives of an epoch, a batch, its forward and backward pass
+and its I/O: min, mean, median, max and standard deviation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.analysis.epoch_numbers import complete_epochs, epoch_of_deliveries
+from iobench.analysis.epoch_statistics import (
+    BatchStatistics,
+    ComputeEpoch,
+    EpochFigures,
+    StageEpoch,
+    batch_statistics,
+)
+from iobench.analysis.sample_counts import count_samples, samples_by_delivery
+from iobench.analysis.windows import MeasuredRank, measure_rank
+from iobench.recording import Kind, stage_name
+
+if TYPE_CHECKING:
+    from iobench.analysis.deliveries import Deliveries
+    from iobench.profiles import Profile
+
+__all__ = [
+    "BatchStatistics",
+    "ComputeEpoch",
+    "EpochFigures",
+    "StageEpoch",
+    "batch_statistics",
+    "epoch_figures",
+    "epochs_of_rank",
+    "step_times",
+]
+
+Integers = NDArray[np.int64]
+Marks = NDArray[np.bool_]
+
+PASSES: Final = {"forward": Kind.FORWARD, "backward": Kind.BACKWARD}
+
+
+def epoch_figures(profile: Profile, rank: int | None = None) -> tuple[EpochFigures, ...]:
+    """Return the figures of each epoch of a training process, in the order of their numbers.
+
+    Parameters
+    ----------
+    profile : Profile
+    rank : int, optional
+        Which training process; may be left out where only one recorded.
+
+    Raises
+    ------
+    ProfileError
+        As `exposure`.
+    """
+    return epochs_of_rank(measure_rank(profile, rank=rank))
+
+
+def epochs_of_rank(measured: MeasuredRank) -> tuple[EpochFigures, ...]:
+    """Return the figures of each epoch of a training process that was analysed before."""
+    number = epoch_of_deliveries(measured)
+    complete = complete_epochs(measured, number)
+    tables = _Tables(measured)
+    return tuple(
+        tables.epoch(number == each, each, complete=each in complete)
+        for each in np.unique(number).tolist()
+    )
+
+
+class _Tables:
+    """What is known of each delivery of a training process: epochs are sums of its rows."""
+
+    def __init__(self, measured: MeasuredRank) -> None:
+        self.measured = measured
+        self.samples = samples_by_delivery(measured.loop, measured.deliveries)
+        self.followed = _followed(measured.deliveries)
+        self.passes = _passes(measured)
+        compute_stage = measured.attribution.compute_stage
+        self.compute = {
+            index: _by_delivery(measured, compute_stage == index)
+            for index in np.unique(compute_stage).tolist()
+        }
+
+    def epoch(self, chosen: Marks, number: int, *, complete: bool) -> EpochFigures:
+        """Return the figures of chosen deliveries, those of one epoch."""
+        measured, deliveries = self.measured, self.measured.deliveries
+        with_batch = chosen & (deliveries.batch >= 0)
+        nbytes = deliveries.nbytes[with_batch]
+        passes = {
+            name: batch_statistics(times[with_batch & there])
+            for name, (times, there) in self.passes.items()
+        }
+        return EpochFigures(
+            epoch=number,
+            rank=measured.exposure.rank,
+            complete=complete,
+            n_batches=int(with_batch.sum()),
+            n_samples=count_samples(
+                measured.profile, measured.loop, deliveries, with_batch, by_delivery=self.samples
+            ),
+            nbytes=int(nbytes.sum()) if (nbytes >= 0).all() else None,
+            wall_ns=int(deliveries.wall_ns[chosen].sum()),
+            wait_ns=int(deliveries.wait_ns[chosen].sum()),
+            batches_ns=int(deliveries.wall_ns[with_batch].sum()),
+            batch=batch_statistics(deliveries.wall_ns[with_batch & self.followed]),
+            wait=batch_statistics(deliveries.wait_ns[with_batch]),
+            **passes,
+            stages=self._stages(np.flatnonzero(chosen), np.flatnonzero(with_batch)),
+            compute_stages=self._compute_stages(chosen, with_batch),
+        )
+
+    def _stages(self, rows: Integers, with_batch: Integers) -> tuple[StageEpoch, ...]:
+        ledger, stages = self.measured.attribution.ledger, self.measured.attribution.stages
+        busy_ns, exposed_ns = ledger.busy_ns[rows].sum(axis=0), ledger.exposed_ns[rows].sum(axis=0)
+        n_spans = ledger.n_spans[rows].sum(axis=0)
+        busy, exposed = ledger.busy_ns[with_batch], ledger.exposed_ns[with_batch]
+        found = [
+            StageEpoch(
+                stage=stage_name(stages.kinds[index], stages.labels[index]),
+                kind=stages.kinds[index],
+                busy_ns=int(busy_ns[index]),
+                exposed_ns=int(exposed_ns[index]),
+                busy=batch_statistics(busy[:, index]),
+                exposed=batch_statistics(exposed[:, index]),
+            )
+            for index in np.flatnonzero((busy_ns > 0) | (exposed_ns > 0) | (n_spans > 0)).tolist()
+        ]
+        return tuple(sorted(found, key=lambda row: (-row.exposed_ns, -row.busy_ns, row.stage)))
+
+    def _compute_stages(self, chosen: Marks, with_batch: Marks) -> tuple[ComputeEpoch, ...]:
+        stages = self.measured.attribution.stages
+        found = [
+            ComputeEpoch(
+                stage=stage_name(stages.kinds[index], stages.labels[index]),
+                kind=stages.kinds[index],
+                busy_ns=int(times[chosen].sum()),
+                busy=batch_statistics(times[with_batch & there]),
+            )
+            for index, (times, there) in self.compute.items()
+            if (chosen & there).any()
+        ]
+        return tuple(sorted(found, key=lambda row: (-row.busy_ns, row.stage)))
+
+
+def _followed(deliveries: Deliveries) -> Marks:
+    """Tell after which deliveries the loop asked on, for a batch or for the end of its round."""
+    asked_on = (deliveries.batch >= 0) | deliveries.ends_round
+    followed: Marks = np.append(asked_on[1:], False)[: len(deliveries)]
+    return followed
+
+
+def _passes(measured: MeasuredRank) -> dict[str, tuple[Integers, Marks]]:
+    """Return forward and backward time of each delivery, and which have any."""
+    kinds = np.array([*measured.attribution.stages.kinds], dtype=np.int64)
+    found = kinds[measured.attribution.compute_stage]
+    return {name: _by_delivery(measured, found == kind) for name, kind in PASSES.items()}
+
+
+def _by_delivery(measured: MeasuredRank, chosen: Marks) -> tuple[Integers, Marks]:
+    """Return the time of chosen pieces of computing by delivery, and which have any."""
+    attribution = measured.attribution
+    times = np.zeros(len(measured.deliveries) + 1, dtype=np.int64)
+    there = np.zeros(len(times), dtype=bool)
+    where = attribution.compute_delivery[chosen]
+    np.add.at(times, where, attribution.compute_ns[chosen])
+    there[where] = True
+    return times[:-1], there[:-1]
+
+
+def step_times(profile: Profile, rank: int | None = None) -> dict[str, Integers]:
+    """Return what the training loop of a profile saw, in ns: one array for each row of D2.3.
+
+    Those are ``epoch`` (the sum of its batches, where all of them were measured), ``batch``,
+    ``forward``, ``backward`` and ``I/O``, as `EpochFigures` has them, of all epochs.
+
+    Raises
+    ------
+    ProfileError
+        As `exposure`.
+    """
+    measured = measure_rank(profile, rank=rank)
+    deliveries = measured.deliveries
+    with_batch = deliveries.batch >= 0
+    number = epoch_of_deliveries(measured)
+    complete = complete_epochs(measured, number)
+    sums = [deliveries.wall_ns[with_batch & (number == each)].sum() for each in sorted(complete)]
+    return {
+        "epoch": np.array(sums, dtype=np.int64),
+        "batch": deliveries.wall_ns[with_batch & _followed(deliveries)],
+        "I/O": deliveries.wait_ns[with_batch],
+        **{name: times[with_batch & there] for name, (times, there) in _passes(measured).items()},
+    }

@@ -1,0 +1,241 @@
+"""Figures by epoch: exact sums of the whole run, and the statistics of D2.3 within each."""
+
+import statistics
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedules import CONSUMER, Sketch, epochs, pool
+from scripts import LOOP, Script
+
+from iobench.analysis import exposure
+from iobench.analysis.epoch_statistics import batch_statistics
+from iobench.analysis.epochs import epoch_figures, step_times
+from iobench.errors import ProfileError
+from iobench.recording import Kind
+
+few = settings(max_examples=30, deadline=None)
+times = st.integers(0, 200)
+rounds = st.lists(
+    st.lists(st.tuples(times, times, times), min_size=1, max_size=4), min_size=1, max_size=3
+)
+
+
+def several_epochs(made, workers, step_ns, told):
+    """Return a run of a round per epoch; the loader numbers them from 3, or says nothing."""
+    sketch = epochs(
+        [pool(each, workers=workers, step_ns=step_ns, drain_ns=7) for each in made], pause_ns=1
+    )
+    starts = [s["start_ns"] for s in sketch.spans if s["kind"] == Kind.OTHER]
+    spans = []
+    for span in sketch.spans:
+        place = int(np.searchsorted(starts, span["start_ns"], side="right")) - 1
+        if span["kind"] == Kind.WAIT:
+            at_end = span.get("label") == "shutdown"
+            spans.append({**span, "epoch": place + 3 if told else -1})
+            end = span["end_ns"]
+            if not at_end and step_ns > 20:
+                spans.append({**span, "kind": Kind.FORWARD, "start_ns": end, "end_ns": end + 11})
+                end += 11
+                spans.append({**span, "kind": Kind.BACKWARD, "start_ns": end, "end_ns": end + 9})
+        else:
+            spans.append(span)
+    for span in spans:
+        if span["kind"] in (Kind.FORWARD, Kind.BACKWARD):
+            span.pop("detail", None)
+    return replace(sketch, spans=spans)
+
+
+def add_up(figures, whole):
+    assert sum(each.n_batches for each in figures) == whole.n_batches
+    assert sum(each.wall_ns for each in figures) == whole.wall_ns
+    assert sum(each.wait_ns for each in figures) == whole.wait_ns
+    assert sum(each.compute_ns for each in figures) == whole.compute_ns
+    for name in ("busy_ns", "exposed_ns"):
+        found: dict[str, int] = {}
+        for each in figures:
+            for stage in each.stages:
+                found[stage.stage] = found.get(stage.stage, 0) + getattr(stage, name)
+        assert found == {row.stage: getattr(row, name) for row in whole.stages}
+    computed: dict[str, int] = {}
+    for each in figures:
+        for stage in each.compute_stages:
+            computed[stage.stage] = computed.get(stage.stage, 0) + stage.busy_ns
+    assert computed == {row.stage: row.busy_ns for row in whole.compute_stages}
+    for each in figures:
+        assert sum(stage.exposed_ns for stage in each.stages) == each.wait_ns
+
+
+@few
+@given(rounds, st.integers(0, 3), st.integers(0, 60), st.booleans())
+def test_epochs_add_up_to_the_run(made, workers, step_ns, told):
+    profile = several_epochs(made, workers, step_ns, told).profile()
+    figures = epoch_figures(profile)
+    add_up(figures, exposure(profile).whole)
+    first = 3 if told else 0
+    assert [each.epoch for each in figures] == [first + place for place in range(len(made))]
+    assert [each.n_batches for each in figures] == [len(each) for each in made]
+    assert all(each.complete for each in figures)
+    for each in figures:
+        assert each.batch is not None
+        assert each.batch.n_batches == each.n_batches
+        assert each.batch.total_ns == each.batches_ns
+        assert each.batch.total_ns <= each.wall_ns
+        for stage in each.stages:
+            assert stage.busy is not None
+            assert stage.exposed is not None
+            assert stage.busy.n_batches == each.n_batches
+            assert stage.exposed.total_ns <= stage.exposed_ns
+
+
+actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("next"), st.integers(0, 2), st.just(0)),
+        st.tuples(st.just("compute"), st.just(0), times),
+        st.tuples(st.sampled_from(("iter", "end", "leave")), st.integers(0, 2), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@few
+@given(st.lists(st.tuples(st.integers(0, 2), times), min_size=1, max_size=3), actions)
+def test_epochs_of_scripts_with_any_loaders_add_up_to_the_run(loaders, program):
+    script = Script()
+    made = [script.loader(workers, 2, (30, 20, 10), start) for workers, start in loaders]
+    for action, which, value in program:
+        if action == "compute":
+            script.compute(value)
+        else:
+            getattr(made[which % len(made)], action)()
+    profile = script.profile()
+    add_up(epoch_figures(profile), exposure(profile).whole)
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=30))
+def test_statistics_are_those_of_the_standard_library(values):
+    found = batch_statistics(np.array(values, dtype=np.int64))
+    assert (found.n_batches, found.total_ns) == (len(values), sum(values))
+    assert (found.min_ns, found.max_ns) == (min(values), max(values))
+    assert found.mean_ns == pytest.approx(statistics.mean(values))
+    assert found.median_ns == pytest.approx(statistics.median(values))
+    if len(values) > 1:
+        assert found.stdev_ns == pytest.approx(statistics.stdev(values), abs=1e-3)
+    else:
+        assert found.stdev_ns is None
+
+
+def test_no_batches_have_no_statistics():
+    assert batch_statistics(np.zeros(0, dtype=np.int64)) is None
+    assert epoch_figures(Sketch({"workers": 0}).profile()) == ()
+
+
+def test_parts_of_a_step_are_told_per_batch():
+    sketch = Sketch({"workers": 0})
+    at = 0
+    for batch, (read, decode, step) in enumerate([(10, 5, 20), (30, 0, 40)]):
+        sketch.add(CONSUMER, Kind.READ, at, at + read, batch=batch)
+        sketch.add(CONSUMER, Kind.DECODE, at + read, at + read + decode, batch=batch)
+        sketch.wait(batch, at, at + read + decode, "consumer", epoch=0)
+        at += read + decode
+        sketch.add(CONSUMER, Kind.FORWARD, at, at + step // 2, batch=batch)
+        sketch.add(CONSUMER, Kind.BACKWARD, at + step // 2, at + step, batch=batch)
+        at += step
+    sketch.shutdown(at, at + 2)
+    sketch.round(0, at + 2)
+    (figures,) = epoch_figures(sketch.profile())
+    assert (figures.wall_ns, figures.wait_ns, figures.batches_ns) == (107, 47, 105)
+    assert figures.batch == batch_statistics(np.array([35, 70]))
+    assert figures.wait == batch_statistics(np.array([15, 30]))
+    assert figures.forward == figures.backward == batch_statistics(np.array([10, 20]))
+    stages = {stage.stage: stage for stage in figures.stages}
+    assert stages["read"].busy == stages["read"].exposed == batch_statistics(np.array([10, 30]))
+    assert stages["decode"].busy == batch_statistics(np.array([5, 0]))
+    assert stages["shutdown"].exposed_ns == 2
+    assert stages["shutdown"].exposed.total_ns == 0
+    taken = step_times(sketch.profile())
+    assert {name: found.tolist() for name, found in taken.items()} == {
+        "epoch": [105], "batch": [35, 70], "I/O": [15, 30], "forward": [10, 20],
+        "backward": [10, 20],
+    }  # fmt: skip
+
+
+def training(script, loader, n_batches, *, end=True):
+    for _ in range(n_batches):
+        loader.next()
+        script.compute(10)
+    if end:
+        loader.end()
+
+
+def test_a_validation_is_of_the_epoch_before_it():
+    script = Script()
+    train, validation = script.loader(workers=1), script.loader()
+    for epoch in range(3):
+        training(script, train, 4)
+        if epoch != 1:
+            training(script, validation, 2)
+    assert [each.n_batches for each in epoch_figures(script.profile())] == [6, 4, 6]
+
+
+def test_a_loader_made_anew_for_each_epoch_counts_epochs():
+    script = Script()
+    names = []
+    for epoch in range(3):
+        loader = script.loader()
+        training(script, loader, 4, end=epoch < 2)
+        names.append(loader.number)
+    script.sketch.loaders = [replace(each, name="Samples") for each in script.sketch.loaders]
+    figures = epoch_figures(script.profile())
+    assert [(each.epoch, each.n_batches, each.complete) for each in figures] == [
+        (0, 4, True), (1, 4, True), (2, 4, False),
+    ]  # fmt: skip
+
+
+def test_an_epoch_that_was_cut_off_is_not_complete_and_its_last_batch_has_no_end():
+    sketch = Sketch({"workers": 0})
+    for batch, start in enumerate((0, 50, 100)):
+        sketch.wait(batch, start, start + 10, "consumer", epoch=0)
+        sketch.add(CONSUMER, Kind.FORWARD, start + 10, start + 40, batch=batch)
+    (figures,) = epoch_figures(sketch.profile())
+    assert not figures.complete
+    assert figures.n_batches == 3
+    assert figures.batch == batch_statistics(np.array([50, 50]))
+    assert figures.forward.n_batches == 3
+
+
+def test_an_epoch_has_as_many_batches_as_the_configuration_says():
+    sketch = several_epochs([[(1, 1, 1)] * 3, [(1, 1, 1)] * 2], 0, 5, True)
+    sketch.config.update(n_samples=6, batch_size=2)
+    assert [each.complete for each in epoch_figures(sketch.profile())] == [True, False]
+    assert len(step_times(sketch.profile())["epoch"]) == 1
+
+
+def test_an_epoch_whose_first_batches_were_not_recorded_is_not_complete():
+    script = Script()
+    loader = script.loader()
+    training(script, loader, 3)
+    for span in script.sketch.spans:
+        if span["lane"] == LOOP and span["kind"] == Kind.OTHER:
+            span["nbytes"] = 100  # delivered before the recording began
+    (figures,) = epoch_figures(script.profile())
+    assert not figures.complete
+
+
+def test_samples_are_counted_epoch_by_epoch():
+    script = Script()
+    loader = script.loader(batch_size=4)
+    training(script, loader, 3)
+    training(script, loader, 2)
+    assert [each.n_samples for each in epoch_figures(script.profile())] == [12, 8]
+
+
+def test_of_several_training_processes_one_must_be_named():
+    profile = pool([(1, 1, 1)], workers=0, step_ns=5).profile()
+    other = replace(profile.processes[0], rank=1, pid=7)
+    both = replace(profile, processes=(*profile.processes, other))
+    with pytest.raises(ProfileError, match="name one of them as rank"):
+        epoch_figures(both)
+    assert [each.rank for each in epoch_figures(both, rank=0)] == [0]
