@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from html import escape
 from typing import TYPE_CHECKING, Final, TextIO
 
 from rich.cells import cell_len
@@ -104,7 +105,7 @@ class MarkdownPage:
     @contextmanager
     def folded(self, summary: str) -> Iterator[None]:
         """Write what is inside so that it unfolds."""
-        self._put(f"<details>\n<summary>{escaped(summary)}</summary>")
+        self._put(f"<details>\n<summary>{_in_html(summary)}</summary>")
         self._unfolding = summary
         yield
         self._unfolding = ""
@@ -134,6 +135,11 @@ def _told(text: str) -> str:
     told = CALLS.sub("\0", plain(text).strip())
     told = SIGNS.sub(lambda found: "".join(f"\\{sign}" for sign in found[0]), told)
     return told.replace("|", "&#124;").replace("\0", NOTHING)
+
+
+def _in_html(text: str) -> str:
+    """Return text that stands in tags, where Markdown has no escapes."""
+    return escape(CALLS.sub("\0", plain(text)), quote=False).replace("\0", NOTHING)
 
 
 def _cell(text: str) -> str:

@@ -1,0 +1,182 @@
+"""Reports as Markdown: what GitHub's parser shows is what was written, and nothing is injected."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from html.parser import HTMLParser
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from iobench.report.markdown_page import MarkdownPage
+from iobench.report.tables import TextTable
+from iobench.report.terminal import print_reports
+from iobench.report.wrapping import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iobench.report.run_report import RunReport
+
+    Make = Callable[..., RunReport]
+
+markdown_it = pytest.importorskip("markdown_it", reason="a parser of CommonMark reads the pages")
+
+OURS = {
+    "h2", "h3", "h4", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "details",
+    "summary", "ul", "li", "pre", "code",
+}  # fmt: skip
+HOSTILE = (
+    "a|b",
+    "a\\|b\\",
+    "\\",
+    "`code` ``x",
+    "<script>alert(1)</script>",
+    "</details>",
+    "<!-- -->",
+    "--> <b>",
+    "@torvalds",
+    "me@example.org",
+    "owner/repo#123 GH-7 #8",
+    "https://example.org/?a=b&copy;",
+    "www.example.org",
+    "**bold** _it_ __init__ a_b_c ~~no~~",
+    "[x](javascript:alert(1)) ![y](z) [z]: q",
+    "&lt;b&gt; &#60; &amp;",
+    ":smile: a:b:c",
+    "# heading",
+    "- item",
+    "1. item",
+    "> quote",
+    "| --- |",
+    "line\nbreak\r\n\ttab",
+    "\x1b[31mred\x07",
+    "\u202egnp.exe",
+    "$x$ and $$y$$",
+    "---",
+    "```",
+    "Größe 数据 \U0001f600",
+)
+NAMES = st.one_of(
+    st.sampled_from(HOSTILE),
+    st.lists(st.sampled_from(HOSTILE), min_size=2, max_size=3).map(" ".join),
+    st.text(max_size=12),
+    st.text(alphabet="|\\`*_[]<>~$&#@:-=+.1a \n", max_size=10),
+)
+
+
+class Shown(HTMLParser):
+    """Collects tags, cells of tables and the text outside of them."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.rows: list[list[str]] = []
+        self.texts: list[str] = []
+        self.in_cell = False
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag == "tr":
+            self.rows.append([])
+        if tag in {"th", "td"}:
+            self.rows[-1].append("")
+            self.in_cell = True
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in {"th", "td"}:
+            self.in_cell = False
+
+    def handle_data(self, data: str) -> None:
+        if self.in_cell:
+            self.rows[-1][-1] += data
+        self.texts.append(data)
+
+
+def shown(text: str) -> Shown:
+    parser = markdown_it.MarkdownIt("commonmark", {"html": True})
+    return Shown(parser.enable(["table", "strikethrough"]).render(text))
+
+
+def page_of(write: Callable[[MarkdownPage], Any]) -> str:
+    file = StringIO()
+    write(MarkdownPage(file))
+    return file.getvalue()
+
+
+@given(st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=3), NAMES)
+@example([("a\\|b", "\\"), ("- x", "`|`")], "<b>")
+def test_a_parser_finds_exactly_the_cells(rows: list[tuple[str, str]], name: str) -> None:
+    table = TextTable(name, ("stage", "busy\ns"), tuple(rows), total=("all", name))
+    found = shown(page_of(lambda page: page.table(table)))
+    expected = [["stage", "busy s"], *rows, ["all", name]]
+    # Spaces at the ends of a cell are the table's.
+    assert [[each.strip() for each in row] for row in found.rows] == [
+        [plain(each).strip() for each in row] for row in expected
+    ]
+    assert set(found.tags) <= OURS
+
+
+def test_spaces_before_a_name_are_kept() -> None:
+    table = TextTable("", ("", "n"), (("all", "2"), ("  of them", "1")))
+    assert shown(page_of(lambda page: page.table(table))).rows[2] == ["\xa0\xa0of them", "1"]
+
+
+@given(NAMES)
+def test_every_kind_of_line_shows_its_text_and_nothing_else(name: str) -> None:
+    def write(page: MarkdownPage) -> None:
+        page.title(f"T {name}")
+        page.text(name)
+        page.text(name, "bold")
+        page.list([name, f"x {name}"])
+        with page.folded(name):
+            page.command(name)
+            page.raw([name])
+
+    found = shown(page_of(write))
+    assert set(found.tags) <= OURS
+    assert found.attributes in ([], [("class", "language-sh")])
+    text = "".join(found.texts)
+    assert text.count(plain(name).strip()) >= (7 if plain(name).strip() else 0)
+
+
+def test_nobody_is_called_and_nothing_linked() -> None:
+    text = page_of(lambda page: page.list(HOSTILE))
+    # GitHub looks into what is left of a text once comments are cut at, not joined.
+    pieces = list(map(unescape, re.split(r"<!-- -->|\n", text)))
+    for pattern in (r"@\w", r"#\d", r"(?i)\bgh-\d", r"https?://", r"(?i)\bwww\.", r":[\w+-]+:"):
+        assert [piece for piece in pieces if re.search(pattern, piece)] == []
+
+
+def test_a_fence_is_longer_than_any_in_it() -> None:
+    found = shown(page_of(lambda page: page.raw(["````", "</code><b>"])))
+    assert found.tags == ["pre", "code"]
+    assert "".join(found.texts) == "````\n</code><b>\n\n"
+
+
+def test_a_whole_report_can_be_read_with_any_name(make: Make) -> None:
+    plainly = shown(page_of(lambda page: print_reports([make(dataset="x")], page)))
+    for name in HOSTILE:
+        found = shown(page_of(lambda page, name=name: print_reports([make(dataset=name)], page)))
+        assert found.tags == plainly.tags
+        assert found.rows == plainly.rows
+        assert plain(name).strip() in "".join(found.texts)
+
+
+def test_long_parts_are_folded_and_commands_fenced(bound: RunReport) -> None:
+    text = page_of(lambda page: print_reports([bound], page))
+    assert text.startswith("## maelstrom-ens10 as source")
+    assert "| decode     |     11.000 |" in text
+    assert "| ---------- | ---------: |" in text
+    assert "<summary>Stages over the whole run</summary>\n\n| stage" in text
+    assert "```sh\niobench profile maelstrom-ens10 --workers 2 --format tfrecord\n```" in text
+    assert text.count("<details>") == text.count("</details>") == 3
+    assert "\x1b" not in text
