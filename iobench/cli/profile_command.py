@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iobench.cli.darshan_option import Darshan, darshan_words
+from iobench.cli.energy_option import AUTO, Energy
 from iobench.cli.source_options import (
     DataDir,
     DatasetOptions,
@@ -120,6 +121,7 @@ def profile(
         ),
     ] = False,
     darshan: Darshan = None,
+    energy: Energy = AUTO,
     tiny: StandInTiny = False,
     scale: StandInScale = None,
     seed: StandInSeed = 0,
@@ -164,6 +166,7 @@ def profile(
         detail=detail,
         digests=digests,
         darshan=darshan_words(darshan),
+        energy=energy,
         command=("iobench", *sys.argv[1:]),
     )
     if context.obj is not None:  # another command only asks what these words mean

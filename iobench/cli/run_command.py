@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iobench.cli.darshan_option import Darshan, darshan_words
+from iobench.cli.energy_option import AUTO, Energy
 
 if TYPE_CHECKING:
     from iobench.launch.running import EndedCommand
@@ -46,6 +47,7 @@ def run(
         ),
     ] = False,
     darshan: Darshan = None,
+    energy: Energy = AUTO,
     json: Annotated[
         Path | None,
         typer.Option(
@@ -72,6 +74,7 @@ def run(
         spool=spool,
         digests=digests,
         darshan=darshan_words(darshan),
+        energy=energy,
     )
     ended = run_script(asked, lambda line: print(f"iobench: {line}", file=sys.stderr))
     with default_signals():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import os
@@ -24,22 +25,34 @@ from iobench.recording import (
     find_job,
     read_process_facts,
     record,
+    start_energy_reader,
+    wants_energy,
 )
 from iobench.recording.job import RUN_TOKEN
 from iobench.recording.script_run import script_document
-from iobench.recording.session import RUN_DETAIL, RUN_DIGESTS, RUN_PATH, RUN_SPOOL, RUN_STEPS
+from iobench.recording.session import (
+    RUN_DETAIL,
+    RUN_DIGESTS,
+    RUN_ENERGY,
+    RUN_PATH,
+    RUN_SPOOL,
+    RUN_STEPS,
+)
 from iobench.storage.limits.kept import limits_of_host
 from iobench.storage.tracing import DarshanChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 __all__ = ["EndedCommand", "ScriptRun", "run_script"]
 
 BOOT: Final = Path(__file__).parent / "boot"
 PATIENCE_NS: Final = 10_000_000_000
 LOOK_NS: Final = 50_000_000
-INHERITED: Final = ("IOBENCH_RUN_PARENT", "IOBENCH_RUN_RECORDS", RUN_STEPS, RUN_SPOOL, RUN_DIGESTS)
+INHERITED: Final = (
+    *("IOBENCH_RUN_PARENT", "IOBENCH_RUN_RECORDS"),
+    *(RUN_STEPS, RUN_SPOOL, RUN_DIGESTS, RUN_ENERGY),
+)
 """Environment of an ``iobench run`` around this one, which sees nothing of it."""
 
 
@@ -63,6 +76,8 @@ class ScriptRun:
         Keep a digest of every sample.
     darshan : tuple of str
         ``("auto",)``, ``("off",)``, or paths of logs that the user's own Darshan writes.
+    energy : str
+        ``auto`` reads what counters of energy may be read; ``off``.
     """
 
     command: tuple[str, ...]
@@ -72,6 +87,7 @@ class ScriptRun:
     spool: Path | None = None
     digests: bool = False
     darshan: tuple[str, ...] = ("off",)
+    energy: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +142,7 @@ def run_script(
             f"{asked.command[0]}: is no program; name one, e.g. iobench run -- python train.py"
         )
     record(Path(), steps=asked.steps, detail=asked.detail)  # refuses what is wrong with these
+    wants_energy(asked.energy)
     choice = DarshanChoice.parse(asked.darshan)
     job = _own_job(environment)
     run = _join(asked, job, choice, say)
@@ -133,7 +150,8 @@ def run_script(
         return EndedCommand(run_and_wait(asked.command, dict(environment)), None, job.rank)
     inside = _environment(asked, job, run, environment)
     setup = begin_tracing(choice, run, job, asked.command, environment, say)
-    code = run_and_wait(asked.command, inside if setup is None else setup.environment(inside))
+    with _energy_read(asked, job, run, environment):
+        code = run_and_wait(asked.command, inside if setup is None else setup.environment(inside))
     try:
         run.gather()
     except StorageError as error:
@@ -145,6 +163,21 @@ def run_script(
     if job.rank == 0:
         _await_launchers(run, job.world_size, clock)
     return EndedCommand(code, run.path, job.rank, _not_closed(run, job))
+
+
+@contextlib.contextmanager
+def _energy_read(
+    asked: ScriptRun, job: JobRank, run: RunDirectory, environment: Mapping[str, str]
+) -> Iterator[None]:
+    """Read this machine's counters of energy meanwhile; of its launchers the first one does."""
+    reader = None
+    if wants_energy(asked.energy) and job.local_rank == 0:
+        reader = start_energy_reader([run.path], environment)
+    try:
+        yield
+    finally:
+        if reader is not None:
+            reader.close()
 
 
 def _own_job(environment: Mapping[str, str]) -> JobRank:
@@ -166,6 +199,7 @@ def _join(
         asked.command, job, steps=asked.steps, detail=asked.detail, digests=asked.digests
     )
     document["darshan"] = choice.document()
+    document["energy"] = asked.energy
     document |= limits_of_host()
     try:
         path = _default_path(asked.command, job) if asked.out is None else asked.out

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.recording import SPAN_DTYPE, Anchor, DigestTable, ProcessFacts
+from iobench.recording import SPAN_DTYPE, Anchor, DigestTable, HostEnergy, ProcessFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,6 +104,8 @@ class Profile:
         The only one whose spans were read; None where all were.
     digests : DigestTable or None
         Of samples, where they were asked for.
+    energy : tuple of HostEnergy
+        What counters of energy showed, of all machines; empty where nobody looked.
     """
 
     path: Path
@@ -116,6 +118,7 @@ class Profile:
     ranks: tuple[int, ...] = ()
     rank: int | None = None
     digests: DigestTable | None = None
+    energy: tuple[HostEnergy, ...] = ()
 
     @property
     def is_script(self) -> bool:

@@ -14,10 +14,12 @@ from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile, find_miss
 from iobench.recording import (
     SPAN_DTYPE,
     DigestTable,
+    HostEnergy,
     ProcessFacts,
     RunDirectory,
     SpanFile,
     read_digests,
+    read_energy,
     read_process_facts,
     read_span_file,
 )
@@ -134,6 +136,7 @@ class RankProfiles(Sequence[Profile]):
         self._config = run.config
         self._facts = read_process_facts(run.processes_path)
         self._digests = read_digests(run.path)
+        self._energy = read_energy(run.path)
         heads = [(file, read_head(file).identity) for file in run.span_files()]
         _check_boots(heads)
         self._files: dict[int, list[Path]] = {}
@@ -173,6 +176,7 @@ class RankProfiles(Sequence[Profile]):
             ranks=self.ranks,
             rank=rank,
             digests=digests if digests is None or rank is None else digests.of_rank(rank),
+            energy=self._energy,
         )
 
 
@@ -185,6 +189,7 @@ def make_profile(
     ranks: Sequence[int] = (),
     rank: int | None = None,
     digests: DigestTable | None = None,
+    energy: Sequence[HostEnergy] = (),
 ) -> Profile:
     """Join the span files of one run; the other parameters are those of `Profile`."""
     files = sorted(
@@ -210,6 +215,7 @@ def make_profile(
         ranks=tuple(ranks),
         rank=rank,
         digests=digests,
+        energy=tuple(energy),
     )
 
 

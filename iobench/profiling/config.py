@@ -12,6 +12,7 @@ from iobench.datasets import PIPELINES
 from iobench.errors import OptionError
 from iobench.loaders.compute import parse_compute
 from iobench.loaders.stages import Detail
+from iobench.recording import wants_energy
 from iobench.registry import SOURCE, find_format, unknown_name
 from iobench.samples import Window
 from iobench.sources import SourceRequest
@@ -69,6 +70,8 @@ class RunConfig(SourceRequest):
         Keep a digest of every sample delivered.
     darshan : tuple of str
         ``("auto",)``, ``("off",)``, or paths of logs that the user's own Darshan writes.
+    energy : str
+        ``auto`` reads what counters of energy may be read; ``off``.
     """
 
     formats: tuple[str, ...] = (SOURCE,)
@@ -89,6 +92,7 @@ class RunConfig(SourceRequest):
     detail: str = "auto"
     digests: bool = False
     darshan: tuple[str, ...] = ("off",)
+    energy: str = "auto"
     command: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -116,6 +120,7 @@ class RunConfig(SourceRequest):
         if self.cache not in CACHES:
             raise unknown_name("--cache", self.cache, CACHES)
         Detail.parse(self.detail)
+        wants_energy(self.energy)
         parse_compute(self.compute, None, batch_size=1, sample_nbytes=1)
         for name in self.formats:
             if name != SOURCE:

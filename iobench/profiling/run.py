@@ -45,7 +45,13 @@ from iobench.profiling.config import (
 )
 from iobench.profiling.formats import Prepared, prepare
 from iobench.profiling.tracing import ProfileTracing
-from iobench.recording import DigestLog, RunDirectory, unit_costs
+from iobench.recording import (
+    DigestLog,
+    RunDirectory,
+    start_energy_reader,
+    unit_costs,
+    wants_energy,
+)
 from iobench.recording.canonical import load_xxhash
 from iobench.recording.hosts import cpu_model
 from iobench.sources import Screen, Source, open_source
@@ -104,6 +110,7 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
                 "position": position,
                 "darshan": tracing.document(),
                 "detail": config.detail,
+                "energy": config.energy,
                 "asked": {"batches": limit, "steady_s": limit_s, "workers": config.workers},
             }
             directory = RunDirectory.create(path, document, spool=config.spool)
@@ -112,6 +119,10 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
             runs.append(_make_run(config, one, directory, compute, batch_size, costs, stack))
         files = [one.files for one, _ in reasons]
         tracing.begin(out, list(zip(directories, files, strict=True)))
+        if wants_energy(config.energy):
+            reader = start_energy_reader([directory.path for directory in directories])
+            if reader is not None:
+                stack.callback(reader.close)
         with screen.progress("measuring") as move:
             measure(runs, progress=_run_progress(runs, config, move))
         for one, why in reasons:

@@ -6,6 +6,9 @@ from iobench.recording.costs import unit_costs
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.device_lane import DeviceLane, DeviceRegion
 from iobench.recording.digests import DIGEST_DTYPE, DigestLog, DigestTable, read_digests
+from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
+from iobench.recording.energy_file import EnergySeries, HostEnergy, read_energy
+from iobench.recording.energy_reader import start_energy_reader, wants_energy
 from iobench.recording.facts import LoaderFacts, ProcessFacts, read_process_facts
 from iobench.recording.job import JobRank, find_job
 from iobench.recording.kinds import (
@@ -48,7 +51,10 @@ __all__ = [
     "DeviceRegion",
     "DigestLog",
     "DigestTable",
+    "EnergySeries",
+    "EnergySource",
     "Flag",
+    "HostEnergy",
     "JobRank",
     "Kind",
     "LoaderFacts",
@@ -59,6 +65,7 @@ __all__ = [
     "Recording",
     "RunDirectory",
     "SpanFile",
+    "UnreadableEnergy",
     "activate",
     "active_recorder",
     "current_recording",
@@ -66,12 +73,15 @@ __all__ = [
     "loop_recording",
     "now_ns",
     "read_digests",
+    "read_energy",
     "read_process_facts",
     "read_process_io",
     "read_span_file",
     "record",
     "stage",
     "stage_name",
+    "start_energy_reader",
     "unit_costs",
     "wait_until_ns",
+    "wants_energy",
 ]

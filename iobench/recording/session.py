@@ -21,6 +21,7 @@ from iobench.recording.activation import activate
 from iobench.recording.canonical import load_xxhash
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.costs import unit_costs
+from iobench.recording.energy_reader import EnergyReader, start_energy_reader
 from iobench.recording.facts import LoaderFacts, ProcessFacts, facts_path
 from iobench.recording.hosts import host_name
 from iobench.recording.job import find_job
@@ -50,6 +51,8 @@ RUN_DETAIL: Final = "IOBENCH_RUN_DETAIL"
 """Environment: ``auto``, ``sample`` or ``batch``."""
 RUN_DIGESTS: Final = "IOBENCH_RUN_DIGESTS"
 """Environment: ``1`` keeps a digest of every sample."""
+RUN_ENERGY: Final = "IOBENCH_RUN_ENERGY"
+"""Environment: ``1`` reads counters of energy."""
 RUN_SPOOL: Final = "IOBENCH_RUN_SPOOL"
 """Environment: where span files lie until they are gathered."""
 DETAILS: Final = ("auto", "sample", "batch")
@@ -105,6 +108,7 @@ class Recording:
         detail: str,
         spool: Path | None,
         digests: bool = False,
+        energy: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.job: JobRank = find_job()
@@ -114,6 +118,8 @@ class Recording:
         self.step = 0
         self.clock = clock
         self._path, self._spool = path, spool
+        self._energy = energy
+        self._energy_reader: EnergyReader | None = None
         self._facts_path: Path | None = None
         self._started = self._closed = False
         self._pid = os.getpid()
@@ -159,6 +165,8 @@ class Recording:
             spool=self._spool,
         )
         self._begin(run, _unit_costs(self.clock))
+        if self._energy:
+            self._read_energy()
         self._to_environment()
         _current = self
         return self
@@ -195,6 +203,13 @@ class Recording:
         self._joined = other
         self.run, self.recorder, self.facts = other.run, other.recorder, other.facts
         self.digests = other.digests
+        if self._energy:
+            other._read_energy()
+
+    def _read_energy(self) -> None:
+        """Read this machine's counters of energy; of its training processes the first one does."""
+        if self.job.local_rank == 0 and self._energy_reader is None:
+            self._energy_reader = start_energy_reader([self.run.path], clock=self.clock)
 
     def _to_environment(self) -> None:
         """Let processes that are started from here find the run."""
@@ -221,6 +236,8 @@ class Recording:
         atexit.unregister(self.close)
         self.close_window()
         self.recorder.close()
+        if self._energy_reader is not None:
+            self._energy_reader.close()
         self.facts.ended = "closed" if error is None else type(error).__name__
         self.write_facts()
         for name, before in self._environment.items():
@@ -337,6 +354,7 @@ def record(
     steps: range | tuple[int, int] | str | None = None,
     detail: str = "auto",
     digests: bool = False,
+    energy: bool = False,
     spool: Path | str | None = None,
 ) -> Recording:
     """Record what the loaders of this script do: ``with iobench.record("run"):``.
@@ -356,6 +374,8 @@ def record(
         ``auto``: every sample while that costs under 1 %; ``sample``: always; ``batch``: sums.
     digests : bool
         Keep a digest of every sample that PyTorch's loaders make, for ``iobench compare``.
+    energy : bool
+        Read counters of energy of GPUs and processors meanwhile, where they may be read.
     spool : Path or str, optional
         Node-local folder for span files until they are gathered.
 
@@ -383,6 +403,7 @@ def record(
         steps=checked_steps(steps),
         detail=detail,
         digests=digests,
+        energy=energy,
         spool=None if spool is None else Path(spool),
     )
 
@@ -413,6 +434,7 @@ def _start_as_told(path: str) -> Recording | None:
             steps=os.environ.get(RUN_STEPS) or None,
             detail=os.environ.get(RUN_DETAIL) or "auto",
             digests=_wants_digests(),
+            energy=os.environ.get(RUN_ENERGY) == "1",
             spool=os.environ.get(RUN_SPOOL) or None,
         ).start()
     except IobenchError as error:

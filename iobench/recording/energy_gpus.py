@@ -1,0 +1,271 @@
+"""Energy of NVIDIA's GPUs, as their driver counts it (NVML), of those that this job may use.
+
+``nvmlDeviceGetTotalEnergyConsumption`` is in millijoules since the driver was loaded, of GPUs from
+Volta on. Where a GPU has none, its power is read and summed up, which is an estimate: a reading is
+what it took on average lately. What counts for a whole GPU counts for none of its MIG instances.
+
+``CUDA_VISIBLE_DEVICES`` names GPUs by their number or their UUID's beginning; what stands behind a
+name that is none does not count. Numbers are those of the bus, as NVML counts them: CUDA counts the
+fastest first unless ``CUDA_DEVICE_ORDER=PCI_BUS_ID``, the same where all are alike.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.errors import MissingExtraError
+from iobench.recording.energy_counters import (
+    GPU,
+    MS,
+    CounterError,
+    EnergyCounter,
+    EnergySource,
+    FoundCounters,
+    UnreadableEnergy,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from iobench.recording.clocks import Clock
+
+__all__ = ["find_gpu_counters", "load_pynvml"]
+
+VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+COUNTER_PERIOD_NS: Final = 100 * MS
+"""How old NVML's count may be: untold, ``tests/benchmarks/energy_gpu.py`` measures it."""
+POWER_PERIOD_NS: Final = 1000 * MS
+"""What a reading of power may be the mean of."""
+MICROJOULES_OF_MJ: Final = 1000
+PICOJOULES: Final = 1_000_000
+"""In a microjoule; a milliwatt for a nanosecond is one."""
+
+
+def load_pynvml() -> Any:
+    """Return the module that asks NVIDIA's driver.
+
+    Raises
+    ------
+    MissingExtraError
+        If it is not installed.
+    """
+    try:
+        return importlib.import_module("pynvml")
+    except ImportError as error:
+        raise MissingExtraError(
+            "the energy of GPUs needs nvidia-ml-py: pip install 'iobench[gpu]'"
+        ) from error
+
+
+class NvmlSession:
+    """NVML in use by some counters; shut down with the last of them."""
+
+    def __init__(self, nvml: Any) -> None:
+        self.nvml = nvml
+        self._users: set[int] = set()
+
+    def enter(self, user: object) -> None:
+        """Have one more user."""
+        self._users.add(id(user))
+
+    def leave(self, user: object) -> None:
+        """Have one user less."""
+        if id(user) in self._users:
+            self._users.remove(id(user))
+            if not self._users:
+                self.shut_down()
+
+    def shut_down(self) -> None:
+        """End NVML's use."""
+        try:
+            self.nvml.nvmlShutdown()
+        except self.nvml.NVMLError:
+            return  # the driver is gone, and there is nothing left to end
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a function of NVML's.
+
+        Raises
+        ------
+        CounterError
+        """
+        try:
+            return getattr(self.nvml, name)(*arguments)
+        except self.nvml.NVMLError as error:
+            raise CounterError(str(error).lower()) from error
+
+    def supports(self, name: str, handle: Any) -> bool:
+        """Tell whether a GPU answers this; False where it has no such thing.
+
+        Raises
+        ------
+        CounterError
+            If it cannot be asked at all.
+        """
+        try:
+            getattr(self.nvml, name)(handle)
+        except self.nvml.NVMLError as error:
+            if getattr(error, "value", None) == self.nvml.NVML_ERROR_NOT_SUPPORTED:
+                return False
+            raise CounterError(str(error).lower()) from error
+        return True
+
+
+class GpuCounter:
+    """NVML's count of one GPU."""
+
+    def __init__(self, source: EnergySource, session: NvmlSession, handle: Any) -> None:
+        self.source = source
+        self._session, self._handle = session, handle
+        session.enter(self)
+
+    def read_uj(self) -> int:
+        """Return the energy since the driver was loaded."""
+        told = self._session.call("nvmlDeviceGetTotalEnergyConsumption", self._handle)
+        return int(told) * MICROJOULES_OF_MJ
+
+    def close(self) -> None:
+        """Let go of NVML."""
+        self._session.leave(self)
+
+
+class PowerCounter:
+    """Readings of one GPU's power, summed from one to the next; an estimate."""
+
+    def __init__(
+        self, source: EnergySource, session: NvmlSession, handle: Any, now_ns: Callable[[], int]
+    ) -> None:
+        self.source = source
+        self._session, self._handle, self._now_ns = session, handle, now_ns
+        self._last: tuple[int, int] | None = None
+        self._picojoules = 0
+        session.enter(self)
+
+    def read_uj(self) -> int:
+        """Return the energy since the first reading."""
+        milliwatts = int(self._session.call("nvmlDeviceGetPowerUsage", self._handle))
+        now_ns = self._now_ns()
+        if self._last is not None:
+            then_ns, before = self._last
+            self._picojoules += (now_ns - then_ns) * (milliwatts + before) // 2
+        self._last = now_ns, milliwatts
+        return self._picojoules // PICOJOULES
+
+    def close(self) -> None:
+        """Let go of NVML."""
+        self._session.leave(self)
+
+
+def find_gpu_counters(environment: Mapping[str, str], clock: Clock, driver: Path) -> FoundCounters:
+    """Open the counters of the GPUs that this job may use.
+
+    Parameters
+    ----------
+    environment : mapping
+        Of the job.
+    clock : Clock
+        For readings of power.
+    driver : Path
+        There where NVIDIA's driver is loaded; decides what is said where nothing can ask it.
+    """
+    try:
+        nvml = load_pynvml()
+    except MissingExtraError as error:
+        return _unreadable(str(error) if driver.exists() else "no NVIDIA driver")
+    session = NvmlSession(nvml)
+    try:
+        session.call("nvmlInit")
+    except CounterError as error:
+        return _unreadable("no NVIDIA driver" if not driver.exists() else str(error))
+    found = _visible(session, environment, clock)
+    if not found.counters:
+        session.shut_down()
+    return found
+
+
+def _unreadable(*reasons: str) -> FoundCounters:
+    return FoundCounters(unreadable=tuple(UnreadableEnergy(GPU, reason) for reason in reasons))
+
+
+def _visible(session: NvmlSession, environment: Mapping[str, str], clock: Clock) -> FoundCounters:
+    try:
+        handles = _handles(session)
+    except CounterError as error:
+        return _unreadable(str(error))
+    if not handles:
+        return _unreadable("no GPU")
+    uuids = list(handles)
+    wanted, whole = _chosen(environment.get(VISIBLE), uuids)
+    if not wanted and whole:
+        return _unreadable(f"the job sees no GPU ({VISIBLE}={environment.get(VISIBLE)})")
+    found = FoundCounters() if whole else _unreadable(SHARED)
+    for uuid in wanted:
+        found += _counter(session, uuid, handles[uuid], clock)
+    return found
+
+
+SHARED: Final = "a MIG instance has no counter of its own"
+
+
+def _handles(session: NvmlSession) -> dict[str, Any]:
+    """Return the GPUs by UUID, in NVML's order; those that are not for this job are left out."""
+    handles = {}
+    for index in range(session.call("nvmlDeviceGetCount")):
+        try:
+            handle = session.nvml.nvmlDeviceGetHandleByIndex(index)
+        except session.nvml.NVMLError as error:
+            if getattr(error, "value", None) == session.nvml.NVML_ERROR_NO_PERMISSION:
+                continue
+            raise CounterError(str(error).lower()) from error
+        handles[str(session.call("nvmlDeviceGetUUID", handle))] = handle
+    return handles
+
+
+def _chosen(visible: str | None, uuids: Sequence[str]) -> tuple[list[str], bool]:
+    """Return the GPUs that CUDA shows, and whether it shows no MIG instance."""
+    if visible is None:
+        return list(uuids), True
+    chosen: list[str] = []
+    whole = True
+    for word in (part.strip() for part in visible.split(",")):
+        if word.startswith("MIG-"):
+            whole = False
+            continue
+        if word.isdecimal():
+            fitting = uuids[int(word) : int(word) + 1]
+        else:
+            fitting = [uuid for uuid in uuids if word.startswith("GPU-") and uuid.startswith(word)]
+        if len(fitting) != 1:
+            break
+        chosen += [uuid for uuid in fitting if uuid not in chosen]
+    return chosen, whole
+
+
+def _counter(session: NvmlSession, uuid: str, handle: Any, clock: Clock) -> FoundCounters:
+    try:
+        name = str(session.call("nvmlDeviceGetName", handle))
+        if _is_divided(session, handle):
+            return _unreadable(f"{name}: {SHARED}")
+        source = EnergySource(f"{GPU}:{uuid}", GPU, name, "NVML", COUNTER_PERIOD_NS)
+        counter: EnergyCounter
+        if session.supports("nvmlDeviceGetTotalEnergyConsumption", handle):
+            counter = GpuCounter(source, session, handle)
+        elif session.supports("nvmlDeviceGetPowerUsage", handle):
+            source = replace(source, by="NVML power", period_ns=POWER_PERIOD_NS, estimated=True)
+            counter = PowerCounter(source, session, handle, clock.now_ns)
+        else:
+            return _unreadable(f"{name}: tells neither energy nor power")
+    except CounterError as error:
+        return _unreadable(f"{uuid}: {error}")
+    return FoundCounters((counter,))
+
+
+def _is_divided(session: NvmlSession, handle: Any) -> bool:
+    """Tell whether a GPU is divided into MIG instances."""
+    if not session.supports("nvmlDeviceGetMigMode", handle):
+        return False
+    current, _ = session.call("nvmlDeviceGetMigMode", handle)
+    return bool(current == session.nvml.NVML_DEVICE_MIG_ENABLE)

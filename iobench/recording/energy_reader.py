@@ -1,0 +1,231 @@
+"""Reads a machine's counters of energy while a run goes on, a few times a second, in a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.errors import OptionError
+from iobench.recording import energy_counters
+from iobench.recording.clocks import SYSTEM_CLOCK, Clock
+from iobench.recording.energy_counters import GPU, CounterError, CounterRoots, FoundCounters
+from iobench.recording.energy_file import energy_path, first_line
+from iobench.recording.energy_gpus import find_gpu_counters
+from iobench.recording.hosts import boot_id, host_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["EnergyReader", "find_counters", "start_energy_reader", "wants_energy"]
+
+logger = logging.getLogger(__name__)
+
+PERIOD_NS: Final = 100_000_000
+PATIENCE_S: Final = 2.0
+"""A driver that does not answer keeps nobody from leaving for longer."""
+TOLD_EVERY: Final = 256
+MOST_READINGS: Final = 1 << 17
+"""After so many, 3.6 hours, readings come half as often, and again: files stay small."""
+
+
+def wants_energy(choice: str) -> bool:
+    """Tell what ``--energy`` asks for.
+
+    Raises
+    ------
+    OptionError
+        If it is neither ``auto`` nor ``off``.
+    """
+    if choice not in ("auto", "off"):
+        raise OptionError(f"--energy {choice}: expected auto or off")
+    return choice == "auto"
+
+
+def find_counters(
+    environment: Mapping[str, str] = os.environ,
+    *,
+    roots: CounterRoots | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> FoundCounters:
+    """Open all counters of this machine that the job may read; each joule is in one of them.
+
+    But for those of the kind ``"machine"``, which have the others in them.
+    """
+    roots = roots or energy_counters.SYSTEM_ROOTS
+    host = energy_counters.find_host_counters(roots)
+    gpus = find_gpu_counters(environment, clock, roots.nvidia)
+    if host.of(GPU).counters and not gpus.counters:
+        return host
+    return gpus + energy_counters.without(host, [GPU])
+
+
+class EnergyReader:
+    """Writes what counters show into files, until it is closed; made by `start_energy_reader`.
+
+    Nothing that goes wrong with it is an error of the run.
+
+    Parameters
+    ----------
+    files : sequence of int
+        Open for appending; all get the same lines. Closed by this.
+    found : FoundCounters
+        Closed by this.
+    clock : Clock
+    period_ns : int
+        Time from one reading to the next.
+    """
+
+    def __init__(
+        self, files: Sequence[int], found: FoundCounters, *, clock: Clock, period_ns: int
+    ) -> None:
+        self._files, self._found = list(files), found
+        self._clock, self._period_ns = clock, period_ns
+        self._failed: set[int] = set()
+        self._n_readings = self._cpu_ns = 0
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+        self._write(
+            first_line(
+                host=host_name(),
+                boot_id=boot_id(),
+                pid=os.getpid(),
+                period_ns=period_ns,
+                sources=[each.source for each in found.counters],
+                unreadable=found.unreadable,
+            )
+        )
+
+    def start(self) -> None:
+        """Read from now on."""
+        if not self._found.counters:
+            self._finish()
+            return
+        self.read()
+        self._thread = threading.Thread(target=self._run, name="iobench-energy", daemon=True)
+        with _no_signals():
+            self._thread.start()
+
+    def close(self) -> None:
+        """Read once more and end; idempotent, and nothing in a fork of the process."""
+        if os.getpid() != self._pid or self._stopped.is_set():
+            return
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(PATIENCE_S)
+            if self._thread.is_alive():
+                logger.warning("energy: a counter does not answer; what it showed so far is kept")
+
+    def read(self) -> None:
+        """Read all counters once, and write what they show."""
+        cpu_ns, begun_ns = self._clock.cpu_ns(), self._clock.now_ns()
+        line: list[int | None] = [begun_ns]
+        for place, counter in enumerate(self._found.counters):
+            asked_ns = self._clock.now_ns()
+            try:
+                value: int | None = counter.read_uj()
+            except CounterError as error:
+                value = None
+                if place not in self._failed:
+                    self._failed.add(place)
+                    self._write({"failed": place, "reason": str(error)})
+            line += [(asked_ns + self._clock.now_ns()) // 2 - begun_ns, value]
+        self._write(line)
+        self._n_readings += 1
+        if self._n_readings % TOLD_EVERY == 0:
+            self._write(self._took())
+        self._cpu_ns += self._clock.cpu_ns() - cpu_ns
+
+    def _run(self) -> None:
+        due_ns = self._clock.now_ns()
+        while True:
+            now_ns = self._clock.now_ns()
+            due_ns += self._period_ns << (self._n_readings // MOST_READINGS)
+            due_ns = max(due_ns, now_ns)  # readings that were missed are not made up for
+            if self._stopped.wait((due_ns - now_ns) / 1e9):
+                break
+            self.read()
+        self.read()
+        self._finish()
+
+    def _took(self) -> dict[str, Any]:
+        return {"readings": self._n_readings, "cpu_ns": self._cpu_ns}
+
+    def _finish(self) -> None:
+        self._write({"closed": True, **self._took()})
+        while self._files:
+            os.close(self._files.pop())
+        self._found.close()
+
+    def _write(self, line: object) -> None:
+        data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        for file in [*self._files]:
+            try:
+                if os.write(file, data) == len(data):
+                    continue
+                reason = "no space left"
+            except OSError as error:
+                reason = error.strerror or str(error)
+            logger.warning("energy: no reading is written any more (%s); the run goes on", reason)
+            self._files.remove(file)
+            os.close(file)
+
+
+@contextlib.contextmanager
+def _no_signals() -> Iterator[None]:
+    """Let threads begun here be sent no signal: who waits for signals shall get all of them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def start_energy_reader(
+    runs: Sequence[Path],
+    environment: Mapping[str, str] = os.environ,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    period_ns: int = PERIOD_NS,
+) -> EnergyReader | None:
+    """Begin to read this machine's counters for some run directories.
+
+    None where another process of this machine does so already, or nothing can be written: that is
+    a warning, and the run goes on.
+
+    Parameters
+    ----------
+    runs : sequence of Path
+        Run directories; each gets a file of its own.
+    environment : mapping
+        Of the job: which GPUs it may use.
+    clock : Clock
+    period_ns : int
+        Time from one reading to the next.
+    """
+    files = []
+    how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+    for run in runs:
+        path = energy_path(run, host_name(), boot_id())
+        try:
+            path.parent.mkdir(exist_ok=True)
+            files.append(os.open(path, how, 0o666))
+        except FileExistsError:
+            continue
+        except OSError as error:
+            logger.warning("%s: no energy is read (%s)", path, error.strerror or error)
+    if not files:
+        return None
+    found = find_counters(environment, clock=clock)
+    reader = EnergyReader(files, found, clock=clock, period_ns=period_ns)
+    reader.start()
+    return reader
