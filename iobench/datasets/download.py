@@ -27,6 +27,7 @@ __all__ = [
 
 DEFAULT_TIMEOUT_S: Final = 3600.0
 LEAST_S: Final = 0.2
+ATTEMPTS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +133,23 @@ def download_missing(
         def advance(done: int, _: int, before: int = before) -> None:
             progress(before + done, total)
 
-        download_through_plugin(
-            one.name,
-            one.arguments,
-            timeout_s=max(timeout_s - watch(), LEAST_S),
-            install=one.install,
-            urls=urls,
-            to_xarray=one.to_xarray,
-            progress=advance,
-        )
+        still = list(urls)
+        # CliMetLab only warns where its index was busy and did not take a file. Asked again, it
+        # enters what is there without fetching it.
+        for _ in range(ATTEMPTS):
+            download_through_plugin(
+                one.name,
+                one.arguments,
+                timeout_s=max(timeout_s - watch(), LEAST_S),
+                install=one.install,
+                urls=urls,
+                to_xarray=one.to_xarray,
+                progress=advance,
+            )
+            still = missing_in_cache(urls)
+            if not still:
+                break
         before += len(urls)
-        still = missing_in_cache(urls)
         if still:
             raise MissingFileError(
                 f"{one.name}: the plugin ended without fetching {', '.join(still)}; is that file "

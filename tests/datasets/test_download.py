@@ -254,3 +254,15 @@ def test_the_face_is_told_by_its_method():
 
     assert isinstance(Fetched(), Downloadable)
     assert not isinstance(object(), Downloadable)
+
+
+def test_a_plugin_whose_file_is_not_in_the_index_is_asked_once_more(cache, tmp_path, monkeypatch):
+    url = f"{PUBLISHED}/maelstrom-ap1/air_temperature/5GB/20200301T03Z.nc"
+    calls, lacking = [], [[url], []]
+    monkeypatch.setattr(
+        download_module, "download_through_plugin", lambda name, *_, **__: calls.append(name)
+    )
+    monkeypatch.setattr(download_module, "missing_in_cache", lambda _: lacking.pop(0))
+    downloads = Downloads((PluginDownload("maelstrom-yr", ONE_FILE, (url,)),))
+    assert download_missing(downloads, new_locator(tmp_path), timeout_s=100) == 1
+    assert calls == ["maelstrom-yr", "maelstrom-yr"]

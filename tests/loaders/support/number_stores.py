@@ -81,7 +81,7 @@ def ring_threads() -> list[str]:
 def nothing_left() -> Iterator[WeakSet[BatchMemory]]:
     """Yield the set of all buffers made inside; check that nothing of a ring is left afterwards."""
     shared = Path("/dev/shm")
-    before = set(shared.glob("*iobench*"))
+    before = set(shared.glob("*iobench-ring*"))
     alive: WeakSet[BatchMemory] = WeakSet()
 
     class CountedMemory(BatchMemory):
@@ -97,4 +97,4 @@ def nothing_left() -> Iterator[WeakSet[BatchMemory]]:
         gc.collect()  # what a caught exception had in its frames
     assert not list(alive)
     assert ring_threads() == []
-    assert set(shared.glob("*iobench*")) <= before
+    assert set(shared.glob("*iobench-ring*")) <= before
