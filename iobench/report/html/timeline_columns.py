@@ -1,0 +1,281 @@
+"""The spans of a profile as small columns, for the timeline of a page to unpack in the browser.
+
+All columns lie one behind the other in one stream that zlib deflates and base64 spells. Each is a
+row of unsigned LEB128 numbers, and its *prediction* says what is coded: the number itself
+(``"none"``; where it may be negative ``"plain"``), or what it differs by from the row before
+(``"row"``), from the last row of its stage (``"stage"``) or of its sample (``"sample"``), with the
+sign in the lowest bit (zigzag) of all but ``"none"``. Each column has the one that takes the least
+room. Rows are sorted by lane and start, so that times need no large numbers either:
+
+- ``start``: since the end of the row before, or, for one that lies deeper, since its start; the
+  first of a lane since the first moment of all. Zigzag.
+- ``exposed``: 0 is nothing, 1 unknown, 2 all of the span, and above, the nanoseconds plus 3.
+
+``assets/decode.js`` is the other side.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.analysis.timeline import timeline_of
+from iobench.recording import CONSUMER_KINDS, HANDOVER_KINDS, LIFE_KINDS, Flag, Kind
+from iobench.report.html.timeline_choice import choose_spans
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from iobench.analysis.timeline import Timeline
+    from iobench.profiles import Profile
+
+__all__ = ["TIMELINE_SCRIPTS", "TIMELINE_STYLES", "TimelinePayload", "timeline_payload"]
+
+TIMELINE_STYLES: Final = ("uplot/uPlot.min.css", "timeline.css")
+TIMELINE_SCRIPTS: Final = (
+    "uplot/uPlot.iife.min.js",
+    "quantities.js",
+    "decode.js",
+    "spans.js",
+    "painter.js",
+    "view.js",
+    "timeline.js",
+    "charts.js",
+)
+"""Files of ``assets/`` in the order in which a page needs them."""
+
+Integers = NDArray[Any]
+
+VERSION: Final = 1
+SPAN_LIMIT: Final = 500_000
+NAME_LIMIT: Final = 120
+"""Characters of a file name; longer ones lose their middle."""
+NAMES_LIMIT: Final = 50_000
+"""Different file names; those of fewest spans are left out beyond it."""
+MOST_DIGITS: Final = 10
+"""Of 7 bits, in 64."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePayload:
+    """What a page embeds of a profile for its timeline.
+
+    Parameters
+    ----------
+    meta : dict
+        For JSON: ``version``; ``run``; ``n_spans`` of the profile and ``n_shown`` of them;
+        ``length_ns`` from the first moment to the last; ``lanes``: ``[{name, rank, pid, is_device,
+        is_loop, is_closed, n_spans}]``; ``missing``: loading processes without spans; ``stages``,
+        and for each its ``kinds`` and ``sorts`` (``"load"``, ``"way"``, ``"wait"``, ``"loop"``,
+        ``"life"``); ``steps``: ``[{rank, n_steps, epochs: [[epoch, first step]]}]``;
+        ``left_out``: null, or what `choose_spans` says; ``n_names_left_out``; ``columns``:
+        ``[{name, prediction, offset, nbytes}]`` of the inflated stream.
+    data : str
+        The columns, deflated, in base64.
+    """
+
+    meta: dict[str, Any]
+    data: str
+
+
+def timeline_payload(profile: Profile, limit: int = SPAN_LIMIT) -> TimelinePayload:
+    """Return what a page embeds of a profile.
+
+    Parameters
+    ----------
+    profile : Profile
+    limit : int
+        Spans to embed at most. Of more: all waits, as far as they fit, then the ones most waited
+        for and a uniform sample of the others.
+    """
+    timeline = timeline_of(profile)
+    chosen, left_out = choose_spans(timeline, limit)
+    names, name_of_span, n_names_left_out = _names(profile, timeline.spans["detail"][chosen])
+    stream, columns = _columns(timeline, chosen, name_of_span, names)
+    meta = {
+        "version": VERSION,
+        "run": str(profile.path),
+        "n_spans": len(timeline),
+        "n_shown": len(chosen),
+        "length_ns": timeline.end_ns - timeline.start_ns,
+        "lanes": _lanes(profile, timeline, chosen),
+        "missing": list(profile.missing_workers),
+        "stages": list(timeline.stages),
+        "kinds": [name.partition(":")[0] for name in timeline.stages],
+        "sorts": [_sort(name) for name in timeline.stages],
+        "steps": _steps(profile, timeline),
+        "left_out": left_out,
+        "n_names_left_out": n_names_left_out,
+        "columns": columns,
+    }
+    return TimelinePayload(meta, base64.b64encode(zlib.compress(stream, 9)).decode("ascii"))
+
+
+def _lanes(profile: Profile, timeline: Timeline, chosen: Integers) -> list[dict[str, Any]]:
+    n_spans = np.bincount(timeline.lane[chosen], minlength=len(timeline.lanes)).tolist()
+    loops = np.unique(timeline.lane[timeline.spans["kind"] == Kind.WAIT])
+    described = []
+    for number, lane in enumerate(timeline.lanes):
+        process = profile.processes[lane.process]
+        described.append(
+            {
+                "name": lane.name,
+                "rank": process.rank,
+                "pid": process.pid,
+                "is_device": lane.is_device,
+                "is_loop": number in loops,
+                "is_closed": process.closed,
+                "n_spans": n_spans[number],
+            }
+        )
+    return described
+
+
+def _sort(stage: str) -> str:
+    kind = Kind[stage.partition(":")[0].upper()]
+    if kind == Kind.WAIT:
+        return "wait"
+    sorts = ((HANDOVER_KINDS, "way"), (CONSUMER_KINDS, "loop"), (LIFE_KINDS, "life"))
+    return next((name for kinds, name in sorts if kind in kinds), "load")
+
+
+def _steps(profile: Profile, timeline: Timeline) -> list[dict[str, Any]]:
+    """Return, for each rank, its steps and where its epochs begin among them."""
+    spans = timeline.spans
+    waits = np.flatnonzero((spans["kind"] == Kind.WAIT) & (spans["batch"] >= 0))
+    ranks = np.array([process.rank for process in profile.processes], dtype=np.int64)
+    rank_of = ranks[spans["process"][waits]]
+    described = []
+    for rank in np.unique(rank_of).tolist():
+        rows = waits[rank_of == rank]
+        # The loop is the lane that waited most: `timeline_of` puts it first.
+        rows = rows[timeline.lane[rows] == timeline.lane[rows].min()]
+        epoch = spans["epoch"][rows].astype(np.int64)
+        first = np.flatnonzero(np.diff(epoch, prepend=epoch[:1] - 1))
+        known = [[int(epoch[step]), int(step)] for step in first.tolist() if epoch[step] >= 0]
+        described.append({"rank": rank, "n_steps": len(rows), "epochs": known})
+    return described
+
+
+def _names(profile: Profile, detail: Integers) -> tuple[list[str], Integers, int]:
+    """Return file names by how many spans have them, each span's place there, and how many not."""
+    numbers, place, n_spans = np.unique(detail, return_inverse=True, return_counts=True)
+    order = np.lexsort((numbers, -n_spans, numbers != 0))
+    kept = order[:NAMES_LIMIT]
+    new = np.zeros(len(numbers), dtype=np.int64)
+    new[kept] = np.arange(len(kept))
+    names = [shortened(profile.strings[number]) for number in numbers[kept].tolist()]
+    if len(numbers) and numbers[order[0]] != 0:
+        # Number 0 is no name.
+        names.insert(0, "")
+        new[kept] += 1
+    if len(order) > len(kept):
+        names.append("(name left out of this page)")
+        new[order[NAMES_LIMIT:]] = len(names) - 1
+    return names or [""], new[place.reshape(-1)], len(order) - len(kept)
+
+
+def shortened(name: str, limit: int = NAME_LIMIT) -> str:
+    """Return a name without its middle if it is longer than ``limit``: its end says most."""
+    if len(name) <= limit:
+        return name
+    head = (limit - 1) // 3
+    return f"{name[:head]}…{name[len(name) - (limit - 1 - head) :]}"
+
+
+def _columns(
+    timeline: Timeline, chosen: Integers, name_of_span: Integers, names: list[str]
+) -> tuple[bytes, list[dict[str, Any]]]:
+    spans, stage = timeline.spans[chosen], timeline.stage[chosen].astype(np.int64)
+    start = spans["start_ns"] - timeline.start_ns
+    length = np.maximum(spans["end_ns"] - spans["start_ns"], 0)
+    depth = np.minimum(timeline.depth[chosen], 255)
+    sample = spans["sample"].astype(np.int64)
+    found: list[tuple[str, str, bytes]] = [
+        ("names", "json", json.dumps(names).encode("ascii")),
+        ("depth", "none", _leb128(depth)),
+        ("stage", "none", _leb128(stage)),
+        ("start", "time", _leb128(_starts(timeline.lane[chosen], depth, start, length))),
+        ("length", "none", _leb128(length)),
+        ("exposed", "exposed", _leb128(_exposed(timeline.exposed_ns[chosen], length))),
+        ("sample", *_shortest(sample, {"stage": stage})),
+    ]
+    marks = spans["flags"] & (Flag.SUMMED | Flag.ESTIMATED)
+    pieces = np.where(marks & Flag.SUMMED, spans["pieces"], 1)
+    groups = {"stage": stage, "sample": sample}
+    for name, values in (
+        ("nbytes", spans["nbytes"]),
+        ("batch", spans["batch"]),
+        ("epoch", spans["epoch"]),
+        ("name", name_of_span),
+        ("marks", marks),
+        ("pieces", pieces),
+    ):
+        found.append((name, *_shortest(values.astype(np.int64), groups)))
+    described, offset = [], 0
+    for name, prediction, data in found:
+        described.append(
+            {"name": name, "prediction": prediction, "offset": offset, "nbytes": len(data)}
+        )
+        offset += len(data)
+    return b"".join(data for _, _, data in found), described
+
+
+def _starts(lane: Integers, depth: Integers, start: Integers, length: Integers) -> Integers:
+    since = np.where(np.diff(depth, prepend=0) > 0, 0, np.roll(length, 1)) + np.roll(start, 1)
+    since[np.diff(lane, prepend=-1) != 0] = 0
+    return _zigzag(start - since)
+
+
+def _exposed(exposed: Integers, length: Integers) -> Integers:
+    whole = (exposed == length) & (exposed > 0)
+    return np.select([exposed == 0, exposed < 0, whole], [0, 1, 2], exposed + 3)
+
+
+def _shortest(values: Integers, groups: dict[str, Integers]) -> tuple[str, bytes]:
+    """Return the prediction after which a column takes the least room, and its bytes."""
+    tried: Iterable[tuple[str, Integers]] = (
+        ("plain", _zigzag(values)),
+        ("row", _zigzag(np.diff(values, prepend=0))),
+        *((name, _zigzag(_since_last(values, group))) for name, group in groups.items()),
+    )
+    coded = [(name, _leb128(numbers)) for name, numbers in tried]
+    return min(coded, key=lambda each: len(zlib.compress(each[1], 1)))
+
+
+def _since_last(values: Integers, group: Integers) -> Integers:
+    """Return what each value differs by from the one before it of its group, the first from 0."""
+    order = np.argsort(group, kind="stable")
+    change = np.diff(values[order], prepend=0)
+    first = np.flatnonzero(np.diff(group[order], prepend=group[order[:1]] - 1))
+    change[first] = values[order[first]]
+    found = np.empty_like(change)
+    found[order] = change
+    return found
+
+
+def _zigzag(values: Integers) -> Integers:
+    values = values.astype(np.int64)
+    return (values << 1) ^ (values >> 63)
+
+
+def _leb128(values: Integers) -> bytes:
+    """Return numbers in groups of 7 bits, the lowest first; all but a number's last have bit 8."""
+    left = np.asarray(values).astype(np.uint64)
+    n_digits = np.ones(len(left), dtype=np.int64)
+    for digit in range(1, MOST_DIGITS):
+        n_digits += (left >> np.uint64(7 * digit)) > 0
+    place = np.cumsum(n_digits) - n_digits
+    coded = np.zeros(int(n_digits.sum()), dtype=np.uint8)
+    for digit in range(int(n_digits.max(initial=0))):
+        rows = np.flatnonzero(n_digits > digit)
+        bits = (left[rows] >> np.uint64(7 * digit)) & np.uint64(0x7F)
+        more = (n_digits[rows] > digit + 1).astype(np.uint64) << np.uint64(7)
+        coded[place[rows] + digit] = bits | more
+    return coded.tobytes()
