@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TextIO
 
 from rich.box import Box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Column, Table
@@ -26,6 +28,8 @@ INDENT: Final = 2
 NARROWEST: Final = 80
 WIDEST: Final = 110
 """Between these the report follows the terminal: tables need the one, sentences the other."""
+NAME: Final = 24
+"""Characters that names of rows get before columns have to stand below; longer ones are folded."""
 COLOURS: Final = {
     Verdict.HIDDEN: "bold green",
     Verdict.PARTLY_HIDDEN: "bold yellow",
@@ -98,18 +102,49 @@ class TerminalPage:
         self.text(name + verdict_sentence(report.diagnosis), colour)
 
     def table(self, table: TextTable) -> None:
-        """Draw a table, with its columns closer together where it would not fit otherwise."""
+        """Draw a table, with its columns closer together where it would not fit otherwise.
+
+        What does not fit even so stands below, beside the names of the rows again.
+        """
         self.text(table.title, "bold")
-        drawn = self._drawn(table, gap=1)
-        if self._console.measure(drawn).maximum + INDENT > self._console.width:
-            drawn = self._drawn(table, gap=0)
-        self._console.print(Padding(drawn, (0, 0, 0, INDENT), expand=False))
-        self.gap()
+        gap = 1 if self._fits(table, gap=1) else 0
+        for part in [table] if gap else self._parts(table):
+            drawn = self._drawn(part, gap=gap)
+            self._console.print(Padding(drawn, (0, 0, 0, INDENT), expand=False))
+            self.gap()
 
     @contextmanager
     def folded(self, summary: str) -> Iterator[None]:
         """Print all, as a terminal does."""
         yield
+
+    def _fits(self, table: TextTable, *, gap: int, least: int | None = None) -> bool:
+        first, *others = self._widths(table)
+        named = first if least is None else min(first, least)
+        return INDENT + named + sum(width + 1 + gap for width in others) <= self._console.width
+
+    def _widths(self, table: TextTable) -> list[int]:
+        rows = [*table.rows, *([table.total] if table.total else [])]
+        return [
+            max(
+                *(cell_len(line) for line in heading.split("\n")),
+                *(self._safe(row[place]).cell_len for row in rows),
+                0,
+            )
+            for place, heading in enumerate(table.columns)
+        ]
+
+    def _parts(self, table: TextTable) -> Iterator[TextTable]:
+        """Yield tables of as many columns as fit beside names of `NAME` characters or fewer."""
+        start = 1
+        while start < len(table.columns):
+            end = len(table.columns)
+            while end > start + 1 and not self._fits(
+                _columns(table, start, end), gap=0, least=NAME
+            ):
+                end -= 1
+            yield _columns(table, start, end)
+            start = end
 
     def _drawn(self, table: TextTable, *, gap: int) -> Table:
         columns = [
@@ -135,3 +170,13 @@ class TerminalPage:
         """Return text that the file's encoding can hold; names may hold anything."""
         encoding = self._console.encoding
         return Text(plain(text).encode(encoding, "backslashreplace").decode(encoding), style)
+
+
+def _columns(table: TextTable, start: int, end: int) -> TextTable:
+    """Return the names of the rows with some of their columns."""
+
+    def cut(row: Sequence[str]) -> tuple[str, ...]:
+        return (*row[:1], *row[start:end])
+
+    rows = tuple(map(cut, table.rows))
+    return replace(table, columns=cut(table.columns), rows=rows, total=cut(table.total))

@@ -1,0 +1,167 @@
+"""Profiles in a notebook: a small fragment of HTML, escaped, without a script or a library."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from io import StringIO
+from typing import TYPE_CHECKING
+
+from iobench.profiles import open_profile
+from iobench.recording import Kind, RunDirectory
+from iobench.report.fragment_page import FragmentPage
+from iobench.report.notebook import MOST_ROWS, exposure_fragment
+from iobench.report.tables import TextTable
+from iobench.report.terminal import print_reports
+from iobench.report.terminal_page import TerminalPage
+from iobench.testing import FakeClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pytest
+
+    from iobench.report.run_report import RunReport
+
+    Make = Callable[..., RunReport]
+
+HOSTILE = "<script>alert('1')</script>\"&amp;' onclick=\"x\" \x1b[2J\u202e"
+OURS = {
+    "div", "table", "thead", "tbody", "tr", "th", "td", "span", "ul", "li", "pre", "details",
+    "summary",
+}  # fmt: skip
+
+
+class Fragment(HTMLParser):
+    """Reads a fragment as a browser does; every element is closed where it was opened."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.names: set[str] = set()
+        self.styles: list[str] = []
+        self.open: list[str] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.names |= {name for name, _ in attrs}
+        self.styles += [value or "" for name, value in attrs if name == "style"]
+        self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in {"td", "th"}:
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += f"{data}\n"
+        if self.open[-1] in {"td", "th"}:
+            self.rows[-1][-1] += data
+
+
+def fragment_of(*reports: RunReport) -> str:
+    page = FragmentPage()
+    print_reports(reports, page)
+    return page.html
+
+
+def test_a_fragment_has_styles_inline_and_nothing_that_runs(make: Make) -> None:
+    html = fragment_of(make(dataset=HOSTILE))
+    found = Fragment(html)
+    assert found.tags <= OURS
+    assert found.names <= {"style", "class", "title"}
+    assert (
+        "<script>alert('1')</script>\"&amp;' onclick=\"x\" \\x1b[2J\\u202e as source" in found.text
+    )
+    assert len(html.encode()) < 50_000
+
+
+def test_text_is_in_the_notebooks_own_colour(make: Make) -> None:
+    styles = Fragment(fragment_of(make())).styles
+    for style in styles:
+        colours = [part for part in style.split(";") if part.startswith("color:")]
+        assert set(colours) <= {"color:inherit"}
+        grounds = [part for part in style.split(";") if part.startswith("background")]
+        assert all(ground.endswith(("none", "#6f9fc8", "#dd4b39")) for ground in grounds)
+
+
+def test_the_figures_are_those_of_the_terminal(bound: RunReport) -> None:
+    file = StringIO()
+    print_reports([bound], TerminalPage(file))
+    printed = [" ".join(line.split()) for line in file.getvalue().splitlines()]
+    rows = Fragment(fragment_of(bound)).rows
+    assert ["decode", "11.000", "5.500", "5.500", "72 %", "4.70 GB", "427 MB/s", "200", ""] in rows
+    figures = [row for row in rows if row[1:] and row[1][:1].isdigit()]
+    assert len(figures) > 15
+    assert all(" ".join(" ".join(row).split()) in printed for row in figures)
+
+
+def test_bars_are_as_long_as_what_they_show() -> None:
+    page = FragmentPage()
+    page.table(TextTable("t", ("stage",), (("a",), ("b",)), bars=((0.5, 0.5), (0.25, 0.0))))
+    styles = Fragment(page.html).styles
+    widths = [part for style in styles for part in style.split(";") if part.startswith("width")]
+    assert widths == ["width:60.0px", "width:60.0px", "width:30.0px"]
+
+
+def test_an_exposure_shows_itself(bound: RunReport) -> None:
+    html = bound.exposure._repr_html_()
+    found = Fragment(html)
+    assert "Exposed I/O: 65 % of the whole run" in found.text
+    assert ["steady state", "0.02", "38.10", "1.50", "812.00", "12.00", "200"] in found.rows
+    assert len(html) < 20_000
+
+
+def test_many_stages_are_cut_and_that_is_said(bound: RunReport) -> None:
+    assert bound.exposure.steady is not None
+    row = bound.exposure.steady.stages[0]
+    many = tuple(replace(row, kind=Kind.PREPROCESS, stage=f"s{n}" * 30) for n in range(2000))
+    exposure = replace(bound.exposure, steady=replace(bound.exposure.steady, stages=many))
+    html = exposure_fragment(exposure)
+    assert f"Stages in the steady state, {MOST_ROWS} of 2000" in Fragment(html).text
+    assert len(html.encode()) < 50_000
+
+
+def write_run(path: Path) -> None:
+    config = {"dataset": HOSTILE, "format": "source", "framework": "workers", "workers": 0}
+    run = RunDirectory.create(path, config)
+    recorder = run.recorder(role="consumer", clock=FakeClock(1000))
+    for batch in range(3):
+        start = 1_000_000 * (batch + 1)
+        label = recorder.string("</td><script>")
+        recorder.emit(Kind.PREPROCESS, start, start + 500_000, batch=batch, label=label)
+        recorder.emit(Kind.WAIT, start, start + 600_000, batch=batch)
+    recorder.close()
+
+
+def test_a_profile_shows_itself_without_any_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path / "run")
+    for library in ("jinja2", "IPython", "matplotlib"):
+        monkeypatch.setitem(sys.modules, library, None)
+    html = open_profile(tmp_path / "run")._repr_html_()
+    found = Fragment(html)
+    assert found.tags <= OURS
+    assert any(row[0] == "preprocess:</td><script>" for row in found.rows)
+    assert "STAND-IN" not in found.text
+    assert f"iobench report {tmp_path / 'run'}" in found.text
+    assert len(html.encode()) < 50_000
+
+
+def test_a_profile_that_tells_nothing_says_so(tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    profile = open_profile(tmp_path / "run")
+    spans = profile.spans.copy()
+    spans["end_ns"] = 2**62
+    html = replace(profile, spans=spans)._repr_html_()
+    assert Fragment(html).text.strip()
