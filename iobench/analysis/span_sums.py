@@ -1,0 +1,138 @@
+"""What of each single span `exposure` counts: in whole nanoseconds, so that sums are the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.analysis.windows import measure_rank
+from iobench.errors import ProfileError
+from iobench.recording import Kind
+
+if TYPE_CHECKING:
+    from iobench.analysis.windows import MeasuredRank
+    from iobench.profiles import Profile
+
+__all__ = ["SpanSums", "sums_of_spans"]
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class SpanSums:
+    """By row of ``Profile.spans``; -1, or NaN, where a span has none or it is not known.
+
+    Parameters
+    ----------
+    self_ns : ndarray of int64
+        A loading span's own time: what lies in no span inside it.
+    busy_ns : ndarray of int64
+        The part of it that counts as busy: of batches that were delivered, or on their paths.
+    exposed_ns : ndarray of int64
+        The part of that the training loop waited for. Of a wait of the training loop, all of it.
+    share : ndarray of float64
+        Exposed share of the own time, as `exposed_share_of_spans`; also of samples' spans whose
+        time a summed span counts.
+    """
+
+    self_ns: Integers
+    busy_ns: Integers
+    exposed_ns: Integers
+    share: NDArray[np.float64]
+
+
+def sums_of_spans(profile: Profile) -> SpanSums:
+    """Return what of each span is counted where.
+
+    Parameters
+    ----------
+    profile : Profile
+        Of any number of training processes; of one that cannot be analysed nothing is known.
+
+    Returns
+    -------
+    SpanSums
+        Of the spans of one training process, the sum of ``busy_ns`` and of ``exposed_ns`` over a
+        stage of work is that stage's of ``exposure(profile, rank=rank).whole``, and the sum of
+        ``exposed_ns`` over its waits is ``wait_ns``. What no span covers, as hand-over and gaps of
+        workers, is the difference between the two.
+    """
+    n_spans = len(profile.spans)
+    unknown = [np.full(n_spans, -1, dtype=np.int64) for _ in range(3)]
+    found = SpanSums(unknown[0], unknown[1], unknown[2], np.full(n_spans, np.nan))
+    for rank in _ranks(profile):
+        try:
+            measured = measure_rank(profile, rank=rank)
+        except ProfileError:
+            continue
+        mine = np.array([each.rank == rank for each in profile.processes], dtype=bool)
+        _fill(found, np.flatnonzero(mine[profile.spans["process"]]), measured)
+    return found
+
+
+def _ranks(profile: Profile) -> tuple[int, ...]:
+    if profile.rank is not None:
+        return (profile.rank,)
+    return tuple(sorted({each.rank for each in profile.processes}))
+
+
+def _fill(found: SpanSums, rows: Integers, measured: MeasuredRank) -> None:
+    """Put in what is known of the spans of one training process, which are at ``rows``."""
+    ledger, work = measured.attribution.ledger, measured.attribution.work()
+    waiting = measured.attribution.stages.waiting[work.stage]
+    of_work = rows[work.row[~waiting]]
+    counted = ~waiting & (work.delivery >= 0)
+    of_counted = rows[work.row[counted]]
+    exposed = _parts(
+        work.delivery[counted] * len(measured.attribution.stages) + work.stage[counted],
+        work.length_ns[counted],
+        ledger.exposed_ns[work.delivery[counted], work.stage[counted]],
+    )
+    for values in (found.self_ns, found.busy_ns, found.exposed_ns):
+        values[of_work] = 0
+    np.add.at(found.self_ns, of_work, work.length_ns[~waiting])
+    np.add.at(found.busy_ns, of_counted, work.length_ns[counted])
+    np.add.at(found.exposed_ns, of_counted, exposed)
+    found.share[rows] = measured.share()
+    spans, deliveries = measured.profile.spans, measured.deliveries
+    at = np.flatnonzero(
+        (spans["process"] == deliveries.process)
+        & (spans["thread"] == deliveries.thread)
+        & (spans["kind"] == Kind.WAIT)
+        & (spans["flags"] == 0)
+    )
+    found.exposed_ns[rows[at]] = (spans["end_ns"] - spans["start_ns"])[at]
+
+
+def _parts(group: Integers, length_ns: Integers, exposed_ns: Integers) -> Integers:
+    """Split each group's exposed time over its pieces in proportion to their lengths, exactly.
+
+    The running sums are rounded, not the parts: no part exceeds its piece, for a group's exposed
+    time never exceeds its pieces' sum.
+    """
+    order = np.argsort(group, kind="stable")
+    length, whole = length_ns[order], exposed_ns[order]
+    running = np.cumsum(length)
+    first = np.flatnonzero(np.diff(group[order], prepend=-1))
+    number = np.cumsum(np.diff(group[order], prepend=-1) != 0) - 1
+    before = (running - length)[first][number] if len(order) else running
+    total = np.add.reduceat(length, first)[number] if len(order) else running
+    until = _scaled(running - before, whole, total)
+    since = _scaled(running - length - before, whole, total)
+    parts = np.empty(len(order), dtype=np.int64)
+    parts[order] = until - since
+    return parts
+
+
+def _scaled(amount: Integers, times: Integers, over: Integers) -> Integers:
+    """Return ``amount * times // over``, exact though the product may not fit 64 bits."""
+    over = np.maximum(over, 1)
+    if float(amount.max(initial=0)) * float(times.max(initial=0)) < 2.0**62:
+        fits: Integers = amount * times // over
+        return fits
+    exact = amount.astype(object) * times.astype(object) // over.astype(object)
+    found: Integers = exact.astype(np.int64)
+    return found

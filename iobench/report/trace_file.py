@@ -1,0 +1,210 @@
+"""Runs as a trace that Perfetto and chrome://tracing open: who did what, when, and who waited."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from gzip import GzipFile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+
+import numpy as np
+
+from iobench.analysis import measure_rank
+from iobench.analysis.timeline import timeline_of
+from iobench.errors import FileFormatError, OptionError, ProfileError
+from iobench.report import units
+from iobench.report.trace_clock import machine_of, wall_offsets
+from iobench.report.trace_entries import EntryFile, TraceNumbers
+from iobench.report.trace_flows import write_flows
+from iobench.report.trace_spans import place_spans, write_spans
+from iobench.report.trace_storage import write_storage
+from iobench.report.trace_torch import read_torch_trace, write_torch_trace
+from iobench.report.written import whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from iobench.profiles import Process, Profile
+    from iobench.report.trace_torch import TorchTrace
+    from iobench.storage.traces.contents import StorageTrace
+
+__all__ = ["TRACE_SUFFIXES", "check_trace_name", "write_trace"]
+
+TRACE_SUFFIXES: Final = (".json", ".json.gz")
+COMPRESSION: Final = 3
+TOLD: Final = (
+    "Times are microseconds after base_wall_ns, in decimals of a nanosecond; doubles hold them "
+    "exactly for runs of up to 50 days. exposed_ns is what the training loop waited for, hidden_ns "
+    "the rest; red (cat 'exposed') is at least half exposed, green ('hidden') at most a hundredth. "
+    "Spans of one thread that overlap without nesting are on a thread beside it; batches in queues "
+    "are asynchronous pairs (b, e)."
+)
+
+
+def check_trace_name(path: Path | str) -> None:
+    """Refuse a name that does not say which sort of file is wanted.
+
+    Raises
+    ------
+    OptionError
+        If it ends in none of `TRACE_SUFFIXES`.
+    """
+    if not str(path).lower().endswith(TRACE_SUFFIXES):
+        raise OptionError(f"{path}: expected a name that ends in {' or '.join(TRACE_SUFFIXES)}")
+
+
+def write_trace(
+    path: Path | str,
+    profiles: Sequence[Profile],
+    traces: Mapping[Path, StorageTrace] | None = None,
+    torch_traces: Sequence[Path | str] = (),
+) -> None:
+    """Write runs as a trace: a JSON object of Chrome's trace event format.
+
+    Parameters
+    ----------
+    path : Path or str
+        Ends in ``.json``, or ``.json.gz`` for a compressed one.
+    profiles : sequence of Profile
+        Looked at one after the other; those of several runs are processes of their own.
+    traces : mapping of Path to StorageTrace, optional
+        What a tracer saw of them, by run directory.
+    torch_traces : sequence of Path or str
+        Files that torch's profiler wrote meanwhile, to be merged by wall time.
+
+    Raises
+    ------
+    OptionError
+        If the name says no sort of file.
+    ProfileError
+        If there is nothing to write.
+    FileFormatError
+        If a trace of torch's profiler is none, is damaged, or is of another time than the runs.
+    StorageError
+        If a file cannot be read or written.
+    """
+    check_trace_name(path)
+    offsets = wall_offsets(who for profile in profiles for who in profile.processes)
+    ours = _extents(profiles, offsets)
+    if not ours:
+        names = ", ".join(dict.fromkeys(str(each.path) for each in profiles)) or "no run"
+        raise ProfileError(f"{names}: holds no span to write; expected a run that measured")
+    torch = [_of_this_time(read_torch_trace(each), ours) for each in torch_traces]
+    base_ns = min(*(low for low, _ in ours), *(each.low_ns for each in torch), ours[0][0])
+    with _opened(path) as file:
+        entries = EntryFile(file, _about(profiles, base_ns, torch))
+        numbers = TraceNumbers(entries)
+        known: list[tuple[Process, int]] = []
+        several = len({profile.path for profile in profiles}) > 1
+        for profile in _of_ranks(profiles):
+            trace = (traces or {}).get(profile.path)
+            run = f"{profile.path.name} " if several else ""
+            moved = _moved(profile, offsets) - base_ns
+            known += _write_profile(profile, run, moved, trace, numbers, entries)
+        for each in torch:
+            write_torch_trace(each, known, base_ns, numbers, entries)
+        entries.close()
+
+
+@contextmanager
+def _opened(path: Path | str) -> Iterator[BinaryIO]:
+    with whole_file(path) as file:
+        if not str(path).lower().endswith(".gz"):
+            yield file
+            return
+        # Neither name nor time of it: the same runs make the same file.
+        with GzipFile("", "wb", COMPRESSION, file, mtime=0) as packed:
+            yield cast(BinaryIO, packed)
+
+
+def _of_ranks(profiles: Sequence[Profile]) -> Iterator[Profile]:
+    """Yield the profiles of single training processes."""
+    for profile in profiles:
+        ranks = sorted({process.rank for process in profile.processes})
+        if len(ranks) < 2:
+            yield profile
+            continue
+        for rank in ranks:
+            yield profile.of_rank(rank)
+
+
+def _moved(profile: Profile, offsets: Mapping[tuple[str, str], int]) -> NDArray[np.int64]:
+    """Return what to add to the monotonic times of each process."""
+    return np.array([offsets[machine_of(who)] for who in profile.processes], dtype=np.int64)
+
+
+def _extents(
+    profiles: Sequence[Profile], offsets: Mapping[tuple[str, str], int]
+) -> list[tuple[int, int]]:
+    """Return the first and last moment of each profile that has any, wall clock."""
+    found = []
+    for profile in profiles:
+        if not len(profile.spans):
+            continue
+        moved = _moved(profile, offsets)[profile.spans["process"]]
+        low = int((profile.spans["start_ns"] + moved).min())
+        found.append((low, int((profile.spans["end_ns"] + moved).max())))
+    return found
+
+
+def _of_this_time(trace: TorchTrace, ours: Sequence[tuple[int, int]]) -> TorchTrace:
+    """Refuse a trace that no run was recorded during."""
+    if any(trace.low_ns <= high and low <= trace.high_ns for low, high in ours):
+        return trace
+    low, high = ours[0]
+    after = trace.low_ns > high
+    apart = units.duration(trace.low_ns - high if after else low - trace.high_ns)
+    when = "begins after the run ended" if after else "ended before the run began"
+    raise FileFormatError(
+        f"{trace.path}: {when}, by {apart}; expected a trace of torch.profiler of the same run"
+    )
+
+
+def _about(
+    profiles: Sequence[Profile], base_ns: int, torch: Sequence[TorchTrace]
+) -> dict[str, Any]:
+    return {
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": base_ns,
+        "otherData": {
+            "made_by": "iobench",
+            "base_wall_ns": str(base_ns),
+            "runs": list(dict.fromkeys(profile.path.name for profile in profiles)),
+            "torch_traces": [each.path.name for each in torch],
+            "about": TOLD,
+        },
+    }
+
+
+def _write_profile(
+    profile: Profile,
+    run: str,
+    moved_ns: NDArray[np.int64],
+    trace: StorageTrace | None,
+    numbers: TraceNumbers,
+    entries: EntryFile,
+) -> list[tuple[Process, int]]:
+    """Write all of one training process; return its processes and their numbers."""
+    pids = [numbers.process(who.pid, *_names(profile, who, run)) for who in profile.processes]
+    placed = place_spans(timeline_of(profile), pids, numbers, moved_ns)
+    write_spans(profile, placed, numbers, entries)
+    share = None
+    try:
+        measured = measure_rank(profile)
+    except ProfileError:
+        # Waits that overlap: what ran is shown, who was waited for nobody can tell.
+        measured = None
+    if measured is not None:
+        share = measured.share()
+        write_flows(measured, placed, numbers, entries)
+    if trace is not None:
+        write_storage(profile, trace, share, placed, numbers, entries)
+    return list(zip(profile.processes, pids, strict=True))
+
+
+def _names(profile: Profile, who: Process, run: str) -> tuple[str, str]:
+    several = len(profile.ranks) > 1 or len({each.rank for each in profile.processes}) > 1
+    rank = f"rank {who.rank} " if several else ""
+    return f"{run}{rank}{who.name}", f"pid {who.pid} on {who.host}"
