@@ -1,0 +1,138 @@
+"use strict";
+// The page around the drawings: theme, tabs, copying, the heat map's figures, printing.
+(() => {
+  const root = document.documentElement;
+  const all = (selector, from = document) => [...from.querySelectorAll(selector)];
+
+  function startTheme() {
+    const button = document.getElementById("theme");
+    const system = matchMedia("(prefers-color-scheme: dark)");
+    let chosen = "";
+    const show = () => {
+      const dark = chosen ? chosen === "dark" : system.matches;
+      root.dataset.theme = dark ? "dark" : "light";
+      button.setAttribute("aria-pressed", String(dark));
+      root.dispatchEvent(new CustomEvent("iobench-theme", { bubbles: true }));
+    };
+    button.hidden = false;
+    button.addEventListener("click", () => {
+      chosen = root.dataset.theme === "dark" ? "light" : "dark";
+      show();
+    });
+    system.addEventListener("change", show);
+    addEventListener("beforeprint", () => { root.dataset.theme = "light"; });
+    addEventListener("afterprint", show);
+    show();
+  }
+
+  function startTabs() {
+    const list = document.querySelector('[role="tablist"]');
+    if (!list) return;
+    const tabs = all('[role="tab"]', list);
+    const panel = (tab) => document.getElementById(tab.getAttribute("aria-controls"));
+    const select = (chosen) => {
+      for (const tab of tabs) {
+        const is = tab === chosen;
+        tab.setAttribute("aria-selected", String(is));
+        tab.tabIndex = is ? 0 : -1;
+        panel(tab).hidden = !is;
+      }
+      // What is drawn into a hidden panel has no size; drawings measure themselves again.
+      dispatchEvent(new Event("resize"));
+    };
+    list.addEventListener("click", (event) => {
+      const tab = event.target.closest('[role="tab"]');
+      if (tab) select(tab);
+    });
+    list.addEventListener("keydown", (event) => {
+      const at = tabs.indexOf(document.activeElement);
+      const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 }[event.key];
+      if (at < 0 || to === undefined) return;
+      const tab = tabs[(to + tabs.length) % tabs.length];
+      event.preventDefault();
+      tab.focus();
+      select(tab);
+    });
+    const named = () => {
+      const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+      const of = target && tabs.find((tab) => panel(tab).contains(target));
+      if (of) {
+        select(of);
+        target.scrollIntoView();
+      }
+    };
+    list.hidden = false;
+    select(tabs[0]);
+    addEventListener("hashchange", named);
+    named();
+  }
+
+  function startCopying() {
+    for (const button of all(".copy")) {
+      const text = button.parentElement.querySelector("pre");
+      button.hidden = false;
+      button.addEventListener("click", async () => {
+        try {
+          await navigator.clipboard.writeText(text.textContent);
+          button.textContent = "Copied";
+        } catch {
+          // Not allowed to: leave it selected, to be copied by hand.
+          getSelection().selectAllChildren(text);
+          button.textContent = "Selected";
+        }
+        setTimeout(() => { button.textContent = "Copy"; }, 2000);
+      });
+    }
+  }
+
+  function startHeat() {
+    const map = document.querySelector(".heat-map");
+    if (!map) return;
+    const { job } = JSON.parse(document.getElementById("iobench-report").textContent);
+    const [ranks, rows] = [map.dataset.ranks, map.dataset.rows].map((text) => text.split(","));
+    const said = document.querySelector(".heat-said");
+    map.addEventListener("pointermove", (event) => {
+      const box = map.getBoundingClientRect();
+      const y = Math.floor(((event.clientY - box.top) / box.height) * ranks.length);
+      const row = job.wait_matrix_s[rows[y]];
+      const x = row ? Math.floor(((event.clientX - box.left) / box.width) * row.length) : -1;
+      if (x < 0 || x >= row.length) return;
+      const share = Math.round((100 * row[x]) / job.bin_s);
+      const [from, to] = [x, x + 1].map((bin) => (bin * job.bin_s).toPrecision(3));
+      said.textContent = `rank ${ranks[y]}, ${from} to ${to} s: ${share} % waiting`;
+    });
+    map.addEventListener("pointerleave", () => { said.textContent = ""; });
+  }
+
+  function startContents() {
+    const links = new Map(all(".contents a").map((link) => [link.hash.slice(1), link]));
+    const watch = new IntersectionObserver((seen) => {
+      for (const { target, isIntersecting } of seen) {
+        const link = links.get(target.id);
+        if (isIntersecting) {
+          for (const other of links.values()) other.removeAttribute("aria-current");
+          link.setAttribute("aria-current", "true");
+        }
+      }
+    }, { rootMargin: "-20% 0px -70% 0px" });
+    for (const id of links.keys()) watch.observe(document.getElementById(id));
+  }
+
+  function openForPrinting() {
+    let closed = [];
+    addEventListener("beforeprint", () => {
+      closed = all("details:not([open])");
+      for (const each of closed) each.open = true;
+    });
+    addEventListener("afterprint", () => {
+      for (const each of closed) each.open = false;
+    });
+  }
+
+  startTheme();
+  startTabs();
+  startCopying();
+  startHeat();
+  startContents();
+  openForPrinting();
+})();

@@ -1,0 +1,127 @@
+"""The shell of the page: its styles and scripts inside, and a policy that lets nothing else run.
+
+Names of files, datasets and processes may hold anything. Jinja2 escapes them, `plain` takes
+control characters, lone surrogates and marks of direction out of them, and if both failed the
+policy would still refuse: ``script-src`` and ``style-src`` name the digests of what iobench itself
+put in (``'unsafe-inline'`` would let an injected script run), ``default-src 'none'`` forbids all
+requests. Data stand in script elements of a type that no browser runs.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.errors import MissingExtraError
+from iobench.report.html.timeline_columns import TIMELINE_SCRIPTS, TIMELINE_STYLES
+from iobench.report.wrapping import QUANTITY, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+__all__ = ["json_text", "make_environment", "policy", "scripts", "styles"]
+
+HERE: Final = Path(__file__).parent
+STYLES: Final = ("page.css", "dark.css", *TIMELINE_STYLES)
+SCRIPTS: Final = (*TIMELINE_SCRIPTS, "page.js")
+DARK: Final = ':root[data-theme="dark"]'
+UNSET: Final = ":root:not([data-theme])"
+KEPT_SPACE: Final = "\u00a0"
+
+
+def styles() -> tuple[str, ...]:
+    """Return the style sheets, in the order in which the page has them."""
+    texts = _assets(STYLES, "</style")
+    # Where no script runs to set the theme, the system's choice holds.
+    unset = next(text for text in texts if text.startswith(DARK)).replace(DARK, UNSET, 1)
+    return (*texts, f"@media (prefers-color-scheme: dark) {{\n{unset}\n}}")
+
+
+def scripts() -> tuple[str, ...]:
+    """Return the scripts, in the order in which the page runs them."""
+    return _assets(SCRIPTS, "</script")
+
+
+def _assets(names: Sequence[str], end: str) -> tuple[str, ...]:
+    """Return files as the text of an element, which must not hold its end."""
+    paths = [HERE / "assets" / name for name in names]
+    texts = [path.read_text("utf-8").strip() for path in paths if path.exists()]
+    assert not any(end in text.lower() for text in texts)
+    return tuple(texts)
+
+
+def policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
+    """Return the content security policy of a page with these elements in it."""
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {_digests(scripts)}",
+            f"style-src {_digests(styles)}",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+
+
+def _digests(texts: Sequence[str]) -> str:
+    digests = (b64encode(sha256(text.encode()).digest()).decode() for text in texts)
+    return " ".join(f"'sha256-{digest}'" for digest in digests)
+
+
+def json_text(value: Any) -> Markup:
+    """Return JSON that can stand in a script element, whatever its texts hold."""
+    from markupsafe import Markup
+
+    # In ASCII, so that lone surrogates, U+2028 and U+2029 are escapes.
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(text)
+
+
+def make_environment() -> Environment:
+    """Return the environment of the templates; all they print is escaped and printable.
+
+    Raises
+    ------
+    MissingExtraError
+        If Jinja2 is not installed.
+    """
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    except ModuleNotFoundError:
+        raise MissingExtraError(
+            "an HTML report needs Jinja2, which is not installed: pip install 'iobench[html]'"
+        ) from None
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["kept_together"] = _kept_together
+    environment.filters["json_text"] = json_text
+    return environment
+
+
+def _finalize(value: object) -> object:
+    """Return what an expression prints; markup is ours, all else may hold anything."""
+    if isinstance(value, str) and not hasattr(value, "__html__"):
+        return plain(value)
+    return value
+
+
+def _kept_together(text: str) -> Markup:
+    """Return a sentence whose quantities are not broken between number and unit."""
+    from markupsafe import escape
+
+    return escape(QUANTITY.sub(KEPT_SPACE, plain(text)))
