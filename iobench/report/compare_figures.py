@@ -1,75 +1,211 @@
-"""The figures of a comparison, each as one value for a run: what text and JSON both show."""
+"""The figures of a comparison and their ratios: what text, plots and JSON all show."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from iobench.analysis.comparison import Cells, RatioInterval, paired_cell_ratio, ratio_of_cells
+from iobench.analysis.step_sums import BUSY, EXPOSED, StepSums, pair_rounds
+from iobench.report.comparable import OTHER_BATCH, OTHER_STEP, other_machine, withheld
+from iobench.report.measured_runs import MeasuredRun, total_of
 
 if TYPE_CHECKING:
-    from iobench.analysis import PartExposure
-    from iobench.report.compared_runs import ComparedRun
+    from collections.abc import Iterator, Sequence
 
-__all__ = [
-    "bytes_per_s",
-    "n_batches",
-    "samples_per_s",
-    "stage_fractions",
-    "wait_fraction",
-    "wait_per_step_ns",
-    "wall_ns",
-]
+__all__ = ["BETWEEN", "TURNS", "WITHIN", "ComparedFigure", "PairComparison", "compare_pair"]
+
+TURNS, WITHIN, BETWEEN = "turns", "stretches", "runs"
+"""What intervals are of: turns of one job, stretches of each run, runs of one configuration."""
+FEWEST_TURNS: Final = 4
+PER_STEP, PER_SAMPLE = "steps", "samples"
+NS_PER_S: Final = 1e9
 
 
-def wall_ns(run: ComparedRun, *, steady: bool) -> int:
-    """Return the longest of the ranks' walls."""
-    return max((window.wall_ns for window in run.windows(steady=steady)), default=0)
+@dataclass(frozen=True, slots=True)
+class ComparedFigure:
+    """One figure of two runs.
+
+    Parameters
+    ----------
+    key : str
+        ``step_ns``, ``busy:read``, ...: unique in a comparison.
+    name : str
+        What people read.
+    unit : str
+        ``"ns"``, ``"per_s"``, ``"bytes_per_s"`` or ``"fraction"``.
+    stage : str
+        ``""`` where it is of the whole loop.
+    values : tuple of float or None
+        Of the first run, and of the other.
+    interval : RatioInterval
+        Of the second to the first.
+    withheld : str
+        Why they cannot be compared, and are not; ``""`` where they can.
+    """
+
+    key: str
+    name: str
+    unit: str
+    stage: str
+    values: tuple[float | None, float | None]
+    interval: RatioInterval
+    withheld: str = ""
 
 
-def n_batches(run: ComparedRun, *, steady: bool) -> int:
-    """Return the batches of all ranks."""
-    return sum(window.n_batches for window in run.windows(steady=steady))
+@dataclass(frozen=True, slots=True)
+class PairComparison:
+    """A run against the first.
+
+    Parameters
+    ----------
+    figures : tuple of ComparedFigure
+        Those of the whole loop, then busy time by stage, then exposed time by stage.
+    basis : str
+        `TURNS`, `WITHIN` or `BETWEEN`.
+    n_cells : tuple of int
+        Turns, stretches or runs, of the first and of the other; 1 of a run too short to be cut.
+    n_rounds : int
+        Of turns: those that all rounds of the shorter run would make.
+    other_machine : tuple of str
+        What of the machines differs.
+    withheld : tuple of str
+        Why some figures are not shown.
+    """
+
+    figures: tuple[ComparedFigure, ...]
+    basis: str
+    n_cells: tuple[int, int]
+    n_rounds: int
+    other_machine: tuple[str, ...]
+    withheld: tuple[str, ...]
 
 
-def wait_fraction(run: ComparedRun, *, steady: bool) -> float | None:
-    """Return the exposed share of the time of all ranks; None without time or batches."""
-    windows = run.windows(steady=steady)
-    all_ns = sum(window.wall_ns for window in windows)
-    if not all_ns or not n_batches(run, steady=steady):
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """How a figure follows from sums, and what it depends on."""
+
+    key: str
+    name: str
+    unit: str
+    amount: str
+    weight: str
+    stage: str = ""
+    factor: float = 1.0
+    of_loop: bool = True
+
+
+def compare_pair(
+    first: Sequence[MeasuredRun], other: Sequence[MeasuredRun], *, steady: bool, anyway: bool
+) -> PairComparison:
+    """Return the figures of two runs, or of two groups of them, and their ratios.
+
+    Runs whose rounds took turns are paired turn by turn, and figures that are not per sample, or
+    follow from another emulated step, are withheld unless that is waved aside.
+    """
+    reasons = withheld(first[0], other[0])
+    a_all, b_all = _sums(first, steady=steady), _sums(other, steady=steady)
+    a, b, basis, n_rounds = a_all, b_all, WITHIN, 0
+    if len(first) > 1 or len(other) > 1:
+        basis = BETWEEN
+    elif (turns := pair_rounds(a_all, b_all)) is not None and len(turns) >= FEWEST_TURNS:
+        basis = TURNS
+        n_rounds = min(len(each.rounds["steps"]) for each in (a_all, b_all))
+        a, b = (
+            StepSums({name: values[turns] for name, values in each.rounds.items()}, {}, None)
+            for each in (a_all, b_all)
+        )
+    figures = []
+    for asked in _asked(a_all, b_all, reasons):
+        why = "" if anyway else _why(asked, reasons)
+        cells = [_cells(each, asked) for each in (a, b)]
+        values = [_value(each, asked) for each in (a_all, b_all)]
+        ratio = paired_cell_ratio if basis == TURNS else ratio_of_cells
+        interval = RatioInterval(None)
+        if not why and cells[0] is not None and cells[1] is not None:
+            interval = ratio(cells[0], cells[1])
+        figures.append(
+            ComparedFigure(
+                asked.key,
+                asked.name,
+                asked.unit,
+                asked.stage,
+                (values[0], values[1]),
+                interval,
+                why,
+            )
+        )
+    return PairComparison(
+        figures=tuple(figures),
+        basis=basis,
+        n_cells=(len(a.stretches["steps"]), len(b.stretches["steps"])),
+        n_rounds=n_rounds,
+        other_machine=tuple(
+            dict.fromkeys(name for x in first for y in other for name in other_machine(x, y))
+        ),
+        withheld=reasons,
+    )
+
+
+def _sums(runs: Sequence[MeasuredRun], *, steady: bool) -> StepSums:
+    found = [sums for run in runs if (sums := run.sums(steady=steady)) is not None]
+    return found[0] if len(runs) == 1 else total_of(found)
+
+
+def _asked(a: StepSums, b: StepSums, reasons: tuple[str, ...]) -> Iterator[_Asked]:
+    samples = all("samples" in each.stretches for each in (a, b))
+    per = PER_SAMPLE if samples and OTHER_BATCH in reasons else PER_STEP
+    one = "sample" if per == PER_SAMPLE else "step"
+    if per == PER_STEP:
+        yield _Asked("step_ns", "time of a step", "ns", "wall", "steps")
+    if samples:
+        yield _Asked("sample_ns", "time per sample", "ns", "wall", "samples")
+    yield _Asked("compute_ns", f"compute of a {one}", "ns", "compute", per)
+    yield _Asked("wait_ns", f"wait of a {one}", "ns", "wait", per)
+    if samples:
+        rate = _Asked("samples_per_s", "samples/s", "per_s", "samples", "loop", factor=NS_PER_S)
+        yield rate
+    if all("nbytes" in each.stretches for each in (a, b)):
+        yield _Asked("bytes_per_s", "loaded", "bytes_per_s", "nbytes", "loop", factor=NS_PER_S)
+    yield _Asked("wait_fraction", "exposed share", "fraction", "wait", "wall")
+    stages = sorted(
+        {*a.stages, *b.stages},
+        key=lambda stage: (-max(_exposed(each, stage) for each in (a, b)), stage),
+    )
+    each_one = "sample" if samples else "batch"
+    for stage in stages:
+        yield _Asked(
+            f"{BUSY}{stage}", f"{stage}, busy per {each_one}", "ns", f"{BUSY}{stage}",
+            PER_SAMPLE if samples else PER_STEP, stage, of_loop=False,
+        )  # fmt: skip
+    of_one = "sample" if per == PER_SAMPLE else "batch"
+    for stage in stages:
+        name = f"{stage}, exposed per {of_one}"
+        yield _Asked(f"{EXPOSED}{stage}", name, "ns", f"{EXPOSED}{stage}", per, stage)
+
+
+def _exposed(sums: StepSums, stage: str) -> float:
+    steps = sums.total("steps") or 1.0
+    return (sums.total(f"{EXPOSED}{stage}") or 0.0) / steps
+
+
+def _why(asked: _Asked, reasons: tuple[str, ...]) -> str:
+    if OTHER_BATCH in reasons and asked.weight == PER_STEP:
+        return OTHER_BATCH
+    return OTHER_STEP if OTHER_STEP in reasons and asked.of_loop else ""
+
+
+def _cells(sums: StepSums, asked: _Asked) -> Cells | None:
+    weights = sums.stretches.get(asked.weight)
+    if weights is None:
         return None
-    return sum(window.wait_ns for window in windows) / all_ns
+    return Cells(sums.stretches.get(asked.amount, np.zeros(len(weights))), weights)
 
 
-def samples_per_s(run: ComparedRun, *, steady: bool) -> float | None:
-    """Return the samples of all ranks over the longest wall; None where they are unknown."""
-    return _per_s(run, [window.n_samples for window in run.windows(steady=steady)], steady=steady)
-
-
-def bytes_per_s(run: ComparedRun, *, steady: bool) -> float | None:
-    """Return the bytes of all ranks over the longest wall; None where they are unknown."""
-    return _per_s(run, [window.nbytes for window in run.windows(steady=steady)], steady=steady)
-
-
-def wait_per_step_ns(run: ComparedRun, *, steady: bool) -> int | None:
-    """Return the mean wait of a step; None without one."""
-    windows = run.windows(steady=steady)
-    waits = [(window.wait.mean_ns, window.wait.n_steps) for window in windows if window.wait]
-    n_steps = sum(n for _, n in waits)
-    return sum(mean * n for mean, n in waits) // n_steps if n_steps else None
-
-
-def stage_fractions(run: ComparedRun, *, steady: bool) -> dict[str, float]:
-    """Return what share of the time of all ranks was waited for each stage."""
-    windows: tuple[PartExposure, ...] = run.windows(steady=steady)
-    all_ns = sum(window.wall_ns for window in windows)
-    found: dict[str, int] = {}
-    for window in windows:
-        for stage, exposed_ns in window.exposed_ns.items():
-            found[stage] = found.get(stage, 0) + exposed_ns
-    return {stage: ns / all_ns for stage, ns in found.items() if ns} if all_ns else {}
-
-
-def _per_s(run: ComparedRun, amounts: list[int | None], *, steady: bool) -> float | None:
-    known = [amount for amount in amounts if amount is not None]
-    all_ns = wall_ns(run, steady=steady)
-    if len(known) != len(amounts) or not known or not all_ns:
-        return None
-    return sum(known) * 1_000_000_000 / all_ns
+def _value(sums: StepSums, asked: _Asked) -> float | None:
+    """Return the figure; a stage that a run does not have took no time."""
+    cells = _cells(sums, asked)
+    found = None if cells is None else cells.value
+    return None if found is None else found * asked.factor

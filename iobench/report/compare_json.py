@@ -4,60 +4,119 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.report import compare_figures
+from iobench.analysis.step_sums import EXPOSED
+from iobench.report.compare_figures import TURNS
 from iobench.report.units import seconds
 from iobench.report.utilisation_lines import digest_text, utilisation_to_json
 
 if TYPE_CHECKING:
     from iobench.analysis import FirstDifference, SamplesComparison
+    from iobench.report.compare_figures import ComparedFigure, PairComparison
     from iobench.report.compared_runs import ComparedRun, Comparison
+    from iobench.report.measured_runs import MeasuredRun
 
 __all__ = ["COMPARISON_VERSION", "comparison_to_json"]
 
-COMPARISON_VERSION: Final = 1
+COMPARISON_VERSION: Final = 2
 
 
 def comparison_to_json(found: Comparison) -> dict[str, Any]:
     """Return the comparison for ``json.dumps(allow_nan=False)``.
 
-    ``runs``: of each ``run`` (its directory), ``whole`` and ``steady`` (null without), which have
-    ``batches``, ``wall_s``, ``wait_fraction``, ``wait_per_step_s``, ``samples_per_s``,
-    ``bytes_per_s`` and ``exposed_fraction`` by stage, and ``mlperf_utilisation`` as of
-    `iobench.report.to_json`. ``differences``: ``{name: [value of each run]}``. ``samples``: of each
-    run but the first, against that: ``verdict`` (``"identical samples, same order"``,
-    ``"identical samples, other order"``, ``"different samples"``, ``"unknown"``), ``why_unknown``,
-    counts, and ``first_difference``. ``interleaved`` is false: the runs were made one after the
-    other, so that ratios of their figures prove nothing.
+    - ``runs``: of each ``run`` (its directory), ``whole`` and ``steady`` (null without), which have
+      ``batches``, ``wall_s`` (of a rank, in the mean), ``wait_fraction``, ``wait_per_step_s``,
+      ``samples_per_s``, ``bytes_per_s`` and ``exposed_fraction`` by stage, and
+      ``mlperf_utilisation`` as of `iobench.report.to_json`. Of groups there is one entry for each
+      run, and ``group`` counts their configurations from 0.
+    - ``interleaved``: whether all runs took turns with the first. ``grouped``, ``steady``;
+      ``waved``: why they would not have been compared without ``--anyway``.
+    - ``comparisons``: of each run, or group, but the first: ``basis`` (``"turns"``,
+      ``"stretches"``, ``"runs"``), ``n_cells`` of both, ``other_machine``: what differs of it,
+      ``figures``: ``[{figure, stage, unit, values, ratio, low, high, differs, withheld}]``: the
+      interval at 95 %; ``differs`` is null where there is none; ``withheld`` is a reason or null.
+    - ``differences``: ``{name: [value of each run]}``.
+    - ``samples``: of each run but the first, against that: ``verdict`` (``"identical samples, same
+      order"``, ``"identical samples, other order"``, ``"different samples"``, ``"unknown"``),
+      ``why_unknown``, counts, and ``first_difference``. Empty of groups.
     """
     return {
         "schema_version": COMPARISON_VERSION,
-        "interleaved": False,
-        "runs": [_run(run) for run in found.runs],
+        "interleaved": all(pair.basis == TURNS for pair in found.pairs),
+        "grouped": found.grouped,
+        "steady": found.steady,
+        "waved": list(found.waved),
+        "runs": [
+            _run(member) | ({"group": number} if found.grouped else {})
+            for number, run in enumerate(found.runs)
+            for member in run.members
+        ],
+        "comparisons": [
+            _pair(run, pair) for run, pair in zip(found.runs[1:], found.pairs, strict=True)
+        ],
         "differences": {name: list(values) for name, values in found.differences.items()},
         "samples": [_samples(each) for each in found.samples],
     }
 
 
-def _run(run: ComparedRun) -> dict[str, Any]:
+def _run(run: MeasuredRun) -> dict[str, Any]:
     return {
         "run": run.name,
-        "ranks": len(run.reports),
+        "ranks": len(run.exposures),
         "whole": _window(run, steady=False),
-        "steady": _window(run, steady=True) if run.has_steady else None,
+        "steady": _window(run, steady=True),
         "mlperf_utilisation": utilisation_to_json(run.utilisation),
     }
 
 
-def _window(run: ComparedRun, *, steady: bool) -> dict[str, Any]:
-    wait_ns = compare_figures.wait_per_step_ns(run, steady=steady)
+def _window(run: MeasuredRun, *, steady: bool) -> dict[str, Any] | None:
+    sums = run.sums(steady=steady)
+    if sums is None:
+        return None
+    found = {name: sums.total(name) for name in ("steps", "wall", "wait", "loop")}
+    steps, wall, wait, loop = (value or 0.0 for value in found.values())
+
+    def per_s(name: str) -> float | None:
+        amount = sums.total(name)
+        return None if amount is None or not loop else amount * 1e9 / loop
+
     return {
-        "batches": compare_figures.n_batches(run, steady=steady),
-        "wall_s": seconds(compare_figures.wall_ns(run, steady=steady)),
-        "wait_fraction": compare_figures.wait_fraction(run, steady=steady),
-        "wait_per_step_s": None if wait_ns is None else seconds(wait_ns),
-        "samples_per_s": compare_figures.samples_per_s(run, steady=steady),
-        "bytes_per_s": compare_figures.bytes_per_s(run, steady=steady),
-        "exposed_fraction": compare_figures.stage_fractions(run, steady=steady),
+        "batches": int(steps),
+        "wall_s": seconds(int(loop)),
+        "wait_fraction": wait / wall if wall else None,
+        "wait_per_step_s": wait / steps / 1e9 if steps else None,
+        "samples_per_s": per_s("samples"),
+        "bytes_per_s": per_s("nbytes"),
+        "exposed_fraction": {
+            stage: share / wall
+            for stage in sums.stages
+            if wall and (share := sums.total(f"{EXPOSED}{stage}"))
+        },
+    }
+
+
+def _pair(run: ComparedRun, pair: PairComparison) -> dict[str, Any]:
+    return {
+        "run": run.name,
+        "basis": pair.basis,
+        "n_cells": list(pair.n_cells),
+        "other_machine": list(pair.other_machine),
+        "figures": [_figure(figure) for figure in pair.figures],
+    }
+
+
+def _figure(figure: ComparedFigure) -> dict[str, Any]:
+    interval = figure.interval
+    return {
+        "figure": figure.key,
+        "stage": figure.stage or None,
+        "unit": figure.unit,
+        "name": figure.name,
+        "values": list(figure.values),
+        "ratio": interval.ratio,
+        "low": interval.low,
+        "high": interval.high,
+        "differs": interval.differs,
+        "withheld": figure.withheld or None,
     }
 
 

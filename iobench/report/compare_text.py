@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.report import compare_figures, units
+from iobench.analysis.step_sums import BUSY, EXPOSED
+from iobench.report import compare_sentences, units
 from iobench.report.samples_sentence import samples_lines
-from iobench.report.tables import TextTable
+from iobench.report.tables import NOT_APPLICABLE, TextTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.report.compared_runs import Comparison
+    from iobench.report.compare_figures import ComparedFigure, PairComparison
+    from iobench.report.compared_runs import ComparedRun, Comparison
     from iobench.report.page import Page
 
-__all__ = ["print_comparison"]
+__all__ = ["figure_value", "names", "pair_tables", "print_comparison", "whole_table"]
 
 NAMES: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-CAUTION: Final = (
-    "Runs made at different times differ by whatever else the machines did, often by more than a "
-    "change gains: these figures prove none. What takes turns does: iobench profile --format a,b, "
-    "or iobench check -- COMMAND --against -- COMMAND."
-)
 N_STAGES: Final = 12
 
 
@@ -36,15 +33,18 @@ def print_comparison(found: Comparison, page: Page) -> None:
     """
     for name, run in zip(names(found), found.runs, strict=True):
         page.text(f"{name}: {run.name}", "bold")
+    for why in found.waved:
+        page.text(f"Compared all the same: {why}.", "bold yellow")
     page.gap()
-    page.table(figure_table(found))
-    stages = stage_table(found)
-    if stages.rows:
-        page.table(stages)
-    page.text(CAUTION, "yellow")
-    page.gap()
-    page.list(difference_lines(found))
-    for name, samples in zip(names(found)[1:], found.samples, strict=True):
+    for name, pair in zip(names(found)[1:], found.pairs, strict=True):
+        for table in pair_tables(found, pair, name):
+            page.table(table)
+        for line in compare_sentences.pair_lines(found, pair, NAMES[0], name):
+            page.text(line, "yellow" if line.startswith(compare_sentences.CAUTIONS) else "")
+        page.gap()
+    page.table(whole_table(found))
+    page.list(difference_lines(found) + compare_sentences.run_lines(found, names(found)))
+    for name, samples in zip(names(found)[1:], found.samples, strict=False):
         for line in samples_lines(samples, NAMES[0], name):
             page.text(line, "bold" if line.startswith("Samples") else "")
 
@@ -54,82 +54,105 @@ def names(found: Comparison) -> list[str]:
     return [*NAMES[: len(found.runs)]]
 
 
-def figure_table(found: Comparison) -> TextTable:
-    """Return the figures of each run, and how they stand to those of the first."""
-    steady = found.steady
-    runs = found.runs
-    samples = [compare_figures.samples_per_s(run, steady=steady) for run in runs]
-    walls = [compare_figures.wall_ns(run, steady=False) for run in runs]
-    waits = [compare_figures.wait_per_step_ns(run, steady=steady) for run in runs]
-    loaded = [compare_figures.bytes_per_s(run, steady=steady) for run in runs]
-    rows = [
-        ("samples/s", *map(units.sample_rate, samples), *_ratios(samples)),
-        ("wait of a step, mean", *map(units.duration, waits), *_ratios(waits)),
-        ("loaded", *map(units.byte_rate, loaded), *_ratios(loaded)),
-        ("exposed share", *_shares(found, steady=steady), *_none(found)),
-        ("exposed share, whole run", *_shares(found, steady=False), *_none(found)),
-        ("accelerator util., MLPerf", *_utilisations(found), *_none(found)),
-        ("wall, whole run", *map(units.duration, walls), *_ratios(walls)),
-        ("batches, whole run", *_batches(found), *_none(found)),
-    ]
-    what = "steady state, but for whole run" if steady else "whole run"
+def pair_tables(found: Comparison, pair: PairComparison, name: str) -> list[TextTable]:
+    """Return the figures of a run beside those of the first: the loop's, then stage by stage."""
+    window = "steady state" if found.steady else "whole run"
+    loop = [figure for figure in pair.figures if not figure.stage]
+    tables = [_table(f"{name} against {NAMES[0]} ({window})", "", loop, name)]
+    for prefix in (BUSY, EXPOSED):
+        figures = [figure for figure in pair.figures if figure.key.startswith(prefix)]
+        figures = [figure for figure in figures if any(figure.values)][:N_STAGES]
+        if figures:
+            what = figures[0].name.removeprefix(f"{figures[0].stage}, ")
+            tables.append(_table(f"Stages, {what}", "stage", figures, name))
+    return tables
+
+
+def _table(title: str, heading: str, figures: Sequence[ComparedFigure], name: str) -> TextTable:
     return TextTable(
-        title=f"Side by side ({what})",
-        columns=("", *names(found), *[f"{name}/{NAMES[0]}" for name in names(found)[1:]]),
-        rows=tuple(rows),
-    )
-
-
-def _ratios(values: Sequence[float | None]) -> list[str]:
-    first, *others = values
-    return [
-        units.ratio(other / first) if first and other is not None else units.UNKNOWN
-        for other in others
-    ]
-
-
-def _none(found: Comparison) -> list[str]:
-    return [""] * (len(found.runs) - 1)
-
-
-def _shares(found: Comparison, *, steady: bool) -> list[str]:
-    return [units.fraction(compare_figures.wait_fraction(run, steady=steady)) for run in found.runs]
-
-
-def _utilisations(found: Comparison) -> list[str]:
-    return [
-        units.fraction(run.utilisation.fraction)
-        if run.utilisation is not None and run.utilisation.n_counted
-        else units.UNKNOWN
-        for run in found.runs
-    ]
-
-
-def _batches(found: Comparison) -> list[str]:
-    return [units.count(compare_figures.n_batches(run, steady=False)) for run in found.runs]
-
-
-def stage_table(found: Comparison) -> TextTable:
-    """Return what share of the time was waited for each stage, by the largest."""
-    fractions = [compare_figures.stage_fractions(run, steady=found.steady) for run in found.runs]
-    stages = sorted(
-        dict.fromkeys(stage for each in fractions for stage in each),
-        key=lambda stage: (-max(each.get(stage, 0.0) for each in fractions), stage),
-    )
-    return TextTable(
-        title="Exposed share of the time, by stage",
-        columns=("stage", *names(found)),
+        title=title,
+        columns=(heading, NAMES[0], name, f"{name}/{NAMES[0]}", "95 % interval", "differs"),
         rows=tuple(
-            (stage, *[units.fraction(each.get(stage, 0.0)) for each in fractions])
-            for stage in stages[:N_STAGES]
+            (
+                figure.stage or figure.name,
+                *(figure_value(figure, value) for value in figure.values),
+                *_ratio(figure, name),
+            )
+            for figure in figures
         ),
     )
+
+
+def figure_value(figure: ComparedFigure, value: float | None) -> str:
+    """Return one of a figure's values in its unit."""
+    return {
+        "ns": units.duration,
+        "per_s": units.sample_rate,
+        "bytes_per_s": units.byte_rate,
+        "fraction": units.fraction,
+    }[figure.unit](value)
+
+
+def _ratio(figure: ComparedFigure, name: str) -> tuple[str, str, str]:
+    interval = figure.interval
+    if figure.withheld:
+        return NOT_APPLICABLE, NOT_APPLICABLE, "withheld"
+    if interval.ratio is None:
+        there = [bool(value) for value in figure.values]
+        only = f"only {NAMES[0] if there[0] else name}" if sum(there) == 1 else NOT_APPLICABLE
+        return NOT_APPLICABLE, NOT_APPLICABLE, only
+    ratio = units.ratio(interval.ratio)
+    if interval.low is None or interval.high is None:
+        return ratio, NOT_APPLICABLE, NOT_APPLICABLE
+    between = f"{units.ratio(interval.low)} to {units.ratio(interval.high)}"
+    word = "more" if interval.ratio > 1 else "less"
+    return ratio, between, word if interval.differs else "no"
+
+
+def whole_table(found: Comparison) -> TextTable:
+    """Return what there is of whole runs, without a judgement."""
+    runs = found.runs
+    rows = (
+        ("exposed share", *(units.fraction(_wait_fraction(run)) for run in runs)),
+        ("accelerator util., MLPerf", *(units.fraction(_utilisation(run)) for run in runs)),
+        ("wall time", *(units.duration(_wall_ns(run)) for run in runs)),
+        ("batches", *(units.count(_n_batches(run)) for run in runs)),
+    )
+    return TextTable(title="Whole runs", columns=("", *names(found)), rows=rows)
+
+
+def _windows(run: ComparedRun) -> list[Any]:
+    return [window for member in run.members for window in member.windows(steady=False)]
+
+
+def _wait_fraction(run: ComparedRun) -> float | None:
+    wall_ns = sum(window.wall_ns for window in _windows(run))
+    return sum(window.wait_ns for window in _windows(run)) / wall_ns if wall_ns else None
+
+
+def _wall_ns(run: ComparedRun) -> int:
+    """Return the longest of the ranks' walls, of several runs all of them."""
+    return sum(
+        max(window.wall_ns for window in member.windows(steady=False)) for member in run.members
+    )
+
+
+def _n_batches(run: ComparedRun) -> int:
+    return sum(window.n_batches for window in _windows(run))
+
+
+def _utilisation(run: ComparedRun) -> float | None:
+    """Return the mean of the runs; None where one has none."""
+    found = [member.utilisation for member in run.members]
+    known = [each.fraction for each in found if each is not None and each.n_counted]
+    told = [fraction for fraction in known if fraction is not None]
+    return sum(told) / len(told) if len(told) == len(found) else None
 
 
 def difference_lines(found: Comparison) -> list[str]:
     """Return what was not the same, and may explain what differs."""
     told = [
-        f"{name} {' | '.join(_value(name, value) for value in values)}"
+        f"{name} {' | '.join(_told(name, value) for value in values)}"
         for name, values in found.differences.items()
     ]
     if not told:
@@ -137,9 +160,11 @@ def difference_lines(found: Comparison) -> list[str]:
     return [f"Not the same ({' | '.join(names(found))}): {'; '.join(told)}."]
 
 
-def _value(name: str, value: Any) -> str:
+def _told(name: str, value: Any) -> str:
+    if isinstance(value, list) and name not in ("window", "windows"):
+        return f"[{', '.join(_told(name, each) for each in value)}]"
     if value is None:
         return units.UNKNOWN
     if name == "step_ns":
         return units.duration(value)
-    return units.nbytes(value) if name == "memory_nbytes" else str(value)
+    return units.nbytes(value) if name in ("memory_nbytes", "sample_nbytes") else str(value)

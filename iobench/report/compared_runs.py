@@ -1,98 +1,92 @@
-"""Runs set side by side: figures of each, what was different about them, and whose samples."""
+"""Runs set side by side: which, what was different about them, and whose samples."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis import compare_samples, mean_utilisation
+from iobench.analysis.samples_compared import compare_seen
 from iobench.errors import OptionError
-from iobench.profiles import open_profile, open_profiles, run_paths
-from iobench.report.run_report import make_reports
+from iobench.profiles import run_paths
+from iobench.report.comparable import refuse
+from iobench.report.compare_figures import PairComparison, compare_pair
+from iobench.report.measured_runs import OF_MACHINE, MeasuredRun, measure_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-    from iobench.analysis import PartExposure, SamplesComparison, Utilisation
-    from iobench.report.run_report import RunReport
+    from iobench.analysis import SamplesComparison
 
 __all__ = ["ComparedRun", "Comparison", "compare_runs"]
 
-FACTS: Final = (
-    "dataset", "format", "pipeline", "framework", "workers", "threads", "prefetch", "batch_size",
-    "seed", "window", "split", "detail", "darshan", "iobench_version",
-)  # fmt: skip
-"""What of a configuration can make figures differ, by its name in ``run.json``."""
-OF_MACHINE: Final = ("host", "system", "python", "cpus", "memory_nbytes")
+MOST: Final = 8
+"""Runs, or groups of them, that fit beside each other."""
+MOST_GROUPED: Final = 64
+NOT_CONFIGURED: Final = {*OF_MACHINE, "seed"}
+"""What runs of one configuration may differ in: where they were made, and in which order."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """One run of a comparison, all of its training processes together.
+    """One run of a comparison, or several of one configuration.
 
     Parameters
     ----------
-    name : str
-        Its directory, as given.
-    reports : tuple of RunReport
-        By rank; at least one.
-    utilisation : Utilisation or None
-        By the formula of MLPerf Storage, the mean of its ranks; None where nothing was delivered.
+    members : tuple of MeasuredRun
+        At least one.
     """
 
-    name: str
-    reports: tuple[RunReport, ...]
-    utilisation: Utilisation | None
-
-    def windows(self, *, steady: bool) -> tuple[PartExposure, ...]:
-        """Return the steady states of its ranks (those that have one), or all of their runs."""
-        if not steady:
-            return tuple(report.exposure.whole for report in self.reports)
-        found = (report.exposure.steady for report in self.reports)
-        return tuple(window for window in found if window is not None)
+    members: tuple[MeasuredRun, ...]
 
     @property
-    def has_steady(self) -> bool:
-        """Whether all ranks reached a steady state."""
-        return len(self.windows(steady=True)) == len(self.reports)
+    def name(self) -> str:
+        """What was given: its directory, or those of all."""
+        return ", ".join(member.name for member in self.members)
+
+    @property
+    def first(self) -> MeasuredRun:
+        """The one whose configuration stands for all."""
+        return self.members[0]
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What may explain a difference, by name; what it does not tell is missing."""
-        config = self.reports[0].config
-        machine = config.get("machine") or {}
-        exposure = self.reports[0].exposure
-        found = {name: config[name] for name in FACTS if config.get(name) is not None}
-        found |= {"workers": exposure.workers, "prefetch": exposure.prefetch}
-        if self.reports[0].facts.batch_size is not None:
-            found["batch_size"] = self.reports[0].facts.batch_size
-        compute = config.get("compute")
-        if isinstance(compute, dict):
-            found["step_ns"] = (compute.get("forward_ns") or 0) + (compute.get("backward_ns") or 0)
-        found["ranks"] = len(self.reports)
-        return found | {name: machine[name] for name in OF_MACHINE if machine.get(name) is not None}
+        """What may explain a difference, by name; a list of what several runs do not share."""
+        told = [member.told for member in self.members]
+        found = {}
+        for name in dict.fromkeys(name for each in told for name in each):
+            values = [each.get(name) for each in told]
+            alike = all(value == values[0] for value in values)
+            found[name] = values[0] if alike else values
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Runs, and the samples of each against those of the first.
+    """Runs, and each of them against the first.
 
     Parameters
     ----------
     runs : tuple of ComparedRun
         Two or more.
-    samples : tuple of SamplesComparison
+    pairs : tuple of PairComparison
         One for each run but the first.
+    samples : tuple of SamplesComparison
+        The same; empty for groups of runs.
+    waved : tuple of str
+        Why they would not have been compared, had nobody insisted.
+    steady : bool
+        Whether figures are of steady states: all runs have one.
+    grouped : bool
     """
 
     runs: tuple[ComparedRun, ...]
+    pairs: tuple[PairComparison, ...]
     samples: tuple[SamplesComparison, ...]
-
-    @property
-    def steady(self) -> bool:
-        """Whether figures can be of steady states: all runs have one."""
-        return all(run.has_steady for run in self.runs)
+    waved: tuple[str, ...]
+    steady: bool
+    grouped: bool
 
     @property
     def differences(self) -> dict[str, tuple[Any, ...]]:
@@ -104,36 +98,81 @@ class Comparison:
             name: values
             for name, values in found.items()
             if any(value != values[0] for value in values)
+            or (self.grouped and any(isinstance(value, list) for value in values))
         }
 
 
-def compare_runs(paths: Sequence[Path]) -> Comparison:
+def compare_runs(paths: Sequence[Path], *, anyway: bool = False, group: bool = False) -> Comparison:
     """Read runs, and set them side by side.
 
     Parameters
     ----------
     paths : sequence of Path
-        Run directories, two or more.
+        Run directories, or folders of runs made in turns.
+    anyway : bool
+        Compare also what is refused otherwise, and show the figures withheld.
+    group : bool
+        Take runs of one configuration together: intervals are then of what differs between runs.
 
     Raises
     ------
     OptionError
-        If one holds several runs, as of formats that took turns.
+        If there are too few or too many runs.
     ProfileError
-        If one cannot be analysed.
+        If one cannot be analysed, or comparing them would say nothing.
     """
-    for path in paths:
-        held = run_paths(path)
-        if len(held) > 1:
-            names = ", ".join(str(each) for each in held)
-            raise OptionError(f"{path}: holds several runs; name two of {names}")
-    runs = tuple(_run(path) for path in paths)
-    profiles = [open_profile(run_paths(path)[0]) for path in paths]
-    first, *others = profiles
-    return Comparison(runs, tuple(compare_samples(first, other) for other in others))
+    found = [each for path in paths for each in _ordered(run_paths(path))]
+    most = MOST_GROUPED if group else MOST
+    if not 2 <= len(found) <= most:
+        raise OptionError(f"iobench compare: expected 2 to {most} runs, got {len(found)}")
+    measured = [measure_run(path) for path in found]
+    waved = refuse(measured, anyway=anyway)
+    runs = _grouped(measured) if group else [ComparedRun((each,)) for each in measured]
+    steady = all(member.steady is not None for run in runs for member in run.members)
+    first, *others = runs
+    return Comparison(
+        runs=tuple(runs),
+        pairs=tuple(
+            compare_pair(first.members, other.members, steady=steady, anyway=anyway)
+            for other in others
+        ),
+        samples=()
+        if group
+        else tuple(compare_seen(first.first.seen, other.first.seen) for other in others),
+        waved=waved,
+        steady=steady,
+        grouped=group,
+    )
 
 
-def _run(path: Path) -> ComparedRun:
-    reports = make_reports(open_profiles(run_paths(path)[0]))
-    found = [report.utilisation for report in reports if report.utilisation is not None]
-    return ComparedRun(str(path), reports, mean_utilisation(found) if found else None)
+def _ordered(paths: tuple[Path, ...]) -> list[Path]:
+    """Return the runs of a folder in the order they were asked for."""
+    if len(paths) == 1:
+        return list(paths)
+
+    def position(path: Path) -> int:
+        try:
+            value = json.loads((path / "run.json").read_text("utf-8")).get("position", 0)
+        except (OSError, ValueError, AttributeError):
+            return 0  # whoever opens it says what is wrong
+        return value if isinstance(value, int) else 0
+
+    return sorted(paths, key=position)
+
+
+def _grouped(runs: Sequence[MeasuredRun]) -> list[ComparedRun]:
+    groups: dict[str, list[MeasuredRun]] = {}
+    for run in runs:
+        told = {name: value for name, value in run.told.items() if name not in NOT_CONFIGURED}
+        groups.setdefault(json.dumps(told, sort_keys=True, default=str), []).append(run)
+    few = next((members[0] for members in groups.values() if len(members) < 2), None)
+    if few is not None:
+        raise OptionError(
+            f"--group: {few.name} is the only run of its configuration, expected two or more of "
+            "each; leave --group out, or name more runs"
+        )
+    if not 2 <= len(groups) <= MOST:
+        raise OptionError(
+            f"--group: these runs have {len(groups)} configuration(s), expected 2 to {MOST}"
+        )
+    return [ComparedRun(tuple(members)) for members in groups.values()]

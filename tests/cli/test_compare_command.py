@@ -55,10 +55,12 @@ def test_runs_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     text = compared(capsys, slow, fast)
     assert f"A: {slow} B: {fast}" in text
     assert "samples/s 100 125 1.25" in text
-    assert "exposed share, whole run 40 % 25 %" in text
+    assert "wait of a step 4.00 ms 2.00 ms 0.50 - -" in text
+    assert "exposed share 40 % 25 % accelerator util" in text
     assert "accelerator util., MLPerf 60 % 75 %" in text
-    assert "read 40 % 25 %" in text
-    assert "these figures prove none" in text
+    assert "Stages, exposed per batch stage A B B/A 95 % interval differs" in text
+    assert "read 4.00 ms 2.00 ms 0.50 - -" in text
+    assert "A and B is too short for one: expected 48 steps or more." in text
     assert "Configuration and machine: the same" in text
     assert "Samples: identical samples, other order, 4 samples in 1 epoch compared." in text
 
@@ -115,9 +117,9 @@ def test_what_cannot_be_compared_is_refused(
     a = made(tmp_path / "both" / "a", [0])
     made(tmp_path / "both" / "b", [0])
     for arguments, message in (
-        ([a], "expected 2 to 8 run directories, got 1"),
+        ([a], "expected 2 to 8 runs, got 1"),
+        ([a] * 9, "expected 2 to 8 runs, got 9"),
         ([a, tmp_path / "none"], "is no directory"),
-        ([a, tmp_path / "both"], "holds several runs; name two of"),
     ):
         assert main(["compare", *map(str, arguments)]) == 1
         assert message in capsys.readouterr().err

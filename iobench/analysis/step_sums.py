@@ -1,0 +1,206 @@
+"""The steps of a training process, summed by stretch and by round: what comparisons are of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from iobench.analysis.comparison import n_stretches
+from iobench.analysis.deliveries import STEADY
+from iobench.recording import stage_name
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from iobench.analysis.windows import MeasuredRank
+
+__all__ = ["BUSY", "EXPOSED", "RoundTimes", "StepSums", "add_sums", "pair_rounds", "step_sums"]
+
+BUSY: Final = "busy:"
+EXPOSED: Final = "exposed:"
+Sums = Mapping[str, "NDArray[np.float64]"]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTimes:
+    """When the rounds of a training process were, by their starts.
+
+    Parameters
+    ----------
+    boot_id : str
+        Of the machine: times of one can be compared. ``""`` where it is not known.
+    start_ns, end_ns : ndarray of int64, shape (n_rounds,)
+    """
+
+    boot_id: str
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class StepSums:
+    """Sums over some steps of a run, in stretches of neighbouring ones, and by round.
+
+    Parameters
+    ----------
+    stretches : mapping of str to ndarray of float64, shape (n_stretches,)
+        ``steps``, ``wall``, ``wait`` and ``compute`` in ns, ``samples`` and ``nbytes`` where they
+        are known, and of each stage ``busy:STAGE`` and ``exposed:STAGE`` in ns.
+    rounds : mapping of str to ndarray of float64, shape (n_rounds,)
+        The same by round; a round without such a step is 0 in all.
+    times : RoundTimes or None
+        None for several training processes together.
+    """
+
+    stretches: Sums
+    rounds: Sums
+    times: RoundTimes | None
+
+    @property
+    def n_steps(self) -> int:
+        """How many steps they are of, of all training processes."""
+        return int(self.stretches["steps"].sum())
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages with any time, in no order that means anything."""
+        named = [name.partition(":")[2] for name in self.stretches if name.startswith(BUSY)]
+        return tuple(named)
+
+    def total(self, name: str) -> float | None:
+        """Return one sum over all steps; None where it is not known."""
+        found = self.stretches.get(name)
+        return None if found is None else float(found.sum())
+
+
+def step_sums(
+    measured: MeasuredRank, *, steady: bool, n_cells: int | None = None
+) -> StepSums | None:
+    """Return the sums of one training process; None where it has no such step.
+
+    Parameters
+    ----------
+    measured : MeasuredRank
+    steady : bool
+        Of the steady state, else of the whole run, start-up and the last call included.
+    n_cells : int, optional
+        How many stretches; by default `n_stretches`.
+    """
+    deliveries = measured.deliveries
+    window = measured.exposure.steady if steady else measured.exposure.whole
+    rows = np.flatnonzero(deliveries.phase == STEADY) if steady else np.arange(len(deliveries))
+    if window is None or not window.n_batches:
+        return None
+    with_batch = (deliveries.batch[rows] >= 0).astype(np.float64)
+    columns = {
+        "steps": with_batch,
+        "wall": deliveries.wall_ns[rows].astype(np.float64),
+        "wait": deliveries.wait_ns[rows].astype(np.float64),
+    }
+    columns["compute"] = columns["wall"] - columns["wait"]
+    nbytes = np.where(with_batch > 0, deliveries.nbytes[rows], 0).astype(np.float64)
+    if window.nbytes is not None:
+        columns["nbytes"] = nbytes
+    if window.n_samples is not None:
+        told = window.nbytes is not None and window.nbytes > 0
+        share = nbytes / nbytes.sum() if told else with_batch / with_batch.sum()
+        columns["samples"] = window.n_samples * share
+    columns |= _stage_columns(measured, rows)
+    n_cells = n_stretches(window.n_batches) if n_cells is None else n_cells
+    cell = np.arange(len(rows)) * n_cells // max(len(rows), 1)
+    in_round = deliveries.round[rows]
+    n_rounds = int(deliveries.round.max()) + 1
+    return StepSums(
+        _summed(columns, cell, n_cells),
+        _summed(columns, in_round, n_rounds),
+        _times(measured, n_rounds),
+    )
+
+
+def _summed(columns: Sums, cell: NDArray[np.int64], n_cells: int) -> Sums:
+    return {
+        name: np.bincount(cell, values, n_cells).astype(np.float64)
+        for name, values in columns.items()
+    }
+
+
+def _stage_columns(
+    measured: MeasuredRank, rows: NDArray[np.int64]
+) -> dict[str, NDArray[np.float64]]:
+    attribution = measured.attribution
+    ledger, stages = attribution.ledger, attribution.stages
+    busy, exposed = ledger.busy_ns[rows], ledger.exposed_ns[rows]
+    found = {}
+    for index in np.flatnonzero((busy != 0).any(axis=0) | (exposed != 0).any(axis=0)).tolist():
+        name = stage_name(stages.kinds[index], stages.labels[index])
+        found[f"{BUSY}{name}"] = busy[:, index].astype(np.float64)
+        found[f"{EXPOSED}{name}"] = exposed[:, index].astype(np.float64)
+    return found
+
+
+def _times(measured: MeasuredRank, n_rounds: int) -> RoundTimes:
+    deliveries = measured.deliveries
+    starts = np.full(n_rounds, np.iinfo(np.int64).max)
+    ends = np.full(n_rounds, np.iinfo(np.int64).min)
+    np.minimum.at(starts, deliveries.round, deliveries.asked_ns)
+    np.maximum.at(ends, deliveries.round, np.maximum(deliveries.until_ns, deliveries.delivered_ns))
+    processes = measured.profile.processes
+    boot_id = processes[deliveries.process].boot_id if deliveries.process >= 0 else ""
+    return RoundTimes(boot_id, starts, ends)
+
+
+def add_sums(parts: list[StepSums]) -> StepSums:
+    """Return the sums of several training processes that ran at once, stretch by stretch.
+
+    What they have in common then counts once. A sum that one of them does not know is not known.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or they have other numbers of stretches.
+    """
+    if not parts:
+        raise ValueError("expected the sums of one training process or more")
+    if len(parts) == 1:
+        return parts[0]
+    n_cells = {len(part.stretches["steps"]) for part in parts}
+    if len(n_cells) != 1:
+        raise ValueError("expected as many stretches of every training process")
+    zero = np.zeros(n_cells.pop())
+    names = dict.fromkeys(name for part in parts for name in part.stretches)
+    added = {
+        name: np.sum([part.stretches.get(name, zero) for part in parts], axis=0)
+        for name in names
+        if ":" in name or all(name in part.stretches for part in parts)
+    }
+    return StepSums(added, {}, None)
+
+
+def pair_rounds(a: StepSums, b: StepSums) -> NDArray[np.int64] | None:
+    """Return which rounds of two runs were turns of one job; None where they did not take turns.
+
+    The first round of each is of the first turn, and so on: all of a turn before all of the next,
+    on one machine, and no round while another was on. Turns without a steady step of both are
+    left out.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_turns,), or None
+        The same number counts rounds of both.
+    """
+    if a.times is None or b.times is None or not a.times.boot_id:
+        return None
+    if a.times.boot_id != b.times.boot_id:
+        return None
+    n_turns = min(len(a.times.start_ns), len(b.times.start_ns))
+    starts = np.stack((a.times.start_ns[:n_turns], b.times.start_ns[:n_turns]))
+    ends = np.stack((a.times.end_ns[:n_turns], b.times.end_ns[:n_turns]))
+    apart = (ends.min(axis=0) <= starts.max(axis=0)).all()
+    in_turn = (ends.max(axis=0)[:-1] <= starts.min(axis=0)[1:]).all()
+    if not n_turns or not apart or not in_turn:
+        return None
+    used = (a.rounds["steps"][:n_turns] > 0) & (b.rounds["steps"][:n_turns] > 0)
+    return np.flatnonzero(used)

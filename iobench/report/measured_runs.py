@@ -1,0 +1,186 @@
+"""Runs as comparisons need them: their steps summed, rank by rank, and no span kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.analysis import mean_utilisation, measure_rank, samples_seen, utilisation_of
+from iobench.analysis.step_sums import StepSums, add_sums, step_sums
+from iobench.errors import ProfileError
+from iobench.profiles import open_profile, open_profiles
+from iobench.report.facts import RunFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from iobench.analysis import Exposure, PartExposure, SamplesSeen, Utilisation
+    from iobench.analysis.windows import MeasuredRank
+
+__all__ = ["OF_MACHINE", "MeasuredRun", "measure_run", "total_of"]
+
+FACTS: Final = (
+    "dataset", "format", "pipeline", "framework", "workers", "threads", "prefetch", "batch_size",
+    "sample_nbytes", "n_samples", "stand_in", "tiny", "seed", "window", "windows", "split",
+    "options", "detail", "digests", "darshan", "iobench_version",
+)  # fmt: skip
+"""What of a configuration can make figures differ, by its name in ``run.json``."""
+OF_MACHINE: Final = ("host", "system", "python", "cpus", "cpu_model", "memory_nbytes")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """One run, all of its training processes together.
+
+    Parameters
+    ----------
+    name : str
+        Its directory, as given.
+    config : mapping
+    facts : RunFacts
+    exposures : tuple of Exposure
+        By rank, without the wait of each step; at least one.
+    utilisation : Utilisation or None
+        By the formula of MLPerf Storage, the mean of its ranks; None where nothing was delivered.
+    whole, steady : StepSums or None
+        Of all ranks, with ``loop``, the wall time of one of them in the mean, beside the sums that
+        `StepSums` has. None without a batch; for ``steady``, unless all ranks have one.
+    seen : SamplesSeen
+    unclosed, damaged : tuple of str
+        Processes that were killed or are still at work, and those with spans that cannot be read.
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    facts: RunFacts
+    exposures: tuple[Exposure, ...]
+    utilisation: Utilisation | None
+    whole: StepSums | None
+    steady: StepSums | None
+    seen: SamplesSeen
+    unclosed: tuple[str, ...]
+    damaged: tuple[str, ...]
+
+    def windows(self, *, steady: bool) -> tuple[PartExposure, ...]:
+        """Return the steady states of its ranks (those that have one), or all of their runs."""
+        if not steady:
+            return tuple(each.whole for each in self.exposures)
+        found = (each.steady for each in self.exposures)
+        return tuple(window for window in found if window is not None)
+
+    def sums(self, *, steady: bool) -> StepSums | None:
+        """Return the sums over its steady state, or over all of it."""
+        return self.steady if steady else self.whole
+
+    @property
+    def lost_spans(self) -> int:
+        """Spans that were not written, or cannot be read."""
+        return sum(each.lost_spans for each in self.exposures)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What may explain a difference, by name; what it does not tell is missing."""
+        config, exposure = self.config, self.exposures[0]
+        machine = self.facts.machine
+        found = {name: config[name] for name in FACTS if config.get(name) not in (None, {}, [])}
+        found |= {"workers": exposure.workers, "prefetch": exposure.prefetch}
+        for name in ("dataset", "framework", "batch_size"):
+            if getattr(self.facts, name) is not None:
+                found[name] = getattr(self.facts, name)
+        if self.facts.step_ns is not None:
+            found["step_ns"] = self.facts.step_ns
+        if self.facts.cache_asked is not None:
+            found["cache"] = self.facts.cache_asked
+        found["ranks"] = len(self.exposures)
+        return found | {name: machine[name] for name in OF_MACHINE if machine.get(name) is not None}
+
+
+def measure_run(path: Path, name: str | None = None) -> MeasuredRun:
+    """Read a run directory and analyse it, one training process after another.
+
+    Raises
+    ------
+    ProfileError
+        If it cannot be read or analysed.
+    """
+    profiles = open_profiles(path)
+    last: MeasuredRank | None = None
+    config: Mapping[str, Any] = {}
+    n_cells: dict[bool, int] = {}
+    parts: dict[bool, list[StepSums | None]] = {True: [], False: []}
+    exposures, used = [], []
+    unclosed: list[str] = []
+    damaged: list[str] = []
+    for profile in profiles:
+        measured = measure_rank(profile, rank=profile.rank)
+        config = profile.config
+        for steady, sums in parts.items():
+            part = step_sums(measured, steady=steady, n_cells=n_cells.get(steady))
+            if part is not None:
+                n_cells.setdefault(steady, len(part.stretches["steps"]))
+            sums.append(part)
+        exposures.append(_slim(measured.exposure))
+        if measured.exposure.has_consumer and (one := utilisation_of(measured)) is not None:
+            used.append(one)
+        unclosed += [each.name for each in profile.processes if not each.closed]
+        damaged += [each.name for each in profile.processes if each.damaged]
+        last = measured
+    if last is None:
+        raise ProfileError(f"{path}: no training process left spans; measure again")
+    whole = last.profile
+    if len(profiles) > 1 and whole.digests is not None:
+        whole = open_profile(path)
+    facts = RunFacts.from_config(config)
+    if facts.is_script:
+        facts = facts.with_loaders(exposures[0].loaders)
+    return MeasuredRun(
+        name=str(path) if name is None else name,
+        config=config,
+        facts=facts,
+        exposures=tuple(exposures),
+        utilisation=mean_utilisation(used) if used else None,
+        whole=_joined(parts[False]),
+        steady=_joined(parts[True]),
+        seen=samples_seen(whole),
+        unclosed=tuple(unclosed),
+        damaged=tuple(damaged),
+    )
+
+
+def _slim(exposure: Exposure) -> Exposure:
+    steady = exposure.steady
+    return replace(
+        exposure,
+        whole=replace(exposure.whole, waits_ns=()),
+        steady=None if steady is None else replace(steady, waits_ns=()),
+    )
+
+
+def _joined(parts: list[StepSums | None]) -> StepSums | None:
+    """Return the sums of all ranks; None unless all have steps."""
+    known = [part for part in parts if part is not None]
+    if not known or len(known) != len(parts):
+        return None
+    added = add_sums(known)
+    return replace(
+        added,
+        stretches=dict(added.stretches) | {"loop": added.stretches["wall"] / len(known)},
+        rounds=dict(added.rounds) | {"loop": added.rounds["wall"]} if added.rounds else {},
+    )
+
+
+def total_of(runs: list[StepSums]) -> StepSums:
+    """Return sums in which each run is one cell: what then varies is what differs between runs.
+
+    A sum that one of them does not know is not known.
+    """
+    names = dict.fromkeys(name for run in runs for name in run.stretches)
+    cells = {
+        name: np.array([run.total(name) or 0.0 for run in runs])
+        for name in names
+        if ":" in name or all(name in run.stretches for run in runs)
+    }
+    return StepSums(cells, {}, None)

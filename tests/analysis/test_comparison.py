@@ -1,0 +1,201 @@
+"""Ratios with intervals: what they promise, on numbers made up from seeds."""
+
+from __future__ import annotations
+
+from math import exp, lgamma, pi, sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iobench.analysis.comparison import (
+    STUDENT,
+    Cells,
+    n_stretches,
+    paired_cell_ratio,
+    ratio_of_cells,
+    student,
+)
+from iobench.analysis.step_sums import RoundTimes, StepSums, add_sums, pair_rounds
+
+Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+TIMES = st.lists(st.floats(1e-3, 1e9), min_size=2, max_size=12)
+
+
+def cells(values: object, n_steps: int = 1) -> Cells:
+    amounts = np.array(values, dtype=np.float64)
+    return Cells(amounts, np.full(len(amounts), float(n_steps)))
+
+
+def stretched(steps: Floats) -> Cells:
+    """Return a run's steps as comparisons cut them."""
+    n_cells = n_stretches(len(steps))
+    cell = np.arange(len(steps)) * n_cells // len(steps)
+    return Cells(np.bincount(cell, steps, n_cells), np.bincount(cell, minlength=n_cells) * 1.0)
+
+
+@given(TIMES)
+def test_a_run_is_itself(values: list[float]) -> None:
+    found = ratio_of_cells(cells(values), cells(values))
+    assert found.ratio == 1
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= 1 <= found.high
+    assert found.differs is False
+    paired = paired_cell_ratio(cells(values), cells(values))
+    assert (paired.ratio, paired.low, paired.high) == (1, 1, 1)
+
+
+@given(TIMES, TIMES)
+def test_swapping_runs_inverts_all(a: list[float], b: list[float]) -> None:
+    there, back = ratio_of_cells(cells(a), cells(b)), ratio_of_cells(cells(b), cells(a))
+    assert there.ratio is not None
+    assert there.low is not None
+    assert there.high is not None
+    assert back.ratio == pytest.approx(1 / there.ratio)
+    assert back.low == pytest.approx(1 / there.high, rel=1e-6)
+    assert back.high == pytest.approx(1 / there.low, rel=1e-6)
+
+
+@given(TIMES, st.floats(0.01, 100))
+def test_units_and_a_factor_common_to_all_steps(values: list[float], factor: float) -> None:
+    found = ratio_of_cells(cells(values), cells([factor * value for value in values]))
+    assert found.ratio == pytest.approx(factor)
+    paired = paired_cell_ratio(cells(values), cells([factor * value for value in values]))
+    assert (paired.low, paired.high) == pytest.approx((factor, factor))
+
+
+def test_what_hits_both_alike_is_in_no_paired_interval() -> None:
+    weather = np.array([1.0, 5.0, 1.0, 1.2, 9.0, 1.1, 1.0, 2.0])
+    a, b = cells(weather), cells(1.1 * weather + np.array([0.01, -0.01] * 4))
+    paired, apart = paired_cell_ratio(a, b), ratio_of_cells(a, b)
+    assert paired.ratio == apart.ratio == pytest.approx(1.1)
+    assert paired.differs is True
+    assert apart.differs is False
+
+
+def test_shares_and_rates_are_quotients_too() -> None:
+    wait, wall = np.array([1.0, 2, 3, 2]), np.array([10.0, 20, 30, 20])
+    found = ratio_of_cells(Cells(wait, wall), Cells(2 * wait, wall))
+    # Every stretch has the same share: there is nothing that varies.
+    assert (found.ratio, found.low, found.high) == pytest.approx((2, 2, 2))
+
+
+def test_what_cannot_be_told() -> None:
+    assert ratio_of_cells(cells([0, 0]), cells([1, 2])).ratio is None
+    assert ratio_of_cells(cells([1, 2]), cells([0, 0])).ratio is None
+    short = ratio_of_cells(cells([2]), cells([3, 3]))
+    assert (short.ratio, short.low, short.high, short.differs) == (1.5, None, None, None)
+    empty = Cells(np.zeros(0), np.zeros(0))
+    assert ratio_of_cells(empty, cells([1, 2])).ratio is None
+    with pytest.raises(ValueError, match="equally many cells"):
+        paired_cell_ratio(cells([1, 2]), cells([1]))
+
+
+def test_students_t() -> None:
+    assert (student(0.4), student(1), student(7.9), student(1e6)) == (
+        STUDENT[0], STUDENT[0], STUDENT[6], STUDENT[29],
+    )  # fmt: skip
+    assert (n_stretches(47), n_stretches(48), n_stretches(96)) == (1, 6, 8)
+    assert sorted(STUDENT, reverse=True) == list(STUDENT)
+    for free, limit in enumerate(STUDENT, 1):
+        # The density, added up from 0 to the limit: 97.5 % lie below.
+        x = np.linspace(0, limit, 20001)
+        scale = exp(lgamma((free + 1) / 2) - lgamma(free / 2)) / sqrt(free * pi)
+        density = scale * (1 + x**2 / free) ** (-(free + 1) / 2)
+        area = (density[1:] + density[:-1]).sum() / 2 * (x[1] - x[0])
+        assert area == pytest.approx(0.475, abs=1e-5)
+
+
+def smooth(rng: np.random.Generator, n_steps: int) -> Floats:
+    """Return log-normal steps whose neighbours depend on each other, with mean exp(0.125)."""
+    noise = rng.standard_normal(n_steps) * 0.8
+    steps = np.empty(n_steps)
+    before = rng.standard_normal()
+    for at in range(n_steps):
+        before = 0.6 * before + noise[at]
+        steps[at] = before
+    return np.exp(0.5 * steps)
+
+
+def heavy(rng: np.random.Generator, n_steps: int) -> Floats:
+    return 1 + rng.pareto(2.5, n_steps)
+
+
+def periodic(rng: np.random.Generator, n_steps: int) -> Floats:
+    """Return short steps and, every 32nd, one fifty times as long."""
+    steps = 0.2 + 0.02 * rng.random(n_steps)
+    long = steps[int(rng.integers(32)) :: 32]
+    long += 10 * (0.5 + rng.random(len(long)))
+    return steps
+
+
+@pytest.mark.parametrize("shape", [smooth, heavy, periodic])
+def test_intervals_hold_the_true_ratio(shape: object) -> None:
+    assert callable(shape)
+    rng = np.random.default_rng(20261122)
+    n_runs, held = 300, 0
+    for _ in range(n_runs):
+        found = ratio_of_cells(stretched(shape(rng, 200)), stretched(2 * shape(rng, 200)))
+        assert found.low is not None
+        assert found.high is not None
+        held += found.low <= 2 <= found.high
+    # 95 % is promised; 300 runs tell it to 2.5 %, and dependent steps take a little off.
+    assert held / n_runs >= 0.9
+
+
+def test_intervals_are_no_wider_than_needed() -> None:
+    rng = np.random.default_rng(5)
+    found = [
+        ratio_of_cells(stretched(smooth(rng, 200)), stretched(1.5 * smooth(rng, 200)))
+        for _ in range(60)
+    ]
+    assert sum(bool(each.differs) for each in found) > 45
+    assert exp(0.125) == pytest.approx(smooth(rng, 20000).mean(), rel=0.05)
+
+
+def turns(starts: list[int], *, boot: str = "one", steps: float = 5, long: int = 10) -> StepSums:
+    start_ns = np.array(starts)
+    rounds = {"steps": np.full(len(starts), steps)}
+    times = RoundTimes(boot, start_ns, start_ns + long)
+    return StepSums({"steps": np.array([steps * len(starts)])}, rounds, times)
+
+
+def test_rounds_that_took_turns_are_paired() -> None:
+    a, b = turns([0, 40, 80]), turns([20, 60, 100, 120])
+    assert pair_rounds(a, b).tolist() == [0, 1, 2]  # type: ignore[union-attr]
+    assert pair_rounds(b, a).tolist() == [0, 1, 2]  # type: ignore[union-attr]
+    b.rounds["steps"][1] = 0
+    assert pair_rounds(a, b).tolist() == [0, 2]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (turns([0, 40]), turns([20, 60], boot="two")),
+        (turns([0, 40], boot=""), turns([20, 60], boot="")),
+        (turns([0, 40]), turns([5, 60])),  # at once
+        (turns([0, 20]), turns([40, 60])),  # one run after the other
+        (turns([0, 40]), turns([0, 40])),  # the same run
+        (turns([0, 40]), turns([])),
+        (turns([0, 40]), StepSums({}, {}, None)),
+    ],
+)
+def test_rounds_that_did_not_are_not(a: StepSums, b: StepSums) -> None:
+    assert pair_rounds(a, b) is None
+
+
+def test_ranks_add_up() -> None:
+    one = StepSums({"steps": np.ones(2), "samples": np.ones(2), "busy:a": np.ones(2)}, {}, None)
+    two = StepSums({"steps": np.ones(2), "busy:b": np.ones(2)}, {}, None)
+    both = add_sums([one, two])
+    assert both.n_steps == 4
+    assert both.total("samples") is None
+    assert (both.total("busy:a"), both.total("busy:b")) == (2, 2)
+    assert sorted(both.stages) == ["a", "b"]
+    assert add_sums([one]) is one
+    with pytest.raises(ValueError, match="one training process or more"):
+        add_sums([])
+    with pytest.raises(ValueError, match="as many stretches"):
+        add_sums([one, StepSums({"steps": np.ones(3)}, {}, None)])
