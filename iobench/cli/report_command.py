@@ -28,6 +28,12 @@ def report(
         bool,
         typer.Option("--markdown", help="Print the report as GitHub's Markdown, for an issue."),
     ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the report as one page with its timeline, for a browser."
+        ),
+    ] = None,
     darshan: Annotated[
         list[Path] | None,
         typer.Option(
@@ -60,6 +66,8 @@ def report(
     if json and markdown:
         raise OptionError("--json and --markdown: both go to stdout; name one of them")
     print_report(run, json=json, darshan=darshan or (), markdown=markdown)
+    if html is not None:
+        _write_html(run, html, darshan or ())
     if lanes is not None:
         _draw(run, lanes, stretch, darshan or ())
 
@@ -159,6 +167,15 @@ def _traces(run: Path, named: Sequence[Path]) -> dict[Path, StorageTrace]:
         if trace is not None:
             found[directory.path] = trace
     return found
+
+
+def _write_html(run: Path, path: Path, darshan: Sequence[Path]) -> None:
+    from iobench.cli.written_files import say_written
+    from iobench.profiles import open_profiles
+    from iobench.report.html import write_html
+
+    write_html(path, open_profiles(run), _traces(run, darshan))
+    say_written(path, "open it in a browser")
 
 
 def _draw(
