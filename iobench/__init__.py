@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from iobench.loaders.opening import open_store
     from iobench.profiles import Profile, open_profile
     from iobench.recording import record, stage
+    from iobench.report.arrow_table import to_arrow
     from iobench.samples import SampleSpec, Variable
     from iobench.sources import open_dataset
 
@@ -32,6 +33,7 @@ __all__ = [
     "open_store",
     "record",
     "stage",
+    "to_arrow",
 ]
 
 _HOMES = {
@@ -46,6 +48,7 @@ _HOMES = {
     "open_store": "iobench.loaders.opening",
     "record": "iobench.recording",
     "stage": "iobench.recording",
+    "to_arrow": "iobench.report.arrow_table",
 }
 
 

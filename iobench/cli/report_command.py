@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
 import typer
 
+from iobench.cli import report_files
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -52,6 +54,22 @@ def report(
         str | None,
         typer.Option(metavar="A:B", help="With --lanes: only these seconds of the run."),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write it as a trace for Perfetto: .json or .json.gz."),
+    ] = None,
+    torch_trace: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --trace: show what torch.profiler wrote of the same run beside it; may be "
+            "repeated.",
+        ),
+    ] = None,
+    parquet: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write its spans as a table, one row each."),
+    ] = None,
 ) -> None:
     """Print what a run measured; works for runs that were killed, too."""
     from iobench.errors import OptionError
@@ -63,6 +81,7 @@ def report(
         from iobench.report.lanes_picture import check_picture_name
 
         check_picture_name(lanes)
+    report_files.check_trace_options(trace, torch_trace)
     if json and markdown:
         raise OptionError("--json and --markdown: both go to stdout; name one of them")
     print_report(run, json=json, darshan=darshan or (), markdown=markdown)
@@ -70,6 +89,11 @@ def report(
         _write_html(run, html, darshan or ())
     if lanes is not None:
         _draw(run, lanes, stretch, darshan or ())
+    if trace is not None:
+        traces = _traces(run, darshan or ())
+        report_files.write_trace_file(run, trace, traces, torch_trace or ())
+    if parquet is not None:
+        report_files.write_parquet_file(run, parquet)
 
 
 def _stretch(text: str) -> tuple[float, float]:

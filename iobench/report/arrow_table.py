@@ -1,0 +1,267 @@
+"""The spans of a run as an Arrow table, and as a Parquet file."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.analysis.span_sums import sums_of_spans
+from iobench.analysis.timeline import timeline_of
+from iobench.errors import MissingExtraError, ProfileError
+from iobench.recording import Flag, Kind, stage_name
+from iobench.report.arrow_columns import COLUMNS, RUN
+from iobench.report.trace_clock import machine_of, wall_offsets
+from iobench.report.written import whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from iobench.profiles import Process, Profile
+    from iobench.report.arrow_columns import Column
+
+__all__ = ["to_arrow", "write_parquet"]
+
+SCHEMA_VERSION: Final = 1
+ROWS_IN_GROUP: Final = 131_072
+CONFIGURATION: Final = (
+    "batch_size", "dataset", "format", "framework", "iobench_version", "kind", "n_samples",
+    "prefetch", "sample_nbytes", "stand_in", "threads", "tiny", "workers", "world_size",
+)  # fmt: skip
+"""What of ``run.json`` goes into the table: no commands, paths, machines or environments."""
+
+
+def to_arrow(profile: Profile) -> pa.Table:
+    """Return the spans of a profile as an Arrow table, one row each.
+
+    The README documents the columns, and each field's metadata holds its description and unit.
+    What is unknown is null. Of one rank, ``busy_ns`` and ``exposed_ns`` summed over a stage of
+    work are exactly those of ``exposure(profile).whole``, and ``exposed_ns`` of its waits adds up
+    to ``wait_ns``.
+
+    Parameters
+    ----------
+    profile : Profile
+
+    Returns
+    -------
+    pyarrow.Table
+        By process, thread and start.
+
+    Raises
+    ------
+    MissingExtraError
+        If pyarrow is not installed.
+    """
+    return _table(profile, wall_offsets(profile.processes))
+
+
+def write_parquet(path: Path | str, profiles: Sequence[Profile]) -> None:
+    """Write the spans of runs as one Parquet file, compressed with zstd.
+
+    Parameters
+    ----------
+    path : Path or str
+    profiles : sequence of Profile
+        Looked at one after the other. Those of several runs are told apart by a column ``run``.
+
+    Raises
+    ------
+    MissingExtraError
+        If pyarrow is not installed.
+    ProfileError
+        If there is no run.
+    StorageError
+        If the file cannot be written.
+    """
+    parquet = _pyarrow("pyarrow.parquet")
+    if not len(profiles):
+        raise ProfileError(f"{path}: there is no run to write; expected one at least")
+    offsets = wall_offsets(who for profile in profiles for who in profile.processes)
+    several = len({profile.path for profile in profiles}) > 1
+    with whole_file(path) as file:
+        writer = None
+        for profile in profiles:
+            table = _table(profile, offsets, run=profile.path.name if several else None)
+            if writer is None:
+                writer = parquet.ParquetWriter(file, table.schema, compression="zstd")
+            # What differs is said in the schema's metadata, which a file has but once.
+            table = table.replace_schema_metadata(writer.schema.metadata)
+            writer.write_table(table, row_group_size=ROWS_IN_GROUP)
+        writer.close()
+
+
+def _pyarrow(name: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MissingExtraError(
+            "a table of spans needs pyarrow, which is not installed; pip install 'iobench[parquet]'"
+        ) from error
+
+
+def _table(
+    profile: Profile, offsets: Mapping[tuple[str, str], int], run: str | None = None
+) -> pa.Table:
+    pa = _pyarrow("pyarrow")
+    spans = profile.spans
+    order = np.lexsort((-spans["end_ns"], spans["start_ns"], spans["thread"], spans["process"]))
+    values = dict(_columns(profile, offsets, order))
+    columns, fields = [], []
+    for column in COLUMNS if run is None else (RUN, *COLUMNS):
+        if column is RUN:
+            found: Any = (np.zeros(len(order), dtype=np.int32), [run])
+        else:
+            found = values[column.name]
+        array = _array(pa, column, found)
+        columns.append(array)
+        told = {"description": column.description, "unit": column.unit}
+        about = {key: text for key, text in told.items() if text}
+        fields.append(pa.field(column.name, array.type, metadata=about))
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields, _metadata(profile)))
+
+
+def _array(pa: Any, column: Column, found: Any) -> Any:
+    """Return a column; of texts an index for each row and the texts, else values and nulls."""
+    if column.type == "text":
+        index, texts = found
+        # Each text once, and only those that are there.
+        known = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+        number = np.array([known[text] for text in texts], dtype=np.int32)
+        used, place = np.unique(number[index], return_inverse=True)
+        names = [*known]
+        chosen = [names[each] for each in used.tolist()]
+        place = place.reshape(-1).astype(np.int32)
+        empty = np.array([text is None or text == "" for text in chosen], dtype=bool)
+        null = empty[place] if len(place) else np.zeros(0, dtype=bool)
+        indices = pa.array(place, type=pa.int32(), mask=null)
+        dictionary = pa.array([_clean(text or "") for text in chosen], type=pa.string())
+        return pa.DictionaryArray.from_arrays(indices, dictionary)
+    values, known = found
+    mask = None if known is None else ~known
+    if column.type == "timestamp":
+        return pa.array(values, type=pa.timestamp("ns", tz="UTC"), mask=mask)
+    return pa.array(values, type=getattr(pa, TYPES[column.type])(), mask=mask)
+
+
+TYPES: Final = {
+    "int32": "int32",
+    "int64": "int64",
+    "double": "float64",
+    "bool": "bool_",
+}
+
+
+def _clean(text: str) -> str:
+    """Return a text as UTF-8 can hold it: names of files may not be any."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _columns(
+    profile: Profile, offsets: Mapping[tuple[str, str], int], order: NDArray[np.int64]
+) -> Iterator[tuple[str, Any]]:
+    """Yield what `_array` makes columns of, by name."""
+    spans = profile.spans[order]
+    yield from _of_processes(profile.processes, spans["process"])
+    yield from _of_names(profile, spans)
+    start, end = spans["start_ns"], spans["end_ns"]
+    moved = np.array([offsets[machine_of(who)] for who in profile.processes], dtype=np.int64)
+    yield "start_ns", (start, None)
+    yield "end_ns", (end, None)
+    yield "start", ((start + moved[spans["process"]]).view("datetime64[ns]"), None)
+    yield "duration_ns", (end - start, None)
+    sums = sums_of_spans(profile)
+    counted = {name: getattr(sums, name)[order] for name in ("self_ns", "busy_ns", "exposed_ns")}
+    for name, values in counted.items():
+        yield name, (values, values >= 0)
+    loading = counted["busy_ns"] >= 0
+    yield "hidden_ns", (counted["busy_ns"] - counted["exposed_ns"], loading)
+    share = sums.share[order]
+    yield "exposed_share", (share, ~np.isnan(share))
+    is_counter = (spans["flags"] & Flag.IO) != 0
+    yield "device_nbytes", (spans["cpu_ns"], is_counter & (spans["cpu_ns"] >= 0))
+    yield "cpu_ns", (spans["cpu_ns"], ~is_counter & (spans["cpu_ns"] >= 0))
+    for name in ("nbytes", "epoch", "batch", "sample"):
+        yield name, (spans[name], spans[name] >= 0)
+    yield "thread", (spans["thread"], None)
+    yield "pieces", (spans["pieces"].astype(np.int32), None)
+    for name, flag in FLAGS.items():
+        yield name, ((spans["flags"] & flag) != 0, None)
+
+
+FLAGS: Final = {
+    "summed": Flag.SUMMED,
+    "sample_detail": Flag.DETAIL,
+    "counter": Flag.IO,
+    "device": Flag.DEVICE,
+    "estimated": Flag.ESTIMATED,
+}
+
+
+def _of_processes(
+    processes: Sequence[Process], process: NDArray[np.int32]
+) -> Iterator[tuple[str, Any]]:
+    for name in ("host", "role"):
+        yield name, (process, [getattr(who, name) for who in processes])
+    yield "process", (process, [who.name for who in processes])
+    for name, least in (("rank", None), ("pid", None), ("worker", 0)):
+        values = np.array([getattr(who, name) for who in processes], dtype=np.int64)[process]
+        yield name, (values, None if least is None else values >= least)
+
+
+def _of_names(profile: Profile, spans: NDArray[Any]) -> Iterator[tuple[str, Any]]:
+    texts = profile.strings
+    yield "label", (spans["label"].astype(np.int64), texts)
+    yield "detail", (spans["detail"].astype(np.int64), texts)
+    pair = spans["kind"].astype(np.int64) << 32 | spans["label"].astype(np.int64)
+    pairs, place = np.unique(pair, return_inverse=True)
+    kinds = [Kind(each >> 32) for each in pairs.tolist()]
+    labels = [texts[each & 0xFFFFFFFF] for each in pairs.tolist()]
+    yield "kind", (place.reshape(-1), [kind.spelled for kind in kinds])
+    yield "stage", (place.reshape(-1), list(map(stage_name, kinds, labels)))
+    yield "lane", _lanes(profile, spans)
+
+
+def _lanes(profile: Profile, spans: NDArray[Any]) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the lane of each span; a counter's is that of its thread."""
+    known = {
+        (lane.process, lane.thread, lane.is_device): lane.name
+        for lane in timeline_of(profile, summed=True).lanes
+    }
+    is_device = (spans["flags"] & Flag.DEVICE) != 0
+    key = (spans["process"].astype(np.int64) << 32) | (spans["thread"].astype(np.int64) << 1)
+    keys, place = np.unique(key | is_device, return_inverse=True)
+    names = []
+    for each in keys.tolist():
+        process, thread, device = each >> 32, (each & 0xFFFFFFFF) >> 1, bool(each & 1)
+        names.append(known.get((process, thread, device), profile.processes[process].name))
+    return place.reshape(-1), names
+
+
+def _metadata(profile: Profile) -> dict[str, str]:
+    """Return what the schema says of the table and its run, nothing that could be a secret."""
+    try:
+        own = version("iobench")
+    except PackageNotFoundError:
+        own = "unknown"
+    config = {
+        name: profile.config[name]
+        for name in CONFIGURATION
+        if isinstance(profile.config.get(name), str | int | float | bool)
+    }
+    about = {
+        "schema_version": SCHEMA_VERSION,
+        "iobench_version": own,
+        "run": profile.path.name,
+        "ranks": list(profile.ranks),
+        "config": config,
+    }
+    return {"iobench": json.dumps(about)}
