@@ -2,6 +2,14 @@
 
 from iobench.analysis.conversion import FullConversion, predict_full_conversion
 from iobench.analysis.diagnosis import Diagnosis, Verdict, diagnose
+from iobench.analysis.energy import energy_of
+from iobench.analysis.energy_figures import (
+    CountedEnergy,
+    EnergyFigures,
+    EpochEnergy,
+    KindEnergy,
+    UntoldEnergy,
+)
 from iobench.analysis.epoch_statistics import (
     BatchStatistics,
     ComputeEpoch,
@@ -60,13 +68,17 @@ __all__ = [
     "Coincidence",
     "ComputeEpoch",
     "ComputeStage",
+    "CountedEnergy",
     "Diagnosis",
+    "EnergyFigures",
+    "EpochEnergy",
     "EpochFigures",
     "EpochSamples",
     "Exposure",
     "FirstDifference",
     "FullConversion",
     "JobExposure",
+    "KindEnergy",
     "LoaderExposure",
     "LongWaits",
     "MissingRank",
@@ -90,12 +102,14 @@ __all__ = [
     "StageWork",
     "StorageFigures",
     "TraceCoverage",
+    "UntoldEnergy",
     "Utilisation",
     "Verdict",
     "WaitStatistics",
     "compare_ranks",
     "compare_samples",
     "diagnose",
+    "energy_of",
     "epoch_figures",
     "epochs_of_rank",
     "exposed_share_of_spans",

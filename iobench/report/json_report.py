@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis import diagnose
+from iobench.report.energy_json import energy_to_json
+from iobench.report.energy_lines import job_energy
 from iobench.report.exposure_json import long_waits_to_json, phases_to_json, window_to_json
 from iobench.report.job_report import job_to_json, make_job
 from iobench.report.limit_lines import limit_to_json
@@ -135,6 +137,20 @@ def to_json(
     - ``digests``: of the samples delivered, null without ``--digests``: ``hash``, ``n_samples``,
       ``n_unknown_batches``, ``n_damaged``, ``epochs``: ``[{loader, epoch, n_samples, is_complete,
       digest}]``, the same digest for the same samples in any order.
+    - ``energy``: null where nobody looked; what could not be read is in ``not_readable``, with the
+      ``reason``, and never 0. ``readable``; ``kinds``: of ``gpu``, ``cpu``, ``memory`` and
+      ``machine`` (which has the others in it) those that could be read: ``total_uj`` =
+      ``wait_uj`` + ``compute_uj``, whole microjoules of the rounds' time and of the training
+      loop's waits in it; the same as ``_j`` and ``_wh``; ``wait_fraction``; ``j_per_epoch`` (mean
+      of the complete ones), ``j_per_sample``; ``total_between_j``, ``wait_between_j``: what it may
+      be, whatever happened between two readings; ``exposed_uj``: the waits' by stage, in
+      proportion to time, adds up to ``wait_uj``; ``covered_fraction``: of the run, by readings;
+      ``estimated``: from readings of power; ``resolution_s``: shorter waits are told by their
+      share of the time between readings. ``epochs``: ``[{epoch, complete, batches, kinds:
+      {kind: {total_j, wait_j}}}]``; ``sources``: ``[{name, kind, title, by, host, estimated,
+      total_j, wait_j, covered_s, readings, resets, failed_readings, resolution_s}]``, one for each
+      counter; ``sharing_ranks``: training processes that have equal parts of a machine's;
+      ``period_s`` between readings, ``reading_cpu_s`` for one of them; ``damaged_readings``.
     - where nothing asked a loader for batches, the figures of the wait and ``phases`` are null,
       and ``processes`` (else null) tells what each process did: ``[{process, pid, host, rank,
       wall_s, stages: [{stage, busy_s, n_spans, nbytes, cpu_s}]}]``.
@@ -146,7 +162,7 @@ def to_json(
     ``hosts``; ``clock_uncertainty_s`` (null on one machine), ``uncertain_steps``; ``ranks``:
     ``[{rank, host, batches, wall_s, wait_s, wait_fraction, steps_last, exposed_s, comm_s,
     peer_input_wait_s}]``; ``missing_ranks``: ``[{rank, host, what}]``; ``wait_matrix_s``: by rank
-    and time, in bins of ``bin_s``.
+    and time, in bins of ``bin_s``; ``energy``: as of a run, each machine's counters once.
 
     Raises
     ------
@@ -158,7 +174,10 @@ def to_json(
 
 def reports_to_json(reports: Sequence[RunReport]) -> dict[str, Any]:
     """Return what `to_json` does, for runs analysed already."""
-    return {"runs": [_run(report) for report in reports], "job": job_to_json(make_job(reports))}
+    job = job_to_json(make_job(reports))
+    if job is not None:
+        job["energy"] = energy_to_json(job_energy(reports))
+    return {"runs": [_run(report) for report in reports], "job": job}
 
 
 def exposure_to_dict(exposure: Exposure) -> dict[str, Any]:
@@ -229,6 +248,7 @@ def _run(report: RunReport) -> dict[str, Any]:
         "storage_limit": limit_to_json(report),
         "mlperf_utilisation": utilisation_to_json(report.utilisation),
         "digests": digests_to_json(report.samples),
+        "energy": energy_to_json(report.energy),
         **script_to_json(report),
     }
 

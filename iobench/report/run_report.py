@@ -17,6 +17,7 @@ from iobench.analysis import (
     utilisation_of,
 )
 from iobench.analysis.device import device_exposure
+from iobench.analysis.energy import energy_of_rank
 from iobench.analysis.replay import judge_by_replay
 from iobench.report.facts import RunFacts
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.analysis import (
+        EnergyFigures,
         Exposure,
         FullConversion,
         PartExposure,
@@ -84,6 +86,8 @@ class RunReport:
         By the formula of MLPerf Storage.
     samples : SamplesSeen or None
         Digests of what was delivered; None for one of many ranks.
+    energy : EnergyFigures or None
+        What it took, of a machine shared with other ranks its equal part; None where nobody looked.
     """
 
     run: str | None
@@ -104,6 +108,7 @@ class RunReport:
     trace: StorageTrace | None = None
     utilisation: Utilisation | None = None
     samples: SamplesSeen | None = None
+    energy: EnergyFigures | None = None
 
     @property
     def judged(self) -> PartExposure:
@@ -208,6 +213,7 @@ def _report(
         trace=trace,
         utilisation=utilisation_of(found) if measured.has_consumer else None,
         samples=None if slim else samples_seen(found.profile),
+        energy=energy_of_rank(found, profile),
     )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis import mean_utilisation
 from iobench.report import (
+    energy_lines,
     lines,
     script_lines,
     script_tables,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from iobench.analysis import JobExposure, Utilisation
     from iobench.report.page import Page
     from iobench.report.run_report import RunReport
+    from iobench.report.tables import TextTable
 
 __all__ = ["print_reports"]
 
@@ -81,11 +84,12 @@ def _job(page: Page, reports: Sequence[RunReport], job: JobExposure) -> None:
     if not reports:
         return
     page.list(utilisation_lines(mean_utilisation(_utilisations(reports))))
+    _energy(page, energy_lines.job_energy_table(reports), energy_lines.job_energy_lines(reports))
     slowest = max(reports, key=lambda report: report.exposure.whole.wait_ns)
     page.heading(f"rank {slowest.exposure.rank}, which waits longest")
     page.text(script_lines.measured_compute_line(slowest))
     page.gap()
-    _run(page, slowest, judged=True)
+    _run(page, replace(slowest, energy=None), judged=True)  # the job's has been told
     _next(page, [slowest])
 
 
@@ -136,6 +140,7 @@ def _run(page: Page, report: RunReport, *, judged: bool) -> None:
     if (report.storage is not None and report.storage.rows) or report.trace is not None:
         with page.folded(STORAGE):
             _storage(page, report)
+    _energy(page, energy_lines.energy_table(report), energy_lines.energy_lines(report))
     with page.folded("How it was measured"):
         page.list(lines.setup_lines(report))
         page.list(lines.measurement_lines(report))
@@ -195,6 +200,13 @@ def _storage(page: Page, report: RunReport) -> None:
     if figures.access is not None:
         page.table(storage_tables.size_table(figures.access))
         page.list(storage_lines.access_lines(figures.access, figures.sanity))
+
+
+def _energy(page: Page, table: TextTable | None, told: Sequence[str]) -> None:
+    """Print what was spent; of machines without counters, why it is not known."""
+    if table is not None:
+        page.table(table)
+    page.list(told)
 
 
 def _next(page: Page, reports: Sequence[RunReport]) -> None:

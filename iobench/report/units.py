@@ -17,6 +17,7 @@ __all__ = [
     "durations",
     "epochs",
     "fraction",
+    "joules",
     "nanoseconds",
     "nbytes",
     "number",
@@ -25,11 +26,15 @@ __all__ = [
     "sample_rate",
     "seconds",
     "signed_fraction",
+    "watt_hours",
 ]
 
 UNKNOWN: Final = "unknown"
 
 DURATIONS: Final = (("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000))
+JOULES: Final = (("uJ", 1), ("mJ", 1_000), ("J", 10**6), ("kJ", 10**9), ("MJ", 10**12))
+WATT_HOURS: Final = (("uWh", 1), ("mWh", 1_000), ("Wh", 10**6), ("kWh", 10**9), ("MWh", 10**12))
+MICROJOULES_OF_UWH: Final = 3_600
 BYTES: Final = tuple(
     (unit, 1000**power) for power, unit in enumerate(("B", "kB", "MB", "GB", "TB", "PB"))
 )
@@ -68,6 +73,22 @@ def seconds(ns: int) -> float:
 def nanoseconds(value_s: float) -> int:
     """Return seconds, as publications print them, as the nearest nanosecond."""
     return round(value_s * 1_000_000_000)
+
+
+def joules(uj: float | None) -> str:
+    """Return an energy in three digits and the unit that suits it, e.g. ``"1.24 kJ"``.
+
+    Parameters
+    ----------
+    uj : float or None
+        Microjoules; None is unknown.
+    """
+    return UNKNOWN if uj is None else _scaled(uj, JOULES, zero="0 J")
+
+
+def watt_hours(uj: float | None) -> str:
+    """Return microjoules as electricity is billed, e.g. ``"0.345 Wh"``."""
+    return UNKNOWN if uj is None else _scaled(uj / MICROJOULES_OF_UWH, WATT_HOURS, zero="0 Wh")
 
 
 def nbytes(value: float | None) -> str:

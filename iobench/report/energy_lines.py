@@ -1,0 +1,244 @@
+"""What a run took in joules, as people read it: a table by counters, and what to know of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iobench.analysis.energy_sums import energy_sum
+from iobench.report import units
+from iobench.report.tables import TextTable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iobench.analysis import EnergyFigures, KindEnergy
+    from iobench.report.run_report import RunReport
+
+__all__ = ["energy_lines", "energy_table", "job_energy", "job_energy_lines", "job_energy_table"]
+
+NAMES: Final = {"gpu": "GPUs", "cpu": "CPUs", "memory": "memory", "machine": "whole machine"}
+PARTS: Final = ("gpu", "cpu", "memory")
+"""What adds up; a counter of the whole machine has them all in it."""
+N_STAGES: Final = 4
+COVERED: Final = 0.999
+"""From this share of the run on, nothing is said of the rest."""
+COLUMNS: Final = (
+    *("", "whole run\n", "\n", "an epoch\n", "a sample\n", "waiting\n", "\n", "of it\n"),
+)
+# MAELSTROM D2.2, table 1: six epochs of ENS-10 at batch size 2 on JUWELS Booster.
+PUBLISHED_WH: Final = (135.66, 157.61)
+PUBLISHED_EPOCHS: Final = 6
+UJ_PER_WH: Final = 3_600_000_000
+
+
+def energy_lines(report: RunReport) -> list[str]:
+    """Return what has to be known of the energy of a run; nothing where nobody looked."""
+    figures = report.energy
+    if figures is None:
+        return []
+    lines = _lines(figures, _typical_wait_ns(report))
+    if figures.kinds and report.facts.step_ns:
+        lines.append(
+            "The training step was emulated by waiting: this is what loading took, and no training."
+        )
+    return lines + _published(report)
+
+
+def energy_table(report: RunReport) -> TextTable | None:
+    """Return the energy of a run by kind of counter; None where none could be read."""
+    return None if report.energy is None else _table(report.energy)
+
+
+def job_energy(reports: Sequence[RunReport]) -> EnergyFigures | None:
+    """Return the energy of all training processes of a job, each machine's once."""
+    return energy_sum(report.energy for report in reports)
+
+
+def job_energy_lines(reports: Sequence[RunReport]) -> list[str]:
+    """Return `energy_lines` of a job of several training processes."""
+    figures = job_energy(reports)
+    known = [wait for report in reports if (wait := _typical_wait_ns(report)) is not None]
+    return [] if figures is None else _lines(figures, max(known, default=None))
+
+
+def job_energy_table(reports: Sequence[RunReport]) -> TextTable | None:
+    """Return `energy_table` of a job of several training processes."""
+    figures = job_energy(reports)
+    return None if figures is None else _table(figures)
+
+
+def _typical_wait_ns(report: RunReport) -> int | None:
+    wait = report.exposure.whole.wait
+    return None if wait is None else wait.median_ns
+
+
+def _table(figures: EnergyFigures) -> TextTable | None:
+    if not figures.kinds:
+        return None
+    parts = [each for each in figures.kinds if each.kind in PARTS]
+    together = _together(figures, parts) if len(parts) > 1 else ()
+    return TextTable(
+        title="Energy",
+        columns=COLUMNS,
+        rows=tuple(_row(figures, each) for each in figures.kinds),
+        total=together,
+    )
+
+
+def _row(figures: EnergyFigures, each: KindEnergy) -> tuple[str, ...]:
+    about = "about " if each.estimated else ""
+    name = f"{about}{NAMES.get(each.kind, each.kind)}"
+    return _cells(figures, name, (each.kind,), each.total_uj, each.wait_uj)
+
+
+def _together(figures: EnergyFigures, parts: Sequence[KindEnergy]) -> tuple[str, ...]:
+    waits = [each.wait_uj for each in parts if each.wait_uj is not None]
+    return _cells(
+        figures,
+        "together",
+        tuple(each.kind for each in parts),
+        sum(each.total_uj for each in parts),
+        sum(waits) if len(waits) == len(parts) else None,
+    )
+
+
+def _cells(
+    figures: EnergyFigures, name: str, kinds: Sequence[str], total_uj: int, wait_uj: int | None
+) -> tuple[str, ...]:
+    return (
+        name,
+        units.joules(total_uj),
+        units.watt_hours(total_uj),
+        units.joules(epoch_uj(figures, kinds)),
+        units.joules(sample_uj(figures, total_uj)),
+        units.joules(wait_uj),
+        units.watt_hours(wait_uj),
+        units.fraction(wait_uj / total_uj if wait_uj is not None and total_uj else None),
+    )
+
+
+def epoch_uj(figures: EnergyFigures, kinds: Sequence[str]) -> float | None:
+    """Return what an epoch took in the mean, of those that are complete; None without one."""
+    complete = figures.complete_epochs
+    if not complete:
+        return None
+    told = [total for each in complete for kind, total, _ in each.kinds if kind in kinds]
+    return sum(told) / len(complete)
+
+
+def sample_uj(figures: EnergyFigures, total_uj: int) -> float | None:
+    """Return what a sample took in the mean; None where they are not counted."""
+    return total_uj / figures.n_samples if figures.n_samples else None
+
+
+def _lines(figures: EnergyFigures, typical_wait_ns: int | None) -> list[str]:
+    lines = [*_untold(figures)]
+    if not figures.kinds:
+        return lines
+    for each in figures.kinds:
+        lines += _of_kind(each, typical_wait_ns)
+    for counted in figures.sources:
+        lines += _trouble(counted.source.title, counted.n_resets, counted.n_failed)
+    if figures.n_damaged:
+        lines.append(f"{units.count(figures.n_damaged)} readings cannot be read and count nowhere.")
+    return [*lines, _scope(figures), *_cost(figures)]
+
+
+def _untold(figures: EnergyFigures) -> list[str]:
+    """Return what could not be read, and why, the same on several machines once."""
+    hosts: dict[tuple[str, str], list[str]] = {}
+    for each in figures.untold:
+        hosts.setdefault((each.kind, each.reason), []).append(each.host)
+    reasons = [
+        f"{NAMES.get(kind, kind)}: {reason}{f' on {len(where)} machines' if len(where) > 1 else ''}"
+        for (kind, reason), where in hosts.items()
+    ]
+    if not reasons:
+        return []
+    return [f"Energy that is not readable here: {'; '.join(reasons)}."]
+
+
+def _of_kind(each: KindEnergy, typical_wait_ns: int | None) -> list[str]:
+    name = NAMES.get(each.kind, each.kind)
+    lines = []
+    if each.estimated:
+        lines.append(f"{name}: an estimate, from readings of power; the driver counts no energy.")
+    if each.covered_fraction < COVERED:
+        lines.append(
+            f"{name}: readings cover {units.fraction(each.covered_fraction)} of the run; the rest "
+            "is in no figure."
+        )
+    if each.wait_uj is None:
+        return lines
+    low, high = each.wait_bounds_uj
+    between = f"between {units.joules(low)} and {units.joules(high)}"
+    if typical_wait_ns is not None and typical_wait_ns < each.resolution_ns:
+        lines.append(
+            f"{name}, waiting: waits (median {units.duration(typical_wait_ns)}) are shorter than "
+            f"the time between readings ({units.duration(each.resolution_ns)}), so that they are "
+            f"told by their share of it. It lies {between}."
+        )
+    else:
+        lines.append(f"{name}, waiting: {between}, whatever happened between two readings.")
+    stages = [f"{stage} {units.joules(energy)}" for stage, energy in each.stages[:N_STAGES]]
+    rest = sum(energy for _, energy in each.stages[N_STAGES:])
+    if rest:
+        stages.append(f"all else {units.joules(rest)}")
+    if stages:
+        lines.append(
+            f"{name}, by what was waited for: {', '.join(stages)}. This follows the time of the "
+            "waits; a counter knows no stages."
+        )
+    return lines
+
+
+def _trouble(title: str, n_resets: int, n_failed: int) -> list[str]:
+    lines = []
+    if n_resets:
+        lines.append(
+            f"{title}: set back {units.count(n_resets)} times during the run; what it had counted "
+            "since the reading before is missing."
+        )
+    if n_failed:
+        lines.append(f"{title}: could not be read {units.count(n_failed)} times.")
+    return lines
+
+
+def _scope(figures: EnergyFigures) -> str:
+    hosts = list(dict.fromkeys(each.host for each in figures.sources))
+    where = hosts[0] if len(hosts) == 1 else f"{len(hosts)} machines"
+    shared = ""
+    if figures.n_sharing > 1:
+        shared = (
+            f" Its {units.count(figures.n_sharing)} training processes have equal parts of it."
+            if len(hosts) == 1
+            else " Training processes of one machine have equal parts of it."
+        )
+    return (
+        f"Counters are of whole GPUs and processors: all that ran on {where} is in them, other "
+        f"jobs too, and nothing is taken off for idling.{shared}"
+    )
+
+
+def _cost(figures: EnergyFigures) -> list[str]:
+    if figures.reading_ns is None or not figures.period_ns:
+        return []
+    return [
+        f"Reading them every {units.duration(figures.period_ns)} took "
+        f"{units.duration(figures.reading_ns)} each, "
+        f"{units.fraction(figures.reading_ns / figures.period_ns)} of one CPU."
+    ]
+
+
+def _published(report: RunReport) -> list[str]:
+    """Return the published energy of ENS-10's training, beside a training of it on real files."""
+    facts, gpu = report.facts, report.energy and report.energy.of("gpu")
+    named = "ens10" in (facts.dataset or "").lower().replace("-", "")
+    if not (named and gpu and facts.is_script and not facts.stand_in):
+        return []
+    low, high = (units.watt_hours(value * UJ_PER_WH) for value in PUBLISHED_WH)
+    least, most = (units.watt_hours(value * UJ_PER_WH / PUBLISHED_EPOCHS) for value in PUBLISHED_WH)
+    return [
+        f"Published of ENS-10 (MAELSTROM D2.2, table 1: {PUBLISHED_EPOCHS} epochs, batch size 2, "
+        f"one A100 of JUWELS Booster): {low} to {high} of its GPU, {least} to {most} an epoch."
+    ]
