@@ -44,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except IobenchError as error:
         return _say(f"iobench: {' '.join(str(error).split())}", error.exit_code)
     except Interrupted:
-        again = shlex.join(["iobench", *arguments])
+        from iobench.recording.masking import mask_words
+
+        again = shlex.join(["iobench", *mask_words(arguments)])
         line = f"iobench: interrupted; what is finished is kept, run it again: {again}"
         return _say(line, INTERRUPTED)
     except BrokenPipeError:

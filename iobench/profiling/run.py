@@ -54,6 +54,7 @@ from iobench.recording import (
 )
 from iobench.recording.canonical import load_xxhash
 from iobench.recording.hosts import cpu_model
+from iobench.recording.masking import mask_words
 from iobench.sources import Screen, Source, open_source
 from iobench.storage import ProcessIo, counts_device_reads, evict, files_nbytes, residency, warm_up
 from iobench.storage.limits.kept import limits_of_files
@@ -392,7 +393,7 @@ def _document(
         "windows": one.windows,
         "machine": _machine(),
         "iobench_version": version("iobench"),
-        "command": shlex.join(config.command),
+        "command": shlex.join(mask_words(config.command)),
         "files_hint": str(source.files[0].parent) if source.files else "",
         "n_files": len(one.files),
         "files_nbytes": files_nbytes(one.files),

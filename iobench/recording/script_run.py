@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError, StorageError
 from iobench.recording.hosts import cpu_model, host_name
+from iobench.recording.masking import mask_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +35,7 @@ def script_document(
     chosen = checked_steps(steps)
     return {
         "kind": "script",
-        "command": shlex.join(command),
+        "command": shlex.join(mask_words(command)),
         "job": job.token,
         "launcher": job.launcher,
         "world_size": job.world_size,

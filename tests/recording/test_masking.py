@@ -1,0 +1,52 @@
+"""Credentials in URLs and command lines are not written down."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iobench.recording.masking import mask_urls, mask_words
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("https://me:pw@host:5000/path", "https://***@host:5000/path"),
+        ("--mlflow=https://me:p@w@host/x?a=1", "--mlflow=https://***@host/x?a=1"),
+        ("see http://token@host, and http://host/a@b", "see http://***@host, and http://host/a@b"),
+        ("postgresql+psycopg2://u:pw@db/mlflow", "postgresql+psycopg2://***@db/mlflow"),
+        ("https://host/f?X-Amz-Signature=abc&n=1", "https://host/f?X-Amz-Signature=***&n=1"),
+        ("https://host/f?access_token=abc#x", "https://host/f?access_token=***#x"),
+        ("s3://bucket/key", "s3://bucket/key"),
+        ("user@host:/path", "user@host:/path"),
+        ("https://host/?signal=1&tokens=3", "https://host/?signal=1&tokens=3"),
+    ],
+)
+def test_urls_tell_neither_user_nor_token(text, found):
+    assert mask_urls(text) == found
+    assert mask_urls(found) == found
+
+
+@given(st.text(alphabet=st.characters(codec="ascii", exclude_characters="/?#'\"\\ "), min_size=1))
+def test_no_user_of_a_url_is_left(user):
+    user = "".join(user.split())
+    assert f"{user}QQ" not in mask_urls(f"x https://{user}QQ@host/path y")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["run", "--api-key", "abc", "x"], ["run", "--api-key", "***", "x"]),
+        (["run", "--api_key=abc"], ["run", "--api_key=***"]),
+        (["env", "WANDB_API_KEY=abc", "python"], ["env", "WANDB_API_KEY=***", "python"]),
+        (["train.py", "--hf-token", "--fast"], ["train.py", "--hf-token", "--fast"]),
+        (["train.py", "--tokens", "5"], ["train.py", "--tokens", "5"]),
+        (["train.py", "+logger.password=abc"], ["train.py", "+logger.password=***"]),
+        (["--uri", "http://a:b@c"], ["--uri", "http://***@c"]),
+        (
+            ["sh", "-c", "K_TOKEN=abc run --api-key x y"],
+            ["sh", "-c", "K_TOKEN=*** run --api-key *** y"],
+        ),
+    ],
+)
+def test_command_lines_tell_no_secret(words, found):
+    assert mask_words(words) == found
