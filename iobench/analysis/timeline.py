@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["Timeline", "TimelineLane", "timeline_of"]
 
 LARGEST_PRODUCT: Final = 2**62
+QUEUED_KINDS: Final = (Kind.SUBMIT_QUEUE, Kind.IPC_WAIT, Kind.HEAD_OF_LINE, Kind.HANDOVER)
+MAIN_THREAD: Final = "MainThread"
+"""As Python calls it: where a process has others too, it goes by the process's name alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,8 @@ class TimelineLane:
     process, thread : int
         Indices into ``Profile.processes`` and its threads.
     name : str
-        Of the process, and of the thread where it has several, such as ``"worker-0"``.
+        Of the process, with its pid where others are called the same, and of its thread if it is
+        not the only or main one: ``"worker-0"``, ``"worker-0 (4711): QueueFeederThread"``.
     is_device : bool
         Whether it shows an accelerator's time.
     """
@@ -62,7 +66,8 @@ class Timeline:
         Indices into ``lanes`` and ``stages``.
     depth : ndarray of int32, shape (n_spans,)
         How deep a span lies inside others of its lane, 0 for one inside none. Of one lane and
-        depth no two overlap, so inner ones can be drawn above.
+        depth no two overlap, so inner ones can be drawn above. Batches in a queue, which take no
+        thread's time, lie deeper than all work of their lane.
     exposed_ns : ndarray of int64, shape (n_spans,)
         How much of a span's own time (its length without that of spans inside it) the training
         loop waited for; all of a wait; -1 where it is not known. Sums over the spans of a stage
@@ -129,7 +134,9 @@ def timeline_of(profile: Profile, *, summed: bool | None = None) -> Timeline:
         row=row.astype(np.int64),
         lane=lane,
         stage=stage,
-        depth=_depths(lane, chosen["start_ns"], chosen["end_ns"]),
+        depth=_depths(
+            lane, chosen["start_ns"], chosen["end_ns"], np.isin(chosen["kind"], QUEUED_KINDS)
+        ),
         exposed_ns=_exposed(profile)[row],
     )
 
@@ -183,14 +190,19 @@ def _stages(profile: Profile, spans: NDArray[Any]) -> tuple[tuple[str, ...], NDA
 
 
 def _lanes(profile: Profile, keys: NDArray[np.int64]) -> tuple[TimelineLane, ...]:
+    names = [_process_name(profile, process) for process in range(len(profile.processes))]
+    threads: dict[int, set[int]] = {}
+    for key in keys.tolist():
+        threads.setdefault(key >> 32, set()).add(key >> 1)
     found = []
     for key in keys.tolist():
         process, thread = key >> 32, (key & 0xFFFFFFFF) >> 1
-        who = profile.processes[process]
-        several = len({each >> 1 for each in keys.tolist() if each >> 32 == process}) > 1
-        name = f"rank {who.rank} {who.name}" if len(profile.ranks) > 1 else who.name
+        who, name = profile.processes[process], names[process]
+        if names.count(name) > 1:
+            # Workers of later rounds have the numbers of those before.
+            name = f"{name} ({who.pid})"
         text = who.threads[thread] if thread < len(who.threads) else ""
-        if several:
+        if len(threads[process]) > 1 and text != MAIN_THREAD:
             name = f"{name}: {text or f'thread {thread}'}"
         found.append(
             TimelineLane(process, thread, f"{name} device" if key & 1 else name, bool(key & 1))
@@ -198,10 +210,35 @@ def _lanes(profile: Profile, keys: NDArray[np.int64]) -> tuple[TimelineLane, ...
     return tuple(found)
 
 
+def _process_name(profile: Profile, process: int) -> str:
+    who = profile.processes[process]
+    return f"rank {who.rank} {who.name}" if len(profile.ranks) > 1 else who.name
+
+
 def _depths(
+    lane: NDArray[np.int32],
+    start_ns: NDArray[np.int64],
+    end_ns: NDArray[np.int64],
+    queued: NDArray[np.bool_],
+) -> NDArray[np.int32]:
+    """Return how deep each span lies; they are by lane and start, and of one start, last end first.
+
+    A batch that is ``queued`` takes no thread's time, and overlaps the work on others there as it
+    happens; so it lies below all of the lane's work.
+    """
+    depth = np.zeros(len(lane), dtype=np.int32)
+    least = np.zeros(int(lane.max(initial=-1)) + 1, dtype=np.int64)
+    for rows in (np.flatnonzero(~queued), np.flatnonzero(queued)):
+        found = _depths_of(lane[rows], start_ns[rows], end_ns[rows])
+        depth[rows] = found + least[lane[rows]]
+        np.maximum.at(least, lane[rows], depth[rows] + 1)
+    return depth
+
+
+def _depths_of(
     lane: NDArray[np.int32], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """Return how many spans of the same lane lie below each; by lane, start and end, last first."""
+    """Put each span above those that contain it, as low as nothing else is in its way."""
     depth = np.zeros(len(lane), dtype=np.int32)
     # Most spans overlap no other: only stretches of those that do are gone through one by one.
     _, first = np.unique(lane, return_index=True)
@@ -212,16 +249,19 @@ def _depths(
         overlapping[low + 1 : high] |= inside
         overlapping[low : high - 1] |= inside
     chosen = np.flatnonzero(overlapping)
-    ends: list[int] = []
+    open_spans: list[tuple[int, int]] = []  # (end, depth)
     last = -1
     columns = (chosen, lane[chosen], start_ns[chosen], end_ns[chosen])
     for index, number, start, end in zip(*(each.tolist() for each in columns), strict=True):
-        if number != last:
-            ends, last = [], number
-        while ends and ends[-1] <= start:
-            ends.pop()
-        depth[index] = len(ends)
-        ends.append(end)
+        open_spans = [each for each in open_spans if each[0] > start] if number == last else []
+        last = number
+        around = [each for until, each in open_spans if until >= end]
+        taken = {each for _, each in open_spans}
+        place = max(around, default=-1) + 1
+        while place in taken:
+            place += 1
+        depth[index] = place
+        open_spans.append((end, place))
     return depth
 
 

@@ -15,7 +15,7 @@ from streams import stream
 
 from iobench.analysis import exposure
 from iobench.analysis.stages import WAITING_KINDS
-from iobench.analysis.timeline import Timeline, timeline_of
+from iobench.analysis.timeline import QUEUED_KINDS, Timeline, timeline_of
 from iobench.recording import Flag, Kind
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ def check_depths(timeline: Timeline) -> None:
         for depth in np.unique(timeline.depth[timeline.lane == lane]):
             rows = np.flatnonzero((timeline.lane == lane) & (timeline.depth == depth))
             assert (start[rows[1:]] >= end[rows[:-1]]).all(), "no two of a depth overlap"
-            if depth:
+            queued = np.isin(timeline.spans["kind"][rows], QUEUED_KINDS)
+            assert queued.all() or not queued.any(), "queues have rows of their own"
+            if depth and not queued.any():
                 below = np.flatnonzero((timeline.lane == lane) & (timeline.depth == depth - 1))
                 over = np.searchsorted(start[below], start[rows], side="right") - 1
                 assert (over >= 0).all(), "each lies on one"
@@ -109,7 +111,7 @@ def test_streams_and_their_threads(
     loop = timeline.lanes[0]
     assert (timeline.spans["kind"][timeline.lane == 0] == Kind.WAIT).any()
     assert {lane.process for lane in timeline.lanes} == {loop.process}
-    assert all(": " in lane.name for lane in timeline.lanes)
+    assert len({lane.name for lane in timeline.lanes}) == len(timeline.lanes)
 
 
 @given(st.lists(st.tuples(times, times, times, st.integers(0, 300)), min_size=1, max_size=12))
@@ -146,6 +148,42 @@ def test_inner_spans_lie_above() -> None:
     assert depths == {
         Kind.FUSED: 0, Kind.READ: 1, Kind.OPEN: 2, Kind.DECODE: 1, Kind.COLLATE: 0, Kind.VERIFY: 1,
     }  # fmt: skip
+
+
+def test_spans_that_overlap_make_no_staircase() -> None:
+    sketch = Sketch({"workers": 0})
+    for number in range(9):
+        sketch.add(CONSUMER, Kind.FORWARD, 10 * number, 10 * number + 15, thread=1)
+        sketch.submit(0, number, 10 * number, 10 * number + 25)
+        sketch.add(("worker", 0), Kind.READ, 10 * number, 10 * number + 5, batch=number)
+    timeline = timeline_of(sketch.profile())
+    check_depths(timeline)
+    depths = [timeline.depth[timeline.spans["kind"] == kind] for kind in (Kind.FORWARD, Kind.READ)]
+    assert [set(each.tolist()) for each in depths] == [{0, 1}, {0}]
+    queued = timeline.depth[timeline.spans["kind"] == Kind.SUBMIT_QUEUE]
+    assert set(queued.tolist()) == {1, 2, 3}
+
+
+def test_names_tell_lanes_apart() -> None:
+    sketch = pool([(400, 300, 20)] * 8, workers=1, step_ns=100)
+    profile = sketch.profile()
+    again = replace(profile.processes[1], pid=77, threads=("MainThread", "feeder", ""))
+    spans = profile.spans[profile.spans["process"] == 1].copy()
+    spans["process"] = 2
+    spans["thread"] = np.arange(len(spans)) % 3
+    profile = replace(
+        profile,
+        processes=(*profile.processes, again),
+        spans=np.concatenate([profile.spans, spans]),
+    )
+    first = profile.processes[1].pid
+    assert [lane.name for lane in timeline_of(profile).lanes] == [
+        "consumer",
+        f"worker-0 ({first})",
+        "worker-0 (77)",
+        "worker-0 (77): feeder",
+        "worker-0 (77): thread 2",
+    ]
 
 
 def two_ranks() -> Profile:
