@@ -9,6 +9,8 @@ import os
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
+from iobench.recording.masking import mask_words
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -107,6 +109,7 @@ class ProcessFacts:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             document = {"version": FACTS_VERSION, **asdict(self)}
+            document |= {name: mask_words(document[name]) for name in ("command", "children")}
             part.write_text(json.dumps(document, default=_plain), "utf-8")
             part.replace(path)
         except OSError as error:
