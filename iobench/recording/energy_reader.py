@@ -216,12 +216,14 @@ def start_energy_reader(
     how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
     for run in runs:
         path = energy_path(run, host_name(), boot_id())
+        if path.exists():
+            continue
         try:
             path.parent.mkdir(exist_ok=True)
             files.append(os.open(path, how, 0o666))
-        except FileExistsError:
-            continue
         except OSError as error:
+            if path.exists():  # somebody was faster
+                continue
             logger.warning("%s: no energy is read (%s)", path, error.strerror or error)
     if not files:
         return None

@@ -1,0 +1,271 @@
+"""Who reads counters while a run goes on: lines in a file, and nothing that is in a run's way."""
+
+import errno
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+
+import pytest
+
+import iobench
+from iobench.errors import OptionError
+from iobench.recording import energy_counters, energy_reader, read_energy, start_energy_reader
+from iobench.recording.energy_counters import CounterError, EnergySource, FoundCounters
+from iobench.recording.energy_reader import EnergyReader, wants_energy
+from iobench.testing import FakeClock
+
+MS = 1_000_000
+
+
+class Meter:
+    """A counter that a test moves; what is not a number is raised."""
+
+    def __init__(self, name="cpu:0", kind="cpu"):
+        self.source = EnergySource(name, kind, name, "RAPL", MS)
+        self.value = 0
+        self.closed = 0
+        self.asked = threading.Semaphore(0)
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+
+    def read_uj(self):
+        self.asked.release()
+        self.goes_on.wait(30)
+        if not isinstance(self.value, int):
+            raise CounterError(self.value)
+        return self.value
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Let this machine have the counters that a test makes."""
+
+    def have(*meters, unreadable=()):
+        found = FoundCounters(tuple(meters), tuple(unreadable))
+        monkeypatch.setattr(energy_reader, "find_counters", lambda *_, **__: found)
+        return meters[0] if len(meters) == 1 else meters
+
+    return have
+
+
+def lines(run):
+    (path,) = (run / "energy").iterdir()
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def reader_of(tmp_path, *meters, clock):
+    file = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    return EnergyReader([file], FoundCounters(meters), clock=clock, period_ns=100 * MS)
+
+
+def test_readings_are_lines_with_the_time_of_each_counter(tmp_path):
+    clock = FakeClock(1000)
+    slow, quick = Meter("cpu:0"), Meter("cpu:1")
+    slow.value, quick.value = 5, 7
+    slow.read_uj = lambda: clock.advance(40) or 5
+    reader = reader_of(tmp_path, slow, quick, clock=clock)
+    reader.read()
+    clock.advance(960)
+    quick.value = 9
+    reader.read()
+    found = [json.loads(line) for line in (tmp_path / "file").read_text().splitlines()]
+    assert found[1:] == [[1000, 20, 5, 40, 7], [2000, 20, 5, 40, 9]]
+
+
+def test_a_counter_that_fails_is_told_once_and_asked_again(tmp_path):
+    clock = FakeClock()
+    meter = Meter()
+    reader = reader_of(tmp_path, meter, clock=clock)
+    for value in (3, "gpu is lost", "gpu is lost", 8):
+        meter.value = value
+        reader.read()
+        clock.advance(MS)
+    found = [json.loads(line) for line in (tmp_path / "file").read_text().splitlines()]
+    assert found[1:] == [
+        [0, 0, 3], {"failed": 0, "reason": "gpu is lost"}, [MS, 0, None], [2 * MS, 0, None],
+        [3 * MS, 0, 8],
+    ]  # fmt: skip
+
+
+def test_a_run_begins_and_ends_with_a_reading(tmp_path, machine):
+    meter = machine(Meter())
+    reader = start_energy_reader([tmp_path], period_ns=3600 * 10**9)
+    meter.value = 12
+    reader.close()
+    reader.close()
+    head, first, last, end = lines(tmp_path)
+    assert (head["version"], head["pid"], head["sources"][0]["kind"]) == (1, os.getpid(), "cpu")
+    assert (first[2], last[2]) == (0, 12)
+    assert last[0] > first[0]
+    assert (end["closed"], end["readings"]) == (True, 2)
+    assert meter.closed == 1
+    (found,) = read_energy(tmp_path)
+    assert (found.closed, found.series[0].energy_uj.tolist()) == (True, [0, 12])
+    assert found.n_timed == 2
+
+
+def test_it_reads_on_its_own_meanwhile(tmp_path, machine):
+    meter = machine(Meter())
+    reader = start_energy_reader([tmp_path], period_ns=MS)
+    for _ in range(5):
+        assert meter.asked.acquire(timeout=30)
+    reader.close()
+    assert len(lines(tmp_path)) >= 5 + 2
+
+
+def test_readings_come_half_as_often_after_hours(tmp_path, machine, monkeypatch):
+    monkeypatch.setattr(energy_reader, "MOST_READINGS", 2)
+    waited = []
+    reader = reader_of(tmp_path, Meter(), clock=FakeClock())
+
+    def wait(seconds):
+        waited.append(round(seconds * 10))
+        return len(waited) == 6
+
+    monkeypatch.setattr(reader._stopped, "wait", wait)
+    reader._run()
+    assert [now - before for before, now in zip([0, *waited], waited, strict=False)] == [
+        1, 1, 2, 2, 4, 4,
+    ]  # fmt: skip
+
+
+def test_a_machine_without_counters_says_so_and_starts_no_thread(tmp_path, machine):
+    nothing = energy_counters.UnreadableEnergy("cpu", "no counter")
+    machine(unreadable=[nothing])
+    before = threading.active_count()
+    reader = start_energy_reader([tmp_path])
+    assert threading.active_count() == before
+    reader.close()
+    (found,) = read_energy(tmp_path)
+    assert (found.series, found.unreadable, found.closed) == ((), (nothing,), True)
+
+
+def test_one_reader_reads_for_a_machine(tmp_path, machine):
+    meter = machine(Meter())
+    first = start_energy_reader([tmp_path])
+    assert start_energy_reader([tmp_path]) is None
+    first.close()
+    assert start_energy_reader([tmp_path]) is None
+    assert meter.closed == 1
+
+
+def test_runs_that_take_turns_get_the_same_readings(tmp_path, machine):
+    machine(Meter())
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    reader = start_energy_reader([tmp_path / "a", tmp_path / "b"])
+    reader.close()
+    assert lines(tmp_path / "a") == lines(tmp_path / "b")
+
+
+def test_a_thread_that_reads_gets_no_signal(tmp_path, machine):
+    masks = []
+    meter = machine(Meter())
+    meter.read_uj = lambda: masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ())) or 0
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    reader = start_energy_reader([tmp_path], period_ns=3600 * 10**9)
+    reader.close()
+    assert {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM} <= set(masks[-1])
+    assert masks[0] == signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+
+
+def test_a_driver_that_hangs_keeps_nobody_from_leaving(tmp_path, machine, monkeypatch, caplog):
+    monkeypatch.setattr(energy_reader, "PATIENCE_S", 0.01)
+    meter = machine(Meter())
+    reader = start_energy_reader([tmp_path], period_ns=MS)
+    meter.goes_on.clear()
+    while meter.asked.acquire(timeout=0):
+        pass
+    assert meter.asked.acquire(timeout=30)
+    reader.close()
+    assert "does not answer" in caplog.text
+    assert reader._thread.daemon
+    meter.goes_on.set()
+    reader._thread.join(30)
+
+
+def _close(reader):
+    reader.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_fork_ends_nothing(tmp_path, machine):
+    machine(Meter())
+    reader = start_energy_reader([tmp_path], period_ns=3600 * 10**9)
+    child = multiprocessing.get_context("fork").Process(target=_close, args=(reader,))
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    reader.close()
+    assert sum("closed" in line for line in map(dict, lines(tmp_path)[-1:])) == 1
+    assert len(lines(tmp_path)) == 4
+
+
+@pytest.mark.parametrize("short", [True, False])
+def test_a_full_disk_is_one_warning(tmp_path, machine, monkeypatch, caplog, short):
+    meter = machine(Meter())
+    reader = start_energy_reader([tmp_path], period_ns=3600 * 10**9)
+    really_write = os.write
+
+    def full(file, data):
+        if file not in reader._files:
+            return really_write(file, data)
+        if short:
+            return really_write(file, data[:5])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(energy_reader.os, "write", full)
+    reader.close()
+    monkeypatch.undo()
+    assert caplog.text.lower().count("no space left") == 1
+    assert meter.closed == 1
+    (found,) = read_energy(tmp_path)
+    assert (found.n_readings, found.n_damaged, found.closed) == (1, 0, False)
+
+
+def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path, machine, caplog):
+    machine(Meter())
+    (tmp_path / "energy").write_text("")
+    with caplog.at_level(logging.WARNING):
+        assert start_energy_reader([tmp_path]) is None
+    assert "no energy is read" in caplog.text
+
+
+def test_only_auto_and_off_are_choices():
+    assert (wants_energy("auto"), wants_energy("off")) == (True, False)
+    with pytest.raises(OptionError, match="--energy on: expected auto or off"):
+        wants_energy("on")
+
+
+def test_a_script_reads_where_it_asks_for_it(tmp_path, machine, monkeypatch):
+    monkeypatch.delenv("IOBENCH_RUN", raising=False)
+    meter = machine(Meter())
+    with iobench.record(tmp_path / "run", energy=True):
+        with iobench.record(energy=True):
+            meter.value = 4
+        assert meter.closed == 0
+    assert meter.closed == 1
+    (found,) = read_energy(tmp_path / "run")
+    assert found.series[0].energy_uj[-1] == 4
+    with iobench.record(tmp_path / "other"):
+        pass
+    assert read_energy(tmp_path / "other") == ()
+
+
+@pytest.mark.parametrize(("local_rank", "reads"), [("0", True), ("1", False)])
+def test_of_a_machines_ranks_the_first_one_reads(tmp_path, machine, monkeypatch, local_rank, reads):
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", local_rank)):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("IOBENCH_RUN", str(tmp_path / "run"))
+    monkeypatch.setenv("IOBENCH_RUN_ENERGY", "1")
+    monkeypatch.setattr("iobench.recording.session._refused", False)
+    machine(Meter())
+    iobench.recording.current_recording().close()
+    assert bool(read_energy(tmp_path / "run")) == reads
