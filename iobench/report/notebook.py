@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import IobenchError
@@ -53,7 +55,7 @@ def profile_fragment(profile: Profile) -> str:
         page.table(_stages(report.exposure))
         page.table(tables.wait_table(report))
     page.text("All of it:")
-    page.command(f"iobench report {profile.path}")
+    page.command(shlex.join(["iobench", "report", _as_typed(profile.path)]))
     return page.html
 
 
@@ -65,6 +67,12 @@ def exposure_fragment(exposure: Exposure) -> str:
         page.table(_stages(exposure))
         page.table(tables.waits_of(exposure))
     return page.html
+
+
+def _as_typed(path: Path) -> str:
+    """Return a path as it is named from here: notebooks are shown to others."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def _headline(page: FragmentPage, exposure: Exposure) -> None:

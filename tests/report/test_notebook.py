@@ -155,6 +155,8 @@ def test_a_profile_shows_itself_without_any_extra(
     assert any(row[0] == "preprocess:</td><script>" for row in found.rows)
     assert "STAND-IN" not in found.text
     assert f"iobench report {tmp_path / 'run'}" in found.text
+    monkeypatch.chdir(tmp_path)
+    assert "iobench report run" in Fragment(open_profile("run")._repr_html_()).text
     assert len(html.encode()) < 50_000
 
 
