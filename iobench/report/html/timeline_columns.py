@@ -45,6 +45,9 @@ TIMELINE_SCRIPTS: Final = (
     "spans.js",
     "painter.js",
     "view.js",
+    "describe.js",
+    "overlay.js",
+    "input.js",
     "timeline.js",
     "charts.js",
 )

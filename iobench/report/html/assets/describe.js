@@ -1,0 +1,102 @@
+"use strict";
+// What is said of a span: in its tooltip, and to those who hear the page.
+(() => {
+  const iobench = (window.iobench ??= {});
+  const { duration, nbytes, byteRate, fraction, count } = iobench.quantities;
+  const SUMMED = 1;
+  const ESTIMATED = 16;
+
+  // Pairs of a name and a text; what is not known of a span is left out, but for exposed time.
+  function facts(spans, span) {
+    const sort = spans.sortOf(span);
+    const length = spans.length[span];
+    const exposed = spans.exposed[span];
+    const name = spans.names[spans.name[span]];
+    const found = [];
+    if (name) found.push([sort === "wait" ? "Made by" : "File", name]);
+    const rate = spans.nbytes[span] > 0 && length > 0 ? spans.nbytes[span] / (length / 1e9) : null;
+    if (spans.nbytes[span] >= 0) {
+      const isRead = rate !== null && sort === "load";
+      found.push([
+        "Bytes", nbytes(spans.nbytes[span]) + (isRead ? ` at ${byteRate(rate)}` : ""),
+      ]);
+    }
+    found.push(["Took", duration(length)]);
+    if (sort === "wait") found.push(["Exposed", "all of it: the training loop waits"]);
+    else if (sort === "load" || sort === "way") found.push(...parts(length, exposed));
+    if (spans.batch[span] >= 0) found.push(["Batch", count(spans.batch[span])]);
+    if (sort !== "wait" && spans.sample[span] >= 0 && spans.pieces[span] <= 1) {
+      found.push(["Sample", count(spans.sample[span])]);
+    }
+    if (spans.epoch[span] >= 0) found.push(["Epoch", count(spans.epoch[span])]);
+    if (spans.marks[span] & SUMMED) {
+      found.push(["Sum", `over ${count(spans.pieces[span])} samples; its place in the batch is not`
+        + ` where each was${spans.marks[span] & ESTIMATED ? ", its length an estimate" : ""}`]);
+    }
+    found.push(["Lane", spans.lanes[spans.lane[span]].name]);
+    found.push(["Start", at(spans.start[span])]);
+    return found;
+  }
+
+  function parts(length, exposed) {
+    if (exposed < 0) return [["Exposed", "unknown"]];
+    const share = length > 0 ? ` (${fraction(exposed / length)})` : "";
+    const rest = Math.max(length - exposed, 0);
+    return [["Exposed", duration(exposed) + share], ["Hidden", duration(rest)]];
+  }
+
+  // A moment to the microsecond: "1.234567 s".
+  function at(moment) {
+    return `${(moment / 1e9).toFixed(6)} s`;
+  }
+
+  // What the batch of a wait spent where, the most exposed first.
+  function batchSentence(spans, span) {
+    const sums = new Map();
+    for (const each of spans.ofBatch(span)) {
+      if (spans.sortOf(each) !== "load" || spans.exposed[each] <= 0) continue;
+      const stage = spans.meta.stages[spans.stage[each]];
+      sums.set(stage, (sums.get(stage) ?? 0) + spans.exposed[each]);
+    }
+    const top = [...sums].sort((a, b) => b[1] - a[1]).slice(0, 3);
+    if (!top.length) return "";
+    return ` Of its batch's work it waited for ${top
+      .map(([stage, total]) => `${stage} ${duration(total)}`).join(", ")}.`;
+  }
+
+  function waitSentence(spans, span, place) {
+    const made = spans.names[spans.name[span]];
+    const batch = spans.batch[span] >= 0 ? `, batch ${count(spans.batch[span])}` : "";
+    return (
+      `Wait ${count(place + 1)} of ${count(spans.longest.length)} by length: ` +
+      `${duration(spans.length[span])} at ${at(spans.start[span])}${batch}` +
+      `${made ? `, made by ${made}` : ""}.${batchSentence(spans, span)}`
+    );
+  }
+
+  function spanSentence(spans, span) {
+    const stage = spans.meta.stages[spans.stage[span]];
+    return `${stage}: ${facts(spans, span).map(([name, text]) => `${name} ${text}`).join("; ")}.`;
+  }
+
+  // What a page of a very long run does not show; "" if it shows all.
+  function leftOutSentence(meta) {
+    const left = meta.left_out;
+    const names = meta.n_names_left_out
+      ? ` ${count(meta.n_names_left_out)} file names are left out.` : "";
+    if (left === null) return names.trim();
+    const waits = left.n_waits_left_out
+      ? `the ${count(left.n_waits)} longest waits (${count(left.n_waits_left_out)} are left out)`
+      : `all ${count(left.n_waits)} waits`;
+    return (
+      `This page holds ${count(meta.n_shown)} of ${count(meta.n_spans)} spans: ${waits}, ` +
+      `the ${count(left.n_worst)} others most waited for, and a uniform sample of ` +
+      `${count(left.n_sampled)} of the rest. Left out: ${count(left.n_spans)} spans, ` +
+      `${duration(left.length_ns)} long in sum, ${duration(left.exposed_ns)} of it exposed ` +
+      `(${left.stages.map((each) => `${each.stage} ${count(each.n_spans)}`).join(", ")}).` +
+      ` The tables have the whole run.${names}`
+    );
+  }
+
+  iobench.describe = { facts, at, waitSentence, spanSentence, leftOutSentence };
+})();

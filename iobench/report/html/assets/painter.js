@@ -1,0 +1,183 @@
+"use strict";
+// Bars into pixels. A run has more spans than a screen has points, so a row is summed up column by
+// column first (how much of it is covered, in which colours, how much was waited for) and then
+// written as pixels: the price of a frame is one addition for each span, however many there are.
+(() => {
+  const iobench = (window.iobench ??= {});
+  const LITTLE = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
+  const FAINTEST = 0.4; // What is far shorter than a pixel must still be seen.
+
+  const QUEUED = new Set(["submit_queue", "ipc_wait", "head_of_line", "handover"]);
+
+  const packed = (r, g, b) =>
+    (LITTLE ? (255 << 24) | (b << 16) | (g << 8) | r : (r << 24) | (g << 16) | (b << 8) | 255) >>> 0;
+
+  function mixed(a, b, share) {
+    return packed(
+      a[0] + (b[0] - a[0]) * share, a[1] + (b[1] - a[1]) * share, a[2] + (b[2] - a[2]) * share
+    );
+  }
+
+  // Colours of the page as [r, g, b], whatever way its style spells them.
+  function readColours(element, kinds) {
+    const style = getComputedStyle(element);
+    const canvas = document.createElement("canvas");
+    canvas.width = canvas.height = 1;
+    const context = canvas.getContext("2d", { willReadFrequently: true });
+    const read = (name, spare) => {
+      context.fillStyle = spare;
+      context.fillStyle = style.getPropertyValue(name).trim() || spare;
+      context.fillRect(0, 0, 1, 1);
+      return [...context.getImageData(0, 0, 1, 1).data.subarray(0, 3)];
+    };
+    const text = (name, spare) => style.getPropertyValue(name).trim() || spare;
+    const other = text("--kind-other", "#8a8f98");
+    return {
+      ground: read("--panel", style.getPropertyValue("--ground").trim() || "#ffffff"),
+      exposed: read("--exposed", "#d6402b"),
+      unknown: read("--unknown", "#8a8f98"),
+      kinds: kinds.map((kind) =>
+        kind === "wait" ? read("--exposed", "#d6402b") : read(`--kind-${kind}`, other)
+      ),
+      text: {
+        ground: text("--panel", text("--ground", "#ffffff")), ink: text("--ink", "#1a1d21"),
+        faint: text("--faint", "#5d6570"), line: text("--line", "#d9dde2"),
+        accent: text("--accent", "#0b62c4"), exposed: text("--exposed", "#d6402b"),
+      },
+    };
+  }
+
+  class Painter {
+    constructor(spans) {
+      this.spans = spans;
+      this.width = 0;
+    }
+
+    setColours(colours) {
+      const { sorts } = this.spans;
+      this.ground = colours.ground;
+      this.exposed = colours.exposed;
+      this.unknown = colours.unknown;
+      // Batches in queues take nobody's time: they stay in the background.
+      this.kinds = colours.kinds.map((colour, stage) =>
+        QUEUED.has(this.spans.meta.kinds[stage])
+          ? colour.map((part, channel) => part + (colours.ground[channel] - part) * 0.6)
+          : colour
+      );
+      // How strong a bar's body is: what was hidden stays in the background.
+      this.strength = sorts.map((sort) => (sort === "loop" ? 0.5 : 0.3));
+      this.loads = sorts.map((sort) => sort === "load" || sort === "way");
+      // The stretch of a round or an epoch lies below all else and says little.
+      this.spans.meta.stages.forEach((stage, number) => {
+        if (stage === "other:round") this.strength[number] = 0.12;
+      });
+    }
+
+    begin(image) {
+      this.pixels = new Uint32Array(image.data.buffer);
+      if (this.width !== image.width) {
+        this.width = image.width;
+        for (const name of ["cover", "red", "green", "blue", "waited", "waits", "strong", "blank"]) {
+          this[name] = new Float32Array(this.width);
+        }
+        this.edge = new Uint8Array(this.width);
+      }
+      this.height = image.height;
+      this.pixels.fill(packed(...this.ground));
+    }
+
+    // Draw a row of spans at `top`, `height` pixels high. `chosen`: null, or which spans belong to
+    // the batch that is looked at, by span; all others step back.
+    row(row, view, top, height, isShown, chosen) {
+      if (top + height <= 0 || top >= this.height) return;
+      for (const name of ["cover", "red", "green", "blue", "waited", "waits", "strong", "blank"]) {
+        this[name].fill(0);
+      }
+      this.edge.fill(0);
+      this._sum(row, view, isShown, chosen);
+      this._write(top, height);
+    }
+
+    _sum(row, view, isShown, chosen) {
+      const { spans, width, kinds, ground, edge } = this;
+      const { start, length, stage, exposed } = spans;
+      const scale = width / (view.to - view.from);
+      for (let place = spans.firstAfter(row, view.from); place < row.length; place++) {
+        const span = row[place];
+        const begin = (start[span] - view.from) * scale;
+        if (begin >= width) break;
+        const kind = stage[span];
+        if (!isShown[kind]) continue;
+        const end = begin + length[span] * scale;
+        const x0 = begin < 0 ? 0 : begin;
+        const x1 = end > width ? width : end;
+        const steps = chosen !== null && !chosen.has(span);
+        const colour = kinds[kind];
+        const dim = steps ? 0.75 : 0;
+        const r = colour[0] + (ground[0] - colour[0]) * dim;
+        const g = colour[1] + (ground[1] - colour[1]) * dim;
+        const b = colour[2] + (ground[2] - colour[2]) * dim;
+        const isWait = spans.sorts[kind] === "wait";
+        const part = steps || exposed[span] <= 0 ? 0 : isWait ? 1 : exposed[span] / length[span];
+        const wait = isWait && !steps ? 1 : 0;
+        const blank = this.loads[kind] && exposed[span] < 0 ? 1 : 0;
+        const first = x0 | 0;
+        const last = x1 | 0;
+        if (first === last || x1 === last && last === first + 1) {
+          // Less than a pixel, the most frequent case; of no time at all, still a trace.
+          this._add(first, Math.max(x1 - x0, 0.02), r, g, b, part, wait, kind, blank);
+          continue;
+        }
+        this._add(first, first + 1 - x0, r, g, b, part, wait, kind, blank);
+        for (let x = first + 1; x < last; x++) this._add(x, 1, r, g, b, part, wait, kind, blank);
+        if (x1 > last) this._add(last, x1 - last, r, g, b, part, wait, kind, blank);
+        if (x1 - x0 > 4 && begin >= 0) edge[first] = 1;
+      }
+    }
+
+    _add(x, weight, r, g, b, part, wait, kind, blank) {
+      this.cover[x] += weight;
+      this.red[x] += r * weight;
+      this.green[x] += g * weight;
+      this.blue[x] += b * weight;
+      this.waited[x] += part * weight;
+      this.waits[x] += wait * weight;
+      this.strong[x] += this.strength[kind] * weight;
+      this.blank[x] += blank * weight;
+    }
+
+    // A bar has a cap in the colour of its stage; below it, the part that was waited for is
+    // filled from the bottom, waits are hatched, what was hidden is pale.
+    _write(top, height) {
+      const { cover, waited, waits, ground, exposed, unknown, pixels, width } = this;
+      const low = Math.max(top, 0);
+      const high = Math.min(top + height, this.height);
+      const cap = Math.max(Math.round(height * 0.22), 2);
+      for (let x = 0; x < width; x++) {
+        const covered = cover[x];
+        if (covered === 0) continue;
+        const full = covered >= 0.999 ? 1 : FAINTEST + (1 - FAINTEST) * covered;
+        const alpha = this.edge[x] ? full * 0.55 : full;
+        const colour = [this.red[x] / covered, this.green[x] / covered, this.blue[x] / covered];
+        const head = mixed(ground, colour, alpha);
+        const isBlank = this.blank[x] > covered / 2;
+        const pale = isBlank
+          ? mixed(ground, unknown, alpha * 0.3)
+          : mixed(ground, colour, (alpha * this.strong[x]) / covered);
+        const strong = mixed(ground, exposed, alpha);
+        const soft = mixed(ground, exposed, alpha * 0.62);
+        const isWait = waits[x] > covered / 2;
+        const part = Math.min(waited[x] / covered, 1);
+        const tall = part > 0 ? Math.max(Math.round(part * (height - cap)), 2) : 0;
+        for (let y = low; y < high; y++) {
+          const depth = y - top;
+          let pixel = depth < cap ? head : depth >= height - tall ? strong : pale;
+          if (isWait) pixel = ((x + y) >> 2) & 1 ? strong : soft;
+          pixels[y * width + x] = pixel;
+        }
+      }
+    }
+  }
+
+  Object.assign(iobench, { Painter, readColours });
+})();

@@ -1,0 +1,136 @@
+"use strict";
+// Spans to look up: by lane and depth in order of time, by batch, and the waits by their length.
+(() => {
+  const iobench = (window.iobench ??= {});
+
+  class Spans {
+    constructor(meta, columns) {
+      this.meta = meta;
+      this.names = columns.names;
+      this.count = meta.n_shown;
+      this.lane = columns.lane;
+      this.start = columns.start;
+      this.length = columns.length;
+      this.exposed = columns.exposed;
+      this.depth = Uint8Array.from(columns.depth);
+      this.stage = Uint16Array.from(columns.stage);
+      this.nbytes = columns.nbytes;
+      this.batch = columns.batch;
+      this.epoch = columns.epoch;
+      this.sample = columns.sample;
+      this.name = columns.name;
+      this.marks = columns.marks;
+      this.pieces = columns.pieces;
+      this.sorts = meta.sorts;
+      this.lanes = meta.lanes.map((lane, number) => ({ ...lane, number, rows: [] }));
+      this._sortIntoRows();
+      this._findWaits();
+      this._batches = null;
+    }
+
+    end(span) {
+      return this.start[span] + this.length[span];
+    }
+
+    sortOf(span) {
+      return this.sorts[this.stage[span]];
+    }
+
+    // Spans of one lane and depth never overlap, so a row of them is in order by start and by end.
+    _sortIntoRows() {
+      const found = this.lanes.map(() => []);
+      for (let span = 0; span < this.count; span++) {
+        (found[this.lane[span]][this.depth[span]] ??= []).push(span);
+      }
+      this.lanes.forEach((lane) => {
+        const rows = found[lane.number];
+        for (let depth = 0; depth < rows.length; depth++) {
+          lane.rows.push(Int32Array.from(rows[depth] ?? []));
+        }
+        if (!lane.rows.length) lane.rows.push(new Int32Array(0));
+      });
+    }
+
+    // Waits of training loops: `waits` in order of time, `longest` by length.
+    _findWaits() {
+      const waits = [];
+      for (let span = 0; span < this.count; span++) {
+        if (this.sortOf(span) === "wait") waits.push(span);
+      }
+      waits.sort((a, b) => this.start[a] - this.start[b]);
+      this.waits = waits;
+      this.longest = [...waits].sort((a, b) => this.length[b] - this.length[a] || a - b);
+    }
+
+    rankOf(span) {
+      return this.lanes[this.lane[span]].rank;
+    }
+
+    // All spans of a span's batch, in all lanes of its rank; of one without a batch, itself.
+    ofBatch(span) {
+      if (this.batch[span] < 0) return [span];
+      if (this._batches === null) {
+        this._batches = new Map();
+        for (let each = 0; each < this.count; each++) {
+          if (this.batch[each] < 0) continue;
+          const key = this._key(each);
+          const known = this._batches.get(key);
+          if (known) known.push(each);
+          else this._batches.set(key, [each]);
+        }
+      }
+      return this._batches.get(this._key(span));
+    }
+
+    _key(span) {
+      return `${this.rankOf(span)} ${this.batch[span]}`;
+    }
+
+    // The place in a row of its first span that ends after a moment.
+    firstAfter(row, moment) {
+      let low = 0;
+      let high = row.length;
+      while (low < high) {
+        const middle = (low + high) >> 1;
+        if (this.end(row[middle]) > moment) high = middle;
+        else low = middle + 1;
+      }
+      return low;
+    }
+
+    // What the pointer means: of the spans of a row that touch [from, to], the one most waited
+    // for, of equals the longest. -1 where there is none.
+    at(row, from, to, isShown) {
+      let best = -1;
+      for (let place = Math.max(this.firstAfter(row, from) - 1, 0); place < row.length; place++) {
+        const span = row[place];
+        if (this.start[span] > to) break;
+        if (this.end(span) < from || !isShown[this.stage[span]]) continue;
+        const more = best < 0 ? 1 : this.exposed[span] - this.exposed[best];
+        if (more > 0 || (more === 0 && this.length[span] > this.length[best])) best = span;
+      }
+      return best;
+    }
+
+    // The span before or after one in its lane, by start; -1 at the ends.
+    neighbour(span, direction) {
+      const next = span + direction;
+      if (next < 0 || next >= this.count) return -1;
+      return this.lane[next] === this.lane[span] ? next : -1;
+    }
+
+    // Per stage: how many spans, how long, how much of it exposed (own time, as shown).
+    sums() {
+      const found = this.meta.stages.map(() => ({ count: 0, length: 0, exposed: 0 }));
+      for (let span = 0; span < this.count; span++) {
+        const sum = found[this.stage[span]];
+        sum.count += 1;
+        sum.length += this.length[span];
+        sum.exposed += Math.max(this.exposed[span], 0);
+      }
+      return found;
+    }
+  }
+
+  iobench.Spans = Spans;
+})();

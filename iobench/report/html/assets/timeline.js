@@ -1,0 +1,349 @@
+"use strict";
+// The timeline of a run: <div class="timeline" data-run="N">, filled from the data of run N.
+(() => {
+  const iobench = (window.iobench ??= {});
+  const { View, Spans, Painter, layOut, ticks, readColours, describe } = iobench;
+  const NARROW = 620; // px; below, names of lanes stand above them
+  const NAMES = 148;
+
+  function make(parent, tag, name, text) {
+    const element = document.createElement(tag);
+    if (name) element.className = name;
+    if (text !== undefined) element.textContent = text;
+    parent?.append(element);
+    return element;
+  }
+
+  function button(parent, text, label, act) {
+    const element = make(parent, "button", "", text);
+    element.type = "button";
+    if (label) element.setAttribute("aria-label", label);
+    element.addEventListener("click", act);
+    return element;
+  }
+
+  class Timeline {
+    constructor(container, spans) {
+      this.container = container;
+      this.spans = spans;
+      this.view = new View(spans.meta.length_ns);
+      this.painter = new Painter(spans);
+      this.isShown = spans.meta.stages.map(() => true);
+      this.closed = new Set();
+      this.focus = -1; // span looked at
+      this.chosen = null; // spans of its batch, as a Set
+      this.waitPlace = -1; // of the wait looked at, among the longest
+      this.frames = 0;
+      this._build();
+      iobench.listen(this);
+      this._watch();
+    }
+
+    _build() {
+      const { container, spans } = this;
+      container.replaceChildren();
+      const tools = make(container, "div", "tl-tools");
+      tools.setAttribute("role", "toolbar");
+      tools.setAttribute("aria-label", "Timeline");
+      button(tools, "−", "Zoom out", () => this.change(() => this.view.zoom(2)));
+      button(tools, "+", "Zoom in", () => this.change(() => this.view.zoom(0.5)));
+      button(tools, "←", "Earlier", () => this.change(() => this.view.pan(-0.5)));
+      button(tools, "→", "Later", () => this.change(() => this.view.pan(0.5)));
+      button(tools, "Whole run", "", () => this.change(() => this.view.show(0, this.view.length)));
+      if (spans.longest.length) {
+        button(tools, "Next longest wait", "", () => this.stepWait(1));
+        button(tools, "Back", "The wait before, which is longer", () => this.stepWait(-1));
+      }
+      this.said = make(tools, "span", "tl-range");
+      this._buildLegend(make(container, "div", "tl-legend"));
+      this.overview = make(container, "canvas", "tl-overview");
+      this.overview.setAttribute("aria-hidden", "true");
+      this.axis = make(container, "canvas", "tl-axis");
+      this.axis.setAttribute("aria-hidden", "true");
+      this.scroller = make(container, "div", "tl-lanes");
+      this.scroller.tabIndex = -1;
+      this.space = make(this.scroller, "div", "tl-space");
+      this.canvas = make(this.space, "canvas", "tl-canvas");
+      this.canvas.tabIndex = 0;
+      this.canvas.setAttribute("role", "application");
+      this.canvas.setAttribute("aria-roledescription", "timeline");
+      this.canvas.setAttribute("aria-label", this._label());
+      this.names = make(this.space, "div", "tl-names");
+      this.tip = make(container, "div", "tl-tip");
+      this.tip.hidden = true;
+      this.live = make(container, "p", "tl-live");
+      this.live.setAttribute("aria-live", "polite");
+      const help = "Click the lanes, then turn the wheel to zoom (or Ctrl and wheel), drag to move. "
+        + "Keys: arrows, + and −, Home, End, 0 for the whole run, Enter for the next longest wait, "
+        + "n and p from span to span, Escape.";
+      make(container, "p", "tl-help", help);
+      const said = describe.leftOutSentence(spans.meta);
+      if (said) make(container, "p", "tl-left-out", said);
+      const missing = spans.meta.missing;
+      if (missing.length) {
+        make(container, "p", "tl-left-out", `Without spans, and without a lane: ${missing.join(", ")}.`);
+      }
+    }
+
+    _label() {
+      const { count, duration } = iobench.quantities;
+      const { spans } = this;
+      const waits = spans.waits.length;
+      return (
+        `Timeline of ${count(spans.count)} spans in ${count(spans.lanes.length)} lanes over ` +
+        `${duration(spans.meta.length_ns)}, with ${count(waits)} waits. ` +
+        "Arrows move, plus and minus zoom, Enter goes to the next longest wait."
+      );
+    }
+
+    _buildLegend(parent) {
+      parent.setAttribute("role", "group");
+      parent.setAttribute("aria-label", "Stages to show");
+      const { spans, isShown } = this;
+      const sums = spans.sums();
+      const order = sums.map((_, stage) => stage);
+      order.sort((a, b) => sums[b].exposed - sums[a].exposed || sums[b].length - sums[a].length);
+      for (const stage of order) {
+        const each = button(parent, "", "", () => {
+          isShown[stage] = !isShown[stage];
+          each.setAttribute("aria-pressed", String(isShown[stage]));
+          this.redraw();
+        });
+        each.setAttribute("aria-pressed", "true");
+        each.dataset.stage = spans.meta.stages[stage];
+        const { duration, count } = iobench.quantities;
+        each.title = `${count(sums[stage].count)} spans, ${duration(sums[stage].length)} in sum`;
+        make(each, "i", "swatch").dataset.kind = spans.meta.kinds[stage];
+        make(each, "span", "", spans.meta.stages[stage]);
+      }
+      this.legend = parent;
+    }
+
+    _watch() {
+      new ResizeObserver(() => this.layOut()).observe(this.container);
+      const dark = matchMedia("(prefers-color-scheme: dark)");
+      const recolour = () => {
+        this.colours = null;
+        this.redraw();
+      };
+      dark.addEventListener("change", recolour);
+      new MutationObserver(recolour).observe(document.documentElement, {
+        attributes: true, attributeFilter: ["data-theme", "class"],
+      });
+      this.scroller.addEventListener("scroll", () => this.redraw(), { passive: true });
+    }
+
+    // Sizes of everything; where the container has none (a closed tab), nothing is drawn.
+    layOut() {
+      const width = this.container.clientWidth;
+      if (!width) return;
+      this.gutter = width < NARROW ? 0 : NAMES;
+      this.places = layOut(this.spans, this.closed, this.gutter ? 0 : 16);
+      const most = Math.max(Math.min(innerHeight * 0.62, 620), 160);
+      this.height = Math.min(this.places.height, most);
+      this.scroller.style.height = `${this.height}px`;
+      this.space.style.height = `${this.places.height}px`;
+      this.container.style.setProperty("--tl-gutter", `${this.gutter}px`);
+      this.plotWidth = Math.max(this.scroller.clientWidth - this.gutter, 40);
+      this.dpr = window.devicePixelRatio || 1;
+      for (const [canvas, height] of [[this.canvas, this.height], [this.axis, 22], [this.overview, 44]]) {
+        canvas.width = Math.round(this.plotWidth * this.dpr);
+        canvas.height = Math.round(height * this.dpr);
+        canvas.style.width = `${this.plotWidth}px`;
+        canvas.style.height = `${height}px`;
+      }
+      this.overviewImage = null;
+      this._nameLanes();
+      this.redraw();
+    }
+
+    _nameLanes() {
+      const several = this.places.heads.length > 0;
+      this.names.replaceChildren();
+      for (const { rank, top } of this.places.heads) {
+        const head = button(this.names, `rank ${rank}`, "", () => this.toggleRank(rank));
+        head.className = "tl-rank";
+        head.setAttribute("aria-expanded", String(!this.closed.has(rank)));
+        head.dataset.rank = rank;
+        head.style.top = `${top}px`;
+      }
+      for (const { lane, top } of this.places.lanes) {
+        const text = several ? lane.name.replace(`rank ${lane.rank} `, "") : lane.name;
+        const name = make(this.names, "div", lane.is_loop ? "tl-name loop" : "tl-name", text);
+        if (!lane.is_closed) name.append(" ✝");
+        name.title = `${lane.name}, process ${lane.pid}${lane.is_closed ? "" : ": did not end by itself"}`;
+        name.style.top = `${top}px`;
+      }
+    }
+
+    toggleRank(rank) {
+      if (!this.closed.delete(rank)) this.closed.add(rank);
+      this.layOut();
+      this.names.querySelector(`[data-rank="${rank}"]`).focus();
+    }
+
+    change(act) {
+      act();
+      this.hideTip();
+      this.redraw();
+    }
+
+    // Look at a wait, the next longest or the one before; its batch stands out in all lanes.
+    stepWait(direction) {
+      const { longest } = this.spans;
+      if (!longest.length) return;
+      this.waitPlace = (this.waitPlace + direction + longest.length) % longest.length;
+      if (this.waitPlace < 0) this.waitPlace = longest.length - 1;
+      const wait = longest[this.waitPlace];
+      this.showSpan(wait, 5);
+      this.say(wait);
+    }
+
+    // Bring a span into view, `times` its length around it, with its batch where that is near.
+    showSpan(span, times) {
+      const { spans, view } = this;
+      let from = spans.start[span];
+      let to = spans.end(span);
+      for (const each of spans.ofBatch(span)) {
+        if (spans.sortOf(each) === "load") from = Math.min(from, spans.start[each]);
+      }
+      from = Math.max(from, spans.start[span] - times * Math.max(spans.length[span], 1000));
+      const room = Math.max((to - from) * 0.15, 2000);
+      view.show(from - room, to + room);
+      this.choose(span);
+      this.reveal(span);
+    }
+
+    reveal(span) {
+      const place = this.places?.lanes.find((each) => each.lane.number === this.spans.lane[span]);
+      if (!place) return;
+      const top = this.scroller.scrollTop;
+      if (place.top < top || place.top + 40 > top + this.height) this.scroller.scrollTop = place.top - 30;
+    }
+
+    choose(span) {
+      this.focus = span;
+      if (span < 0) this.live.textContent = "";
+      // Without a batch, as the start of a loader, there is nothing for others to step back from.
+      const hasBatch = span >= 0 && this.spans.batch[span] >= 0;
+      this.chosen = hasBatch ? new Set(this.spans.ofBatch(span)) : null;
+      this.hideTip();
+      this.redraw();
+    }
+
+    // For those who hear the page, and below the lanes for all.
+    say(span) {
+      const { spans } = this;
+      const place = spans.longest.indexOf(span);
+      this.live.textContent =
+        place < 0 ? describe.spanSentence(spans, span) : describe.waitSentence(spans, span, place);
+    }
+
+    redraw() {
+      if (this.pending || !this.plotWidth) return;
+      this.pending = true;
+      requestAnimationFrame(() => {
+        this.pending = false;
+        this.draw();
+      });
+    }
+
+    draw() {
+      this.colours ??= readColours(this.container, this.spans.meta.kinds);
+      this.painter.setColours(this.colours);
+      this._colourLegend();
+      const context = this.canvas.getContext("2d");
+      const { width, height } = this.canvas;
+      if (this.image?.width !== width || this.image?.height !== height) {
+        this.image = context.createImageData(width, height);
+      }
+      this.painter.begin(this.image);
+      const top = this.scroller.scrollTop;
+      const high = Math.round(this.places.rowHeight * this.dpr);
+      for (const { rows } of this.places.lanes) {
+        for (const each of rows) {
+          const y = Math.round((each.top - top) * this.dpr);
+          this.painter.row(each.row, this.view, y, high, this.isShown, this.chosen);
+        }
+      }
+      context.putImageData(this.image, 0, 0);
+      iobench.drawOver(this, context, ticks(this.view, this.plotWidth, 110));
+      iobench.drawOverview(this);
+      const { at } = describe;
+      this.said.textContent = `${at(this.view.from)} to ${at(this.view.to)}`;
+      this.frames += 1;
+    }
+
+    _colourLegend() {
+      if (this.legendColours === this.colours) return;
+      this.legendColours = this.colours;
+      for (const swatch of this.legend.querySelectorAll(".swatch")) {
+        const kind = this.spans.meta.kinds.indexOf(swatch.dataset.kind);
+        swatch.style.backgroundColor = `rgb(${this.colours.kinds[kind].join()})`;
+      }
+    }
+
+    // The span under a point of the canvas, in CSS pixels; -1 where there is none.
+    spanAt(x, y) {
+      const inside = y + this.scroller.scrollTop;
+      for (const { rows } of this.places.lanes) {
+        for (const { row, top } of rows) {
+          if (inside < top || inside > top + this.places.rowHeight) continue;
+          const scale = this.view.width / this.plotWidth;
+          const moment = this.view.from + x * scale;
+          const exact = this.spans.at(row, moment, moment, this.isShown);
+          const wide = exact >= 0 && this.spans.length[exact] > 3 * scale;
+          return wide ? exact : this.spans.at(row, moment - 2 * scale, moment + 2 * scale, this.isShown);
+        }
+      }
+      return -1;
+    }
+
+    showTip(span, x, y) {
+      const { tip, spans } = this;
+      tip.replaceChildren();
+      make(tip, "b", "", spans.meta.stages[spans.stage[span]]);
+      const list = make(tip, "dl");
+      for (const [name, text] of describe.facts(spans, span)) {
+        make(list, "dt", "", name);
+        make(list, "dd", "", text);
+      }
+      tip.hidden = false;
+      // Beside the pointer, inside the container.
+      const { offsetLeft, offsetTop } = this.scroller;
+      const room = this.container.clientWidth - tip.offsetWidth - 4;
+      const left = offsetLeft + this.gutter + x + 14;
+      tip.style.left = `${Math.max(4, left > room ? Math.min(left - tip.offsetWidth - 28, room) : left)}px`;
+      tip.style.top = `${offsetTop + y + 16}px`;
+    }
+
+    hideTip() {
+      this.tip.hidden = true;
+    }
+  }
+
+  async function start(container) {
+    const run = container.dataset.run;
+    const meta = document.getElementById(`iobench-timeline-meta-${run}`);
+    const data = document.getElementById(`iobench-timeline-data-${run}`);
+    if (meta === null || data === null) return null;
+    try {
+      const told = JSON.parse(meta.textContent);
+      const columns = await iobench.decodeTimeline(told, data.textContent);
+      return new Timeline(container, new Spans(told, columns));
+    } catch (error) {
+      container.replaceChildren();
+      const said = make(container, "p", "tl-left-out", `The timeline cannot be shown: ${error.message}.`);
+      said.setAttribute("role", "alert");
+      return null;
+    }
+  }
+
+  // By run: a promise of its timeline, null where it has none or cannot be shown.
+  iobench.timelines = {};
+  iobench.whenReady(() => {
+    for (const container of document.querySelectorAll(".timeline[data-run]")) {
+      iobench.timelines[container.dataset.run] = start(container);
+    }
+  });
+})();
