@@ -123,7 +123,10 @@ def _varied(
 
     ``without`` names options to leave out, each with how many values it takes.
     """
-    words = shlex.split(report.facts.command or "")
+    try:
+        words = shlex.split(report.facts.command or "")
+    except ValueError:  # not a command line, whoever wrote it
+        return None
     if words[:2] != ["iobench", "profile"]:
         return None
     dropped = {**ONE_RUN_OPTIONS, **(without or {}), **dict.fromkeys(options, 1)}

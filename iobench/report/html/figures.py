@@ -3,7 +3,8 @@
 On the page a figure is ``<span data-figure="runs.0.wait_fraction" data-as="fraction">14 %</span>``:
 where it stands in the document the page carries, and the function of `iobench.report.units` that
 made it text. ``_s`` are turned into nanoseconds first. A figure of a column of times with one unit
-has ``data-as="durations"`` and names the others by ``data-group``.
+has ``data-as="durations"`` and names the others by ``data-group``. ``"text"`` stands as it is, but
+for what `plain` spells out.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.report import units
+from iobench.report.wrapping import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,5 +91,5 @@ def _span(path: str, how: str, text: str, group: str = "") -> Markup:
 
     of_group = Markup(' data-group="{}"').format(group) if group else ""
     return Markup('<span class="figure" data-figure="{}" data-as="{}"{}>{}</span>').format(
-        path, how, of_group, text
+        path, how, of_group, plain(text)
     )

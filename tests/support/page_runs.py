@@ -1,0 +1,192 @@
+"""Small run directories for pages, and pages taken apart again."""
+
+from __future__ import annotations
+
+import json
+import os
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from iobench.recording import Kind, LoaderFacts, ProcessFacts, RunDirectory
+from iobench.recording.hosts import host_name
+from iobench.report import units
+from iobench.report.wrapping import plain
+from iobench.testing import FakeClock
+
+MS = 1_000_000
+COMPUTE = {"forward_ns": 5 * MS, "backward_ns": 0, "source": "--compute 5ms"}
+PUBLISHED = {"exposed_io_s": [0.02158, 0.10881, 0.10577, 6.02123, 0.22815], "source": "D2.3"}
+
+
+def write_run(
+    path: Path, *, batches: int = 40, read_ms: int = 6, killed: bool = False, **config: Any
+) -> Path:
+    """Write a run whose loop loads its batches itself: ``read_ms`` and 4 ms of decoding each."""
+    facts: dict[str, Any] = {
+        "dataset": "grib",
+        "format": path.name,
+        "framework": "workers",
+        "workers": 0,
+        "prefetch": 0,
+        "batch_size": 2,
+        "stand_in": False,
+        "compute": COMPUTE,
+        "published": PUBLISHED,
+        "machine": {"cpus": 2, "cpu_model": "unnamed", "memory_nbytes": 8 * 10**9},
+        "command": f"iobench profile grib --format {path.name}",
+    }
+    run = RunDirectory.create(path, {**facts, **config})
+    recorder = run.recorder(role="consumer", clock=FakeClock(1000))
+    maker, now = recorder.string("consumer"), 5_000
+    start = now
+    for batch in range(batches):
+        read = now + (read_ms + 20 * (batch % 8 == 7)) * MS
+        held = read + 4 * MS
+        file = recorder.string(config.get("files_hint", f"fields-{batch % 3}.grib"))
+        recorder.emit(Kind.READ, now, read, nbytes=6_000_000, batch=batch, detail=file)
+        recorder.emit(Kind.DECODE, read, held, nbytes=8_000_000, batch=batch, detail=file)
+        recorder.emit(Kind.WAIT, now, held, nbytes=8_000_000, batch=batch, detail=maker)
+        now = held + 5 * MS
+        recorder.emit(Kind.FORWARD, held, now, batch=batch)
+    if not killed:
+        recorder.emit(Kind.WAIT, now, now + MS, label=recorder.string("shutdown"))
+        recorder.emit(Kind.OTHER, start, now + MS, sample=0, label=recorder.string("round"))
+        recorder.close()
+    return path
+
+
+def write_job(path: Path, *, ranks: int = 3, batches: int = 12) -> Path:
+    """Write a job of several training processes; each waits longer than the one before."""
+    config = {
+        "kind": "script",
+        "command": "torchrun train.py",
+        "job": "torch:1",
+        "launcher": "torchrun",
+        "world_size": ranks,
+        "steps": None,
+        "machine": {"cpus": 4},
+    }
+    run = RunDirectory.create(path, config)
+    for rank in range(ranks):
+        recorder = run.recorder(role="consumer", rank=rank, clock=FakeClock(1000))
+        maker, now = recorder.string("consumer"), 5_000
+        start = now
+        for batch in range(batches):
+            held = now + (4 + 2 * rank) * MS
+            recorder.emit(Kind.READ, now, held, nbytes=6_000_000, batch=batch)
+            recorder.emit(Kind.WAIT, now, held, nbytes=8_000_000, batch=batch, detail=maker)
+            now = held + 10 * MS
+            recorder.emit(Kind.FORWARD, held, now, batch=batch)
+        recorder.emit(
+            Kind.OTHER, start, now, sample=0, label=recorder.string("round"),
+            detail=recorder.string("loader-0"),
+        )  # fmt: skip
+        recorder.close()
+        ProcessFacts(
+            os.getpid(), 1, host_name(), "consumer", rank, ranks, rank, "torchrun",
+            loaders=[
+                LoaderFacts(0, "torch", "torch.utils.data.DataLoader", "Fields", batch_size=2)
+            ],
+            ended="closed",
+        ).write(run.processes_path / f"rank{rank}.json")  # fmt: skip
+    return path
+
+
+class PageParts(HTMLParser):
+    """A page taken apart: its figures, headings, scripts, and elements by name."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.figures: list[dict[str, str]] = []
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.texts: dict[str, list[str]] = {"h2": [], "script": [], "style": [], "pre": []}
+        self.words = ""
+        self._open: list[str] = []
+        self._figure: dict[str, str] | None = None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = {name: value or "" for name, value in attrs}
+        self.elements.append((tag, named))
+        self._open.append(tag)
+        if "data-figure" in named:
+            self._figure = {**named, "text": ""}
+            self.figures.append(self._figure)
+        if tag in self.texts:
+            self.texts[tag].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "span":
+            self._figure = None
+        while self._open and self._open.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        inside = self._open[-1] if self._open else ""
+        if self._figure is not None:
+            self._figure["text"] += data
+        for tag in self.texts:
+            if tag in self._open:
+                self.texts[tag][-1] += data
+        if inside not in ("script", "style"):
+            self.words += data
+
+    def element(self, **wanted: str) -> tuple[str, dict[str, str]]:
+        """Return the only element with these attributes."""
+        (found,) = [each for each in self.elements if wanted.items() <= each[1].items()]
+        return found
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The JSON that the page carries."""
+        kinds = [named for tag, named in self.elements if tag == "script"]
+        place = [named.get("id") for named in kinds].index("iobench-report")
+        found = json.loads(self.texts["script"][place])
+        assert isinstance(found, dict)
+        return found
+
+
+def value_at(document: Any, path: str) -> Any:
+    """Return what stands at a path of keys and indices; nothing where one of them has nothing."""
+    for key in path.split("."):
+        if document is None:
+            return None
+        document = document[int(key)] if isinstance(document, list) else document[key]
+    return document
+
+
+def wrong_figures(figures: list[dict[str, str]], document: dict[str, Any]) -> list[str]:
+    """Return the figures that do not say what the document says, formatted by `units`."""
+    groups: dict[str, list[int | None]] = {}
+    for figure in figures:
+        if figure["data-as"] == "durations":
+            value = _ns(document, figure["data-figure"])
+            groups.setdefault(figure["data-group"], []).append(value)
+    texts = {
+        group: iter(units.durations(values, unit=group.partition(":")[2])[1])
+        for group, values in groups.items()
+    }
+    return [
+        f"{figure['data-figure']}: {figure['text']}, expected {expected}"
+        for figure in figures
+        if figure["text"] != (expected := _expected(figure, document, texts))
+    ]
+
+
+def _expected(figure: dict[str, str], document: dict[str, Any], texts: dict[str, Any]) -> str:
+    path, how = figure["data-figure"], figure["data-as"]
+    if how == "durations":
+        return str(next(texts[figure["data-group"]]))
+    value = _ns(document, path) if how == "duration" else value_at(document, path)
+    if how == "text":
+        return units.UNKNOWN if value is None else plain(str(value))
+    return str(getattr(units, how)(value))
+
+
+def _ns(document: dict[str, Any], path: str) -> int | None:
+    value = value_at(document, path)
+    if value is None or path.endswith("_ns"):
+        return None if value is None else int(value)
+    return units.nanoseconds(value)
