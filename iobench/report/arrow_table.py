@@ -86,7 +86,7 @@ def write_parquet(path: Path | str, profiles: Sequence[Profile]) -> None:
     offsets = wall_offsets(who for profile in profiles for who in profile.processes)
     several = len({profile.path for profile in profiles}) > 1
     with whole_file(path) as file:
-        writer = None
+        writer: Any = None
         for profile in profiles:
             table = _table(profile, offsets, run=profile.path.name if several else None)
             if writer is None:

@@ -36,10 +36,10 @@ TRACE_SUFFIXES: Final = (".json", ".json.gz")
 COMPRESSION: Final = 3
 TOLD: Final = (
     "Times are microseconds after base_wall_ns, in decimals of a nanosecond; doubles hold them "
-    "exactly for runs of up to 50 days. exposed_ns is what the training loop waited for, hidden_ns "
-    "the rest; red (cat 'exposed') is at least half exposed, green ('hidden') at most a hundredth. "
-    "Spans of one thread that overlap without nesting are on a thread beside it; batches in queues "
-    "are asynchronous pairs (b, e)."
+    "exactly for runs of up to 50 days. Of a span's own time, without that of spans inside it, "
+    "the training loop waited for exposed_ns, and hidden_ns is the rest; red (cat 'exposed') is at "
+    "least half exposed, green ('hidden') at most a hundredth. Spans of one thread that overlap "
+    "without nesting are on a thread beside it; batches in queues are asynchronous pairs (b, e)."
 )
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.analysis.partition import leaf_pieces
+from iobench.analysis.timeline import QUEUED_KINDS
 from iobench.recording import (
     CONSUMER_KINDS,
     HANDOVER_KINDS,
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PlacedSpans", "colour_of", "place_spans", "write_spans"]
 
-QUEUED: Final = (Kind.SUBMIT_QUEUE, Kind.IPC_WAIT, Kind.HEAD_OF_LINE)
-"""Batches that lie somewhere, not what a thread does: asynchronous, each with a line of its own."""
 EXPOSED, PARTLY, HIDDEN, UNKNOWN = range(4)
 COLOURS: Final = ("terrible", "bad", "good", "")
 """Reserved names of the format: red, amber, green; of what is not known, the viewer's own."""
@@ -50,6 +50,8 @@ class PlacedSpans:
     pid, tid : ndarray of int64, shape (n_spans,)
     start_ns, end_ns : ndarray of int64, shape (n_spans,)
         After the beginning of the trace.
+    own_ns : ndarray of int64, shape (n_spans,)
+        What of each lies in no span inside it.
     moved_ns : ndarray of int64, shape (n_processes,)
         What was added to the monotonic times of each process.
     """
@@ -60,21 +62,29 @@ class PlacedSpans:
     tid: NDArray[np.int64]
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
+    own_ns: NDArray[np.int64]
     moved_ns: NDArray[np.int64]
 
 
 def place_spans(
     timeline: Timeline, pids: Sequence[int], numbers: TraceNumbers, moved_ns: NDArray[np.int64]
 ) -> PlacedSpans:
-    """Give each lane of a timeline its threads: one, and more where spans of it overlap."""
+    """Give each lane of a timeline its threads: one, and more where spans of it overlap.
+
+    A batch in a queue is nothing that a thread does: such spans are pairs of their own.
+    """
     spans = timeline.spans
     process = spans["process"].astype(np.int64)
     start = spans["start_ns"] + moved_ns[process]
     end = np.maximum(spans["end_ns"] + moved_ns[process], start)
-    queued = np.isin(spans["kind"], QUEUED)
+    queued = np.isin(spans["kind"], QUEUED_KINDS)
     sub = np.zeros(len(spans), dtype=np.int64)
     on_thread = np.flatnonzero(~queued)
     sub[on_thread] = sub_lanes(timeline.lane[on_thread], start[on_thread], end[on_thread])
+    own = end - start
+    pieces = leaf_pieces(spans[on_thread], timeline.lane[on_thread].astype(np.int64))
+    own[on_thread] = 0
+    np.add.at(own, on_thread[pieces.span], pieces.duration_ns)
     widest = int(sub.max(initial=0)) + 1
     keys, of_span = np.unique(timeline.lane * np.int64(widest) + sub, return_inverse=True)
     places = [divmod(key, widest) for key in keys.tolist()]
@@ -87,6 +97,7 @@ def place_spans(
         tid=np.array(tids, dtype=np.int64)[of_span.reshape(-1)],
         start_ns=start,
         end_ns=end,
+        own_ns=own,
         moved_ns=moved_ns,
     )
 
@@ -118,7 +129,7 @@ def _entries(
         [_head(name, Kind(kind), code) for code in range(len(COLOURS))]
         for name, kind in zip(timeline.stages, _kinds(timeline), strict=True)
     ]
-    colour = colour_of(timeline.exposed_ns[part], end - start)
+    colour = colour_of(timeline.exposed_ns[part], placed.own_ns[part])
     columns = (
         timeline.stage[part].tolist(),
         colour.tolist(),
@@ -126,8 +137,8 @@ def _entries(
         placed.tid[part].tolist(),
         start.tolist(),
         (end - start).tolist(),
-        np.isin(spans["kind"], QUEUED).tolist(),
-        _arguments(spans, timeline.exposed_ns[part], texts),
+        np.isin(spans["kind"], QUEUED_KINDS).tolist(),
+        _arguments(spans, timeline.exposed_ns[part], placed.own_ns[part], texts),
     )
     for stage, code, pid, tid, begin, long, queued, arguments in zip(*columns, strict=True):
         head = heads[stage][code]
@@ -165,17 +176,20 @@ def _category(kind: Kind) -> str:
     return next(name for kinds, name in families if kind in kinds)
 
 
-def colour_of(exposed_ns: NDArray[np.int64], long_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+def colour_of(exposed_ns: NDArray[np.int64], own_ns: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the colour of each span: red where most of it was waited for, green where none was."""
     code = np.full(len(exposed_ns), PARTLY, dtype=np.int64)
-    code[2 * exposed_ns >= long_ns] = EXPOSED
-    code[100 * exposed_ns <= long_ns] = HIDDEN
-    code[(exposed_ns < 0) | (long_ns <= 0)] = UNKNOWN
+    code[2 * exposed_ns >= own_ns] = EXPOSED
+    code[100 * exposed_ns <= own_ns] = HIDDEN
+    code[(exposed_ns < 0) | (own_ns <= 0)] = UNKNOWN
     return code
 
 
 def _arguments(
-    spans: NDArray[Any], exposed_ns: NDArray[np.int64], texts: Sequence[str]
+    spans: NDArray[Any],
+    exposed_ns: NDArray[np.int64],
+    own_ns: NDArray[np.int64],
+    texts: Sequence[str],
 ) -> Iterator[str]:
     """Yield what viewers show of each span beside its name and times; what is unknown is not."""
     kinds = {kind: Kind(kind) for kind in np.unique(spans["kind"]).tolist()}
@@ -187,8 +201,9 @@ def _arguments(
         for name in ("kind", "flags", "detail", "batch", "sample", "epoch", "nbytes", "cpu_ns")
     ]
     long_ns = (spans["end_ns"] - spans["start_ns"]).tolist()
-    rows = zip(*columns, spans["pieces"].tolist(), long_ns, exposed_ns.tolist(), strict=True)
-    for kind, flags, detail, batch, sample, epoch, nbytes, cpu, pieces, long, exposed in rows:
+    columns += [spans["pieces"].tolist(), exposed_ns.tolist(), own_ns.tolist(), long_ns]
+    rows = zip(*columns, strict=True)
+    for kind, flags, detail, batch, sample, epoch, nbytes, cpu, pieces, exposed, own, long in rows:
         found = [f'"{names[kind]}":{texts[detail]}'] if detail else []
         if batch >= 0:
             found.append(f'"batch":{batch}')
@@ -203,7 +218,7 @@ def _arguments(
         if exposed >= 0:
             found.append(f'"exposed_ns":{exposed}')
             if kind in working:
-                found.append(f'"hidden_ns":{max(long - exposed, 0)}')
+                found.append(f'"hidden_ns":{max(own - exposed, 0)}')
         if cpu >= 0:
             found.append(f'"cpu_ns":{cpu}')
         if flags & Flag.SUMMED:

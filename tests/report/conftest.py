@@ -29,6 +29,7 @@ from iobench.report.terminal import print_reports
 from iobench.report.terminal_page import TerminalPage
 
 sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
+sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 MS = 1_000_000
 CONFIG: Mapping[str, Any] = {

@@ -1,0 +1,370 @@
+"""Traces: by the format's rules, exact in time, and saying what the profile says."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schedules import CONSUMER, Sketch, epochs, pool
+from scripts import Script
+from trace_rules import check_trace, read_trace
+from traced_runs import MS, TracedRun
+
+from iobench.analysis import exposure, measure_rank
+from iobench.errors import OptionError, ProfileError, StorageError
+from iobench.recording import Anchor, Flag, Kind
+from iobench.report.trace_clock import wall_offsets
+from iobench.report.trace_entries import sub_lanes
+from iobench.report.trace_file import write_trace
+
+if TYPE_CHECKING:
+    from iobench.profiles import Profile
+
+WALL_NS = 1_795_000_000_123_456_789
+Entries = list[dict[str, Any]]
+
+
+def ran(sketch: Sketch, *, host: str = "here", pid: int = 4711, wall_ns: int = WALL_NS) -> Profile:
+    """Return a profile as of a real machine: its processes have numbers and a wall clock."""
+    found = sketch.profile()
+    processes = tuple(
+        replace(who, pid=pid + index, host=host, boot_id=host, anchors=(Anchor(0, wall_ns),))
+        for index, who in enumerate(found.processes)
+    )
+    return replace(found, processes=processes)
+
+
+def written(folder: Path, *profiles: Profile, name: str = "run.json", **more: Any) -> Any:
+    path = folder / name
+    write_trace(path, profiles, **more)
+    document = read_trace(path)
+    check_trace(document)
+    return document
+
+
+def of(document: Any, letter: str, name: str | None = None) -> Entries:
+    return [
+        entry
+        for entry in document["traceEvents"]
+        if entry["ph"] == letter and name in (None, entry["name"])
+    ]
+
+
+def ns(entry: dict[str, Any], name: str = "ts") -> int:
+    return int(entry[name] * 1000)
+
+
+def busy_pool(n_batches: int = 12, workers: int = 2, step_ms: int = 5) -> Sketch:
+    durations = [(7 * MS, 5 * MS, 2 * MS)] * n_batches
+    return pool(durations, workers=workers, step_ns=step_ms * MS, handover_ns=MS, drain_ns=MS)
+
+
+def script_of_two_loaders() -> Profile:
+    script = Script()
+    first, second = script.loader(2), script.loader(0)
+    for _ in range(6):
+        first.next()
+        second.next()
+        script.compute(40)
+    first.end()
+    script.close()
+    return script.profile()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ran(busy_pool()),
+        lambda: ran(busy_pool(workers=0)),
+        lambda: ran(epochs([busy_pool(4), busy_pool(4)], pause_ns=MS, persistent=False)),
+        script_of_two_loaders,
+    ],
+    ids=["workers", "none", "epochs", "two loaders"],
+)
+def test_traces_keep_the_rules_of_the_format(make: Callable[[], Profile], tmp_path: Path) -> None:
+    document = written(tmp_path, make())
+    assert of(document, "X")
+
+
+SPANS = st.lists(
+    st.tuples(
+        st.integers(0, 2), st.integers(0, 60), st.integers(0, 30), st.sampled_from([*Kind]),
+        st.integers(-1, 4), st.sampled_from([0, 0, 0, 1, 2, 4, 10]),
+    ),
+    min_size=1,
+    max_size=40,
+)  # fmt: skip
+
+
+@given(SPANS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_was_recorded_becomes_a_trace(
+    tmp_path: Path, spans: Iterable[tuple[Any, ...]]
+) -> None:
+    sketch = Sketch()
+    for lane, start, long, kind, batch, flags in spans:
+        whose = CONSUMER if lane == 0 else ("worker", lane)
+        sketch.add(whose, kind, start, start + long, batch=batch, flags=flags)
+    profile = ran(sketch)
+    if all(span["flags"] & Flag.IO for span in sketch.spans):
+        return
+    document = written(tmp_path, profile)
+    shown = {
+        (int(span["start_ns"]), int(span["end_ns"]))
+        for span in profile.spans
+        if not span["flags"] & (Flag.IO | Flag.SUMMED)
+    }
+    base = int(document["otherData"]["base_wall_ns"]) - WALL_NS
+    begins = {(entry["id"], entry["cat"]): ns(entry) for entry in of(document, "b")}
+    found = {(ns(each) + base, ns(each) + ns(each, "dur") + base) for each in of(document, "X")}
+    found |= {(begins[e["id"], e["cat"]] + base, ns(e) + base) for e in of(document, "e")}
+    assert shown <= found
+
+
+def test_spans_of_a_thread_that_only_overlap_go_to_threads_beside_it() -> None:
+    start = np.array([0, 2, 3, 12, 14, 0])
+    end = np.array([10, 8, 12, 15, 20, 5])
+    lane = np.array([0, 0, 0, 0, 0, 1])
+    assert sub_lanes(lane, start, end).tolist() == [0, 0, 1, 0, 1, 0]
+
+
+def test_times_are_exact_to_the_nanosecond_in_doubles_too(tmp_path: Path) -> None:
+    day_ns = 86_400 * 10**9
+    sketch = busy_pool().moved(lambda at: at + 50 * day_ns + 17 if at > 40 * MS else at)
+    profile = ran(sketch)
+    path = tmp_path / "long.json"
+    write_trace(path, [profile])
+    document = json.loads(path.read_text())
+    base = int(document["otherData"]["base_wall_ns"]) - WALL_NS
+    assert document["baseTimeNanoseconds"] == base + WALL_NS
+    starts = Counter(int(span["start_ns"]) for span in profile.spans if span["kind"] == Kind.DECODE)
+    found = Counter(round(each["ts"] * 1000) + base for each in of(document, "X", "decode"))
+    assert found == starts
+
+
+def test_processes_and_threads_are_named_and_sorted(tmp_path: Path) -> None:
+    document = written(tmp_path, ran(busy_pool()))
+    names = {each["pid"]: each["args"]["name"] for each in of(document, "M", "process_name")}
+    assert names == {4711: "consumer", 4712: "worker-0", 4713: "worker-1"}
+    order = {
+        each["pid"]: each["args"]["sort_index"] for each in of(document, "M", "process_sort_index")
+    }
+    assert sorted(order, key=order.__getitem__) == [4711, 4712, 4713]
+    labels = [each["args"]["labels"] for each in of(document, "M", "process_labels")]
+    assert labels[0] == "pid 4711 on here"
+
+
+def test_numbers_of_processes_are_unique_over_machines_and_runs(tmp_path: Path) -> None:
+    first, second = ran(busy_pool()), ran(busy_pool(), host="there", wall_ns=WALL_NS + 10**9)
+    second = replace(second, path=Path("other"))
+    document = written(tmp_path, first, second)
+    names = {each["pid"]: each["args"]["name"] for each in of(document, "M", "process_name")}
+    assert sorted(names.values()) == sorted(
+        f"{run} {who}" for run in ("run", "other") for who in ("consumer", "worker-0", "worker-1")
+    )
+    assert {4711, 4712, 4713} < set(names)
+    starts = defaultdict(list)
+    for entry in of(document, "X", "decode"):
+        starts[names[entry["pid"]]].append(ns(entry))
+    apart = min(starts["other worker-0"]) - min(starts["run worker-0"])
+    assert apart == 10**9, "runs on two machines are not on one clock"
+
+
+def test_processes_of_one_machine_keep_the_distance_of_their_spans() -> None:
+    profile = ran(busy_pool())
+    processes = [
+        replace(who, anchors=(Anchor(100 * index, WALL_NS + 107 * index),))
+        for index, who in enumerate(profile.processes)
+    ]
+    assert wall_offsets(processes) == {("here", "here"): WALL_NS}
+    was_set = replace(processes[2], anchors=(Anchor(10**9, WALL_NS - 10**12),))
+    assert wall_offsets([*processes[:2], was_set]) == {("here", "here"): WALL_NS}
+
+
+def test_an_arrow_leads_from_the_work_on_a_batch_to_the_wait_that_got_it(tmp_path: Path) -> None:
+    profile = ran(busy_pool())
+    document = written(tmp_path, profile)
+    arrows = defaultdict(dict)
+    for letter in "stf":
+        for entry in of(document, letter):
+            arrows[entry["id"]][letter] = entry
+    waits = [each for each in of(document, "X", "wait") if each["args"].get("batch", -1) >= 0]
+    assert len(arrows) == sum(each["dur"] > 0 for each in waits) > 4
+    for points in arrows.values():
+        (wait,) = (each for each in waits if _holds(each, points["f"]))
+        batch = wait["args"]["batch"]
+        worker = 4712 + batch % 2
+        assert [points[letter]["pid"] for letter in "stf"] == [worker, worker, 4711]
+        (read,) = (each for each in of(document, "X", "read") if _holds(each, points["s"]))
+        (last,) = (each for each in of(document, "X", "collate") if _holds(each, points["t"]))
+        assert read["args"]["batch"] == last["args"]["batch"] == batch
+
+
+def _holds(span: dict[str, Any], point: dict[str, Any]) -> bool:
+    inside = span["ts"] <= point["ts"] < span["ts"] + span["dur"]
+    return inside and (span["pid"], span["tid"]) == (point["pid"], point["tid"])
+
+
+def test_counters_say_how_many_batches_were_ready_and_in_the_making(tmp_path: Path) -> None:
+    profile = ran(busy_pool(step_ms=30))
+    document = written(tmp_path, profile)
+    measured = measure_rank(profile)
+    taken, ready = measured.deliveries.delivered_ns, measured.attribution.ready_ns
+    made = ready >= 0
+    base = int(document["otherData"]["base_wall_ns"]) - WALL_NS
+    depth = of(document, "C", "queue depth")
+    assert max(each["args"]["batches"] for each in depth) > 1
+    for each in depth:
+        now = ns(each) + base
+        assert each["args"]["batches"] == int(((ready <= now) & (taken > now) & made).sum())
+    making = [each["args"]["batches"] for each in of(document, "C", "batches in the making")]
+    assert (min(making), max(making), making[-1]) == (0, 2, 0)
+
+
+def test_counters_add_up_to_what_was_read_and_waited(tmp_path: Path) -> None:
+    profile = ran(busy_pool())
+    profile.spans["nbytes"][profile.spans["kind"] == Kind.READ] = 3_000_000
+    document = written(tmp_path, profile)
+    for name, unit, expected in (
+        ("bytes read", "bytes/s", 12 * 3_000_000),
+        ("exposed share", "share", exposure(profile).whole.wait_ns / 1e9),
+    ):
+        steps = of(document, "C", name)
+        total = sum(
+            float(step["args"][unit]) * float(later["ts"] - step["ts"]) / 1e6
+            for step, later in itertools.pairwise(steps)
+        )
+        assert total == pytest.approx(expected, rel=1e-6), name
+    assert all(0 <= each["args"]["share"] <= 1 for each in of(document, "C", "exposed share"))
+
+
+def test_what_was_waited_for_stands_out(tmp_path: Path) -> None:
+    bound = written(tmp_path, ran(busy_pool(step_ms=1, workers=1)))
+    hidden = written(tmp_path, ran(busy_pool(step_ms=100)))
+    steady = [each for each in of(bound, "X", "decode") if each["args"]["batch"] > 4]
+    assert {each["cname"] for each in steady} == {"terrible"}
+    late = [each for each in of(hidden, "X", "decode") if each["args"]["batch"] > 4]
+    assert {(each["cname"], each["cat"]) for each in late} == {("good", "load,hidden")}
+    assert all(each["args"]["exposed_ns"] == 0 for each in late)
+
+
+def test_arguments_tell_file_bytes_and_rate(tmp_path: Path) -> None:
+    sketch = Sketch({"workers": 0})
+    about = {"batch": 3, "sample": 12, "epoch": 1, "nbytes": 4_000_000, "cpu_ns": 900_000}
+    sketch.add(CONSUMER, Kind.READ, 0, 2 * MS, detail="/data/<script>.npy", **about)
+    sketch.wait(3, 0, 3 * MS, "consumer", epoch=1, sample=0)
+    document = written(tmp_path, ran(sketch))
+    (read,) = of(document, "X", "read")
+    assert read["args"] == {
+        "file": "/data/<script>.npy", "batch": 3, "sample": 12, "epoch": 1, "bytes": 4_000_000,
+        "GB/s": Decimal(2), "exposed_ns": 2 * MS, "hidden_ns": 0, "cpu_ns": 900_000,
+    }  # fmt: skip
+    (wait,) = of(document, "X", "wait")
+    assert wait["args"]["made_by"] == "consumer"
+    assert wait["args"]["round"] == 0
+
+
+def test_parts_of_the_run_and_epochs_are_marked(tmp_path: Path) -> None:
+    sketch = epochs([busy_pool(8), busy_pool(8)])
+    profile = ran(sketch)
+    profile.spans["epoch"] = profile.spans["batch"] // 8
+    document = written(tmp_path, profile)
+    parts = [each for each in of(document, "X") if each["cat"] == "part"]
+    figures = exposure(profile)
+    for phase in figures.phases:
+        mine = [each for each in parts if each["name"] == phase.phase]
+        assert sum(ns(each, "dur") for each in mine) == phase.wall_ns
+        assert sum(each["args"]["wait_ns"] for each in mine) == phase.wait_ns
+    marks = [each["name"] for each in of(document, "i")]
+    assert marks == ["epoch 0", "epoch 1"]
+
+
+def test_calls_that_a_tracer_saw_lie_below_on_the_same_clock(tmp_path: Path) -> None:
+    run = TracedRun()
+    workers = [run.worker(), run.worker()]
+    for batch in range(20):
+        worker, at = workers[batch % 2], 10.0 * batch
+        file = f"/data/{batch}.bin"
+        worker.span(Kind.READ, at, at + 4, batch=batch, detail=file, nbytes=1000)
+        worker.read(file, at + 1, at + 3, 0, 1000)
+        run.wait(batch, at + 2, at + 6)
+    profile = run.profile()
+    document = written(tmp_path, profile, traces={profile.path: run.trace()})
+    calls = [each for each in of(document, "X") if each["cat"] == "storage"]
+    assert len(calls) == 20
+    reads = {each["args"]["file"]: each for each in of(document, "X", "read")}
+    for call in calls:
+        stage = reads[call["args"]["file"]]
+        assert stage["pid"] == call["pid"]
+        assert stage["tid"] != call["tid"]
+        assert stage["ts"] <= call["ts"] <= call["ts"] + call["dur"] <= stage["ts"] + stage["dur"]
+        assert call["args"]["stage"] == "read"
+        assert call["args"]["bytes"] == 1000
+
+
+def test_a_device_has_a_thread_of_its_own(tmp_path: Path) -> None:
+    sketch = busy_pool()
+    flags = Flag.DETAIL | Flag.DEVICE
+    sketch.add(CONSUMER, Kind.FORWARD, 20 * MS, 90 * MS, flags=flags, batch=0)
+    document = written(tmp_path, ran(sketch))
+    (forward,) = of(document, "X", "forward")
+    (name,) = (
+        each["args"]["name"]
+        for each in of(document, "M", "thread_name")
+        if (each["pid"], each["tid"]) == (forward["pid"], forward["tid"])
+    )
+    assert name.endswith("device")
+
+
+def test_compressed_it_is_the_same_and_makes_the_same_file(tmp_path: Path) -> None:
+    profile = ran(busy_pool())
+    plain = written(tmp_path, profile)
+    assert written(tmp_path, profile, name="run.json.gz") == plain
+    first = (tmp_path / "run.json.gz").read_bytes()
+    write_trace(tmp_path / "run.json.gz", [profile])
+    assert (tmp_path / "run.json.gz").read_bytes() == first
+
+
+def test_bad_names_and_empty_runs_are_one_line(tmp_path: Path) -> None:
+    profile = ran(busy_pool())
+    with pytest.raises(OptionError, match=r"run\.txt: expected a name that ends in \.json or"):
+        write_trace(tmp_path / "run.txt", [profile])
+    with pytest.raises(StorageError, match="cannot be written"):
+        write_trace(tmp_path / "nowhere" / "run.json", [profile])
+    empty = replace(profile, spans=profile.spans[:0])
+    with pytest.raises(ProfileError, match="holds no span to write"):
+        write_trace(tmp_path / "run.json", [empty])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_there_stays_if_the_trace_cannot_be_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.json"
+    path.write_text("before")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("iobench.report.trace_file.write_flows", full)
+    with pytest.raises(StorageError, match=r"run\.json: cannot be written \(No space left"):
+        write_trace(path, [ran(busy_pool())])
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["before"]
+
+
+def test_waits_that_overlap_still_show_what_ran(tmp_path: Path) -> None:
+    sketch = busy_pool()
+    sketch.wait(99, 0, 70 * MS)
+    document = written(tmp_path, ran(sketch))
+    assert len(of(document, "X", "decode")) == 12
+    assert of(document, "C") == []
