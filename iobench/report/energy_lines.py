@@ -196,12 +196,16 @@ def _trouble(title: str, n_resets: int, n_failed: int) -> list[str]:
     lines = []
     if n_resets:
         lines.append(
-            f"{title}: set back {units.count(n_resets)} times during the run; what it had counted "
+            f"{title}: set back {_times(n_resets)} during the run; what it had counted "
             "since the reading before is missing."
         )
     if n_failed:
-        lines.append(f"{title}: could not be read {units.count(n_failed)} times.")
+        lines.append(f"{title}: could not be read {_times(n_failed)}.")
     return lines
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{units.count(number)} times"
 
 
 def _scope(figures: EnergyFigures) -> str:
