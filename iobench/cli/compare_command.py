@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from iobench.report.compared_runs import Comparison
+    from iobench.report.page import Page
+    from iobench.report.quarterly import Quarterly
 
 __all__ = ["compare"]
 
@@ -18,7 +20,8 @@ def compare(
         list[Path],
         typer.Argument(
             metavar="RUN RUN...",
-            help="Run directories, or a folder of runs that took turns; two to eight runs.",
+            help="Run directories, or a folder of runs that took turns; two to eight runs. With "
+            "--quarterly folders that hold runs, however deep.",
         ),
     ],
     json: Annotated[
@@ -41,6 +44,17 @@ def compare(
         bool,
         typer.Option("--anyway", help="Compare also what would be refused or withheld."),
     ] = False,
+    quarterly: Annotated[
+        bool,
+        typer.Option(
+            "--quarterly",
+            help="Print the table of MAELSTROM D2.3 instead: application, framework, format, and "
+            "what was published; of several runs of one cell the newest.",
+        ),
+    ] = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Print the rows of --quarterly for a spreadsheet.")
+    ] = False,
 ) -> None:
     """Set runs side by side: what each stage and the loop take, as ratios with their intervals.
 
@@ -48,31 +62,66 @@ def compare(
     known of runs made with --digests.
     """
     from iobench.errors import OptionError
+
+    if json + markdown + csv > 1:
+        raise OptionError("--json, --markdown, --csv: expected one of them")
+    if quarterly and (group or anyway):
+        raise OptionError("--quarterly: expected without --group and --anyway")
+    if csv and not quarterly:
+        raise OptionError("--csv: expected with --quarterly")
+    if quarterly:
+        from iobench.report.quarterly import make_quarterly
+
+        table = make_quarterly(runs)
+        _print_quarterly(table, json=json, csv=csv, page=_page(markdown=markdown))
+        if html is not None:
+            from iobench.report.compare_html import quarterly_page
+
+            _write(html, quarterly_page(table))
+        return
     from iobench.report.compared_runs import compare_runs
 
-    if json and markdown:
-        raise OptionError("--json, --markdown: expected one of them")
     found = compare_runs(runs, anyway=anyway, group=group)
-    _print(found, json=json, markdown=markdown)
+    _print(found, json=json, page=_page(markdown=markdown))
     if html is not None:
         from iobench.report.compare_html import comparison_page
 
         _write(html, comparison_page(found))
 
 
-def _print(found: Comparison, *, json: bool, markdown: bool) -> None:
-    if json:
-        import json as json_text
-
-        from iobench.report.compare_json import comparison_to_json
-
-        typer.echo(json_text.dumps(comparison_to_json(found), indent=1, allow_nan=False))
-        return
-    from iobench.report.compare_text import print_comparison
+def _page(*, markdown: bool) -> Page:
     from iobench.report.markdown_page import MarkdownPage
     from iobench.report.terminal_page import TerminalPage
 
-    print_comparison(found, MarkdownPage() if markdown else TerminalPage())
+    return MarkdownPage() if markdown else TerminalPage()
+
+
+def _print(found: Comparison, *, json: bool, page: Page) -> None:
+    if json:
+        from iobench.report.compare_json import comparison_to_json
+
+        _print_json(comparison_to_json(found))
+        return
+    from iobench.report.compare_text import print_comparison
+
+    print_comparison(found, page)
+
+
+def _print_quarterly(found: Quarterly, *, json: bool, csv: bool, page: Page) -> None:
+    from iobench.report import quarterly_text
+
+    if json:
+        _print_json(quarterly_text.quarterly_to_json(found))
+    elif csv:
+        typer.echo(quarterly_text.quarterly_to_csv(found), nl=False)
+    else:
+        quarterly_text.print_quarterly(found, page)
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    import json
+
+    typer.echo(json.dumps(document, indent=1, allow_nan=False))
 
 
 def _write(path: Path, content: str) -> None:
@@ -80,5 +129,5 @@ def _write(path: Path, content: str) -> None:
     from iobench.report.written import write_whole
 
     write_whole(path, content)
-    size = nbytes(len(content.encode()))
+    size = nbytes(len(content.encode("utf-8", "backslashreplace")))
     typer.echo(f"wrote {path} ({size}): open it in a browser", err=True)

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from iobench.report.compared_runs import ComparedRun, Comparison
     from iobench.report.page import Page
 
-__all__ = ["figure_value", "names", "pair_tables", "print_comparison", "whole_table"]
+__all__ = [
+    "figure_value",
+    "names",
+    "pair_tables",
+    "print_comparison",
+    "print_figures",
+    "print_names",
+    "whole_table",
+]
 
 NAMES: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 N_STAGES: Final = 12
@@ -31,11 +39,21 @@ def print_comparison(found: Comparison, page: Page) -> None:
     page : Page
         What is written on.
     """
+    print_names(found, page)
+    print_figures(found, page)
+
+
+def print_names(found: Comparison, page: Page) -> None:
+    """Write what the runs are called, and what was waved aside."""
     for name, run in zip(names(found), found.runs, strict=True):
         page.text(f"{name}: {run.name}", "bold")
     for why in found.waved:
         page.text(f"Compared all the same: {why}.", "bold yellow")
     page.gap()
+
+
+def print_figures(found: Comparison, page: Page) -> None:
+    """Write all but the names."""
     for name, pair in zip(names(found)[1:], found.pairs, strict=True):
         for table in pair_tables(found, pair, name):
             page.table(table)
@@ -167,4 +185,5 @@ def _told(name: str, value: Any) -> str:
         return units.UNKNOWN
     if name == "step_ns":
         return units.duration(value)
-    return units.nbytes(value) if name in ("memory_nbytes", "sample_nbytes") else str(value)
+    is_size = name in ("memory_nbytes", "sample_nbytes") and isinstance(value, int)
+    return units.nbytes(value) if is_size else str(value)

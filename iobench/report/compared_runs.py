@@ -124,7 +124,10 @@ def compare_runs(paths: Sequence[Path], *, anyway: bool = False, group: bool = F
     found = [each for path in paths for each in _ordered(run_paths(path))]
     most = MOST_GROUPED if group else MOST
     if not 2 <= len(found) <= most:
-        raise OptionError(f"iobench compare: expected 2 to {most} runs, got {len(found)}")
+        raise OptionError(
+            f"iobench compare: expected 2 to {most} runs, got {len(found)}; --quarterly makes one "
+            "table of any number"
+        )
     measured = [measure_run(path) for path in found]
     waved = refuse(measured, anyway=anyway)
     runs = _grouped(measured) if group else [ComparedRun((each,)) for each in measured]

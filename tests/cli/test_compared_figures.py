@@ -272,7 +272,7 @@ def test_a_page_with_hostile_names(tmp_path: Path, capsys: pytest.CaptureFixture
     dots = re.findall(r'<circle class="(\w+)" cx="([\d.]+)"', page.read_text())
     ratios = [each for each in figures(document(capsys, a, b)).values() if each["ratio"]]
     assert len(dots) == len(ratios)
-    assert {kind for kind, _ in dots} == {"more", "less", "none"}
+    assert {kind for kind, _ in dots} == {"worse", "none"}
     places = [float(x) for _, x in dots]
     assert np.argsort(places).tolist() == np.argsort([each["ratio"] for each in ratios]).tolist()
 

@@ -1,0 +1,213 @@
+"""The quarterly table on any page, and as plain rows for JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.report import units
+from iobench.report.facts import PUBLISHED_FIGURES
+from iobench.report.quarterly import KEYS, Published, Quarterly, QuarterlyRun
+from iobench.report.tables import NOT_APPLICABLE, TextTable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iobench.analysis.epochs import BatchStatistics
+    from iobench.report.page import Page
+
+__all__ = ["QUARTERLY_VERSION", "print_quarterly", "quarterly_to_csv", "quarterly_to_json"]
+
+QUARTERLY_VERSION: Final = 1
+COLUMNS: Final = (
+    "application", "tiny", "framework", "format", "published", "run", "made", "key",
+    *(f"{name}_s" for name in PUBLISHED_FIGURES), "number", "exposed_fraction",
+)  # fmt: skip
+FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+"""How a cell begins that a spreadsheet would compute."""
+NOTES: Final = (
+    "A batch lasts from being asked for to the next being asked for, I/O is the part of it that "
+    "was waited for, and an epoch is the sum of its batches where all of them were measured.",
+    "Exposed share of the sum: mean I/O over mean batch. A median may hide what few long waits "
+    "cost.",
+)
+
+
+def print_quarterly(found: Quarterly, page: Page) -> None:
+    """Write one table for each application, what stands in it, and what was left out."""
+    for (application, tiny), group in groupby(
+        found.runs, key=lambda run: (run.application, run.tiny)
+    ):
+        runs = list(group)
+        published = [each for each in found.published if each.application == application]
+        page.heading(application + (", tiny stand-ins" if tiny else ""))
+        page.table(_shares(runs, published))
+        page.table(_table(runs, published))
+        page.list([_about(run) for run in runs] + _notes(published, tiny=tiny))
+    page.list(list(NOTES))
+    if found.skipped:
+        page.section(f"Not in the table: {units.count(len(found.skipped))}")
+        page.list([f"{each.run}: {each.why}" for each in found.skipped])
+
+
+def _name(run: QuarterlyRun) -> str:
+    return f"{run.framework} {run.format}".strip()
+
+
+def _shares(runs: Sequence[QuarterlyRun], published: Sequence[Published]) -> TextTable:
+    rows = [
+        (
+            _name(run),
+            *(_mean(run.rows[key]) for key in ("batch", "I/O")),
+            units.fraction(run.exposed_fraction),
+            *(_number(run.rows[key]) for key in ("batch", "epoch")),
+        )
+        for run in runs
+    ]
+    at = PUBLISHED_FIGURES.index("mean")
+    for each in published:
+        means = [each.rows[key][at] if key in each.rows else None for key in ("batch", "I/O")]
+        rows.append(
+            (
+                each.source,
+                *(NOT_APPLICABLE if mean is None else _seconds(mean) for mean in means),
+                _fraction(each.exposed_fraction),
+                "",
+                "",
+            )
+        )
+    return TextTable(
+        title="Exposed share of the sum",
+        columns=("", "batch\nmean s", "I/O\nmean s", "exposed\n", "batches\n", "epochs\n"),
+        rows=tuple(rows),
+    )
+
+
+def _table(runs: Sequence[QuarterlyRun], published: Sequence[Published]) -> TextTable:
+    rows = []
+    for key in KEYS:
+        rows += [(f"{key}, {_name(run)}", *_figures(run.rows[key])) for run in runs]
+        rows += [
+            (f"{key}, {each.source}", *map(_seconds, each.rows[key]))
+            for each in published
+            if key in each.rows
+        ]
+    return TextTable(
+        title="As in MAELSTROM D2.3, in seconds",
+        columns=("", *PUBLISHED_FIGURES),
+        rows=tuple(rows),
+    )
+
+
+def _fraction(value: float | None) -> str:
+    return NOT_APPLICABLE if value is None else units.fraction(value)
+
+
+def _mean(row: BatchStatistics | None) -> str:
+    return NOT_APPLICABLE if row is None else _seconds(row.mean_ns / 1e9)
+
+
+def _seconds(value: float) -> str:
+    """Return seconds as D2.3 prints them."""
+    return f"{value:.5f}"
+
+
+def _figures(row: BatchStatistics | None) -> tuple[str, ...]:
+    if row is None:
+        return (*(NOT_APPLICABLE for _ in PUBLISHED_FIGURES),)
+    return (*(NOT_APPLICABLE if value is None else _seconds(value) for value in _values(row)),)
+
+
+def _number(row: BatchStatistics | None) -> str:
+    return units.count(0 if row is None else row.n_batches)
+
+
+def _values(row: BatchStatistics) -> tuple[float | None, ...]:
+    """Return `PUBLISHED_FIGURES` in seconds; one value has no standard deviation."""
+    deviation = None if row.stdev_ns is None else row.stdev_ns / 1e9
+    plain = (row.min_ns, row.mean_ns, row.median_ns, row.max_ns)
+    return (*(value / 1e9 for value in plain), deviation)
+
+
+def _about(run: QuarterlyRun) -> str:
+    facts = run.facts
+    told = [f"batch size {facts.batch_size}"] if facts.batch_size is not None else []
+    if run.n_ranks > 1:
+        told.append(f"{units.count(run.n_ranks)} ranks")
+    if facts.step_ns:
+        told.append(f"{units.duration(facts.step_ns)} of compute emulated")
+    if facts.stand_in and not facts.tiny:
+        told.append("stand-ins")
+    cpu, cpus = (facts.machine.get(name) for name in ("cpu_model", "cpus"))
+    told += [f"{cpus} CPUs"] if isinstance(cpus, int) else []
+    told += [cpu] if isinstance(cpu, str) and cpu else []
+    return f"{_name(run)}: {run.run}, {_date(run.made_ns)}; {', '.join(told)}."
+
+
+def _notes(published: Sequence[Published], *, tiny: bool) -> list[str]:
+    if not published:
+        return []
+    real = "; those are of samples of the real size" if tiny else ""
+    return [
+        f"Rows without a number of batches are published ones, on the machines named there{real}."
+    ]
+
+
+def _date(made_ns: int) -> str:
+    if not made_ns:
+        return "of an unknown date"
+    return f"{datetime.fromtimestamp(made_ns // 10**9, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def quarterly_to_json(found: Quarterly) -> dict[str, Any]:
+    """Return the table for ``json.dumps(allow_nan=False)``.
+
+    ``rows``: ``[{application, tiny, framework, format, published, run, made, key, min_s, mean_s,
+    median_s, max_s, stdev_s, number, exposed_fraction}]``, where ``published`` is where a row was
+    published, null of a run; ``run``, ``made`` (since the epoch, in ns), ``framework``, ``format``
+    and ``number`` are null of published rows; ``exposed_fraction`` is that of the cell, in each of
+    its rows. ``skipped``: ``[{run, why}]``.
+    """
+    return {
+        "schema_version": QUARTERLY_VERSION,
+        "rows": _rows(found),
+        "skipped": [{"run": each.run, "why": each.why} for each in found.skipped],
+    }
+
+
+def quarterly_to_csv(found: Quarterly) -> str:
+    """Return the rows of the JSON, unknown ones empty.
+
+    A name that a spreadsheet would take for a formula has an apostrophe before it.
+    """
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in _rows(found):
+        writer.writerow([_cell(row[name]) for name in COLUMNS])
+    return written.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def _rows(found: Quarterly) -> list[dict[str, Any]]:
+    rows = []
+    for run in found.runs:
+        for key in KEYS:
+            row = run.rows[key]
+            if row is not None:
+                about = (run.application, run.tiny, run.framework, run.format, None, run.run)
+                figures = (*_values(row), row.n_batches, run.exposed_fraction)
+                rows.append((*about, run.made_ns or None, key, *figures))
+    for each in found.published:
+        about = (each.application, False, None, None, each.source, None)
+        rows += [
+            (*about, None, key, *figures, None, each.exposed_fraction)
+            for key, figures in each.rows.items()
+        ]
+    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]

@@ -1,0 +1,174 @@
+"""``iobench compare --quarterly``: the table of D2.3 from folders of runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iobench.cli import main
+from iobench.recording import Kind, RunDirectory
+from iobench.testing import FakeClock
+
+MS = 1_000_000
+DAY = 86_400 * 10**9
+HOSTILE = "=HYPERLINK(<script>)"
+TABLES = {
+    "D2.3 table 4, PyTorch, NumPy": {
+        "batch": [0.03891, 0.12581, 0.12044, 6.96415, 0.27348],
+        "I/O": [0.02158, 0.10881, 0.10577, 6.02123, 0.22815],
+    },
+    "torn": {"batch": [1, 2, 3], "I/O": ["a", 1, 1, 1, 1], "epoch": [float("nan")] * 5},
+}
+
+
+def made(
+    path: Path, *, day: int = 1, waits_ms: tuple[int, ...] = (4, 2, 6, 4), **changed: Any
+) -> Path:
+    """Return a serial run of whole epochs, two batches each: 1 ms forward, 2 ms backward."""
+    config: dict[str, Any] = {
+        "dataset": "own", "format": "source", "framework": "native", "workers": 0, "prefetch": 0,
+        "batch_size": 1, "n_samples": 2, "sample_nbytes": 8, "machine": {"cpus": 2},
+    }  # fmt: skip
+    directory = RunDirectory.create(path, config | changed)
+    recorder = directory.recorder(role="consumer", clock=FakeClock(0, wall_offset_ns=day * DAY))
+    now = 0
+    for batch, wait_ms in enumerate(waits_ms):
+        end = now + wait_ms * MS
+        epoch = batch // 2
+        maker = recorder.string("consumer")
+        recorder.emit(Kind.READ, now, end, batch=batch, epoch=epoch)
+        recorder.emit(Kind.WAIT, now, end, nbytes=8, batch=batch, epoch=epoch, detail=maker)
+        recorder.emit(Kind.FORWARD, end, end + MS, batch=batch, epoch=epoch)
+        now = end + 3 * MS
+        recorder.emit(Kind.BACKWARD, end + MS, now, batch=batch, epoch=epoch)
+    recorder.emit(Kind.WAIT, now, now, label=recorder.string("shutdown"))
+    recorder.emit(Kind.OTHER, 0, now, sample=0, label=recorder.string("round"))
+    recorder.close()
+    return directory.path
+
+
+def document(capsys: pytest.CaptureFixture[str], *folders: Path) -> dict[str, Any]:
+    assert main(["compare", *map(str, folders), "--quarterly", "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def text_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert main(["compare", *map(str, arguments), "--quarterly"]) == 0
+    return capsys.readouterr().out
+
+
+def test_figures_are_those_of_the_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path / "deep" / "er" / "run")
+    found = document(capsys, tmp_path)
+    rows = {row["key"]: row for row in found["rows"]}
+    assert list(rows) == ["epoch", "batch", "forward", "backward", "I/O"]
+    waits = [0.004, 0.002, 0.006, 0.004]
+    names = ("min_s", "mean_s", "median_s", "max_s", "stdev_s")
+    for key, values in (
+        ("I/O", waits),
+        ("batch", [wait + 0.003 for wait in waits]),
+        ("epoch", [0.012, 0.016]),
+        ("forward", [0.001] * 4),
+    ):
+        expected = (
+            min(values), statistics.mean(values), statistics.median(values), max(values),
+            statistics.stdev(values),
+        )  # fmt: skip
+        assert [rows[key][name] for name in names] == pytest.approx(expected)
+        assert rows[key]["number"] == len(values)
+    assert rows["batch"]["exposed_fraction"] == pytest.approx(16 / 28)
+    assert rows["batch"]["made"] == DAY
+    assert found["skipped"] == []
+
+
+def test_the_newest_run_stands_for_a_cell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = made(tmp_path / "z" / "old", day=1)
+    new = made(tmp_path / "a" / "new", day=3, waits_ms=(1, 1))
+    lossy = made(tmp_path / "lossy", day=4)
+    (file,) = lossy.rglob("*.spans")
+    data = file.read_bytes()
+    file.write_bytes(data[: len(data) - 4096] if len(data) > 8192 else data[:300])
+    torn = made(tmp_path / "torn", day=5)
+    (torn / "run.json").write_text("{")
+    empty = made(tmp_path / "empty", day=6, waits_ms=())
+    made(tmp_path / "other", day=1, format="zarr")
+    (tmp_path / ".hidden").mkdir()
+    shutil.copytree(old, tmp_path / ".hidden" / "run")
+    shutil.copytree(old, new / "inside")  # what is within a run is no run of its own
+    found = document(capsys, tmp_path, tmp_path / "a")
+    assert {row["run"] for row in found["rows"]} == {str(new), str(tmp_path / "other")}
+    why = {each["run"]: each["why"] for each in found["skipped"]}
+    assert set(why) == {str(path) for path in (old, lossy, torn, empty)}
+    assert why[str(old)] == f"older than {new}, which is of the same cell"
+    assert why[str(empty)] == "no batch was delivered"
+    assert "run.json" in why[str(torn)]
+    text = text_of(capsys, tmp_path)
+    assert "Not in the table: 4" in text
+    assert text.index("native source") < text.index("native zarr")
+
+
+def test_published_rows_stand_beside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path / "a", published={"tables": TABLES}, dataset="app")
+    made(tmp_path / "b", dataset="app", stand_in=True, tiny=True)
+    made(tmp_path / "c", dataset="other")
+    found = document(capsys, tmp_path)
+    published = [row for row in found["rows"] if row["published"]]
+    assert [(row["application"], row["key"]) for row in published] == [
+        ("app", "batch"), ("app", "I/O"),
+    ]  # fmt: skip
+    assert published[0]["exposed_fraction"] == pytest.approx(0.10881 / 0.12581)
+    assert [published[0][name] for name in ("min_s", "max_s")] == [0.03891, 6.96415]
+    text = text_of(capsys, tmp_path)
+    assert text.count("== app ==") == text.count("== app, tiny stand-ins ==") == 1
+    assert "86 %" in text
+    assert "samples of the real size" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_rows_for_a_spreadsheet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path / "a", dataset=HOSTILE, published={"tables": TABLES})
+    rows = list(csv.DictReader(io.StringIO(text_of(capsys, tmp_path, "--csv"))))
+    assert len(rows) == 7
+    assert {row["application"] for row in rows} == {f"'{HOSTILE}"}
+    assert float(rows[1]["mean_s"]) == pytest.approx(0.007)
+    assert [row["number"] for row in rows] == ["2", "4", "4", "4", "4", "", ""]
+
+
+def test_as_a_page_and_for_an_issue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path / "a", dataset=HOSTILE, format="a|b")
+    page = tmp_path / "page.html"
+    text = text_of(capsys, tmp_path, "--markdown", "--html", page)
+    assert text.count("<script>") == text.count(r"\<script>") > 0
+    assert {line.count("|") for line in text.splitlines() if line.startswith("| batch,")} == {7}
+    html = page.read_text()
+    assert "<script" not in html
+    assert "=HYPERLINK(&lt;script&gt;)" in html
+
+
+def test_where_there_is_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path / "runs" / "empty", waits_ms=())
+    (tmp_path / "none").mkdir()
+    run = made(tmp_path / "run")
+    for arguments, message in (
+        ([tmp_path / "none", "--quarterly"], "no run in it, however deep"),
+        ([tmp_path / "nowhere", "--quarterly"], "is no folder"),
+        ([tmp_path / "runs", "--quarterly"], "none of 1 run(s) can be used"),
+        ([run, "--quarterly", "--group"], "--quarterly: expected without --group"),
+        ([run, run, "--csv"], "--csv: expected with --quarterly"),
+        ([run, "--quarterly", "--csv", "--json"], "expected one of them"),
+    ):
+        assert main(["compare", *map(str, arguments)]) == 1
+        found = capsys.readouterr()
+        assert message in found.err
+        assert (found.out, found.err.count("\n")) == ("", 1)
+    assert main(["compare", str(run), "--quarterly"]) == 0
