@@ -180,6 +180,8 @@ def _expected(figure: dict[str, str], document: dict[str, Any], texts: dict[str,
     if how == "durations":
         return str(next(texts[figure["data-group"]]))
     value = _ns(document, path) if how == "duration" else value_at(document, path)
+    if how == "joules" and value is not None and not path.endswith("_uj"):
+        value *= 1_000_000
     if how == "text":
         return units.UNKNOWN if value is None else plain(str(value))
     return str(getattr(units, how)(value))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from iobench.report import units
+from iobench.report.energy_lines import NAMES
+from iobench.report.html.page_tables import PageTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -12,33 +14,36 @@ if TYPE_CHECKING:
     from iobench.report.html.figures import PageFigures
     from iobench.report.run_report import RunReport
 
-__all__ = ["configuration", "energy_facts", "machine_facts"]
+__all__ = ["configuration", "energy_part_table", "machine_facts"]
 
 
-def energy_facts(figures: PageFigures, path: str) -> tuple[tuple[str, Any], ...]:
-    """Return what is known of energy: every number of the document, with its name in words."""
-    found = figures.value(f"{path}.energy")
-    return tuple(_flat(found, f"{path}.energy", figures)) if found else ()
+def energy_part_table(figures: PageFigures, path: str) -> PageTable | None:
+    """Return the energy of a run or of a job, by kind of counter; None where none was read."""
+    kinds = figures.value(f"{path}.energy.kinds")
+    if not kinds:
+        return None
+    return PageTable(
+        "Energy",
+        (
+            *("", "whole run", "in watt-hours", "an epoch", "a sample"),
+            *("while waiting", "of it", "of the time counted"),
+        ),
+        tuple(_energy_row(figures, f"{path}.energy.kinds.{kind}", kind) for kind in kinds),
+    )
 
 
-def _flat(value: Any, path: str, figures: PageFigures) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key, each in value.items():
-            if "." not in str(key):
-                yield from _flat(each, f"{path}.{key}", figures)
-    elif isinstance(value, str):
-        yield _spoken(path), figures(path, "text")
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield _spoken(path), figures(path, "duration" if path.endswith(("_s", "_ns")) else "number")
-
-
-def _spoken(path: str) -> str:
-    """Return the keys below ``energy`` as words, with the unit that the last one ends with."""
-    words = " ".join(path.split(".")[3:]).replace("_", " ")
-    for ending, unit in ((" j", " (J)"), (" w", " (W)"), (" s", ""), (" ns", "")):
-        if words.endswith(ending):
-            return words.removesuffix(ending) + unit
-    return words
+def _energy_row(figures: PageFigures, path: str, kind: str) -> tuple[Any, ...]:
+    about = "about " if figures.value(f"{path}.estimated") else ""
+    return (
+        f"{about}{NAMES.get(kind, kind)}",
+        figures(f"{path}.total_uj", "joules"),
+        figures(f"{path}.total_uj", "watt_hours"),
+        figures(f"{path}.j_per_epoch", "joules"),
+        figures(f"{path}.j_per_sample", "joules"),
+        figures(f"{path}.wait_uj", "joules"),
+        figures(f"{path}.wait_fraction", "fraction"),
+        figures(f"{path}.covered_fraction", "fraction"),
+    )
 
 
 def configuration(figures: PageFigures, path: str) -> Iterator[tuple[str, Any]]:

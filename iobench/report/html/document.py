@@ -98,7 +98,14 @@ def render_html(
         n_left_out=units.count(len(reports) - len(shown)) if len(shown) < len(reports) else "",
         payloads=payloads,
         runs=[
-            run_view(reports[number], figures, number, names[number], _told(payloads.get(number)))
+            run_view(
+                reports[number],
+                figures,
+                number,
+                names[number],
+                _told(payloads.get(number)),
+                in_job=job is not None,
+            )
             for number in shown
         ],
     )

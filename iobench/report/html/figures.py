@@ -2,9 +2,9 @@
 
 On the page a figure is ``<span data-figure="runs.0.wait_fraction" data-as="fraction">14 %</span>``:
 where it stands in the document the page carries, and the function of `iobench.report.units` that
-made it text. ``_s`` are turned into nanoseconds first. A figure of a column of times with one unit
-has ``data-as="durations"`` and names the others by ``data-group``. ``"text"`` stands as it is, but
-for what `plain` spells out.
+made it text. ``_s`` are turned into nanoseconds first, joules into microjoules. A figure of a
+column of times with one unit has ``data-as="durations"`` and names the others by ``data-group``.
+``"text"`` stands as it is, but for what `plain` spells out.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ WORDS: Final[Mapping[str, Callable[[Any], str]]] = {
     "duration": units.duration,
     "epochs": units.epochs,
     "fraction": units.fraction,
+    "joules": units.joules,
     "nbytes": units.nbytes,
     "number": units.number,
     "ratio": units.ratio,
     "sample_rate": units.sample_rate,
     "signed_fraction": units.signed_fraction,
     "text": str,
+    "watt_hours": units.watt_hours,
 }
+MICRO: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,8 @@ class PageFigures:
     def __call__(self, path: str, how: str) -> Markup:
         """Return a figure as the page shows it, ``how`` being a function of `units`."""
         value = self.ns(path) if how == "duration" else self.value(path)
+        if how == "joules" and value is not None and not path.endswith("_uj"):
+            value *= MICRO
         unknown = value is None and how in ("epochs", "text")
         return _span(path, how, units.UNKNOWN if unknown else WORDS[how](value))
 

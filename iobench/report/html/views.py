@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis import Verdict, mean_utilisation
-from iobench.report import lines, script_lines, units
+from iobench.report import energy_lines, lines, script_lines, units
 from iobench.report.html import bars, page_tables
-from iobench.report.html.circumstances import configuration, energy_facts, machine_facts
+from iobench.report.html.circumstances import configuration, energy_part_table, machine_facts
 from iobench.report.html.storage_part import (
     access_sentences,
     storage_part_tables,
@@ -79,8 +79,8 @@ class RunView:
     storage : tuple of PageTable
     tables : tuple of PageTable
         Of loaders, and of processes where nobody waited.
-    energy : tuple
-        Names and figures, empty where nothing is said of it.
+    energy : PageTable or None
+    energy_lines : tuple of str
     facts : tuple
         Names and texts of the configuration.
     machine : tuple
@@ -114,7 +114,8 @@ class RunView:
     access_lines: tuple[str, ...]
     storage: tuple[PageTable, ...]
     tables: tuple[PageTable, ...]
-    energy: tuple[tuple[str, Any], ...]
+    energy: PageTable | None
+    energy_lines: tuple[str, ...]
     facts: tuple[tuple[str, Any], ...]
     machine: tuple[tuple[str, str], ...]
     quality: tuple[str, ...]
@@ -132,6 +133,8 @@ class JobView:
     table: PageTable | None
     heat: bars.HeatMap | None
     utilisation: tuple[str, ...]
+    energy: PageTable | None
+    energy_lines: tuple[str, ...]
 
 
 def run_view(
@@ -140,8 +143,13 @@ def run_view(
     number: int,
     name: str,
     timeline: Mapping[str, Any] | None = None,
+    *,
+    in_job: bool = False,
 ) -> RunView:
-    """Return what the page shows of a run, the ``number``-th of the document."""
+    """Return what the page shows of a run, the ``number``-th of the document.
+
+    What is told of a job as a whole, its energy, is not told of its ranks again.
+    """
     path, exposure = f"runs.{number}", report.exposure
     steady = exposure.steady is not None
     window = f"{path}.steady" if steady else path
@@ -178,7 +186,8 @@ def run_view(
         access_lines=tuple(access_sentences(report)),
         storage=tuple(storage_part_tables(report, figures, path)),
         tables=tuple(_tables(report, figures, path)),
-        energy=energy_facts(figures, path),
+        energy=None if in_job else energy_part_table(figures, path),
+        energy_lines=() if in_job else tuple(energy_lines.energy_lines(report)),
         facts=tuple(configuration(figures, path)),
         machine=machine_facts(report),
         quality=(
@@ -200,6 +209,8 @@ def job_view(reports: Sequence[RunReport], job: JobExposure, figures: PageFigure
         table=page_tables.ranks_table(figures) if job.ranks else None,
         heat=bars.heat_map(figures) if job.wall_ns else None,
         utilisation=tuple(utilisation_lines(mean_utilisation(known))),
+        energy=energy_part_table(figures, "job"),
+        energy_lines=tuple(energy_lines.job_energy_lines(reports)),
     )
 
 
