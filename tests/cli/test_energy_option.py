@@ -1,0 +1,135 @@
+"""``--energy`` of ``iobench profile`` and ``iobench run``: who reads counters, and for whom."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iobench.cli import main
+from iobench.errors import OptionError
+from iobench.launch.running import ScriptRun, run_script
+from iobench.profiling import RunConfig
+from iobench.recording import energy_counters, read_energy
+
+MODULE = """
+import numpy as np
+
+class Numbered:
+    def __len__(self):
+        return 12
+    def __getitem__(self, number):
+        return {"field": np.full((3, 4), number, "f4")}
+"""
+
+
+@pytest.fixture(autouse=True)
+def counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with a processor that counts, no GPU, and nothing else."""
+    package = tmp_path / "powercap" / "intel-rapl:0"
+    package.mkdir(parents=True)
+    for name, text in (("name", "package-0"), ("max_energy_range_uj", "9"), ("energy_uj", "5")):
+        (package / name).write_text(f"{text}\n")
+    roots = energy_counters.CounterRoots(tmp_path / "powercap", tmp_path / "no", tmp_path / "no")
+    monkeypatch.setattr(energy_counters, "SYSTEM_ROOTS", roots)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    for name in ("IOBENCH_RUN", "IOBENCH_RUN_TOKEN", "IOBENCH_RUN_ENERGY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    Path("own_numbers.py").write_text(MODULE)
+    return package
+
+
+def profiled(capsys: pytest.CaptureFixture[str], *more: str) -> list[dict[str, Any]]:
+    quick = ("--batches", "3", "--compute", "none", "--workers", "0", "--json")
+    assert main(["profile", "own_numbers:Numbered", "--out", "run", *quick, *more]) == 0
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["runs"]
+    return found
+
+
+def test_a_profile_reads_what_it_may_read(capsys: pytest.CaptureFixture[str]) -> None:
+    (run,) = profiled(capsys)
+    found = run["energy"]
+    assert [each["name"] for each in found["sources"]] == ["cpu:intel-rapl:0"]
+    # The counter stood still: that is a count of 0, unlike what could not be read.
+    assert found["kinds"]["cpu"]["total_uj"] == 0
+    assert found["kinds"]["cpu"]["covered_fraction"] == 1.0
+    assert {each["kind"]: each["reason"] for each in found["not_readable"]} == {
+        "gpu": "no NVIDIA driver",
+        "memory": "no counter",
+    }
+    assert json.loads(Path("run/run.json").read_text())["energy"] == "auto"
+
+
+def test_formats_that_take_turns_have_the_same_readings(
+    capsys: pytest.CaptureFixture[str], store_dir: Path
+) -> None:
+    runs = profiled(capsys, "--format", "source,numpy", "--store-dir", str(store_dir))
+    assert [run["energy"]["kinds"]["cpu"]["covered_fraction"] for run in runs] == [1.0, 1.0]
+    texts = {path.read_text() for path in Path("run").glob("*/energy/*.jsonl")}
+    assert len(texts) == 1
+    assert len(list(Path("run").glob("*/energy/*.jsonl"))) == 2
+
+
+def test_off_reads_nothing_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    (run,) = profiled(capsys, "--energy", "off")
+    assert run["energy"] is None
+    assert not Path("run/energy").exists()
+    assert json.loads(Path("run/run.json").read_text())["energy"] == "off"
+
+
+def test_another_word_is_refused_before_anything_is_made(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with pytest.raises(OptionError, match="--energy on"):
+        RunConfig(targets=("x.nc",), energy="on")
+    assert main(["run", "--energy", "on", "--out", "run", "--", sys.executable, "-c", "1"]) == 1
+    assert "--energy on: expected auto or off" in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
+def launched(code: str, environment: dict[str, str] | None = None, **more: Any) -> int:
+    asked = ScriptRun((sys.executable, "-S", "-c", code), out=Path("run"), **more)
+    return run_script(asked, print, {**os.environ, **(environment or {})}).code
+
+
+def test_a_launcher_reads_while_its_command_runs() -> None:
+    assert launched("pass") == 0
+    (found,) = read_energy(Path("run"))
+    assert found.closed
+    assert found.n_readings >= 2
+
+
+def test_a_launcher_that_is_told_not_to_does_not() -> None:
+    assert launched("pass", energy="off") == 0
+    assert read_energy(Path("run")) == ()
+
+
+@pytest.mark.parametrize(("local_rank", "reads"), [("0", True), ("1", False)])
+def test_of_a_machines_launchers_the_first_one_reads(local_rank: str, reads: bool) -> None:
+    job = {"RANK": "1", "WORLD_SIZE": "8", "LOCAL_RANK": local_rank}
+    assert launched("pass", job) == 0
+    assert bool(read_energy(Path("run"))) == reads
+
+
+SIGNALLED = """
+import os, signal, sys
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))
+os.kill(os.getppid(), signal.SIGUSR1)
+signal.pause()
+"""
+
+
+def test_signals_to_the_launcher_still_reach_the_command() -> None:
+    here: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, _: here.append(number))
+    try:
+        assert launched(SIGNALLED) == 7
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert here == []
