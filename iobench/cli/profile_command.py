@@ -176,6 +176,7 @@ def profile(
     run = run_profile(config, screen)
     print_report(run, json=json)
     screen.note(f"kept in {run}; the same report again: iobench report {run}")
+    screen.note(f"as a page with its timeline: iobench report {run} --html report.html")
 
 
 def profile_config(words: Sequence[str]) -> RunConfig:
