@@ -87,14 +87,25 @@ def write_parquet(path: Path | str, profiles: Sequence[Profile]) -> None:
     several = len({profile.path for profile in profiles}) > 1
     with whole_file(path) as file:
         writer: Any = None
-        for profile in profiles:
-            table = _table(profile, offsets, run=profile.path.name if several else None)
-            if writer is None:
-                writer = parquet.ParquetWriter(file, table.schema, compression="zstd")
-            # What differs is said in the schema's metadata, which a file has but once.
-            table = table.replace_schema_metadata(writer.schema.metadata)
-            writer.write_table(table, row_group_size=ROWS_IN_GROUP)
+        try:
+            for profile in profiles:
+                table = _table(profile, offsets, run=profile.path.name if several else None)
+                if writer is None:
+                    writer = parquet.ParquetWriter(file, table.schema, compression="zstd")
+                # What differs is said in the schema's metadata, which a file has but once.
+                table = table.replace_schema_metadata(writer.schema.metadata)
+                writer.write_table(table, row_group_size=ROWS_IN_GROUP)
+        finally:
+            if writer is not None:
+                _close(writer)
+
+
+def _close(writer: Any) -> None:
+    """Close a writer; on a full disk it would try again when it is forgotten, and complain."""
+    try:
         writer.close()
+    finally:
+        writer.is_open = False
 
 
 def _pyarrow(name: str) -> Any:

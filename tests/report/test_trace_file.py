@@ -107,7 +107,7 @@ SPANS = st.lists(
 
 
 @given(SPANS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_was_recorded_becomes_a_trace(
     tmp_path: Path, spans: Iterable[tuple[Any, ...]]
 ) -> None:

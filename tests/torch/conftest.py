@@ -9,6 +9,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "loaders" / "support"))
 sys.path.append(str(Path(__file__).parent / "support"))
+sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 from iobench.recording import RunDirectory
 

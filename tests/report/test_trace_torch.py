@@ -1,0 +1,216 @@
+"""Traces of torch's profiler beside ours: one clock, the same processes, bad files in one line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from schedules import pool
+from trace_rules import check_trace, read_trace
+
+from iobench.errors import FileFormatError, StorageError
+from iobench.recording import Anchor
+from iobench.report.trace_file import write_trace
+from iobench.report.trace_torch import read_torch_trace
+
+if TYPE_CHECKING:
+    from iobench.profiles import Profile
+
+MS = 1_000_000
+WALL_NS = 1_795_000_000_123_456_789
+BASE_NS = 1_790_857_026_000_000_000
+PID = 4711
+
+
+def ran() -> Profile:
+    """Return a run of a training process and a worker, from WALL_NS on."""
+    durations = [(7 * MS, 5 * MS, 2 * MS)] * 6
+    found = pool(durations, workers=1, step_ns=MS, handover_ns=MS, drain_ns=MS).profile()
+    processes = tuple(
+        replace(who, pid=PID + index, anchors=(Anchor(0, WALL_NS),))
+        for index, who in enumerate(found.processes)
+    )
+    return replace(found, processes=processes)
+
+
+def microseconds(monotonic_ns: int, base_ns: int = BASE_NS) -> float:
+    """Return a moment of the run as torch tells it."""
+    return (WALL_NS + monotonic_ns - base_ns) / 1000
+
+
+def torch_document(base_ns: int = BASE_NS, **more: Any) -> dict[str, Any]:
+    def at(ns: int) -> float:
+        return microseconds(ns, base_ns)
+
+    here = {"pid": PID, "tid": PID}
+    gpu = {"pid": 0, "tid": 7}
+    return {
+        "schemaVersion": 1,
+        "displayTimeUnit": "ms",
+        **({"baseTimeNanoseconds": base_ns} if base_ns else {}),
+        "traceEvents": [
+            {"ph": "M", "name": "process_name", "pid": PID, "tid": 0, "args": {"name": "python"}},
+            {"ph": "M", "name": "process_labels", "pid": 0, "tid": 0, "args": {"labels": "GPU 0"}},
+            {"ph": "M", "name": "thread_name", **gpu, "args": {"name": "stream 7 "}},
+            {"ph": "X", "name": "next", "cat": "op", **here, "ts": at(15 * MS), "dur": 900.5},
+            {"ph": "X", "name": "aten::mm", "cat": "op", **here, "ts": at(17 * MS), "dur": 100.25},
+            {"ph": "X", "name": "late", "cat": "op", **here, "ts": at(17 * MS + 50_000), "dur": 99},
+            {"ph": "X", "name": "gemm", "cat": "kernel", **gpu, "ts": at(18 * MS), "dur": 50},
+            {"ph": "s", "id": 1, "name": "ac2g", "cat": "ac2g", **here, "ts": at(17 * MS)},
+            {"ph": "f", "id": 1, "name": "ac2g", "cat": "ac2g", **gpu, "ts": at(18 * MS),
+             "bp": "e"},
+            {"ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "",
+             "ts": at(19 * MS)},
+        ],
+        **more,
+    }  # fmt: skip
+
+
+def merged(tmp_path: Path, *documents: Any, name: str = "torch.json") -> dict[str, Any]:
+    paths = []
+    for number, document in enumerate(documents):
+        path = tmp_path / f"{number}-{name}"
+        data = json.dumps(document).encode()
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        paths.append(path)
+    write_trace(tmp_path / "run.json", [ran()], torch_traces=paths)
+    found = read_trace(tmp_path / "run.json")
+    check_trace(found)
+    return found
+
+
+def only(document: dict[str, Any], name: str, letter: str = "X") -> dict[str, Any]:
+    (entry,) = (
+        each for each in document["traceEvents"] if (each["ph"], each["name"]) == (letter, name)
+    )
+    return dict(entry)
+
+
+def at_ns(document: dict[str, Any], entry: dict[str, Any]) -> int:
+    """Return when an entry begins, on the run's own clock."""
+    return int(entry["ts"] * 1000) + int(document["otherData"]["base_wall_ns"]) - WALL_NS
+
+
+@pytest.mark.parametrize("name", ["torch.json", "torch.json.gz"])
+@pytest.mark.parametrize(("base_ns", "exact_ns"), [(BASE_NS, 1), (0, 500)], ids=["2.4", "before"])
+def test_times_of_both_are_on_one_clock(
+    tmp_path: Path, base_ns: int, exact_ns: int, name: str
+) -> None:
+    # Before torch 2.4 times were microseconds since 1970: a double has a quarter of one at best.
+    document = merged(tmp_path, torch_document(base_ns), name=name)
+    assert at_ns(document, only(document, "next")) == pytest.approx(15 * MS, abs=exact_ns)
+    assert at_ns(document, only(document, "gemm")) == pytest.approx(18 * MS, abs=exact_ns)
+    assert only(document, "next")["dur"] * 1000 == 900_500
+    assert document["otherData"]["torch_traces"] == [f"0-{name}"]
+
+
+def test_threads_of_a_process_we_know_are_beside_ours(tmp_path: Path) -> None:
+    document = merged(tmp_path, torch_document())
+    call = only(document, "next")
+    assert call["pid"] == PID
+    ours = {each["tid"] for each in document["traceEvents"] if each.get("cat") == "wait,exposed"}
+    assert ours == {PID}
+    assert call["tid"] != PID
+    names = {
+        each["pid"]: each["args"]["name"]
+        for each in document["traceEvents"]
+        if (each["ph"], each["name"]) == ("M", "process_name")
+    }
+    kernel = only(document, "gemm")
+    assert names[kernel["pid"]] == "torch: GPU 0"
+    assert names[PID] == "consumer"
+
+
+def test_what_only_overlaps_is_on_a_thread_beside_it(tmp_path: Path) -> None:
+    document = merged(tmp_path, torch_document())
+    first, late = only(document, "aten::mm"), only(document, "late")
+    assert first["pid"] == late["pid"]
+    assert first["tid"] != late["tid"]
+
+
+def test_arrows_of_several_files_stay_apart(tmp_path: Path) -> None:
+    document = merged(tmp_path, torch_document(), torch_document(host_name="here"))
+    arrows = [each for each in document["traceEvents"] if each["ph"] in "stf"]
+    numbers = {each["id"] for each in arrows if each["name"] == "ac2g"}
+    assert len(numbers) == 2
+    assert numbers.isdisjoint({each["id"] for each in arrows if each["name"] == "batch"})
+
+
+def test_of_processes_with_one_number_that_of_the_same_machine_is_meant(tmp_path: Path) -> None:
+    here = ran()
+    there = replace(
+        here,
+        path=Path("other"),
+        processes=tuple(replace(who, host="there", boot_id="there") for who in here.processes),
+    )
+    path = tmp_path / "torch.json"
+    path.write_text(json.dumps(torch_document(host_name="there")))
+    write_trace(tmp_path / "run.json", [here, there], torch_traces=[path])
+    document = read_trace(tmp_path / "run.json")
+    labels = {
+        each["pid"]: each["args"]["labels"]
+        for each in document["traceEvents"]
+        if (each["ph"], each["name"]) == ("M", "process_labels")
+    }
+    assert labels[only(document, "next")["pid"]] == f"pid {PID} on there"
+
+
+GOOD = torch_document()
+EVENT = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is no JSON"),
+        (b"{", "is no JSON"),
+        (b"\xff\xfe", "is no JSON"),
+        (b"[" * 100_000, "is no JSON"),
+        (b"{}", "holds no list of trace events"),
+        (b'{"traceEvents": 3}', "holds no list of trace events"),
+        (b'{"traceEvents": [3]}', "holds no list of trace events"),
+        (b'{"traceEvents": []}', "holds no trace events with a time"),
+        (json.dumps({**GOOD, "baseTimeNanoseconds": "x"}).encode(), "baseTimeNanoseconds is 'x'"),
+        (json.dumps([{**EVENT, "ts": "now"}]).encode(), "event 0 has no time in 'ts' but 'now'"),
+        (json.dumps([{**EVENT, "ts": 1e300}]).encode(), "event 0 has no time in 'ts'"),
+        (b'[{"ph": "X", "ts": NaN, "dur": 1}]', "event 0 has no time in 'ts' but 'nan'"),
+        (json.dumps([EVENT, {"ph": "XX"}]).encode(), "event 1 has no 'ph'"),
+        (json.dumps([{**EVENT, "pid": [1]}]).encode(), "event 0 has no number in 'pid'"),
+        (gzip.compress(json.dumps(GOOD).encode())[:-9], "is damaged"),
+        (b"\x1f\x8bnothing", "is damaged"),
+        (json.dumps([EVENT]).encode(), "ended before the run began, by "),
+        (json.dumps(torch_document(BASE_NS - 10**15)).encode(), None),
+    ],
+)
+def test_what_is_no_trace_of_this_run_is_one_line(
+    tmp_path: Path, content: bytes, words: str | None
+) -> None:
+    path = tmp_path / "torch.json"
+    path.write_bytes(content)
+    if words is None:
+        write_trace(tmp_path / "run.json", [ran()], torch_traces=[path])
+        return
+    with pytest.raises(FileFormatError) as caught:
+        write_trace(tmp_path / "run.json", [ran()], torch_traces=[path])
+    assert str(caught.value).startswith(f"{path}: ")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run.json").exists()
+
+
+def test_a_trace_of_another_time_says_by_how_much(tmp_path: Path) -> None:
+    document = torch_document()
+    document["baseTimeNanoseconds"] += 3600 * 10**9
+    path = tmp_path / "torch.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(FileFormatError, match="begins after the run ended, by 3,600 s"):
+        write_trace(tmp_path / "run.json", [ran()], torch_traces=[path])
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"no\.json: cannot be read \(No such file"):
+        read_torch_trace(tmp_path / "no.json")
