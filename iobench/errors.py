@@ -17,6 +17,7 @@ its traceback.
     │   └── StoreClaimedError                 another process is writing this store
     ├── StorageError          (OSError)       disk full, read-only, unreadable
     ├── ProfileError          (ValueError)    a run directory cannot be read as a profile
+    ├── TrackingError         (RuntimeError)  a tracking server cannot be told of a run
     ├── TrialError            (RuntimeError)  one of several things run in turns failed
     └── WorkerError           (RuntimeError)  a loading process died or raised
 """
@@ -34,6 +35,7 @@ __all__ = [
     "StorageError",
     "StoreClaimedError",
     "StoreError",
+    "TrackingError",
     "TrialError",
     "UnknownNameError",
     "WorkerError",
@@ -87,6 +89,12 @@ class StorageError(IobenchError, OSError):
 
 class ProfileError(IobenchError, ValueError):
     """A run directory holds no profile, or one this version cannot read."""
+
+
+class TrackingError(IobenchError, RuntimeError):
+    """A tracking server is down or refuses; the run is kept, the message says how to go on."""
+
+    exit_code = 75
 
 
 class TrialError(IobenchError, RuntimeError):

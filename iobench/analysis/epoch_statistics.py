@@ -102,6 +102,9 @@ class EpochFigures:
         None where neither sample nor batch size is known.
     nbytes : int or None
         Of its batches; None where a delivery does not tell.
+    start_ns, end_ns : int
+        From its first delivery's being asked for to the end of its last round. What lies between
+        its rounds is in no other figure.
     wall_ns : int
         From being asked for each delivery to being asked for the next one or the round's end.
     wait_ns : int
@@ -127,6 +130,8 @@ class EpochFigures:
     n_batches: int
     n_samples: int | None
     nbytes: int | None
+    start_ns: int
+    end_ns: int
     wall_ns: int
     wait_ns: int
     batches_ns: int

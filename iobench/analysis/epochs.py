@@ -104,6 +104,8 @@ class _Tables:
                 measured.profile, measured.loop, deliveries, with_batch, by_delivery=self.samples
             ),
             nbytes=int(nbytes.sum()) if (nbytes >= 0).all() else None,
+            start_ns=int(deliveries.from_ns[chosen].min()),
+            end_ns=int(deliveries.until_ns[chosen].max()),
             wall_ns=int(deliveries.wall_ns[chosen].sum()),
             wait_ns=int(deliveries.wait_ns[chosen].sum()),
             batches_ns=int(deliveries.wall_ns[with_batch].sum()),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TextIO
 import typer
 
 from iobench.cli import report_files
+from iobench.cli.tracking_options import check_tracking_options, tell_of_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,6 +71,14 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="Write its spans as a table, one row each."),
     ] = None,
+    mlflow: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI",
+            help="Tell an MLflow server of the run: figures by epoch, page and trace; 'env' is the "
+            "server of MLFLOW_TRACKING_URI.",
+        ),
+    ] = None,
 ) -> None:
     """Print what a run measured; works for runs that were killed, too."""
     from iobench.errors import OptionError
@@ -82,6 +91,7 @@ def report(
 
         check_picture_name(lanes)
     report_files.check_trace_options(trace, torch_trace)
+    check_tracking_options(mlflow, None)
     if json and markdown:
         raise OptionError("--json and --markdown: both go to stdout; name one of them")
     print_report(run, json=json, darshan=darshan or (), markdown=markdown)
@@ -94,6 +104,8 @@ def report(
         report_files.write_trace_file(run, trace, traces, torch_trace or ())
     if parquet is not None:
         report_files.write_parquet_file(run, parquet)
+    if mlflow is not None:
+        tell_of_run(run, mlflow, None, _traces(run, darshan or ()))
 
 
 def _stretch(text: str) -> tuple[float, float]:

@@ -147,6 +147,7 @@ def test_parts_of_a_step_are_told_per_batch():
     sketch.round(0, at + 2)
     (figures,) = epoch_figures(sketch.profile())
     assert (figures.wall_ns, figures.wait_ns, figures.batches_ns) == (107, 47, 105)
+    assert (figures.start_ns, figures.end_ns) == (0, 107)
     assert figures.batch == batch_statistics(np.array([35, 70]))
     assert figures.wait == batch_statistics(np.array([15, 30]))
     assert figures.forward == figures.backward == batch_statistics(np.array([10, 20]))

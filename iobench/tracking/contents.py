@@ -1,0 +1,269 @@
+"""What is told of a run to whoever keeps experiments: parameters, metrics by epoch, tags."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.analysis import diagnose, epochs_of_rank, measure_rank
+from iobench.report.facts import RunFacts
+from iobench.report.sentences import verdict_sentence
+from iobench.report.units import seconds
+from iobench.tracking.names import PREFIX, cut, legal_names
+from iobench.tracking.masks import masked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from iobench.analysis import BatchStatistics, EpochFigures, Exposure, PartExposure
+    from iobench.profiles import Profile
+
+__all__ = ["EPOCH_MARK", "EpochMetrics", "RunContents", "run_contents"]
+
+EPOCH_MARK: Final = f"{PREFIX}epoch/wall_s"
+"""A metric that every epoch has: where it is, the epoch is."""
+MS_PER_S: Final = 1000
+NS_PER_MS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class EpochMetrics:
+    """The metrics of one epoch.
+
+    Parameters
+    ----------
+    epoch : int
+        The step they are told at.
+    complete : bool
+        Whether all its batches were measured.
+    time_ms : int
+        When it ended, since 1970.
+    metrics : dict
+        By name; times in seconds.
+    """
+
+    epoch: int
+    complete: bool
+    time_ms: int
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class RunContents:
+    """What is told of one training process of a run.
+
+    Parameters
+    ----------
+    name : str
+        What it is called among those of the same run directory; ``""`` of the only one.
+    parameters : dict
+        Texts, none longer than servers take.
+    cut : tuple of str
+        Parameters that were too long.
+    epochs : tuple of EpochMetrics
+    totals : dict
+        Metrics of the whole run.
+    tags : dict
+    start_ms, end_ms : int
+        Since 1970.
+    """
+
+    name: str
+    parameters: dict[str, str]
+    cut: tuple[str, ...]
+    epochs: tuple[EpochMetrics, ...]
+    totals: dict[str, float]
+    tags: dict[str, str]
+    start_ms: int
+    end_ms: int = field(default=0)
+
+
+def run_contents(profile: Profile, *, name: str = "", rank: int | None = None) -> RunContents:
+    """Return what is told of one training process.
+
+    Parameters
+    ----------
+    profile : Profile
+    name : str
+        Of `RunContents`.
+    rank : int, optional
+        Which training process; may be left out where only one recorded.
+
+    Raises
+    ------
+    ProfileError
+        If what it waited for cannot be told.
+    """
+    measured = measure_rank(profile, rank=rank)
+    exposure = measured.exposure
+    epochs = epochs_of_rank(measured)
+    stages = [row.stage for row in exposure.whole.stages]
+    stages += [row.stage for row in exposure.whole.compute_stages]
+    names = legal_names(dict.fromkeys(stages))
+    to_wall_ns = _to_wall_ns(measured.profile)
+    facts = RunFacts.from_config(profile.config).with_loaders(exposure.loaders)
+    parameters, too_long = _parameters(profile.config, facts, exposure)
+    spans = measured.profile.spans
+    return RunContents(
+        name=name,
+        parameters=parameters,
+        cut=too_long,
+        epochs=tuple(
+            EpochMetrics(
+                each.epoch,
+                each.complete,
+                _ms(each.end_ns + to_wall_ns),
+                _epoch_metrics(each, names),
+            )
+            for each in epochs
+        ),
+        totals=_totals(exposure, names),
+        tags=_tags(profile, exposure, facts),
+        start_ms=_ms(int(spans["start_ns"].min()) + to_wall_ns) if len(spans) else 0,
+        end_ms=_ms(int(spans["end_ns"].max()) + to_wall_ns) if len(spans) else 0,
+    )
+
+
+def _to_wall_ns(profile: Profile) -> int:
+    """Return by how much the wall clock is ahead of the clock of the spans."""
+    for process in profile.processes:
+        if process.anchors:
+            return process.anchors[0].wall_ns - process.anchors[0].monotonic_ns
+    return 0
+
+
+def _ms(wall_ns: int) -> int:
+    return max(wall_ns // NS_PER_MS, 0)
+
+
+def _statistics(name: str, found: BatchStatistics | None) -> dict[str, float | None]:
+    """Return the five figures of D2.3 under a name, in seconds."""
+    if found is None:
+        return {}
+    times = {
+        "min": found.min_ns,
+        "mean": found.mean_ns,
+        "median": found.median_ns,
+        "max": found.max_ns,
+        "stdev": found.stdev_ns,
+    }
+    return {f"{name}/{key}": None if ns is None else ns / 1e9 for key, ns in times.items()}
+
+
+def _known(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    return {
+        f"{PREFIX}{name}": float(value)
+        for name, value in metrics.items()
+        if value is not None and math.isfinite(value)
+    }
+
+
+def _per_second(amount: int | None, wall_ns: int) -> float | None:
+    return None if amount is None or not wall_ns else amount / seconds(wall_ns)
+
+
+def _epoch_metrics(epoch: EpochFigures, names: Mapping[str, str]) -> dict[str, float]:
+    metrics: dict[str, float | None] = {
+        "epoch/wall_s": seconds(epoch.wall_ns),
+        "epoch/batches_s": seconds(epoch.batches_ns),
+        "epoch/wait_s": seconds(epoch.wait_ns),
+        "epoch/compute_s": seconds(epoch.compute_ns),
+        "epoch/exposed_fraction": epoch.wait_fraction,
+        "epoch/batches": epoch.n_batches,
+        "epoch/samples": epoch.n_samples,
+        "epoch/samples_per_s": _per_second(epoch.n_samples, epoch.wall_ns),
+        "epoch/bytes_per_s": _per_second(epoch.nbytes, epoch.wall_ns),
+        "epoch/complete": float(epoch.complete),
+        **_statistics("batch_s", epoch.batch),
+        **_statistics("exposed_io_s", epoch.wait),
+        **_statistics("forward_s", epoch.forward),
+        **_statistics("backward_s", epoch.backward),
+    }
+    for stage in epoch.stages:
+        name = names[stage.stage]
+        metrics |= _statistics(f"{name}/busy_s", stage.busy)
+        metrics |= _statistics(f"{name}/exposed_s", stage.exposed)
+    for part in epoch.compute_stages:
+        metrics |= _statistics(f"{names[part.stage]}/compute_s", part.busy)
+    return _known(metrics)
+
+
+def _totals(exposure: Exposure, names: Mapping[str, str]) -> dict[str, float]:
+    metrics: dict[str, float | None] = {"lost_spans": exposure.lost_spans}
+    metrics |= _window("run", exposure.whole)
+    if exposure.steady is not None:
+        metrics |= _window("steady", exposure.steady)
+    for row in exposure.whole.stages:
+        metrics[f"run/{names[row.stage]}/busy_s"] = seconds(row.busy_ns)
+        metrics[f"run/{names[row.stage]}/exposed_s"] = seconds(row.exposed_ns)
+    return _known(metrics)
+
+
+def _window(name: str, window: PartExposure) -> dict[str, float | None]:
+    figures = {
+        "wall_s": seconds(window.wall_ns),
+        "wait_s": seconds(window.wait_ns),
+        "compute_s": seconds(window.compute_ns),
+        "exposed_fraction": window.wait_fraction,
+        "accelerator_utilisation": window.accelerator_utilisation,
+        "batches": window.n_batches,
+        "samples": window.n_samples,
+        "samples_per_s": _per_second(window.n_samples, window.wall_ns),
+        "bytes_per_s": _per_second(window.nbytes, window.wall_ns),
+        "cold_fraction": window.cold_fraction,
+        "overhead_fraction": window.overhead_fraction,
+    }
+    return {f"{name}/{key}": value for key, value in figures.items()}
+
+
+def _parameters(
+    config: Mapping[str, Any], facts: RunFacts, exposure: Exposure
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return what the run was, as texts; and which of them were cut."""
+    told: dict[str, Any] = {
+        "dataset": facts.dataset,
+        "format": facts.format,
+        "pipeline": None if facts.is_script else facts.pipeline,
+        "framework": facts.framework,
+        "workers": exposure.workers,
+        "threads": facts.threads,
+        "batch_size": facts.batch_size,
+        "prefetch": exposure.prefetch,
+        "n_samples": facts.n_samples,
+        "sample_nbytes": facts.sample_nbytes,
+        "stand_in": facts.stand_in,
+        "cache": facts.cache_asked,
+        "compute_forward_s": None if facts.forward_ns is None else seconds(facts.forward_ns),
+        "compute_backward_s": None if facts.backward_ns is None else seconds(facts.backward_ns),
+        "rank": exposure.rank,
+        "world_size": config.get("world_size"),
+        "launcher": facts.launcher or None,
+        "steps": None if facts.steps is None else f"{facts.steps[0]}:{facts.steps[1]}",
+        "command": facts.command,
+        **{f"machine/{key}": value for key, value in facts.machine.items()},
+    }
+    for each in exposure.loaders if facts.is_script else ():
+        told[f"loader-{each.number}" if each.number is not None else "loader"] = (
+            f"{each.framework} {each.kind} of {each.name}: {each.workers} workers, "
+            f"prefetch {each.prefetch}, batch size {each.batch_size}"
+        )
+    parts = {key: "/".join(legal_names(key.split("/")).values()) for key in told}
+    found, too_long = {}, []
+    for key, value in told.items():
+        if value is None or value == "":
+            continue
+        found[PREFIX + parts[key]], was_cut = cut(masked(str(value)))
+        if was_cut:
+            too_long.append(PREFIX + parts[key])
+    return found, tuple(too_long)
+
+
+def _tags(profile: Profile, exposure: Exposure, facts: RunFacts) -> dict[str, str]:
+    tags = {
+        "iobench.run": profile.path.name,
+        "iobench.verdict": verdict_sentence(diagnose(exposure)),
+        "iobench.recorded_by": facts.iobench_version,
+        "iobench.missing": ", ".join(exposure.missing_workers) or None,
+    }
+    return {key: cut(masked(value))[0] for key, value in tags.items() if value}

@@ -1,0 +1,23 @@
+"""Credentials kept out of messages: those in URLs, and those of the environment."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+from iobench.recording.masking import MASK, mask_words
+
+__all__ = ["masked"]
+
+_SECRET: Final = re.compile(r"TOKEN|PASSWORD|PASSWD|SECRET|API_?KEY|CREDENTIAL", re.IGNORECASE)
+_SHORTEST: Final = 4
+"""Values shorter than this are words of the message, not secrets."""
+
+
+def masked(text: str) -> str:
+    """Return a text in one line that tells no credentials of URLs, options or the environment."""
+    for name, value in os.environ.items():
+        if len(value) >= _SHORTEST and _SECRET.search(name):
+            text = text.replace(value, MASK)
+    return " ".join(mask_words(text.split()))

@@ -1,0 +1,77 @@
+"""``tracking.json``: what a run directory was told to, so that telling again finds it again.
+
+It holds where a run was told to and what it is called there; no credentials.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from iobench.recording.masking import mask_urls
+from iobench.report.written import write_whole
+
+__all__ = ["TrackingNotes"]
+
+VERSION: Final = 1
+
+
+class TrackingNotes:
+    """What a run directory is called at the servers it was told to.
+
+    Parameters
+    ----------
+    run : Path
+        The run directory.
+    rank : int
+        Whose notes are written; those of all are read.
+    """
+
+    def __init__(self, run: Path, *, rank: int = 0) -> None:
+        self.path = run / ("tracking.json" if rank == 0 else f"tracking-rank-{rank}.json")
+        self._own = _read(self.path)
+        self._others = [
+            _read(path) for path in sorted(run.glob("tracking*.json")) if path != self.path
+        ]
+
+    def find(self, server: str, name: str) -> dict[str, Any] | None:
+        """Return what is known of a part of the run at a server; None of nothing.
+
+        Parameters
+        ----------
+        server : str
+            Its URI, or the project, of which credentials are left out.
+        name : str
+            Of the part, as `RunContents.name`.
+        """
+        key = mask_urls(server)
+        for notes in (self._own, *self._others):
+            found = notes.get(key, {}).get(name)
+            if isinstance(found, dict):
+                return found
+        return None
+
+    def keep(self, server: str, name: str, **known: Any) -> None:
+        """Write down what a part of the run is called there.
+
+        Raises
+        ------
+        StorageError
+            If it cannot be written.
+        """
+        self._own.setdefault(mask_urls(server), {})[name] = known
+        document = {"version": VERSION, "told": self._own}
+        write_whole(self.path, json.dumps(document, indent=1, sort_keys=True) + "\n")
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    """Return what a file of notes says; nothing of one that is not there or cannot be read."""
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    told = document.get("told") if isinstance(document, dict) else None
+    if not isinstance(told, dict) or document.get("version") != VERSION:
+        return {}
+    return {key: value for key, value in told.items() if isinstance(value, dict)}

@@ -1,0 +1,133 @@
+"""A run directory told to whoever keeps experiments: one run there for each profile."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from iobench.profiles import open_profiles
+from iobench.tracking.artifacts import make_artifacts
+from iobench.tracking.contents import RunContents, run_contents
+from iobench.tracking.mlflow_runs import MlflowRuns, bounded_mlflow
+
+if TYPE_CHECKING:
+    from iobench.profiles import Profile
+    from iobench.storage.traces.contents import StorageTrace
+
+__all__ = ["log_run", "part_name"]
+
+
+def log_run(
+    run: Path | str,
+    *,
+    mlflow: str | None = None,
+    wandb: str | None = None,
+    traces: Mapping[Path, StorageTrace] | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> tuple[str, ...]:
+    """Tell an MLflow server, a project of Weights & Biases, or both, of a run.
+
+    Parameters, metrics of each epoch (as ``iobench/<what>/min``, ``mean``, ``median``, ``max``,
+    ``stdev``, at the epoch's number), metrics of the whole run, the page and the trace. May be
+    done again: what is there is found by the notes in the run directory, and not told twice.
+
+    Parameters
+    ----------
+    run : Path or str
+        A run directory, or one that holds a run per format: these are nested in one.
+    mlflow : str, optional
+        URI of a server, or ``"env"``: the one that ``MLFLOW_TRACKING_URI`` names.
+    wandb : str, optional
+        Project, or ``entity/project``.
+    traces : mapping of Path to StorageTrace, optional
+        What a tracer saw, for page and trace.
+    say : callable
+        Called with lines about what is done.
+
+    Returns
+    -------
+    tuple of str
+        Where it can be looked at.
+
+    Raises
+    ------
+    ProfileError
+        If it is no run.
+    OptionError, MissingExtraError
+        If no server is named, or the library is not installed.
+    TrackingError
+        If the server does not answer, or refuses; the message says how to go on.
+    StorageError
+        If the run directory or a temporary file cannot be written.
+    """
+    run = Path(run)
+    profiles = open_profiles(run)
+    found = []
+    with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
+        # Not before a server has answered: they may take a while.
+        files = functools.cache(lambda: _artifacts(profiles, Path(folder), traces, say))
+        if mlflow is not None:
+            with bounded_mlflow():
+                runs = MlflowRuns(run, mlflow)
+                found.append(_to_mlflow(runs, profiles, files, say))
+                say(f"told MLflow: {found[-1]}")
+    return tuple(found)
+
+
+def _artifacts(
+    profiles: Sequence[Profile],
+    folder: Path,
+    traces: Mapping[Path, StorageTrace] | None,
+    say: Callable[[str], None],
+) -> list[Path]:
+    files, left_out = make_artifacts(profiles, folder, traces)
+    for line in left_out:
+        say(line)
+    return files
+
+
+def part_name(profile: Profile, n_profiles: int) -> str:
+    """Return what a profile is called among those of its run directory; ``""`` where alone."""
+    if profile.rank is not None and len(profile.ranks) > 1:
+        return f"rank-{profile.rank}"
+    return profile.path.name if n_profiles > 1 else ""
+
+
+def _to_mlflow(
+    runs: MlflowRuns,
+    profiles: Sequence[Profile],
+    files: Callable[[], Sequence[Path]],
+    say: Callable[[str], None],
+) -> str:
+    """Tell MLflow of every profile; return where the first run can be looked at."""
+    title = runs.run.absolute().name
+    several = len(profiles) > 1
+    top: str | None = None
+    end_ms = 0
+    for profile in profiles:
+        contents = run_contents(profile, name=part_name(profile, len(profiles)))
+        end_ms = max(end_ms, contents.end_ms)
+        _say_cut(contents, say)
+        if top is None:
+            top = runs.open("", title=title, start_ms=contents.start_ms)
+        if several:
+            own = runs.open(
+                contents.name, title=f"{title} {contents.name}", start_ms=contents.start_ms,
+                parent=top,
+            )  # fmt: skip
+            runs.tell(own, contents)
+            runs.close(own, contents.name, end_ms=contents.end_ms)
+        else:
+            runs.tell(top, contents)
+    assert top is not None  # there is no run without a profile
+    runs.add_files(top, files())
+    runs.close(top, "", end_ms=end_ms)
+    return runs.address(top)
+
+
+def _say_cut(contents: RunContents, say: Callable[[str], None]) -> None:
+    if contents.cut:
+        say(f"too long for a parameter, and cut: {', '.join(contents.cut)}")

@@ -1,0 +1,286 @@
+"""Runs told to a real MLflow server on loopback, and read back through MLflow's own client.
+
+All that needs the server is here: it takes seconds to start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+mlflow = pytest.importorskip("mlflow", reason="needs the MLflow server")
+pytest.importorskip("sqlalchemy", reason="needs the whole of MLflow, not mlflow-skinny")
+
+from relay import Relay  # noqa: E402
+from tracked_runs import make_run  # noqa: E402
+
+from iobench.cli import main  # noqa: E402
+from iobench.errors import TrackingError  # noqa: E402
+from iobench.tracking import log_run  # noqa: E402
+
+pytestmark = pytest.mark.timeout(240)
+
+SECRET = "QQsecretQQ"
+START_S = 120
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory):
+    """The port of a server of one worker, on sqlite."""
+    folder = tmp_path_factory.mktemp("mlflow")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number = free.getsockname()[1]
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "IOBENCH_"))}
+    more = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    command = [
+        sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(number),
+        "--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}",
+        "--artifacts-destination", str(folder / "artifacts"), "--workers", "1",
+    ]  # fmt: skip
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(
+            command, cwd=folder, env={**kept, **more}, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        _wait_for(f"http://127.0.0.1:{number}/health", server, folder / "log")
+        yield number
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait(30)
+
+
+def _wait_for(address, server, log):
+    pause = Event()
+    for _ in range(START_S * 10):
+        assert server.poll() is None, log.read_text()
+        try:
+            with urllib.request.urlopen(address, timeout=5) as answer:
+                if answer.status == 200:
+                    return
+        except (urllib.error.URLError, OSError):
+            pause.wait(0.1)
+    pytest.fail(f"no server after {START_S} s: {log.read_text()}")
+
+
+@pytest.fixture
+def relay(port):
+    relay = Relay(port)
+    yield relay
+    relay.close()
+
+
+@pytest.fixture
+def uri(port, monkeypatch, request):
+    """The server, with an experiment of the test's own."""
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", request.node.name)
+    return f"http://127.0.0.1:{port}"
+
+
+def runs_of(uri):
+    client = mlflow.MlflowClient(uri)
+    experiment = client.get_experiment_by_name(os.environ["MLFLOW_EXPERIMENT_NAME"])
+    return client, client.search_runs([experiment.experiment_id]) if experiment else []
+
+
+def history(client, run, name):
+    return [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, name)]
+
+
+def artifacts(client, run):
+    return {each.path for each in client.list_artifacts(run.info.run_id, "iobench")}
+
+
+def test_a_run_is_read_back(uri, tmp_path, capsys):
+    run = make_run(tmp_path / "run")
+    assert main(["report", str(run), "--json", "--mlflow", uri]) == 0
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)["runs"][0]
+    client, (found,) = runs_of(uri)
+    assert f"/runs/{found.info.run_id}" in printed.err
+    assert found.info.status == "FINISHED"
+    assert found.info.run_name == "run"
+    assert found.info.start_time == 1_700_000_000_000
+    assert found.info.end_time - found.info.start_time == 333
+    assert found.data.params["iobench/dataset"] == "maelstrom-yr"
+    assert found.data.params["iobench/machine/cpu_model"] == "a CPU"
+    assert found.data.params["iobench/workers"] == "1"
+    for name, value in {
+        "iobench/read/exposed_s/min": [(0, 0.01), (1, 0.04)],
+        "iobench/read/exposed_s/mean": [(0, 0.02), (1, 0.05)],
+        "iobench/read/exposed_s/median": [(0, 0.02), (1, 0.05)],
+        "iobench/read/exposed_s/max": [(0, 0.03), (1, 0.06)],
+        "iobench/read/exposed_s/stdev": [(0, 0.01), (1, 0.01)],
+        "iobench/decode.grib/busy_s/mean": [(0, 0.005), (1, 0.005)],
+        "iobench/batch_s/mean": [(0, 0.04), (1, 0.07)],
+        "iobench/exposed_io_s/max": [(0, 0.035), (1, 0.065)],
+        "iobench/forward_s/mean": [(0, 0.005), (1, 0.005)],
+        "iobench/backward_s/mean": [(0, 0.01), (1, 0.01)],
+        "iobench/epoch/batches": [(0, 3), (1, 3)],
+        "iobench/epoch/samples": [(0, 12), (1, 12)],
+    }.items():
+        told = history(client, found, name)
+        assert [step for step, _ in told] == [step for step, _ in value], name
+        assert [v for _, v in told] == pytest.approx([v for _, v in value], abs=1e-9), name
+    metrics = found.data.metrics
+    assert metrics["iobench/run/exposed_fraction"] == pytest.approx(document["wait_fraction"])
+    assert metrics["iobench/run/samples_per_s"] == pytest.approx(document["samples_per_s"])
+    assert metrics["iobench/run/accelerator_utilisation"] == pytest.approx(
+        document["accelerator_utilisation"]
+    )
+    assert found.data.tags["iobench.verdict"] == document["verdict"]
+    assert found.data.tags["iobench.run"] == "run"
+    assert artifacts(client, found) == {"iobench/iobench.html", "iobench/iobench-trace.json.gz"}
+    # Again: nothing twice, nothing new.
+    assert log_run(run, mlflow=uri)
+    client, (again,) = runs_of(uri)
+    assert again.info.run_id == found.info.run_id
+    assert len(history(client, again, "iobench/batch_s/mean")) == 2
+    assert len(history(client, again, "iobench/run/wall_s")) == 1
+
+
+def test_a_server_that_dies_at_any_request_leaves_a_run_to_go_on_with(
+    uri, relay, tmp_path, monkeypatch, capsys
+):
+    """Each try gets one request further; what is there in the end is there once."""
+    monkeypatch.setattr("iobench.tracking.telling.make_artifacts", _one_file)
+    run = make_run(tmp_path / "run")
+    address = relay.uri.replace("//", f"//me:{SECRET}@")
+    reached = 0
+    for limit in range(60):
+        relay.begin(limit, after=bool(limit % 2))
+        code = main(["report", str(run), "--mlflow", address])
+        printed = capsys.readouterr()
+        assert "batch" in printed.out  # the report is there whatever the server does
+        assert SECRET not in printed.out + printed.err
+        if code == 0:
+            break
+        assert code == 75
+        lines = [line for line in printed.err.splitlines() if line.startswith("iobench:")]
+        assert f"iobench report {run} --mlflow" in lines[-1]
+        assert "the run is kept" in lines[-1]
+        reached = limit
+    assert reached >= 5
+    client, (found,) = runs_of(uri)
+    assert found.info.status == "FINISHED"
+    for name in found.data.metrics:
+        told = history(client, found, name)
+        assert len(told) == len({step for step, _ in told}), name
+    assert [step for step, _ in history(client, found, "iobench/epoch/wall_s")] == [0, 1]
+    assert artifacts(client, found) == {"iobench/page.html"}
+    everything = b"".join(file.read_bytes() for file in run.rglob("*") if file.is_file())
+    assert SECRET.encode() not in everything
+    assert SECRET not in repr(found.to_dictionary())
+
+
+def _one_file(profiles, folder, traces=None):
+    page = folder / "page.html"
+    page.write_text("<p>a page</p>")
+    return [page], []
+
+
+def test_the_environment_alone_says_where_as_mantik_leaves_it(
+    relay, uri, tmp_path, monkeypatch, capfd
+):
+    """``mantik.init_tracking()`` sets server and token, and takes user and password away."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"{relay.uri}/")
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", SECRET)
+    run = make_run(tmp_path / "run", command=f"train.py --token {SECRET}")
+    monkeypatch.setattr("iobench.tracking.telling.make_artifacts", _one_file)
+    assert main(["report", str(run), "--mlflow", "env"]) == 0
+    assert {seen[2].get("Authorization") for seen in relay.seen} == {f"Bearer {SECRET}"}
+    _, (found,) = runs_of(uri)
+    assert SECRET not in repr(found.to_dictionary())
+    printed = capfd.readouterr()
+    assert SECRET not in printed.err
+    assert SECRET not in (run / "tracking.json").read_text()
+
+
+def test_a_run_that_goes_on_is_joined_and_not_ended(uri, tmp_path, monkeypatch):
+    client = mlflow.MlflowClient(uri)
+    experiment = client.create_experiment(os.environ["MLFLOW_EXPERIMENT_NAME"])
+    mine = client.create_run(experiment, run_name="my training")
+    client.log_param(mine.info.run_id, "iobench/batch_size", "mine")
+    monkeypatch.setenv("MLFLOW_RUN_ID", mine.info.run_id)
+    monkeypatch.setattr("iobench.tracking.telling.make_artifacts", _one_file)
+    run = make_run(tmp_path / "run")
+    log_run(run, mlflow=uri)
+    monkeypatch.delenv("MLFLOW_RUN_ID")
+    log_run(run, mlflow=uri)  # found by the notes
+    _, (found,) = runs_of(uri)
+    assert found.info.run_id == mine.info.run_id
+    assert found.info.status == "RUNNING"
+    assert found.info.run_name == "my training"
+    assert found.data.params["iobench/batch_size"] == "mine"
+    assert found.data.params["iobench/format"] == "tfrecord"
+
+
+@pytest.mark.parametrize("several", ["formats", "ranks"])
+def test_several_profiles_are_nested_in_one(uri, tmp_path, monkeypatch, several):
+    monkeypatch.setattr("iobench.tracking.telling.make_artifacts", _one_file)
+    if several == "ranks":
+        run, names = make_run(tmp_path / "run", ranks=2), {"rank-0", "rank-1"}
+    else:
+        run, names = tmp_path / "run", {"zarr", "tfrecord"}
+        for name in names:
+            make_run(run / name, format=name)
+    log_run(run, mlflow=uri)
+    log_run(run, mlflow=uri)
+    client, found = runs_of(uri)
+    (top,) = [each for each in found if "mlflow.parentRunId" not in each.data.tags]
+    nested = [each for each in found if each is not top]
+    assert {each.info.run_name for each in nested} == {f"run {name}" for name in names}
+    assert {each.data.tags["mlflow.parentRunId"] for each in nested} == {top.info.run_id}
+    assert {each.info.status for each in found} == {"FINISHED"}
+    assert artifacts(client, top) == {"iobench/page.html"}
+    for each in nested:
+        assert len(history(client, each, "iobench/batch_s/mean")) == 2
+
+
+def test_a_run_that_was_deleted_there_is_told_anew(uri, tmp_path, monkeypatch):
+    monkeypatch.setattr("iobench.tracking.telling.make_artifacts", _one_file)
+    run = make_run(tmp_path / "run")
+    log_run(run, mlflow=uri)
+    client, (first,) = runs_of(uri)
+    client.delete_run(first.info.run_id)
+    log_run(run, mlflow=uri)
+    _, (second,) = runs_of(uri)
+    assert second.info.run_id != first.info.run_id
+
+
+def test_names_of_stages_and_values_may_be_anything(uri, tmp_path, monkeypatch):
+    monkeypatch.setattr("iobench.tracking.telling.make_artifacts", _one_file)
+    said: list[str] = []
+    run = make_run(
+        tmp_path / "run",
+        dataset="<script>alert(1)</script>",
+        command="x" * 9000,
+        machine={"a/../b": 1, "": 2, "ä ö": "ü"},
+    )
+    log_run(run, mlflow=uri, say=said.append)
+    _, (found,) = runs_of(uri)
+    assert found.data.params["iobench/dataset"] == "<script>alert(1)</script>"
+    assert len(found.data.params["iobench/command"]) == 500
+    assert found.data.params["iobench/command"].endswith("(cut, 9,000 characters)")
+    assert any("iobench/command" in line for line in said)
+
+
+def test_a_server_that_refuses_says_why_in_one_line(uri, tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", "777")
+    run = make_run(tmp_path / "run")
+    with pytest.raises(TrackingError, match="No Experiment with id=777") as caught:
+        log_run(run, mlflow=uri)
+    assert "\n" not in str(caught.value)
+    assert Path(run / "run.json").exists()
