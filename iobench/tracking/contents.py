@@ -10,8 +10,8 @@ from iobench.analysis import diagnose, epochs_of_rank, measure_rank
 from iobench.report.facts import RunFacts
 from iobench.report.sentences import verdict_sentence
 from iobench.report.units import seconds
-from iobench.tracking.names import PREFIX, cut, legal_names
 from iobench.tracking.masks import masked
+from iobench.tracking.names import PREFIX, cut, legal_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

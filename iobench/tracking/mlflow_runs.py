@@ -16,8 +16,8 @@ from typing import Any, Final
 from iobench.errors import IobenchError, MissingExtraError, OptionError, TrackingError
 from iobench.recording.masking import mask_urls
 from iobench.tracking.contents import EPOCH_MARK, RunContents
-from iobench.tracking.notes import TrackingNotes
 from iobench.tracking.masks import masked
+from iobench.tracking.notes import TrackingNotes
 
 __all__ = ["ENVIRONMENT", "MlflowRuns", "bounded_mlflow", "server_of"]
 
