@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +19,10 @@ from iobench.analysis import exposure
 from iobench.analysis.stages import WAITING_KINDS
 from iobench.analysis.timeline import QUEUED_KINDS, Timeline, timeline_of
 from iobench.recording import Flag, Kind
+
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
+from many_spans import two_ranks
 
 if TYPE_CHECKING:
     from iobench.profiles import Profile
@@ -184,25 +190,6 @@ def test_names_tell_lanes_apart() -> None:
         "worker-0 (77): feeder",
         "worker-0 (77): thread 2",
     ]
-
-
-def two_ranks() -> Profile:
-    """Return a job of two ranks: the second's workers are twice as slow."""
-    parts = []
-    for rank in (0, 1):
-        times_ns = [(400 * (rank + 1), 300, 20)] * 8
-        part = pool(times_ns, workers=2, step_ns=100).profile()
-        processes = tuple(replace(each, rank=rank) for each in part.processes)
-        parts.append(replace(part, processes=processes))
-    spans = [part.spans.copy() for part in parts]
-    spans[1]["process"] += len(parts[0].processes)
-    assert parts[0].strings == parts[1].strings
-    return replace(
-        parts[0],
-        processes=parts[0].processes + parts[1].processes,
-        spans=np.concatenate(spans[::-1]),
-        ranks=(0, 1),
-    )
 
 
 def test_several_ranks_stand_one_below_the_other() -> None:

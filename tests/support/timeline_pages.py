@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +39,7 @@ def page_of(
     """Return a page with the timelines of runs, and their charts where ``runs`` has waits."""
     parts = ["<!doctype html><html lang=en><meta charset=utf-8><title>Timeline</title>"]
     parts.append('<meta name=viewport content="width=device-width, initial-scale=1">')
-    for name in TIMELINE_STYLES:
-        parts.append(f"<style>{(ASSETS / name).read_text()}</style>")
+    parts += [f"<style>{(ASSETS / name).read_text()}</style>" for name in TIMELINE_STYLES]
     parts.append(f"<style>{styles}</style><body>")
     for number, payload in enumerate(payloads):
         parts.append(f'<div class="timeline" data-run="{number}"></div>')
@@ -50,10 +51,7 @@ def page_of(
         parts.append(f"{data}{payload.data}</script>")
     report = embedded({"runs": list(runs), "job": None})
     parts.append(f'<script type="application/json" id="iobench-report">{report}</script>')
-    for name in TIMELINE_SCRIPTS:
-        path = ASSETS / name
-        if path.exists():
-            parts.append(f"<script>{path.read_text()}</script>")
+    parts += [f"<script>{(ASSETS / name).read_text()}</script>" for name in TIMELINE_SCRIPTS]
     return "\n".join(parts)
 
 
@@ -64,3 +62,45 @@ def write_timeline(path: Path, *profiles: Profile, limit: int = 500_000) -> Path
     payloads = [timeline_columns.timeline_payload(each, limit) for each in profiles]
     path.write_text(page_of(payloads, [to_json([each])["runs"][0] for each in profiles]))
     return path
+
+
+def unpacked(payload: TimelinePayload) -> dict[str, Any]:
+    """Return the columns of a payload as the browser would: what `timeline_columns` promises."""
+    stream = zlib.decompress(base64.b64decode(payload.data))
+    lanes = [lane["n_spans"] for lane in payload.meta["lanes"]]
+    columns: dict[str, Any] = {"lane": [n for n, count in enumerate(lanes) for _ in range(count)]}
+    for described in payload.meta["columns"]:
+        name, prediction = described["name"], described["prediction"]
+        data = stream[described["offset"] : described["offset"] + described["nbytes"]]
+        if prediction == "json":
+            columns[name] = json.loads(data)
+            continue
+        values = _numbers(data)
+        if prediction not in {"none", "exposed"}:
+            values = [value >> 1 ^ -(value & 1) for value in values]
+        if prediction == "exposed":
+            lengths = zip(values, columns["length"], strict=True)
+            values = [(0, -1, length, value - 3)[min(value, 3)] for value, length in lengths]
+        if prediction in {"row", "stage", "sample"}:
+            groups = columns.get(prediction, [0] * len(values))
+            last: dict[int, int] = {}
+            for row, group in enumerate(groups):
+                values[row] = last[group] = values[row] + last.get(group, 0)
+        columns[name] = values
+    start, length, depth = columns["start"], columns["length"], columns["depth"]
+    for row in range(1, len(start)):
+        if columns["lane"][row] == columns["lane"][row - 1]:
+            deeper = depth[row] > depth[row - 1]
+            start[row] += start[row - 1] + (0 if deeper else length[row - 1])
+    return columns
+
+
+def _numbers(data: bytes) -> list[int]:
+    found, value, shift = [], 0, 0
+    for byte in data:
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            found.append(value)
+            value = shift = 0
+    return found

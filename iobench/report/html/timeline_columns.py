@@ -48,7 +48,11 @@ TIMELINE_SCRIPTS: Final = (
     "describe.js",
     "overlay.js",
     "input.js",
+    "frame.js",
     "timeline.js",
+    "waits.js",
+    "wait_steps.js",
+    "wait_distribution.js",
     "charts.js",
 )
 """Files of ``assets/`` in the order in which a page needs them."""

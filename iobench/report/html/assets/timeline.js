@@ -2,25 +2,10 @@
 // The timeline of a run: <div class="timeline" data-run="N">, filled from the data of run N.
 (() => {
   const iobench = (window.iobench ??= {});
-  const { View, Spans, Painter, layOut, ticks, readColours, describe } = iobench;
+  const { View, Spans, Painter, layOut, ticks, readColours, describe, frame } = iobench;
+  const { button, make } = frame;
   const NARROW = 620; // px; below, names of lanes stand above them
   const NAMES = 148;
-
-  function make(parent, tag, name, text) {
-    const element = document.createElement(tag);
-    if (name) element.className = name;
-    if (text !== undefined) element.textContent = text;
-    parent?.append(element);
-    return element;
-  }
-
-  function button(parent, text, label, act) {
-    const element = make(parent, "button", "", text);
-    element.type = "button";
-    if (label) element.setAttribute("aria-label", label);
-    element.addEventListener("click", act);
-    return element;
-  }
 
   class Timeline {
     constructor(container, spans) {
@@ -34,93 +19,16 @@
       this.chosen = null; // spans of its batch, as a Set
       this.waitPlace = -1; // of the wait looked at, among the longest
       this.frames = 0;
-      this._build();
+      frame.build(this);
       iobench.listen(this);
       this._watch();
     }
 
-    _build() {
-      const { container, spans } = this;
-      container.replaceChildren();
-      const tools = make(container, "div", "tl-tools");
-      tools.setAttribute("role", "toolbar");
-      tools.setAttribute("aria-label", "Timeline");
-      button(tools, "−", "Zoom out", () => this.change(() => this.view.zoom(2)));
-      button(tools, "+", "Zoom in", () => this.change(() => this.view.zoom(0.5)));
-      button(tools, "←", "Earlier", () => this.change(() => this.view.pan(-0.5)));
-      button(tools, "→", "Later", () => this.change(() => this.view.pan(0.5)));
-      button(tools, "Whole run", "", () => this.change(() => this.view.show(0, this.view.length)));
-      if (spans.longest.length) {
-        button(tools, "Next longest wait", "", () => this.stepWait(1));
-        button(tools, "Back", "The wait before, which is longer", () => this.stepWait(-1));
-      }
-      this.said = make(tools, "span", "tl-range");
-      this._buildLegend(make(container, "div", "tl-legend"));
-      this.overview = make(container, "canvas", "tl-overview");
-      this.overview.setAttribute("aria-hidden", "true");
-      this.axis = make(container, "canvas", "tl-axis");
-      this.axis.setAttribute("aria-hidden", "true");
-      this.scroller = make(container, "div", "tl-lanes");
-      this.scroller.tabIndex = -1;
-      this.space = make(this.scroller, "div", "tl-space");
-      this.canvas = make(this.space, "canvas", "tl-canvas");
-      this.canvas.tabIndex = 0;
-      this.canvas.setAttribute("role", "application");
-      this.canvas.setAttribute("aria-roledescription", "timeline");
-      this.canvas.setAttribute("aria-label", this._label());
-      this.names = make(this.space, "div", "tl-names");
-      this.tip = make(container, "div", "tl-tip");
-      this.tip.hidden = true;
-      this.live = make(container, "p", "tl-live");
-      this.live.setAttribute("aria-live", "polite");
-      const help = "Click the lanes, then turn the wheel to zoom (or Ctrl and wheel), drag to move. "
-        + "Keys: arrows, + and −, Home, End, 0 for the whole run, Enter for the next longest wait, "
-        + "n and p from span to span, Escape.";
-      make(container, "p", "tl-help", help);
-      const said = describe.leftOutSentence(spans.meta);
-      if (said) make(container, "p", "tl-left-out", said);
-      const missing = spans.meta.missing;
-      if (missing.length) {
-        make(container, "p", "tl-left-out", `Without spans, and without a lane: ${missing.join(", ")}.`);
-      }
-    }
-
-    _label() {
-      const { count, duration } = iobench.quantities;
-      const { spans } = this;
-      const waits = spans.waits.length;
-      return (
-        `Timeline of ${count(spans.count)} spans in ${count(spans.lanes.length)} lanes over ` +
-        `${duration(spans.meta.length_ns)}, with ${count(waits)} waits. ` +
-        "Arrows move, plus and minus zoom, Enter goes to the next longest wait."
-      );
-    }
-
-    _buildLegend(parent) {
-      parent.setAttribute("role", "group");
-      parent.setAttribute("aria-label", "Stages to show");
-      const { spans, isShown } = this;
-      const sums = spans.sums();
-      const order = sums.map((_, stage) => stage);
-      order.sort((a, b) => sums[b].exposed - sums[a].exposed || sums[b].length - sums[a].length);
-      for (const stage of order) {
-        const each = button(parent, "", "", () => {
-          isShown[stage] = !isShown[stage];
-          each.setAttribute("aria-pressed", String(isShown[stage]));
-          this.redraw();
-        });
-        each.setAttribute("aria-pressed", "true");
-        each.dataset.stage = spans.meta.stages[stage];
-        const { duration, count } = iobench.quantities;
-        each.title = `${count(sums[stage].count)} spans, ${duration(sums[stage].length)} in sum`;
-        make(each, "i", "swatch").dataset.kind = spans.meta.kinds[stage];
-        make(each, "span", "", spans.meta.stages[stage]);
-      }
-      this.legend = parent;
-    }
-
     _watch() {
-      new ResizeObserver(() => this.layOut()).observe(this.container);
+      // Its height follows from what is laid out, and is nothing to lay out for.
+      new ResizeObserver(() => {
+        if (this.container.clientWidth !== this.knownWidth) this.layOut();
+      }).observe(this.container);
       const dark = matchMedia("(prefers-color-scheme: dark)");
       const recolour = () => {
         this.colours = null;
@@ -135,7 +43,7 @@
 
     // Sizes of everything; where the container has none (a closed tab), nothing is drawn.
     layOut() {
-      const width = this.container.clientWidth;
+      const width = (this.knownWidth = this.container.clientWidth);
       if (!width) return;
       this.gutter = width < NARROW ? 0 : NAMES;
       this.places = layOut(this.spans, this.closed, this.gutter ? 0 : 16);

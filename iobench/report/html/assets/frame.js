@@ -1,0 +1,104 @@
+"use strict";
+// What a timeline consists of: buttons, legend, canvases, and where words about it go.
+(() => {
+  const iobench = (window.iobench ??= {});
+  const { describe } = iobench;
+
+  function make(parent, tag, name, text) {
+    const element = document.createElement(tag);
+    if (name) element.className = name;
+    if (text !== undefined) element.textContent = text;
+    parent?.append(element);
+    return element;
+  }
+
+  function button(parent, text, label, act) {
+    const element = make(parent, "button", "", text);
+    element.type = "button";
+    if (label) element.setAttribute("aria-label", label);
+    element.addEventListener("click", act);
+    return element;
+  }
+
+  function build(timeline) {
+    const { container, spans } = timeline;
+    container.replaceChildren();
+    const tools = make(container, "div", "tl-tools");
+    tools.setAttribute("role", "toolbar");
+    tools.setAttribute("aria-label", "Timeline");
+    button(tools, "−", "Zoom out", () => timeline.change(() => timeline.view.zoom(2)));
+    button(tools, "+", "Zoom in", () => timeline.change(() => timeline.view.zoom(0.5)));
+    button(tools, "←", "Earlier", () => timeline.change(() => timeline.view.pan(-0.5)));
+    button(tools, "→", "Later", () => timeline.change(() => timeline.view.pan(0.5)));
+    button(tools, "Whole run", "", () => timeline.change(() => timeline.view.show(0, timeline.view.length)));
+    if (spans.longest.length) {
+      button(tools, "Next longest wait", "", () => timeline.stepWait(1));
+      button(tools, "Back", "The wait before, which is longer", () => timeline.stepWait(-1));
+    }
+    timeline.said = make(tools, "span", "tl-range");
+    legend(timeline, make(container, "div", "tl-legend"));
+    timeline.overview = make(container, "canvas", "tl-overview");
+    timeline.overview.setAttribute("aria-hidden", "true");
+    timeline.axis = make(container, "canvas", "tl-axis");
+    timeline.axis.setAttribute("aria-hidden", "true");
+    timeline.scroller = make(container, "div", "tl-lanes");
+    timeline.scroller.tabIndex = -1;
+    timeline.space = make(timeline.scroller, "div", "tl-space");
+    timeline.canvas = make(timeline.space, "canvas", "tl-canvas");
+    timeline.canvas.tabIndex = 0;
+    timeline.canvas.setAttribute("role", "application");
+    timeline.canvas.setAttribute("aria-roledescription", "timeline");
+    timeline.canvas.setAttribute("aria-label", label(timeline));
+    timeline.names = make(timeline.space, "div", "tl-names");
+    timeline.tip = make(container, "div", "tl-tip");
+    timeline.tip.hidden = true;
+    timeline.live = make(container, "p", "tl-live");
+    timeline.live.setAttribute("aria-live", "polite");
+    const help = "Click the lanes, then turn the wheel to zoom (or Ctrl and wheel), drag to move. "
+      + "Keys: arrows, + and −, Home, End, 0 for the whole run, Enter for the next longest wait, "
+      + "n and p from span to span, Escape.";
+    make(container, "p", "tl-help", help);
+    const said = describe.leftOutSentence(spans.meta);
+    if (said) make(container, "p", "tl-left-out", said);
+    const missing = spans.meta.missing;
+    if (missing.length) {
+      make(container, "p", "tl-left-out", `Without spans, and without a lane: ${missing.join(", ")}.`);
+    }
+  }
+
+  function label(timeline) {
+    const { count, duration } = iobench.quantities;
+    const { spans } = timeline;
+    const waits = spans.waits.length;
+    return (
+      `Timeline of ${count(spans.count)} spans in ${count(spans.lanes.length)} lanes over ` +
+      `${duration(spans.meta.length_ns)}, with ${count(waits)} waits. ` +
+      "Arrows move, plus and minus zoom, Enter goes to the next longest wait."
+    );
+  }
+
+  function legend(timeline, parent) {
+    parent.setAttribute("role", "group");
+    parent.setAttribute("aria-label", "Stages to show");
+    const { spans, isShown } = timeline;
+    const sums = spans.sums();
+    const order = sums.map((_, stage) => stage);
+    order.sort((a, b) => sums[b].exposed - sums[a].exposed || sums[b].length - sums[a].length);
+    for (const stage of order) {
+      const each = button(parent, "", "", () => {
+        isShown[stage] = !isShown[stage];
+        each.setAttribute("aria-pressed", String(isShown[stage]));
+        timeline.redraw();
+      });
+      each.setAttribute("aria-pressed", "true");
+      each.dataset.stage = spans.meta.stages[stage];
+      const { duration, count } = iobench.quantities;
+      each.title = `${count(sums[stage].count)} spans, ${duration(sums[stage].length)} in sum`;
+      make(each, "i", "swatch").dataset.kind = spans.meta.kinds[stage];
+      make(each, "span", "", spans.meta.stages[stage]);
+    }
+    timeline.legend = parent;
+  }
+
+  iobench.frame = { build, button, make };
+})();

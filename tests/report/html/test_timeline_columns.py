@@ -1,0 +1,238 @@
+"""Spans as columns for a page: exact, small, and honest about what is left out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from many_spans import many_spans
+from timeline_pages import ASSETS, unpacked
+
+from iobench.analysis.timeline import timeline_of
+from iobench.recording import Flag, Kind
+from iobench.report.html import timeline_columns
+from iobench.report.html.timeline_choice import choose_spans
+from iobench.report.html.timeline_columns import TIMELINE_SCRIPTS, TIMELINE_STYLES, timeline_payload
+
+sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
+
+from schedules import CONSUMER, Sketch, pool
+
+if TYPE_CHECKING:
+    from iobench.profiles import Profile
+
+UPLOT = {  # 1.6.32, as npm has it
+    "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    "LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
+}
+times = st.integers(0, 1000)
+
+
+def check(profile: Profile, limit: int = 500_000) -> dict[str, list[int]]:
+    """Unpack a payload and hold it against the timeline it was made from."""
+    payload = timeline_payload(profile, limit)
+    meta = json.loads(json.dumps(payload.meta, allow_nan=False))
+    timeline = timeline_of(profile)
+    rows, _ = choose_spans(timeline, limit)
+    columns = unpacked(payload)
+    spans = timeline.spans[rows]
+    assert (meta["n_spans"], meta["n_shown"]) == (len(timeline), len(rows))
+    assert meta["length_ns"] == timeline.end_ns - timeline.start_ns
+    assert columns["lane"] == timeline.lane[rows].tolist()
+    assert columns["start"] == (spans["start_ns"] - timeline.start_ns).tolist()
+    assert columns["length"] == (spans["end_ns"] - spans["start_ns"]).tolist()
+    assert columns["depth"] == timeline.depth[rows].tolist()
+    assert columns["stage"] == timeline.stage[rows].tolist()
+    assert columns["exposed"] == timeline.exposed_ns[rows].tolist()
+    for name in ("nbytes", "batch", "sample", "epoch"):
+        assert columns[name] == spans[name].tolist(), name
+    names = [columns["names"][place] for place in columns["name"]]
+    assert names == [profile.strings[detail] for detail in spans["detail"].tolist()]
+    return columns
+
+
+@given(
+    st.lists(st.tuples(times, times, times), min_size=1, max_size=20),
+    st.integers(0, 4),
+    st.integers(0, 3000),
+)
+@settings(deadline=None)
+def test_every_span_comes_back_exactly(
+    durations: list[tuple[int, int, int]], workers: int, step_ns: int
+) -> None:
+    check(pool(durations, workers=workers, step_ns=step_ns).profile())
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2**52),
+            st.integers(0, 2**52),
+            st.integers(-1, 2**62),
+            st.integers(-1, 2**31 - 1),
+        ),
+        max_size=12,
+    )
+)
+@settings(deadline=None)
+def test_absurd_numbers_come_back_as_well(rows: list[tuple[int, int, int, int]]) -> None:
+    sketch = Sketch({"workers": 0})
+    for start, length, nbytes, batch in rows:
+        sketch.add(
+            CONSUMER, Kind.READ, start, start + length, nbytes=nbytes, batch=batch, sample=nbytes,
+            detail=f"file {batch}",
+        )  # fmt: skip
+    check(sketch.profile())
+
+
+def test_a_run_without_spans_has_empty_columns() -> None:
+    columns = check(Sketch({"workers": 0}).profile())
+    assert columns["start"] == []
+
+
+def test_sums_say_what_they_are() -> None:
+    sketch = Sketch({"workers": 0})
+    flags = Flag.SUMMED | Flag.ESTIMATED
+    sketch.add(CONSUMER, Kind.READ, 0, 60, batch=0, flags=flags, pieces=20)
+    sketch.add(CONSUMER, Kind.DECODE, 60, 90, batch=0, sample=4)
+    columns = unpacked(timeline_payload(sketch.profile()))
+    assert columns["marks"] == [17, 0]
+    assert columns["pieces"] == [20, 1]
+
+
+def test_what_is_left_out_is_counted() -> None:
+    profile = many_spans(3000)
+    timeline = timeline_of(profile)
+    is_wait = timeline.spans["kind"] == Kind.WAIT
+    limit = int(is_wait.sum()) + 400
+    rows, left_out = choose_spans(timeline, limit)
+    assert left_out is not None
+    assert len(rows) == limit
+    assert np.isin(np.flatnonzero(is_wait), rows).all(), "every wait"
+    shown = np.isin(np.arange(len(timeline)), rows)
+    worst = np.sort(timeline.exposed_ns[~is_wait])[::-1][: left_out["n_worst"]]
+    assert timeline.exposed_ns[~shown & ~is_wait].max() <= worst[-1]
+    assert left_out["n_worst"] == left_out["n_sampled"] == 200
+    assert left_out["n_waits_left_out"] == 0
+    assert left_out["n_spans"] == len(timeline) - limit
+    assert left_out["exposed_ns"] == np.maximum(timeline.exposed_ns[~shown], 0).sum()
+    by_stage = left_out["stages"]
+    assert sum(each["n_spans"] for each in by_stage) == left_out["n_spans"]
+    assert sum(each["length_ns"] for each in by_stage) == left_out["length_ns"]
+    again, _ = choose_spans(timeline, limit)
+    assert np.array_equal(rows, again)
+    check(profile, limit)
+
+
+def test_the_sample_is_uniform_over_stages() -> None:
+    timeline = timeline_of(many_spans(20_000))
+    others = timeline.spans["kind"] != Kind.WAIT
+    rows, left_out = choose_spans(timeline, len(timeline) // 2)
+    assert left_out is not None
+    hidden = np.flatnonzero(others & (timeline.exposed_ns <= 0))
+    for kind in (Kind.READ, Kind.DECODE):
+        of_kind = hidden[timeline.spans["kind"][hidden] == kind]
+        expected = len(of_kind) / len(hidden)
+        sampled = rows[np.isin(rows, hidden)]
+        share = (timeline.spans["kind"][sampled] == kind).mean()
+        assert abs(share - expected) < 0.05
+
+
+def test_the_longest_waits_are_kept_where_not_all_fit() -> None:
+    timeline = timeline_of(many_spans(2000))
+    waits = np.sort(timeline.exposed_ns[timeline.spans["kind"] == Kind.WAIT])
+    rows, left_out = choose_spans(timeline, 10)
+    assert left_out is not None
+    assert np.sort(timeline.exposed_ns[rows]).tolist() == waits[-10:].tolist()
+    assert (left_out["n_waits"], left_out["n_waits_left_out"]) == (10, len(waits) - 10)
+    rows, left_out = choose_spans(timeline, 0)
+    assert len(rows) == 0
+    with pytest.raises(ValueError, match="limit is -1"):
+        choose_spans(timeline, -1)
+
+
+def test_names_are_shortened_in_the_middle_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    sketch = Sketch({"workers": 0})
+    long = "/project/data/" + "x" * 300 + "/year_2001.grib"
+    for number, name in enumerate([long, long, "b", "b", "b", "c", "\udcff"]):
+        sketch.add(CONSUMER, Kind.READ, 10 * number, 10 * number + 5, detail=name)
+    payload = timeline_payload(sketch.profile())
+    columns = unpacked(payload)
+    short = columns["names"][columns["name"][0]]
+    assert len(short) == timeline_columns.NAME_LIMIT
+    assert short.startswith("/project/data/x")
+    assert short.endswith("x/year_2001.grib")
+    assert "…" in short
+    assert payload.meta["n_names_left_out"] == 0
+    monkeypatch.setattr(timeline_columns, "NAMES_LIMIT", 2)
+    payload = timeline_payload(sketch.profile())
+    columns = unpacked(payload)
+    names = [columns["names"][place] for place in columns["name"]]
+    assert names == [short, short, "b", "b", "b", *["(name left out of this page)"] * 2]
+    assert payload.meta["n_names_left_out"] == 2
+
+
+def test_lanes_tell_loops_killed_processes_and_missing_ones() -> None:
+    sketch = pool([(400, 300, 20)] * 6, workers=2, step_ns=100)
+    profile = sketch.profile()
+    processes = (*profile.processes[:2], replace(profile.processes[2], closed=False))
+    profile = replace(profile, processes=processes, missing_workers=("worker-7",))
+    meta = timeline_payload(profile).meta
+    assert [lane["is_loop"] for lane in meta["lanes"]] == [True, False, False]
+    assert [lane["is_closed"] for lane in meta["lanes"]] == [True, True, False]
+    assert meta["missing"] == ["worker-7"]
+    sorts = dict(zip(meta["stages"], meta["sorts"], strict=True))
+    assert sorts["wait"] == sorts["wait:shutdown"] == "wait"
+    assert (sorts["read"], sorts["submit_queue"], sorts["other:round"]) == ("load", "way", "loop")
+
+
+def test_epochs_are_marked_where_they_begin() -> None:
+    sketch = pool([(10, 10, 10)] * 6, workers=1, step_ns=10)
+    for span in sketch.spans:
+        if span["kind"] == Kind.WAIT and "batch" in span:
+            span["epoch"] = span["batch"] // 2
+    steps = timeline_payload(sketch.profile()).meta["steps"]
+    assert steps == [{"rank": 0, "n_steps": 6, "epochs": [[0, 0], [1, 2], [2, 4]]}]
+
+
+def test_a_hundred_thousand_spans_are_a_megabyte() -> None:
+    profile = many_spans(25_000)
+    payload = timeline_payload(profile)
+    # Every start and length is a number of 20 bits that nothing foretells.
+    assert len(payload.data) / payload.meta["n_shown"] < 10
+    assert len(json.dumps(payload.meta)) < 10_000
+
+
+def test_uplot_is_the_one_that_was_looked_at() -> None:
+    for name, digest in UPLOT.items():
+        assert hashlib.sha256((ASSETS / "uplot" / name).read_bytes()).hexdigest() == digest
+    assert b"(v1.6.32)" in (ASSETS / "uplot" / "uPlot.iife.min.js").read_bytes()[:100]
+
+
+def test_all_assets_are_there() -> None:
+    for name in (*TIMELINE_SCRIPTS, *TIMELINE_STYLES):
+        text = (ASSETS / name).read_text("utf-8").lower()
+        assert "</script" not in text
+        assert "</style" not in text
+        assert "http" not in text or name.startswith("uplot/"), "nothing is fetched"
+
+
+def test_scripts_can_be_read() -> None:
+    program = shutil.which("node")
+    if program is None:
+        pytest.skip("node is not installed")
+    for path in sorted(ASSETS.glob("*.js")):
+        checked = subprocess.run([program, "--check", path], capture_output=True, text=True)
+        assert checked.returncode == 0, checked.stderr
+        assert len(path.read_text().splitlines()) <= 300, "small files"

@@ -1,0 +1,448 @@
+"""The timeline and the charts of waits in a real browser: same numbers, and every hand reaches."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from many_spans import many_spans, two_ranks
+from timeline_pages import page_of, unpacked, write_timeline
+
+from iobench.analysis import exposure
+from iobench.analysis.timeline import timeline_of
+from iobench.recording import Kind
+from iobench.report import to_json, units
+from iobench.report.html.timeline_columns import timeline_payload
+
+sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
+
+from schedules import CONSUMER, Sketch, pool
+
+if TYPE_CHECKING:
+    from browser import PageOpener
+    from playwright.sync_api import Page
+
+MS = 1_000_000
+COLUMNS = ("lane", "start", "length", "depth", "stage", "exposed", "nbytes", "batch", "sample")
+HOSTILE = "/data/<img src=x onerror=document.title='broken'></script><b>year & 1.grib"
+UNPACKED = """async ([meta, data]) => {
+  const columns = await iobench.decodeTimeline(meta, data);
+  return Object.fromEntries(
+    Object.entries(columns).map(([name, values]) => [name, Array.from(values)]));
+}"""
+
+
+def small_run() -> Sketch:
+    """Return two workers that are slower than the loop; batch 5 takes longest of all."""
+    times = [(9 * MS, 6 * MS, MS)] * 12
+    times[5] = (60 * MS, 6 * MS, MS)
+    sketch = pool(times, workers=2, step_ns=4 * MS, handover_ns=MS // 10)
+    for span in sketch.spans:
+        if span["kind"] == Kind.READ:
+            span.update(detail=HOSTILE, nbytes=4_500_000, sample=span["batch"] * 10, epoch=0)
+    return sketch
+
+
+@pytest.fixture(scope="module")
+def small_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_timeline(tmp_path_factory.mktemp("page") / "small.html", small_run().profile())
+
+
+def ready(page: Page, run: int = 0) -> Page:
+    """Wait until a timeline is drawn; it is ``timeline`` in the page from then on."""
+    page.evaluate(f"async () => {{ window.timeline = await iobench.timelines[{run}]; }}")
+    page.wait_for_function("timeline.frames > 0")
+    return page
+
+
+def settled(page: Page) -> None:
+    page.wait_for_function("!timeline.pending")
+
+
+def window_of(page: Page) -> tuple[float, float]:
+    settled(page)
+    found = page.evaluate("[timeline.view.from, timeline.view.to]")
+    return found[0], found[1]
+
+
+def point_of(page: Page, span: int) -> tuple[float, float]:
+    """Return where on the page the middle of a span is drawn."""
+    settled(page)
+    place = page.evaluate(
+        """(span) => {
+          const { spans, view, places, plotWidth, canvas, scroller } = timeline;
+          const { rows } = places.lanes.find((each) => each.lane.number === spans.lane[span]);
+          const middle = spans.start[span] + spans.length[span] / 2;
+          const box = canvas.getBoundingClientRect();
+          const x = ((middle - view.from) / view.width) * plotWidth;
+          const y = rows[spans.depth[span]].top - scroller.scrollTop + places.rowHeight / 2;
+          return [box.left + x, box.top + y];
+        }""",
+        span,
+    )
+    return place[0], place[1]
+
+
+def pixel_of(page: Page, span: int, up: float = 0.5) -> list[int]:
+    """Return the colour in a span's middle, ``up`` of its height above its lower edge."""
+    x, y = point_of(page, span)
+    return page.evaluate(
+        """([x, y, up]) => {
+          const { canvas, dpr, places, image } = timeline;
+          const box = canvas.getBoundingClientRect();
+          const column = Math.floor((x - box.left) * dpr);
+          const line = Math.floor((y - box.top + (0.5 - up) * places.rowHeight) * dpr);
+          const first = 4 * (line * image.width + column);
+          return [...image.data.subarray(first, first + 3)];
+        }""",
+        [x, y, up],
+    )
+
+
+def facts(page: Page) -> dict[str, str]:
+    return dict(
+        page.evaluate(
+            """[...document.querySelectorAll(".tl-tip dt")].map(
+                 (name) => [name.textContent, name.nextSibling.textContent])"""
+        )
+    )
+
+
+def span_where(payload: Any, **values: Any) -> int:
+    columns = unpacked(payload)
+    stages = payload.meta["stages"]
+    for row in range(payload.meta["n_shown"]):
+        found = {"stage": stages[columns["stage"][row]], "batch": columns["batch"][row]}
+        if all(found[name] == value for name, value in values.items()):
+            return row
+    raise AssertionError(f"no span with {values}")
+
+
+def test_the_browser_unpacks_what_was_packed(open_page: PageOpener, small_page: Path) -> None:
+    absurd = Sketch({"workers": 0})
+    for start, nbytes in ((0, 2**52), (7, -1), (2**51, 2**40 + 1)):
+        absurd.add(
+            CONSUMER, Kind.READ, start, start + nbytes % 1000, nbytes=nbytes, detail="\udcff"
+        )
+    page = open_page(small_page)
+    for profile in (small_run().profile(), absurd.profile(), many_spans(1500)):
+        payload = timeline_payload(profile)
+        assert page.evaluate(UNPACKED, [payload.meta, payload.data]) == unpacked(payload)
+
+
+def test_keys_move_and_zoom(open_page: PageOpener, small_page: Path) -> None:
+    page = ready(open_page(small_page))
+    whole = window_of(page)
+    page.locator(".tl-canvas").focus()
+    page.keyboard.press("+")
+    closer = window_of(page)
+    assert closer[1] - closer[0] == pytest.approx((whole[1] - whole[0]) / 2)
+    page.keyboard.press("ArrowRight")
+    later = window_of(page)
+    assert later[0] > closer[0]
+    page.keyboard.press("ArrowLeft")
+    assert window_of(page) == pytest.approx(closer)
+    page.keyboard.press("End")
+    assert window_of(page)[1] == pytest.approx(whole[1])
+    page.keyboard.press("Home")
+    assert window_of(page)[0] == 0
+    page.keyboard.press("-")
+    assert window_of(page) == pytest.approx(whole)
+    page.keyboard.press("-")
+    assert window_of(page) == pytest.approx(whole), "never more than the run"
+    for _ in range(60):
+        page.keyboard.press("+")
+    narrow = window_of(page)
+    assert narrow[1] - narrow[0] == pytest.approx(200), "nor less than can be measured"
+    page.keyboard.press("0")
+    assert window_of(page) == pytest.approx(whole)
+
+
+def test_tab_reaches_the_lanes_and_enter_the_longest_waits(
+    open_page: PageOpener, small_page: Path
+) -> None:
+    page = ready(open_page(small_page))
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement === timeline.canvas"):
+            break
+    assert "waits" in page.locator(".tl-canvas").get_attribute("aria-label")
+    profile = small_run().profile()
+    waits = sorted(exposure(profile).whole.waits_ns, reverse=True)
+    said = page.locator(".tl-live")
+    for place in (0, 1):
+        page.keyboard.press("Enter")
+        text = said.text_content()
+        assert text.startswith(f"Wait {place + 1} of ")
+        assert f": {units.duration(waits[place])} at " in text
+        seen = window_of(page)
+        focus = page.evaluate("[timeline.spans.start[timeline.focus], timeline.focus]")
+        assert seen[0] <= focus[0] <= seen[1]
+    page.keyboard.press("Shift+Enter")
+    assert said.text_content().startswith("Wait 1 of ")
+    page.keyboard.press("n")
+    assert page.evaluate("timeline.focus") == focus_after(page, profile)
+    page.keyboard.press("Escape")
+    assert page.evaluate("timeline.chosen") is None
+    assert said.text_content() == ""
+
+
+def focus_after(page: Page, profile: Any) -> int:
+    timeline = timeline_of(profile)
+    waits = np.flatnonzero(timeline.spans["kind"] == Kind.WAIT)
+    return int(waits[np.argmax(timeline.exposed_ns[waits])]) + 1
+
+
+def test_the_wheel_zooms_where_the_reader_has_turned_to(
+    open_page: PageOpener, small_page: Path
+) -> None:
+    page = ready(open_page(small_page))
+    whole = window_of(page)
+    x, y = point_of(page, 0)
+    page.mouse.move(x, y)
+    page.mouse.wheel(0, -200)
+    assert window_of(page) == pytest.approx(whole), "else the page scrolls"
+    page.mouse.click(x, y)
+    page.mouse.wheel(0, -200)
+    page.wait_for_function("timeline.view.width < timeline.view.length")
+    closer = window_of(page)
+    page.mouse.down()
+    page.mouse.move(x - 100, y, steps=3)
+    page.mouse.up()
+    assert window_of(page)[0] > closer[0], "dragging moves"
+    page.get_by_role("button", name="Whole run").click()
+    assert window_of(page) == pytest.approx(whole)
+    page.get_by_role("button", name="Zoom in").click()
+    page.get_by_role("button", name="Later").click()
+    assert window_of(page)[1] == pytest.approx(whole[1])
+
+
+def test_a_span_tells_its_file_bytes_and_times(open_page: PageOpener, small_page: Path) -> None:
+    profile = small_run().profile()
+    payload = timeline_payload(profile)
+    span = span_where(payload, stage="read", batch=5)
+    columns = unpacked(payload)
+    page = ready(open_page(small_page))
+    page.mouse.move(*point_of(page, span))
+    told = facts(page)
+    length, exposed = columns["length"][span], columns["exposed"][span]
+    assert told["File"] == HOSTILE, "as text, whatever it spells"
+    assert page.title() == "Timeline"
+    assert page.locator(".timeline img").count() == 0
+    assert told["Bytes"] == f"4.50 MB at {units.byte_rate(4_500_000 / (length / 1e9))}"
+    assert told["Took"] == units.duration(length) == "60.0 ms"
+    share = units.fraction(exposed / length)
+    assert told["Exposed"] == f"{units.duration(exposed)} ({share})"
+    assert told["Hidden"] == units.duration(length - exposed)
+    assert (told["Batch"], told["Sample"], told["Epoch"]) == ("5", "50", "0")
+    assert told["Lane"] == "worker-1"
+    assert told["Start"] == f"{columns['start'][span] / 1e9:.6f} s"
+    page.mouse.move(5, 5)
+    assert page.locator(".tl-tip").is_hidden()
+
+
+def test_a_click_on_a_wait_shows_the_batch_it_waited_for(
+    open_page: PageOpener, small_page: Path
+) -> None:
+    payload = timeline_payload(small_run().profile())
+    columns = unpacked(payload)
+    wait = span_where(payload, stage="wait", batch=5)
+    page = ready(open_page(small_page))
+    page.mouse.click(*point_of(page, wait))
+    chosen = page.evaluate("[...timeline.chosen].sort((a, b) => a - b)")
+    assert chosen == [row for row, batch in enumerate(columns["batch"]) if batch == 5]
+    assert len({columns["lane"][row] for row in chosen}) == 2
+    assert "batch 5, made by worker-1" in page.locator(".tl-live").text_content()
+    other = span_where(payload, stage="read", batch=6)
+    dimmed = pixel_of(page, other, 0.9)
+    page.keyboard.press("Escape")
+    assert sum(pixel_of(page, other, 0.9)) < sum(dimmed), "others step back meanwhile"
+
+
+def test_what_was_waited_for_stands_out(open_page: PageOpener, small_page: Path) -> None:
+    payload = timeline_payload(small_run().profile())
+    columns = unpacked(payload)
+    reads = [
+        row
+        for row in range(payload.meta["n_shown"])
+        if payload.meta["stages"][columns["stage"][row]] == "read"
+    ]
+    share = {row: columns["exposed"][row] / columns["length"][row] for row in reads}
+    most, least = max(share, key=share.__getitem__), min(share, key=share.__getitem__)
+    assert share[most] > 0.6
+    assert share[least] < 0.3
+    for dark, strong in ((False, (0xD6, 0x40, 0x2B)), (True, (0xFF, 0x6B, 0x52))):
+        page = ready(open_page(small_page, dark=dark))
+        page.evaluate("timeline.view.show(0, timeline.view.length)")
+        assert pixel_of(page, most, 0.1) == list(strong)
+        assert pixel_of(page, least, 0.45) != list(strong)
+        wait = page.evaluate("timeline.spans.longest[0]")
+        red, green, blue = pixel_of(page, wait, 0.2)
+        assert red > 1.3 * max(green, blue), "waits are hatched in the same colour"
+
+
+def test_the_legend_hides_stages(open_page: PageOpener, small_page: Path) -> None:
+    payload = timeline_payload(small_run().profile())
+    span = span_where(payload, stage="read", batch=5)
+    page = ready(open_page(small_page))
+    button = page.locator(".tl-legend button[data-stage=read]")
+    assert button.get_attribute("aria-pressed") == "true"
+    page.mouse.move(*point_of(page, span))
+    assert page.locator(".tl-tip").is_visible()
+    shown = pixel_of(page, span, 0.9)
+    button.focus()
+    page.keyboard.press("Enter")
+    assert button.get_attribute("aria-pressed") == "false"
+    assert pixel_of(page, span, 0.9) != shown
+    page.mouse.move(*point_of(page, span))
+    assert page.locator(".tl-tip").is_hidden()
+
+
+def test_a_page_of_a_part_says_so(open_page: PageOpener, tmp_path: Path) -> None:
+    profile = many_spans(3000)
+    path = write_timeline(tmp_path / "part.html", profile, limit=1000)
+    left = timeline_payload(profile, 1000).meta["left_out"]
+    page = ready(open_page(path))
+    text = page.locator(".tl-left-out").text_content()
+    assert f"holds 1,000 of {units.count(len(timeline_of(profile)))} spans" in text
+    assert f"all {units.count(left['n_waits'])} waits" in text
+    assert f"{units.duration(left['exposed_ns'])} of it exposed" in text
+    for each in left["stages"]:
+        assert f"{each['stage']} {units.count(each['n_spans'])}" in text
+    assert page.evaluate("timeline.spans.count") == 1000
+
+
+def test_old_browsers_and_damaged_pages_are_told(
+    open_page: PageOpener, small_page: Path, tmp_path: Path
+) -> None:
+    page = open_page(small_page, script="delete window.DecompressionStream")
+    alert = page.get_by_role("alert")
+    assert "this browser cannot unpack the timeline" in alert.text_content()
+    payload = timeline_payload(small_run().profile())
+    payload.meta["columns"][3]["nbytes"] += 1
+    path = tmp_path / "damaged.html"
+    path.write_text(page_of([payload]))
+    alert = open_page(path).get_by_role("alert")
+    assert "column start is damaged; write the page again" in alert.text_content()
+
+
+def test_ranks_are_groups_that_close(open_page: PageOpener, tmp_path: Path) -> None:
+    payload = timeline_payload(two_ranks())
+    path = tmp_path / "ranks.html"
+    path.write_text(page_of([payload]))
+    page = ready(open_page(path))
+    names = page.locator(".tl-name")
+    assert names.all_text_contents() == ["consumer", "worker-0", "worker-1"] * 2
+    head = page.get_by_role("button", name="rank 1")
+    head.click()
+    assert head.get_attribute("aria-expanded") == "false"
+    assert names.all_text_contents() == ["consumer", "worker-0", "worker-1", "consumer"]
+    assert page.evaluate("document.activeElement.textContent") == "rank 1"
+    head.press("Enter")
+    assert names.count() == 6
+
+
+def test_fingers_on_a_narrow_screen(open_page: PageOpener, small_page: Path) -> None:
+    payload = timeline_payload(small_run().profile())
+    span = span_where(payload, stage="read", batch=5)
+    page = ready(open_page(small_page, width=390, touch=True, device_scale_factor=2))
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    canvas = page.locator(".tl-canvas")
+    canvas.scroll_into_view_if_needed()
+    page.touchscreen.tap(*point_of(page, span))
+    assert facts(page)["Took"] == "60.0 ms"
+    tip = page.locator(".tl-tip").bounding_box()
+    assert tip["x"] >= 0
+    assert tip["x"] + tip["width"] <= 390
+    assert page.evaluate("timeline.canvas.width") == 2 * round(canvas.bounding_box()["width"])
+
+
+def test_themes_and_sizes_are_followed(open_page: PageOpener, small_page: Path) -> None:
+    page = ready(open_page(small_page))
+    light = page.evaluate("[timeline.frames, [...timeline.painter.ground]]")
+    assert light[1] == [255, 255, 255]
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function(f"timeline.frames > {light[0]} && timeline.painter.ground[0] < 50")
+    page.set_viewport_size({"width": 700, "height": 700})
+    page.wait_for_function("timeline.plotWidth < 560")
+
+
+def test_quantities_are_spelled_as_elsewhere(open_page: PageOpener, small_page: Path) -> None:
+    page = open_page(small_page)
+    drawn = random.Random(0)
+    times: list[float] = [0, 1, 99, 999, 1000, 12_500, 100_500, 101_500, 999_499, 999_500, 10**12]
+    times += [round(10 ** drawn.uniform(0, 13)) for _ in range(300)]
+    times += [n * 500 for n in range(1, 60)] + [n * 125 for n in range(1, 60)]
+    shares = [0, 0.0001, 0.001, 0.0994, 0.0995, 0.125, 0.5, 0.995, 0.9994, 0.9999, 1]
+    shares += [drawn.random() for _ in range(200)]
+    for name, spell, values in (
+        ("duration", units.duration, times),
+        ("nbytes", units.nbytes, times),
+        ("byteRate", units.byte_rate, times),
+        ("fraction", units.fraction, shares),
+        ("count", units.count, [0, 999, 1000, 1234567]),
+    ):
+        found = page.evaluate(f"(values) => values.map(iobench.quantities.{name})", values)
+        assert found == [spell(value) for value in values]
+
+
+def test_charts_show_waits_and_their_quantiles(open_page: PageOpener, small_page: Path) -> None:
+    waits = to_json([small_run().profile()])["runs"][0]["waits_ns"]
+    page = ready(open_page(small_page))
+    data = page.evaluate("iobench.charts[0]['wait-chart'].drawn.data.map((row) => Array.from(row))")
+    assert data[0] == list(range(len(waits)))
+    chart = "iobench.charts[0]['wait-chart']"
+    page.get_by_role("button", name="Linear").click()
+    assert page.get_by_role("button", name="Linear").get_attribute("aria-pressed") == "true"
+    assert page.evaluate(f"Array.from({chart}.drawn.data[1])") == waits
+    page.locator(".wait-distribution summary").click()
+    rows = dict(
+        page.evaluate(
+            """[...document.querySelectorAll(".wait-distribution tbody tr")].map(
+                 (row) => [row.cells[0].textContent, row.cells[1].textContent])"""
+        )
+    )
+    assert rows == {
+        "mean": units.duration(np.mean(waits)),
+        "median": units.duration(np.median(waits)),
+        "90 %": units.duration(np.quantile(waits, 0.9)),
+        "95 %": units.duration(np.quantile(waits, 0.95)),
+        "99 %": units.duration(np.quantile(waits, 0.99)),
+        "longest": units.duration(max(waits)),
+    }
+    counts, shares = page.evaluate(
+        "iobench.charts[0]['wait-distribution'].drawn.data.slice(1).map((row) => Array.from(row))"
+    )
+    assert sum(counts) == len(waits)
+    assert shares[-1] == 1
+
+
+def test_a_step_of_the_chart_leads_to_its_wait(open_page: PageOpener, small_page: Path) -> None:
+    waits = to_json([small_run().profile()])["runs"][0]["waits_ns"]
+    longest = waits.index(max(waits))
+    page = ready(open_page(small_page))
+    x = page.evaluate(f"iobench.charts[0]['wait-chart'].drawn.valToPos({longest}, 'x')")
+    page.locator(".wait-chart .u-over").click(position={"x": x, "y": 40})
+    page.wait_for_function("timeline.focus >= 0")
+    assert page.evaluate("timeline.spans.batch[timeline.focus]") == longest
+    assert page.locator(".tl-live").text_content().startswith("Wait 1 of ")
+
+
+def test_a_run_without_waits_has_a_timeline_and_no_charts(
+    open_page: PageOpener, tmp_path: Path
+) -> None:
+    sketch = Sketch({"workers": 0})
+    sketch.add(CONSUMER, Kind.READ, 0, MS)
+    path = tmp_path / "none.html"
+    path.write_text(page_of([timeline_payload(sketch.profile())], [{"waits_ns": None}]))
+    page = ready(open_page(path))
+    page.locator(".tl-canvas").press("Enter")
+    assert page.evaluate("timeline.focus") == -1
+    assert "not known" in page.locator(".wait-chart").text_content()
+    empty = tmp_path / "empty.html"
+    empty.write_text(page_of([timeline_payload(Sketch({"workers": 0}).profile())]))
+    ready(open_page(empty))
