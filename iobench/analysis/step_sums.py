@@ -17,10 +17,20 @@ if TYPE_CHECKING:
 
     from iobench.analysis.windows import MeasuredRank
 
-__all__ = ["BUSY", "EXPOSED", "RoundTimes", "StepSums", "add_sums", "pair_rounds", "step_sums"]
+__all__ = [
+    "BUSY",
+    "EXPOSED",
+    "RoundTimes",
+    "StepSums",
+    "add_sums",
+    "pair_rounds",
+    "step_memory",
+    "step_sums",
+]
 
 BUSY: Final = "busy:"
 EXPOSED: Final = "exposed:"
+MOST_ALIKE: Final = 0.999
 Sums = Mapping[str, "NDArray[np.float64]"]
 
 
@@ -53,11 +63,14 @@ class StepSums:
         The same by round; a round without such a step is 0 in all.
     times : RoundTimes or None
         None for several training processes together.
+    memory : float
+        Over how many steps the time of one step tells that of the next: 1 where it does not.
     """
 
     stretches: Sums
     rounds: Sums
     times: RoundTimes | None
+    memory: float = 1.0
 
     @property
     def n_steps(self) -> int:
@@ -117,7 +130,18 @@ def step_sums(
         _summed(columns, cell, n_cells),
         _summed(columns, in_round, n_rounds),
         _times(measured, n_rounds),
+        step_memory(columns["wall"]),
     )
+
+
+def step_memory(wall: NDArray[np.float64]) -> float:
+    """Return (1 + r) / (1 - r) of the correlation r of neighbours, what an AR(1) integrates to."""
+    off = wall - wall.mean()
+    squares = float((off**2).sum())
+    if squares <= 0:
+        return 1.0
+    r = min(max(float((off[1:] * off[:-1]).sum()) / squares, 0.0), MOST_ALIKE)
+    return (1 + r) / (1 - r)
 
 
 def _summed(columns: Sums, cell: NDArray[np.int64], n_cells: int) -> Sums:
@@ -176,7 +200,7 @@ def add_sums(parts: list[StepSums]) -> StepSums:
         for name in names
         if ":" in name or all(name in part.stretches for part in parts)
     }
-    return StepSums(added, {}, None)
+    return StepSums(added, {}, None, max(part.memory for part in parts))
 
 
 def pair_rounds(a: StepSums, b: StepSums) -> NDArray[np.int64] | None:

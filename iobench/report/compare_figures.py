@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -15,11 +16,16 @@ from iobench.report.measured_runs import MeasuredRun, total_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from numpy.typing import NDArray
+
 __all__ = ["BETWEEN", "TURNS", "WITHIN", "ComparedFigure", "PairComparison", "compare_pair"]
 
 TURNS, WITHIN, BETWEEN = "turns", "stretches", "runs"
 """What intervals are of: turns of one job, stretches of each run, runs of one configuration."""
 FEWEST_TURNS: Final = 4
+MANY_TURNS: Final = 20
+MEMORIES: Final = 2.0
+"""A stretch shorter than so many times what steps remember makes intervals too short."""
 PER_STEP, PER_SAMPLE = "steps", "samples"
 NS_PER_S: Final = 1e9
 
@@ -66,9 +72,13 @@ class PairComparison:
     basis : str
         `TURNS`, `WITHIN` or `BETWEEN`.
     n_cells : tuple of int
-        Turns, stretches or runs, of the first and of the other; 1 of a run too short to be cut.
-    n_rounds : int
-        Of turns: those that all rounds of the shorter run would make.
+        Turns (or groups of them), stretches or runs, of the first and of the other; 1 of a run
+        too short to be cut.
+    n_turns : tuple of int
+        Turns that are paired, and those that the rounds of the shorter run would make.
+    forgetful_from : tuple of int or None
+        Of stretches, for each run: how many steps it takes until stretches have forgotten each
+        other, where it is shorter than that; else None.
     other_machine : tuple of str
         What of the machines differs.
     withheld : tuple of str
@@ -78,7 +88,8 @@ class PairComparison:
     figures: tuple[ComparedFigure, ...]
     basis: str
     n_cells: tuple[int, int]
-    n_rounds: int
+    n_turns: tuple[int, int]
+    forgetful_from: tuple[int | None, int | None]
     other_machine: tuple[str, ...]
     withheld: tuple[str, ...]
 
@@ -107,25 +118,21 @@ def compare_pair(
     """
     reasons = withheld(first[0], other[0])
     a_all, b_all = _sums(first, steady=steady), _sums(other, steady=steady)
-    a, b, basis, n_rounds = a_all, b_all, WITHIN, 0
+    a, b, basis, n_turns = a_all, b_all, WITHIN, (0, 0)
     if len(first) > 1 or len(other) > 1:
         basis = BETWEEN
     elif (turns := pair_rounds(a_all, b_all)) is not None and len(turns) >= FEWEST_TURNS:
         basis = TURNS
-        n_rounds = min(len(each.rounds["steps"]) for each in (a_all, b_all))
-        a, b = (
-            StepSums({name: values[turns] for name, values in each.rounds.items()}, {}, None)
-            for each in (a_all, b_all)
-        )
+        n_turns = len(turns), min(len(each.rounds["steps"]) for each in (a_all, b_all))
+        a, b = (_of_turns(each, turns) for each in (a_all, b_all))
     figures = []
     for asked in _asked(a_all, b_all, reasons):
         why = "" if anyway else _why(asked, reasons)
         cells = [_cells(each, asked) for each in (a, b)]
         values = [_value(each, asked) for each in (a_all, b_all)]
-        ratio = paired_cell_ratio if basis == TURNS else ratio_of_cells
         interval = RatioInterval(None)
         if not why and cells[0] is not None and cells[1] is not None:
-            interval = ratio(cells[0], cells[1])
+            interval = _interval(cells[0], cells[1], basis)
         figures.append(
             ComparedFigure(
                 asked.key,
@@ -141,12 +148,38 @@ def compare_pair(
         figures=tuple(figures),
         basis=basis,
         n_cells=(len(a.stretches["steps"]), len(b.stretches["steps"])),
-        n_rounds=n_rounds,
+        n_turns=n_turns,
+        forgetful_from=(_forgetful_from(first, a, basis), _forgetful_from(other, b, basis)),
         other_machine=tuple(
             dict.fromkeys(name for x in first for y in other for name in other_machine(x, y))
         ),
         withheld=reasons,
     )
+
+
+def _forgetful_from(runs: Sequence[MeasuredRun], sums: StepSums, basis: str) -> int | None:
+    n_cells = len(sums.stretches["steps"])
+    if basis != WITHIN or n_cells == 1:
+        return None
+    needed = ceil(MEMORIES * sums.memory * n_cells)
+    return needed if sums.n_steps / len(runs[0].exposures) < needed else None
+
+
+def _interval(a: Cells, b: Cells, basis: str) -> RatioInterval:
+    if basis == TURNS:
+        return paired_cell_ratio(a, b)
+    return ratio_of_cells(a, b, in_order=basis == WITHIN)
+
+
+def _of_turns(sums: StepSums, turns: NDArray[np.int64]) -> StepSums:
+    """Return sums whose cells are turns; of many, several turns: what they share then counts."""
+    n_cells = len(turns) if len(turns) < MANY_TURNS else MANY_TURNS // 2
+    cell = np.arange(len(turns)) * n_cells // len(turns)
+    cells = {
+        name: np.bincount(cell, values[turns], n_cells).astype(np.float64)
+        for name, values in sums.rounds.items()
+    }
+    return StepSums(cells, {}, None)
 
 
 def _sums(runs: Sequence[MeasuredRun], *, steady: bool) -> StepSums:

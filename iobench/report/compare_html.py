@@ -123,7 +123,8 @@ def _plot(pair: PairComparison, name: str) -> str:
         for x, text, anchor in ticks
     )
     return (
-        f'<div class="plot"><svg viewBox="0 0 {width} {height}" width="{width}" role="img" '
+        '<div class="plot" tabindex="0" role="group" aria-label="Ratios, to be scrolled"><svg '
+        f'viewBox="0 0 {width} {height}" width="{width}" role="img" '
         f'aria-label="Ratios of {escape(name)} to {NAMES[0]} with intervals at 95 %">'
         f'<line class="one" x1="{one:.1f}" x2="{one:.1f}" y1="4" y2="{bottom - 14}"/>'
         f"{''.join(rows)}{labels}</svg></div>"

@@ -21,7 +21,8 @@ NO_DIFFERENCE: Final = "no difference that these runs can show"
 APART: Final = "These runs were made one after the other"
 MACHINE: Final = "Other machine"
 WITHHELD: Final = "Withheld"
-CAUTIONS: Final = (APART, MACHINE, WITHHELD)
+MEMORY: Final = "Steps"
+CAUTIONS: Final = (APART, MACHINE, MEMORY, WITHHELD)
 """How lines begin that caution."""
 REASONS: Final = {
     OTHER_BATCH: "batches have other sizes, so that a step is another amount of work",
@@ -43,6 +44,12 @@ def pair_lines(found: Comparison, pair: PairComparison, a: str, b: str) -> list[
             f"differs: no means {NO_DIFFERENCE}, since the interval holds 1. At 95 % one interval "
             "in 20 misses, so that of many rows one may differ by chance."
         )
+    for name, needed in zip((a, b), pair.forgetful_from, strict=True):
+        if needed is not None:
+            lines.append(
+                f"{MEMORY} of {name} depend on each other for long: its intervals are rather too "
+                f"short, until it has {units.count(needed)} steps or more."
+            )
     same = _all_the_same(pair)
     if same:
         lines.append(same)
@@ -59,9 +66,10 @@ def pair_lines(found: Comparison, pair: PairComparison, a: str, b: str) -> list[
 def _basis(pair: PairComparison, a: str, b: str) -> str:
     n_a, n_b = pair.n_cells
     if pair.basis == TURNS:
-        rest = f" of {pair.n_rounds}" if pair.n_rounds > n_a else ""
+        used, there = pair.n_turns
+        rest = f" of {there}" if there > used else ""
         return (
-            f"{a} and {b} took turns in one job: ratios are of {n_a}{rest} turns, paired, so that "
+            f"{a} and {b} took turns in one job: ratios are of {used}{rest} turns, paired, so that "
             "what the machine did to both alike is not in them."
         )
     if pair.basis == BETWEEN:

@@ -196,18 +196,18 @@ def _cell(value: Any) -> Any:
 
 
 def _rows(found: Quarterly) -> list[dict[str, Any]]:
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for run in found.runs:
-        for key in KEYS:
-            row = run.rows[key]
-            if row is not None:
-                about = (run.application, run.tiny, run.framework, run.format, None, run.run)
-                figures = (*_values(row), row.n_batches, run.exposed_fraction)
-                rows.append((*about, run.made_ns or None, key, *figures))
-    for each in found.published:
-        about = (each.application, False, None, None, each.source, None)
+        about = (run.application, run.tiny, run.framework, run.format, None, run.run)
         rows += [
-            (*about, None, key, *figures, None, each.exposed_fraction)
+            (*about, run.made_ns or None, key, *_values(row), row.n_batches, run.exposed_fraction)
+            for key in KEYS
+            if (row := run.rows[key]) is not None
+        ]
+    for each in found.published:
+        source = (each.application, False, None, None, each.source, None)
+        rows += [
+            (*source, None, key, *figures, None, each.exposed_fraction)
             for key, figures in each.rows.items()
         ]
     return [dict(zip(COLUMNS, row, strict=True)) for row in rows]

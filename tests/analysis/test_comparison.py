@@ -17,7 +17,7 @@ from iobench.analysis.comparison import (
     ratio_of_cells,
     student,
 )
-from iobench.analysis.step_sums import RoundTimes, StepSums, add_sums, pair_rounds
+from iobench.analysis.step_sums import RoundTimes, StepSums, add_sums, pair_rounds, step_memory
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 TIMES = st.lists(st.floats(1e-3, 1e9), min_size=2, max_size=12)
@@ -143,6 +143,27 @@ def test_intervals_hold_the_true_ratio(shape: object) -> None:
         held += found.low <= 2 <= found.high
     # 95 % is promised; 300 runs tell it to 2.5 %, and dependent steps take a little off.
     assert held / n_runs >= 0.9
+
+
+def test_how_long_steps_remember() -> None:
+    rng = np.random.default_rng(7)
+    assert step_memory(np.ones(5)) == step_memory(np.ones(1)) == 1
+    assert step_memory(rng.random(5000)) < 1.2
+    assert step_memory(np.arange(2000.0)) > 100
+    # An AR(1) of 0.6 integrates to 4; on a log-normal scale to a little less.
+    assert 3 < step_memory(smooth(rng, 20000)) < 4.2
+
+
+def test_the_order_of_runs_does_not_matter() -> None:
+    up, mixed = cells([1, 2, 3, 4, 5, 6]), cells([1, 5, 3, 6, 2, 4])
+    one = cells([2, 2.1, 1.9, 2, 2, 2])
+    assert ratio_of_cells(one, up, in_order=False).low == pytest.approx(
+        ratio_of_cells(one, mixed, in_order=False).low
+    )
+    trend, plain = ratio_of_cells(one, up), ratio_of_cells(one, up, in_order=False)
+    assert trend.high is not None
+    assert plain.high is not None
+    assert trend.high > plain.high  # neighbours go together: fewer things vary than there are
 
 
 def test_intervals_are_no_wider_than_needed() -> None:

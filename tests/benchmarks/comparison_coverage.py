@@ -5,7 +5,8 @@ other (a log-normal AR(1)), heavy tails (Pareto), few long waits (one step in 50
 long, at random or every 32nd), waits that are mostly 0; apart or in turns of 25 steps that share
 what the machine does to both. Printed is the share of intervals that hold the true ratio (95 % is
 promised), how wide they are (the median of high over low), and how often a difference of 20 % is
-seen. Nothing is read or timed; 2,000 pairs a row take about a minute.
+seen; of runs apart also how often the command warns that intervals are too short. Nothing is read
+or timed; 2,000 pairs a row take about a minute.
 
     --pairs 2000 --seed 1
 """
@@ -26,6 +27,8 @@ from iobench.analysis.comparison import (
     paired_cell_ratio,
     ratio_of_cells,
 )
+from iobench.analysis.step_sums import step_memory
+from iobench.report.compare_figures import MANY_TURNS, MEMORIES
 
 Floats = NDArray[np.float64]
 Maker = Callable[[np.random.Generator, int], Floats]
@@ -103,13 +106,23 @@ def _cut(steps: Floats) -> Cells:
 def in_turns(make: Maker, rng: np.random.Generator, n_steps: int) -> RatioInterval:
     """Return the interval of two runs in turns, through a machine whose speed drifts by turns."""
     n_turns = n_steps // TURN
+    n_cells = n_turns if n_turns < MANY_TURNS else MANY_TURNS // 2
+    cell = np.arange(n_turns) * n_cells // n_turns
     speed = np.exp(0.3 * np.cumsum(rng.standard_normal(n_turns)) / np.sqrt(n_turns))
     a, b = (
         make(rng, n_steps)[: n_turns * TURN].reshape(n_turns, TURN)[:, FILL:].sum(axis=1) * speed
         for _ in range(2)
     )
-    weights = np.full(n_turns, float(TURN - FILL))
+    weights = np.bincount(cell, minlength=n_cells) * float(TURN - FILL)
+    a, b = (np.bincount(cell, each, n_cells) for each in (a, b))
     return paired_cell_ratio(Cells(a, weights), Cells(TRUE * b, weights))
+
+
+def warned(make: Maker, rng: np.random.Generator, n_steps: int, n_pairs: int) -> float:
+    """Return how often the command says of a run that its steps depend on each other too long."""
+    needed = MEMORIES * n_stretches(n_steps)
+    found = [needed * step_memory(make(rng, n_steps)) > n_steps for _ in range(n_pairs)]
+    return sum(found) / n_pairs
 
 
 def main() -> None:
@@ -128,6 +141,11 @@ def main() -> None:
         for what, make in MAKERS.items():
             cells = [_row(interval, make, rng, n, arguments.pairs) for n in lengths]
             print(f"{what:18}{''.join(cells)}", flush=True)
+    heads = "".join(f"{f'{n} steps':>12}" for n in LENGTHS)
+    print(f"\nwarned that intervals are too short\n{'':18}{heads}")
+    for what, make in MAKERS.items():
+        shares = [warned(make, rng, n, arguments.pairs // 4) for n in LENGTHS]
+        print(f"{what:18}{''.join(f'{share:12.2f}' for share in shares)}", flush=True)
 
 
 def _row(

@@ -30,6 +30,7 @@ def made(
     n_rounds: int = 1,
     offset_ns: int = 0,
     weather: object = None,
+    drift: float = 0.0,
     stage: str = "",
     **changed: Any,
 ) -> Path:
@@ -49,7 +50,8 @@ def made(
         begun = now = offset_ns + turn * 10**9
         slower = 1.0 if weather is None else float(np.asarray(weather)[turn])
         for batch in range(turn * per_round, (turn + 1) * per_round):
-            read_ns = int(read_us * US * slower * (1 + 0.1 * rng.standard_normal()))
+            varied = 1 + 0.1 * rng.standard_normal() + drift * batch / n_steps
+            read_ns = int(read_us * US * slower * varied)
             end = now + max(read_ns, 1)
             recorder.emit(Kind.READ, now, end, batch=batch, epoch=0, label=number[stage])
             recorder.emit(
@@ -112,6 +114,15 @@ def test_a_run_against_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     text = text_of(capsys, a, a)
     assert "Of the whole loop there is no difference that these runs can show." in text
     assert "These runs were made one after the other: an interval holds what varies within" in text
+
+
+def test_steps_that_depend_on_each_other_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = made(tmp_path / "a"), made(tmp_path / "b", drift=2)
+    text = text_of(capsys, a, b)
+    assert "Steps of B depend on each other for long: its intervals are rather too short" in text
+    assert "Steps of A" not in text
 
 
 def test_turns_are_paired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
