@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from iobench.cli.advise_command import advise
+from iobench.cli.bundle_command import bundle
 from iobench.cli.cache_command import cache
 from iobench.cli.check_command import CheckCommand, check
 from iobench.cli.compare_command import compare
@@ -39,6 +40,7 @@ def make_app() -> typer.Typer:
     # Behind the first "--" are the commands that are compared, with all that is in them.
     app.command(cls=CheckCommand)(check)
     app.command()(compare)
+    app.command()(bundle)
     # What it does not know are options of the profile that it makes first.
     app.command(context_settings={"ignore_unknown_options": True})(advise)
     app.command()(simulate)

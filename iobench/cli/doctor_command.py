@@ -23,7 +23,7 @@ def doctor(
     import platform
     from importlib.metadata import version
 
-    from iobench.cli.installation import check_extras, check_plugins, extra_names
+    from iobench.cli.installation import check_extras, check_plugins, described, extra_names
     from iobench.cli.screen import TerminalScreen
     from iobench.registry import unknown_name
 
@@ -37,13 +37,7 @@ def doctor(
     if json:
         import json as json_text
 
-        answer = {
-            "iobench": version("iobench"),
-            "python": platform.python_version(),
-            "extras": [check.to_dict() for check in checks],
-            "climetlab_plugins": [check.to_dict() for check in plugins],
-        }
-        typer.echo(json_text.dumps(answer, indent=1))
+        typer.echo(json_text.dumps(described(checks, plugins), indent=1))
         return
     typer.echo(f"iobench {version('iobench')}, Python {platform.python_version()}")
     typer.echo("extras")

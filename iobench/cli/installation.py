@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import site
 import subprocess
@@ -19,7 +20,15 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, distribution, requires, version
 from typing import Any
 
-__all__ = ["Check", "Package", "check_extras", "check_plugins", "extra_names"]
+__all__ = [
+    "Check",
+    "Package",
+    "check_extras",
+    "check_plugins",
+    "described",
+    "extra_names",
+    "installed_versions",
+]
 
 UNIONS = ("all", "test")
 """Extras made of other ones."""
@@ -97,6 +106,21 @@ class Check:
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values."""
         return asdict(self)
+
+
+def installed_versions() -> dict[str, Any]:
+    """Return what is installed, as ``iobench doctor --json`` prints it."""
+    return described(check_extras(extra_names()), check_plugins())
+
+
+def described(checks: Sequence[Check], plugins: Sequence[Check]) -> dict[str, Any]:
+    """Return checks as one document, with the versions of iobench and Python."""
+    return {
+        "iobench": version("iobench"),
+        "python": platform.python_version(),
+        "extras": [check.to_dict() for check in checks],
+        "climetlab_plugins": [check.to_dict() for check in plugins],
+    }
 
 
 def extra_names() -> list[str]:

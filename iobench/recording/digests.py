@@ -71,7 +71,7 @@ START: Final = np.uint32(0x9E3779B9)
 """What makes a record of zeros, as a file that grew but was not written has, a wrong one."""
 
 
-def _checks(table: NDArray[Any]) -> NDArray[np.uint32]:
+def row_checks(table: NDArray[Any]) -> NDArray[np.uint32]:
     words = table.view("<u4").reshape(len(table), N_WORDS)[:, :-1]
     found: NDArray[np.uint32] = (words * FACTORS).sum(axis=1, dtype=np.uint32) + START
     return found
@@ -152,7 +152,7 @@ class DigestLog:
                 number, batch, epoch, place, n_samples, digest or NO_DIGEST, flags,
             )  # fmt: skip
         table = np.frombuffer(data, DIGEST_DTYPE)
-        table["check"] = _checks(table)
+        table["check"] = row_checks(table)
         self._write(data)
 
     def _write(self, data: bytes | bytearray) -> None:
@@ -258,7 +258,7 @@ def read_digests(run: Path) -> DigestTable | None:
             )
         n_rows, cut = divmod(len(data) - HEADER.size, nbytes)
         rows = np.frombuffer(data, DIGEST_DTYPE, n_rows, HEADER.size)
-        right = _checks(rows) == rows["check"]
+        right = row_checks(rows) == rows["check"]
         n_damaged += int((~right).sum()) + (cut > 0)
         table = np.zeros(int(right.sum()), TABLE_DTYPE)
         for name in DIGEST_DTYPE.names or ():

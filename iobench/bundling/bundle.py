@@ -1,0 +1,288 @@
+"""A run as a help desk wants it: its directory, its report, versions, and no names."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tempfile
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.bundling.archive import packed
+from iobench.bundling.leftovers import find_leftovers
+from iobench.bundling.pseudonyms import Pseudonyms
+from iobench.bundling.run_copy import read_run_files, scrubbed_run, texts_of_run
+from iobench.bundling.scrubbing import Scrubber
+from iobench.bundling.tracer_logs import read_logs
+from iobench.bundling.vocabulary import vocabulary
+from iobench.bundling.whoami import who_runs_this
+from iobench.errors import IobenchError, MissingExtraError, OptionError, ProfileError
+from iobench.profiles import open_profiles, run_paths
+from iobench.report import render_terminal, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from iobench.bundling.run_copy import RunFiles
+
+__all__ = ["Bundle", "Replacement", "make_bundle"]
+
+FOLDER: Final = "iobench-bundle"
+VERSION: Final = 1
+KINDS: Final = {
+    "p": "folder",
+    "file": "file",
+    "arg": "argument or value",
+    "ip": "IP address",
+    "mail": "e-mail address",
+    "secret": "password, token or query",
+    "id": "unique number",
+    "boot": "boot of a machine",
+    "uid": "number of a user",
+}
+HOW: Final = (
+    "The same name has the same pseudonym everywhere, in texts and in span files; two names never "
+    "share one.",
+    "Paths keep their depth, the suffixes of files, folders that every machine has and what is "
+    "below site-packages; a home directory is ~.",
+    "Of commands the options stay, and values that are figures or words of iobench.",
+    "Times, bytes and counts are untouched. The names of stages stay, but for names in them.",
+    "What could not be read in damaged files is blanked.",
+)
+LOOKED_THROUGH: Final = (
+    "No file here holds any name that was replaced; names that are also words of reports are in no "
+    "path."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A name, what it is, what stands for it, and whether it is replaced in all texts.
+
+    ``everywhere`` is False of a name that is also a word of reports: it is replaced where a path, a
+    user or a host is told.
+    """
+
+    kind: str
+    name: str
+    pseudonym: str
+    everywhere: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What is to be passed on.
+
+    Parameters
+    ----------
+    files : mapping of str to bytes
+        By name, the manifest among them.
+    manifest : mapping
+        What is in ``MANIFEST.json``.
+    replacements : tuple of Replacement
+    notes : tuple of str
+        What whoever passes it on should know.
+    """
+
+    files: Mapping[str, bytes]
+    manifest: Mapping[str, Any]
+    replacements: tuple[Replacement, ...]
+    notes: tuple[str, ...]
+
+    def packed(self) -> bytes:
+        """Return it as a ``.tar.gz``; the same run makes the same bytes."""
+        return packed(FOLDER, self.files)
+
+
+def make_bundle(
+    run: Path,
+    *,
+    versions: Mapping[str, Any],
+    environment: Mapping[str, str],
+    keep: Sequence[str] = (),
+    with_logs: bool = False,
+) -> Bundle:
+    """Read a run directory, replace all names in it, and make its report anew.
+
+    Parameters
+    ----------
+    run : Path
+        A run directory, or one that holds one per format. Nothing in it is changed.
+    versions : mapping
+        What is installed, as ``iobench doctor --json`` has it.
+    environment : mapping of str to str
+        Whose variables tell user, host and job.
+    keep : sequence of str
+        Names that stay.
+    with_logs : bool
+        Whether the logs of tracers go along, as they are.
+
+    Raises
+    ------
+    ProfileError
+        If it is no run directory, or of a version that this iobench cannot read; or if a name was
+        left that had to be replaced.
+    OptionError
+        If a name to keep is in no text.
+    """
+    runs = [read_run_files(path) for path in run_paths(run)]
+    texts = [text for each in runs for text in texts_of_run(each)]
+    texts.append(json.dumps(versions, ensure_ascii=False))
+    who = who_runs_this(texts, environment)
+    taken = {word for text in texts for word in re.findall(r"\w+|[\w-]+", text)}
+    names = Pseudonyms(vocabulary(), keep, taken)
+    scrubber = Scrubber(names, who)
+    for each in runs:
+        scrubber.paths.path(str(each.path))
+    # Twice: names that the first pass found in one file may stand in the texts of another.
+    for _ in range(2):
+        scrubber.forget()
+        files = dict(_run_files(runs, scrubber))
+        told = scrubber.document(dict(versions))
+    _check_kept(names, texts)
+    logs = {name: data for each in runs for name, data in read_logs(each.path, each.config)}
+    if with_logs:
+        files |= _with_logs(files, logs, many=len(runs) > 1)
+    with tempfile.TemporaryDirectory(prefix="iobench-bundle-") as stage:
+        reports, why = _reports(Path(stage), files)
+    files |= reports
+    files["versions.json"] = _json(told)
+    notes = tuple(_notes(runs, logs, scrubber, with_logs=with_logs))
+    manifest = _manifest(files, names, (*notes, *why))
+    files["MANIFEST.json"] = _json(manifest)
+    _look_through({name: data for name, data in files.items() if name not in logs}, names, stage)
+    replacements = tuple(Replacement(KINDS.get(kind, kind), *rest) for kind, *rest in names.told())
+    return Bundle(files, manifest, replacements, notes)
+
+
+def _run_files(runs: Sequence[RunFiles], scrubber: Scrubber) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of each run: one run's at the top, several in a folder each."""
+    for each in runs:
+        folder = "" if len(runs) == 1 else f"{scrubber.text(each.path.name)}/"
+        for name, data in scrubbed_run(each, scrubber).items():
+            yield folder + name, data
+
+
+def _check_kept(names: Pseudonyms, texts: Sequence[str]) -> None:
+    for name in sorted(names.keep - names.kept):
+        if not any(name in text for text in texts):
+            raise OptionError(f"--keep {name}: is nowhere in the run; expected a name as it has it")
+
+
+def _with_logs(
+    files: Mapping[str, bytes], logs: Mapping[str, bytes], *, many: bool
+) -> dict[str, bytes]:
+    found = dict(logs)
+    if not many:
+        return found
+    for name, data in files.items():
+        if name.endswith("/run.json"):
+            config = json.loads(data)
+            told = config.get("darshan")
+            if isinstance(told, dict):
+                found[name] = _json({**config, "darshan": {**told, "logs": "../darshan"}})
+    return found
+
+
+def _reports(stage: Path, files: Mapping[str, bytes]) -> tuple[dict[str, bytes], list[str]]:
+    """Return the report as text, JSON and a page, made of the scrubbed files; and what is not."""
+    for name, data in files.items():
+        path = stage / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    here = re.compile(re.escape(str(stage)))
+    try:
+        profiles = open_profiles(stage)
+        text = io.StringIO()
+        render_terminal(profiles, file=text)
+        document = to_json(profiles)
+    except IobenchError as error:
+        why = here.sub(".", str(error))
+        return {"report.txt": f"No report: {why}\n".encode()}, [f"There is no report: {why}"]
+    found = {
+        "report.txt": here.sub(".", text.getvalue()).encode("utf-8", "backslashreplace"),
+        "report.json": here.sub(".", _json(document).decode()).encode(),
+    }
+    try:
+        from iobench.report.html import render_html
+
+        found["report.html"] = here.sub(".", render_html(profiles)).encode(
+            "utf-8", "backslashreplace"
+        )
+    except MissingExtraError as error:
+        return found, [f"There is no report.html: {error}"]
+    return found, []
+
+
+def _notes(
+    runs: Sequence[RunFiles], logs: Mapping[str, bytes], scrubber: Scrubber, *, with_logs: bool
+) -> Iterator[str]:
+    unclosed = sum(len(run.unclosed) for run in runs)
+    if unclosed:
+        yield (
+            f"{unclosed} of the run's span files were not closed: it was still being written, or "
+            "was killed. This is what there was."
+        )
+    unreadable = [name for run in runs for name in run.unreadable]
+    if unreadable:
+        yield (
+            f"{len(unreadable)} span files are left out: without a sound header, what is in them "
+            "cannot be told."
+        )
+    n_unknown = sum(run.n_unknown for run in runs)
+    if n_unknown:
+        yield f"{n_unknown} files in the run directory are left out: iobench did not write them."
+    if any(run.spool for run in runs):
+        yield "Span files may be left in the run's spool on another machine."
+    if logs and with_logs:
+        yield (
+            f"{len(logs)} logs of a tracer are in it AS THEY ARE, with all paths and the user's "
+            "name: they cannot be scrubbed, nor laid beside paths that are."
+        )
+    elif logs:
+        yield f"{len(logs)} logs of a tracer are left out: they cannot be scrubbed (--with-logs)."
+
+
+def _manifest(
+    files: Mapping[str, bytes], names: Pseudonyms, notes: Sequence[str]
+) -> dict[str, Any]:
+    from importlib.metadata import version
+
+    counts: dict[str, dict[str, int]] = {}
+    for kind, _, _, everywhere in names.told():
+        row = counts.setdefault(KINDS.get(kind, kind), {"names": 0, "also_words_of_reports": 0})
+        row["names"] += 1
+        row["also_words_of_reports"] += not everywhere
+    return {
+        "version": VERSION,
+        "iobench": version("iobench"),
+        "open_with": f"iobench report {FOLDER}",
+        "replaced": counts,
+        "ambiguous": [pseudonym for _, _, pseudonym, everywhere in names.told() if not everywhere],
+        "how": [*HOW, LOOKED_THROUGH],
+        "kept": sorted(names.keep),
+        "notes": list(notes),
+        "files": {
+            name: {"nbytes": len(data), "sha256": sha256(data).hexdigest()}
+            for name, data in sorted(files.items())
+        },
+    }
+
+
+def _look_through(files: Mapping[str, bytes], names: Pseudonyms, stage: str) -> None:
+    left = find_leftovers(files, names, [stage])
+    if left:
+        name, file = left[0]
+        more = f", and {len(left) - 1} more" if len(left) > 1 else ""
+        raise ProfileError(
+            f"{file}: still holds {name!r}{more}, so nothing was written; --keep it if it is no "
+            "secret"
+        )
+
+
+def _json(document: Any) -> bytes:
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode("utf-8", "backslashreplace")
