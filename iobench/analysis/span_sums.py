@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.analysis.stages import WAITING_KINDS
 from iobench.analysis.windows import measure_rank
 from iobench.errors import ProfileError
-from iobench.recording import Kind
+from iobench.recording import HANDOVER_KINDS, WORKER_KINDS, Flag, Kind
 
 if TYPE_CHECKING:
     from iobench.analysis.windows import MeasuredRank
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["SpanSums", "sums_of_spans"]
 
 Integers = NDArray[np.int64]
+NOT_SUMMED: Final = Flag.DETAIL | Flag.IO
+LOADING: Final = sorted((WORKER_KINDS | HANDOVER_KINDS) - WAITING_KINDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +94,19 @@ def _fill(found: SpanSums, rows: Integers, measured: MeasuredRank) -> None:
         work.length_ns[counted],
         ledger.exposed_ns[work.delivery[counted], work.stage[counted]],
     )
+    spans, deliveries = measured.profile.spans, measured.deliveries
+    in_loop = spans["process"] == deliveries.process
+    in_loop &= (spans["thread"] == deliveries.thread) & ((spans["flags"] & NOT_SUMMED) == 0)
+    # Of the loop's own spans, those that took no time are not among the parts.
+    loading = rows[in_loop & np.isin(spans["kind"], LOADING)]
     for values in (found.self_ns, found.busy_ns, found.exposed_ns):
         values[of_work] = 0
+        values[loading] = 0
     np.add.at(found.self_ns, of_work, work.length_ns[~waiting])
     np.add.at(found.busy_ns, of_counted, work.length_ns[counted])
     np.add.at(found.exposed_ns, of_counted, exposed)
     found.share[rows] = measured.share()
-    spans, deliveries = measured.profile.spans, measured.deliveries
-    at = np.flatnonzero(
-        (spans["process"] == deliveries.process)
-        & (spans["thread"] == deliveries.thread)
-        & (spans["kind"] == Kind.WAIT)
-        & (spans["flags"] == 0)
-    )
+    at = np.flatnonzero(in_loop & (spans["kind"] == Kind.WAIT) & (spans["flags"] == 0))
     found.exposed_ns[rows[at]] = (spans["end_ns"] - spans["start_ns"])[at]
 
 
