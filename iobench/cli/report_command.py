@@ -79,6 +79,13 @@ def report(
             "server of MLFLOW_TRACKING_URI.",
         ),
     ] = None,
+    wandb: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROJECT",
+            help="Tell Weights & Biases of the run, likewise; WANDB_MODE=offline keeps it here.",
+        ),
+    ] = None,
 ) -> None:
     """Print what a run measured; works for runs that were killed, too."""
     from iobench.errors import OptionError
@@ -91,7 +98,7 @@ def report(
 
         check_picture_name(lanes)
     report_files.check_trace_options(trace, torch_trace)
-    check_tracking_options(mlflow, None)
+    check_tracking_options(mlflow, wandb)
     if json and markdown:
         raise OptionError("--json and --markdown: both go to stdout; name one of them")
     print_report(run, json=json, darshan=darshan or (), markdown=markdown)
@@ -104,8 +111,8 @@ def report(
         report_files.write_trace_file(run, trace, traces, torch_trace or ())
     if parquet is not None:
         report_files.write_parquet_file(run, parquet)
-    if mlflow is not None:
-        tell_of_run(run, mlflow, None, _traces(run, darshan or ()))
+    if mlflow is not None or wandb is not None:
+        tell_of_run(run, mlflow, wandb, _traces(run, darshan or ()))
 
 
 def _stretch(text: str) -> tuple[float, float]:

@@ -11,13 +11,16 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import IobenchError, MissingExtraError, OptionError, TrackingError
 from iobench.recording.masking import mask_urls
 from iobench.tracking.contents import EPOCH_MARK, RunContents
 from iobench.tracking.masks import masked
-from iobench.tracking.notes import TrackingNotes
+from iobench.tracking.retrying import retry_command, short_reason
+
+if TYPE_CHECKING:
+    from iobench.tracking.notes import TrackingNotes
 
 __all__ = ["ENVIRONMENT", "MlflowRuns", "bounded_mlflow", "server_of"]
 
@@ -82,8 +85,8 @@ class MlflowRuns:
         The run directory.
     uri : str
         Of the server, or `ENVIRONMENT`.
-    rank : int
-        Whose notes are written.
+    notes : TrackingNotes
+        Of the run directory.
     join : str, optional
         MLflow's run to be joined; by default ``MLFLOW_RUN_ID``, if that is set.
 
@@ -95,7 +98,9 @@ class MlflowRuns:
         If no server is named.
     """
 
-    def __init__(self, run: Path, uri: str, *, rank: int = 0, join: str | None = None) -> None:
+    def __init__(
+        self, run: Path, uri: str, notes: TrackingNotes, *, join: str | None = None
+    ) -> None:
         self.run, self.asked = run, uri
         self.server = server_of(uri)
         try:
@@ -104,7 +109,7 @@ class MlflowRuns:
             raise MissingExtraError(
                 "--mlflow needs MLflow, which is not installed: pip install 'iobench[track]'"
             ) from error
-        self.notes = TrackingNotes(run, rank=rank)
+        self.notes = notes
         self._join = join or os.environ.get("MLFLOW_RUN_ID") or None
         with self._told():
             self._client = MlflowClient(tracking_uri=self.server)
@@ -280,29 +285,9 @@ class MlflowRuns:
             raise
         except (MlflowException, OSError) as error:  # some parts of it let those of requests pass
             raise TrackingError(
-                f"{masked(self.server)}: {_reason(masked(str(error)))}; the run is kept, "
+                f"{masked(self.server)}: {short_reason(masked(str(error)))}; the run is kept, "
                 f"tell it again with: {retry_command(self.run, mlflow=self.asked)}"
             ) from None
-
-
-def retry_command(run: Path, *, mlflow: str | None = None, wandb: str | None = None) -> str:
-    """Return what tells a run again, without credentials."""
-    import shlex
-
-    words = ["iobench", "report", str(run)]
-    if mlflow is not None:
-        words += ["--mlflow", mask_urls(mlflow)]
-    if wandb is not None:
-        words += ["--wandb", wandb]
-    return shlex.join(words)
-
-
-def _reason(text: str, longest: int = 300) -> str:
-    """Return what went wrong, short: connection errors hold a line for each layer of a client."""
-    for what in ("Connection refused", "timed out", "Name or service not known"):
-        if what in text:
-            return f"is not answering ({what.lower()})"
-    return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 def _parts(values: Sequence[Any], longest: int) -> Iterator[Sequence[Any]]:

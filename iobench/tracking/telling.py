@@ -12,6 +12,8 @@ from iobench.profiles import open_profiles
 from iobench.tracking.artifacts import make_artifacts
 from iobench.tracking.contents import RunContents, run_contents
 from iobench.tracking.mlflow_runs import MlflowRuns, bounded_mlflow
+from iobench.tracking.notes import TrackingNotes
+from iobench.tracking.wandb_runs import WandbRuns
 
 if TYPE_CHECKING:
     from iobench.profiles import Profile
@@ -65,15 +67,18 @@ def log_run(
     """
     run = Path(run)
     profiles = open_profiles(run)
+    notes = TrackingNotes(run)
     found = []
     with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
         # Not before a server has answered: they may take a while.
         files = functools.cache(lambda: _artifacts(profiles, Path(folder), traces, say))
         if mlflow is not None:
             with bounded_mlflow():
-                runs = MlflowRuns(run, mlflow)
+                runs = MlflowRuns(run, mlflow, notes)
                 found.append(_to_mlflow(runs, profiles, files, say))
                 say(f"told MLflow: {found[-1]}")
+        if wandb is not None:
+            found += _to_wandb(WandbRuns(run, wandb, notes), profiles, files, say)
     return tuple(found)
 
 
@@ -126,6 +131,30 @@ def _to_mlflow(
     runs.add_files(top, files())
     runs.close(top, "", end_ms=end_ms)
     return runs.address(top)
+
+
+def _to_wandb(
+    runs: WandbRuns,
+    profiles: Sequence[Profile],
+    files: Callable[[], Sequence[Path]],
+    say: Callable[[str], None],
+) -> list[str]:
+    """Tell Weights & Biases of every profile; return where each can be looked at."""
+    found = []
+    several = len(profiles) > 1
+    for number, profile in enumerate(profiles):
+        contents = run_contents(profile, name=part_name(profile, len(profiles)))
+        _say_cut(contents, say)
+        found.append(
+            runs.tell(
+                contents,
+                files() if not number else (),
+                title=runs.run.absolute().name,
+                several=several,
+            )
+        )
+        say(f"told Weights & Biases: {found[-1]}")
+    return found
 
 
 def _say_cut(contents: RunContents, say: Callable[[str], None]) -> None:

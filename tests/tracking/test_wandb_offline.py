@@ -1,0 +1,96 @@
+"""Runs told to Weights & Biases offline, and read back from what it wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+wandb = pytest.importorskip("wandb", reason="needs wandb")
+
+from offline_runs import offline_runs  # noqa: E402
+from tracked_runs import make_run  # noqa: E402
+
+from iobench.cli import main  # noqa: E402
+from iobench.errors import TrackingError  # noqa: E402
+from iobench.tracking import log_run  # noqa: E402
+
+SECRET = "QQ" * 20
+
+
+@pytest.fixture(autouse=True)
+def no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page and a trace that take no time."""
+
+    def two_files(profiles, folder, traces=None):
+        for name in ("iobench.html", "iobench-trace.json.gz"):
+            (folder / name).write_text(f"<p>{name}</p>")
+        return [folder / "iobench.html", folder / "iobench-trace.json.gz"], ["a line"]
+
+    monkeypatch.setattr("iobench.tracking.telling.make_artifacts", two_files)
+    monkeypatch.setenv("WANDB_API_KEY", SECRET)
+
+
+def test_a_run_is_read_back(tmp_path, capfd):
+    run = make_run(tmp_path / "run")
+    assert main(["report", str(run), "--json", "--wandb", "me/radiation"]) == 0
+    printed = capfd.readouterr()
+    assert "wandb sync" in printed.err
+    assert printed.out.startswith("{")
+    (found,) = offline_runs(tmp_path)
+    assert (found.run.entity, found.run.project) == ("me", "radiation")
+    assert found.run.display_name == "run"
+    assert found.config["iobench/dataset"] == "maelstrom-yr"
+    rows = [row for row in found.history if "iobench/epoch/wall_s" in row]
+    assert [row["iobench/epoch"] for row in rows] == [0, 1]
+    for name, values in {
+        "iobench/read/exposed_s/mean": [0.02, 0.05],
+        "iobench/read/exposed_s/stdev": [0.01, 0.01],
+        "iobench/batch_s/max": [0.05, 0.08],
+    }.items():
+        assert [row[name] for row in rows] == pytest.approx(values, abs=1e-9)
+    assert found.summary["iobench/run/exposed_fraction"] == pytest.approx(242 / 332)
+    assert "I/O-bound" in found.summary["iobench.verdict"]
+    (page,) = [row for row in found.history if "iobench/page._type" in row]
+    assert page["iobench/page._type"] == "html-file"
+    assert [each.type for each in found.artifacts] == ["iobench-report"]
+    for file in tmp_path.rglob("*"):
+        assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
+    assert SECRET not in printed.err
+
+
+def test_again_it_is_the_same_run_and_no_epoch_is_told_twice(tmp_path):
+    run = make_run(tmp_path / "run")
+    log_run(run, wandb="radiation")
+    log_run(run, wandb="radiation")
+    first, second = offline_runs(tmp_path)
+    assert first.run.run_id == second.run.run_id
+    assert not [row for row in second.history if "iobench/epoch/wall_s" in row]
+
+
+def test_several_profiles_are_a_group(tmp_path):
+    run = make_run(tmp_path / "job", ranks=2)
+    assert len(log_run(run, wandb="radiation")) == 2
+    found = offline_runs(tmp_path)
+    assert {each.run.run_group for each in found} == {"job"}
+    assert {each.run.display_name for each in found} == {"job rank-0", "job rank-1"}
+    assert sum(bool(each.artifacts) for each in found) == 1
+
+
+def test_a_server_that_refuses_leaves_the_run_and_says_how_to_go_on(tmp_path, monkeypatch):
+    def refuse(**_: object) -> None:
+        raise wandb.errors.CommError(f"cannot reach https://me:{SECRET}@api\nfor long")
+
+    monkeypatch.setattr(wandb, "init", refuse)
+    run = make_run(tmp_path / "run")
+    with pytest.raises(TrackingError, match=r"iobench report .* --wandb radiation") as caught:
+        log_run(run, wandb="radiation")
+    assert SECRET not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("arguments", [["--wandb", ""], ["--wandb", "/"], ["--mlflow", " "]])
+def test_a_name_of_nothing_is_a_mistake_of_usage(tmp_path: Path, capsys, arguments):
+    run = make_run(tmp_path / "run")
+    assert main(["report", str(run), *arguments]) == 2
+    assert "expected" in capsys.readouterr().err
