@@ -54,6 +54,8 @@ class PageOpener:
         self._browser = browser
         self._contexts: list[BrowserContext] = []
         self.problems: list[str] = []
+        self.page: Page | None = None
+        """For a fixture that keeps one open."""
 
     def __call__(
         self,
