@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from iobench.profiles import Profile
 
-__all__ = ["Timeline", "TimelineLane", "timeline_of"]
+__all__ = ["Timeline", "TimelineLane", "lanes_of_spans", "timeline_of"]
 
 LARGEST_PRODUCT: Final = 2**62
 QUEUED_KINDS: Final = (Kind.SUBMIT_QUEUE, Kind.IPC_WAIT, Kind.HEAD_OF_LINE, Kind.HANDOVER)
@@ -139,6 +139,14 @@ def timeline_of(profile: Profile, *, summed: bool | None = None) -> Timeline:
         ),
         exposed_ns=_exposed(profile)[row],
     )
+
+
+def lanes_of_spans(
+    profile: Profile, spans: NDArray[Any]
+) -> tuple[tuple[TimelineLane, ...], NDArray[np.int32]]:
+    """Return the lanes of some spans of a profile, counters too, and which is each one's."""
+    keys, lane = _lane_numbers(profile, spans)
+    return _lanes(profile, keys), lane
 
 
 def _lane_numbers(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.span_sums import sums_of_spans
-from iobench.analysis.timeline import timeline_of
+from iobench.analysis.timeline import lanes_of_spans
 from iobench.errors import MissingExtraError, ProfileError
 from iobench.recording import Flag, Kind, stage_name
 from iobench.report.arrow_columns import COLUMNS, RUN
@@ -238,23 +238,8 @@ def _of_names(profile: Profile, spans: NDArray[Any]) -> Iterator[tuple[str, Any]
     labels = [texts[each & 0xFFFFFFFF] for each in pairs.tolist()]
     yield "kind", (place.reshape(-1), [kind.spelled for kind in kinds])
     yield "stage", (place.reshape(-1), list(map(stage_name, kinds, labels)))
-    yield "lane", _lanes(profile, spans)
-
-
-def _lanes(profile: Profile, spans: NDArray[Any]) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the lane of each span; a counter's is that of its thread."""
-    known = {
-        (lane.process, lane.thread, lane.is_device): lane.name
-        for lane in timeline_of(profile, summed=True).lanes
-    }
-    is_device = (spans["flags"] & Flag.DEVICE) != 0
-    key = (spans["process"].astype(np.int64) << 32) | (spans["thread"].astype(np.int64) << 1)
-    keys, place = np.unique(key | is_device, return_inverse=True)
-    names = []
-    for each in keys.tolist():
-        process, thread, device = each >> 32, (each & 0xFFFFFFFF) >> 1, bool(each & 1)
-        names.append(known.get((process, thread, device), profile.processes[process].name))
-    return place.reshape(-1), names
+    lanes, lane = lanes_of_spans(profile, spans)
+    yield "lane", (lane, [each.name for each in lanes])
 
 
 def _metadata(profile: Profile) -> dict[str, str]:
