@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import os
 import platform
 import re
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError, StorageError
@@ -16,11 +17,16 @@ from iobench.recording.hosts import cpu_model, host_name
 from iobench.recording.masking import mask_words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from iobench.recording.job import JobRank
 
 __all__ = ["checked_steps", "command_line", "new_run_path", "script_document"]
+
+KERNEL_MODULE: Final = "ipykernel_launcher"
+"""What Jupyter starts for a notebook: nobody typed it, and its arguments are temporary files."""
+NOTEBOOK_NAME: Final = "JPY_SESSION_NAME"
+"""Set by Jupyter to the notebook's path."""
 
 
 def script_document(
@@ -66,9 +72,12 @@ def checked_steps(steps: range | tuple[int, int] | str | None) -> range | None:
     return chosen
 
 
-def command_line() -> list[str]:
-    """Return how this process was started."""
-    return [str(part) for part in getattr(sys, "orig_argv", sys.argv)]
+def command_line(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Return how this process was started; of a notebook, its name as far as Jupyter tells it."""
+    words = [str(part) for part in getattr(sys, "orig_argv", sys.argv)]
+    if KERNEL_MODULE in words:
+        return ["notebook", *filter(None, [Path(environ.get(NOTEBOOK_NAME, "")).name])]
+    return words
 
 
 def _machine() -> dict[str, Any]:
