@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from iobench.report.html.timeline_columns import timeline_payload
 
 sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 
-from schedules import CONSUMER, Sketch, pool
+from schedules import CONSUMER, Sketch, epochs, pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +107,8 @@ def point_of(page: Page, span: int) -> tuple[float, float]:
     place = page.evaluate(
         """(span) => {
           const { spans, view, places, plotWidth, canvas, scroller } = timeline;
-          const { rows } = places.lanes.find((each) => each.lane.number === spans.lane[span]);
+          const number = spans.lane[span];
+          const { rows } = places.lanes.find(({ lane }) => lane.numbers.includes(number));
           const middle = spans.start[span] + spans.length[span] / 2;
           const box = canvas.getBoundingClientRect();
           const x = ((middle - view.from) / view.width) * plotWidth;
@@ -363,6 +365,32 @@ def test_ranks_are_groups_that_close(open_page: PageOpener, tmp_path: Path) -> N
     assert page.evaluate("document.activeElement.textContent") == "rank 1"
     head.press("Enter")
     assert names.count() == 6
+
+
+def test_workers_of_one_number_share_a_lane_unless_they_overlap(
+    open_page: PageOpener, tmp_path: Path
+) -> None:
+    rounds = [pool([(9 * MS, 6 * MS, MS)] * 6, workers=2, step_ns=4 * MS) for _ in range(3)]
+    profile = epochs(rounds, persistent=False, pause_ns=MS).profile()
+    path = tmp_path / "rounds.html"
+    path.write_text(page_of([timeline_payload(profile)]))
+    page = ready(open_page(path))
+    names = page.locator(".tl-name")
+    assert names.all_text_contents() == ["consumer", "worker-0", "worker-1"]
+    assert page.evaluate("timeline.spans.lanes.length") == 7
+    pids = [each.pid for each in profile.processes if each.name == "worker-1"]
+    told = f"worker-1, process {', then '.join(map(str, pids))}"
+    assert names.nth(2).get_attribute("title") == told
+    last = page.evaluate("timeline.spans.lane.lastIndexOf(4)")
+    page.mouse.move(*point_of(page, last))
+    assert facts(page)["Lane"].startswith("worker-1 (")
+    processes = [
+        replace(each, worker=min(each.worker, 0)) for each in rounds[0].profile().processes
+    ]
+    together = replace(rounds[0].profile(), processes=tuple(processes))
+    path.write_text(page_of([timeline_payload(together)]))
+    page = ready(open_page(path))
+    assert len(set(page.locator(".tl-name").all_text_contents())) == 3
 
 
 def test_fingers_on_a_narrow_screen(open_page: PageOpener, small_page: Path) -> None:

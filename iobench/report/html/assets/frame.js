@@ -54,6 +54,9 @@
     timeline.tip.hidden = true;
     timeline.live = make(container, "p", "tl-live");
     timeline.live.setAttribute("aria-live", "polite");
+    const key = "Hatched: the training loop waits. Filled from below: the part of the work that it "
+      + "waited for. Pale: hidden work, which cost nothing.";
+    make(container, "p", "tl-help", key);
     const help = "Click the lanes, then turn the wheel to zoom (or Ctrl and wheel), drag to move. "
       + "Keys: arrows, + and −, Home, End, 0 for the whole run, Enter for the next longest wait, "
       + "n and p from span to span, Escape.";

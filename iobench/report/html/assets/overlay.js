@@ -82,7 +82,7 @@
     const { spans, view, places, focus, scroller, colours, isShown } = timeline;
     const chosen = timeline.chosen ?? new Set([focus]);
     const tops = new Map();
-    for (const { lane, rows } of places.lanes) tops.set(lane.number, rows);
+    for (const { lane, rows } of places.lanes) for (const number of lane.numbers) tops.set(number, rows);
     const box = (span) => {
       const row = tops.get(spans.lane[span])?.[spans.depth[span]];
       if (!row || !isShown[spans.stage[span]]) return null;

@@ -24,6 +24,7 @@
       this.sorts = meta.sorts;
       this.lanes = meta.lanes.map((lane, number) => ({ ...lane, number, rows: [] }));
       this._sortIntoRows();
+      this.shared = this._shareLanes();
       this._findWaits();
       this._batches = null;
     }
@@ -49,6 +50,34 @@
         }
         if (!lane.rows.length) lane.rows.push(new Int32Array(0));
       });
+    }
+
+    // Lanes as they are shown: processes of one name that lived one after the other, as a loader's
+    // workers epoch by epoch, share one. Each has its numbers among `lanes`, and joined rows.
+    _shareLanes() {
+      const found = [];
+      for (const lane of this.lanes) {
+        const name = lane.name.replace(` (${lane.pid})`, "");
+        const from = Math.min(...lane.rows.map((row) => (row.length ? this.start[row[0]] : Infinity)));
+        const to = Math.max(...lane.rows.map((row) => (row.length ? this.end(row.at(-1)) : 0)));
+        const open = found.find((each) => each.name === name && each.rank === lane.rank && each.to <= from);
+        if (!open) {
+          found.push({ ...lane, name, to, numbers: [lane.number], parts: [lane] });
+          continue;
+        }
+        open.to = to;
+        open.is_closed = open.is_closed && lane.is_closed;
+        open.numbers.push(lane.number);
+        open.parts.push(lane);
+      }
+      for (const lane of found) {
+        if (lane.parts.length === 1) lane.name = lane.parts[0].name;
+        const deepest = Math.max(...lane.parts.map((part) => part.rows.length));
+        lane.rows = Array.from({ length: deepest }, (_, depth) =>
+          Int32Array.from(lane.parts.flatMap((part) => [...(part.rows[depth] ?? [])]))
+        );
+      }
+      return found;
     }
 
     // Waits of training loops: `waits` in order of time, `longest` by length.

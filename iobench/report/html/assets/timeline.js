@@ -79,7 +79,8 @@
         const text = several ? lane.name.replace(`rank ${lane.rank} `, "") : lane.name;
         const name = make(this.names, "div", lane.is_loop ? "tl-name loop" : "tl-name", text);
         if (!lane.is_closed) name.append(" ✝");
-        name.title = `${lane.name}, process ${lane.pid}${lane.is_closed ? "" : ": did not end by itself"}`;
+        const pids = lane.parts.map((part) => part.pid + (part.is_closed ? "" : " (did not end by itself)"));
+        name.title = `${lane.name}, process ${pids.join(", then ")}`;
         name.style.top = `${top}px`;
       }
     }
@@ -123,7 +124,7 @@
     }
 
     reveal(span) {
-      const place = this.places?.lanes.find((each) => each.lane.number === this.spans.lane[span]);
+      const place = this.places?.lanes.find(({ lane }) => lane.numbers.includes(this.spans.lane[span]));
       if (!place) return;
       const top = this.scroller.scrollTop;
       if (place.top < top || place.top + 40 > top + this.height) this.scroller.scrollTop = place.top - 30;
@@ -187,7 +188,9 @@
       this.legendColours = this.colours;
       for (const swatch of this.legend.querySelectorAll(".swatch")) {
         const kind = this.spans.meta.kinds.indexOf(swatch.dataset.kind);
-        swatch.style.backgroundColor = `rgb(${this.colours.kinds[kind].join()})`;
+        const colour = `rgb(${this.colours.kinds[kind].join()})`;
+        swatch.style.background = swatch.dataset.kind === "wait"
+          ? `repeating-linear-gradient(-45deg, ${colour} 0 3px, transparent 3px 5px)` : colour;
       }
     }
 

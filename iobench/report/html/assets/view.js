@@ -51,7 +51,7 @@
         heads.push({ rank, top });
         top += HEAD;
       }
-      for (const lane of spans.lanes.filter((each) => each.rank === rank)) {
+      for (const lane of spans.shared.filter((each) => each.rank === rank)) {
         // A closed group keeps the lanes of its training loop.
         if (closed.has(rank) && !lane.is_loop) continue;
         const rows = lane.rows.map((row, depth) => ({ row, top: top + labelHeight + depth * ROW }));
