@@ -44,9 +44,15 @@ def write_run(
         read = now + (read_ms + 20 * (batch % 8 == 7)) * MS
         held = read + 4 * MS
         file = recorder.string(config.get("files_hint", f"fields-{batch % 3}.grib"))
-        recorder.emit(Kind.READ, now, read, nbytes=6_000_000, batch=batch, detail=file)
-        recorder.emit(Kind.DECODE, read, held, nbytes=8_000_000, batch=batch, detail=file)
-        recorder.emit(Kind.WAIT, now, held, nbytes=8_000_000, batch=batch, detail=maker)
+        recorder.emit(
+            Kind.READ, now, read, nbytes=6_000_000, batch=batch, epoch=batch // 16, detail=file
+        )
+        recorder.emit(
+            Kind.DECODE, read, held, nbytes=8_000_000, batch=batch, epoch=batch // 16, detail=file
+        )
+        recorder.emit(
+            Kind.WAIT, now, held, nbytes=8_000_000, batch=batch, epoch=batch // 16, detail=maker
+        )
         now = held + 5 * MS
         recorder.emit(Kind.FORWARD, held, now, batch=batch)
     if not killed:

@@ -8,6 +8,7 @@ from iobench.errors import ProfileError
 from iobench.profiles import RankProfiles
 from iobench.report import lines, script_lines, units
 from iobench.report.html import page_tables, shell
+from iobench.report.html.epochs_part import epochs_table
 from iobench.report.html.figures import PageFigures
 from iobench.report.html.timeline_columns import SPAN_LIMIT, timeline_payload
 from iobench.report.html.views import job_view, run_view
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.profiles import Profile
+    from iobench.report.html.page_tables import PageTable
     from iobench.report.html.timeline_columns import TimelinePayload
     from iobench.report.run_report import RunReport
     from iobench.storage.traces.contents import StorageTrace
@@ -74,7 +76,7 @@ def render_html(
     job = make_job(reports)
     shown = _shown(reports, is_job=job is not None)
     names = {number: _name(reports[number], is_job=job is not None) for number in shown}
-    payloads = _payloads(profiles, reports, shown)
+    payloads, epochs = _of_profiles(profiles, reports, shown)
     styles, scripts = shell.styles(), shell.scripts()
     published = published_table(profiles) if job is None else None
     compared = job is None and len(reports) > 1
@@ -104,6 +106,7 @@ def render_html(
                 number,
                 names[number],
                 _told(payloads.get(number)),
+                epochs=epochs.get(number),
                 in_job=job is not None,
             )
             for number in shown
@@ -120,17 +123,21 @@ def _shown(reports: Sequence[RunReport], *, is_job: bool) -> list[int]:
     return longest[:MOST_RUNS]
 
 
-def _payloads(
+def _of_profiles(
     profiles: Sequence[Profile], reports: Sequence[RunReport], shown: Sequence[int]
-) -> dict[int, TimelinePayload]:
-    """Return the spans of the runs shown, as many in all as a page can hold."""
+) -> tuple[dict[int, TimelinePayload], dict[int, PageTable | None]]:
+    """Return the spans of the runs shown, as many in all as a page can hold, and their epochs."""
     limit = SPAN_LIMIT // len(shown)
-    found = {}
+    payloads, epochs = {}, {}
     for number in shown:
-        profile = _profile_of(profiles, reports[number])
-        if profile is not None and len(profile.spans):
-            found[number] = timeline_payload(profile, limit)
-    return found
+        report = reports[number]
+        profile = _profile_of(profiles, report)
+        if profile is None or not len(profile.spans):
+            continue
+        payloads[number] = timeline_payload(profile, limit)
+        if report.exposure.whole.n_batches:
+            epochs[number] = epochs_table(profile, report.exposure.rank)
+    return payloads, epochs
 
 
 def _profile_of(profiles: Sequence[Profile], report: RunReport) -> Profile | None:

@@ -73,7 +73,7 @@ class RunView:
         Where the stages stand that were waited for longest.
     stages : tuple of StageView
     stage_lines, wait_lines, phase_lines : tuple of str
-    waits, phases : PageTable or None
+    waits, phases, epochs : PageTable or None
     phase_bars, rates : tuple of BarRow
     storage_lines, access_lines : tuple of str
     storage : tuple of PageTable
@@ -108,6 +108,7 @@ class RunView:
     phase_lines: tuple[str, ...]
     waits: PageTable | None
     phases: PageTable | None
+    epochs: PageTable | None
     phase_bars: tuple[bars.BarRow, ...]
     rates: tuple[bars.BarRow, ...]
     storage_lines: tuple[str, ...]
@@ -144,6 +145,7 @@ def run_view(
     name: str,
     timeline: Mapping[str, Any] | None = None,
     *,
+    epochs: PageTable | None = None,
     in_job: bool = False,
 ) -> RunView:
     """Return what the page shows of a run, the ``number``-th of the document.
@@ -180,6 +182,7 @@ def run_view(
         phase_lines=tuple(utilisation_lines(report.utilisation)) if has_batches else (),
         waits=page_tables.waits_table(figures, path) if has_batches else None,
         phases=page_tables.phases_table(figures, path) if has_batches else None,
+        epochs=epochs,
         phase_bars=bars.phase_bars(figures, path) if has_batches else (),
         rates=bars.rate_bars(figures, path) if has_batches else (),
         storage_lines=tuple(storage_sentences(report)),

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from page_runs import PageParts, write_job, write_run, wrong_figures
 
+from iobench.analysis import epoch_figures
 from iobench.cli import main
 from iobench.errors import MissingExtraError, ProfileError, StorageError
 from iobench.profiles import open_profile, open_profiles
@@ -135,6 +136,18 @@ def test_spans_that_are_left_out_are_told(tmp_path: Path, monkeypatch: pytest.Mo
     page = parts_of(run)
     assert "this page carries 60 of 162 spans" in page.words
     assert wrong_figures(page.figures, to_json(open_profiles(run))) == []
+
+
+def test_epochs_have_a_row_each(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "source", batches=40)
+    table = parts_of(run).words.partition("Epoch by epoch")[2]
+    (first, second, third) = epoch_figures(open_profiles(run)[0])
+    assert [each.n_batches for each in (first, second, third)] == [16, 16, 8]
+    assert first.wait is not None
+    assert first.batch is not None
+    row = (first.batch.mean_ns, first.wait.mean_ns, first.wait.median_ns, first.wait.max_ns)
+    assert "".join(f"{each / 1e6:.3f}" for each in row) in table
+    assert "Epoch by epoch" not in parts_of(write_run(tmp_path / "short", batches=9)).words
 
 
 @pytest.mark.parametrize("batches", [0, 1])
