@@ -171,7 +171,7 @@ def _lane_numbers(
 def _has_details(profile: Profile) -> NDArray[np.bool_]:
     """Tell of each span whether its batch, process and stage also has spans of single samples."""
     spans = profile.spans
-    detailed = (spans["flags"] & (Flag.DETAIL | Flag.DEVICE)) == Flag.DETAIL
+    detailed: NDArray[Any] = (spans["flags"] & (Flag.DETAIL | Flag.DEVICE)) == Flag.DETAIL
     if not detailed.any():
         return detailed
     group, size = np.zeros(len(spans), dtype=np.int64), 1
