@@ -64,7 +64,9 @@ def refuse(runs: Sequence[MeasuredRun], *, anyway: bool) -> tuple[str, ...]:
 
 def _of_one(run: MeasuredRun) -> list[Obstacle]:
     if run.whole is None:
-        return [Obstacle(f"{run.name}: no batch was delivered", is_final=True)]
+        some = any(window.n_batches for window in run.windows(steady=False))
+        what = "some of its training processes got no batch" if some else "no batch was delivered"
+        return [Obstacle(f"{run.name}: {what}", is_final=True)]
     if run.damaged or run.lost_spans:
         who = f" of {', '.join(run.damaged)}" if run.damaged else ""
         many = f"{units.count(run.lost_spans)} of its spans" if run.lost_spans else "spans"

@@ -31,7 +31,9 @@ def comparison_to_json(found: Comparison) -> dict[str, Any]:
     - ``interleaved``: whether all runs took turns with the first. ``grouped``, ``steady``;
       ``waved``: why they would not have been compared without ``--anyway``.
     - ``comparisons``: of each run, or group, but the first: ``basis`` (``"turns"``,
-      ``"stretches"``, ``"runs"``), ``n_cells`` of both, ``other_machine``: what differs of it,
+      ``"stretches"``, ``"runs"``), ``n_cells`` of both, ``n_turns`` paired and there,
+      ``forgetful_from``: of each how many steps it would take, where neighbouring stretches still
+      depend on each other (else null), ``other_machine``: what differs of it,
       ``figures``: ``[{figure, stage, unit, values, ratio, low, high, differs, withheld}]``: the
       interval at 95 %; ``differs`` is null where there is none; ``withheld`` is a reason or null.
     - ``differences``: ``{name: [value of each run]}``.
@@ -99,6 +101,8 @@ def _pair(run: ComparedRun, pair: PairComparison) -> dict[str, Any]:
         "run": run.name,
         "basis": pair.basis,
         "n_cells": list(pair.n_cells),
+        "n_turns": list(pair.n_turns),
+        "forgetful_from": list(pair.forgetful_from),
         "other_machine": list(pair.other_machine),
         "figures": [_figure(figure) for figure in pair.figures],
     }

@@ -13,6 +13,7 @@ import pytest
 
 from iobench.cli import main
 from iobench.recording import Kind, RunDirectory
+from iobench.recording.span_reader import read_head
 from iobench.testing import FakeClock
 
 US = 1_000
@@ -32,6 +33,7 @@ def made(
     weather: object = None,
     drift: float = 0.0,
     stage: str = "",
+    ended: bool = True,
     **changed: Any,
 ) -> Path:
     """Return a serial run whose reads vary by a tenth; rounds begin every second."""
@@ -60,7 +62,8 @@ def made(
             now = end + int(step_us * US)
         recorder.emit(Kind.WAIT, now, now, label=number["shutdown"])
         recorder.emit(Kind.OTHER, begun, now, sample=turn, label=number["round"])
-    recorder.close()
+    if ended:
+        recorder.close()
     return directory.path
 
 
@@ -210,6 +213,14 @@ def test_damaged_spans_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert document(capsys, a, b, "--anyway")["waved"]
 
 
+def test_a_run_that_still_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = made(tmp_path / "a")
+    b = made(tmp_path / "b", ended=False)
+    text = text_of(capsys, a, b)
+    assert "B: 1 of its processes were killed or are still at work; what they had" in text
+    assert "time of a step 1.00 ms" in text
+
+
 def test_other_batches_leave_what_is_per_sample(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -247,6 +258,38 @@ def test_other_machines_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     found = document(capsys, a, b, c)
     assert [each["other_machine"] for each in found["comparisons"]] == [["host"], ["host", "cpus"]]
     assert found["differences"]["cpus"] == [2, 2, 8]
+
+
+def test_ranks_are_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = made(tmp_path / "one")
+    two = made(tmp_path / "two", world_size=2)
+    other = made(tmp_path / "other", seed=1, read_us=500)
+    directory = RunDirectory.open(two)
+    recorder = directory.recorder(role="consumer", rank=1, clock=FakeClock(0))
+    recorder.close()
+    # A rank without a step leaves nothing that all have.
+    assert "some of its training processes got no batch" in refused(capsys, one, two)
+    (second,) = (path for path in directory.span_files() if read_head(path).identity.rank == 1)
+    second.unlink()
+    maker = RunDirectory.open(two).recorder(role="consumer", rank=1, clock=FakeClock(0))
+    consumer = maker.string("consumer")
+    now = 0
+    for batch in range(200):
+        maker.emit(Kind.READ, now, now + 600 * US, batch=batch, epoch=0)
+        maker.emit(Kind.WAIT, now, now + 600 * US, nbytes=8, batch=batch, epoch=0, detail=consumer)
+        now += 1200 * US
+    maker.emit(Kind.WAIT, now, now, label=maker.string("shutdown"))
+    maker.emit(Kind.OTHER, 0, now, sample=0, label=maker.string("round"))
+    maker.close()
+    found = document(capsys, one, two, other)
+    assert [run["ranks"] for run in found["runs"]] == [1, 2, 1]
+    assert found["differences"]["ranks"] == [1, 2, 1]
+    several = figures(found)
+    # Steps of 1.0 and of 1.2 ms, at once: of a step 1.1 ms, and together almost twice as fast.
+    assert several["step_ns"]["values"][1] == pytest.approx(1.1e6, rel=0.01)
+    assert several["wait_ns"]["values"][1] == pytest.approx(5e5, rel=0.02)
+    assert several["samples_per_s"]["ratio"] == pytest.approx(2 / 1.1, rel=0.02)
+    assert found["runs"][1]["steady"]["samples_per_s"] == several["samples_per_s"]["values"][1]
 
 
 class Seen(HTMLParser):

@@ -1,0 +1,23 @@
+"""What MAELSTROM published of its applications: figures that can be."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from iobench.report.quarterly import KEYS
+
+
+@pytest.mark.parametrize("application", ["ens10", "yr", "radiation", "downscaling"])
+def test_tables_of_five_figures_in_order(application: str) -> None:
+    module = importlib.import_module(f"iobench_maelstrom.{application}.dataset")
+    assert module.PUBLISHED.tables
+    for source, table in module.PUBLISHED.tables.items():
+        assert source.startswith("D2.3")
+        assert set(table) <= set(KEYS)
+        assert {"epoch", "batch"} <= set(table)
+        for low, mean, median, high, stdev in table.values():
+            assert 0 < low <= min(mean, median) <= max(mean, median) <= high
+            assert 0 <= stdev <= high - low
+        assert table["epoch"][1] > table["batch"][3]  # an epoch holds its longest batch
