@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis import diagnose, epochs_of_rank, measure_rank
@@ -76,7 +76,15 @@ class RunContents:
     totals: dict[str, float]
     tags: dict[str, str]
     start_ms: int
-    end_ms: int = field(default=0)
+    end_ms: int
+
+    def due(self, *, final: bool) -> tuple[EpochMetrics, ...]:
+        """Return the epochs that are over: all of a run that is over, else all before the last.
+
+        The last one of a run that goes on is over if all its batches are there.
+        """
+        last = self.epochs[-1:]
+        return tuple(each for each in self.epochs if final or each.complete or (each,) != last)
 
 
 def run_contents(profile: Profile, *, name: str = "", rank: int | None = None) -> RunContents:

@@ -42,6 +42,7 @@ _DEFAULTS: Final = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
+_JOINED: Final = "MLFLOW_RUN_ID"
 
 
 @contextmanager
@@ -110,7 +111,7 @@ class MlflowRuns:
                 "--mlflow needs MLflow, which is not installed: pip install 'iobench[track]'"
             ) from error
         self.notes = notes
-        self._join = join or os.environ.get("MLFLOW_RUN_ID") or None
+        self._join = join or os.environ.get(_JOINED) or None
         with self._told():
             self._client = MlflowClient(tracking_uri=self.server)
 
@@ -197,7 +198,7 @@ class MlflowRuns:
         contents : RunContents
         final : bool
             Whether the run is over: then its whole figures are told as well, and an epoch that
-            was cut off.
+            was cut off; else the epochs that are over.
 
         Raises
         ------
@@ -218,11 +219,7 @@ class MlflowRuns:
             told = set()
             if EPOCH_MARK in there.metrics:
                 told = {each.step for each in client.get_metric_history(run_id, EPOCH_MARK)}
-            due = [
-                each
-                for each in contents.epochs
-                if each.epoch not in told and (final or each.complete)
-            ]
+            due = [each for each in contents.due(final=final) if each.epoch not in told]
             for epoch in due:
                 # Its mark comes last: with it, all of the epoch is there.
                 names = sorted(epoch.metrics, key=lambda name: (name == EPOCH_MARK, name))

@@ -84,30 +84,37 @@ class WandbRuns:
         StorageError
             If the run directory cannot be written.
         """
-        known = self.notes.find(self.server, contents.name) or {}
+        with self._told():
+            run = self.begin(contents.name, title=title, several=several)
+            finished = False
+            try:
+                self.log(run, contents)
+                self.log_files(run, files)
+                finished = True
+            finally:
+                self.finish(run, failed=not finished)
+        return self.address(run)
+
+    def begin(self, name: str, *, title: str, several: bool = False) -> Any:
+        """Return the library's run of a part of the run, which goes on if it was begun before.
+
+        Raises
+        ------
+        TrackingError, StorageError
+            As `tell`.
+        """
+        known = self.notes.find(self.server, name) or {}
         run_id = known.get("run_id")
         if not isinstance(run_id, str):
             run_id = secrets.token_hex(8)
-        told = set(known.get("epochs") or ())
-        self.notes.keep(self.server, contents.name, run_id=run_id, epochs=sorted(told))
+            self.notes.keep(self.server, name, run_id=run_id, epochs=[])
         with self._told(), silent_wandb():
-            run = self._begin(
+            return self._begin(
                 run_id,
-                name=f"{title} {contents.name}".strip(),
+                name=f"{title} {name}".strip(),
                 group=title if several else None,
-                job_type=contents.name or None,
+                job_type=name or None,
             )
-            failed = True
-            try:
-                self._log(run, contents, told, files)
-                failed = False
-            finally:
-                run.finish(exit_code=int(failed))
-        epochs = sorted(told | {each.epoch for each in contents.epochs})
-        self.notes.keep(self.server, contents.name, run_id=run_id, epochs=epochs)
-        if run.offline:
-            return f"{Path(run.dir).parent} (offline; wandb sync sends it)"
-        return masked(str(run.url))
 
     def _begin(self, run_id: str, *, name: str, group: str | None, job_type: str | None) -> Any:
         settings = self._wandb.Settings(
@@ -137,22 +144,45 @@ class WandbRuns:
             settings=settings,
         )
 
-    def _log(self, run: Any, contents: RunContents, told: set[int], files: Sequence[Path]) -> None:
-        run.config.update(contents.parameters, allow_val_change=True)
-        run.define_metric(f"{PREFIX}*", step_metric=EPOCH)
-        for epoch in contents.epochs:
-            if epoch.epoch not in told:
+    def log(self, run: Any, contents: RunContents, *, final: bool = True) -> None:
+        """Log what a run was not told yet; parameters as `MlflowRuns.tell`."""
+        known = self.notes.find(self.server, contents.name) or {}
+        told = set(known.get("epochs") or ())
+        due = [each for each in contents.due(final=final) if each.epoch not in told]
+        with self._told():
+            run.config.update(contents.parameters, allow_val_change=True)
+            run.define_metric(f"{PREFIX}*", step_metric=EPOCH)
+            for epoch in due:
                 log_epoch(run, epoch)
-        run.summary.update({**contents.totals, **contents.tags})
+            if final:
+                run.summary.update({**contents.totals, **contents.tags})
+        epochs = sorted(told | {each.epoch for each in due})
+        self.notes.keep(self.server, contents.name, run_id=run.id, epochs=epochs)
+
+    def log_files(self, run: Any, files: Sequence[Path]) -> None:
+        """Show the page, and keep other files as an artifact."""
         pages = [file for file in files if file.suffix == ".html"]
-        for page in pages:
-            run.log({f"{PREFIX}page": self._wandb.Html(page.read_text("utf-8"), inject=False)})
         others = [file for file in files if file not in pages]
-        if others:
-            kept = self._wandb.Artifact(f"iobench-{run.id}", type="iobench-report")
-            for file in others:
-                kept.add_file(str(file))
-            run.log_artifact(kept)
+        with self._told():
+            for page in pages:
+                shown = self._wandb.Html(page.read_text("utf-8"), inject=False)
+                run.log({f"{PREFIX}page": shown})
+            if others:
+                kept = self._wandb.Artifact(f"iobench-{run.id}", type="iobench-report")
+                for file in others:
+                    kept.add_file(str(file))
+                run.log_artifact(kept)
+
+    def finish(self, run: Any, *, failed: bool = False) -> None:
+        """End a run of the library, and wait until it has sent all of it."""
+        with self._told(), silent_wandb():
+            run.finish(exit_code=int(failed))
+
+    def address(self, run: Any) -> str:
+        """Return where people look at a run."""
+        if run.offline:
+            return f"{Path(run.dir).parent} (offline; wandb sync sends it)"
+        return masked(str(run.url))
 
     @contextmanager
     def _told(self) -> Iterator[None]:
