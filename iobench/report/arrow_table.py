@@ -83,8 +83,9 @@ def write_parquet(path: Path | str, profiles: Sequence[Profile]) -> None:
     parquet = _pyarrow("pyarrow.parquet")
     if not len(profiles):
         raise ProfileError(f"{path}: there is no run to write; expected one at least")
-    offsets = wall_offsets(who for profile in profiles for who in profile.processes)
-    several = len({profile.path for profile in profiles}) > 1
+    seen = [(profile.path, profile.processes) for profile in profiles]
+    offsets = wall_offsets(who for _, processes in seen for who in processes)
+    several = len({run for run, _ in seen}) > 1
     with whole_file(path) as file:
         writer: Any = None
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import dataclass
 from gzip import GzipFile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
@@ -55,6 +56,43 @@ def check_trace_name(path: Path | str) -> None:
         raise OptionError(f"{path}: expected a name that ends in {' or '.join(TRACE_SUFFIXES)}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What has to be known of all profiles before any is written; each may be read once more.
+
+    Parameters
+    ----------
+    path : Path
+    processes : tuple of Process
+    low_ns, high_ns : tuple of int or None
+        Of each process the first and last moment of its spans.
+    """
+
+    path: Path
+    processes: tuple[Process, ...]
+    low_ns: tuple[int | None, ...]
+    high_ns: tuple[int | None, ...]
+
+    @classmethod
+    def of(cls, profile: Profile) -> _Seen:
+        """Look at a profile."""
+        spans = [
+            profile.spans[profile.spans["process"] == n] for n in range(len(profile.processes))
+        ]
+        return cls(
+            profile.path,
+            profile.processes,
+            tuple(int(each["start_ns"].min()) if len(each) else None for each in spans),
+            tuple(int(each["end_ns"].max()) if len(each) else None for each in spans),
+        )
+
+    def extents(self, offsets: Mapping[tuple[str, str], int]) -> Iterator[tuple[int, int]]:
+        """Yield the first and last moment of each process that left spans, wall clock."""
+        for who, low, high in zip(self.processes, self.low_ns, self.high_ns, strict=True):
+            if low is not None and high is not None:
+                yield low + offsets[machine_of(who)], high + offsets[machine_of(who)]
+
+
 def write_trace(
     path: Path | str,
     profiles: Sequence[Profile],
@@ -86,18 +124,19 @@ def write_trace(
         If a file cannot be read or written.
     """
     check_trace_name(path)
-    offsets = wall_offsets(who for profile in profiles for who in profile.processes)
-    ours = _extents(profiles, offsets)
+    seen = [_Seen.of(profile) for profile in profiles]
+    offsets = wall_offsets(who for each in seen for who in each.processes)
+    ours = [extent for each in seen for extent in each.extents(offsets)]
     if not ours:
-        names = ", ".join(dict.fromkeys(str(each.path) for each in profiles)) or "no run"
+        names = ", ".join(dict.fromkeys(str(each.path) for each in seen)) or "no run"
         raise ProfileError(f"{names}: holds no span to write; expected a run that measured")
     torch = [_of_this_time(read_torch_trace(each), ours) for each in torch_traces]
     base_ns = min(*(low for low, _ in ours), *(each.low_ns for each in torch), ours[0][0])
     with _opened(path) as file:
-        entries = EntryFile(file, _about(profiles, base_ns, torch))
+        entries = EntryFile(file, _about(seen, base_ns, torch))
         numbers = TraceNumbers(entries)
         known: list[tuple[Process, int]] = []
-        several = len({profile.path for profile in profiles}) > 1
+        several = len({each.path for each in seen}) > 1
         for profile in _of_ranks(profiles):
             trace = (traces or {}).get(profile.path)
             run = f"{profile.path.name} " if several else ""
@@ -135,25 +174,11 @@ def _moved(profile: Profile, offsets: Mapping[tuple[str, str], int]) -> NDArray[
     return np.array([offsets[machine_of(who)] for who in profile.processes], dtype=np.int64)
 
 
-def _extents(
-    profiles: Sequence[Profile], offsets: Mapping[tuple[str, str], int]
-) -> list[tuple[int, int]]:
-    """Return the first and last moment of each profile that has any, wall clock."""
-    found = []
-    for profile in profiles:
-        if not len(profile.spans):
-            continue
-        moved = _moved(profile, offsets)[profile.spans["process"]]
-        low = int((profile.spans["start_ns"] + moved).min())
-        found.append((low, int((profile.spans["end_ns"] + moved).max())))
-    return found
-
-
 def _of_this_time(trace: TorchTrace, ours: Sequence[tuple[int, int]]) -> TorchTrace:
     """Refuse a trace that no run was recorded during."""
     if any(trace.low_ns <= high and low <= trace.high_ns for low, high in ours):
         return trace
-    low, high = ours[0]
+    low, high = min(low for low, _ in ours), max(high for _, high in ours)
     after = trace.low_ns > high
     apart = units.duration(trace.low_ns - high if after else low - trace.high_ns)
     when = "begins after the run ended" if after else "ended before the run began"
@@ -162,16 +187,14 @@ def _of_this_time(trace: TorchTrace, ours: Sequence[tuple[int, int]]) -> TorchTr
     )
 
 
-def _about(
-    profiles: Sequence[Profile], base_ns: int, torch: Sequence[TorchTrace]
-) -> dict[str, Any]:
+def _about(seen: Sequence[_Seen], base_ns: int, torch: Sequence[TorchTrace]) -> dict[str, Any]:
     return {
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": base_ns,
         "otherData": {
             "made_by": "iobench",
             "base_wall_ns": str(base_ns),
-            "runs": list(dict.fromkeys(profile.path.name for profile in profiles)),
+            "runs": list(dict.fromkeys(each.path.name for each in seen)),
             "torch_traces": [each.path.name for each in torch],
             "about": TOLD,
         },

@@ -22,10 +22,12 @@ from traced_runs import MS, TracedRun
 
 from iobench.analysis import exposure, measure_rank
 from iobench.errors import OptionError, ProfileError, StorageError
-from iobench.recording import Anchor, Flag, Kind
+from iobench.profiles import open_profiles
+from iobench.recording import Anchor, Flag, Kind, RunDirectory
 from iobench.report.trace_clock import wall_offsets
 from iobench.report.trace_entries import sub_lanes
 from iobench.report.trace_file import write_trace
+from iobench.testing import FakeClock
 
 if TYPE_CHECKING:
     from iobench.profiles import Profile
@@ -368,3 +370,26 @@ def test_waits_that_overlap_still_show_what_ran(tmp_path: Path) -> None:
     document = written(tmp_path, ran(sketch))
     assert len(of(document, "X", "decode")) == 12
     assert of(document, "C") == []
+
+
+def test_ranks_are_read_one_by_one_and_shown_as_processes_of_their_own(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path / "ranks", {"kind": "script", "world_size": 2})
+    for rank in range(2):
+        clock = FakeClock(1000, wall_offset_ns=WALL_NS)
+        recorder = directory.recorder(role="consumer", rank=rank, clock=clock)
+        for batch in range(3):
+            begin = 100 * batch + 10 * rank
+            recorder.emit(Kind.READ, begin, begin + 40, batch=batch)
+            maker = recorder.string("consumer")
+            recorder.emit(Kind.WAIT, begin, begin + 50, batch=batch, detail=maker)
+        recorder.close()
+    profiles = open_profiles(directory.path)
+    assert len(profiles) == 2
+    document = written(tmp_path, *profiles)
+    names = {each["pid"]: each["args"]["name"] for each in of(document, "M", "process_name")}
+    assert sorted(names.values()) == ["rank 0 consumer", "rank 1 consumer"]
+    first = {
+        names[pid]: min(ns(each) for each in of(document, "X", "wait") if each["pid"] == pid)
+        for pid in names
+    }
+    assert first["rank 1 consumer"] - first["rank 0 consumer"] == 10
