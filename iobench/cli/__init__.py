@@ -81,5 +81,6 @@ def _signals() -> tuple[signal.Signals, ...]:
 
 
 def _say(line: str, code: int) -> int:
-    print(line, file=sys.stderr)
+    # Names of files and of what is in them may hold what a terminal would obey.
+    print("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line), file=sys.stderr)
     return code

@@ -39,7 +39,7 @@ def bundle(
     from iobench.bundling import make_bundle
     from iobench.cli.installation import installed_versions
     from iobench.cli.screen import TerminalScreen
-    from iobench.errors import OptionError
+    from iobench.errors import IobenchError, OptionError, StorageError
 
     if show == (out is not None):
         raise OptionError("iobench bundle: expected either -o FILE or --show")
@@ -48,13 +48,21 @@ def bundle(
     screen = TerminalScreen()
     with screen.progress("importing"):
         versions = {} if show else installed_versions()
-    made = make_bundle(
-        run,
-        versions=versions,
-        environment=os.environ,
-        keep=keep or (),
-        with_logs=with_logs,
-    )
+    try:
+        made = make_bundle(
+            run,
+            versions=versions,
+            environment=os.environ,
+            keep=keep or (),
+            with_logs=with_logs,
+        )
+    except IobenchError:
+        raise
+    except OSError as error:  # a copy without names is made first, for its report
+        raise StorageError(
+            f"{error.filename or 'temporary files'}: cannot be written "
+            f"({error.strerror or error}); set TMPDIR to a folder with room"
+        ) from error
     if out is None:
         _show(made, json=json)
         return

@@ -175,16 +175,9 @@ def write_json(run: Path, path: Path) -> None:
     StorageError
         If the file cannot be written.
     """
-    from iobench.errors import StorageError
+    from iobench.report.written import write_whole
 
-    text = _as_json(run)
-    try:
-        path.write_text(f"{text}\n", "utf-8")
-    except OSError as error:
-        raise StorageError(
-            f"{path}: cannot be written ({error.strerror or error}); "
-            "name another file, or use iobench report --json"
-        ) from error
+    write_whole(path, f"{_as_json(run)}\n")
 
 
 def _as_json(run: Path, darshan: Sequence[Path] = ()) -> str:

@@ -1,0 +1,478 @@
+"""What all outputs of a run make of runs that are unfinished, newer, damaged or hostile, and of
+places that cannot be written: one clear line, and nothing half-written that looks whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html.parser
+import json
+import os
+import random
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from iobench.cli import main
+from iobench.profiles import open_profile
+from iobench.recording import (
+    EnergySource,
+    Kind,
+    LoaderFacts,
+    ProcessFacts,
+    Recorder,
+    RunDirectory,
+    UnreadableEnergy,
+)
+from iobench.recording.energy_file import energy_path, first_line
+from iobench.recording.hosts import boot_id, host_name
+from iobench.testing import FakeClock
+
+sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
+
+MS = 1_000_000
+N_BATCHES = 12
+HOSTILE = (
+    "<script>alert(1)</script></script><img src=x onerror=alert(2)>\"'><svg/onload=alert(3)>"
+    "--><!--\u2028{{7*7}}[x](javascript:alert(4))`|\n# y\x1b]0;owned\x07\x1b[31m"
+)
+
+FILES = {
+    "html": ("report", "--html", "page.html"),
+    "trace": ("report", "--trace", "trace.json"),
+    "trace.gz": ("report", "--trace", "trace.json.gz"),
+    "parquet": ("report", "--parquet", "spans.parquet"),
+    "bundle": ("bundle", "-o", "run.tar.gz"),
+    "compare": ("compare", "--html", "compared.html"),
+}
+"""Outputs that are files: the command, its option, and a name."""
+TEXTS = {
+    "text": ("report",),
+    "json": ("report", "--json"),
+    "markdown": ("report", "--markdown"),
+    "compare": ("compare",),
+    "compare json": ("compare", "--json"),
+    "compare markdown": ("compare", "--markdown"),
+    "bundle": ("bundle", "--show"),
+}
+"""Outputs that are printed."""
+ANYWAY = {"compare": ["--anyway"], "compare markdown": ["--anyway"]}
+"""What lets runs of other datasets be compared."""
+NEEDS = {"html": "jinja2", "compare": "jinja2", "parquet": "pyarrow"}
+Say = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_imported_to_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bundles list what is installed, which takes a process and seconds: not here."""
+    monkeypatch.setattr("iobench.cli.installation.installed_versions", dict)
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Say:
+    """Run a command on a run; return its exit code, and what it printed."""
+
+    def run(command: str, path: Path, *arguments: str | Path) -> tuple[int, str, str]:
+        runs = [str(path)]
+        if command == "compare":
+            runs.append(str(whole_run(tmp_path / "beside")))
+        capsys.readouterr()
+        code = main([command, *runs, *map(str, arguments)])
+        told = capsys.readouterr()
+        assert "Traceback" not in told.err
+        return code, told.out, told.err
+
+    return run
+
+
+def begun_run(path: Path, name: str = "plain", **config: object) -> tuple[RunDirectory, Recorder]:
+    """Write some batches, each with a file, stages and a wait; leave it open."""
+    told = {
+        "dataset": name, "format": "source", "framework": "native", "workers": 0, "prefetch": 0,
+        "batch_size": 1, "n_samples": N_BATCHES, "command": name, "files_hint": name,
+        "machine": {"host": name, "cpus": 2, "cpu_model": name}, "described_by": name,
+        "iobench_version": "1", "compute": {"forward_ns": MS, "backward_ns": 0, "source": name},
+    }  # fmt: skip
+    run = RunDirectory.create(path, {**told, **config})
+    recorder = run.recorder(role="consumer", clock=FakeClock(1000, wall_offset_ns=10**18))
+    maker, label = recorder.string("consumer"), recorder.string(name)
+    for batch in range(N_BATCHES):
+        file = recorder.string(f"/data/{name}/{batch}")
+        at = batch * 10 * MS
+        recorder.emit(Kind.READ, at, at + 4 * MS, nbytes=9, batch=batch, epoch=0, detail=file)
+        recorder.emit(Kind.DECODE, at + 4 * MS, at + 6 * MS, batch=batch, epoch=0, label=label)
+        recorder.emit(Kind.WAIT, at, at + 6 * MS, nbytes=9, batch=batch, epoch=0, detail=maker)
+        recorder.emit(Kind.FORWARD, at + 6 * MS, at + 9 * MS, batch=batch, epoch=0, label=label)
+    return run, recorder
+
+
+def whole_run(path: Path, name: str = "plain", **config: object) -> Path:
+    """Return a run directory that ended; the same one again if it is there."""
+    if path.exists():
+        return path
+    run, recorder = begun_run(path, name, **config)
+    end = N_BATCHES * 10 * MS
+    recorder.emit(Kind.WAIT, end, end + MS, epoch=0, label=recorder.string("shutdown"))
+    recorder.emit(Kind.OTHER, 0, end + MS, sample=0, label=recorder.string("round"))
+    recorder.close()
+    sources = [EnergySource("gpu:0", "gpu", name, "NVML", 100 * MS)]
+    head = first_line(
+        host=host_name(), boot_id=boot_id(), pid=os.getpid(), period_ns=100 * MS,
+        sources=sources, unreadable=[UnreadableEnergy("cpu", name)],
+    )  # fmt: skip
+    file = energy_path(run.path, host_name(), boot_id())
+    file.parent.mkdir()
+    rows = [head, [0, 0, 0], [end + MS, 0, 10**7]]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    loader = LoaderFacts(0, name, name, name, unseen=[name])
+    facts = ProcessFacts(
+        pid=os.getpid(), ppid=1, host=host_name(), role="consumer", command=[name],
+        loaders=[loader], unseen=[name], children=[name], ended=name,
+    )  # fmt: skip
+    facts.write(run.processes_path / "one.json")
+    return run.path
+
+
+def need(output: str) -> None:
+    if output in NEEDS:
+        pytest.importorskip(NEEDS[output], reason=f"{output} is written with it")
+
+
+def one_line(err: str) -> str:
+    (line,) = err.strip().splitlines()
+    return line
+
+
+# -- runs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("output", FILES)
+def test_a_run_that_is_still_written_has_every_output(
+    tmp_path: Path, say: Say, output: str
+) -> None:
+    need(output)
+    run, recorder = begun_run(tmp_path / "run")
+    command, *options = FILES[output]
+    target = tmp_path / options.pop()
+    code, out, err = say(command, run.path, *options, target)
+    assert code == 0, err
+    assert target.stat().st_size > 0
+    if command == "report":
+        assert "still at work" in " ".join(out.split())
+    # The writer goes on undisturbed, and a later report has what came since.
+    before = len(open_profile(run.path).spans)
+    recorder.emit(Kind.READ, 200 * MS, 201 * MS, batch=99, epoch=0)
+    assert len(open_profile(run.path).spans) == before + 1
+    recorder.close()
+
+
+@pytest.mark.parametrize("output", ["text", "json", "markdown", "compare", "bundle"])
+def test_a_run_that_is_still_written_is_said_to_be(tmp_path: Path, say: Say, output: str) -> None:
+    run, recorder = begun_run(tmp_path / "run")
+    code, out, err = say(TEXTS[output][0], run.path, *TEXTS[output][1:])
+    assert code == 0, err
+    if output == "json":
+        (found,) = json.loads(out)["runs"]
+        assert (found["unclosed_processes"], found["unfinished_rounds"]) == (["consumer"], 1)
+    elif output in ("text", "markdown"):
+        assert "still at work" in " ".join(out.split())
+    recorder.close()
+
+
+EVERYWHERE = ({*FILES.values(), *TEXTS.values()}, {("report",), FILES["html"], FILES["bundle"]})
+
+
+def refused_everywhere(
+    path: Path, tmp_path: Path, say: Say, pattern: str, *, few: bool = False
+) -> None:
+    for command, *options in EVERYWHERE[few]:
+        target = tmp_path / options[-1] if options and "." in options[-1] else None
+        arguments = [*options[:-1], target] if target else options
+        code, out, err = say(command, path, *arguments)
+        assert (code, out) == (1, ""), (command, options)
+        assert re.search(pattern, one_line(err)), err
+        assert target is None or not target.exists()
+
+
+def test_a_run_of_a_newer_version_is_refused_by_name(tmp_path: Path, say: Say) -> None:
+    run = whole_run(tmp_path / "run")
+    document = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**document, "version": 2}))
+    refused_everywhere(run, tmp_path, say, r"run\.json: .*use the iobench that wrote it")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", '"x"', "\0\0\0\0", '{"version": "1"}', "[" * 100_000]
+)
+def test_a_run_whose_description_is_rubbish_is_refused_by_name(
+    tmp_path: Path, say: Say, text: str
+) -> None:
+    run = whole_run(tmp_path / "run")
+    (run / "run.json").write_text(text)
+    refused_everywhere(run, tmp_path, say, r"run\.json: is not", few=True)
+
+
+def test_what_is_no_run_is_refused_by_name(tmp_path: Path, say: Say) -> None:
+    (tmp_path / "empty").mkdir()
+    refused_everywhere(tmp_path / "empty", tmp_path, say, r"empty.*run\.json")
+    refused_everywhere(tmp_path / "none", tmp_path, say, r"none.*(no directory|No such file)")
+
+
+@pytest.mark.parametrize("call", [*FILES.values(), *TEXTS.values()], ids=" ".join)
+def test_a_run_without_a_span_is_shown_as_one(
+    tmp_path: Path, say: Say, call: tuple[str, ...]
+) -> None:
+    need(next((output for output, each in FILES.items() if each == call), ""))
+    run = RunDirectory.create(tmp_path / "run", {"dataset": "own", "format": "source"})
+    command, *options = call
+    target = tmp_path / options[-1] if options and "." in options[-1] else None
+    arguments = [*options[:-1], target] if target else options
+    code, out, err = say(command, run.path, *arguments)
+    if code:
+        assert (code, target is None or not target.exists()) == (1, True)
+        assert str(run.path) in one_line(err) or "batch" in one_line(err)
+    else:
+        assert out or target is not None
+
+
+@pytest.mark.parametrize(
+    "seed", [0, 1, 3, *(pytest.param(n, marks=pytest.mark.long) for n in range(4, 40))]
+)
+def test_damaged_spans_give_outputs_or_one_line(tmp_path: Path, say: Say, seed: int) -> None:
+    run = whole_run(tmp_path / "run")
+    draw = random.Random(seed)
+    (file,) = (run / "spans").iterdir()
+    data = bytearray(file.read_bytes())
+    if seed % 2:
+        del data[draw.randrange(len(data)) :]
+    else:
+        for _ in range(draw.choice((1, 8, 100))):
+            data[draw.randrange(min(len(data), 1 << 17))] ^= 1 << draw.randrange(8)
+    file.write_bytes(data)
+    for number, (output, (command, option, name)) in enumerate(FILES.items()):
+        if output in NEEDS and not _is_there(NEEDS[output]):
+            continue
+        target = tmp_path / f"{number}-{name}"
+        code, _, err = say(command, run, option, target)
+        assert target.exists() == (code == 0), (output, err)
+        if code:
+            assert code == 1
+            assert one_line(err)
+
+
+def _is_there(module: str) -> bool:
+    with contextlib.suppress(ImportError):
+        __import__(module)
+        return True
+    return False
+
+
+# -- names -----------------------------------------------------------------------------------
+
+
+class Elements(html.parser.HTMLParser):
+    """The elements of a page, as a browser would find them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, tuple[str, ...]]] = []
+        self.links: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, tuple(name for name, _ in attrs)))
+        self.links += [value or "" for name, value in attrs if name in ("href", "src", "action")]
+
+
+def hostile_and_plain(tmp_path: Path) -> tuple[Path, Path]:
+    return whole_run(tmp_path / "hostile", HOSTILE), whole_run(tmp_path / "plain")
+
+
+@pytest.mark.parametrize("output", ["html", "compare"])
+def test_names_put_nothing_into_a_page(tmp_path: Path, say: Say, output: str) -> None:
+    need(output)
+    pages = []
+    for run in hostile_and_plain(tmp_path):
+        target = tmp_path / f"{run.name}.html"
+        code, _, err = say(FILES[output][0], run, "--html", target, *ANYWAY.get(output, ()))
+        assert code == 0, err
+        pages.append(Elements(target.read_text()))
+    hostile, plain = pages
+    check_elements(hostile, plain)
+
+
+def check_elements(hostile: Elements, plain: Elements) -> None:
+    kinds = [sorted({tag for tag, _ in page.found}) for page in (hostile, plain)]
+    assert kinds[0] == kinds[1]
+    for tag in ("script", "style", "link", "iframe", "object", "form", "base", "meta"):
+        assert [e for e in hostile.found if e[0] == tag] == [e for e in plain.found if e[0] == tag]
+    assert not {name for _, names in hostile.found for name in names if name.startswith("on")}
+    assert not [link for link in hostile.links if "javascript" in link.lower()]
+
+
+def test_names_put_nothing_into_a_notebook(tmp_path: Path) -> None:
+    hostile, plain = (
+        Elements(open_profile(run)._repr_html_()) for run in hostile_and_plain(tmp_path)
+    )
+    check_elements(hostile, plain)
+
+
+@pytest.mark.parametrize("output", ["markdown", "compare markdown"])
+def test_names_put_nothing_into_markdown(tmp_path: Path, say: Say, output: str) -> None:
+    run, _ = hostile_and_plain(tmp_path)
+    code, out, err = say(TEXTS[output][0], run, *TEXTS[output][1:], *ANYWAY.get(output, ()))
+    assert code == 0, err
+    outside = re.sub(r"```.*?```", "", out, flags=re.DOTALL)
+    assert "\n# y" not in out
+    assert not re.search(r"(?<!\\)<(script|img|svg)", outside)
+    assert not re.search(r"(?<!\\)\]\(javascript:", outside)
+
+
+@pytest.mark.parametrize("output", [name for name in TEXTS if "json" not in name])
+def test_names_do_nothing_to_a_terminal(tmp_path: Path, say: Say, output: str) -> None:
+    run, _ = hostile_and_plain(tmp_path)
+    for more in ([], ANYWAY.get(output, [])):
+        code, out, err = say(TEXTS[output][0], run, *TEXTS[output][1:], *more)
+        assert code == 0 or one_line(err)
+        for sign in ("\x1b", "\x07"):
+            assert sign not in out + err
+
+
+def test_names_are_text_in_a_trace(tmp_path: Path, say: Say) -> None:
+    run, _ = hostile_and_plain(tmp_path)
+    target = tmp_path / "trace.json"
+    code, _, err = say("report", run, "--trace", target)
+    assert code == 0, err
+    document = json.loads(target.read_bytes())
+    assert any("<script>" in str(entry) for entry in document["traceEvents"])
+
+
+def test_names_are_text_in_a_table(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="tables are made with it")
+    from iobench import to_arrow
+
+    run, _ = hostile_and_plain(tmp_path)
+    table = to_arrow(open_profile(run))
+    assert "<script>" in str(table.to_pylist())
+
+
+# -- places ----------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def no_file_above(nbytes: int) -> Iterator[None]:
+    """Let no file of this process grow above a size: a disk that is full, for anybody's tests."""
+    resource = pytest.importorskip("resource", reason="limits of files are of POSIX")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("there_before", [False, True])
+@pytest.mark.parametrize("output", FILES)
+def test_a_disk_that_fills_up_leaves_nothing_under_the_name(
+    tmp_path: Path, say: Say, output: str, there_before: bool
+) -> None:
+    need(output)
+    run = whole_run(tmp_path / "run")
+    whole_run(tmp_path / "beside")
+    folder = tmp_path / "full"
+    folder.mkdir()
+    command, option, name = FILES[output]
+    target = folder / name
+    if there_before:
+        target.write_text("before")
+    with no_file_above(512):
+        code, _, err = say(command, run, option, target)
+    assert code == 1
+    assert re.search(r"[\w./-]+: cannot be written", one_line(err)), err
+    assert [path.name for path in folder.iterdir()] == ([name] if there_before else [])
+    assert not there_before or target.read_text() == "before"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+@pytest.mark.parametrize("output", FILES)
+def test_a_device_that_is_full_is_one_line(tmp_path: Path, say: Say, output: str) -> None:
+    need(output)
+    command, option, name = FILES[output]
+    link = tmp_path / name
+    link.symlink_to("/dev/full")
+    code, _, err = say(command, whole_run(tmp_path / "run"), option, link)
+    assert code == 1
+    assert "cannot be written" in one_line(err), err
+    assert link.is_symlink()
+
+
+def bad_places(tmp_path: Path) -> dict[str, Path]:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    sealed = tmp_path / "sealed"
+    sealed.mkdir(mode=0o500)
+    return {
+        "in no folder": tmp_path / "none",
+        "below a file": tmp_path / "file",
+        # Who is root may write everywhere but into what the kernel makes.
+        "where nobody may write": Path("/sys/kernel") if os.geteuid() == 0 else sealed,
+    }
+
+
+@pytest.mark.parametrize("place", ["in no folder", "below a file", "where nobody may write"])
+@pytest.mark.parametrize("output", FILES)
+def test_a_place_that_cannot_be_written_is_one_line(
+    tmp_path: Path, say: Say, output: str, place: str
+) -> None:
+    need(output)
+    folder = bad_places(tmp_path)[place]
+    if place == "where nobody may write" and not folder.exists():
+        pytest.skip("nothing here that root may not write to")
+    command, option, name = FILES[output]
+    code, _, err = say(command, whole_run(tmp_path / "run"), option, folder / name)
+    assert code == 1
+    assert name in one_line(err)
+
+
+@pytest.mark.parametrize("output", FILES)
+def test_a_folder_in_place_of_a_file_is_one_line(tmp_path: Path, say: Say, output: str) -> None:
+    need(output)
+    command, option, name = FILES[output]
+    target = tmp_path / name
+    target.mkdir()
+    (target / "kept").write_text("kept")
+    code, _, err = say(command, whole_run(tmp_path / "run"), option, target)
+    assert code == 1
+    assert name in one_line(err)
+    assert [path.name for path in target.iterdir()] == ["kept"]
+    assert not list(tmp_path.glob(".*part*"))
+
+
+def test_json_of_a_script_is_whole_or_not_there(tmp_path: Path) -> None:
+    from iobench.cli.report_command import write_json
+    from iobench.errors import StorageError
+
+    run = whole_run(tmp_path / "run")
+    folder = tmp_path / "full"
+    folder.mkdir()
+    with no_file_above(512), pytest.raises(StorageError, match="cannot be written"):
+        write_json(run, folder / "run.json")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_run_is_read_only_and_every_output_is_made(tmp_path: Path, say: Say) -> None:
+    """Reports of runs of others, or of an archive: nothing is written beside them."""
+    run = whole_run(tmp_path / "run")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    for number, (output, (command, option, name)) in enumerate(FILES.items()):
+        if output in NEEDS and not _is_there(NEEDS[output]):
+            continue
+        code, _, err = say(command, run, option, tmp_path / f"{number}-{name}")
+        assert code == 0, err
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    shutil.rmtree(run)
