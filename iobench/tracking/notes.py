@@ -6,6 +6,7 @@ It holds where a run was told to and what it is called there; no credentials.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,7 +54,7 @@ class TrackingNotes:
         return None
 
     def keep(self, server: str, name: str, **known: Any) -> None:
-        """Write down what a part of the run is called there.
+        """Write down what a part of the run is called there; only for now in an archive.
 
         Raises
         ------
@@ -61,6 +62,8 @@ class TrackingNotes:
             If it cannot be written.
         """
         self._own.setdefault(mask_urls(server), {})[name] = known
+        if not os.access(self.path.parent, os.W_OK):
+            return  # kept where nobody may write: it can be told of still, but not found again
         document = {"version": VERSION, "told": self._own}
         write_whole(self.path, json.dumps(document, indent=1, sort_keys=True) + "\n")
 

@@ -1,0 +1,76 @@
+"""What is told of a run, by names and values that any server takes."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tracked_runs import make_run
+
+from iobench.profiles import open_profile, open_profiles
+from iobench.tracking.contents import EPOCH_MARK, run_contents
+from iobench.tracking.masks import masked
+from iobench.tracking.names import LONGEST_VALUE, PREFIX, cut, legal_name, legal_names
+from iobench.tracking.telling import part_name
+
+LEGAL = re.compile(r"[A-Za-z0-9_./-]+")
+
+
+@given(st.lists(st.text(), max_size=8, unique=True))
+def test_names_are_legal_and_no_two_the_same(texts):
+    names = legal_names(texts)
+    assert len(set(names.values())) == len(texts)
+    for name in names.values():
+        assert LEGAL.fullmatch(name)
+        assert "/" not in name
+        assert not set(name) <= {"."}
+        assert len(PREFIX + name) < 250
+
+
+def test_a_kind_and_its_label_are_told_apart_by_a_dot():
+    assert legal_name("decode:grib") == "decode.grib"
+    assert legal_name("step:forward+backward") == "step.forward_backward"
+    assert legal_name("../etc") == "_etc"
+
+
+@given(st.text(max_size=2000))
+def test_a_value_is_never_longer_than_servers_take(text):
+    found, was_cut = cut(text)
+    assert len(found) <= LONGEST_VALUE
+    assert was_cut == (len(" ".join(text.split())) > LONGEST_VALUE)
+    assert not was_cut or "cut" in found
+
+
+def test_messages_tell_no_secret_of_the_environment(monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "abc.def")
+    monkeypatch.setenv("SOME_PASSWORD", "x")
+    text = masked("refused abc.def\nat https://u:p@h/ --api-key zzz, x")
+    assert text == "refused *** at https://***@h/ --api-key *** x"
+
+
+def test_every_epoch_has_its_mark_and_the_five_figures(tmp_path):
+    contents = run_contents(open_profile(make_run(tmp_path / "run")))
+    assert [each.epoch for each in contents.epochs] == [0, 1]
+    for each in contents.epochs:
+        assert each.complete
+        assert each.metrics[EPOCH_MARK] > 0
+        for name in ("batch_s", "exposed_io_s", "forward_s", "backward_s", "read/exposed_s"):
+            for figure in ("min", "mean", "median", "max", "stdev"):
+                assert f"{PREFIX}{name}/{figure}" in each.metrics
+    waited = sum(each.metrics[f"{PREFIX}epoch/wait_s"] for each in contents.epochs)
+    assert abs(waited - contents.totals[f"{PREFIX}run/wait_s"]) < 1e-12
+
+
+def test_an_epoch_that_goes_on_is_not_due_yet(tmp_path):
+    run = make_run(tmp_path / "run", ended=False, n_samples=None)
+    contents = run_contents(open_profile(run))
+    assert [each.epoch for each in contents.due(final=False)] == [0]
+    assert [each.epoch for each in contents.due(final=True)] == [0, 1]
+
+
+def test_parts_of_a_run_have_names(tmp_path):
+    alone = open_profiles(make_run(tmp_path / "alone"))
+    assert [part_name(each, 1) for each in alone] == [""]
+    ranks = open_profiles(make_run(tmp_path / "ranks", ranks=2))
+    assert [part_name(each, 2) for each in ranks] == ["rank-0", "rank-1"]
