@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = ["UserFiles", "user_files"]
 
+STORE_MARK = "iobench.json"
+"""What the manifest of a store is called."""
+
 FINGERPRINT_NBYTES = 65536
 MIB = 1 << 20
 ZIP_MAGIC = b"PK\x03\x04"
@@ -219,6 +222,11 @@ def _kind(path: Path) -> str:
     if path.is_dir():
         if is_zarr(path):
             return ZarrSamples.kind
+        if (path / STORE_MARK).is_file():
+            raise FileFormatError(
+                f"{path}: is a store of finished samples; profile what it was made of, with "
+                "--format, or load it: iobench.loader(store, batch_size)"
+            )
         raise FileFormatError(
             f"{path}: is a folder without Zarr metadata; name the files in it, or the Zarr store"
         )
