@@ -132,7 +132,7 @@ def make_bundle(
     texts = [text for each in runs for text in texts_of_run(each)]
     texts.append(json.dumps(versions, ensure_ascii=False))
     who = who_runs_this(texts, environment)
-    taken = {word for text in texts for word in re.findall(r"\w+|[\w-]+", text)}
+    taken = _words([*texts, *who.users, *who.hosts, *who.jobs])
     names = Pseudonyms(vocabulary(), keep, taken)
     scrubber = Scrubber(names, who)
     for each in runs:
@@ -154,8 +154,18 @@ def make_bundle(
     manifest = _manifest(files, names, (*notes, *why))
     files["MANIFEST.json"] = _json(manifest)
     _look_through({name: data for name, data in files.items() if name not in logs}, names, stage)
-    replacements = tuple(Replacement(KINDS.get(kind, kind), *rest) for kind, *rest in names.told())
+    replacements = tuple(
+        Replacement(KINDS.get(kind, kind), name, pseudonym, everywhere)
+        for kind, name, pseudonym, everywhere in names.told()
+    )
     return Bundle(files, manifest, replacements, notes)
+
+
+def _words(texts: Sequence[str]) -> set[str]:
+    """Return every word, with and without the strokes in it."""
+    return {
+        word for text in texts for form in (r"\w+", r"[\w-]+") for word in re.findall(form, text)
+    }
 
 
 def _run_files(runs: Sequence[RunFiles], scrubber: Scrubber) -> Iterator[tuple[str, bytes]]:
@@ -234,7 +244,7 @@ def _notes(
         )
     n_unknown = sum(run.n_unknown for run in runs)
     if n_unknown:
-        yield f"{n_unknown} files in the run directory are left out: iobench did not write them."
+        yield f"{n_unknown} files of the run directory are left out: no report reads them."
     if any(run.spool for run in runs):
         yield "Span files may be left in the run's spool on another machine."
     if logs and with_logs:

@@ -111,8 +111,7 @@ def _found(
         for form in starts[lowered[place : place + PREFIX]]:
             if lowered.startswith(form, place) and (
                 wanted[form] in more
-                or names.is_anywhere(wanted[form])
-                or _stands_alone(data, place, place + len(form))
+                or names.is_found(wanted[form], *_neighbours(data, place, place + len(form)))
             ):
                 yield wanted[form]
 
@@ -130,10 +129,10 @@ def _places(data: bytes, starts: Iterable[bytes]) -> list[int]:
     return places
 
 
-def _stands_alone(data: bytes, start: int, end: int) -> bool:
+def _neighbours(data: bytes, start: int, end: int) -> tuple[str, str]:
+    """Return the characters before and after a place."""
     before = data[max(0, start - 4) : start].decode("utf-8", "ignore")[-1:]
-    after = data[end : end + 4].decode("utf-8", "ignore")[:1]
-    return not (LETTER.match(before) or LETTER.match(after))
+    return before, data[end : end + 4].decode("utf-8", "ignore")[:1]
 
 
 def _parts_in(data: bytes, parts: set[str]) -> set[str]:

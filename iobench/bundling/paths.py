@@ -30,6 +30,8 @@ EVERYWHERE: Final = {
 }  # fmt: skip
 PUBLIC: Final = frozenset({"site-packages", "dist-packages"})
 """What lies below is installed libraries: what a help desk asks for, and everybody's."""
+SYSTEM: Final = re.compile(r"/(?:usr|proc|sys|etc|lib|lib64|bin|sbin)/")
+"""What belongs to the operating system, or to whoever runs the machine, to the last file."""
 VERSIONED: Final = re.compile(r"(?:lib)?python\d*(?:[.\d]*)(?:\.(?:so|zip))?", re.IGNORECASE)
 HOMES: Final = {"home", "Users"}
 LONGEST_NUMBER: Final = 4
@@ -60,23 +62,35 @@ class PathScrubber:
         self.who = who
 
     def path(self, text: str) -> str:
-        """Return a path with the names in it replaced; a home directory is ``~``."""
+        """Return a path with the names in it replaced; a home directory is ``~``.
+
+        What follows a file's name and a colon is a variable in it, whose name stays.
+        """
+        file, colon, variable = text.rpartition(":")
+        if colon and is_file_name(file) and not SEPARATORS.search(variable):
+            return f"{self.path(file)}:{self.names.replaced(variable)}"
         rest, start = text, ""
         for home in self.who.homes:
             if rest == home or rest.startswith((f"{home}/", f"{home}\\")):
                 start, rest = "~", rest[len(home) :]
                 break
         parts = SEPARATORS.split(rest)
-        found, public = [], False
+        found, public = [], SYSTEM.match(text) is not None
         for place, part in enumerate(parts):
             if place % 2:
                 found.append(part)
                 continue
             if place >= 2 and parts[place - 2] in HOMES and part:
                 self.names.give("user", part)
-            found.append(self.names.replaced(part) if public else self.component(part))
+            found.append(self._public(part) if public else self.component(part))
             public = public or part in PUBLIC
         return start + "".join(found)
+
+    def _public(self, name: str) -> str:
+        """Return a part of a path that anybody may have, unless it is a user or a name as such."""
+        if name in self.who.users or name in self.who.numbers:
+            return self.names.give("user", name)
+        return self.names.replaced(name)
 
     def component(self, name: str) -> str:
         """Return what stands for one part of a path."""
@@ -130,7 +144,8 @@ class PathScrubber:
         host, port_colon, port = place.rpartition(":")
         if not port.isdecimal():
             host, port_colon, port = place, "", ""
-        for value in re.split(r"[?&;=#]", query):
+        for pair in re.split(r"[?&;#]", query):
+            value = pair.rpartition("=")[2]
             if len(value) > LONGEST_NUMBER and not value.isdecimal():
                 self.names.give("secret", value)
         asked = query[:1] + self.names.give("secret", query[1:])

@@ -16,6 +16,8 @@ __all__ = ["Pseudonyms"]
 ANYWHERE: Final = 5
 """Names of so many characters are replaced inside of words, too; shorter ones as words only."""
 PREFIX: Final = 3
+UNMISTAKABLE: Final = {"id", "ip", "mail"}
+"""Kinds of names that no word of reports looks like."""
 NEIGHBOUR: Final = re.compile(r"[^\W_]")
 
 
@@ -104,15 +106,21 @@ class Pseudonyms:
         return None
 
     def _stands_alone(self, text: str, place: int, name: str) -> bool:
-        if self.is_anywhere(name):
-            return True
         end = place + len(name)
-        before, after = text[place - 1 : place] if place else "", text[end : end + 1]
-        return not (NEIGHBOUR.match(before) or NEIGHBOUR.match(after))
+        return self.is_found(name, text[place - 1 : place] if place else "", text[end : end + 1])
 
-    def is_anywhere(self, name: str) -> bool:
-        """Tell whether a name is looked for inside of words: in none of ours is it found."""
-        return len(name) >= ANYWHERE and name.lower() not in self._inside
+    def is_found(self, name: str, before: str, after: str) -> bool:
+        """Tell whether a name between these characters is meant, and not part of another word.
+
+        Long ones that are in no word of reports are found inside of words, too; a figure at their
+        end is a whole one.
+        """
+        if len(name) < ANYWHERE or name.lower() in self._inside:
+            return not (NEIGHBOUR.match(before) or NEIGHBOUR.match(after))
+        return not (
+            (name[0].isdecimal() and before.isdecimal())
+            or (name[-1].isdecimal() and after.isdecimal())
+        )
 
     def _pseudonym_of(self, text: str) -> str:
         return self._given.get(text) or self._given[self._lowered[text.lower()]]
@@ -122,7 +130,7 @@ class Pseudonyms:
         self._kinds[name] = kind
         self._issued.add(pseudonym)
         lowered = name.lower()
-        if len(lowered) == len(name) and not is_common(name, self.known):
+        if len(lowered) == len(name) and (kind in UNMISTAKABLE or not is_common(name, self.known)):
             if lowered not in self._lowered:
                 names = self._starts[lowered[:PREFIX]]
                 names.append(lowered)

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["Scrubber"]
 
 STOPS: Final = r"\s\"'`<>|,;(){}\[\]"
+UNIQUE: Final = re.compile(
+    r"(?<![0-9A-Fa-f])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![0-9A-Fa-f])"
+)
 PLACE: Final = re.compile(
     rf"(?P<address>[A-Za-z][A-Za-z0-9+.-]*(?:::[A-Za-z][A-Za-z0-9+.-]*)*://[^{STOPS}]+)"
-    r"|(?P<id>(?<![0-9A-Fa-f])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![0-9A-Fa-f]))"
     r"|(?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)"
+    r"|(?P<login>[\w.-]+@[\w.-]+)"
     r"|(?P<ip4>(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]))"
     r"|(?P<ip6>(?<![\w:.])(?=[0-9A-Fa-f:]*\d)(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![\w:]))"
     r"|(?P<uid>(?<=\buid=)\d+|(?<=\bgid=)\d+)"
@@ -37,6 +40,13 @@ VALUE_KEYS: Final = {"options", "set", "env", "environ", "environment"}
 """What is below was given by somebody: a value of an option, or of the environment."""
 GIVEN_KEYS: Final = {"job": "job", "boot_id": "boot", "user": "user", "username": "user"}
 COMMAND_KEYS: Final = {"command", "children"}
+PROGRAMS: Final = {
+    "accelerate", "apptainer", "bash", "cat", "cp", "deepspeed", "env", "git", "horovodrun",
+    "jsrun", "mpiexec", "mpirun", "nice", "nohup", "numactl", "nvidia-smi", "python", "python3",
+    "rsync", "scp", "sh", "singularity", "srun", "ssh", "tar", "taskset", "time", "timeout",
+    "torchrun", "uv",
+}  # fmt: skip
+"""What a command may begin with, behind others too, and everybody has."""
 NUMBER: Final = re.compile(r"[-+]?[\d.,:x]+(?:[eE][-+]?\d+)?\s?(?:[kKMGTPmnu]?i?[sB]?|%)")
 OPTION: Final = re.compile(r"(-{1,2}[A-Za-z][\w-]*)(=?)(.*)", re.DOTALL)
 VARIABLE: Final = re.compile(r"([A-Za-z_]\w*=)(.+)", re.DOTALL)
@@ -78,8 +88,11 @@ class Scrubber:
         match kind:
             case "address":
                 return self.paths.address(text)
-            case "mail" | "id":
-                return self.names.give(kind, text)
+            case "mail":
+                return self.names.give("mail", text)
+            case "login":
+                user, _, host = text.partition("@")
+                return f"{self.names.give('user', user)}@{self.paths.host(host)}"
             case "ip4" | "ip6":
                 return self._ip(text)
             case "uid":
@@ -91,7 +104,8 @@ class Scrubber:
             case "word" if is_file_name(text):
                 return self.paths.component(text)
             case _:
-                return self.names.replaced(text)
+                ids = UNIQUE.sub(lambda one: self.names.give("id", one[0]), text)
+                return self.names.replaced(ids)
 
     def _ip(self, text: str) -> str:
         try:
@@ -121,6 +135,8 @@ class Scrubber:
             return text
         if "," in text and "://" not in text:
             return ",".join(map(self.value, text.split(",")))
+        if "@" in text and "://" not in text:
+            return self.text(text)
         if "/" in text or "\\" in text or is_file_name(text):
             return self.place(text)
         if all(word in self.names.known or word.isdecimal() for word in words_of(text)):
@@ -137,7 +153,7 @@ class Scrubber:
 
     def words(self, words: list[str]) -> list[str]:
         """Return the words of a command line, scrubbed."""
-        return [self._word(word) for word in words]
+        return [word if word in PROGRAMS else self._word(word) for word in words]
 
     def _word(self, word: str) -> str:
         option = OPTION.fullmatch(word)

@@ -15,6 +15,8 @@ __all__ = ["read_logs"]
 def read_logs(run: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
     """Yield the logs in a run's directory, and those that its ``run.json`` names, as they are.
 
+    Their own names, which hold the user's, are numbers here.
+
     Raises
     ------
     StorageError
@@ -25,12 +27,11 @@ def read_logs(run: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, bytes
     named = [logs] if isinstance(logs, str) else logs if isinstance(logs, list) else []
     places = [run / text for text in named if isinstance(text, str)]
     for place in dict.fromkeys([*(place.resolve() for place in places), run / LOGS_FOLDER]):
-        files = sorted(place.rglob("*")) if place.is_dir() else [place]
-        for file in files:
-            if not file.is_file():
-                continue
+        found = sorted(place.rglob("*")) if place.is_dir() else [place]
+        for number, file in enumerate(file for file in found if file.is_file()):
+            suffixes = "".join(file.suffixes[-2:])
             try:
-                yield f"{LOGS_FOLDER}/{file.name}", file.read_bytes()
+                yield f"{LOGS_FOLDER}/log-{number:04d}{suffixes}", file.read_bytes()
             except OSError as error:
                 raise StorageError(
                     f"{file}: cannot be read ({error.strerror or error}); expected the run's log"

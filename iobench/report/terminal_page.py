@@ -123,16 +123,16 @@ class TerminalPage:
         named = first if least is None else min(first, least)
         return INDENT + named + sum(width + 1 + gap for width in others) <= self._console.width
 
-    def _widths(self, table: TextTable) -> list[int]:
+    def _widths(self, table: TextTable) -> tuple[int, ...]:
         rows = [*table.rows, *([table.total] if table.total else [])]
-        return [
+        return tuple(
             max(
                 *(cell_len(line) for line in heading.split("\n")),
                 *(self._safe(row[place]).cell_len for row in rows),
                 0,
             )
             for place, heading in enumerate(table.columns)
-        ]
+        )
 
     def _parts(self, table: TextTable) -> Iterator[TextTable]:
         """Yield tables of as many columns as fit beside names of `NAME` characters or fewer."""
