@@ -15,12 +15,11 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.report import units
+from iobench.report.html.safe_text import SafeText
 from iobench.report.wrapping import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from markupsafe import Markup
 
 __all__ = ["PageFigures"]
 
@@ -74,7 +73,7 @@ class PageFigures:
             return None if value is None else int(value)
         return units.nanoseconds(value)
 
-    def __call__(self, path: str, how: str) -> Markup:
+    def __call__(self, path: str, how: str) -> SafeText:
         """Return a figure as the page shows it, ``how`` being a function of `units`."""
         value = self.ns(path) if how == "duration" else self.value(path)
         if how == "joules" and value is not None and not path.endswith("_uj"):
@@ -82,7 +81,9 @@ class PageFigures:
         unknown = value is None and how in ("epochs", "text")
         return _span(path, how, units.UNKNOWN if unknown else WORDS[how](value))
 
-    def column(self, paths: Sequence[str], *, unit: str | None = None) -> tuple[str, list[Markup]]:
+    def column(
+        self, paths: Sequence[str], *, unit: str | None = None
+    ) -> tuple[str, list[SafeText]]:
         """Return times as `units.durations` has them: their one unit, and each of them."""
         unit, texts = units.durations([self.ns(path) for path in paths], unit=unit)
         group = f"{next(self._groups)}:{unit}"
@@ -91,10 +92,12 @@ class PageFigures:
         ]
 
 
-def _span(path: str, how: str, text: str, group: str = "") -> Markup:
-    from markupsafe import Markup
-
-    of_group = Markup(' data-group="{}"').format(group) if group else ""
-    return Markup('<span class="figure" data-figure="{}" data-as="{}"{}>{}</span>').format(
-        path, how, of_group, plain(text)
+def _span(path: str, how: str, text: str, group: str = "") -> SafeText:
+    of_group = SafeText.filled(' data-group="{}"', group) if group else SafeText()
+    return SafeText.filled(
+        '<span class="figure" data-figure="{}" data-as="{}"{}>{}</span>',
+        path,
+        how,
+        of_group,
+        plain(text),
     )

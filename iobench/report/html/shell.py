@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import MissingExtraError
+from iobench.report.html.safe_text import SafeText
 from iobench.report.html.timeline_columns import TIMELINE_SCRIPTS, TIMELINE_STYLES
 from iobench.report.wrapping import QUANTITY, plain
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jinja2 import Environment
-    from markupsafe import Markup
-
 __all__ = ["json_text", "make_environment", "policy", "scripts", "styles"]
 
 HERE: Final = Path(__file__).parent
@@ -71,15 +70,13 @@ def _digests(texts: Sequence[str]) -> str:
     return " ".join(f"'sha256-{digest}'" for digest in digests)
 
 
-def json_text(value: Any) -> Markup:
+def json_text(value: Any) -> SafeText:
     """Return JSON that can stand in a script element, whatever its texts hold."""
-    from markupsafe import Markup
-
     # In ASCII, so that lone surrogates, U+2028 and U+2029 are escapes.
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return Markup(text)
+    return SafeText(text)
 
 
 def make_environment() -> Environment:
@@ -116,8 +113,6 @@ def _finalize(value: object) -> object:
     return value
 
 
-def _kept_together(text: str) -> Markup:
+def _kept_together(text: str) -> SafeText:
     """Return a sentence whose quantities are not broken between number and unit."""
-    from markupsafe import escape
-
-    return escape(QUANTITY.sub(KEPT_SPACE, plain(text)))
+    return SafeText.filled("{}", QUANTITY.sub(KEPT_SPACE, plain(text)))
