@@ -18,6 +18,7 @@ ANYWHERE: Final = 5
 PREFIX: Final = 3
 UNMISTAKABLE: Final = {"id", "ip", "mail"}
 """Kinds of names that no word of reports looks like."""
+ONE_WORD: Final = re.compile(r"[\w.+@-]+")
 NEIGHBOUR: Final = re.compile(r"[^\W_]")
 
 
@@ -50,6 +51,7 @@ class Pseudonyms:
         self._counts: Counter[str] = Counter()
         self._starts: dict[str, list[str]] = defaultdict(list)
         self._lowered: dict[str, str] = {}
+        self._spaced: list[str] = []
         self._inside = " ".join(sorted(known))
 
     def give(self, kind: str, name: str) -> str:
@@ -99,6 +101,10 @@ class Pseudonyms:
             start = place = place + len(name)
         return "".join([*pieces, text[start:]])
 
+    def replaced_whole(self, text: str) -> str:
+        """Return a text with those names replaced that are several words, wherever they stand."""
+        return self.replaced(text) if any(name in text.lower() for name in self._spaced) else text
+
     def _name_at(self, lowered: str, place: int) -> str | None:
         for name in self._starts.get(lowered[place : place + PREFIX], ()):
             if lowered.startswith(name, place) and self._stands_alone(lowered, place, name):
@@ -136,6 +142,8 @@ class Pseudonyms:
                 names.append(lowered)
                 names.sort(key=len, reverse=True)
             self._lowered.setdefault(lowered, name)
+            if not ONE_WORD.fullmatch(name):
+                self._spaced.append(lowered)
 
     def _next(self, kind: str) -> str:
         while True:

@@ -80,7 +80,8 @@ class Scrubber:
     def text(self, text: str) -> str:
         """Return a text of any kind, scrubbed."""
         if text not in self._known:
-            self._known[text] = PLACE.sub(self._place, text)
+            whole = self.names.replaced_whole(text)
+            self._known[text] = PLACE.sub(self._place, whole)
         return self._known[text]
 
     def _place(self, found: re.Match[str]) -> str:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 from named_runs import HOST, write_run
+
+if TYPE_CHECKING:
+    from iobench.recording import RunDirectory
 
 
 @pytest.fixture(autouse=True)

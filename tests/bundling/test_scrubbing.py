@@ -24,10 +24,14 @@ from iobench.testing import FakeClock
 KNOWN = frozenset(
     ["read", "decode", "wait", "data", "storage", "host", "user", "file", "samples", "train", "s"]
 )
+ODD = st.text(
+    st.characters(categories=["L", "N"], include_characters="-_. "), min_size=1, max_size=14
+)
 NAMES = st.one_of(
-    st.sampled_from(["orage", "ann", "annabel", "data", "read", "p1", "user-1", "Großmann", "气象"]),
-    st.text(st.characters(categories=["L", "N"], include_characters="-_. "), min_size=1, max_size=14),
-)  # fmt: skip
+    st.sampled_from(["orage", "ann", "annabel", "data", "read", "p1", "user-1", "Ann Smith"]),
+    st.sampled_from(["Gro\N{LATIN SMALL LETTER SHARP S}mann", "\u6c14\u8c61", "a.b-c_d"]),
+    ODD.map(str.strip).filter(bool),
+)
 
 
 def scrubber(*users: str, keep: tuple[str, ...] = (), taken: tuple[str, ...] = ()) -> Scrubber:
