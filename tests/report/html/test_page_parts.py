@@ -1,0 +1,66 @@
+"""Parts of the page that only some runs have: what a tracer saw of storage, and energy."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from page_runs import PageParts, wrong_figures
+
+sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
+
+from traced_runs import TracedRun
+
+from iobench.recording import EnergySeries, EnergySource, HostEnergy, Kind
+from iobench.recording.energy_counters import UnreadableEnergy
+from iobench.report.html import render_html
+
+MS = 1_000_000
+
+
+def traced_run() -> TracedRun:
+    """Two workers that read a file for each of 20 batches, of which a tracer saw every read."""
+    run = TracedRun(config={"n_samples": 20, "format": "source"})
+    workers = [run.worker(), run.worker()]
+    for batch in range(20):
+        worker, at = workers[batch % 2], 10.0 * batch
+        file = f"/data/<b>{batch}</b>.bin"
+        worker.span(Kind.READ, at, at + 4, batch=batch, detail=file, nbytes=1000)
+        worker.read(file, at + 1, at + 3, 0, 1000)
+        run.wait(batch, at + 2, at + 6)
+    return run
+
+
+def test_what_a_tracer_saw_is_shown(tmp_path: Path) -> None:
+    run = traced_run()
+    profile = run.profile()
+    page = PageParts(render_html([profile], {profile.path: run.trace()}))
+    assert wrong_figures(page.figures, page.document) == []
+    assert "What storage did" in page.texts["h2"]
+    shown = {figure["data-figure"] for figure in page.figures}
+    assert {"runs.0.storage.bytes.0.posix_nbytes", "runs.0.storage.stages.0.busy_s"} <= shown
+    assert "<b>19</b>.bin" in page.words
+    assert "b" not in {tag for tag, named in page.elements if "bin" in str(named)}
+
+
+def test_joules_are_shown_and_what_is_not_readable_is_never_zero() -> None:
+    profile = traced_run().profile()
+    source = EnergySource("gpu:0", "gpu", "NVIDIA A100", "NVML", 100 * MS, None, False)
+    series = EnergySeries(
+        source, np.array([0, 400 * MS]), np.array([0, 40_000_000]), n_resets=0, n_failed=0
+    )
+    host = profile.processes[0]
+    energy = HostEnergy(
+        host.host, host.boot_id, 100 * MS, (series,),
+        (UnreadableEnergy("cpu", "permission denied"),), 21, 21 * 85_000, 21, 0, True,
+    )  # fmt: skip
+    page = PageParts(render_html([replace(profile, energy=(energy,))]))
+    assert wrong_figures(page.figures, page.document) == []
+    assert "Energy" in page.texts["h2"]
+    told = {figure["data-figure"]: figure["text"] for figure in page.figures}
+    assert told["runs.0.energy.kinds.gpu.total_uj"].endswith("Wh")
+    assert "runs.0.energy.kinds.cpu.total_uj" not in told
+    assert "CPUs: permission denied" in page.words
+    assert "Energy" not in PageParts(render_html([profile])).texts["h2"]
