@@ -121,7 +121,7 @@ def timeline_payload(profile: Profile, limit: int = SPAN_LIMIT) -> TimelinePaylo
         "n_names_left_out": n_names_left_out,
         "columns": columns,
     }
-    return TimelinePayload(meta, base64.b64encode(zlib.compress(stream, 9)).decode("ascii"))
+    return TimelinePayload(meta, base64.b64encode(zlib.compress(stream)).decode("ascii"))
 
 
 def _lanes(profile: Profile, timeline: Timeline, chosen: Integers) -> list[dict[str, Any]]:
