@@ -406,6 +406,20 @@ def test_fingers_on_a_narrow_screen(open_page: PageOpener, small_page: Path) -> 
     assert tip["x"] >= 0
     assert tip["x"] + tip["width"] <= 390
     assert page.evaluate("timeline.canvas.width") == 2 * round(canvas.bounding_box()["width"])
+    whole = window_of(page)
+    hand = page.context.new_cdp_session(page)
+    y = point_of(page, span)[1]
+    for kind, fingers in (
+        ("touchStart", [190, 210]),
+        ("touchMove", [170, 230]),
+        ("touchMove", [150, 250]),
+        ("touchEnd", []),
+    ):
+        points = [{"x": x, "y": y, "id": number} for number, x in enumerate(fingers)]
+        hand.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    page.wait_for_function("timeline.view.width < timeline.view.length / 2")
+    closer = window_of(page)
+    assert whole[0] < closer[0] < closer[1] < whole[1], "two fingers come closer to what they hold"
 
 
 def test_themes_and_sizes_are_followed(page: Page) -> None:

@@ -5,8 +5,9 @@
 (() => {
   const iobench = (window.iobench ??= {});
   const LITTLE = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
-  const FAINTEST = 0.4; // What is far shorter than a pixel must still be seen.
+  const FAINTEST = 0.08; // What is far shorter than a pixel must still be seen, and seen as little.
 
+  const TRACE = 0.001; // pixels that a span of no time covers
   const QUEUED = new Set(["submit_queue", "ipc_wait", "head_of_line", "handover"]);
 
   const packed = (r, g, b) =>
@@ -125,7 +126,7 @@
         const last = x1 | 0;
         if (first === last || x1 === last && last === first + 1) {
           // Less than a pixel, the most frequent case; of no time at all, still a trace.
-          this._add(first, Math.max(x1 - x0, 0.02), r, g, b, part, wait, kind, blank);
+          this._add(first, Math.max(x1 - x0, TRACE), r, g, b, part, wait, kind, blank);
           continue;
         }
         this._add(first, first + 1 - x0, r, g, b, part, wait, kind, blank);
@@ -156,7 +157,7 @@
       for (let x = 0; x < width; x++) {
         const covered = cover[x];
         if (covered === 0) continue;
-        const full = covered >= 0.999 ? 1 : FAINTEST + (1 - FAINTEST) * covered;
+        const full = covered >= 0.999 ? 1 : FAINTEST + (1 - FAINTEST) * Math.sqrt(covered);
         const alpha = this.edge[x] ? full * 0.55 : full;
         const colour = [this.red[x] / covered, this.green[x] / covered, this.blue[x] / covered];
         const head = mixed(ground, colour, alpha);

@@ -62,6 +62,8 @@
       const steps = this.waits.map((_, step) => step);
       const level = (name) => this.waits.map(() => lift(value(name)));
       const data = [steps, this.waits.map(lift), level("mean"), level("median")];
+      const isCut = this.isLog && this.stats.sorted[0] < least;
+      const sign = (ns) => (isCut && ns <= least ? "≤ " : "");
       const line = { width: 1.2, stroke: colours.ink, points: { show: false } };
       const most = Math.max(value("longest"), 1000);
       const options = {
@@ -77,7 +79,7 @@
           axis(colours, { values: (_, at) => at.map((step) => (Number.isInteger(step) ? count(step) : "")) }),
           axis(
             colours,
-            { size: 62, values: (_, at) => at.map((ns) => (ns === null ? "" : duration(ns))) },
+            { size: 70, values: (_, at) => at.map((ns) => (ns === null ? "" : sign(ns) + duration(ns))) },
             this.isLog
           ),
         ],
