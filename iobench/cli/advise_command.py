@@ -193,18 +193,18 @@ def _trial_folder() -> Iterator[Path]:
 
 
 def _print_advice(advice: Advice, given: AdviceInput) -> None:
-    from iobench.report.advice_text import advice_lines
+    from iobench.cli.screen import line_width, print_lines
+    from iobench.report.advice_text import WIDTH, advice_lines
 
-    for line in advice_lines(advice, given):
-        typer.echo(line)
+    print_lines(advice_lines(advice, given, width=line_width(WIDTH)))
 
 
 def _print_trial(tried: Sequence[tuple[AdvisedChange, PairedRatio]], why: str) -> None:
-    from iobench.report.advice_text import trial_lines
+    from iobench.cli.screen import line_width, print_lines
+    from iobench.report.advice_text import WIDTH, trial_lines
 
     typer.echo()
-    for line in trial_lines(tried) or [why]:
-        typer.echo(line)
+    print_lines(trial_lines(tried, width=line_width(WIDTH)) or [why])
 
 
 def _print_json(

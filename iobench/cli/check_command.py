@@ -233,6 +233,7 @@ def _paired(
 def _tell(gates: list[Gate], markdown: str | None, *, json: bool) -> None:
     """Print what was found; leave with what follows from it."""
     from iobench.analysis.gates import worst_outcome
+    from iobench.cli.screen import print_lines
     from iobench.report.check_json import check_to_json
     from iobench.report.check_markdown import check_markdown
     from iobench.report.check_text import check_lines
@@ -244,7 +245,7 @@ def _tell(gates: list[Gate], markdown: str | None, *, json: bool) -> None:
     elif markdown == STDOUT:
         typer.echo("\n".join(check_markdown(gates)))
     else:
-        typer.echo("\n".join(check_lines(gates)))
+        print_lines(check_lines(gates))
     if markdown not in (None, STDOUT):
         _add_summary(Path(markdown or ""), "\n".join(check_markdown(gates)))
     raise typer.Exit(int(worst_outcome([gate.judged[0] for gate in gates])))

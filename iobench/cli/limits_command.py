@@ -84,9 +84,9 @@ def limits(
         }
         typer.echo(json_text.dumps(answer, indent=1))
         return
-    for line in limits_lines(found, file_system, layout):
-        typer.echo(line)
-    typer.echo(f"{done[:1].upper()}{done[1:]}.")
+    from iobench.cli.screen import print_lines
+
+    print_lines([*limits_lines(found, file_system, layout), f"{done[:1].upper()}{done[1:]}."])
 
 
 def _threads(text: str) -> tuple[int, ...]:

@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from iobench.datasets import Progress
 
-__all__ = ["TerminalScreen"]
+__all__ = ["TerminalScreen", "line_width", "print_lines"]
 
 JUPYTER_KERNEL: Final = "JPY_PARENT_PID"
 """Set by Jupyter for its kernels, and so for what their cells start."""
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines on stdout; a terminal gets sentences that fit, others get them whole."""
+    import typer
+
+    width = line_width()
+    if width:
+        from iobench.report.wrapping import fitted
+
+        lines = fitted(lines, width)
+    for line in lines:
+        typer.echo(line)
+
+
+def line_width(otherwise: int = 0) -> int:
+    """Return how many characters a line on stdout has, where that is a terminal."""
+    if not sys.stdout.isatty():
+        return otherwise
+    from iobench.report.terminal_page import page_width
+
+    return page_width()
 
 
 class TerminalScreen:

@@ -158,8 +158,9 @@ def simulate(
         document = scaling_to_json(curve, job, storage, places, allreduce_ms=allreduce_ms)
         typer.echo(json_text.dumps(document, indent=1, allow_nan=False))
         return
-    for line in scaling_lines(curve, job, storage, places, allreduce_ms=allreduce_ms):
-        typer.echo(line)
+    from iobench.cli.screen import print_lines
+
+    print_lines(scaling_lines(curve, job, storage, places, allreduce_ms=allreduce_ms))
 
 
 def _ranks_of(run: Path) -> Sequence[Profile]:

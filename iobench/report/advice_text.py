@@ -25,15 +25,16 @@ from iobench.report.advice_sentences import (
     seconds_text,
     signed_fraction,
 )
-from iobench.report.wrapping import wrapped
+from iobench.report.wrapping import fitted
 
 if TYPE_CHECKING:
     from iobench.analysis.paired import PairedRatio
     from iobench.report.advice_input import AdviceInput
 
-__all__ = ["advice_lines", "trial_lines"]
+__all__ = ["WIDTH", "advice_lines", "trial_lines"]
 
 WIDTH: Final = 100
+"""Of a line where there is no terminal."""
 EVIDENCE: Final = {
     Evidence.MEASURED: "measured in turns with it",
     Evidence.REPLAYED: "by replay",
@@ -41,7 +42,7 @@ EVIDENCE: Final = {
 }
 
 
-def advice_lines(advice: Advice, given: AdviceInput) -> list[str]:
+def advice_lines(advice: Advice, given: AdviceInput, *, width: int = WIDTH) -> list[str]:
     """Return what is advised, line by line.
 
     Parameters
@@ -49,6 +50,8 @@ def advice_lines(advice: Advice, given: AdviceInput) -> list[str]:
     advice : Advice
     given : AdviceInput
         What it was made from.
+    width : int
+        Characters of a line.
     """
     lines = list(_wrapped(_opening(advice, given)))
     lines += _wrapped(outcome_sentence(advice))
@@ -68,11 +71,13 @@ def advice_lines(advice: Advice, given: AdviceInput) -> list[str]:
     bill = bill_line(advice)
     if bill:
         lines += ["", *_wrapped(bill)]
-    return lines
+    return list(fitted(lines, width))
 
 
 def _wrapped(text: str, *, indent: int = 0) -> Iterator[str]:
-    yield from wrapped(text, WIDTH, indent=indent, hanging=2 if indent else 0)
+    """Yield the line, which `fitted` breaks once its width is known."""
+    if text:
+        yield " " * indent + text
 
 
 def _opening(advice: Advice, given: AdviceInput) -> str:
@@ -189,7 +194,9 @@ def _pays(break_even: BreakEven, *, bound: bool) -> str:
     return text
 
 
-def trial_lines(tried: Sequence[tuple[AdvisedChange, PairedRatio]]) -> list[str]:
+def trial_lines(
+    tried: Sequence[tuple[AdvisedChange, PairedRatio]], *, width: int = WIDTH
+) -> list[str]:
     """Return what was predicted against what was obtained, a line or two for each change."""
     if not tried:
         return []
@@ -216,7 +223,7 @@ def trial_lines(tried: Sequence[tuple[AdvisedChange, PairedRatio]]) -> list[str]
             f"({signed_fraction(1 - ratio.high)} to {signed_fraction(1 - ratio.low)}){noise}",
             indent=5,
         )
-    return lines
+    return list(fitted(lines, width))
 
 
 def _saved_between(low: float, high: float) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from iobench.report.run_report import RunReport
     from iobench.report.tables import TextTable
 
-__all__ = ["TerminalPage"]
+__all__ = ["TerminalPage", "page_width"]
 
 INDENT: Final = 2
 NARROWEST: Final = 80
@@ -42,6 +42,11 @@ RULED: Final = Box(
 )
 
 
+def page_width(file: TextIO | None = None) -> int:
+    """Return how many characters a line of a report has on a file, by default stdout."""
+    return min(max(Console(file=file).width, NARROWEST), WIDEST)
+
+
 class TerminalPage:
     """A console whose lines are never broken inside a figure or a command.
 
@@ -53,8 +58,7 @@ class TerminalPage:
     """
 
     def __init__(self, file: TextIO | None = None) -> None:
-        console = Console(file=file, highlight=False, markup=False, emoji=False)
-        width = min(max(console.width, NARROWEST), WIDEST)
+        width = page_width(file)
         self._console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
 
     def title(self, text: str) -> None:

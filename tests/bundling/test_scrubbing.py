@@ -91,12 +91,14 @@ def test_no_name_is_left_and_twice_is_once(users: list[str], data: st.DataObject
     assert find_leftovers({"x.json": document}, made.names) == []
 
 
+@settings(deadline=None)
 @given(NAMES, NAMES)
 def test_two_names_never_share_a_pseudonym(one: str, two: str) -> None:
     names = Pseudonyms(KNOWN, taken=(one, two))
     assert (names.give("p", one) == names.give("p", two)) is (one == two)
 
 
+@settings(deadline=None)
 @given(NAMES)
 def test_words_of_reports_survive_whatever_a_user_is_called(user: str) -> None:
     text = "read decode wait storage samples"

@@ -9,7 +9,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iobench.report.markdown_page import MarkdownPage
@@ -112,6 +112,7 @@ def page_of(write: Callable[[MarkdownPage], Any]) -> str:
     return file.getvalue()
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=3), NAMES)
 @example([("a\\|b", "\\"), ("- x", "`|`")], "<b>")
 def test_a_parser_finds_exactly_the_cells(rows: list[tuple[str, str]], name: str) -> None:
@@ -130,6 +131,7 @@ def test_spaces_before_a_name_are_kept() -> None:
     assert shown(page_of(lambda page: page.table(table))).rows[2] == ["\xa0\xa0of them", "1"]
 
 
+@settings(deadline=None)
 @given(NAMES)
 def test_every_kind_of_line_shows_its_text_and_nothing_else(name: str) -> None:
     def write(page: MarkdownPage) -> None:

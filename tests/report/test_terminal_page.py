@@ -7,12 +7,12 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iobench.report.tables import TextTable
 from iobench.report.terminal_page import TerminalPage
-from iobench.report.wrapping import wrapped
+from iobench.report.wrapping import fitted, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +35,7 @@ def drawn(table: TextTable) -> list[str]:
     return file.getvalue().splitlines()
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(NAMES, *[FIGURES] * 9), min_size=1, max_size=4), st.booleans())
 @example([("preprocess:" + "x" * 70, *["1,234,567.89"] * 9)], True)
 def test_no_table_is_wider_than_the_page_or_loses_a_figure(
@@ -98,9 +99,21 @@ def test_a_name_cannot_steer_the_terminal(make: Make, show: Callable[..., str]) 
     assert "\\x1b]0;owned\\x07\\x9b2J\\u202edne as source" in text
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["a", "word", "21.1 ms", "88 %", "< 0.1 %", "4 GB/s", "x" * 90])))
 def test_lines_are_broken_between_words_and_never_in_a_figure(words: list[str]) -> None:
     lines = wrapped(" ".join(words), 40, indent=2, hanging=2)
     assert " ".join(" ".join(lines).split()) == " ".join(words)
     assert all(len(line) <= 40 or "x" * 90 in line for line in lines)
     assert not any(re.search(r"(?:^|\s)(?:\d+(?:\.\d)?|<)$", line) for line in lines)
+
+
+def test_sentences_are_fitted_and_tables_and_commands_stay() -> None:
+    row, command = f"a  {'1 ' * 50}", f"     iobench profile {'x' * 90}"
+    told = f"  {'word ' * 20}42 ms"
+    lines = list(fitted([row, command, told, "- " + "word " * 20], 60))
+    assert lines[:2] == [row, command]
+    assert all(len(line) <= 60 for line in lines[2:])
+    assert lines[2].startswith("  word")
+    assert lines[3].startswith("    word")
+    assert " ".join(" ".join(lines[2:4]).split()) == " ".join(told.split())
