@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis import diagnose, epochs_of_rank, measure_rank
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EPOCH_MARK", "EpochMetrics", "RunContents", "run_contents"]
 
-EPOCH_MARK: Final = f"{PREFIX}epoch/wall_s"
-"""A metric that every epoch has: where it is, the epoch is."""
+EPOCH_MARK: Final = f"{PREFIX}epoch/batches"
+"""A metric that every epoch has: where it is, with the same value, all of the epoch is."""
 MS_PER_S: Final = 1000
 NS_PER_MS: Final = 1_000_000
 
@@ -47,6 +48,11 @@ class EpochMetrics:
     complete: bool
     time_ms: int
     metrics: dict[str, float]
+
+    @property
+    def mark(self) -> float:
+        """What tells whether it has grown since it was told."""
+        return self.metrics[EPOCH_MARK]
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +275,7 @@ def _parameters(
 
 def _tags(profile: Profile, exposure: Exposure, facts: RunFacts) -> dict[str, str]:
     tags = {
+        "iobench.version": version("iobench"),
         "iobench.run": profile.path.name,
         "iobench.verdict": verdict_sentence(diagnose(exposure)),
         "iobench.recorded_by": facts.iobench_version,

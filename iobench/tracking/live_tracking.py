@@ -237,6 +237,10 @@ def live(
                 train(loader)
                 told.end_epoch()
 
+    Where a framework owns the loop, a callback says so: ``keras.callbacks.LambdaCallback(
+    on_epoch_end=lambda epoch, logs: told.end_epoch())``, or Lightning's ``LambdaCallback(
+    on_train_epoch_end=lambda trainer, module: told.end_epoch())``.
+
     An MLflow run or a run of Weights & Biases that is active is joined. Under ``iobench run``
     leave ``recording`` out. Of several training processes only the first tells anything.
 

@@ -216,10 +216,11 @@ class MlflowRuns:
                 client.log_batch(run_id, params=part)
             for part in _parts([RunTag(k, v) for k, v in tags.items()], AT_ONCE):
                 client.log_batch(run_id, tags=part)
-            told = set()
+            told: dict[int, float] = {}
             if EPOCH_MARK in there.metrics:
-                told = {each.step for each in client.get_metric_history(run_id, EPOCH_MARK)}
-            due = [each for each in contents.due(final=final) if each.epoch not in told]
+                marks = client.get_metric_history(run_id, EPOCH_MARK)
+                told = {each.step: each.value for each in sorted(marks, key=lambda m: m.timestamp)}
+            due = [e for e in contents.due(final=final) if told.get(e.epoch) != e.mark]
             for epoch in due:
                 # Its mark comes last: with it, all of the epoch is there.
                 names = sorted(epoch.metrics, key=lambda name: (name == EPOCH_MARK, name))

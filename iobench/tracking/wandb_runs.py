@@ -107,7 +107,7 @@ class WandbRuns:
         run_id = known.get("run_id")
         if not isinstance(run_id, str):
             run_id = secrets.token_hex(8)
-            self.notes.keep(self.server, name, run_id=run_id, epochs=[])
+            self.notes.keep(self.server, name, run_id=run_id, epochs={})
         with self._told(), silent_wandb():
             return self._begin(
                 run_id,
@@ -147,8 +147,8 @@ class WandbRuns:
     def log(self, run: Any, contents: RunContents, *, final: bool = True) -> None:
         """Log what a run was not told yet; parameters as `MlflowRuns.tell`."""
         known = self.notes.find(self.server, contents.name) or {}
-        told = set(known.get("epochs") or ())
-        due = [each for each in contents.due(final=final) if each.epoch not in told]
+        told: dict[str, float] = dict(known.get("epochs") or {})
+        due = [e for e in contents.due(final=final) if told.get(str(e.epoch)) != e.mark]
         with self._told():
             run.config.update(contents.parameters, allow_val_change=True)
             run.define_metric(f"{PREFIX}*", step_metric=EPOCH)
@@ -156,8 +156,8 @@ class WandbRuns:
                 log_epoch(run, epoch)
             if final:
                 run.summary.update({**contents.totals, **contents.tags})
-        epochs = sorted(told | {each.epoch for each in due})
-        self.notes.keep(self.server, contents.name, run_id=run.id, epochs=epochs)
+        told |= {str(each.epoch): each.mark for each in due}
+        self.notes.keep(self.server, contents.name, run_id=run.id, epochs=told)
 
     def log_files(self, run: Any, files: Sequence[Path]) -> None:
         """Show the page, and keep other files as an artifact."""

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from importlib.metadata import version
 from pathlib import Path
 from threading import Event
 
@@ -97,7 +98,8 @@ def runs_of(uri):
 
 
 def history(client, run, name):
-    return [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, name)]
+    told = client.get_metric_history(run.info.run_id, name)
+    return [(m.step, m.value) for m in sorted(told, key=lambda m: (m.step, m.timestamp, m.value))]
 
 
 def artifacts(client, run):
@@ -143,6 +145,7 @@ def test_a_run_is_read_back(uri, tmp_path, capsys):
     )
     assert found.data.tags["iobench.verdict"] == document["verdict"]
     assert found.data.tags["iobench.run"] == "run"
+    assert found.data.tags["iobench.version"] == version("iobench")
     assert artifacts(client, found) == {"iobench/iobench.html", "iobench/iobench-trace.json.gz"}
     # Again: nothing twice, nothing new.
     assert log_run(run, mlflow=uri)
@@ -292,6 +295,22 @@ def test_a_training_tells_the_run_that_is_active(uri, tmp_path, monkeypatch):
     assert found.data.metrics["loss"] == 1.0
     assert found.info.status == "FINISHED"
     assert artifacts(client, found) == {"iobench/iobench.html", "iobench/iobench-trace.json.gz"}
+
+
+def test_an_epoch_that_has_grown_is_told_again(uri, tmp_path, monkeypatch):
+    monkeypatch.setattr("iobench.tracking.telling.make_artifacts", _one_file)
+    with iobench.record(tmp_path / "run") as recording:
+        training = Training(recording)
+        training.epoch(2)
+        training.epoch(2, end=False)
+        log_run(recording.run.path, mlflow=uri)
+        training.n_epochs -= 1
+        training.epoch(3)
+    log_run(tmp_path / "run", mlflow=uri)
+    log_run(tmp_path / "run", mlflow=uri)
+    client, (found,) = runs_of(uri)
+    assert history(client, found, "iobench/epoch/batches") == [(0, 2), (1, 2), (1, 5)]
+    assert found.data.metrics["iobench/epoch/batches"] == 5
 
 
 def test_names_of_stages_and_values_may_be_anything(uri, tmp_path, monkeypatch):

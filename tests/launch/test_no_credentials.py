@@ -1,0 +1,29 @@
+"""What a script is started with may hold credentials: none of them are in the run directory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+SECRET = "QQsecretQQ"
+
+
+def test_no_credentials_of_command_lines_are_written_down(
+    script: Callable[..., Path], launch: Callable[..., Any]
+) -> None:
+    path = script(
+        f"""
+        import os, subprocess, sys, numpy, iobench
+        with iobench.stage("read"):
+            subprocess.run([sys.executable, "-c", "import numpy", "--api-key", "{SECRET}"])
+            os.system("true --password={SECRET}")
+        """
+    )
+    done = launch(sys.executable, path, "--mlflow", f"https://me:{SECRET}@host/", "--token", SECRET)
+    assert done.code == 0
+    assert "https://***@host/" in done.launcher.command
+    for file in done.run.rglob("*"):
+        assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
+    assert SECRET not in done.err
