@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["BETWEEN", "TURNS", "WITHIN", "ComparedFigure", "PairComparison", "compare_pair"]
+__all__ = [
+    "BETWEEN",
+    "FEWEST_TURNS",
+    "TURNS",
+    "WITHIN",
+    "ComparedFigure",
+    "PairComparison",
+    "compare_pair",
+]
 
 TURNS, WITHIN, BETWEEN = "turns", "stretches", "runs"
 """What intervals are of: turns of one job, stretches of each run, runs of one configuration."""
@@ -75,7 +83,8 @@ class PairComparison:
         Turns (or groups of them), stretches or runs, of the first and of the other; 1 of a run
         too short to be cut.
     n_turns : tuple of int
-        Turns that are paired, and those that the rounds of the shorter run would make.
+        Turns that are paired, and those that the rounds of the shorter run would make; of runs
+        that took too few of them, 0 and how many they took.
     forgetful_from : tuple of int or None
         Of stretches, for each run: how many steps it takes until stretches have forgotten each
         other, where it is shorter than that; else None.
@@ -121,10 +130,13 @@ def compare_pair(
     a, b, basis, n_turns = a_all, b_all, WITHIN, (0, 0)
     if len(first) > 1 or len(other) > 1:
         basis = BETWEEN
-    elif (turns := pair_rounds(a_all, b_all)) is not None and len(turns) >= FEWEST_TURNS:
-        basis = TURNS
-        n_turns = len(turns), min(len(each.rounds["steps"]) for each in (a_all, b_all))
-        a, b = (_of_turns(each, turns) for each in (a_all, b_all))
+    elif (turns := pair_rounds(a_all, b_all)) is not None:
+        there = min(len(each.rounds["steps"]) for each in (a_all, b_all))
+        n_turns = 0, there if there > 1 else 0
+        if len(turns) >= FEWEST_TURNS:
+            basis = TURNS
+            n_turns = len(turns), there
+            a, b = (_of_turns(each, turns) for each in (a_all, b_all))
     figures = []
     for asked in _asked(a_all, b_all, reasons):
         why = "" if anyway else _why(asked, reasons)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from iobench.analysis.comparison import STRETCHES
 from iobench.report import units
 from iobench.report.comparable import OTHER_BATCH, OTHER_STEP
-from iobench.report.compare_figures import BETWEEN, TURNS
+from iobench.report.compare_figures import BETWEEN, FEWEST_TURNS, TURNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,10 +19,11 @@ __all__ = ["CAUTIONS", "NO_DIFFERENCE", "pair_lines", "run_lines"]
 
 NO_DIFFERENCE: Final = "no difference that these runs can show"
 APART: Final = "These runs were made one after the other"
+FEW_TURNS: Final = "These runs took turns, but too few"
 MACHINE: Final = "Other machine"
 WITHHELD: Final = "Withheld"
 MEMORY: Final = "Steps"
-CAUTIONS: Final = (APART, MACHINE, MEMORY, WITHHELD)
+CAUTIONS: Final = (APART, FEW_TURNS, MACHINE, MEMORY, WITHHELD)
 """How lines begin that caution."""
 REASONS: Final = {
     OTHER_BATCH: "batches have other sizes, so that a step is another amount of work",
@@ -78,15 +79,26 @@ def _basis(pair: PairComparison, a: str, b: str) -> str:
             f"Intervals are of what differs between runs of one configuration: {units.count(n_a)} "
             f"of {a}, {units.count(n_b)} of {b}.{few}"
         )
-    what = (
-        f"{APART}: an interval holds what varies within a run, not what differs between runs, "
-        "days or machines, often more than a change gains. What takes turns tells: "
-        "iobench profile --format a,b, or iobench check -- COMMAND --against -- COMMAND."
-    )
+    if pair.n_turns[1]:
+        what = (
+            f"{FEW_TURNS} ({units.count(pair.n_turns[1])}): paired, which leaves out what the "
+            f"machine did to both, are {units.count(FEWEST_TURNS)} turns or more with a steady "
+            "step in each. Run more batches."
+        )
+    else:
+        what = _apart()
     if min(n_a, n_b) == 1:
         short = " and ".join(name for name, n in ((a, n_a), (b, n_b)) if n == 1)
         what += f" {short} is too short for one: expected {AT_LEAST} steps or more."
     return what
+
+
+def _apart() -> str:
+    return (
+        f"{APART}: an interval holds what varies within a run, not what differs between runs, "
+        "days or machines, often more than a change gains. What takes turns tells: "
+        "iobench profile --format a,b, or iobench check -- COMMAND --against -- COMMAND."
+    )
 
 
 def _all_the_same(pair: PairComparison) -> str:

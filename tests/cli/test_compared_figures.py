@@ -147,6 +147,16 @@ def test_turns_are_paired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert apart["differs"] is False
 
 
+@pytest.mark.parametrize(("n_rounds", "said"), [(1, "one after the other"), (3, "too few (3):")])
+def test_too_few_turns_are_not_paired(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], n_rounds: int, said: str
+) -> None:
+    made(tmp_path / "both" / "a", position=0, n_rounds=n_rounds, step_us=100)
+    made(tmp_path / "both" / "b", position=1, n_rounds=n_rounds, step_us=100, offset_ns=5 * 10**8)
+    assert document(capsys, tmp_path / "both")["comparisons"][0]["basis"] == "stretches"
+    assert said in text_of(capsys, tmp_path / "both")
+
+
 def test_groups_tell_what_differs_between_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
