@@ -29,6 +29,7 @@ ELSEWHERE = {
         "converters/iobench_converters/tfrecord.py",
         "converters/iobench_converters/numpy_records.py",
         "converters/iobench_converters/record_buffer.py",
+        "iobench/bundling/span_copy.py",
         "iobench/datasets/netcdf/classic.py",
         "iobench/datasets/netcdf/storage.py",
         "iobench/recording/",

@@ -217,7 +217,7 @@ def _reports(stage: Path, files: Mapping[str, bytes]) -> tuple[dict[str, bytes],
         "report.json": here.sub(".", _json(document).decode()).encode(),
     }
     try:
-        from iobench.report.html import render_html
+        from iobench.report.webpage import render_html
 
         found["report.html"] = here.sub(".", render_html(profiles)).encode(
             "utf-8", "backslashreplace"

@@ -59,7 +59,7 @@ def rewritten_spans(
     for head, body in _chunks(data):
         content, name = _content(head)
         if content == layout.SPANS:
-            pieces.append(_head_with(head, text(name)) + _records(head, body))
+            pieces.append(_head_with(head, text(name)) + _span_rows(head, body))
         elif content == layout.STRINGS:
             pieces.extend(_strings(head, body, text))
         else:
@@ -129,15 +129,15 @@ def _head_with(head: bytes, name: str) -> bytes:
     return (packed + layout.CHUNK_CRC.pack(zlib.crc32(packed))).ljust(layout.RECORD_NBYTES, b"\0")
 
 
-def _records(head: bytes, body: bytes) -> bytes:
+def _span_rows(head: bytes, body: bytes) -> bytes:
     """Return the spans as they are; what is no span of this thread is blanked."""
     sequence = layout.CHUNK_HEAD.unpack_from(head)[3]
     n_whole = len(body) // layout.RECORD_NBYTES
     whole = n_whole * layout.RECORD_NBYTES
-    records = np.frombuffer(body, layout.SPAN_DTYPE, n_whole)
+    rows = np.frombuffer(body, layout.SPAN_DTYPE, n_whole)
     expected = np.arange(sequence, sequence + n_whole, dtype=np.int64)
     table = np.frombuffer(body, np.uint8, whole).reshape(n_whole, layout.RECORD_NBYTES).copy()
-    table[(records["sequence"] != expected) & table.any(axis=1)] = 0xFF
+    table[(rows["sequence"] != expected) & table.any(axis=1)] = 0xFF
     return table.tobytes() + _blanked(body[whole:])
 
 

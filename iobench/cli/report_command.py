@@ -208,7 +208,7 @@ def _traces(run: Path, named: Sequence[Path]) -> dict[Path, StorageTrace]:
 def _write_html(run: Path, path: Path, darshan: Sequence[Path]) -> None:
     from iobench.cli.written_files import say_written
     from iobench.profiles import open_profiles
-    from iobench.report.html import write_html
+    from iobench.report.webpage import write_html
 
     write_html(path, open_profiles(run), _traces(run, darshan))
     say_written(path, "open it in a browser")

@@ -39,8 +39,8 @@ def make_artifacts(
     StorageError
         If a file cannot be written.
     """
-    from iobench.report.html import write_html
     from iobench.report.trace_file import write_trace
+    from iobench.report.webpage import write_html
 
     files, left_out = [], []
     page = folder / "iobench.html"

@@ -23,7 +23,7 @@ import numpy as np
 
 from iobench.profiles import open_profiles
 from iobench.recording import Kind, RunDirectory
-from iobench.report.html import write_html
+from iobench.report.webpage import write_html
 from iobench.testing import FakeClock
 
 LARGEST_NBYTES = 3_000_000

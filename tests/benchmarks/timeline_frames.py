@@ -23,7 +23,7 @@ from browser import PageOpener, started_browser
 from many_spans import many_spans
 from timeline_pages import page_of
 
-from iobench.report.html.timeline_columns import timeline_payload
+from iobench.report.webpage.timeline_columns import timeline_payload
 
 MEASURE = """async (frames) => {
   const found = {};

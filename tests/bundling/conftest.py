@@ -32,4 +32,4 @@ def write() -> Callable[..., RunDirectory]:
 def _short_page(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Make a page only where it is looked at: it takes most of a bundle's time."""
     if "whole" not in request.node.name:
-        monkeypatch.setattr("iobench.report.html.render_html", lambda profiles: "<p>\n")
+        monkeypatch.setattr("iobench.report.webpage.render_html", lambda profiles: "<p>\n")

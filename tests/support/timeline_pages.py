@@ -8,14 +8,14 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iobench.report.html import timeline_columns
-from iobench.report.html.timeline_columns import TIMELINE_SCRIPTS, TIMELINE_STYLES
+from iobench.report.webpage import timeline_columns
+from iobench.report.webpage.timeline_columns import TIMELINE_SCRIPTS, TIMELINE_STYLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.profiles import Profile
-    from iobench.report.html.timeline_columns import TimelinePayload
+    from iobench.report.webpage.timeline_columns import TimelinePayload
 
 ASSETS = Path(timeline_columns.__file__).parent / "assets"
 COLOURS = """

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.report import storage_lines, units
-from iobench.report.html.page_tables import PageTable, plain_table
 from iobench.report.storage_tables import short_path, size_table
+from iobench.report.webpage.page_tables import PageTable, plain_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iobench.report.html.figures import PageFigures
     from iobench.report.run_report import RunReport
+    from iobench.report.webpage.figures import PageFigures
 
 __all__ = ["access_sentences", "storage_part_tables", "storage_sentences"]
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import MissingExtraError
-from iobench.report.html.safe_text import SafeText
-from iobench.report.html.timeline_columns import TIMELINE_SCRIPTS, TIMELINE_STYLES
+from iobench.report.webpage.safe_text import SafeText
+from iobench.report.webpage.timeline_columns import TIMELINE_SCRIPTS, TIMELINE_STYLES
 from iobench.report.wrapping import QUANTITY, plain
 
 if TYPE_CHECKING:

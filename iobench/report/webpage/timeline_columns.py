@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.timeline import timeline_of
 from iobench.recording import CONSUMER_KINDS, HANDOVER_KINDS, LIFE_KINDS, Flag, Kind
-from iobench.report.html.timeline_choice import choose_spans
+from iobench.report.webpage.timeline_choice import choose_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.report import units
 from iobench.report.energy_lines import NAMES
-from iobench.report.html.page_tables import PageTable
+from iobench.report.webpage.page_tables import PageTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iobench.report.html.figures import PageFigures
     from iobench.report.run_report import RunReport
+    from iobench.report.webpage.figures import PageFigures
 
 __all__ = ["configuration", "energy_part_table", "machine_facts"]
 

@@ -15,7 +15,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.report import units
-from iobench.report.html.safe_text import SafeText
+from iobench.report.webpage.safe_text import SafeText
 from iobench.report.wrapping import plain
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from page_runs import write_job, write_run, wrong_figures
 
 from iobench.profiles import open_profiles
 from iobench.report import to_json
-from iobench.report.html import write_html
+from iobench.report.webpage import write_html
 
 if TYPE_CHECKING:
     from browser import PageOpener

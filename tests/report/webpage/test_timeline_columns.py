@@ -20,9 +20,13 @@ from timeline_pages import ASSETS, unpacked
 
 from iobench.analysis.timeline import timeline_of
 from iobench.recording import Flag, Kind
-from iobench.report.html import timeline_columns
-from iobench.report.html.timeline_choice import choose_spans
-from iobench.report.html.timeline_columns import TIMELINE_SCRIPTS, TIMELINE_STYLES, timeline_payload
+from iobench.report.webpage import timeline_columns
+from iobench.report.webpage.timeline_choice import choose_spans
+from iobench.report.webpage.timeline_columns import (
+    TIMELINE_SCRIPTS,
+    TIMELINE_STYLES,
+    timeline_payload,
+)
 
 sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 

@@ -15,7 +15,7 @@ from traced_runs import TracedRun
 
 from iobench.recording import EnergySeries, EnergySource, HostEnergy, Kind
 from iobench.recording.energy_counters import UnreadableEnergy
-from iobench.report.html import render_html
+from iobench.report.webpage import render_html
 
 MS = 1_000_000
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.recording import Kind
-from iobench.report.html.page_tables import shown_stages
 from iobench.report.tables import PHASES
+from iobench.report.webpage.page_tables import shown_stages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.report.html.figures import PageFigures
+    from iobench.report.webpage.figures import PageFigures
 
 __all__ = [
     "BarPart",

@@ -21,8 +21,8 @@ from iobench.errors import MissingExtraError, ProfileError, StorageError
 from iobench.profiles import open_profile, open_profiles
 from iobench.recording import RunDirectory
 from iobench.report import to_json
-from iobench.report.html import document as page_document
-from iobench.report.html import render_html, write_html
+from iobench.report.webpage import document as page_document
+from iobench.report.webpage import render_html, write_html
 
 HOSTILE = "<script>pwned()</script>\"'><img src=x onerror=pwned()>&amp;</style>\x1b[2J\x00\u202egpj"
 ABSENT = ("\x1b", "\x00", "\u202e", "<img", "<script>pwned")

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis import Verdict, mean_utilisation
 from iobench.report import energy_lines, lines, script_lines, units
-from iobench.report.html import bars, page_tables
-from iobench.report.html.circumstances import configuration, energy_part_table, machine_facts
-from iobench.report.html.storage_part import (
+from iobench.report.replay_lines import replay_sentence
+from iobench.report.sentences import long_waits_sentence
+from iobench.report.utilisation_lines import digest_lines, utilisation_lines
+from iobench.report.webpage import bars, page_tables
+from iobench.report.webpage.circumstances import configuration, energy_part_table, machine_facts
+from iobench.report.webpage.storage_part import (
     access_sentences,
     storage_part_tables,
     storage_sentences,
 )
-from iobench.report.replay_lines import replay_sentence
-from iobench.report.sentences import long_waits_sentence
-from iobench.report.utilisation_lines import digest_lines, utilisation_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.analysis import JobExposure
-    from iobench.report.html.figures import PageFigures
-    from iobench.report.html.page_tables import PageTable
     from iobench.report.run_report import RunReport
+    from iobench.report.webpage.figures import PageFigures
+    from iobench.report.webpage.page_tables import PageTable
 
 __all__ = ["JobView", "RunView", "StageView", "job_view", "run_view"]
 

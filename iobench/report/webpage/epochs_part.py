@@ -9,8 +9,8 @@ import numpy as np
 from iobench.analysis import epoch_figures
 from iobench.recording import Kind
 from iobench.report import units
-from iobench.report.html.page_tables import PageTable
 from iobench.report.tables import NOT_APPLICABLE, WAIT_UNIT
+from iobench.report.webpage.page_tables import PageTable
 
 if TYPE_CHECKING:
     from iobench.analysis import EpochFigures

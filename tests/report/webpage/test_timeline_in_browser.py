@@ -18,7 +18,7 @@ from iobench.analysis import exposure
 from iobench.analysis.timeline import timeline_of
 from iobench.recording import Kind
 from iobench.report import to_json, units
-from iobench.report.html.timeline_columns import timeline_payload
+from iobench.report.webpage.timeline_columns import timeline_payload
 
 sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 

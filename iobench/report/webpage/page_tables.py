@@ -12,7 +12,7 @@ from iobench.report.tables import CARRIES_BYTES, NOT_APPLICABLE, PHASES, WAIT_UN
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.report.html.figures import PageFigures
+    from iobench.report.webpage.figures import PageFigures
 
 __all__ = [
     "PageTable",

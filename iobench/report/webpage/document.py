@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.errors import ProfileError
 from iobench.profiles import RankProfiles
 from iobench.report import lines, script_lines, units
-from iobench.report.html import page_tables, shell
-from iobench.report.html.epochs_part import epochs_table
-from iobench.report.html.figures import PageFigures
-from iobench.report.html.timeline_columns import SPAN_LIMIT, timeline_payload
-from iobench.report.html.views import job_view, run_view
 from iobench.report.job_report import make_job
 from iobench.report.json_report import reports_to_json
 from iobench.report.next_steps import next_steps
 from iobench.report.published_tables import published_table
 from iobench.report.run_report import make_reports
 from iobench.report.sentences import today_sentence
+from iobench.report.webpage import page_tables, shell
+from iobench.report.webpage.epochs_part import epochs_table
+from iobench.report.webpage.figures import PageFigures
+from iobench.report.webpage.timeline_columns import SPAN_LIMIT, timeline_payload
+from iobench.report.webpage.views import job_view, run_view
 from iobench.report.written import write_whole
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.profiles import Profile
-    from iobench.report.html.page_tables import PageTable
-    from iobench.report.html.timeline_columns import TimelinePayload
     from iobench.report.run_report import RunReport
+    from iobench.report.webpage.page_tables import PageTable
+    from iobench.report.webpage.timeline_columns import TimelinePayload
     from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["render_html", "write_html"]

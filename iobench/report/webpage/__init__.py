@@ -4,6 +4,6 @@ Needs ``iobench[html]``. Figures are taken from the document of `iobench.report.
 page carries, and turned into words by `iobench.report.units`, so that both say the same.
 """
 
-from iobench.report.html.document import render_html, write_html
+from iobench.report.webpage.document import render_html, write_html
 
 __all__ = ["render_html", "write_html"]
