@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.gates import CountsGate, Outcome, worst_outcome
 from iobench.report.check_text import DOUBTS, WORDS, gate_lines, gate_title
+from iobench.report.markdown_page import escaped
 
 if TYPE_CHECKING:
     from iobench.report.check_text import Gate
@@ -27,16 +28,9 @@ def check_markdown(gates: Sequence[Gate]) -> Iterator[str]:
     yield ""
     for gate in gates:
         judged, doubt = gate.judged
-        yield f"- {SIGNS[judged]} **{WORDS[judged]}**: {_escaped(gate_title(gate))}"
+        yield f"- {SIGNS[judged]} **{WORDS[judged]}**: {escaped(gate_title(gate))}"
         for line in gate_lines(gate):
-            yield f"  - {_escaped(line.strip())}"
+            yield f"  - {escaped(line.strip())}"
         if doubt is not None and not isinstance(gate, CountsGate):
-            yield f"  - {_escaped(DOUBTS[doubt])}"
+            yield f"  - {escaped(DOUBTS[doubt])}"
     yield ""
-
-
-def _escaped(text: str) -> str:
-    """Keep names of files and words of commands from being taken for Markdown or HTML."""
-    for sign in "\\`*_[]<>|":
-        text = text.replace(sign, f"\\{sign}")
-    return text

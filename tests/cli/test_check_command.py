@@ -156,8 +156,8 @@ def test_a_summary_goes_to_stdout_or_is_added_to_a_file(
     assert main(["check", "--markdown", *COMMANDS]) == 0
     told = capsys.readouterr().out
     assert told.startswith("### ✅ iobench check: passed\n\n- ✅ **passed**: time of two commands")
-    assert r"python a\_b.py" in told
-    assert r"'\<old\>.py'" in told
+    assert "python a_b.py" in told  # no emphasis inside a word
+    assert r"'\<old>.py'" in told
     summary = tmp_path / "summary.md"
     summary.write_text("of another step\n")
     assert main(["check", "--markdown", str(summary), *COMMANDS]) == 0
