@@ -50,12 +50,17 @@ def energy_sum(parts: Iterable[EnergyFigures | None]) -> EnergyFigures | None:
         sources=tuple(sources.values()),
         epochs=_epochs_together(found),
         untold=tuple(dict.fromkeys(each for part in found for each in part.untold)),
-        n_samples=sum(samples) if len(samples) == len(found) else None,
+        # Where machines have other counters, a sum is of fewer samples than were delivered.
+        n_samples=sum(samples) if len(samples) == len(found) and _alike(found) else None,
         n_sharing=max(each.n_sharing for each in found),
         period_ns=max(each.period_ns for each in found),
         reading_ns=max(costs, default=None),
         n_damaged=max(each.n_damaged for each in found),
     )
+
+
+def _alike(parts: Sequence[EnergyFigures]) -> bool:
+    return len({tuple(each.kind for each in part.kinds) for part in parts}) == 1
 
 
 def _added(one: CountedEnergy, other: CountedEnergy) -> CountedEnergy:

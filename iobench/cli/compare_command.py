@@ -125,9 +125,8 @@ def _print_json(document: dict[str, Any]) -> None:
 
 
 def _write(path: Path, content: str) -> None:
-    from iobench.report.units import nbytes
+    from iobench.cli.written_files import say_written
     from iobench.report.written import write_whole
 
     write_whole(path, content)
-    size = nbytes(len(content.encode("utf-8", "backslashreplace")))
-    typer.echo(f"wrote {path} ({size}): open it in a browser", err=True)
+    say_written(path, "open it in a browser")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
+from iobench.cli.written_files import say_written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -12,15 +12,7 @@ if TYPE_CHECKING:
 
     from iobench.storage.traces.contents import StorageTrace
 
-__all__ = ["check_trace_options", "tell_written", "write_parquet_file", "write_trace_file"]
-
-
-def tell_written(path: Path, what_next: str = "") -> None:
-    """Say on stderr that a file was written, how large it is, and what to do with it."""
-    from iobench.report import units
-
-    size = f" ({units.nbytes(path.stat().st_size)})" if path.is_file() else ""
-    typer.echo(f"wrote {path}{size}{': ' if what_next else ''}{what_next}", err=True)
+__all__ = ["check_trace_options", "write_parquet_file", "write_trace_file"]
 
 
 def check_trace_options(trace: Path | None, torch_traces: Sequence[Path] | None) -> None:
@@ -51,7 +43,7 @@ def write_trace_file(
     from iobench.report.trace_file import write_trace
 
     write_trace(path, open_profiles(run), traces, torch_traces)
-    tell_written(path, "open it in ui.perfetto.dev or chrome://tracing")
+    say_written(path, "open it in ui.perfetto.dev or chrome://tracing")
 
 
 def write_parquet_file(run: Path, path: Path) -> None:
@@ -60,4 +52,4 @@ def write_parquet_file(run: Path, path: Path) -> None:
     from iobench.report.arrow_table import write_parquet
 
     write_parquet(path, open_profiles(run))
-    tell_written(path)
+    say_written(path)

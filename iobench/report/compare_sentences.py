@@ -23,7 +23,8 @@ FEW_TURNS: Final = "These runs took turns, but too few"
 MACHINE: Final = "Other machine"
 WITHHELD: Final = "Withheld"
 MEMORY: Final = "Steps"
-CAUTIONS: Final = (APART, FEW_TURNS, MACHINE, MEMORY, WITHHELD)
+MIND: Final = "Mind"
+CAUTIONS: Final = (APART, FEW_TURNS, MACHINE, MEMORY, MIND, WITHHELD)
 """How lines begin that caution."""
 REASONS: Final = {
     OTHER_BATCH: "batches have other sizes, so that a step is another amount of work",
@@ -60,7 +61,7 @@ def pair_lines(found: Comparison, pair: PairComparison, a: str, b: str) -> list[
         whys = dict.fromkeys(REASONS[each.withheld] for each in pair.figures if each.withheld)
         lines.append(f"{WITHHELD}: {'; '.join(whys)}. --anyway shows them all the same.")
     elif pair.withheld:
-        lines.append(f"{MACHINE} or not: {'; '.join(REASONS[each] for each in pair.withheld)}.")
+        lines.append(f"{MIND} that {'; '.join(REASONS[each] for each in pair.withheld)}.")
     return lines
 
 

@@ -12,6 +12,7 @@ from iobench.report import units
 from iobench.report.facts import PUBLISHED_FIGURES
 from iobench.report.quarterly import KEYS, Published, Quarterly, QuarterlyRun
 from iobench.report.tables import NOT_APPLICABLE, TextTable
+from iobench.report.wrapping import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,7 +182,8 @@ def quarterly_to_json(found: Quarterly) -> dict[str, Any]:
 def quarterly_to_csv(found: Quarterly) -> str:
     """Return the rows of the JSON, unknown ones empty.
 
-    A name that a spreadsheet would take for a formula has an apostrophe before it.
+    A name that a spreadsheet would take for a formula has an apostrophe before it, and one that
+    would move a terminal's cursor is spelled out.
     """
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
@@ -192,7 +194,10 @@ def quarterly_to_csv(found: Quarterly) -> str:
 
 
 def _cell(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    if not isinstance(value, str):
+        return value
+    told = plain(value)
+    return f"'{told}" if value.startswith(FORMULA) else told
 
 
 def _rows(found: Quarterly) -> list[dict[str, Any]]:

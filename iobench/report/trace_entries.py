@@ -109,8 +109,8 @@ class TraceNumbers:
 
 def microseconds(ns: int) -> str:
     """Return nanoseconds as a JSON number of microseconds, with all three decimals."""
-    whole, rest = divmod(ns, 1000)
-    return f"{whole}.{rest:03d}"
+    whole, rest = divmod(abs(ns), 1000)
+    return f"{'-' if ns < 0 else ''}{whole}.{rest:03d}"
 
 
 def sub_lanes(

@@ -11,6 +11,7 @@ import json
 import zlib
 from dataclasses import dataclass
 from decimal import Decimal
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -121,7 +122,7 @@ def _document(path: Path) -> Any:
     try:
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
-        return json.loads(data, parse_float=Decimal)
+        return json.loads(data, parse_float=Decimal, parse_constant=str)
     except (OSError, EOFError, zlib.error) as error:
         raise FileFormatError(f"{path}: is damaged ({error}); {HOW}") from error
     except (ValueError, RecursionError) as error:
@@ -208,7 +209,13 @@ def write_torch_trace(
 def _dump(entry: dict[str, Any], ts_ns: int, long_ns: int | None = None) -> str:
     timed = {name: value for name, value in entry.items() if name not in ("ts", "dur")}
     dur = "" if long_ns is None else f',"dur":{microseconds(long_ns)}'
-    return f'{json.dumps(timed, default=float)[:-1]},"ts":{microseconds(ts_ns)}{dur}}}'
+    return f'{json.dumps(timed, default=_number)[:-1]},"ts":{microseconds(ts_ns)}{dur}}}'
+
+
+def _number(value: Decimal) -> float | str:
+    """Return a number as JSON can hold it; one beyond all doubles stays as it was spelled."""
+    found = float(value)
+    return found if isfinite(found) else str(value)
 
 
 class _Merged:

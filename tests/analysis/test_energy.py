@@ -163,6 +163,13 @@ def test_ranks_of_one_machine_have_equal_parts_that_add_up_to_it():
     assert energy_sum([None, None]) is None
 
 
+def test_of_machines_with_other_counters_no_sample_has_a_share():
+    found = energy_of(measured(known_run(), series([0, 150 * MS], [0, 1000])))
+    job = energy_sum([found, replace(found, kinds=(), sources=(), epochs=())])
+    assert (job.kinds[0].total_uj, job.n_samples) == (1000, None)
+    assert energy_sum([found, found]).n_samples == 24
+
+
 @st.composite
 def readings(draw, until):
     """Return times that may begin late, end early or go on, and what was counted by then."""

@@ -144,6 +144,15 @@ def test_rows_for_a_spreadsheet(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert [row["number"] for row in rows] == ["2", "4", "4", "4", "4", "", ""]
 
 
+def test_names_in_rows_for_a_spreadsheet_move_no_cursor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path / "a", dataset="\x1b[2J\udcff", format="\t=1+1")
+    (row, *_) = csv.DictReader(io.StringIO(text_of(capsys, tmp_path, "--csv")))
+    assert row["application"] == "\\x1b[2J\\udcff"
+    assert row["format"] == "'\\t=1+1"
+
+
 def test_as_a_page_and_for_an_issue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(tmp_path / "a", dataset=HOSTILE, format="a|b")
     page = tmp_path / "page.html"

@@ -361,6 +361,18 @@ def test_names_do_nothing_to_a_terminal(tmp_path: Path, say: Say, output: str) -
             assert sign not in out + err
 
 
+@pytest.mark.parametrize("output", ["html", "trace", "parquet", "compare"])
+def test_a_files_own_name_does_nothing_to_a_terminal(tmp_path: Path, say: Say, output: str) -> None:
+    need(output)
+    command, option, name = FILES[output]
+    path = tmp_path / f"\x1b]0;owned\x07{name}"
+    code, _, err = say(command, whole_run(tmp_path / "run"), option, path)
+    assert code == 0
+    assert f"\\x1b]0;owned\\x07{name}" in err.replace("\n", "")
+    assert not {"\x1b", "\x07"} & {*err}
+    assert path.is_file()
+
+
 def test_names_are_text_in_a_trace(tmp_path: Path, say: Say) -> None:
     run, _ = hostile_and_plain(tmp_path)
     target = tmp_path / "trace.json"

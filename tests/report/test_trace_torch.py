@@ -14,6 +14,7 @@ from trace_rules import check_trace, read_trace
 
 from iobench.errors import FileFormatError, StorageError
 from iobench.recording import Anchor
+from iobench.report import trace_entries
 from iobench.report.trace_file import write_trace
 from iobench.report.trace_torch import read_torch_trace
 
@@ -140,6 +141,24 @@ def test_arrows_of_several_files_stay_apart(tmp_path: Path) -> None:
     assert numbers.isdisjoint({each["id"] for each in arrows if each["name"] == "batch"})
 
 
+def test_numbers_that_json_cannot_hold_stay_text(tmp_path: Path) -> None:
+    document = torch_document()
+    document["traceEvents"][3]["args"] = {"loss": float("nan"), "rate": float("-inf")}
+    text = json.dumps(document).replace('"dur": 900.5', '"dur": 900.5, "huge": 1e999')
+    path = tmp_path / "torch.json"
+    path.write_text(text)
+    write_trace(tmp_path / "run.json", [ran()], torch_traces=[path])
+    told = only(read_trace(tmp_path / "run.json"), "next")
+    assert told["args"] == {"loss": "NaN", "rate": "-Infinity"}
+    assert told["huge"] == "1E+999"
+
+
+def test_moments_before_the_first_are_negative() -> None:
+    assert [trace_entries.microseconds(ns) for ns in (-1500, -1, 0, 1500)] == [
+        "-1.500", "-0.001", "0.000", "1.500",
+    ]  # fmt: skip
+
+
 def test_of_processes_with_one_number_that_of_the_same_machine_is_meant(tmp_path: Path) -> None:
     here = ran()
     there = replace(
@@ -177,7 +196,7 @@ EVENT = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
         (json.dumps({**GOOD, "baseTimeNanoseconds": "x"}).encode(), "baseTimeNanoseconds is 'x'"),
         (json.dumps([{**EVENT, "ts": "now"}]).encode(), "event 0 has no time in 'ts' but 'now'"),
         (json.dumps([{**EVENT, "ts": 1e300}]).encode(), "event 0 has no time in 'ts'"),
-        (b'[{"ph": "X", "ts": NaN, "dur": 1}]', "event 0 has no time in 'ts' but 'nan'"),
+        (b'[{"ph": "X", "ts": NaN, "dur": 1}]', "event 0 has no time in 'ts' but 'NaN'"),
         (json.dumps([EVENT, {"ph": "XX"}]).encode(), "event 1 has no 'ph'"),
         (json.dumps([{**EVENT, "pid": [1]}]).encode(), "event 0 has no number in 'pid'"),
         (gzip.compress(json.dumps(GOOD).encode())[:-9], "is damaged"),

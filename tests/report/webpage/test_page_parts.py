@@ -11,6 +11,7 @@ from page_runs import PageParts, wrong_figures
 
 sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 
+from scripts import Script
 from traced_runs import TracedRun
 
 from iobench.recording import EnergySeries, EnergySource, HostEnergy, Kind
@@ -64,3 +65,19 @@ def test_joules_are_shown_and_what_is_not_readable_is_never_zero() -> None:
     assert "runs.0.energy.kinds.cpu.total_uj" not in told
     assert "CPUs: permission denied" in page.words
     assert "Energy" not in PageParts(render_html([profile])).texts["h2"]
+
+
+def test_loaders_made_anew_for_each_epoch_have_epochs() -> None:
+    script = Script()
+    for _ in range(2):
+        loader = script.loader()
+        for _ in range(4):
+            loader.next()
+            script.compute(20)
+        loader.end()
+    script.sketch.loaders = [replace(each, name="Samples") for each in script.sketch.loaders]
+    profile = script.profile()
+    profile = replace(profile, config={**profile.config, "kind": "script"})
+    page = PageParts(render_html([profile]))
+    assert "Epoch by epoch" in page.words
+    assert wrong_figures(page.figures, page.document) == []
