@@ -109,8 +109,13 @@ class EnergyReader:
             return
         self.read()
         self._thread = threading.Thread(target=self._run, name="iobench-energy", daemon=True)
-        with _no_signals():
-            self._thread.start()
+        try:
+            with _no_signals():
+                self._thread.start()
+        except RuntimeError as error:  # no more threads for this user
+            self._thread = None
+            logger.warning("energy: no counter is read (%s); the run goes on", error)
+            self._finish()
 
     def close(self) -> None:
         """Read once more and end; idempotent, and nothing in a fork of the process."""

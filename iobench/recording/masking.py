@@ -44,16 +44,26 @@ def mask_words(words: Iterable[str]) -> list[str]:
     found: list[str] = []
     secret_follows = False
     for word in words:
-        if " " in word:  # a whole command in one word, for a shell
+        if secret_follows and not word.startswith("-"):
+            found.append(MASK)
+            secret_follows = False
+            continue
+        if " " in word and not (
+            word.startswith("-") and _of_secret(word)
+        ):  # a whole command in one word, for a shell
             found.append(" ".join(mask_words(word.split(" "))))
             continue
         name, equals, value = word.partition("=")
-        is_secret = bool(_SECRET_NAME.search(name)) and not name.startswith("/")
-        if secret_follows and not word.startswith("-"):
-            found.append(MASK)
-        elif is_secret and equals and value:
+        is_secret = _of_secret(word)
+        if is_secret and equals and value:
             found.append(f"{name}={MASK}")
         else:
             found.append(mask_urls(word))
         secret_follows = is_secret and not equals and name.startswith("-")
     return found
+
+
+def _of_secret(word: str) -> bool:
+    """Tell whether an option or variable is called like a secret, which may be of several words."""
+    name = word.partition("=")[0]
+    return " " not in name and not name.startswith("/") and bool(_SECRET_NAME.search(name))

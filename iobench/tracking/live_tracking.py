@@ -33,8 +33,12 @@ logger = logging.getLogger(__name__)
 
 PROJECT: Final = "iobench"
 WAIT_S: Final = 60.0
+LEAVES_S: Final = 5.0
+"""For how long the process beside may take to end, once it has told all."""
 TOLD_ON: Final = ("MLFLOW_", "WANDB_")
 """Parts of the environment that a script may change meanwhile, as a token that ran out."""
+NOT_TOLD: Final = ("IOBENCH_", "DARSHAN_", "DFTRACER_")
+"""Parts by which processes are recorded and traced: that beside is none of the training's."""
 
 
 class LiveTracking:
@@ -110,7 +114,11 @@ class LiveTracking:
         if reader.is_alive():
             process.kill()
             self._fail(f"not everything was told within {self._wait_s:g} s")
-        process.wait()
+        try:
+            process.wait(min(self._wait_s, LEAVES_S))
+        except subprocess.TimeoutExpired:  # nobody reads what it says any more
+            process.kill()
+            process.wait()
         if process.stdout is not None and not reader.is_alive():
             process.stdout.close()
         for place in self.told:
@@ -127,7 +135,7 @@ class LiveTracking:
             active = sys.modules["mlflow"].active_run()
             join = None if active is None else active.info.run_id
         if self._wandb is not None and "wandb" in sys.modules:
-            self._joined = sys.modules["wandb"].run
+            self._joined = getattr(sys.modules["wandb"], "run", None)
         environment = _environment()
         order = {
             "run": str(recording.run.path),
@@ -156,7 +164,14 @@ class LiveTracking:
         self._reader = threading.Thread(
             target=self._read, args=(self._process,), name="iobench-tracking", daemon=True
         )
-        self._reader.start()
+        try:
+            self._reader.start()
+        except RuntimeError as error:  # no more threads for this user
+            self._ended = True
+            self._process.kill()
+            self._process.communicate()
+            self._fail(f"no thread beside the training ({error})")
+            return False
         self._environment = _told_on()
         self._write(order)
         return True
@@ -182,18 +197,22 @@ class LiveTracking:
         """Take what the process answers, until it ends."""
         refused: type[Exception] = getattr(sys.modules.get("wandb"), "Error", RuntimeError)
         ended = False
-        for line in process.stdout or ():
-            try:
-                answer = json.loads(line)
-            except ValueError:
-                continue  # cut off: it was killed
-            try:
-                self._take(answer)
-            except refused as error:
-                self._fail(str(error))
-            ended = ended or "ended" in answer
-        if not ended:
-            self._fail("the process beside the training has ended early")
+        try:
+            for line in process.stdout or ():
+                try:
+                    answer = json.loads(line)
+                except ValueError:
+                    continue  # cut off: it was killed
+                if "ended" in answer:
+                    ended = True
+                    break  # its stdout may stay open: what a library started beside may have it
+                try:
+                    self._take(answer)
+                except refused as error:
+                    self._fail(str(error))
+        finally:
+            if not ended:
+                self._fail("the process beside the training has ended early")
 
     def _take(self, answer: dict[str, Any]) -> None:
         if "failed" in answer:
@@ -287,8 +306,8 @@ def _told_on() -> dict[str, str]:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of the process beside: as this one's, but that it is not recorded."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("IOBENCH_")}
+    """Return the environment of the process beside: as this one's, but it is not watched."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(NOT_TOLD)}
     paths = [path for path in kept.get("PYTHONPATH", "").split(os.pathsep) if path]
     kept["PYTHONPATH"] = os.pathsep.join(
         path for path in paths if not path.rstrip("/").endswith("iobench/launch/boot")

@@ -146,6 +146,18 @@ def test_a_machine_without_counters_says_so_and_starts_no_thread(tmp_path, machi
     assert (found.series, found.unreadable, found.closed) == ((), (nothing,), True)
 
 
+def test_no_thread_is_one_warning(tmp_path, machine, monkeypatch, caplog):
+    def refuses(_):
+        raise RuntimeError("can't start new thread")
+
+    meter = machine(Meter())
+    monkeypatch.setattr(energy_reader.threading.Thread, "start", refuses)
+    reader = start_energy_reader([tmp_path])
+    reader.close()
+    assert caplog.text.count("can't start new thread") == 1
+    assert meter.closed == 1
+
+
 def test_one_reader_reads_for_a_machine(tmp_path, machine):
     meter = machine(Meter())
     first = start_energy_reader([tmp_path])

@@ -37,6 +37,8 @@ def test_no_user_of_a_url_is_left(user):
     [
         (["run", "--api-key", "abc", "x"], ["run", "--api-key", "***", "x"]),
         (["run", "--api_key=abc"], ["run", "--api_key=***"]),
+        (["run", "--password", "two words", "x y"], ["run", "--password", "***", "x y"]),
+        (["run", "--password=two words"], ["run", "--password=***"]),
         (["env", "WANDB_API_KEY=abc", "python"], ["env", "WANDB_API_KEY=***", "python"]),
         (["train.py", "--hf-token", "--fast"], ["train.py", "--hf-token", "--fast"]),
         (["train.py", "--tokens", "5"], ["train.py", "--tokens", "5"]),

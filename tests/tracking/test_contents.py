@@ -49,6 +49,19 @@ def test_messages_tell_no_secret_of_the_environment(monkeypatch):
     assert text == "refused *** at https://***@h/ --api-key *** x"
 
 
+def test_words_and_figures_of_a_run_are_no_secrets(monkeypatch):
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    monkeypatch.setenv("MAX_TOKENS", "2048")
+    assert masked("2048 samples, false") == "2048 samples, false"
+
+
+def test_a_secret_that_begins_as_another_is_masked_whole(monkeypatch):
+    monkeypatch.setenv("A_TOKEN", "abcd")
+    monkeypatch.setenv("B_TOKEN", "abcdefgh")
+    monkeypatch.setenv("C_TOKEN", "abcdef")
+    assert masked("x abcdefgh abcd") == "x *** ***"
+
+
 def test_every_epoch_has_its_mark_and_the_five_figures(tmp_path):
     contents = run_contents(open_profile(make_run(tmp_path / "run")))
     assert [each.epoch for each in contents.epochs] == [0, 1]

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import signal
 import sys
 import types
 
@@ -134,6 +135,18 @@ def test_no_process_beside_is_one_warning(tmp_path, caplog, monkeypatch):
     assert "iobench report" in caplog.text
 
 
+def test_no_thread_beside_is_one_warning(tmp_path, caplog, monkeypatch):
+    def refuses(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(live_tracking.threading.Thread, "start", refuses)
+    with iobench.record(tmp_path / "run") as recording, live(recording, mlflow="http://h") as told:
+        told.end_epoch()
+        told.end_epoch()
+        assert told._process.poll() is not None
+    assert caplog.text.count("can't start new thread") == 1
+
+
 def test_a_process_beside_that_dies_is_one_warning(tmp_path, caplog, monkeypatch):
     started = live_tracking.subprocess.Popen
 
@@ -148,6 +161,27 @@ def test_a_process_beside_that_dies_is_one_warning(tmp_path, caplog, monkeypatch
             told.end_epoch()
     assert "has ended" in caplog.text
     assert len({each.getMessage() for each in caplog.records}) <= 2
+
+
+@pytest.mark.parametrize("answer", ['{"ended": true}', '{"epoch": {}}'])
+def test_a_process_beside_that_does_not_end_is_ended(tmp_path, monkeypatch, answer):
+    """After its last answer, and where what it says is taken by nobody any more."""
+    started = live_tracking.subprocess.Popen
+    command = f"import signal; print({answer!r}, flush=True); signal.pause()"
+    processes = []
+
+    def stays(words, **how):
+        processes.append(started([words[0], "-c", command], **how))
+        return processes[-1]
+
+    monkeypatch.setattr(live_tracking.subprocess, "Popen", stays)
+    monkeypatch.setattr(live_tracking.threading, "excepthook", lambda _: None)
+    with (
+        iobench.record(tmp_path / "run") as recording,
+        live(recording, mlflow="http://h", wait_s=0.2) as told,
+    ):
+        told.end_epoch()
+    assert processes[0].poll() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("how", [{}, {"mlflow": False}, {"recording": None, "mlflow": "http://h"}])
@@ -181,9 +215,11 @@ def test_only_the_first_of_several_training_processes_tells(tmp_path, monkeypatc
 
 def test_the_process_beside_is_not_recorded(monkeypatch):
     monkeypatch.setenv("IOBENCH_RUN", "/run")
+    monkeypatch.setenv("DARSHAN_ENABLE_NONMPI", "1")
+    monkeypatch.setenv("DFTRACER_ENABLE", "1")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/x/iobench/launch/boot", "/mine"]))
     found = live_tracking._environment()
-    assert not [name for name in found if name.startswith("IOBENCH_")]
+    assert not [name for name in found if name.startswith(("IOBENCH_", "DARSHAN_", "DFTRACER_"))]
     assert found["PYTHONPATH"] == "/mine"
 
 
