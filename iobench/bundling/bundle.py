@@ -16,7 +16,7 @@ from iobench.bundling.leftovers import find_leftovers
 from iobench.bundling.pseudonyms import Pseudonyms
 from iobench.bundling.run_copy import read_run_files, scrubbed_run, texts_of_run
 from iobench.bundling.scrubbing import Scrubber
-from iobench.bundling.tracer_logs import read_logs
+from iobench.bundling.tracer_logs import find_logs, read_logs
 from iobench.bundling.vocabulary import vocabulary
 from iobench.bundling.whoami import who_runs_this
 from iobench.errors import IobenchError, MissingExtraError, OptionError, ProfileError
@@ -143,14 +143,15 @@ def make_bundle(
         files = dict(_run_files(runs, scrubber))
         told = scrubber.document(dict(versions))
     _check_kept(names, texts)
-    logs = {name: data for each in runs for name, data in read_logs(each.path, each.config)}
+    found = find_logs((each.path, each.config) for each in runs)
+    logs = read_logs(found) if with_logs else {}
     if with_logs:
         files |= _with_logs(files, logs, many=len(runs) > 1)
     with tempfile.TemporaryDirectory(prefix="iobench-bundle-") as stage:
         reports, why = _reports(Path(stage), files)
     files |= reports
     files["versions.json"] = _json(told)
-    notes = tuple(_notes(runs, logs, scrubber, with_logs=with_logs))
+    notes = tuple(_notes(runs, len(found), with_logs=with_logs))
     manifest = _manifest(files, names, (*notes, *why))
     files["MANIFEST.json"] = _json(manifest)
     _look_through({name: data for name, data in files.items() if name not in logs}, names, stage)
@@ -227,9 +228,7 @@ def _reports(stage: Path, files: Mapping[str, bytes]) -> tuple[dict[str, bytes],
     return found, []
 
 
-def _notes(
-    runs: Sequence[RunFiles], logs: Mapping[str, bytes], scrubber: Scrubber, *, with_logs: bool
-) -> Iterator[str]:
+def _notes(runs: Sequence[RunFiles], n_logs: int, *, with_logs: bool) -> Iterator[str]:
     unclosed = sum(len(run.unclosed) for run in runs)
     if unclosed:
         yield (
@@ -247,13 +246,13 @@ def _notes(
         yield f"{n_unknown} files of the run directory are left out: no report reads them."
     if any(run.spool for run in runs):
         yield "Span files may be left in the run's spool on another machine."
-    if logs and with_logs:
+    if n_logs and with_logs:
         yield (
-            f"{len(logs)} logs of a tracer are in it AS THEY ARE, with all paths and the user's "
+            f"{n_logs} logs of a tracer are in it AS THEY ARE, with all paths and the user's "
             "name: they cannot be scrubbed, nor laid beside paths that are."
         )
-    elif logs:
-        yield f"{len(logs)} logs of a tracer are left out: they cannot be scrubbed (--with-logs)."
+    elif n_logs:
+        yield f"{n_logs} logs of a tracer are left out: they cannot be scrubbed (--with-logs)."
 
 
 def _manifest(
