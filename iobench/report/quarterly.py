@@ -98,7 +98,9 @@ class QuarterlyRun:
     def exposed_fraction(self) -> float | None:
         """Share of the time of all batches that was waited for, from their means."""
         batch, wait = self.rows["batch"], self.rows["I/O"]
-        return None if batch is None or wait is None else wait.mean_ns / batch.mean_ns
+        if batch is None or wait is None or not batch.mean_ns:
+            return None
+        return wait.mean_ns / batch.mean_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,6 +242,8 @@ def test_other_batches_leave_what_is_per_sample(
     assert found["sample_ns"]["ratio"] == pytest.approx(1, abs=0.02)
     assert found["exposed:read"]["name"] == "read, exposed per sample"
     assert found["exposed:read"]["ratio"] == pytest.approx(1, abs=0.02)
+    told = " ".join(text_of(capsys, a, b).split())
+    assert "Mind that batches have other sizes, so that a step is another amount of work." in told
 
 
 def test_other_steps_leave_what_is_busy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
