@@ -18,7 +18,7 @@ from iobench.report.trace_clock import machine_of, wall_offsets
 from iobench.report.trace_entries import EntryFile, TraceNumbers
 from iobench.report.trace_flows import write_flows
 from iobench.report.trace_spans import place_spans, write_spans
-from iobench.report.trace_storage import write_storage
+from iobench.report.trace_storage import first_calls, write_storage
 from iobench.report.trace_torch import read_torch_trace, write_torch_trace
 from iobench.report.written import whole_file
 
@@ -131,7 +131,14 @@ def write_trace(
         names = ", ".join(dict.fromkeys(str(each.path) for each in seen)) or "no run"
         raise ProfileError(f"{names}: holds no span to write; expected a run that measured")
     torch = [_of_this_time(read_torch_trace(each), ours) for each in torch_traces]
-    base_ns = min(*(low for low, _ in ours), *(each.low_ns for each in torch), ours[0][0])
+    # Viewers drop what lies before 0: a tracer may have seen calls before there was a span.
+    calls = [
+        low
+        for profile in (_of_ranks(profiles) if traces else ())
+        if (trace := (traces or {}).get(profile.path)) is not None
+        for low in first_calls(profile, trace, _moved(profile, offsets))
+    ]
+    base_ns = min([*(low for low, _ in ours), *(each.low_ns for each in torch), *calls])
     with _opened(path) as file:
         entries = EntryFile(file, _about(seen, base_ns, torch))
         numbers = TraceNumbers(entries)

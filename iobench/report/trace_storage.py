@@ -23,7 +23,26 @@ if TYPE_CHECKING:
     from iobench.report.trace_spans import PlacedSpans
     from iobench.storage.traces.contents import StorageTrace
 
-__all__ = ["write_storage"]
+__all__ = ["first_calls", "write_storage"]
+
+
+def first_calls(
+    profile: Profile, trace: StorageTrace, moved_ns: NDArray[np.int64]
+) -> Iterator[int]:
+    """Yield when the first call of each process was.
+
+    Parameters
+    ----------
+    profile : Profile
+    trace : StorageTrace
+        Of its run.
+    moved_ns : ndarray of int64, shape (n_processes,)
+        What is added to the monotonic times of each process.
+    """
+    for one in place_segments(profile, trace).processes:
+        if one.trace >= 0 and not one.segments["stray"].all():
+            calls = one.segments[~one.segments["stray"]]
+            yield int(calls["start_ns"].min() + moved_ns[one.process])
 
 
 def write_storage(

@@ -314,6 +314,22 @@ def test_calls_that_a_tracer_saw_lie_below_on_the_same_clock(tmp_path: Path) -> 
         assert call["args"]["bytes"] == 1000
 
 
+def test_calls_before_the_first_span_are_not_before_the_trace(tmp_path: Path) -> None:
+    run = TracedRun()
+    worker = run.worker()
+    worker.read("/data/early.bin", -50, -49.5, 0, 1000)
+    for batch in range(20):
+        at, file = 10.0 * batch, f"/data/{batch}.bin"
+        worker.span(Kind.READ, at, at + 4, batch=batch, detail=file, nbytes=1000)
+        worker.read(file, at + 1, at + 3, 0, 1000)
+        run.wait(batch, at + 2, at + 6)
+    profile = run.profile()
+    document = written(tmp_path, profile, traces={profile.path: run.trace()})
+    calls = {each["args"]["file"]: each for each in of(document, "X") if each["cat"] == "storage"}
+    assert min(each["ts"] for each in of(document, "X")) == calls["/data/early.bin"]["ts"] == 0
+    assert calls["/data/0.bin"]["ts"] > 50_000
+
+
 def test_a_device_has_a_thread_of_its_own(tmp_path: Path) -> None:
     sketch = busy_pool()
     flags = Flag.DETAIL | Flag.DEVICE
