@@ -54,7 +54,7 @@ from iobench.recording import (
 )
 from iobench.recording.canonical import load_xxhash
 from iobench.recording.hosts import cpu_model
-from iobench.recording.masking import mask_words
+from iobench.recording.masking import mask_options, mask_words
 from iobench.sources import Screen, Source, open_source
 from iobench.storage import ProcessIo, counts_device_reads, evict, files_nbytes, residency, warm_up
 from iobench.storage.limits.kept import limits_of_files
@@ -397,7 +397,7 @@ def _document(
         "files_hint": str(source.files[0].parent) if source.files else "",
         "n_files": len(one.files),
         "files_nbytes": files_nbytes(one.files),
-        "options": dict(config.options),
+        "options": mask_options(config.options),
         "digests": config.digests,
         "seed": config.seed,
     }

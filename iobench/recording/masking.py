@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-__all__ = ["MASK", "mask_urls", "mask_words"]
+__all__ = ["MASK", "mask_options", "mask_urls", "mask_words"]
 
 MASK: Final = "***"
 
@@ -61,6 +61,14 @@ def mask_words(words: Iterable[str]) -> list[str]:
             found.append(mask_urls(word))
         secret_follows = is_secret and not equals and name.startswith("-")
     return found
+
+
+def mask_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return options by name without credentials: those in URLs, and those called like a secret."""
+    return {
+        name: MASK if value and _of_secret(name) else mask_urls(value)
+        for name, value in options.items()
+    }
 
 
 def _of_secret(word: str) -> bool:

@@ -39,6 +39,9 @@ def gridded(steps=6):
     import xarray
     return xarray.Dataset({"t2m": (("time", "x"), np.ones((int(steps), 3), "f4"))})
 
+def signed(url="", api_key=""):
+    return Numbered()
+
 def loader():
     import torch
     return torch.utils.data.DataLoader(Numbered(), batch_size=4)
@@ -114,6 +117,14 @@ def test_xarray_with_an_option(run, module: str) -> None:
     )
     assert done["n_samples"] == 4
     assert "fused:read+decode" in stages(done)
+
+
+def test_no_credentials_of_options_are_written_down(run, module: str) -> None:
+    url, key = "url=https://me:QQsecretQQ@host/x", "api_key=QQsecretQQ"
+    run(f"{module}:signed", "--option", url, "--option", key, "--workers", "0", "--out", "run")
+    files = [file for file in Path("run").rglob("*") if file.is_file()]
+    assert [file for file in files if b"https://***@host/x" in file.read_bytes()]
+    assert not [file for file in files if b"QQsecretQQ" in file.read_bytes()]
 
 
 def test_ready_data_loader(run, module: str) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.recording.masking import mask_urls, mask_words
+from iobench.recording.masking import MASK, mask_options, mask_urls, mask_words
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,12 @@ def test_urls_tell_neither_user_nor_token(text, found):
 def test_no_user_of_a_url_is_left(user):
     user = "".join(user.split())
     assert f"{user}QQ" not in mask_urls(f"x https://{user}QQ@host/path y")
+
+
+def test_options_by_name_tell_no_secret():
+    given = {"token": "a b", "tokens": "5", "url": "https://me:abc@h/x", "steps": "4", "secret": ""}
+    found = {"token": MASK, "tokens": "5", "url": "https://***@h/x", "steps": "4", "secret": ""}
+    assert mask_options(given) == found
 
 
 @pytest.mark.parametrize(
