@@ -24,6 +24,7 @@ PLACE: Final = re.compile(
     rf"(?P<address>[A-Za-z][A-Za-z0-9+.-]*(?:::[A-Za-z][A-Za-z0-9+.-]*)*://[^{STOPS}]+)"
     r"|(?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)"
     r"|(?P<login>[\w.-]+@[\w.-]+)"
+    r"|(?P<server>(?<![\w./\\:-])[A-Za-z0-9][\w.-]+(?=:/(?!/)))"
     r"|(?P<ip4>(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]))"
     r"|(?P<ip6>(?<![\w:.])(?=[0-9A-Fa-f:]*\d)(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![\w:]))"
     r"|(?P<uid>(?<=\buid=)\d+|(?<=\bgid=)\d+)"
@@ -94,6 +95,10 @@ class Scrubber:
             case "login":
                 user, _, host = text.partition("@")
                 return f"{self.names.give('user', user)}@{self.paths.host(host)}"
+            case "word" | "server" if is_file_name(text):
+                return self.paths.component(text)
+            case "server" if not self._is_known(text):  # of NFS and scp: fs01:/export
+                return self.paths.host(text)
             case "ip4" | "ip6":
                 return self._ip(text)
             case "uid":
@@ -102,8 +107,6 @@ class Scrubber:
                 return self.paths.path(text) if len(text) > 1 else text
             case "relative" if self._is_path(text):
                 return self.paths.path(text)
-            case "word" if is_file_name(text):
-                return self.paths.component(text)
             case _:
                 ids = UNIQUE.sub(lambda one: self.names.give("id", one[0]), text)
                 return self.names.replaced(ids)
@@ -119,8 +122,10 @@ class Scrubber:
         """Tell a path from words with a stroke between them, such as "I/O" and "samples/s"."""
         if is_file_name(text.rstrip("/\\")):
             return True
-        words = words_of(text)
-        return not all(word in self.names.known or len(word) == 1 for word in words)
+        return not self._is_known(text)
+
+    def _is_known(self, text: str) -> bool:
+        return all(word in self.names.known or len(word) == 1 for word in words_of(text))
 
     def place(self, text: str) -> str:
         """Return a text that is one path or address, spaces and all; other texts as `text`."""

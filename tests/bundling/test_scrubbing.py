@@ -52,6 +52,8 @@ def scrubber(*users: str, keep: tuple[str, ...] = (), taken: tuple[str, ...] = (
         ("s3://bucket/2020/x.zarr/t2m/c/0/1", "s3://host-1/2020/file-1.zarr/p1/c/0/1"),
         ("https://ann:pw@h.example:8/?token=abcdef", "https://user-1:secret-1@host-1:8/?secret-3"),
         ("ssh ann@login01:/x", "ssh user-1@host-1:/p1"),
+        ("from fs01.hpc.example:/export/ann", "from host-1:/p1/user-1"),
+        ("no data:/x in era5.nc:/wind", "no data:/p1 in file-1.nc:/p2"),
         ("at 10.1.2.3, fe80::1 and 127.0.0.1", "at ip-1, ip-2 and 127.0.0.1"),
         ("C:\\Users\\ann\\x.nc", "C:\\Users\\user-1\\file-1.nc"),
         ("GPU-5c6f0e7a-1111-2222-3333-444455556666", "GPU-id-1"),
