@@ -6,7 +6,9 @@ import importlib.util
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
@@ -115,6 +117,13 @@ def test_commands_name_options_that_are_there(path: Path) -> None:
 # --- that they run ---
 
 
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """Not below pytest's own folder: the names of processes' sockets may have 107 characters."""
+    with TemporaryDirectory(prefix="notebook-") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "path",
@@ -125,12 +134,12 @@ def test_commands_name_options_that_are_there(path: Path) -> None:
     ids=lambda path: path.stem[:2],
 )
 def test_it_runs_from_top_to_bottom_and_leaves_nothing(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("nbclient", "ipykernel", "matplotlib", *NEEDED[path.name[:2]]):
         pytest.importorskip(name, reason=f"{path.name} needs {name}")
-    here, temporary, home = (tmp_path / name for name in ("here", "temporary", "home"))
-    for folder in (here, temporary, home):
+    here, home = (tmp_path / name for name in ("here", "home"))
+    for folder in (here, home):
         folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setenv("HOME", str(home))

@@ -146,7 +146,15 @@ class ProcessSource:
             name=f"iobench-ring-{number}",
             daemon=True,
         )
-        process.start()
+        try:
+            process.start()
+        except OSError as error:
+            ours.close()
+            theirs.close()
+            raise WorkerError(
+                f"a loading process cannot be started ({error.strerror or error}); free processes "
+                "and memory, give TMPDIR a shorter path, or load with processes=False"
+            ) from error
         theirs.close()
         started = _Process(process, ours)
         self._processes.add(started)

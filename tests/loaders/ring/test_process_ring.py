@@ -220,6 +220,15 @@ def test_what_fails_at_the_start_leaves_no_process() -> None:
     assert "given samples [0, 1, 2, 3]" in note
 
 
+def test_a_process_that_cannot_be_started_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise OSError("AF_UNIX path too long")
+
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", refuse)
+    with pytest.raises(WorkerError, match=r"cannot be started \(AF_UNIX.*TMPDIR a shorter path"):
+        make()
+
+
 def test_a_source_that_cannot_be_opened_there_says_why() -> None:
     with pytest.raises(SampleError, match="no folder"):
         list(make(NumberSource(unopened=True)))
