@@ -30,7 +30,8 @@ def mask_urls(text: str) -> str:
 
 # ``--api-key``, ``WANDB_API_KEY``; not ``--tokens`` or ``--tokenizer``.
 _SECRET_NAME: Final = re.compile(
-    r"(?:^|[._-])(?:token|password|passwd|secret|api[_-]?key|credentials?|access[_-]?key)$",
+    r"(?:token|password|passwd|secret|credentials?|(?:api|access|secret|private)[_-]?key)"
+    r"(?:[_-]?\d+)?$",
     re.IGNORECASE,
 )
 

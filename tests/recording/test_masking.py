@@ -43,6 +43,9 @@ def test_options_by_name_tell_no_secret():
     [
         (["run", "--api-key", "abc", "x"], ["run", "--api-key", "***", "x"]),
         (["run", "--api_key=abc"], ["run", "--api_key=***"]),
+        (["run", "--secret-key", "abc"], ["run", "--secret-key", "***"]),
+        (["PGPASSWORD=a", "HF_TOKEN_2=b"], ["PGPASSWORD=***", "HF_TOKEN_2=***"]),
+        (["run", "--authToken=abc"], ["run", "--authToken=***"]),
         (["run", "--password", "two words", "x y"], ["run", "--password", "***", "x y"]),
         (["run", "--password=two words"], ["run", "--password=***"]),
         (["env", "WANDB_API_KEY=abc", "python"], ["env", "WANDB_API_KEY=***", "python"]),
