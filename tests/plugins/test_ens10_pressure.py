@@ -69,6 +69,7 @@ def opened(files):
         ]
 
 
+@pytest.mark.long
 def test_values_equal_a_computation_from_cfgribs_arrays(locator, target):
     import xarray
 

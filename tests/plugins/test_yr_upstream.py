@@ -84,7 +84,7 @@ def test_real_files_in_a_folder(load, tmp_path):
     assert_decoded_equal(theirs, dataset, index)
 
 
-@pytest.mark.parametrize("size", ["5GB", "5TB"])
+@pytest.mark.parametrize("size", ["5GB", pytest.param("5TB", marks=pytest.mark.long)])
 def test_stand_in_in_a_mirror(load, request, size):
     made = request.getfixturevalue(f"yr_{size.lower()}")
     starts = [file.stem[:8] for file in made.files[:2]]
