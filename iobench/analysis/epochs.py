@@ -178,7 +178,8 @@ def step_times(profile: Profile, rank: int | None = None) -> dict[str, Integers]
     """Return what the training loop of a profile saw, in ns: one array for each row of D2.3.
 
     Those are ``epoch`` (the sum of its batches, where all of them were measured), ``batch``,
-    ``forward``, ``backward`` and ``I/O``, as `EpochFigures` has them, of all epochs.
+    ``forward``, ``backward`` and ``I/O``, as `EpochFigures` has them, of all epochs; ``I/O`` of
+    the batches whose end is known, so that it is a part of ``batch``.
 
     Raises
     ------
@@ -188,12 +189,13 @@ def step_times(profile: Profile, rank: int | None = None) -> dict[str, Integers]
     measured = measure_rank(profile, rank=rank)
     deliveries = measured.deliveries
     with_batch = deliveries.batch >= 0
+    timed = with_batch & _followed(deliveries)
     number = epoch_of_deliveries(measured)
     complete = complete_epochs(measured, number)
     sums = [deliveries.wall_ns[with_batch & (number == each)].sum() for each in sorted(complete)]
     return {
         "epoch": np.array(sums, dtype=np.int64),
-        "batch": deliveries.wall_ns[with_batch & _followed(deliveries)],
-        "I/O": deliveries.wait_ns[with_batch],
+        "batch": deliveries.wall_ns[timed],
+        "I/O": deliveries.wait_ns[timed],
         **{name: times[with_batch & there] for name, (times, there) in _passes(measured).items()},
     }

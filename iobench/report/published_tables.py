@@ -48,7 +48,7 @@ def published_table(profiles: Sequence[Profile]) -> TextTable | None:
     if not any(len(times["batch"]) for _, times in measured):
         return None
     return TextTable(
-        title="As in MAELSTROM D2.3, tables 4 and 5, in seconds",
+        title="As in MAELSTROM D2.3, in seconds",
         columns=("", *PUBLISHED_FIGURES, "number"),
         rows=tuple(rows),
     )

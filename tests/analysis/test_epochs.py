@@ -214,6 +214,23 @@ def test_an_epoch_has_as_many_batches_as_the_configuration_says():
     assert len(step_times(sketch.profile())["epoch"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("n_samples", "batches", "complete"),
+    [
+        (5, (3, 3), [True, True]),
+        (5, (3, 2), [True, False]),  # a short last batch is missing
+        (5, (2, 2), [True, True]),  # the loader leaves short batches out
+        (5, (2,), [False]),  # that cannot be known yet
+        (4, (2, 2), [True, True]),
+        (1, (1, 1), [False, False]),  # a batch is of two epochs
+    ],
+)
+def test_an_epoch_may_end_in_a_short_batch(n_samples, batches, complete):
+    sketch = several_epochs([[(1, 1, 1)] * number for number in batches], 0, 5, True)
+    sketch.config.update(n_samples=n_samples, batch_size=2)
+    assert [each.complete for each in epoch_figures(sketch.profile())] == complete
+
+
 def test_an_epoch_whose_first_batches_were_not_recorded_is_not_complete():
     script = Script()
     loader = script.loader()

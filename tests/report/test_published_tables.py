@@ -89,7 +89,7 @@ def test_runs_stand_beside_each_other_and_what_was_published(tmp_path: Path) -> 
     ]  # fmt: skip
     page = io.StringIO()
     print_published(runs, TerminalPage(page))
-    assert "tables 4 and 5" in page.getvalue()
+    assert "As in MAELSTROM D2.3" in page.getvalue()
     assert "batch, tensorflow" in page.getvalue()
 
 
