@@ -141,7 +141,7 @@ def compare_pair(
     for asked in _asked(a_all, b_all, reasons):
         why = "" if anyway else _why(asked, reasons)
         cells = [_cells(each, asked) for each in (a, b)]
-        values = [_value(each, asked) for each in (a_all, b_all)]
+        values = [_value(each, asked) for each in (a, b)]
         interval = RatioInterval(None)
         if not why and cells[0] is not None and cells[1] is not None:
             interval = _interval(cells[0], cells[1], basis)

@@ -140,6 +140,7 @@ def test_turns_are_paired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert found["comparisons"][0]["n_cells"] == [8, 8]
     wait = figures(found)["wait_ns"]
     assert 1.05 < wait["low"] < wait["high"] < 1.15
+    assert wait["values"][1] / wait["values"][0] == pytest.approx(wait["ratio"])
     assert "took turns in one job: ratios are of 8 turns, paired" in text_of(capsys, both)
     # The same times on another machine's clock are no turns, and then the weather hides it.
     made(tmp_path / "later", read_us=440, seed=3, offset_ns=10**12, **common)
