@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.recording.masking import MASK, mask_options, mask_urls, mask_words
+from iobench.recording.masking import (
+    MASK,
+    mask_options,
+    mask_urls,
+    mask_values,
+    mask_words,
+)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +63,54 @@ def test_options_by_name_tell_no_secret():
             ["sh", "-c", "K_TOKEN=abc run --api-key x y"],
             ["sh", "-c", "K_TOKEN=*** run --api-key *** y"],
         ),
+        (["-H", "Authorization: Bearer X"], ["-H", "Authorization: Bearer ***"]),
+        (["-H", "authorization: Token X"], ["-H", "authorization: Token ***"]),
+        (["-HAuthorization: X"], ["-HAuthorization: ***"]),
+        (["-H", "X-Api-Key: a b"], ["-H", "X-Api-Key: ***"]),
+        (["--auth", "Basic", "QQ==", "x"], ["--auth", "***", "***", "x"]),
+        (["run", "--auth", "me:pw"], ["run", "--auth", "***"]),
+        (["run", "--pass", "x", "--db_pass=y"], ["run", "--pass", "***", "--db_pass=***"]),
+        (["run", "--bypass", "x", "PWD=/a"], ["run", "--bypass", "x", "PWD=/a"]),
+        (["--with", '{"secret": "x", "a": 1}'], ["--with", '{"secret": "***", "a": 1}']),
+        (["a", '--b={"a": [{"token": "x y"}]}'], ["a", '--b={"a": [{"token": "***"}]}']),
+        (["--with", "{'api_key': 'x y', 'b': 2"], ["--with", "{'api_key': '***', 'b': 2"]),
+        (["run", "--set", "a=1,token=x,b=2"], ["run", "--set", "a=1,token=***,b=2"]),
+        (["run", "--option=token=x"], ["run", "--option=token=***"]),
+        (["env", "TOKEN=a b c", "run"], ["env", "TOKEN=***", "run"]),
+        (["sh", "-c", "TOKEN='a b' run"], ["sh", "-c", "TOKEN=*** run"]),
+        (["sh", "-c", "TOKEN=a\\ b run"], ["sh", "-c", "TOKEN=*** run"]),
+        (["sh", "-c", "run  TOKEN='a b run"], ["sh", "-c", "run  TOKEN=***"]),
+        (['TOKEN="a b" run --pass "c d" -v'], ["TOKEN=*** run --pass *** -v"]),
+        (
+            ["bash", "-lc", 'curl -H "Authorization: Bearer X" h'],
+            ["bash", "-lc", 'curl -H "Authorization: Bearer ***" h'],
+        ),
+        (["bash", "-c", "curl -H 'Api-Key: a b' h"], ["bash", "-c", "curl -H 'Api-Key: ***' h"]),
+        (
+            ["sh", "-c", 'run --with "{\\"secret\\": \\"x y\\"}" -v'],
+            ["sh", "-c", 'run --with "{\\"secret\\": \\"***\\"}" -v'],
+        ),
+        (["-v", "/a/secret:/b", "host/auth:1.2"], ["-v", "/a/secret:/b", "host/auth:1.2"]),
+        (["--model", "basic", "data.nc"], ["--model", "basic", "data.nc"]),
     ],
 )
 def test_command_lines_tell_no_secret(words, found):
     assert mask_words(words) == found
+    assert mask_words(found) == found
+
+
+def test_values_tell_no_secret_however_deep():
+    given = {"a": [{"token": {"b": 1}, "n": 5}], "api_key": "", "u": "s3://me:x@h", "auth": True}
+    found = {"a": [{"token": MASK, "n": 5}], "api_key": "", "u": "s3://***@h", "auth": True}
+    assert mask_values(given) == found
+
+
+@given(
+    st.lists(st.text(alphabet="ab\"'\\ =-:,{}$", max_size=12), max_size=3),
+    st.sampled_from(["--token", "--db-pass", "--auth"]),
+    st.sampled_from(["sh -c {}", "sh -c '{}", "{}"]),
+)
+def test_whatever_stands_around_an_option_its_secret_is_masked(words, option, shell):
+    assert "QQ" not in str(mask_words([*words, option, "QQ"]))
+    assert "QQ" not in str(mask_words([*words, f"{option}=QQ {words}"]))
+    assert "QQ" not in str(mask_words(["sh", "-c", shell.format(f"x {option} QQ y")]))

@@ -155,7 +155,8 @@ def _without_secrets(words: Sequence[str]) -> list[str]:
     It is loaded from its file: its package would bring NumPy.
     """
     text = " ".join(words).lower()
-    if not any(sign in text for sign in ("://", "token", "passw", "secret", "key", "credential")):
+    signs = ("://", "token", "pass", "pw", "secret", "key", "credential", "auth", "bearer", "basic")
+    if not any(sign in text for sign in signs):
         return list(words)
     from importlib.util import module_from_spec, spec_from_file_location
 
