@@ -14,10 +14,12 @@ from iobench.errors import ProfileError
 from iobench.recording import HANDOVER_KINDS, WORKER_KINDS, Flag, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from iobench.analysis.windows import MeasuredRank
     from iobench.profiles import Profile
 
-__all__ = ["SpanSums", "sums_of_spans"]
+__all__ = ["SpanSums", "measure_ranks", "sums_of_spans"]
 
 Integers = NDArray[np.int64]
 NOT_SUMMED: Final = Flag.DETAIL | Flag.IO
@@ -35,7 +37,8 @@ class SpanSums:
     busy_ns : ndarray of int64
         The part of it that counts as busy: of batches that were delivered, or on their paths.
     exposed_ns : ndarray of int64
-        The part of that the training loop waited for. Of a wait of the training loop, all of it.
+        The part of that the training loop waited for. Of a wait of the training loop, all of it;
+        waits of other threads are in no figure, and unknown.
     share : ndarray of float64
         Exposed share of the own time, as `exposed_share_of_spans`; also of samples' spans whose
         time a summed span counts.
@@ -47,13 +50,26 @@ class SpanSums:
     share: NDArray[np.float64]
 
 
-def sums_of_spans(profile: Profile) -> SpanSums:
+def measure_ranks(profile: Profile) -> dict[int, MeasuredRank]:
+    """Return what was measured of each training process of a profile that can be analysed."""
+    found = {}
+    for rank in profile.ranks_read:
+        measured = _measured(profile, rank)
+        if measured is not None:
+            found[rank] = measured
+    return found
+
+
+def sums_of_spans(profile: Profile, measured: Mapping[int, MeasuredRank] | None = None) -> SpanSums:
     """Return what of each span is counted where.
 
     Parameters
     ----------
     profile : Profile
         Of any number of training processes; of one that cannot be analysed nothing is known.
+    measured : mapping of int to MeasuredRank, optional
+        From `measure_ranks` of this profile, where that was done before. Otherwise each is
+        analysed here, and forgotten.
 
     Returns
     -------
@@ -66,20 +82,20 @@ def sums_of_spans(profile: Profile) -> SpanSums:
     n_spans = len(profile.spans)
     unknown = [np.full(n_spans, -1, dtype=np.int64) for _ in range(3)]
     found = SpanSums(unknown[0], unknown[1], unknown[2], np.full(n_spans, np.nan))
-    for rank in _ranks(profile):
-        try:
-            measured = measure_rank(profile, rank=rank)
-        except ProfileError:
-            continue
-        mine = np.array([each.rank == rank for each in profile.processes], dtype=bool)
-        _fill(found, np.flatnonzero(mine[profile.spans["process"]]), measured)
+    for rank in profile.ranks_read:
+        of_rank = _measured(profile, rank) if measured is None else measured.get(rank)
+        if of_rank is not None:
+            mine = np.array([each.rank == rank for each in profile.processes], dtype=bool)
+            _fill(found, np.flatnonzero(mine[profile.spans["process"]]), of_rank)
     return found
 
 
-def _ranks(profile: Profile) -> tuple[int, ...]:
-    if profile.rank is not None:
-        return (profile.rank,)
-    return tuple(sorted({each.rank for each in profile.processes}))
+def _measured(profile: Profile, rank: int) -> MeasuredRank | None:
+    """Return what was measured of a training process; None where its waits overlap."""
+    try:
+        return measure_rank(profile, rank=rank)
+    except ProfileError:
+        return None
 
 
 def _fill(found: SpanSums, rows: Integers, measured: MeasuredRank) -> None:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
-from iobench.analysis.windows import exposed_share_of_spans
-from iobench.errors import ProfileError
+from iobench.analysis.span_sums import sums_of_spans
 from iobench.recording import Flag, Kind, stage_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
+    from iobench.analysis.windows import MeasuredRank
     from iobench.profiles import Profile
 
 __all__ = ["Timeline", "TimelineLane", "lanes_of_spans", "timeline_of"]
@@ -70,8 +72,9 @@ class Timeline:
         thread's time, lie deeper than all work of their lane.
     exposed_ns : ndarray of int64, shape (n_spans,)
         How much of a span's own time (its length without that of spans inside it) the training
-        loop waited for; all of a wait; -1 where it is not known. Sums over the spans of a stage
-        are the stage's in `exposure`, but for rounding.
+        loop waited for; all of its waits; -1 where it is not known. As `sums_of_spans` has it, so
+        that sums over a stage's spans are the stage's in `exposure` exactly; of a single sample's
+        span beside a summed one, which is in no sum, its share of its own time.
     """
 
     lanes: tuple[TimelineLane, ...]
@@ -97,7 +100,12 @@ class Timeline:
         return int(self.spans["end_ns"].max()) if len(self) else 0
 
 
-def timeline_of(profile: Profile, *, summed: bool | None = None) -> Timeline:
+def timeline_of(
+    profile: Profile,
+    *,
+    summed: bool | None = None,
+    measured: Mapping[int, MeasuredRank] | None = None,
+) -> Timeline:
     """Lay a profile out in lanes.
 
     Parameters
@@ -106,6 +114,8 @@ def timeline_of(profile: Profile, *, summed: bool | None = None) -> Timeline:
     summed : bool, optional
         Whether spans that stand for the sum of many are shown. By default those whose samples are
         not shown one by one: their length is true, their place within the batch is not.
+    measured : mapping of int to MeasuredRank, optional
+        Of `sums_of_spans`.
 
     Returns
     -------
@@ -137,7 +147,7 @@ def timeline_of(profile: Profile, *, summed: bool | None = None) -> Timeline:
         depth=_depths(
             lane, chosen["start_ns"], chosen["end_ns"], np.isin(chosen["kind"], QUEUED_KINDS)
         ),
-        exposed_ns=_exposed(profile)[row],
+        exposed_ns=_exposed(profile, measured)[row],
     )
 
 
@@ -273,27 +283,14 @@ def _depths_of(
     return depth
 
 
-def _exposed(profile: Profile) -> NDArray[np.int64]:
+def _exposed(profile: Profile, measured: Mapping[int, MeasuredRank] | None) -> NDArray[np.int64]:
     """Return the exposed time of each row of a profile's spans, -1 where it is not known."""
-    spans = profile.spans
-    share = np.full(len(spans), np.nan)
-    for rank in profile.ranks or sorted({each.rank for each in profile.processes}):
-        of_rank = np.array([each.rank == rank for each in profile.processes], dtype=bool)
-        try:
-            found = exposed_share_of_spans(profile, rank=rank)
-        except ProfileError:
-            continue
-        mine = of_rank[spans["process"]]
-        share[mine] = found[mine]
-    exposed = np.full(len(spans), -1, dtype=np.int64)
-    known = np.flatnonzero(~np.isnan(share))
-    is_detail = (spans["flags"][known] & Flag.DETAIL) != 0
-    # A sample's span beside a summed one takes no time from it: each sort has its own.
-    for rows in (known[~is_detail], known[is_detail]):
-        found = spans[rows]
-        pieces = leaf_pieces(found, found["process"].astype(np.int64) << 32 | found["thread"])
-        own_ns = np.bincount(pieces.span, pieces.duration_ns, len(rows))
-        exposed[rows] = np.rint(share[rows] * own_ns)
-    waits = (spans["kind"] == Kind.WAIT) & ((spans["flags"] & Flag.IO) == 0)
-    exposed[waits] = (spans["end_ns"] - spans["start_ns"])[waits]
+    spans, sums = profile.spans, sums_of_spans(profile, measured)
+    exposed = sums.exposed_ns
+    # A sample's span beside a summed one takes no time from it, and is in no sum: it has a share.
+    rows = np.flatnonzero(((spans["flags"] & Flag.DETAIL) != 0) & ~np.isnan(sums.share))
+    found = spans[rows]
+    pieces = leaf_pieces(found, found["process"].astype(np.int64) << 32 | found["thread"])
+    own_ns = np.bincount(pieces.span, pieces.duration_ns, len(rows))
+    exposed[rows] = np.rint(sums.share[rows] * own_ns)
     return exposed

@@ -125,6 +125,13 @@ class Profile:
         """Whether it is of a user's own script, and not of ``iobench profile``."""
         return self.config.get("kind") == "script"
 
+    @property
+    def ranks_read(self) -> tuple[int, ...]:
+        """Training processes that its processes are, or work for; of one rank, that one."""
+        if self.rank is not None:
+            return (self.rank,)
+        return tuple(sorted({process.rank for process in self.processes}))
+
     def of_rank(self, rank: int) -> Profile:
         """Return the part of one training process and its loading processes."""
         mine = np.array([process.rank == rank for process in self.processes], dtype=bool)

@@ -16,6 +16,7 @@ from scripts import Script
 from streams import stream
 
 from iobench.analysis import exposure
+from iobench.analysis.span_sums import measure_ranks, sums_of_spans
 from iobench.analysis.stages import WAITING_KINDS
 from iobench.analysis.timeline import QUEUED_KINDS, Timeline, timeline_of
 from iobench.recording import Flag, Kind
@@ -61,15 +62,23 @@ def check(profile: Profile, ranks: tuple[int, ...] = (0,)) -> Timeline:
     check_depths(timeline)
     found = exposed_by_stage(timeline)
     expected: dict[str, int] = {}
+    wait_ns = 0
     for rank in ranks:
         whole = exposure(profile, rank=rank).whole
         for row in whole.stages:
             if row.kind not in WAITING_KINDS and row.kind != Kind.OPAQUE:
                 expected[row.stage] = expected.get(row.stage, 0) + row.exposed_ns
         expected["wait"] = expected.get("wait", 0) + sum(whole.waits_ns)
+        wait_ns += whole.wait_ns
     for stage, expected_ns in expected.items():
         total, n_spans = found.get(stage, (0, 0))
-        assert abs(total - expected_ns) <= n_spans / 2 + 1, stage
+        assert total == expected_ns or not n_spans, stage
+    waits = (timeline.spans["kind"] == Kind.WAIT) & (timeline.exposed_ns >= 0)
+    assert timeline.exposed_ns[waits].sum() == wait_ns
+    assert np.array_equal(
+        timeline.exposed_ns,
+        timeline_of(profile, summed=True, measured=measure_ranks(profile)).exposed_ns,
+    )
     return timeline
 
 
@@ -278,6 +287,23 @@ def test_where_exposure_cannot_be_told_it_is_unknown() -> None:
     sketch.add(CONSUMER, Kind.READ, 0, 2**61, batch=0, thread=1)
     timeline = timeline_of(sketch.profile())
     assert timeline.exposed_ns.tolist() == [-1, -1]
+
+
+def test_waits_of_other_threads_are_in_no_figure() -> None:
+    sketch = pool([(40, 30, 20)] * 6, workers=1, step_ns=10)
+    sketch.add(CONSUMER, Kind.WAIT, 0, 25, thread=1, batch=0, detail="elsewhere")
+    profile = sketch.profile()
+    profile = replace(
+        profile,
+        config={**profile.config, "kind": "script"},
+        processes=tuple(replace(each, threads=("loop", "other")) for each in profile.processes),
+    )
+    timeline = timeline_of(profile)
+    other = (timeline.spans["kind"] == Kind.WAIT) & (timeline.spans["thread"] == 1)
+    assert timeline.exposed_ns[other].tolist() == [-1]
+    mine = timeline.exposed_ns[(timeline.spans["kind"] == Kind.WAIT) & ~other]
+    assert mine.sum() == exposure(profile).whole.wait_ns
+    assert np.array_equal(timeline.exposed_ns, sums_of_spans(profile).exposed_ns[timeline.row])
 
 
 def test_a_run_without_spans() -> None:

@@ -48,7 +48,8 @@ def choose_spans(timeline: Timeline, limit: int) -> tuple[NDArray[np.int64], dic
     if n_spans <= limit:
         return np.arange(n_spans, dtype=np.int64), None
     is_wait = timeline.spans["kind"] == Kind.WAIT
-    waits = _longest(np.flatnonzero(is_wait), timeline.exposed_ns, limit)
+    length_ns = timeline.spans["end_ns"] - timeline.spans["start_ns"]
+    waits = _longest(np.flatnonzero(is_wait), length_ns, limit)
     room = limit - len(waits)
     others = np.flatnonzero(~is_wait)
     exposed = others[timeline.exposed_ns[others] > 0]
