@@ -56,8 +56,8 @@ ROOMS = {
         "stores", "tensorflow", "torch", "dali",
     },
     "conversion": {
-        "analysis", "cpus", "datasets", "loaders", "registry", "remote", "samples", "sources",
-        "stores",
+        "analysis", "cpus", "datasets", "loaders", "recording", "registry", "remote", "samples",
+        "sources", "stores",
     },
     "trials": {"analysis", "launch", "profiles", "profiling", "recording", "storage"},
     "tracking": {"analysis", "profiles", "recording", "report"},

@@ -30,7 +30,7 @@ class VerifyRequest(SourceRequest):
     """Which store to check; the source, if named, as for a conversion.
 
     How the samples were made of it (sample dimension, variables, stage, tiles, options) is told by
-    the store; ``options`` given here go before.
+    the store; ``options`` given here go before. Those that hold a secret are to be given again.
 
     Parameters
     ----------
@@ -178,9 +178,12 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
     ------
     StoreError
         If the manifest does not tell it as it was written.
+    OptionError
+        If an option held a secret, which no manifest tells, and is not given.
     """
     told = manifest.provenance.get("request", {})
     try:
+        _check_masked(request, list(map(str, told.get("masked", ()))))
         return ConvertRequest(
             targets=request.targets,
             to=manifest.format,
@@ -206,6 +209,16 @@ def conversion_of(manifest: Manifest, request: VerifyRequest) -> ConvertRequest:
         raise StoreError(
             f"{request.store}: its manifest does not tell how it was made ({error}); convert again"
         ) from error
+
+
+def _check_masked(request: VerifyRequest, masked: Sequence[str]) -> None:
+    missing = [name for name in masked if name not in request.options]
+    if missing:
+        again = " ".join(f"--option {name}=..." for name in missing)
+        raise OptionError(
+            f"{request.store}: its manifest does not tell the secret in {', '.join(missing)}; give "
+            f"{again} again, as for the conversion"
+        )
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError
 from iobench.loaders.compute import parse_compute
+from iobench.recording.masking import mask_values
 from iobench.registry import SOURCE, find_format, unknown_name
 from iobench.sources import SourceRequest
 
@@ -109,12 +110,15 @@ class ConvertRequest(SourceRequest):
         """Return what of the request decides what a sample of the store is, where it was given.
 
         JSON-ready; goes into the manifest, so that a store tells how it can be made again. No
-        paths: a copy of the source elsewhere gives the same store.
+        paths: a copy of the source elsewhere gives the same store. No secrets: ``masked`` are the
+        options whose values are told without.
         """
         is_stand_in = self.tiny or self.scale is not None
+        options = mask_values(self.options)
         told = {
             "stage": self.stage,
-            "options": dict(self.options),
+            "options": options,
+            "masked": [name for name, value in self.options.items() if options[name] != value],
             "sample_dim": self.sample_dim,
             "variables": list(self.variables),
             "target_variables": list(self.target_variables),

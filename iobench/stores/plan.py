@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import MissingFileError, OptionError
+from iobench.recording.masking import mask_values
 from iobench.remote_paths import RemotePath
 from iobench.stores.atomic import storage_errors
 from iobench.stores.manifest import canonical_json, count_runs
@@ -162,7 +163,7 @@ def plan_conversion(
     nbytes = index.spec.nbytes if encoding is None else encoding.stored_nbytes(index.spec)
     if limit_nbytes is not None:
         chosen = chosen[: max(1, limit_nbytes // max(1, nbytes))]
-    provenance = dict(index.provenance)
+    provenance = mask_values(index.provenance)  # neither in the manifest nor in the digest
     normalisation = provenance.pop("normalisation", {})
     if files:
         provenance["fingerprints"] = [fingerprint(file, whole=hash_sources) for file in files]

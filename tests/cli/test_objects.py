@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import gzip
 import json
+import re
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +130,48 @@ def test_no_credentials_of_options_are_written_down(run, module: str) -> None:
     files = [file for file in Path("run").rglob("*") if file.is_file()]
     assert [file for file in files if b"https://***@host/x" in file.read_bytes()]
     assert not [file for file in files if b"QQsecretQQ" in file.read_bytes()]
+
+
+def holds(data: bytes, secret: bytes) -> bool:
+    """Return whether bytes hold a secret, as they are or deflated as pages have it."""
+    pieces = [data]
+    for packed in re.findall(rb"[A-Za-z0-9+/]{24,}={0,2}", data):
+        with contextlib.suppress(ValueError, zlib.error):
+            pieces.append(zlib.decompress(base64.b64decode(packed)))
+    with contextlib.suppress(OSError, EOFError, zlib.error):
+        pieces.append(gzip.decompress(data))
+    return any(secret in piece for piece in pieces)
+
+
+def test_no_secret_in_any_file_of_probes_runs_and_stores(
+    module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A store is verified with its secret given again; without it, it is said which one."""
+    secret = b"QQsecretQQ"
+    assert holds(base64.b64encode(zlib.compress(b'{"a": "QQsecretQQ"}' * 9)), secret)
+    options = ["--option", "api_key=QQsecretQQ", "--option", "url=https://me:QQsecretQQ@host/x"]
+    stores = ("--store-dir", str(tmp_path / "places"))
+    source = f"{module}:signed"
+    quick = ("--batches", "6", "--compute", "none", "--workers", "0", "--format", "source,numpy")
+    assert main(["profile", source, *options, *stores, *quick, "--out", "run"]) == 0
+    assert main(["report", "run", "--html", "page.html"]) == 0
+    assert main(["convert", source, "store", "--to", "numpy", *options, *stores]) == 0
+    other = [text.replace("QQsecret", "QQother") for text in options]
+    # With another secret it is the same store.
+    assert main(["convert", source, "store", "--to", "numpy", *other, *stores]) == 0
+    request = json.loads(Path("store/iobench.json").read_text())["provenance"]["request"]
+    assert request["options"] == {"api_key": "***", "url": "https://***@host/x"}
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert {"iobench.json", "run.json", "page.html"} <= {file.name for file in files}
+    assert any("places" in file.parts and file.name == "iobench.json" for file in files)
+    assert not [file for file in files if holds(file.read_bytes(), secret)]
+    capsys.readouterr()
+    assert main(["verify", "store", "--against", source, *options, *stores]) == 0
+    capsys.readouterr()
+    assert main(["verify", "store", "--against", source, *options[:2], *stores]) == 1
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("iobench:")]
+    assert "give --option url=... again" in line
+    assert "api_key" not in line
 
 
 def test_ready_data_loader(run, module: str) -> None:

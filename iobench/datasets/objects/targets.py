@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from iobench.errors import IobenchError, OptionError
+from iobench.recording.masking import mask_values
 
 __all__ = [
     "CLIMETLAB",
@@ -25,7 +26,7 @@ __all__ = [
     "in_one_line",
     "is_object_target",
     "parse_value",
-    "plain",
+    "told",
 ]
 
 TARGET: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -108,7 +109,7 @@ class NamedObject:
             raise OptionError(f"{target!r}: expected package.module:callable, e.g. mydata:train")
         self.name = target
         self.options = dict(options)
-        self.facts: Mapping[str, Any] = {"object": target, "options": plain(self.options)}
+        self.facts: Mapping[str, Any] = {"object": target, "options": told(self.options)}
         self._folder = str(Path.cwd())
 
     def open(self) -> Any:
@@ -143,7 +144,7 @@ class NamedObject:
         found = self._import(module_name)
         self.facts = {
             "object": self.name,
-            "options": plain(self.options),
+            "options": told(self.options),
             "source": _fingerprint(getattr(found, "__file__", None)),
         }
         for attribute in path.split("."):
@@ -237,12 +238,17 @@ def in_one_line(what: str) -> Iterator[None]:
         raise clear from error
 
 
-def plain(value: Any) -> Any:
+def told(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as facts of a dataset tell them: as JSON can hold them, without secrets."""
+    return mask_values({name: _plain(value) for name, value in options.items()})
+
+
+def _plain(value: Any) -> Any:
     """Return an option's value as JSON can hold it; other objects as they are shown."""
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [_plain(each) for each in value]
     return value if value is None or isinstance(value, str | int | float) else repr(value)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from iobench.datasets.locate import climetlab_cache_folder
 from iobench.datasets.objects.labelled import dask_in_this_thread
-from iobench.datasets.objects.targets import CLIMETLAB, in_one_line, parse_value, plain
+from iobench.datasets.objects.targets import CLIMETLAB, in_one_line, parse_value, told
 from iobench.datasets.plugin_process import fail_fast
 from iobench.datasets.real_plugins import (
     is_unknown_dataset,
@@ -48,7 +48,7 @@ class ClimetlabObject:
         self.name = f"{CLIMETLAB}{dataset}"
         self.dataset = dataset
         self.arguments = {name: parse_value(value) for name, value in options.items()}
-        self.facts: Mapping[str, Any] = {"object": self.name, "options": plain(self.arguments)}
+        self.facts: Mapping[str, Any] = {"object": self.name, "options": told(self.arguments)}
 
     def open(self) -> Any:
         """Return the ``xarray.Dataset``.
@@ -99,5 +99,5 @@ class ClimetlabObject:
 
 def _conditions(loaded: Any) -> dict[str, str]:
     """Return what a dataset says of its use; ``-`` is CliMetLab's way to say nothing."""
-    told = {name: getattr(loaded, name, None) for name in ("terms_of_use", "citation")}
-    return {name: text for name, text in told.items() if isinstance(text, str) and text != "-"}
+    texts = {name: getattr(loaded, name, None) for name in ("terms_of_use", "citation")}
+    return {name: text for name, text in texts.items() if isinstance(text, str) and text != "-"}
