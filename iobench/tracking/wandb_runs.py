@@ -27,6 +27,8 @@ __all__ = ["WandbRuns", "log_epoch"]
 EPOCH: Final = f"{PREFIX}epoch"
 """The axis of all our metrics: W&B's own steps count calls."""
 SECONDS_TO_BEGIN: Final = 30.0
+SECONDS_TO_END: Final = 300.0
+"""For how long all is sent at the end, unless ``$WANDB_FINISH_TIMEOUT`` says otherwise."""
 MS_PER_S: Final = 1000
 _SILENT: Final = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
 
@@ -122,6 +124,8 @@ class WandbRuns:
             disable_code=True,
             disable_git=True,
             disable_job_creation=True,
+            finish_timeout=os.environ.get("WANDB_FINISH_TIMEOUT") or SECONDS_TO_END,
+            finish_timeout_raises=True,
             init_timeout=SECONDS_TO_BEGIN,
             quiet=True,
             save_code=False,
@@ -174,9 +178,21 @@ class WandbRuns:
                 run.log_artifact(kept)
 
     def finish(self, run: Any, *, failed: bool = False) -> None:
-        """End a run of the library, and wait until it has sent all of it."""
+        """End a run of the library, and wait until it has sent all of it, but not for ever.
+
+        Raises
+        ------
+        TrackingError
+            If not all was sent in time, as where the network is gone; says how to go on.
+        """
         with self._told(), silent_wandb():
-            run.finish(exit_code=int(failed))
+            try:
+                run.finish(exit_code=int(failed))
+            except TimeoutError as error:
+                if failed:
+                    return  # why it failed is what is to be said
+                limit = f"{run.settings.finish_timeout:g} s"
+                raise TimeoutError(f"not everything was sent within {limit}") from error
 
     def address(self, run: Any) -> str:
         """Return where people look at a run."""

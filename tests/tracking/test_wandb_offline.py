@@ -22,7 +22,7 @@ SECRET = "QQ" * 20
 def no_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page and a trace that take no time."""
 
-    def two_files(profiles, folder, traces=None):
+    def two_files(profiles, folder, *_):
         for name in ("iobench.html", "iobench-trace.json.gz"):
             (folder / name).write_text(f"<p>{name}</p>")
         return [folder / "iobench.html", folder / "iobench-trace.json.gz"], ["a line"]
@@ -87,6 +87,38 @@ def test_a_server_that_refuses_leaves_the_run_and_says_how_to_go_on(tmp_path, mo
         log_run(run, wandb="radiation")
     assert SECRET not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("asked", [None, "7"])
+def test_the_end_is_not_waited_for_for_ever(tmp_path, monkeypatch, asked):
+    """The library gives up after the time that it was told, and says so by TimeoutError."""
+    if asked is None:
+        monkeypatch.delenv("WANDB_FINISH_TIMEOUT", raising=False)
+    else:
+        monkeypatch.setenv("WANDB_FINISH_TIMEOUT", asked)
+    begin = wandb.init
+
+    def begins(**how):
+        run = begin(**how)
+        end = run.finish
+
+        def late(exit_code):
+            end(exit_code=exit_code)
+            if run.settings.finish_timeout_raises and run.settings.finish_timeout:
+                raise TimeoutError("Timed out finishing run.")
+
+        monkeypatch.setattr(run, "finish", late)
+        return run
+
+    monkeypatch.setattr(wandb, "init", begins)
+    run = make_run(tmp_path / "run")
+    limit = asked or "300"
+    with pytest.raises(TrackingError, match=rf"within {limit} s.* iobench report .* --wandb me/r"):
+        log_run(run, wandb="me/r")
+    # What failed before is what is said.
+    monkeypatch.setattr(wandb, "Html", lambda *_, **__: (_ for _ in ()).throw(OSError("no page")))
+    with pytest.raises(TrackingError, match="no page"):
+        log_run(run, wandb="me/r")
 
 
 @pytest.mark.parametrize("arguments", [["--wandb", ""], ["--wandb", "/"], ["--mlflow", " "]])
