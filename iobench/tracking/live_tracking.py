@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from iobench.recording import current_recording
 from iobench.tracking.contents import EpochMetrics
+from iobench.tracking.live_start import beside_command, beside_environment, told_on
 from iobench.tracking.masks import masked
 from iobench.tracking.mlflow_runs import ENVIRONMENT
 from iobench.tracking.retrying import retry_command
@@ -35,10 +36,6 @@ PROJECT: Final = "iobench"
 WAIT_S: Final = 60.0
 LEAVES_S: Final = 5.0
 """For how long the process beside may take to end, once it has told all."""
-TOLD_ON: Final = ("MLFLOW_", "WANDB_")
-"""Parts of the environment that a script may change meanwhile, as a token that ran out."""
-NOT_TOLD: Final = ("IOBENCH_", "DARSHAN_", "DFTRACER_")
-"""Parts by which processes are recorded and traced: that beside is none of the training's."""
 
 
 class LiveTracking:
@@ -136,7 +133,6 @@ class LiveTracking:
             join = None if active is None else active.info.run_id
         if self._wandb is not None and "wandb" in sys.modules:
             self._joined = getattr(sys.modules["wandb"], "run", None)
-        environment = _environment()
         order = {
             "run": str(recording.run.path),
             "rank": rank,
@@ -148,11 +144,11 @@ class LiveTracking:
         }
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "iobench.tracking.live_process"],
+                beside_command(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=environment,
+                env=beside_environment(),
                 text=True,
                 encoding="utf-8",
                 start_new_session=True,  # Ctrl-C is the training's, which then ends this
@@ -172,12 +168,12 @@ class LiveTracking:
             self._process.communicate()
             self._fail(f"no thread beside the training ({error})")
             return False
-        self._environment = _told_on()
+        self._environment = told_on()
         self._write(order)
         return True
 
     def _order(self, order: dict[str, Any]) -> None:
-        now = _told_on()
+        now = told_on()
         changed = {
             name: value for name, value in now.items() if self._environment.get(name) != value
         }
@@ -299,17 +295,3 @@ def live(
     if server is None and project is None:
         recording = None
     return LiveTracking(recording, mlflow=server, wandb=project, wait_s=wait_s)
-
-
-def _told_on() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith(TOLD_ON)}
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment of the process beside: as this one's, but it is not watched."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(NOT_TOLD)}
-    paths = [path for path in kept.get("PYTHONPATH", "").split(os.pathsep) if path]
-    kept["PYTHONPATH"] = os.pathsep.join(
-        path for path in paths if not path.rstrip("/").endswith("iobench/launch/boot")
-    )
-    return kept

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 import types
 
@@ -16,7 +17,8 @@ from tracked_runs import make_run
 from training import Training
 
 import iobench
-from iobench.tracking import live, live_process, live_tracking
+from iobench.launch.boot import iobench_boot
+from iobench.tracking import live, live_process, live_start, live_tracking
 
 
 def told_to(path, orders, **order):
@@ -218,9 +220,33 @@ def test_the_process_beside_is_not_recorded(monkeypatch):
     monkeypatch.setenv("DARSHAN_ENABLE_NONMPI", "1")
     monkeypatch.setenv("DFTRACER_ENABLE", "1")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/x/iobench/launch/boot", "/mine"]))
-    found = live_tracking._environment()
+    found = live_start.beside_environment()
     assert not [name for name in found if name.startswith(("IOBENCH_", "DARSHAN_", "DFTRACER_"))]
     assert found["PYTHONPATH"] == "/mine"
+
+
+def test_modules_of_the_training_are_found_but_shadow_none(tmp_path, monkeypatch):
+    """Neither those of its working folder, nor those of its script's, which is first for it."""
+    for folder in ("cwd", "script"):
+        (tmp_path / folder).mkdir()
+        for name in ("queue", "json", "iobench", "numpy"):
+            (tmp_path / folder / f"{name}.py").write_text("raise SystemExit('shadowed')")
+    (tmp_path / "script" / "only_there.py").write_text("FOUND = 1")
+    monkeypatch.chdir(tmp_path / "cwd")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "script"), *sys.path])
+    command = live_start.beside_command()
+    assert iobench_boot.OURS in command  # `iobench run` knows it by this word
+    place = command.index("-c") + 1
+    command[place] = f"{command[place]}; print(__import__('only_there').FOUND, sys.argv)"
+    command[place] = command[place].replace("sys.exit(main())", "main()")
+    done = subprocess.run(
+        command, env=live_start.beside_environment(), input="", capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == (
+        "",
+        "1 ['-c']\n",
+    )  # print: main() keeps stdout for answers
 
 
 def test_notes_that_cannot_be_read_are_none(tmp_path):
