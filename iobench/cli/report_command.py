@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TextIO
+from typing import Annotated, Final, TextIO
 
 import typer
 
 from iobench.cli import report_files
+from iobench.cli.opened_run import OpenedRun
 from iobench.cli.tracking_options import check_tracking_options, tell_of_run
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["print_report", "report", "write_json"]
 
@@ -98,21 +94,22 @@ def report(
 
         check_picture_name(lanes)
     report_files.check_trace_options(trace, torch_trace)
+    report_files.check_libraries(html, parquet)
     check_tracking_options(mlflow, wandb)
     if json and markdown:
         raise OptionError("--json and --markdown: both go to stdout; name one of them")
-    print_report(run, json=json, darshan=darshan or (), markdown=markdown)
+    opened = OpenedRun.of(run, darshan or ())
+    opened.print(json=json, markdown=markdown)
     if html is not None:
-        _write_html(run, html, darshan or ())
+        report_files.write_html_file(opened, html)
     if lanes is not None:
-        _draw(run, lanes, stretch, darshan or ())
+        report_files.draw_lanes_file(opened, lanes, stretch)
     if trace is not None:
-        traces = _traces(run, darshan or ())
-        report_files.write_trace_file(run, trace, traces, torch_trace or ())
+        report_files.write_trace_file(opened, trace, torch_trace or ())
     if parquet is not None:
-        report_files.write_parquet_file(run, parquet)
+        report_files.write_parquet_file(opened, parquet)
     if mlflow is not None or wandb is not None:
-        tell_of_run(run, mlflow, wandb, _traces(run, darshan or ()))
+        tell_of_run(opened, mlflow, wandb)
 
 
 def _stretch(text: str) -> tuple[float, float]:
@@ -128,14 +125,7 @@ def _stretch(text: str) -> tuple[float, float]:
     return low, high
 
 
-def print_report(
-    run: Path,
-    *,
-    json: bool,
-    file: TextIO | None = None,
-    darshan: Sequence[Path] = (),
-    markdown: bool = False,
-) -> None:
+def print_report(run: Path, *, json: bool, file: TextIO | None = None) -> None:
     """Print the report of a run directory, by default to stdout.
 
     Parameters
@@ -143,26 +133,13 @@ def print_report(
     run : Path
     json : bool
     file : text file, optional
-    darshan : sequence of Path
-        Logs of a tracer beside those in the run directory.
-    markdown : bool
-        Whether as GitHub's Markdown.
 
     Raises
     ------
     ProfileError
         If it is none.
-    StorageError, OptionError
-        If a log that was named cannot be read, or what reads it is not installed.
     """
-    from iobench.profiles import open_profiles
-    from iobench.report import render_markdown, render_terminal
-
-    if json:
-        typer.echo(_as_json(run, darshan), file=file)
-        return
-    render = render_markdown if markdown else render_terminal
-    render(open_profiles(run), traces=_traces(run, darshan), file=file)
+    OpenedRun.of(run).print(json=json, file=file)
 
 
 def write_json(run: Path, path: Path) -> None:
@@ -177,53 +154,4 @@ def write_json(run: Path, path: Path) -> None:
     """
     from iobench.report.written import write_whole
 
-    write_whole(path, f"{_as_json(run)}\n")
-
-
-def _as_json(run: Path, darshan: Sequence[Path] = ()) -> str:
-    import json
-
-    from iobench.profiles import open_profiles
-    from iobench.report import to_json
-
-    document = to_json(open_profiles(run), _traces(run, darshan))
-    return json.dumps(document, indent=1, allow_nan=False)
-
-
-def _traces(run: Path, named: Sequence[Path]) -> dict[Path, StorageTrace]:
-    """Return what a tracer saw, by run directory: of logs named, and of those a run has itself."""
-    from iobench.profiles import run_paths
-    from iobench.recording import RunDirectory
-    from iobench.storage.traces.of_run import read_run_traces
-
-    found = {}
-    for path in run_paths(run):
-        directory = RunDirectory.open(path)
-        trace = read_run_traces(directory.path, directory.config, named)
-        if trace is not None:
-            found[directory.path] = trace
-    return found
-
-
-def _write_html(run: Path, path: Path, darshan: Sequence[Path]) -> None:
-    from iobench.cli.written_files import say_written
-    from iobench.profiles import open_profiles
-    from iobench.report.webpage import write_html
-
-    write_html(path, open_profiles(run), _traces(run, darshan))
-    say_written(path, "open it in a browser")
-
-
-def _draw(
-    run: Path, path: Path, stretch: tuple[float, float] | None, darshan: Sequence[Path]
-) -> None:
-    from iobench.errors import OptionError
-    from iobench.profiles import open_profile, run_paths
-    from iobench.report.lanes_picture import draw_lanes
-
-    runs = run_paths(run)
-    if len(runs) > 1:
-        names = ", ".join(str(each) for each in runs)
-        raise OptionError(f"--lanes: {run} holds several runs; expected one of {names}")
-    profile = open_profile(runs[0])
-    draw_lanes(profile, path, trace=_traces(run, darshan).get(profile.path), between_s=stretch)
+    write_whole(path, f"{OpenedRun.of(run).as_json()}\n")

@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING
 from iobench.cli.written_files import say_written
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from iobench.storage.traces.contents import StorageTrace
+    from iobench.cli.opened_run import OpenedRun
 
-__all__ = ["check_trace_options", "write_parquet_file", "write_trace_file"]
+__all__ = [
+    "check_libraries",
+    "check_trace_options",
+    "draw_lanes_file",
+    "write_html_file",
+    "write_parquet_file",
+    "write_trace_file",
+]
 
 
 def check_trace_options(trace: Path | None, torch_traces: Sequence[Path] | None) -> None:
@@ -32,24 +39,68 @@ def check_trace_options(trace: Path | None, torch_traces: Sequence[Path] | None)
         raise OptionError("--torch-trace: is merged into what --trace writes; expected both")
 
 
-def write_trace_file(
-    run: Path,
-    path: Path,
-    traces: Mapping[Path, StorageTrace],
-    torch_traces: Sequence[Path] = (),
+def check_libraries(html: Path | None, parquet: Path | None) -> None:
+    """Refuse files that no library here can make, before anything is read.
+
+    Raises
+    ------
+    MissingExtraError
+        If Jinja2 or pyarrow is not installed.
+    """
+    if html is not None:
+        from iobench.report.webpage.shell import make_environment
+
+        make_environment()
+    if parquet is not None:
+        from iobench.report.arrow_table import check_parquet
+
+        check_parquet()
+
+
+def write_html_file(opened: OpenedRun, path: Path) -> None:
+    """Write a run as one page; errors as `iobench.report.webpage.write_html`."""
+    from iobench.report.webpage import write_html
+
+    write_html(path, opened.profiles, opened.traces, opened.reports)
+    say_written(path, "open it in a browser")
+
+
+def draw_lanes_file(
+    opened: OpenedRun, path: Path, stretch: tuple[float, float] | None = None
 ) -> None:
+    """Draw the lanes of a run; errors as `iobench.report.lanes_picture.draw_lanes`.
+
+    Raises
+    ------
+    OptionError
+        If there are several runs, too.
+    """
+    from iobench.errors import OptionError
+    from iobench.profiles import RankProfiles
+    from iobench.report.lanes_picture import draw_lanes
+
+    profiles = opened.profiles
+    if isinstance(profiles, RankProfiles):
+        profile = profiles.whole()
+    elif len(profiles) > 1:
+        names = ", ".join(sorted(str(each.path) for each in profiles))
+        raise OptionError(f"--lanes: {opened.path} holds several runs; expected one of {names}")
+    else:
+        profile = profiles[0]
+    draw_lanes(profile, path, trace=opened.traces.get(profile.path), between_s=stretch)
+
+
+def write_trace_file(opened: OpenedRun, path: Path, torch_traces: Sequence[Path] = ()) -> None:
     """Write a run as a trace; errors as `iobench.report.trace_file.write_trace`."""
-    from iobench.profiles import open_profiles
     from iobench.report.trace_file import write_trace
 
-    write_trace(path, open_profiles(run), traces, torch_traces)
+    write_trace(path, opened.profiles, opened.traces, torch_traces)
     say_written(path, "open it in ui.perfetto.dev or chrome://tracing")
 
 
-def write_parquet_file(run: Path, path: Path) -> None:
+def write_parquet_file(opened: OpenedRun, path: Path) -> None:
     """Write a run's spans as a table; errors as `iobench.report.arrow_table.write_parquet`."""
-    from iobench.profiles import open_profiles
     from iobench.report.arrow_table import write_parquet
 
-    write_parquet(path, open_profiles(run))
+    write_parquet(path, opened.profiles)
     say_written(path)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 if TYPE_CHECKING:
-    from iobench.storage.traces.contents import StorageTrace
+    from iobench.cli.opened_run import OpenedRun
 
 __all__ = ["check_tracking_options", "tell_of_run"]
 
@@ -33,9 +31,7 @@ def check_tracking_options(mlflow: str | None, wandb: str | None) -> None:
         )
 
 
-def tell_of_run(
-    run: Path, mlflow: str | None, wandb: str | None, traces: Mapping[Path, StorageTrace]
-) -> None:
+def tell_of_run(opened: OpenedRun, mlflow: str | None, wandb: str | None) -> None:
     """Tell whoever was named of a run; lines about it go to stderr.
 
     Raises
@@ -46,6 +42,7 @@ def tell_of_run(
     from iobench.tracking import log_run
 
     log_run(
-        run, mlflow=mlflow, wandb=wandb, traces=traces,
+        opened.path, mlflow=mlflow, wandb=wandb, traces=opened.traces,
+        profiles=opened.profiles, reports=opened.reports,
         say=lambda line: typer.echo(f"iobench: {line}", err=True),
     )  # fmt: skip

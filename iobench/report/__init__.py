@@ -22,6 +22,7 @@ def render_terminal(
     profiles: Sequence[Profile],
     *,
     traces: Mapping[Path, StorageTrace] | None = None,
+    reports: Sequence[RunReport] | None = None,
     file: TextIO | None = None,
 ) -> None:
     """Print the report of profiles, compared where they are several.
@@ -32,6 +33,8 @@ def render_terminal(
         One, or one per format of the same samples.
     traces : mapping of Path to StorageTrace, optional
         What a tracer saw of them, by run directory.
+    reports : sequence of RunReport, optional
+        From `make_reports` of these profiles and traces, where that was done before.
     file : text file, optional
         By default stdout. Coloured if it is a terminal and ``NO_COLOR`` is not set.
 
@@ -42,20 +45,21 @@ def render_terminal(
     """
     from iobench.report.terminal_page import TerminalPage
 
-    _write(profiles, traces, TerminalPage(file))
+    _write(profiles, traces, reports, TerminalPage(file))
 
 
 def render_markdown(
     profiles: Sequence[Profile],
     *,
     traces: Mapping[Path, StorageTrace] | None = None,
+    reports: Sequence[RunReport] | None = None,
     file: TextIO | None = None,
 ) -> None:
     """Print the report of profiles as GitHub's Markdown, for an issue.
 
     Parameters
     ----------
-    profiles, traces
+    profiles, traces, reports
         As for `render_terminal`.
     file : text file, optional
         By default stdout.
@@ -67,14 +71,17 @@ def render_markdown(
     """
     from iobench.report.markdown_page import MarkdownPage
 
-    _write(profiles, traces, MarkdownPage(file))
+    _write(profiles, traces, reports, MarkdownPage(file))
 
 
 def _write(
-    profiles: Sequence[Profile], traces: Mapping[Path, StorageTrace] | None, page: Page
+    profiles: Sequence[Profile],
+    traces: Mapping[Path, StorageTrace] | None,
+    reports: Sequence[RunReport] | None,
+    page: Page,
 ) -> None:
     from iobench.report.published_tables import print_published
     from iobench.report.terminal import print_reports
 
-    print_reports(make_reports(profiles, traces), page)
+    print_reports(make_reports(profiles, traces) if reports is None else reports, page)
     print_published(profiles, page)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iobench.profiles import Process, Profile
     from iobench.report.arrow_columns import Column
 
-__all__ = ["to_arrow", "write_parquet"]
+__all__ = ["check_parquet", "to_arrow", "write_parquet"]
 
 SCHEMA_VERSION: Final = 1
 ROWS_IN_GROUP: Final = 131_072
@@ -99,6 +99,17 @@ def write_parquet(path: Path | str, profiles: Sequence[Profile]) -> None:
         finally:
             if writer is not None:
                 _close(writer)
+
+
+def check_parquet() -> None:
+    """Refuse tables where nothing can write them.
+
+    Raises
+    ------
+    MissingExtraError
+        If pyarrow is not installed.
+    """
+    _pyarrow("pyarrow.parquet")
 
 
 def _close(writer: Any) -> None:

@@ -10,6 +10,7 @@ import statistics
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.epochs import step_times
+from iobench.profiles import RankProfiles
 from iobench.report import units
 from iobench.report.facts import PUBLISHED_FIGURES, RunFacts
 from iobench.report.tables import NOT_APPLICABLE, TextTable
@@ -34,6 +35,8 @@ def published_table(profiles: Sequence[Profile]) -> TextTable | None:
 
     Its rows are by key, the runs in their order and then what was published of it.
     """
+    if isinstance(profiles, RankProfiles):
+        return None  # of one run: its configuration need not be read with the spans of each rank
     if len({str(profile.config.get("framework")) for profile in profiles}) < 2:
         return None
     measured = [(_name(profile), step_times(profile)) for profile in profiles]

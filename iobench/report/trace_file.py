@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import numpy as np
 
-from iobench.analysis import measure_rank
+from iobench.analysis.span_sums import measure_ranks
 from iobench.analysis.timeline import timeline_of
 from iobench.errors import FileFormatError, OptionError, ProfileError
 from iobench.report import units
@@ -168,11 +168,10 @@ def _opened(path: Path | str) -> Iterator[BinaryIO]:
 def _of_ranks(profiles: Sequence[Profile]) -> Iterator[Profile]:
     """Yield the profiles of single training processes."""
     for profile in profiles:
-        ranks = sorted({process.rank for process in profile.processes})
-        if len(ranks) < 2:
+        if len(profile.ranks_read) < 2:
             yield profile
             continue
-        for rank in ranks:
+        for rank in profile.ranks_read:
             yield profile.of_rank(rank)
 
 
@@ -218,18 +217,14 @@ def _write_profile(
 ) -> list[tuple[Process, int]]:
     """Write all of one training process; return its processes and their numbers."""
     pids = [numbers.process(who.pid, *_names(profile, who, run)) for who in profile.processes]
-    placed = place_spans(timeline_of(profile), pids, numbers, moved_ns)
+    # Nothing where waits overlap: what ran is shown, who was waited for nobody can tell.
+    measured = measure_ranks(profile)
+    placed = place_spans(timeline_of(profile, measured=measured), pids, numbers, moved_ns)
     write_spans(profile, placed, numbers, entries)
-    share = None
-    try:
-        measured = measure_rank(profile)
-    except ProfileError:
-        # Waits that overlap: what ran is shown, who was waited for nobody can tell.
-        measured = None
-    if measured is not None:
-        share = measured.share()
-        write_flows(measured, placed, numbers, entries)
+    for each in measured.values():
+        write_flows(each, placed, numbers, entries)
     if trace is not None:
+        share = next((each.share() for each in measured.values()), None)
         write_storage(profile, trace, share, placed, numbers, entries)
     return list(zip(profile.processes, pids, strict=True))
 

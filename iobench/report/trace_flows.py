@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.deliveries import PHASES
+from iobench.analysis.epoch_numbers import epoch_of_deliveries
 from iobench.recording import WORKER_KINDS, Flag, Kind
 from iobench.report.trace_entries import microseconds
 
@@ -58,7 +58,7 @@ def write_flows(
     pid, moved = placed.pids[deliveries.process], int(placed.moved_ns[deliveries.process])
     entries.add_all(_arrows(placed, deliveries, made, numbers))
     entries.add_all(_parts(deliveries, pid, moved, numbers))
-    entries.add_all(_epochs(deliveries, pid, moved))
+    entries.add_all(_epochs(measured, pid, moved))
     ready = measured.attribution.ready_ns
     known = np.flatnonzero(ready >= 0)
     begun = placed.start_ns[made.first] - placed.moved_ns[_process(placed, made.first)]
@@ -165,20 +165,17 @@ def _parts(deliveries: Deliveries, pid: int, moved_ns: int, numbers: TraceNumber
         )
 
 
-def _epochs(deliveries: Deliveries, pid: int, moved_ns: int) -> Iterator[str]:
-    """Yield a mark where each epoch of each loader begins."""
-    for loader in np.unique(deliveries.loader).tolist():
-        rows = np.flatnonzero((deliveries.loader == loader) & (deliveries.batch >= 0))
-        epoch = deliveries.epoch[rows]
-        new = rows[np.flatnonzero(np.diff(epoch, prepend=-1))]
-        several = f", loader {loader}" if loader >= 0 else ""
-        for row in new[deliveries.epoch[new] >= 0].tolist():
-            name = json.dumps(f"epoch {deliveries.epoch[row]}{several}")
-            when = microseconds(int(deliveries.asked_ns[row]) + moved_ns)
-            yield (
-                f'{{"ph":"i","s":"p","name":{name},"cat":"epoch","pid":{pid},"tid":{pid},'
-                f'"ts":{when}}}'
-            )
+def _epochs(measured: MeasuredRank, pid: int, moved_ns: int) -> Iterator[str]:
+    """Yield a mark where each epoch begins, by the numbers that tables have."""
+    deliveries = measured.deliveries
+    rows = np.flatnonzero(deliveries.batch >= 0)
+    numbers, first = np.unique(epoch_of_deliveries(measured)[rows], return_index=True)
+    for number, row in zip(numbers.tolist(), rows[first].tolist(), strict=True):
+        when = microseconds(int(deliveries.asked_ns[row]) + moved_ns)
+        yield (
+            f'{{"ph":"i","s":"p","name":"epoch {number}","cat":"epoch","pid":{pid},"tid":{pid},'
+            f'"ts":{when}}}'
+        )
 
 
 def _counted(name: str, unit: str, pid: int, up: Integers, down: Integers) -> Iterator[str]:

@@ -10,13 +10,17 @@ from iobench.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from iobench.profiles import Profile
+    from iobench.report import RunReport
     from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["make_artifacts"]
 
 
 def make_artifacts(
-    profiles: Sequence[Profile], folder: Path, traces: Mapping[Path, StorageTrace] | None = None
+    profiles: Sequence[Profile],
+    folder: Path,
+    traces: Mapping[Path, StorageTrace] | None = None,
+    reports: Sequence[RunReport] | None = None,
 ) -> tuple[list[Path], list[str]]:
     """Write what can be written of a run's page and trace.
 
@@ -27,6 +31,8 @@ def make_artifacts(
         Where to.
     traces : mapping, optional
         What a tracer saw.
+    reports : sequence of RunReport, optional
+        From `make_reports` of these profiles and traces, where that was done before.
 
     Returns
     -------
@@ -45,7 +51,7 @@ def make_artifacts(
     files, left_out = [], []
     page = folder / "iobench.html"
     try:
-        write_html(page, profiles, traces)
+        write_html(page, profiles, traces, reports)
         files.append(page)
     except MissingExtraError as error:
         left_out.append(f"the page is not among the artifacts: {error}")

@@ -17,6 +17,7 @@ from iobench.tracking.wandb_runs import WandbRuns
 
 if TYPE_CHECKING:
     from iobench.profiles import Profile
+    from iobench.report import RunReport
     from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["log_run", "part_name"]
@@ -28,6 +29,8 @@ def log_run(
     mlflow: str | None = None,
     wandb: str | None = None,
     traces: Mapping[Path, StorageTrace] | None = None,
+    profiles: Sequence[Profile] | None = None,
+    reports: Sequence[RunReport] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> tuple[str, ...]:
     """Tell an MLflow server, a project of Weights & Biases, or both, of a run.
@@ -46,6 +49,10 @@ def log_run(
         Project, or ``entity/project``.
     traces : mapping of Path to StorageTrace, optional
         What a tracer saw, for page and trace.
+    profiles : sequence of Profile, optional
+        Of `open_profiles`, where the run has been opened before.
+    reports : sequence of RunReport, optional
+        From `make_reports` of these profiles and traces, for the page.
     say : callable
         Called with lines about what is done.
 
@@ -66,12 +73,12 @@ def log_run(
         If the run directory or a temporary file cannot be written.
     """
     run = Path(run)
-    profiles = open_profiles(run)
+    profiles = open_profiles(run) if profiles is None else profiles
     notes = TrackingNotes(run)
     found = []
     with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
         # Not before a server has answered: they may take a while.
-        files = functools.cache(lambda: _artifacts(profiles, Path(folder), traces, say))
+        files = functools.cache(lambda: _artifacts(profiles, Path(folder), traces, reports, say))
         if mlflow is not None:
             with bounded_mlflow():
                 runs = MlflowRuns(run, mlflow, notes)
@@ -86,9 +93,10 @@ def _artifacts(
     profiles: Sequence[Profile],
     folder: Path,
     traces: Mapping[Path, StorageTrace] | None,
+    reports: Sequence[RunReport] | None,
     say: Callable[[str], None],
 ) -> list[Path]:
-    files, left_out = make_artifacts(profiles, folder, traces)
+    files, left_out = make_artifacts(profiles, folder, traces, reports)
     for line in left_out:
         say(line)
     return files

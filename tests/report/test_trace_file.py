@@ -20,13 +20,14 @@ from scripts import Script
 from trace_rules import check_trace, read_trace
 from traced_runs import MS, TracedRun
 
-from iobench.analysis import exposure, measure_rank
+from iobench.analysis import epoch_figures, exposure, measure_rank
 from iobench.errors import OptionError, ProfileError, StorageError
 from iobench.profiles import open_profiles
 from iobench.recording import Anchor, Flag, Kind, RunDirectory
 from iobench.report.trace_clock import wall_offsets
 from iobench.report.trace_entries import sub_lanes
 from iobench.report.trace_file import write_trace
+from iobench.report.webpage.timeline_columns import timeline_payload
 from iobench.testing import FakeClock
 
 if TYPE_CHECKING:
@@ -289,6 +290,29 @@ def test_parts_of_the_run_and_epochs_are_marked(tmp_path: Path) -> None:
         assert sum(each["args"]["wait_ns"] for each in mine) == phase.wait_ns
     marks = [each["name"] for each in of(document, "i")]
     assert marks == ["epoch 0", "epoch 1"]
+
+
+def test_loaders_made_anew_are_epochs_as_in_tables(tmp_path: Path) -> None:
+    script = Script()
+    for _ in range(3):
+        train, test = script.loader(), script.loader()
+        for loader, n_batches in ((train, 4), (test, 2)):
+            for _ in range(n_batches):
+                loader.next()
+                script.compute(20)
+            loader.end()
+    names = ("Train", "Test")
+    script.sketch.loaders = [
+        replace(each, name=names[each.number % 2]) for each in script.sketch.loaders
+    ]
+    profile = script.profile()
+    figures = epoch_figures(profile)
+    document = written(tmp_path, profile)
+    assert [each["name"] for each in of(document, "i")] == ["epoch 0", "epoch 1", "epoch 2"]
+    first = np.cumsum([0, *(each.n_batches for each in figures)]).tolist()
+    assert timeline_payload(profile).meta["steps"] == [
+        {"rank": 0, "n_steps": first[-1], "epochs": [[n, first[n]] for n in range(3)]}
+    ]
 
 
 def test_calls_that_a_tracer_saw_lie_below_on_the_same_clock(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_a_server_that_dies_at_any_request_leaves_a_run_to_go_on_with(
     assert SECRET not in repr(found.to_dictionary())
 
 
-def _one_file(profiles, folder, traces=None):
+def _one_file(profiles, folder, *_):
     page = folder / "page.html"
     page.write_text("<p>a page</p>")
     return [page], []

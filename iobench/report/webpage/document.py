@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.analysis.span_sums import measure_ranks
 from iobench.errors import ProfileError
 from iobench.profiles import RankProfiles
 from iobench.report import lines, script_lines, units
@@ -40,6 +41,7 @@ def write_html(
     path: Path | str,
     profiles: Sequence[Profile],
     traces: Mapping[Path, StorageTrace] | None = None,
+    reports: Sequence[RunReport] | None = None,
 ) -> None:
     """Write the report of profiles as one page that opens offline.
 
@@ -50,6 +52,8 @@ def write_html(
         One, or one per format of the same samples, or one per rank of a job.
     traces : mapping of Path to StorageTrace, optional
         What a tracer saw of them, by run directory.
+    reports : sequence of RunReport, optional
+        From `make_reports` of these profiles and traces, where that was done before.
 
     Raises
     ------
@@ -60,15 +64,17 @@ def write_html(
     StorageError
         If the file cannot be written; what was there is then untouched.
     """
-    write_whole(path, render_html(profiles, traces))
+    write_whole(path, render_html(profiles, traces, reports))
 
 
 def render_html(
-    profiles: Sequence[Profile], traces: Mapping[Path, StorageTrace] | None = None
+    profiles: Sequence[Profile],
+    traces: Mapping[Path, StorageTrace] | None = None,
+    reports: Sequence[RunReport] | None = None,
 ) -> str:
     """Return the page that `write_html` writes."""
     environment = shell.make_environment()
-    reports = make_reports(profiles, traces)
+    reports = make_reports(profiles, traces) if reports is None else reports
     if not reports:
         raise ProfileError("no run to report: expected at least one profile with spans")
     document = reports_to_json(reports)
@@ -134,9 +140,10 @@ def _of_profiles(
         profile = _profile_of(profiles, report)
         if profile is None or not len(profile.spans):
             continue
-        payloads[number] = timeline_payload(profile, limit)
+        measured = measure_ranks(profile)
+        payloads[number] = timeline_payload(profile, limit, measured)
         if report.exposure.whole.n_batches:
-            epochs[number] = epochs_table(profile, report.exposure.rank)
+            epochs[number] = epochs_table(measured[report.exposure.rank])
     return payloads, epochs
 
 

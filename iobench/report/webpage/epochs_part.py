@@ -4,34 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
-from iobench.analysis import epoch_figures
-from iobench.recording import Kind
+from iobench.analysis.epochs import epochs_of_rank
 from iobench.report import units
-from iobench.report.facts import RunFacts
 from iobench.report.tables import NOT_APPLICABLE, WAIT_UNIT
 from iobench.report.webpage.page_tables import PageTable
 
 if TYPE_CHECKING:
     from iobench.analysis import EpochFigures
-    from iobench.profiles import Profile
+    from iobench.analysis.windows import MeasuredRank
 
 __all__ = ["epochs_table"]
 
 MOST_EPOCHS: Final = 20
 
 
-def epochs_table(profile: Profile, rank: int) -> PageTable | None:
+def epochs_table(measured: MeasuredRank) -> PageTable | None:
     """Return one row for each epoch; None where there is but one, or nobody asked for batches."""
-    spans = profile.spans
-    waits = (spans["kind"] == Kind.WAIT) & (spans["batch"] >= 0)
-    # In scripts loaders need not number their epochs, or are made anew for each: then rounds tell.
-    is_script = RunFacts.from_config(profile.config).is_script
-    names = ("epoch", "sample") if is_script else ("epoch",)
-    if all(len(np.unique(spans[name][waits])) < 2 for name in names):
-        return None
-    epochs = [each for each in epoch_figures(profile, rank) if each.n_batches]
+    epochs = [each for each in epochs_of_rank(measured) if each.n_batches]
     if len(epochs) < 2:
         return None
     shown = epochs[:MOST_EPOCHS]

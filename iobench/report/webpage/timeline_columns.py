@@ -25,14 +25,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.analysis.epoch_numbers import epoch_of_deliveries
+from iobench.analysis.span_sums import measure_ranks
 from iobench.analysis.timeline import timeline_of
 from iobench.recording import CONSUMER_KINDS, HANDOVER_KINDS, LIFE_KINDS, Flag, Kind
 from iobench.report.webpage.timeline_choice import choose_spans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from iobench.analysis.timeline import Timeline
+    from iobench.analysis.windows import MeasuredRank
     from iobench.profiles import Profile
 
 __all__ = ["TIMELINE_SCRIPTS", "TIMELINE_STYLES", "TimelinePayload", "timeline_payload"]
@@ -91,7 +94,11 @@ class TimelinePayload:
     data: str
 
 
-def timeline_payload(profile: Profile, limit: int = SPAN_LIMIT) -> TimelinePayload:
+def timeline_payload(
+    profile: Profile,
+    limit: int = SPAN_LIMIT,
+    measured: Mapping[int, MeasuredRank] | None = None,
+) -> TimelinePayload:
     """Return what a page embeds of a profile.
 
     Parameters
@@ -100,8 +107,11 @@ def timeline_payload(profile: Profile, limit: int = SPAN_LIMIT) -> TimelinePaylo
     limit : int
         Spans to embed at most. Of more: all waits, as far as they fit, then the ones most waited
         for and a uniform sample of the others.
+    measured : mapping of int to MeasuredRank, optional
+        From `measure_ranks` of this profile, where that was done before.
     """
-    timeline = timeline_of(profile)
+    measured = measure_ranks(profile) if measured is None else measured
+    timeline = timeline_of(profile, measured=measured)
     chosen, left_out = choose_spans(timeline, limit)
     names, name_of_span, n_names_left_out = _names(profile, timeline.spans["detail"][chosen])
     stream, columns = _columns(timeline, chosen, name_of_span, names)
@@ -116,7 +126,7 @@ def timeline_payload(profile: Profile, limit: int = SPAN_LIMIT) -> TimelinePaylo
         "stages": list(timeline.stages),
         "kinds": [name.partition(":")[0] for name in timeline.stages],
         "sorts": [_sort(name) for name in timeline.stages],
-        "steps": _steps(profile, timeline),
+        "steps": _steps(measured),
         "left_out": left_out,
         "n_names_left_out": n_names_left_out,
         "columns": columns,
@@ -152,21 +162,24 @@ def _sort(stage: str) -> str:
     return next((name for kinds, name in sorts if kind in kinds), "load")
 
 
-def _steps(profile: Profile, timeline: Timeline) -> list[dict[str, Any]]:
-    """Return, for each rank, its steps and where its epochs begin among them."""
-    spans = timeline.spans
-    waits = np.flatnonzero((spans["kind"] == Kind.WAIT) & (spans["batch"] >= 0))
-    ranks = np.array([process.rank for process in profile.processes], dtype=np.int64)
-    rank_of = ranks[spans["process"][waits]]
+def _steps(measured: Mapping[int, MeasuredRank]) -> list[dict[str, Any]]:
+    """Return, for each rank, its steps and where its epochs begin among them, as in tables."""
     described = []
-    for rank in np.unique(rank_of).tolist():
-        rows = waits[rank_of == rank]
-        # The loop is the lane that waited most: `timeline_of` puts it first.
-        rows = rows[timeline.lane[rows] == timeline.lane[rows].min()]
-        epoch = spans["epoch"][rows].astype(np.int64)
-        first = np.flatnonzero(np.diff(epoch, prepend=epoch[:1] - 1))
-        known = [[int(epoch[step]), int(step)] for step in first.tolist() if epoch[step] >= 0]
-        described.append({"rank": rank, "n_steps": len(rows), "epochs": known})
+    for rank, one in measured.items():
+        with_batch = one.deliveries.batch >= 0
+        if not with_batch.any():
+            continue
+        numbers, first = np.unique(epoch_of_deliveries(one)[with_batch], return_index=True)
+        begins = sorted(
+            zip(numbers.tolist(), first.tolist(), strict=True), key=lambda each: each[1]
+        )
+        described.append(
+            {
+                "rank": rank,
+                "n_steps": int(with_batch.sum()),
+                "epochs": [list(each) for each in begins],
+            }
+        )
     return described
 
 
