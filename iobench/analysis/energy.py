@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from iobench.profiles import Process, Profile
     from iobench.recording import HostEnergy
 
-__all__ = ["energy_of", "energy_of_rank", "energy_sum"]
+__all__ = ["energy_of", "energy_of_rank"]
 
 Integers = NDArray[np.int64]
 ROWS: Final = 1 << 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["COLUMNS", "RUN", "Column", "columns_text"]
+__all__ = ["COLUMNS", "RUN", "Column"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,3 @@ COLUMNS: Final = (
     Column("device", "bool", "", "time of an accelerator, not of a thread"),
     Column("estimated", "bool", "", "summed and not timed: the batch's time, shared out"),
 )
-
-
-def columns_text() -> str:
-    """Return the columns as a table in Markdown, as the README has it."""
-    rows = (
-        f"| `{each.name}` | {each.type} | {each.unit} | {each.description} |"
-        for each in (RUN, *COLUMNS)
-    )
-    return "\n".join(("| column | type | unit | |", "| --- | --- | --- | --- |", *rows))

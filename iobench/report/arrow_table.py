@@ -40,10 +40,9 @@ CONFIGURATION: Final = (
 def to_arrow(profile: Profile) -> pa.Table:
     """Return the spans of a profile as an Arrow table, one row each.
 
-    The README documents the columns, and each field's metadata holds its description and unit.
-    What is unknown is null. Of one rank, ``busy_ns`` and ``exposed_ns`` summed over a stage of
-    work are exactly those of ``exposure(profile).whole``, and ``exposed_ns`` of its waits adds up
-    to ``wait_ns``.
+    Each field's metadata holds its description and unit. What is unknown is null. Of one rank,
+    ``busy_ns`` and ``exposed_ns`` summed over a stage of work are exactly those of
+    ``exposure(profile).whole``, and ``exposed_ns`` of its waits adds up to ``wait_ns``.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from iobench.report.compared_runs import Comparison
     from iobench.report.quarterly import Quarterly
 
-__all__ = ["comparison_page", "quarterly_page", "self_contained_page"]
+__all__ = ["comparison_page", "quarterly_page"]
 
 STYLE: Final = """
 :root{color-scheme:light dark;--ground:#fff;--ink:#1b1f24;--faint:#6b7280;--line:#d5d9de;
@@ -59,17 +59,17 @@ def comparison_page(found: Comparison) -> str:
     called, page = FragmentPage(), FragmentPage()
     print_names(found, called)
     print_figures(found, page)
-    return self_contained_page("Runs compared", f"{called.html}{plots}{page.html}")
+    return _self_contained_page("Runs compared", f"{called.html}{plots}{page.html}")
 
 
 def quarterly_page(found: Quarterly) -> str:
     """Return the quarterly table as a page."""
     page = FragmentPage()
     print_quarterly(found, page)
-    return self_contained_page("Applications, frameworks and formats", page.html)
+    return _self_contained_page("Applications, frameworks and formats", page.html)
 
 
-def self_contained_page(title: str, body: str) -> str:
+def _self_contained_page(title: str, body: str) -> str:
     """Return a page around HTML that is safe already; it loads nothing and runs nothing."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

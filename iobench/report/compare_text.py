@@ -16,15 +16,7 @@ if TYPE_CHECKING:
     from iobench.report.compared_runs import ComparedRun, Comparison
     from iobench.report.page import Page
 
-__all__ = [
-    "figure_value",
-    "names",
-    "pair_tables",
-    "print_comparison",
-    "print_figures",
-    "print_names",
-    "whole_table",
-]
+__all__ = ["names", "print_comparison", "print_figures", "print_names"]
 
 NAMES: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 N_STAGES: Final = 12
@@ -55,12 +47,12 @@ def print_names(found: Comparison, page: Page) -> None:
 def print_figures(found: Comparison, page: Page) -> None:
     """Write all but the names."""
     for name, pair in zip(names(found)[1:], found.pairs, strict=True):
-        for table in pair_tables(found, pair, name):
+        for table in _pair_tables(found, pair, name):
             page.table(table)
         for line in compare_sentences.pair_lines(found, pair, NAMES[0], name):
             page.text(line, "yellow" if line.startswith(compare_sentences.CAUTIONS) else "")
         page.gap()
-    page.table(whole_table(found))
+    page.table(_whole_table(found))
     page.list(difference_lines(found) + compare_sentences.run_lines(found, names(found)))
     for name, samples in zip(names(found)[1:], found.samples, strict=False):
         for line in samples_lines(samples, NAMES[0], name):
@@ -72,7 +64,7 @@ def names(found: Comparison) -> list[str]:
     return [*NAMES[: len(found.runs)]]
 
 
-def pair_tables(found: Comparison, pair: PairComparison, name: str) -> list[TextTable]:
+def _pair_tables(found: Comparison, pair: PairComparison, name: str) -> list[TextTable]:
     """Return the figures of a run beside those of the first: the loop's, then stage by stage."""
     window = "steady state" if found.steady else "whole run"
     loop = [figure for figure in pair.figures if not figure.stage]
@@ -93,7 +85,7 @@ def _table(title: str, heading: str, figures: Sequence[ComparedFigure], name: st
         rows=tuple(
             (
                 figure.stage or figure.name,
-                *(figure_value(figure, value) for value in figure.values),
+                *(_figure_value(figure, value) for value in figure.values),
                 *_ratio(figure, name),
             )
             for figure in figures
@@ -101,7 +93,7 @@ def _table(title: str, heading: str, figures: Sequence[ComparedFigure], name: st
     )
 
 
-def figure_value(figure: ComparedFigure, value: float | None) -> str:
+def _figure_value(figure: ComparedFigure, value: float | None) -> str:
     """Return one of a figure's values in its unit."""
     return {
         "ns": units.duration,
@@ -127,7 +119,7 @@ def _ratio(figure: ComparedFigure, name: str) -> tuple[str, str, str]:
     return ratio, between, word if interval.differs else "no"
 
 
-def whole_table(found: Comparison) -> TextTable:
+def _whole_table(found: Comparison) -> TextTable:
     """Return what there is of whole runs, without a judgement."""
     runs = found.runs
     rows = (
