@@ -110,7 +110,9 @@ def make_bundle(
     Parameters
     ----------
     run : Path
-        A run directory, or one that holds one per format. Nothing in it is changed.
+        A run directory, or one that holds one per format. Span files that its processes left in a
+        spool on this machine are brought into it first, as every reader of a run does; nothing
+        else in it is changed.
     versions : mapping
         What is installed, as ``iobench doctor --json`` has it.
     environment : mapping of str to str

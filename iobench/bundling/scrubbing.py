@@ -19,6 +19,8 @@ __all__ = ["Scrubber"]
 STOPS: Final = r"\s\"'`<>|,;(){}\[\]"
 UNIQUE: Final = re.compile(
     r"(?<![0-9A-Fa-f])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![0-9A-Fa-f])"
+    # Of GPUs abbreviated, as $CUDA_VISIBLE_DEVICES may have them.
+    r"|(?<=GPU-|MIG-)[0-9A-Fa-f]{6,}(?:-[0-9A-Fa-f]+)*(?![0-9A-Za-z])"
 )
 PLACE: Final = re.compile(
     rf"(?P<address>[A-Za-z][A-Za-z0-9+.-]*(?:::[A-Za-z][A-Za-z0-9+.-]*)*://[^{STOPS}]+)"

@@ -375,7 +375,10 @@ def record(
     digests : bool
         Keep a digest of every sample that PyTorch's loaders make, for ``iobench compare``.
     energy : bool
-        Read counters of energy of GPUs and processors meanwhile, where they may be read.
+        Read counters of energy of GPUs and processors meanwhile, where they may be read. A thread
+        of this process reads them: Python 3.12 and later warn (``DeprecationWarning``) where a
+        process with threads forks, as for the workers of a DataLoader. ``iobench run`` reads them
+        in the launcher, beside the script.
     spool : Path or str, optional
         Node-local folder for span files until they are gathered.
 

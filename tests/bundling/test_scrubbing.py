@@ -57,6 +57,8 @@ def scrubber(*users: str, keep: tuple[str, ...] = (), taken: tuple[str, ...] = (
         ("at 10.1.2.3, fe80::1 and 127.0.0.1", "at ip-1, ip-2 and 127.0.0.1"),
         ("C:\\Users\\ann\\x.nc", "C:\\Users\\user-1\\file-1.nc"),
         ("GPU-5c6f0e7a-1111-2222-3333-444455556666", "GPU-id-1"),
+        ("on GPU-5c6f3a11aaaa, MIG-5c6f0e7a-11", "on GPU-id-1, MIG-id-2"),
+        ("a GPU-decoded JPEG, MIG-backed", "a GPU-decoded JPEG, MIG-backed"),
         ("torch.utils.data.DataLoader, 2.13.0", "torch.utils.data.DataLoader, 2.13.0"),
     ],
 )  # fmt: skip
