@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.windows import MeasuredRank
 
-__all__ = ["complete_epochs", "epoch_of_deliveries"]
+__all__ = ["complete_epochs", "epoch_of_deliveries", "of_main_loader"]
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
@@ -37,6 +37,12 @@ def epoch_of_deliveries(measured: MeasuredRank) -> Integers:
     else:
         told = _in_order(deliveries.round, main)
     return _filled(told, deliveries.round)
+
+
+def of_main_loader(measured: MeasuredRank) -> Marks:
+    """Tell which deliveries are of the loader with most batches, made anew or not."""
+    found: Marks = np.isin(measured.deliveries.loader, [*_renewed(measured), measured.main_loader])
+    return found
 
 
 def _in_order(values: Integers, chosen: Marks) -> Integers:
@@ -129,7 +135,7 @@ def complete_epochs(measured: MeasuredRank, number: Integers) -> set[int]:
     n_samples, batch_size = config.get("n_samples"), config.get("batch_size")
     if isinstance(n_samples, int) and isinstance(batch_size, int) and batch_size > 0:
         return _full(found, counts, n_samples, batch_size)
-    main = np.isin(deliveries.loader, [*_renewed(measured), measured.main_loader])
+    main = of_main_loader(measured)
     begun = number[main & with_batch & (deliveries.position == 0)]
     ended = number[main & deliveries.ends_round]
     return set(found.tolist()) & set(begun.tolist()) & set(ended.tolist())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from iobench.analysis.epoch_numbers import epoch_of_deliveries, of_main_loader
 from iobench.analysis.windows import measure_rank
 from iobench.recording import Kind, stage_name
 
@@ -114,7 +115,8 @@ def utilisation(profile: Profile, *, rank: int | None = None) -> Utilisation:
 
     Compute is what lies between a batch and the next request, but for collective operations,
     evaluations and checkpoints. Of several loaders the steps are those of the one with most
-    batches; waits for others inside its rounds are waits.
+    batches, also where it is made anew for each epoch; waits for others inside its rounds are
+    waits. Epochs have the numbers that `epoch_figures` has.
 
     Parameters
     ----------
@@ -135,10 +137,11 @@ def utilisation(profile: Profile, *, rank: int | None = None) -> Utilisation:
 
 def utilisation_of(measured: MeasuredRank) -> Utilisation:
     """Return the accelerator utilisation of a training process that was analysed."""
-    deliveries = measured.deliveries
+    deliveries, attribution = measured.deliveries, measured.attribution
+    main, number = of_main_loader(measured), epoch_of_deliveries(measured)
     stretches = tuple(
-        _stretch(deliveries, measured.attribution, rows, measured.main_loader)
-        for rows in _rows_of_stretches(deliveries, measured.attribution, measured.main_loader)
+        _stretch(deliveries, attribution, rows, main, number)
+        for rows in _rows_of_stretches(deliveries, attribution, main)
     )
     n_counted = sum(max(stretch.n_steps - 1, 0) for stretch in stretches)
     epochs: dict[int, list[StepStretch]] = {}
@@ -209,11 +212,10 @@ def _mean(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _rows_of_stretches(
-    deliveries: Deliveries, attribution: Attribution, main_loader: int
+    deliveries: Deliveries, attribution: Attribution, main: NDArray[np.bool_]
 ) -> list[NDArray[np.int64]]:
     """Return the deliveries of each stretch: of a round of the main loader, cut where saved."""
     found = []
-    main = deliveries.loader == main_loader
     saved = np.zeros(len(deliveries) + 1, dtype=bool)  # the last one is of no delivery
     saved[_saving(attribution)] = True
     for number in np.unique(deliveries.round[main]).tolist():
@@ -248,12 +250,13 @@ def _stretch(
     deliveries: Deliveries,
     attribution: Attribution,
     rows: NDArray[np.int64],
-    main_loader: int,
+    main: NDArray[np.bool_],
+    number: NDArray[np.int64],
 ) -> StepStretch:
     """Return the figures of a stretch; its deliveries tile its time."""
-    steps = rows[(deliveries.loader[rows] == main_loader) & (deliveries.batch[rows] >= 0)]
+    steps = rows[main[rows] & (deliveries.batch[rows] >= 0)]
     over = rows[(deliveries.ends_round | deliveries.failed)[rows]]
-    own_over = over[deliveries.loader[over] == main_loader]
+    own_over = over[main[over]]
     # The first step: all until the second is asked for, or the call that finds no more.
     later = [*steps[1:2].tolist(), *own_over[own_over > steps[0]][:1].tolist()]
     counted = rows[rows >= min(later)] if later else rows[:0]
@@ -272,7 +275,7 @@ def _stretch(
             compute_ns += left
     rest = sorted(labels.items(), key=lambda item: (-item[1], item[0]))
     return StepStretch(
-        epoch=int(deliveries.epoch[steps[0]]),
+        epoch=int(number[steps[0]]),
         n_steps=len(steps),
         total_ns=compute_ns + sum(labels.values()),
         compute_ns=compute_ns,

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import CONSUMER, STAGES, Sketch, pool
+from scripts import Script
 
-from iobench.analysis import measure_rank
+from iobench.analysis import epoch_figures, measure_rank
 from iobench.analysis.utilisation import mean_utilisation, utilisation
 from iobench.recording import Kind
 
@@ -227,3 +228,24 @@ def test_time_between_the_last_batch_and_the_end_of_an_abandoned_round_is_comput
     found = utilisation(sketch.profile())
     assert found.stretches[0].total_ns == 8
     assert found.fraction == dlio_au(told[0], 2) / 100
+
+
+def test_epochs_are_those_of_tables_where_loaders_do_not_number_them() -> None:
+    rounds = [[Block([(1, 9, 0)] * 4, epoch=-1)], [Block([(9, 1, 0)] * 2, epoch=-1)]]
+    profile = run(rounds)[0].profile()
+    found = utilisation(profile)
+    assert [epoch for epoch, _ in found.epochs] == [each.epoch for each in epoch_figures(profile)]
+    assert found.fraction == pytest.approx(au_of(rounds) / 100)
+
+
+def test_loaders_made_anew_for_each_epoch_are_all_counted() -> None:
+    script = Script()
+    for _ in range(3):
+        loader = script.loader()
+        for _ in range(4):
+            loader.next()
+            script.compute(20)
+        loader.end()
+    script.sketch.loaders = [replace(each, name="Train") for each in script.sketch.loaders]
+    found = utilisation(script.profile())
+    assert ([epoch for epoch, _ in found.epochs], found.n_counted) == ([0, 1, 2], 9)
