@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.bundling.archive import packed
 from iobench.bundling.leftovers import find_leftovers
+from iobench.bundling.paths import as_written
 from iobench.bundling.pseudonyms import Pseudonyms
 from iobench.bundling.run_copy import read_run_files, scrubbed_run, texts_of_run
 from iobench.bundling.scrubbing import Scrubber
@@ -138,7 +139,7 @@ def make_bundle(
     names = Pseudonyms(vocabulary(), keep, taken)
     scrubber = Scrubber(names, who)
     for each in runs:
-        scrubber.paths.path(str(each.path))
+        scrubber.paths.path(as_written(str(each.path)))
     # Twice: names that the first pass found in one file may stand in the texts of another.
     for _ in range(2):
         scrubber.forget()
@@ -174,7 +175,7 @@ def _words(texts: Sequence[str]) -> set[str]:
 def _run_files(runs: Sequence[RunFiles], scrubber: Scrubber) -> Iterator[tuple[str, bytes]]:
     """Yield the files of each run: one run's at the top, several in a folder each."""
     for each in runs:
-        folder = "" if len(runs) == 1 else f"{scrubber.text(each.path.name)}/"
+        folder = "" if len(runs) == 1 else f"{scrubber.text(as_written(each.path.name))}/"
         for name, data in scrubbed_run(each, scrubber).items():
             yield folder + name, data
 

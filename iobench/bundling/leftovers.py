@@ -9,7 +9,7 @@ import re
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def find_leftovers(
 ) -> list[tuple[str, str]]:
     """Return the names that are left, with the file each is in.
 
-    Names are looked for as they are, as JSON escapes them, and in what pages hold deflated. Names
+    Names are looked for as they are, in the texts of JSON, and in what pages hold deflated. Names
     that are also words of reports are looked for as parts of paths.
 
     Parameters
@@ -73,11 +73,43 @@ def _names_in(
     file: str, data: bytes, wanted: Mapping[bytes, str], names: Pseudonyms, more: set[str]
 ) -> Iterator[str]:
     binary = file.endswith(BINARY)
-    for piece in (file.encode("utf-8", "backslashreplace"), *_unpacked(data, binary=binary)):
+    pieces = _unpacked(data, binary=binary)
+    for piece in (file.encode("utf-8", "backslashreplace"), *map(_without_escapes, pieces)):
         yield from _found(piece, wanted, names, more, least=LEAST_IN_BINARY if binary else PREFIX)
     if file.endswith(".spans"):
         for text in texts_of_spans(data):
             yield from _found(text.encode(), wanted, names, more, least=PREFIX)
+
+
+def _without_escapes(data: bytes) -> bytes:
+    """Return the texts of what is JSON, a document or lines of it; what is none, as it is.
+
+    Its escapes would make names of parts of others: of a newline and "ode" they make "node".
+    """
+    try:
+        told = json.loads(data) if data[:1] in (b"{", b"[") else None
+    except ValueError:
+        try:
+            told = [json.loads(line) for line in data.splitlines()]
+        except (ValueError, RecursionError):
+            return data
+    except RecursionError:
+        return data
+    if not isinstance(told, dict | list):
+        return data
+    return "\n".join(_texts_in(told)).encode("utf-8", "backslashreplace")
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield name
+            yield from _texts_in(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts_in(each)
+    elif value is not None:
+        yield str(value)
 
 
 def _unpacked(data: bytes, *, binary: bool) -> Iterator[bytes]:

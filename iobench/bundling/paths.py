@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from iobench.bundling.pseudonyms import Pseudonyms
     from iobench.bundling.whoami import Whoami
 
-__all__ = ["PathScrubber", "is_file_name"]
+__all__ = ["PathScrubber", "as_written", "is_file_name"]
 
 SUFFIXES: Final = {
     "bin", "bufr", "bz2", "cfg", "ckpt", "csv", "dat", "darshan", "gif", "grb", "grb1",
@@ -36,9 +36,15 @@ VERSIONED: Final = re.compile(r"(?:lib)?python\d*(?:[.\d]*)(?:\.(?:so|zip))?", r
 HOMES: Final = {"home", "Users"}
 LONGEST_NUMBER: Final = 4
 """Digits of a year, a month or a chunk; numbers of users and jobs may have more."""
-SEPARATORS: Final = re.compile(r"([/\\])")
+# A backslash may also stand for a byte that is no UTF-8, see `as_written`.
+SEPARATORS: Final = re.compile(r"(/|\\(?!udc[89a-f][0-9a-f]))")
 LOCAL: Final = {"localhost", "127.0.0.1", "0.0.0.0", "::1", "unknown", ""}
 ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]*://)([^/?#]*)([^?#]*)(.*)", re.DOTALL)
+
+
+def as_written(text: str) -> str:
+    """Return a text as files of UTF-8 have it: bytes that are none, as names may hold, escaped."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def is_file_name(text: str) -> bool:

@@ -7,7 +7,7 @@ import shlex
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.bundling.paths import LOCAL, PathScrubber, is_file_name
+from iobench.bundling.paths import LOCAL, PathScrubber, as_written, is_file_name
 from iobench.bundling.vocabulary import words_of
 
 if TYPE_CHECKING:
@@ -70,11 +70,11 @@ class Scrubber:
         self.paths = PathScrubber(names, who)
         self._known: dict[str, str] = {}
         for user in who.users:
-            names.give("user", user)
+            names.give("user", as_written(user))
         for host in who.hosts:
-            self.paths.host(host)
+            self.paths.host(as_written(host))
         for job in who.jobs:
-            names.give("job", job)
+            names.give("job", as_written(job))
 
     def forget(self) -> None:
         """Forget what texts became: names found since are to be replaced in all of them."""
@@ -177,14 +177,16 @@ class Scrubber:
         if isinstance(value, dict):
             inside = given or key in VALUE_KEYS
             return {
-                self.text(name): self.document(each, name, given=inside)
+                self.text(as_written(name)): self.document(each, name, given=inside)
                 for name, each in value.items()
             }
         if isinstance(value, list):
             if key == "command" and all(isinstance(each, str) for each in value):
-                return self.words(value)
+                return self.words([as_written(each) for each in value])
             return [self.document(each, key, given=given) for each in value]
-        return self._leaf(value, key, given=given) if isinstance(value, str) else value
+        if isinstance(value, str):
+            return self._leaf(as_written(value), key, given=given)
+        return value
 
     def _leaf(self, text: str, key: str, *, given: bool) -> str:
         if key in HOST_KEYS:

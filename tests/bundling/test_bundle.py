@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -218,6 +219,29 @@ def test_what_is_no_run_is_refused(tmp_path: Path, content: str | None) -> None:
         (tmp_path / "run.json").write_text(content)
     with pytest.raises(ProfileError, match=r"run\.json"):
         bundled(tmp_path)
+
+
+@pytest.mark.parametrize("odd", ["\x1bmagra", "magra\nothea", "t\tab\x00c", "caf\udce9", "\udce9"])
+def test_names_with_control_characters_and_bytes_that_are_no_text(
+    tmp_path: Path, write: Write, odd: str
+) -> None:
+    """Escaped by JSON they hold what are names elsewhere, as of a command with JSON in it."""
+    path = f"/data/{odd}/x.nc"
+    config = {
+        **CONFIG,
+        "files_hint": path,
+        "command": shlex.join(["python", "a.py", json.dumps({"path": path}), odd]),
+        "notes": f"see {path}, by {odd}, \x1bmagrathea\nothea u001bmagra",
+        "options": {"place": odd},
+    }
+    run = write(tmp_path / "run", config=config, details=(path, f"u001bmagra/nothea/{odd}.nc"))
+    bundle = bundled(run.path)
+    told = odd.encode("utf-8", "backslashreplace").decode()
+    assert told in {each.name for each in bundle.replacements}
+    document = json.loads(bundle.files["run.json"])
+    if any(map(str.isalpha, odd)):
+        assert told not in "".join(map(str, document.values()))
+    assert document["files_hint"].endswith(".nc")
 
 
 def test_nothing_is_made_where_a_name_is_left(

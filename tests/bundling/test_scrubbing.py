@@ -182,3 +182,24 @@ def test_texts_that_grow_get_further_chunks(tmp_path: Path) -> None:
 def test_a_file_without_a_sound_header_is_refused(data: bytes) -> None:
     with pytest.raises(ProfileError):
         rewritten_spans(data, str, str, str)
+
+
+def test_names_are_looked_for_in_the_texts_of_json_not_in_its_escapes() -> None:
+    names = Pseudonyms(KNOWN)
+    names.give("user", "nation")
+    names.give("user", "new\nline")
+    documents = {
+        "a.json": json.dumps({"x": ["a\nation", {"y": None}]}, indent=1).encode(),
+        "b.jsonl": b'{"x": "a\\nation"}\n{"x": 5}\n',
+    }
+    assert find_leftovers(documents, names) == []
+    for data in (
+        b'{"x": "\\u006eation"}',
+        b'[{"nation": 1}]',
+        b'{"a": 1}\n["nation"]',
+        b'{"nation',
+    ):
+        assert find_leftovers({"a.json": data}, names) == [("nation", "a.json")]
+    for text in ("a new\nline", json.dumps("a new\nline")):
+        (found,) = find_leftovers({"a.json": json.dumps([text]).encode()}, names)
+        assert found == ("new\nline", "a.json")
