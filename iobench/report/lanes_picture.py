@@ -203,15 +203,28 @@ def _streamed(profile: Profile, placed: ProcessPlacement, trace: StorageTrace) -
 
 
 def check_picture_name(path: Path) -> None:
-    """Refuse a name whose ending says no sort of picture.
+    """Refuse a name whose ending says no sort of picture, and any where nothing can draw.
 
     Raises
     ------
     OptionError
-        If it is none of `PICTURE_SUFFIXES`.
+        If it is none of `PICTURE_SUFFIXES`, or matplotlib is not installed.
     """
     if path.suffix.lower() not in PICTURE_SUFFIXES:
         raise OptionError(f"{path}: expected a name that ends in {', '.join(PICTURE_SUFFIXES)}")
+    _matplotlib()
+
+
+def _matplotlib() -> tuple[Any, Any]:
+    """Return the classes that lanes are drawn with."""
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
+    except ImportError as error:
+        raise OptionError(
+            "--lanes: needs matplotlib, which is not installed; pip install 'iobench[darshan]'"
+        ) from error
+    return Figure, Patch
 
 
 def draw_lanes(
@@ -276,14 +289,8 @@ def _title(profile: Profile) -> str:
 def _draw(
     lanes: Sequence[LaneBars], path: Path, *, zero: int, low: int, high: int, title: str
 ) -> None:
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
-    except ImportError as error:
-        raise OptionError(
-            "--lanes: needs matplotlib, which is not installed; pip install 'iobench[darshan]'"
-        ) from error
-    figure = Figure(figsize=(13, 1.6 + 0.34 * len(lanes)), layout="constrained")
+    figure_of, patch_of = _matplotlib()
+    figure = figure_of(figsize=(13, 1.6 + 0.34 * len(lanes)), layout="constrained")
     axes = figure.subplots()
     for row, lane in enumerate(lanes):
         _draw_lane(axes, row, lane, zero=zero, low=low)
@@ -294,9 +301,11 @@ def _draw(
     axes.set_xlabel("seconds after the first span")
     axes.set_title(printable(title), fontsize=10, loc="left", parse_math=False)
     axes.grid(axis="x", linewidth=0.4, alpha=0.5)
-    patches = [Patch(color=colour, label=label) for label, colour in LEGEND]
-    patches.append(Patch(facecolor=HIDDEN, hatch="////", label="fread: first to last, no segments"))
-    patches.append(Patch(color="#e4e4e4", label="clock uncertain by so much"))
+    patches = [patch_of(color=colour, label=label) for label, colour in LEGEND]
+    patches.append(
+        patch_of(facecolor=HIDDEN, hatch="////", label="fread: first to last, no segments")
+    )
+    patches.append(patch_of(color="#e4e4e4", label="clock uncertain by so much"))
     axes.legend(
         handles=patches, ncols=6, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.12)
     )

@@ -88,7 +88,11 @@ def test_the_ranks_of_a_job_are_reported_once_and_kept_one_at_a_time(
 
 @pytest.mark.parametrize(
     ("option", "library", "extra"),
-    [("--html", "jinja2", "html"), ("--parquet", "pyarrow.parquet", "parquet")],
+    [
+        ("--html", "jinja2", "html"),
+        ("--parquet", "pyarrow.parquet", "parquet"),
+        ("--lanes", "matplotlib.figure", "darshan"),
+    ],
 )
 def test_without_a_library_nothing_is_read_or_printed(
     option: str,
@@ -99,7 +103,7 @@ def test_without_a_library_nothing_is_read_or_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    target = tmp_path / "made"
+    target = tmp_path / "made.svg"
     assert main(["report", str(tmp_path / "no such run"), option, str(target)]) == 1
     told = capsys.readouterr()
     assert told.out == ""
