@@ -5,16 +5,21 @@ The only way to the network there is, and only on request.
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from iobench.datasets.contract import Progress, no_progress
+from iobench.datasets.locate import climetlab_cache_folder
 from iobench.datasets.plugin_process import INSTALL, download_through_plugin, missing_in_cache
 from iobench.datasets.processes import stopwatch
 from iobench.errors import MissingFileError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from iobench.datasets.contract import Locator
 
 __all__ = [
@@ -27,7 +32,8 @@ __all__ = [
 
 DEFAULT_TIMEOUT_S: Final = 3600.0
 LEAST_S: Final = 0.2
-ATTEMPTS: Final = 2
+FULL: Final = 0.85
+"""CliMetLab deletes files it has fetched from about here on: 90 % by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,27 +139,21 @@ def download_missing(
         def advance(done: int, _: int, before: int = before) -> None:
             progress(before + done, total)
 
-        still = list(urls)
-        # CliMetLab only warns where its index was busy and did not take a file. Asked again, it
-        # enters what is there without fetching it.
-        for _ in range(ATTEMPTS):
-            download_through_plugin(
-                one.name,
-                one.arguments,
-                timeout_s=max(timeout_s - watch(), LEAST_S),
-                install=one.install,
-                urls=urls,
-                to_xarray=one.to_xarray,
-                progress=advance,
-            )
-            still = missing_in_cache(urls)
-            if not still:
-                break
+        download_through_plugin(
+            one.name,
+            one.arguments,
+            timeout_s=max(timeout_s - watch(), LEAST_S),
+            install=one.install,
+            urls=urls,
+            to_xarray=one.to_xarray,
+            progress=advance,
+        )
         before += len(urls)
+        still = missing_in_cache(urls)
         if still:
             raise MissingFileError(
-                f"{one.name}: the plugin ended without fetching {', '.join(still)}; is that file "
-                "published?"
+                f"{one.name}: the plugin ended without fetching {', '.join(still)}; "
+                f"{_why_missing(climetlab_cache_folder())}"
             )
     return total
 
@@ -161,3 +161,16 @@ def download_missing(
 def _missing(urls: Sequence[str], locator: Locator) -> list[str]:
     found = locator.find(urls)
     return [url for url, path in zip(urls, found, strict=True) if path is None]
+
+
+def _why_missing(folder: Path) -> str:
+    """Return what may have become of files that a plugin should have fetched."""
+    with contextlib.suppress(OSError):
+        disk = shutil.disk_usage(folder)
+        share = disk.used / (disk.used + disk.free)
+        if share > FULL:
+            return (
+                f"the disk of {folder} is {share:.0%} full, and CliMetLab deletes what it has "
+                "fetched beyond its setting maximum-cache-disk-usage: make room, or raise it"
+            )
+    return "is that file published?"

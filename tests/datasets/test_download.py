@@ -9,6 +9,7 @@ import http.server
 import socket
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
@@ -49,7 +50,8 @@ def cache(tmp_path, monkeypatch):
     folder = tmp_path / "climetlab-cache"
     settings = tmp_path / "home" / ".climetlab" / "settings.yaml"
     settings.parent.mkdir(parents=True)
-    settings.write_text(f"cache-directory: {folder}\n")
+    # CliMetLab deletes what it has fetched where the disk is fuller than that.
+    settings.write_text(f"cache-directory: {folder}\nmaximum-cache-disk-usage: 100\n")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return folder
 
@@ -256,13 +258,16 @@ def test_the_face_is_told_by_its_method():
     assert not isinstance(object(), Downloadable)
 
 
-def test_a_plugin_whose_file_is_not_in_the_index_is_asked_once_more(cache, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("used", "why"),
+    [(95, r"is 95% full, and CliMetLab deletes .* maximum-cache-disk-usage"), (50, "published")],
+)
+def test_a_disk_that_is_full_is_named(used, why, cache, tmp_path, monkeypatch):
     url = f"{PUBLISHED}/maelstrom-ap1/air_temperature/5GB/20200301T03Z.nc"
-    calls, lacking = [], [[url], []]
-    monkeypatch.setattr(
-        download_module, "download_through_plugin", lambda name, *_, **__: calls.append(name)
-    )
-    monkeypatch.setattr(download_module, "missing_in_cache", lambda _: lacking.pop(0))
+    monkeypatch.setattr(download_module, "download_through_plugin", lambda *_, **__: None)
+    monkeypatch.setattr(download_module, "missing_in_cache", lambda _: [url])
+    disk = SimpleNamespace(used=used, free=100 - used)
+    monkeypatch.setattr(download_module.shutil, "disk_usage", lambda _: disk)
     downloads = Downloads((PluginDownload("maelstrom-yr", ONE_FILE, (url,)),))
-    assert download_missing(downloads, new_locator(tmp_path), timeout_s=100) == 1
-    assert calls == ["maelstrom-yr", "maelstrom-yr"]
+    with pytest.raises(MissingFileError, match=why):
+        download_missing(downloads, new_locator(tmp_path), timeout_s=100)
