@@ -14,6 +14,9 @@ __all__ = ["MASK", "is_secret_name", "mask_options", "mask_urls", "mask_values",
 
 MASK: Final = "***"
 
+_SIGN: Final = re.compile(r"://|token|pass|pw|secret|key|cred|auth|sig|bearer|basic", re.IGNORECASE)
+"""What is in every text that may hold a credential; most hold none."""
+
 # Up to the last "@" before the path, as URL parsers have it: a password may hold one.
 _USERINFO: Final = re.compile(r"(?<![A-Za-z0-9+.-])([A-Za-z][A-Za-z0-9+.-]*://)([^\s/?#'\"\\]*)@")
 # Of signed URLs and of those with a token in their query.
@@ -31,10 +34,11 @@ _SECRET_NAME: Final = re.compile(rf"{_NAME}$", re.IGNORECASE)
 _VALUE: Final = r"(?:\\?\"(?:[^\"\\]|\\[^\"])*\\?\"|\\?'[^'\\]*\\?'|[^\s,;&)}\]\"']+)"
 _SECRET_PAIR: Final = re.compile(
     # "secret": "x", {secret: x}; a header, X-Api-Key: x; dict(token="x"), a=1,token=x
-    rf"((?:(?<![A-Za-z0-9])[\w.-]*{_NAME}\\?[\"']\s*:\s*"
-    rf"|[{{,]\s*[\w.-]*{_NAME}\s*:\s*"
-    rf"|(?<![\w.-])[\w.-]*{_NAME}:\s+"
-    rf"|(?<![\w.-])[\w.-]*{_NAME}\s*=\s*))(?!\s|[\[{{]|\\?[\"']\\?[\"'])({_VALUE})",
+    # No part of a name before its last word is matched: texts may be long.
+    rf"((?:{_NAME}\\?[\"']\s*:\s*"
+    rf"|[{{,]\s*[\w.-]{{0,64}}{_NAME}\s*:\s*"
+    rf"|{_NAME}:\s+"
+    rf"|{_NAME}\s*=\s*))(?!\s|[\[{{]|\\?[\"']\\?[\"'])({_VALUE})",
     re.IGNORECASE,
 )
 _HEADER: Final = re.compile(  # all of what follows, spaces too
@@ -131,6 +135,8 @@ def _mask_value(value: Any) -> Any:
 
 def _mask_text(text: str) -> str:
     """Return one value or word, which may be JSON, a header, or hold pairs of name and value."""
+    if not _SIGN.search(text):
+        return text
     head, equals, tail = text.partition("=")
     option = f"{head}=" if equals and head.startswith("-") else ""
     document = tail if option else text

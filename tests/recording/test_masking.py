@@ -114,3 +114,12 @@ def test_whatever_stands_around_an_option_its_secret_is_masked(words, option, sh
     assert "QQ" not in str(mask_words([*words, option, "QQ"]))
     assert "QQ" not in str(mask_words([*words, f"{option}=QQ {words}"]))
     assert "QQ" not in str(mask_words(["sh", "-c", shell.format(f"x {option} QQ y")]))
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "text", ["token" + "a-" * 40_000, "-" * 80_000 + "key", "{" + ", a" * 20_000]
+)
+def test_long_texts_take_no_longer_for_each_sign(text):
+    """Minutes, were a name's beginning looked for from each place."""
+    assert mask_values({"a": f"{text} token=QQ"}) == {"a": f"{text} token={MASK}"}
