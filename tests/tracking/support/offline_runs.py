@@ -30,6 +30,9 @@ class OfflineRun:
 
 def offline_runs(folder: Path) -> list[OfflineRun]:
     """Return the runs below a folder, in the order they were begun."""
+    import wandb
+
+    wandb.teardown()  # its own process may still be writing: this waits for its end
     return [_read(path) for path in sorted(folder.rglob("offline-run-*/*.wandb"))]
 
 
