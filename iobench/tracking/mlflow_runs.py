@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import IobenchError, MissingExtraError, OptionError, TrackingError
 from iobench.recording.masking import mask_urls
 from iobench.tracking.contents import EPOCH_MARK, RunContents
+from iobench.tracking.defaults import with_defaults
 from iobench.tracking.masks import masked
 from iobench.tracking.retrying import retry_command, short_reason
 
@@ -45,16 +46,9 @@ _DEFAULTS: Final = {
 _JOINED: Final = "MLFLOW_RUN_ID"
 
 
-@contextmanager
-def bounded_mlflow() -> Iterator[None]:
+def bounded_mlflow() -> AbstractContextManager[None]:
     """Let MLflow give up soon and be silent, unless the environment says otherwise."""
-    added = {name: value for name, value in _DEFAULTS.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            os.environ.pop(name, None)
+    return with_defaults(_DEFAULTS)
 
 
 def server_of(uri: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import IobenchError, MissingExtraError, TrackingError
+from iobench.tracking.defaults import with_defaults
 from iobench.tracking.masks import masked
 from iobench.tracking.names import PREFIX
 from iobench.tracking.retrying import retry_command, short_reason
@@ -110,7 +111,7 @@ class WandbRuns:
         if not isinstance(run_id, str):
             run_id = secrets.token_hex(8)
             self.notes.keep(self.server, name, run_id=run_id, epochs={})
-        with self._told(), silent_wandb():
+        with self._told(), with_defaults(_SILENT):
             return self._begin(
                 run_id,
                 name=f"{title} {name}".strip(),
@@ -185,7 +186,7 @@ class WandbRuns:
         TrackingError
             If not all was sent in time, as where the network is gone; says how to go on.
         """
-        with self._told(), silent_wandb():
+        with self._told(), with_defaults(_SILENT):
             try:
                 run.finish(exit_code=int(failed))
             except TimeoutError as error:
@@ -226,15 +227,3 @@ def log_epoch(run: Any, epoch: EpochMetrics, *, joined: bool = False) -> None:
         run.log(metrics, commit=False)
     else:
         run.log({**metrics, "_timestamp": epoch.time_ms / MS_PER_S})
-
-
-@contextmanager
-def silent_wandb() -> Iterator[None]:
-    """Let the library be silent, unless the environment says otherwise."""
-    added = {name: value for name, value in _SILENT.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            os.environ.pop(name, None)
