@@ -184,7 +184,7 @@ def test_other_slashes_are_no_paths(text: str) -> None:
 
 
 def test_pictures_are_not_read_as_text() -> None:
-    picture = {"image/png": "aa/tmp/home/root/bb", "text/plain": "<Figure>"}
+    picture = {"image/png": "aa/tmp/home/ada/bb", "text/plain": "<Figure>"}
     notebook = _notebook({"output_type": "display_data", "data": picture})
     assert tool.find_private(notebook) == []
     assert list(notebook.cells[0].outputs[0].data) == ["image/png"]

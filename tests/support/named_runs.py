@@ -41,7 +41,7 @@ DETAILS = (
     f"{HOME}/magrathea/era5-slartibartfast.nc",
     f"{HOME}/magrathea/era5-slartibartfast.nc:t2m",
     f"{HOME}/magrathea/other.grib",
-    f"/work/{USER}/two words/magrathea.zarr/t2m/c/0/1",
+    f"/scratch/{USER}/two words/magrathea.zarr/t2m/c/0/1",
     "s3://magrathea/slartibartfast/part-0001.tfrecord",
     f"augment by {USER}",
 )
