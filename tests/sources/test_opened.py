@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -137,3 +139,57 @@ def test_a_transform_in_processes(ens10: OpenDataset) -> None:
     loader.close()
     with pytest.raises(OptionError, match="verify=True is for stores"):
         ens10.loader(2, verify=True)
+
+
+SPINNING = """
+class Spinning:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        return {"x": __import__("numpy").full(2, i + sum(range(20_000)))}
+"""
+
+
+def run_script(folder: Path, options: str) -> subprocess.CompletedProcess[str]:
+    """Run a script that has no main guard, as people write them."""
+    (folder / "spinning.py").write_text(SPINNING)
+    (folder / "train.py").write_text(
+        "import iobench\nprint('begun')\n"
+        "dataset = iobench.open_dataset('spinning:Spinning', store_dir='stores')\n"
+        f"print(sum(1 for batch in dataset.loader(2{options})), 'batches')\n"
+    )
+    command = [sys.executable, "train.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+def test_a_script_without_a_main_guard_loads_in_threads(tmp_path: Path) -> None:
+    done = run_script(tmp_path, "")
+    assert (done.returncode, done.stdout) == (0, "begun\n2 batches\n")
+    assert "processes=True asks for them" in done.stderr
+
+
+def test_processes_that_are_asked_for_need_a_main_guard(tmp_path: Path) -> None:
+    done = run_script(tmp_path, ", processes=True, threads=1")
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 1
+    assert "own work has to be under if __name__ == '__main__':" in done.stderr
+
+
+def test_what_processes_would_bring_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = "iobench.loaders.ring.dataset_source"
+    spec = SampleSpec((Variable("x", (), "<f4", ()),))
+
+    class Named:
+        name = "spinning"
+        thread_safe = True
+        fused = ()
+
+    monkeypatch.setattr(f"{module}.dataset_pipeline", lambda *_: Pipeline(spec, [0, 1], ()))
+    for share, told in ((0.9, "up to 1.9 times as fast"), (0.2, ""), (None, "")):
+        monkeypatch.setattr(f"{module}.measure_gil_share", lambda _, share=share: share)
+        samples: Any = type("Samples", (), {"dataset": Named(), "index": None, "numbers": [0, 1]})
+        source = dataset_source(samples, 1)
+        assert isinstance(source, PipelineSource)
+        assert told in source.note
+        assert bool(source.note) == bool(told)

@@ -1,4 +1,4 @@
-"""A dataset as it is stored, in the ring: in threads, or in processes where those bring nothing."""
+"""A dataset as it is stored, in the ring: in threads, or in processes where that is asked for."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iobench.datasets import Dataset, SampleIndex
+    from iobench.loaders.pipeline import Pipeline
     from iobench.loaders.ring.contract import BatchSource, Present
     from iobench.windows import WindowPlacement
 
@@ -49,9 +50,10 @@ def dataset_source(
     batch_size : int
         Samples of the largest batch.
     processes : bool, optional
-        Whether each reader thread leaves the work to a process. By default where the dataset may
-        be used by one thread alone, or holds Python's lock for more than `GIL_LIMIT` of the time
-        (measured on some samples).
+        Whether each reader thread leaves the work to a process, which imports the script it was
+        started from. Never by default; where they would help, the source's ``note`` says so: of a
+        dataset that may be used by one thread alone, or holds Python's lock for more than
+        `GIL_LIMIT` of the time (measured on some samples).
     transform : callable, optional
         What the processes make of a batch.
     window : Window or WindowPlacement, optional
@@ -65,7 +67,9 @@ def dataset_source(
         Of processes; see `ProcessSource`. OptionError also where a window fits nowhere.
     """
     pipeline = dataset_pipeline(samples.dataset, samples.index, samples.numbers)
-    source: BatchSource = PipelineSource(pipeline)
+    alone = not getattr(samples.dataset, "thread_safe", False)
+    note = "" if processes is not None else _why_processes(samples.dataset.name, pipeline, alone)
+    source: BatchSource = PipelineSource(pipeline, one_thread=alone, note=note)
     if cut is not None:
         source = cut(source)
     if window is not None:
@@ -73,7 +77,18 @@ def dataset_source(
             place_index_windows(samples.index, window) if isinstance(window, Window) else window
         )
         source = WindowSource(source, placed.among(samples.numbers), placed.window)
-    if processes is None:
-        alone = not getattr(samples.dataset, "thread_safe", False)
-        processes = alone or (measure_gil_share(pipeline) or 0.0) > GIL_LIMIT
     return ProcessSource(source, batch_size, transform=transform) if processes else source
+
+
+def _why_processes(name: str, pipeline: Pipeline, alone: bool) -> str:
+    """Return in words what processes would bring; nothing where threads do as well."""
+    asked = "processes=True asks for them, the script's own work under if __name__ == '__main__':"
+    if alone:
+        return f"{name} may be used by one thread at a time; processes load side by side: {asked}"
+    share = measure_gil_share(pipeline) or 0.0
+    if share <= GIL_LIMIT:
+        return ""
+    return (
+        f"samples of {name} hold Python's lock: two processes would make them up to "
+        f"{1 + share:.1f} times as fast as two threads; {asked}"
+    )

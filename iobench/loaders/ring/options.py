@@ -22,6 +22,7 @@ from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.ranks import find_rank
 from iobench.loaders.ring.stacking import SourceSamples
 from iobench.loaders.ring.store_source import StoreSource
+from iobench.loaders.ring.telling import innermost
 from iobench.loaders.ring.window_source import WindowSource
 from iobench.samples import Window
 
@@ -131,6 +132,12 @@ def settle(
     if options.get("rank") is None:
         ring["find_rank"] = find_rank
     _read_ahead(source, int(batch_size), options, ring, depth)
+    made = innermost(source)
+    if isinstance(made, PipelineSource):
+        if made.one_thread and not isinstance(source, ProcessSource):
+            ring["threads"] = 1
+        if made.note:
+            logger.warning(made.note)
     return SettledOptions(source, order, dataset, transform, options.get("dtype"), ring)
 
 
@@ -319,8 +326,9 @@ def loader(
     processes : bool, optional
         Make batches, ``transform`` included, in processes that share the memory of batches: for
         Python code that holds the interpreter's lock. The transform then has to be importable, and
-        its arrays have the samples as their first axis. By default only for datasets whose steps
-        were measured to hold it.
+        its arrays have the samples as their first axis. Processes import the script they are
+        started from, whose own work then has to be under ``if __name__ == "__main__":``; so they
+        are never started unasked. Where they would help, a warning and `RingLoader.choice` say so.
     unsafe_reuse : bool
         A batch is valid only until ``depth`` - 1 further ones were asked for.
     guard : bool

@@ -28,20 +28,28 @@ class PipelineSource:
     ----------
     pipeline : Pipeline
         How a sample is made. Its steps are called by several threads at once.
+    one_thread : bool
+        Unless they may be used by one thread alone.
     detail : Detail
         How finely steps are recorded, where anything is.
     unit_costs : mapping of str to int, optional
         What recording one span costs, ns.
+    note : str
+        What is to be told of how samples are made.
     """
 
     def __init__(
         self,
         pipeline: Pipeline,
         *,
+        one_thread: bool = False,
         detail: Detail = Detail.AUTO,
         unit_costs: Mapping[str, int | None] | None = None,
+        note: str = "",
     ) -> None:
         self.spec = pipeline.spec
+        self.one_thread = one_thread
+        self.note = note
         self._pipeline = pipeline
         self._detail = detail
         self._unit_costs = dict(unit_costs or {"light_ns": None, "full_ns": None})

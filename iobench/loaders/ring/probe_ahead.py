@@ -15,7 +15,7 @@ from iobench.loaders.ring.carriers import RANGE_NBYTES, FileCarrier, ObjectCarri
 from iobench.loaders.ring.files import OpenFiles
 from iobench.loaders.ring.read_ahead import PIECE_NBYTES, are_cached
 from iobench.loaders.ring.store_source import StoreSource
-from iobench.loaders.ring.telling import beneath
+from iobench.loaders.ring.telling import innermost
 from iobench.recording import now_ns
 from iobench.stores import ExtentStore, is_local
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.carriers import Carrier
     from iobench.loaders.ring.contract import BatchSource
 
-__all__ = ["ahead_of", "store_beneath"]
+__all__ = ["ahead_of"]
 
 N_PLACES: Final = 87
 """As many as all steps of a measurement take."""
@@ -33,14 +33,6 @@ N_LOOKED_AT: Final = 16
 MAX_LOCAL_NS: Final = 30_000_000
 """When a local store is measured no further, since a loader shall begin within 50 ms; unless each
 read takes milliseconds, as from a file system of a network."""
-
-
-def store_beneath(source: BatchSource) -> StoreSource | None:
-    """Return the store whose samples a source is made of; None where there is none."""
-    at: BatchSource | None = source
-    while at is not None and not isinstance(at, StoreSource):
-        at = beneath(at)
-    return at
 
 
 def ahead_of(
@@ -72,10 +64,10 @@ def ahead_of(
         Returns ns.
 
     """
-    found = store_beneath(source)
-    if found is None or not isinstance(found.store, ExtentStore) or not len(found.store):
+    found = innermost(source)
+    store = found.store if isinstance(found, StoreSource) else None
+    if not isinstance(found, StoreSource) or not isinstance(store, ExtentStore) or not len(store):
         return None
-    store = found.store
     nbytes = int(np.median(store.table.length[0]))
     try:
         reads = _StoreReads(store, min(max(nbytes, 1), PIECE_NBYTES))

@@ -88,6 +88,9 @@ class ProcessSource:
             raise OptionError(
                 f"start_method={start_method!r}: expected {' or '.join(START_METHODS)}"
             )
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            # The script is imported by a process that it started: the one that did says so.
+            raise SystemExit(1)
         self._n_samples = len(source)
         self._context = multiprocessing.get_context(start_method)
         if start_method == "forkserver":  # imported once, by the server, not by every process
@@ -196,18 +199,19 @@ class _Process:
         self.pid = os.getpid()
         self.process = process
         self.connection = connection
-        self.is_broken = False
+        self.is_broken = self.is_begun = False
 
     def begin(self) -> None:
         """Hear whether everything could be imported."""
         self._answer(lambda: False)
+        self.is_begun = True
 
     def ask(self, task: tuple[Any, ...], is_ended: Any) -> Any:
         """Return the answer to a task; raise what it raised."""
         try:
             self.connection.send(task)
-        except OSError as error:
-            raise self._ended() from error
+        except OSError:
+            raise self._ended() from None
         return self._answer(is_ended)
 
     def _answer(self, is_ended: Any) -> Any:
@@ -219,8 +223,8 @@ class _Process:
                 raise WorkerError("the loader was closed")
         try:
             answer = self.connection.recv()
-        except (EOFError, OSError) as error:
-            raise self._ended() from error
+        except (EOFError, OSError):
+            raise self._ended() from None
         if isinstance(answer, BaseException):
             raise answer
         return answer
@@ -230,11 +234,13 @@ class _Process:
         self.process.join(JOIN_S)
         code = self.process.exitcode
         how = f"was killed by signal {-code}" if code and code < 0 else f"ended with code {code}"
-        return WorkerError(
-            f"process {self.process.pid} of the ring {how}; look for the out-of-memory killer if "
-            "the signal was 9; a script that starts processes has to keep its own work under "
-            "if __name__ == '__main__':"
-        )
+        why = "look for the out-of-memory killer if the signal was 9"
+        if not self.is_begun:
+            why = (
+                "it imports the script that started it, whose own work has to be under "
+                "if __name__ == '__main__':"
+            )
+        return WorkerError(f"process {self.process.pid} of the ring {how}; {why}")
 
     def close(self) -> None:
         self.connection.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iobench.loaders.ring.grid_part import GridPartSource, StretchSource
+from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.window_source import WindowSource
@@ -12,10 +13,10 @@ from iobench.loaders.ring.window_source import WindowSource
 if TYPE_CHECKING:
     from iobench.loaders.ring.contract import BatchSource
 
-__all__ = ["beneath", "told"]
+__all__ = ["innermost", "told"]
 
 
-def beneath(source: BatchSource) -> BatchSource | None:
+def _beneath(source: BatchSource) -> BatchSource | None:
     """Return the source whose samples another one is made of; None where there is none."""
     if isinstance(source, WindowSource):
         return source.items
@@ -24,15 +25,23 @@ def beneath(source: BatchSource) -> BatchSource | None:
     return None
 
 
+def innermost(source: BatchSource) -> BatchSource:
+    """Return the source whose samples all the others around it are made of."""
+    while (inner := _beneath(source)) is not None:
+        source = inner
+    return source
+
+
 def told(source: BatchSource) -> list[str]:
     """Return how a source reads, and those that it is made of."""
     lines = []
     at: BatchSource | None = source
     while at is not None:
+        if isinstance(at, (StoreSource, PipelineSource)) and at.note:
+            lines.append(at.note)
         if isinstance(at, StoreSource):
-            lines += [at.note] if at.note else []
             lines += [str(at.choice)] if at.choice is not None else []
         elif isinstance(at, (GridPartSource, StretchSource)) and at.choice:
             lines.append(at.choice)
-        at = None if isinstance(at, StretchSource) else beneath(at)
+        at = None if isinstance(at, StretchSource) else _beneath(at)
     return lines
