@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 from iobench.recording import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
-    from iobench.analysis.figures import Exposure
+    from iobench.analysis.figures import Exposure, PartExposure
     from iobench.analysis.replay import ReplayJudgement
 
-__all__ = ["Diagnosis", "Verdict", "diagnose"]
+__all__ = ["Diagnosis", "Verdict", "diagnose", "hidden_fraction"]
 
 IO_BOUND_FRACTION: Final = 0.2
 """From this share of its time on, a training loop that waits is I/O-bound."""
@@ -78,34 +78,23 @@ class Diagnosis:
     replay: ReplayJudgement | None = None
 
 
-def diagnose(
-    exposure: Exposure, *, has_compute: bool = True, replay: ReplayJudgement | None = None
-) -> Diagnosis:
+def diagnose(exposure: Exposure, *, replay: ReplayJudgement | None = None) -> Diagnosis:
     """Return what a run's figures mean.
 
     Parameters
     ----------
     exposure : Exposure
         The figures.
-    has_compute : bool
-        False where the compute stage was set to nothing.
     replay : ReplayJudgement, optional
         Of the same run.
     """
     whole, steady = exposure.whole, exposure.steady
     window = steady or whole
     top = window.stages[0] if window.stages and window.stages[0].exposed_ns else None
-    # What nobody saw was as long as it was waited for; what of it was hidden is not known.
-    work = [
-        row
-        for row in window.stages
-        if row.kind in WORKER_KINDS and (row.n_spans or row.kind != Kind.OPAQUE)
-    ]
-    busy_ns = sum(row.busy_ns for row in work)
     unknown_ns = sum(row.exposed_ns for row in window.stages if row.kind == Kind.UNKNOWN)
     outside_ns = whole.wait_ns - window.wait_ns
     return Diagnosis(
-        verdict=_verdict(whole.n_batches, window.wait_fraction, has_compute)
+        verdict=_verdict(whole.n_batches, window.wait_fraction, exposure.has_compute)
         if exposure.has_consumer
         else Verdict.NO_CONSUMER,
         steady=steady is not None,
@@ -113,11 +102,26 @@ def diagnose(
         top_stage=top.stage if top else None,
         top_fraction=top.exposed_ns / window.wait_ns if top else None,
         unknown_fraction=unknown_ns / window.wait_ns if window.wait_ns else None,
-        hidden_fraction=sum(row.hidden_ns for row in work) / busy_ns if busy_ns else None,
+        hidden_fraction=hidden_fraction(window),
         start_fraction=outside_ns / whole.wall_ns if whole.wall_ns else 0.0,
         serial=not exposure.workers and not any(row.hidden_ns for row in whole.stages),
         replay=replay,
     )
+
+
+def hidden_fraction(window: PartExposure) -> float | None:
+    """Return the share of the loading work that compute hid; None without such work.
+
+    What nobody saw being done was as long as it was waited for; what of it was hidden is not
+    known, so it is in neither part.
+    """
+    work = [
+        row
+        for row in window.stages
+        if row.kind in WORKER_KINDS and (row.n_spans or row.kind != Kind.OPAQUE)
+    ]
+    busy_ns = sum(row.busy_ns for row in work)
+    return sum(row.hidden_ns for row in work) / busy_ns if busy_ns else None
 
 
 def _verdict(n_batches: int, wait_fraction: float | None, has_compute: bool) -> Verdict:

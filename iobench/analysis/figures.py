@@ -309,6 +309,8 @@ class Exposure:
         Which training process.
     has_consumer : bool
         Whether a loader was asked for batches: without that, exposure is not defined.
+    has_compute : bool
+        False only where the run's emulated step was set to nothing.
     """
 
     whole: PartExposure
@@ -326,6 +328,7 @@ class Exposure:
     n_failed_waits: int = 0
     rank: int = 0
     has_consumer: bool = True
+    has_compute: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, with the keys that ``iobench report --json`` has."""

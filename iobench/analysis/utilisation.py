@@ -88,7 +88,7 @@ class Utilisation:
         Blocks weighed by their steps make an epoch's, the mean of ranks and then of epochs this
         one; None without a step.
     stdev : float or None
-        Of the epochs, over all of them.
+        Of the epochs, over all of them; None of a single one.
     epochs : tuple of (int, float)
         Epoch and what it comes to.
     labels : tuple of (str, float)
@@ -180,7 +180,7 @@ def _mean_of_epochs(epochs: Sequence[tuple[int, float, Mapping[str, float]]]) ->
     labels = _mean(labels for _, _, labels in epochs)
     return Utilisation(
         fraction=statistics.fmean(fractions),
-        stdev=statistics.pstdev(fractions),
+        stdev=statistics.pstdev(fractions) if len(fractions) > 1 else None,
         epochs=tuple((epoch, fraction) for epoch, fraction, _ in epochs),
         labels=tuple(sorted(labels.items(), key=lambda item: (-item[1], item[0]))),
         stretches=(),

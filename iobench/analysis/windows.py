@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -247,7 +248,15 @@ def _figures(run: _Run) -> Exposure:
             or not profile.is_script
             or any(name.startswith(TRAINING_PROCESS) for name in profile.missing_workers)
         ),
+        has_compute=not _computes_nothing(profile.config.get("compute")),
     )
+
+
+def _computes_nothing(told: object) -> bool:
+    """Tell whether a run's configuration says that its step takes no time."""
+    if not isinstance(told, Mapping):
+        return False
+    return all(told.get(name) == 0 for name in ("forward_ns", "backward_ns"))
 
 
 def _main_loader(loop: TrainingLoop, deliveries: Deliveries) -> LoaderSettings:

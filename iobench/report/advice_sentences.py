@@ -22,9 +22,12 @@ def outcome_sentence(advice: Advice) -> str:
         case AdviceOutcome.NO_BATCH:
             return "No advice: no batch was delivered."
         case AdviceOutcome.NOTHING_TO_GAIN:
+            hidden = advice.hidden_fraction
+            known = (
+                "" if hidden is None else f"{units.fraction(hidden)} of the loading is hidden, and "
+            )
             return (
-                f"Nothing to gain: {units.fraction(advice.hidden_fraction)} of the loading is "
-                "hidden, and no change of it can save more than the "
+                f"Nothing to gain: {known}no change of it can save more than the "
                 f"{units.fraction(advice.wait_fraction)} of the time that is waited."
             )
         case AdviceOutcome.WITHHELD | AdviceOutcome.OPAQUE:

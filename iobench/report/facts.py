@@ -127,11 +127,6 @@ class RunFacts:
         return self.own_label or (self.format if self.pipeline == OWN else self.pipeline)
 
     @property
-    def has_compute(self) -> bool:
-        """False only where the compute stage was set to nothing."""
-        return self.step_ns != 0
-
-    @property
     def step_ns(self) -> int | None:
         """Emulated time of a step; None where nothing was emulated."""
         if self.forward_ns is None or self.backward_ns is None:

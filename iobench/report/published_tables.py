@@ -78,9 +78,9 @@ def _figures(times_ns: NDArray[np.int64]) -> tuple[str, ...]:
     seconds = [value / UNIT_NS for value in times_ns.tolist()]
     if not seconds:
         return (*(NOT_APPLICABLE for _ in PUBLISHED_FIGURES), "0")
-    deviation = statistics.stdev(seconds) if len(seconds) > 1 else 0.0
     values = (min(seconds), statistics.mean(seconds), statistics.median(seconds), max(seconds))
-    return (*(f"{value:.5f}" for value in (*values, deviation)), str(len(seconds)))
+    deviation = f"{statistics.stdev(seconds):.5f}" if len(seconds) > 1 else NOT_APPLICABLE
+    return (*(f"{value:.5f}" for value in values), deviation, str(len(seconds)))
 
 
 def print_published(profiles: Sequence[Profile], page: Page) -> None:

@@ -1,5 +1,7 @@
 """The verdict, as data."""
 
+from dataclasses import replace
+
 from schedules import Sketch, pool
 
 from iobench.analysis import Verdict, diagnose
@@ -8,7 +10,7 @@ from iobench.analysis import Verdict, diagnose
 def of_pool(stages, n_batches=50, has_compute=True, **options):
     options = {"workers": 2, **options}
     figures = pool([stages] * n_batches, **options).profile().exposure()
-    return diagnose(figures, has_compute=has_compute)
+    return diagnose(replace(figures, has_compute=has_compute))
 
 
 def test_io_bound_names_the_stage_waited_for_most():

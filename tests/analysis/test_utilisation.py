@@ -159,6 +159,12 @@ def test_without_compute_it_is_0_as_in_dlio(block: Block, label: str) -> None:
     assert found.n_counted == len(block.steps) - 1
 
 
+def test_one_epoch_has_no_standard_deviation() -> None:
+    found = utilisation(pool([(60, 30, 10)] * 9, workers=2, step_ns=15).profile())
+    assert len(found.epochs) == 1
+    assert found.stdev is None
+
+
 def test_a_run_without_a_step_has_none() -> None:
     assert utilisation(Sketch({"workers": 0}).profile()).fraction is None
     only_end = Sketch({"workers": 0})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import io
 import itertools
+import math
 import statistics
 import sys
 import types
@@ -75,7 +76,7 @@ def test_the_statistics(clock):
     assert stats == (1, 3, 2, 6, pytest.approx(statistics.stdev([1, 2, 6])))
     assert (stats.min, stats.mean, stats.median, stats.max) == (1, 3, 2, 6)
     timed(tmr, clock, timer.TimeType.COMM, 1)
-    assert tmr.get_time_stats(timer.TimeType.COMM).stdev == 0.0
+    assert math.isnan(tmr.get_time_stats(timer.TimeType.COMM).stdev)
     with pytest.raises(ValueError, match=r"TimeType.OTHER: no region was timed"):
         tmr.get_time_stats(timer.TimeType.OTHER)
 
@@ -86,7 +87,7 @@ def test_the_text_of_the_statistics(clock, capsys, tmp_path):
     timed(tmr, clock, timer.TimeType.IO, 1, 2, 6)
     expected = (
         "FORWARD\n"
-        "min: 0.25000 mean: 0.25000 median: 0.25000 max: 0.25000 stdev: 0.00000\n"
+        "min: 0.25000 mean: 0.25000 median: 0.25000 max: 0.25000 stdev: nan\n"
         "IO\n"
         "min: 1.00000 mean: 3.00000 median: 2.00000 max: 6.00000 stdev: 2.64575\n"
         "---\n"

@@ -24,7 +24,9 @@ MS = 1_000_000
 PUBLISHED = {"D2.3 PyTorch": {"batch": [0.1, 0.2, 0.15, 3.0, 0.5], "epoch": [1, 2, 3]}}
 
 
-def make_run(path: Path, framework: str, *, scale: int = 1, **config: Any) -> Profile:
+def make_run(
+    path: Path, framework: str, *, scale: int = 1, rounds: int = 2, **config: Any
+) -> Profile:
     """Write a run of two rounds of three batches: 10 ms wait, 20 forward and 30 backward."""
     document = {
         "framework": framework,
@@ -37,7 +39,7 @@ def make_run(path: Path, framework: str, *, scale: int = 1, **config: Any) -> Pr
     run = RunDirectory.create(path, document)
     clock = FakeClock(start_ns=1000, wall_offset_ns=0)
     with run.recorder(role="consumer", clock=clock) as recorder:
-        for number in range(2):
+        for number in range(rounds):
             at = begun = number * 1000 * MS
             for place in range(3):
                 named = {"batch": 3 * number + place, "epoch": number}
@@ -61,6 +63,14 @@ def test_steps_and_epochs_are_what_the_loop_saw(tmp_path: Path) -> None:
     assert times["I/O"].tolist() == [10 * MS] * 6
     assert times["forward"].tolist() == [20 * MS] * 6
     assert times["backward"].tolist() == [30 * MS] * 6
+
+
+def test_one_epoch_has_no_standard_deviation(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / name, name, rounds=1) for name in ("torch", "tensorflow")]
+    table = published_table(runs)
+    assert table is not None
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["epoch, torch"] == (*["0.18000"] * 4, "-", "1")
 
 
 def test_an_epoch_with_batches_missing_is_none(tmp_path: Path) -> None:

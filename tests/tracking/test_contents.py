@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tracked_runs import make_run
 
 from iobench.profiles import open_profile, open_profiles
+from iobench.report.json_report import to_json
 from iobench.tracking.contents import EPOCH_MARK, run_contents
 from iobench.tracking.masks import masked
 from iobench.tracking.names import LONGEST_VALUE, PREFIX, cut, legal_name, legal_names
@@ -87,3 +88,14 @@ def test_parts_of_a_run_have_names(tmp_path):
     assert [part_name(each, 1) for each in alone] == [""]
     ranks = open_profiles(make_run(tmp_path / "ranks", ranks=2))
     assert [part_name(each, 2) for each in ranks] == ["rank-0", "rank-1"]
+
+
+def test_a_run_without_compute_is_judged_as_its_report_judges_it(tmp_path):
+    step = {"forward_ns": 0, "backward_ns": 0, "source": "none"}
+    profile = open_profile(make_run(tmp_path / "run", compute=step))
+    for verdict in (
+        run_contents(profile).tags["iobench.verdict"],
+        profile.exposure().to_dict()["verdict"],
+        to_json([profile])["runs"][0]["verdict"],
+    ):
+        assert verdict.startswith("No compute stage, so there is nothing to hide loading behind: ")

@@ -20,7 +20,7 @@ from iobench.analysis.advice.figures import (
 from iobench.analysis.advice.gains import GainPredictor, beginning_of
 from iobench.analysis.advice.levers import AdviceOutcome, Evidence, Lever, Reason
 from iobench.analysis.conversion import predict_full_conversion
-from iobench.analysis.diagnosis import HIDDEN_FRACTION
+from iobench.analysis.diagnosis import HIDDEN_FRACTION, hidden_fraction
 from iobench.analysis.replay import can_replay, payoffs
 from iobench.recording import WORKER_KINDS
 
@@ -69,7 +69,7 @@ def advise(
         baseline=baseline,
         error_fraction=None,
         wait_fraction=baseline.window.wait_fraction,
-        hidden_fraction=_hidden_fraction(baseline),
+        hidden_fraction=hidden_fraction(baseline.window),
         n_loaders=n_loaders,
     )
     if not len(baseline.run) or not baseline.window.wall_ns:
@@ -220,12 +220,6 @@ def _making_s(baseline: LoadingWay, circumstances: Circumstances) -> float | Non
 
 def _batch_nbytes(baseline: LoadingWay, circumstances: Circumstances) -> int:
     return (baseline.run.batch_size or 0) * (circumstances.sample_nbytes or 0)
-
-
-def _hidden_fraction(way: LoadingWay) -> float | None:
-    work = [row for row in way.window.stages if row.kind in WORKER_KINDS]
-    busy_ns = sum(row.busy_ns for row in work)
-    return sum(row.hidden_ns for row in work) / busy_ns if busy_ns else None
 
 
 def _epoch_s(baseline: LoadingWay, circumstances: Circumstances) -> float | None:

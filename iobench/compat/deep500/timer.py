@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import importlib
 import io
+import math
 import statistics
 from collections.abc import Hashable
 from pathlib import Path
@@ -39,7 +40,7 @@ ALL_REFUSED: Final = "Cannot use TimeType.ALL here"
 
 
 class TimeStats(NamedTuple):
-    """Statistics of the times of a key, in seconds; ``stdev`` is 0 for a single one."""
+    """Statistics of the times of a key, in seconds; ``stdev`` is not a number for a single one."""
 
     min: float
     mean: float
@@ -191,7 +192,7 @@ class Timer:
             mean=statistics.mean(times),
             median=statistics.median(times),
             max=max(times),
-            stdev=statistics.stdev(times) if len(times) > 1 else 0.0,
+            stdev=statistics.stdev(times) if len(times) > 1 else math.nan,
         )
 
     def complete_all(self) -> None:

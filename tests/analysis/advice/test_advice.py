@@ -25,7 +25,8 @@ from iobench.analysis.advice import (
 )
 from iobench.analysis.advice.gains import beginning_of, saved_interval
 from iobench.analysis.replay import LoaderRule, recorded_runs, replay_error
-from iobench.report.advice_sentences import reason_text
+from iobench.recording import Kind
+from iobench.report.advice_sentences import outcome_sentence, reason_text
 
 MS = 1_000_000
 GB = 10**9
@@ -172,6 +173,26 @@ def test_a_loader_that_nobody_saw_at_work_gets_no_advice() -> None:
     advice = advise([hidden], HERE)
     assert advice.outcome is AdviceOutcome.OPAQUE
     assert advice.error_fraction is None
+
+
+def test_work_that_nobody_saw_is_in_no_share_of_what_is_hidden() -> None:
+    source = way(SLOW, step=80.0)
+    seen = source.window
+    opaque = replace(
+        seen.stages[0],
+        stage="opaque",
+        kind=Kind.OPAQUE,
+        n_spans=0,
+        busy_ns=MS,
+        exposed_ns=MS,
+        hidden_ns=0,
+    )
+    only = replace(source, steady=replace(seen, stages=(opaque,)))
+    advice = advise([only], HERE)
+    assert advice.hidden_fraction is None
+    assert outcome_sentence(advice).startswith("Nothing to gain: no change of it can save more")
+    both = replace(source, steady=replace(seen, stages=(*seen.stages, opaque)))
+    assert advise([both], HERE).hidden_fraction == pytest.approx(1.0)
 
 
 def test_what_is_impossible_is_ruled_out_with_its_reason() -> None:
