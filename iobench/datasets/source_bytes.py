@@ -24,6 +24,7 @@ from iobench.datasets.remote_bytes import (
 from iobench.errors import MissingFileError, StorageError
 from iobench.remote import is_url, shown_url
 from iobench.remote_paths import RemotePath
+from iobench.stores import descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -202,7 +203,7 @@ def _open_remote(url: str) -> RemoteBytes:
 
 
 # pread leaves no position behind, so a forked child may use its parent's descriptors.
-cached_source_file = lru_cache(maxsize=OPEN_FILES)(open_source_file)
+cached_source_file = lru_cache(maxsize=descriptors(1 / 8, OPEN_FILES))(open_source_file)
 
 
 def read_whole_files(

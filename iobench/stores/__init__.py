@@ -44,7 +44,7 @@ from iobench.stores.example import (
     encode_example,
     parse_example,
 )
-from iobench.stores.extents import ExtentStore, ExtentTable, open_file_size
+from iobench.stores.extents import ExtentStore, ExtentTable, descriptors, open_file_size
 from iobench.stores.feature_kinds import feature_kinds
 from iobench.stores.fields import FieldDecoder, FieldLayout, FieldPart, RowDecoder
 from iobench.stores.finishing import finish_store
@@ -150,6 +150,7 @@ __all__ = [
     "clear_room",
     "crc32c",
     "crc32c_of_file",
+    "descriptors",
     "drop_uploads",
     "encode_example",
     "feature_kinds",

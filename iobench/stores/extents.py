@@ -21,6 +21,11 @@ from iobench.stores.fields import FieldDecoder, RowDecoder
 from iobench.stores.remote import read_ranges
 from iobench.stores.rounding import unpack_sample
 
+try:
+    import resource
+except ImportError:  # not on Windows, which has no such limit on what os.open gives
+    resource = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
     from iobench.stores.fields import FieldLayout
     from iobench.stores.manifest import Manifest
 
-__all__ = ["ExtentReader", "ExtentStore", "ExtentTable", "open_file_size"]
+__all__ = ["ExtentReader", "ExtentStore", "ExtentTable", "descriptors", "open_file_size"]
 
 MAX_OPEN_FILES = 64
 """Well under the usual limit of 1024 descriptors, which the training script needs as well."""
@@ -75,6 +80,22 @@ class ExtentTable:
                 strict=True,
             )
         ]
+
+
+def descriptors(share: float, most: int) -> int:
+    """Return how many of the files that this process may have open one use of them may hold.
+
+    Parameters
+    ----------
+    share : float
+        Of the process's limit (``ulimit -n``), from 0 to 1.
+    most : int
+        However many that is. At least 1 is returned.
+    """
+    if resource is None:
+        return most
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return most if limit == resource.RLIM_INFINITY else max(1, min(most, int(limit * share)))
 
 
 class _OpenFile:
@@ -146,7 +167,7 @@ class ExtentReader:
             with missing_is_damage(path), storage_errors(path):
                 # Two threads may open it at once; the one that loses closes its own.
                 file = self._files.setdefault(path, _OpenFile(path))
-            while len(self._files) > MAX_OPEN_FILES:
+            while len(self._files) > descriptors(1 / 8, MAX_OPEN_FILES):
                 with suppress(KeyError):
                     self._files.popitem(last=False)
         return file

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
+import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import StoreError
 from iobench.loaders.ring.fork_lock import ForkLock
-from iobench.stores import storage_errors
+from iobench.stores import descriptors, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["MappedFiles", "OpenFiles"]
 
 MAX_OPEN_FILES: Final = 64
-"""Of one thread; there are as many as threads, and a process has 1024."""
+"""Of one thread."""
+MAX_MAPPED_FILES: Final = 1 << 15
+"""Of one store; Linux allows a process 65,530 mappings."""
+OPEN_SHARE: Final = 1 / 4
+MAPPED_SHARE: Final = 1 / 4
+"""Of the descriptors that the process may have, for all tables of a kind; a mapping holds two."""
 MAX_VIEWS: Final = 1024
 """What ``preadv`` takes at once (``IOV_MAX`` of Linux)."""
 
@@ -67,8 +73,12 @@ class _StoreFile:
             pass
 
 
+_open_tables: weakref.WeakSet[OpenFiles] = weakref.WeakSet()
+_mapped_tables: weakref.WeakSet[MappedFiles] = weakref.WeakSet()
+
+
 class OpenFiles:
-    """The files one thread reads from, opened when first needed.
+    """The files one thread reads from, opened when first needed; the last few stay open.
 
     Parameters
     ----------
@@ -85,6 +95,7 @@ class OpenFiles:
         self.nbytes = nbytes
         self._flags = flags
         self._open: OrderedDict[int, _StoreFile] = OrderedDict()
+        _open_tables.add(self)
 
     def descriptor(self, number: int) -> int:
         """Return the descriptor of a file, which is as it was.
@@ -96,7 +107,8 @@ class OpenFiles:
         """
         file = self._open.get(number)
         if file is None:
-            while len(self._open) >= MAX_OPEN_FILES:
+            limit = descriptors(OPEN_SHARE / len(_open_tables), MAX_OPEN_FILES)
+            while len(self._open) >= limit:
                 self._open.popitem(last=False)
             path = self.paths[number]
             file = self._open[number] = _StoreFile(path, self.nbytes.get(path), self._flags)
@@ -141,7 +153,7 @@ class OpenFiles:
 
 
 class MappedFiles:
-    """Mappings of files, shared by all threads.
+    """Mappings of files, shared by all threads; as many are kept as there are descriptors for.
 
     Parameters
     ----------
@@ -153,7 +165,8 @@ class MappedFiles:
         self._paths = paths
         self._nbytes = nbytes
         self._lock = ForkLock()
-        self._files: dict[int, _StoreFile] = {}
+        self._files: OrderedDict[int, _StoreFile] = OrderedDict()
+        _mapped_tables.add(self)
 
     def mapped(self, number: int) -> mmap.mmap:
         """Return a file's mapping; raise StoreError as `OpenFiles.descriptor` does."""
@@ -162,6 +175,9 @@ class MappedFiles:
             with self._lock:
                 file = self._files.get(number)
                 if file is None:
+                    limit = descriptors(MAPPED_SHARE / len(_mapped_tables), MAX_MAPPED_FILES)
+                    while len(self._files) >= limit:  # who reads from one keeps it until then
+                        self._files.popitem(last=False)
                     path = self._paths[number]
                     file = _StoreFile(path, self._nbytes.get(path))
                     descriptor = file.checked()
