@@ -25,20 +25,21 @@ OURS = {
 ROOMS = {
     "errors": set(),
     "cpus": set(),
+    "json_files": set(),
     "samples": set(),
     "windows": {"samples"},
-    "recording": {"cpus"},
+    "recording": {"cpus", "json_files"},
     "adapters": {"recording"},
     "registry": set(),
     "remote": set(),
     "remote_paths": {"remote"},
-    "profiles": {"recording"},
+    "profiles": {"json_files", "recording"},
     "analysis": {"profiles", "recording", "storage"},
-    "report": {"analysis", "profiles", "recording", "storage"},
-    "storage": {"recording", "remote"},
-    "stores": {"recording", "registry", "remote", "remote_paths", "samples"},
+    "report": {"analysis", "json_files", "profiles", "recording", "storage"},
+    "storage": {"json_files", "recording", "remote"},
+    "stores": {"json_files", "recording", "registry", "remote", "remote_paths", "samples"},
     "datasets": {
-        "cpus", "recording", "remote", "remote_paths", "samples", "stores", "windows",
+        "cpus", "json_files", "recording", "remote", "remote_paths", "samples", "stores", "windows",
     },
     "loaders": {"cpus", "datasets", "recording", "samples", "storage", "stores"},
     "torch": {"adapters", "loaders", "recording", "samples", "storage", "stores"},
@@ -59,9 +60,9 @@ ROOMS = {
         "analysis", "cpus", "datasets", "loaders", "recording", "registry", "remote", "samples",
         "sources", "stores",
     },
-    "trials": {"analysis", "launch", "profiles", "profiling", "recording", "storage"},
-    "tracking": {"analysis", "profiles", "recording", "report"},
-    "bundling": {"profiles", "recording", "report", "storage"},
+    "trials": {"analysis", "json_files", "launch", "profiles", "profiling", "recording", "storage"},
+    "tracking": {"analysis", "json_files", "profiles", "recording", "report"},
+    "bundling": {"json_files", "profiles", "recording", "report", "storage"},
     "cli": {
         "analysis", "bundling", "conversion", "datasets", "launch", "profiles", "profiling",
         "recording", "registry", "remote", "report", "storage", "stores", "tracking", "trials",
@@ -81,6 +82,7 @@ AGAINST_THE_ARROW = {
 """One-line conveniences: (module, method, what it imports)."""
 STDLIB_AND_NUMPY = {
     "recording", "profiles", "analysis", "samples", "windows", "errors", "registry", "cpus",
+    "json_files",
 }  # fmt: skip
 PUBLIC_TO_PLUGINS = {
     "iobench", "iobench.datasets", "iobench.errors", "iobench.samples", "iobench.stores",

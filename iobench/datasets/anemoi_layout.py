@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.zarr_arrays.chunks import Cut, cut_array, read_cut
+from iobench.datasets.zarr_arrays.chunks import Cut, check_held, cut_array, read_cut
 from iobench.errors import FileFormatError, OptionError
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def gridded_data(store: ZarrStore) -> ZarrVariable:
             f"{store.path}: array 'data': {data.only_zarr} cannot be read here; write it with "
             "another codec"
         )
+    check_held(data)
     return data
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from iobench.datasets.zarr_arrays.chunk_codecs import CHECKSUM
-from iobench.datasets.zarr_arrays.chunks import read_shard_index
+from iobench.datasets.zarr_arrays.chunks import check_held, read_shard_index
 from iobench.datasets.zarr_arrays.store import inspect_zarr, is_zarr
 from iobench.errors import FileFormatError, SampleError, StoreError
 from iobench.loaders.foreign import ForeignArray, foreign_store, refused
@@ -39,11 +39,10 @@ def open_zarr(path: Path) -> ForeignStore:
     """
     try:
         store = inspect_zarr(path)
+        arrays = [_array(path, store, variable) for variable in _samples(path, store)]
     except FileFormatError as error:
         raise StoreError(str(error)) from error
-    return foreign_store(
-        path, "zarr", [_array(path, store, variable) for variable in _samples(path, store)]
-    )
+    return foreign_store(path, "zarr", arrays)
 
 
 def _samples(path: Path, store: ZarrStore) -> list[ZarrVariable]:
@@ -69,6 +68,7 @@ def _array(path: Path, store: ZarrStore, found: ZarrVariable) -> ForeignArray:
         raise refused(path, f"{said} has {found.only_zarr}")
     if reason := _hindrance(store, found, chunking):
         raise refused(path, f"{said} {reason}")
+    check_held(found)
     try:
         variable = Variable(found.name, found.shape[1:], found.dtype, found.dims[1:],
                             found.attributes.get("units", ""))  # fmt: skip

@@ -1,15 +1,27 @@
 """Stores written by hand from the specifications: what is read does not depend on any zarr."""
 
+import bz2
+import gzip
 import json
+import lzma
+import os
 import struct
 import sys
+import tracemalloc
+import zlib
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import ClassVar
 
+import numcodecs
 import numpy as np
 import pytest
 
+from iobench.datasets.files import user_files
 from iobench.datasets.zarr_arrays.chunks import Cut, cut_array, missing_keys, read_cut
 from iobench.datasets.zarr_arrays.store import inspect_zarr
-from iobench.errors import FileFormatError, MissingExtraError
+from iobench.errors import FileFormatError, IobenchError, MissingExtraError, StoreError
+from iobench.loaders.opening import open_store
 from iobench.stores.checksums import crc32c
 
 VALUES = np.arange(24, dtype="<i2").reshape(4, 6)
@@ -134,7 +146,7 @@ def test_shards(tmp_path, location):
     ("changes", "said"),
     [
         ({"order": "A"}, "order 'A'"),
-        ({"chunks": [0, 4]}, r"chunks \[0, 4\]"),
+        ({"chunks": [0, 4]}, r"lengths \[0, 4\]"),
         ({"dtype": "<q9"}, "has "),
         ({"separator": "-"}, "dimension_separator '-'"),
         ({"zarr_format": 4}, "zarr_format 4"),
@@ -198,3 +210,178 @@ def test_packed_stores_name_the_extra(tmp_path, monkeypatch):
     path = version_2(tmp_path / "s", fill_value=3)
     with pytest.raises(MissingExtraError, match=r"array 'v' is packed.*'iobench\[zarr\]'"):
         inspect_zarr(path)
+
+
+# What metadata may not do: they come from whoever made the store.
+
+
+class Flagged(numcodecs.abc.Codec):
+    """A codec that somebody's package brought: metadata alone must not get it made."""
+
+    codec_id = "iobench-test-flagged"
+    made: ClassVar = []
+
+    def __init__(self, **configuration):
+        self.made.append(configuration)
+
+    def encode(self, buf):
+        return buf
+
+    def decode(self, buf, out=None):
+        self.made.append("decoded")
+        return buf
+
+
+@pytest.fixture
+def flagged(monkeypatch):
+    monkeypatch.setattr(Flagged, "made", [])
+    numcodecs.register_codec(Flagged)
+    return {"id": Flagged.codec_id}
+
+
+def opened(path, **options):
+    """All samples of a user's store, as a profile makes them."""
+    dataset = user_files([path], sample_dim="y", **options)
+    locator = SimpleNamespace(cache_dir=path.parent, stand_in=False, progress=lambda *_: None)
+    index = dataset.samples(dataset.files(locator), locator)
+    for where in index.where:
+        raw = dataset.read(where)
+        dataset.preprocess(raw if dataset.fused else dataset.decode(raw))
+    return index
+
+
+def consolidated(path, **arrays):
+    metadata = {"v/.zattrs": {"_ARRAY_DIMENSIONS": ["y", "x"]}}
+    metadata |= {f"{name}/.zarray": RAW_2 | changes for name, changes in arrays.items()}
+    write(path / ".zmetadata", {"zarr_consolidated_format": 1, "metadata": metadata})
+
+
+@pytest.mark.parametrize("where", ["compressor", "filters", "consolidated", "behind"])
+def test_only_codecs_of_our_list_are_made(tmp_path, flagged, where):
+    changes = {"filters": [flagged]} if where == "filters" else {"compressor": flagged}
+    path = version_2(tmp_path / "s", **({} if where == "consolidated" else changes))
+    if where == "consolidated":
+        consolidated(path, v=changes)
+    if where == "behind":  # what zarr would open is not what was read
+        consolidated(path, v={"compressor": {"id": "no-such-codec"}})
+    with pytest.raises(FileFormatError, match=r"array 'v' \(codec .*only codecs .* safe are made"):
+        opened(path)
+    assert Flagged.made == []
+
+
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3")
+@pytest.mark.parametrize("beside", [False, True])
+def test_zarr_opens_nothing_that_was_not_looked_at(tmp_path, flagged, beside):
+    """What is left to zarr: by its own registry it would make the codec, or read a `.zarray`."""
+    name = f"numcodecs.{Flagged.codec_id}"
+    codecs = [{"name": "numcodecs.bitround", "configuration": {"keepbits": 3}}, *RAW_3["codecs"]]
+    path = version_3(tmp_path / "s", codecs=codecs if beside else [*RAW_3["codecs"], name])
+    if beside:
+        write(path / "v" / ".zarray", RAW_2 | {"compressor": flagged})
+        write(path / "v" / "0.0", chunk(0, 0).tobytes())
+    # Of the second zarr 3 reads the version that was looked at, and zarr 2 none.
+    refused = pytest.raises(FileFormatError, match="array 'v'")
+    with suppress(FileFormatError) if beside else refused:
+        opened(path)
+    assert Flagged.made == []
+
+
+@pytest.mark.parametrize("kind", ["|O", [["a", "|O"]], "<U9", "object"])
+def test_arrays_of_objects_are_no_variables(tmp_path, kind):
+    path = version_2(tmp_path / "s")
+    metadata = RAW_2 | {"dtype": kind, "filters": [{"id": "pickle"}]}
+    write(path / "objects" / ".zarray", metadata)
+    assert inspect_zarr(path).skipped == {"objects": "not numeric"}
+    with pytest.raises(IobenchError, match="no variable objects"):
+        opened(path, variables=["objects"])
+
+
+@pytest.mark.parametrize(
+    ("version", "changes", "said"),
+    [
+        (2, {"shape": [2**63, 6]}, "more bytes than any store holds"),
+        (2, {"shape": [-4, 6]}, "whole numbers from 0"),
+        (2, {"shape": [4.5, 6]}, "whole numbers from 0"),
+        (2, {"shape": [4] * 40, "chunks": [1] * 40}, "a list of up to 32"),
+        (2, {"shape": [4]}, "chunks .3, 4. of an array with 1 axes"),
+        (2, {"chunks": [2**62, 4]}, "more bytes than any store holds"),
+        (2, {"fill_value": 2**70}, "a fill_value 1180591620717411303424"),
+        (2, {"fill_value": 1e300}, "a fill_value 1e.300"),
+        (2, {"fill_value": [1.5, 2]}, "a fill_value"),
+        (2, {"filters": [{"id": "shuffle"}] * 40}, "40 codecs"),
+        (2, {"dtype": "<M8[" + "9" * 40 + "s]"}, "has "),
+        (3, {"shape": [2**63, 6]}, "more bytes than any store holds"),
+        (3, {"shape": [-4, 6]}, "whole numbers from 0"),
+        (3, {"fill_value": 2**70}, "a fill_value 1180591620717411303424"),
+        (3, {"fill_value": "0x" + "f" * 40}, "has "),
+        (3, {"chunk_key_encoding": {"name": "v2", "configuration": {"separator": "/../"}}}, "/../"),
+    ],
+)  # fmt: skip
+def test_numbers_that_no_store_has(tmp_path, version, changes, said):
+    path = (version_2 if version == 2 else version_3)(tmp_path / "s", **changes)
+    with pytest.raises(FileFormatError, match=rf"is not metadata of Zarr version \d: it .*{said}"):
+        inspect_zarr(path)
+
+
+@pytest.mark.parametrize("length", [10**9, 2**59])
+def test_lengths_that_the_chunks_cannot_hold(tmp_path, length):
+    """A billion times are a few bytes of JSON, and took 8 GB."""
+    path = version_2(tmp_path / "s", shape=[length, 1], chunks=[3, 1], dtype="|i1")
+    with pytest.raises(FileFormatError, match=r"array 'v' claims the shape .* 4 chunks of"):
+        opened(path)
+    with pytest.raises(StoreError, match=r"claims the shape|with several for a sample"):
+        open_store(path)
+
+
+@pytest.mark.parametrize("text", ['{"a":' * 100_000, "[" * 500 + "]" * 500])
+def test_metadata_without_end(tmp_path, text):
+    path = version_2(tmp_path / "s")
+    write(path / "v" / ".zarray", text.encode())
+    with pytest.raises(FileFormatError, match=r"\.zarray: is no JSON: .*lists in"):
+        inspect_zarr(path)
+
+
+def test_metadata_that_are_a_pipe_are_not_waited_for(tmp_path):
+    path = version_2(tmp_path / "s")
+    (path / "v" / ".zarray").unlink()
+    os.mkfifo(path / "v" / ".zarray")
+    consolidated(path, v={})
+    (path / ".zmetadata").unlink()
+    os.mkfifo(path / ".zmetadata")
+    os.mkfifo(path / "zarr.json")
+    with pytest.raises(IobenchError):
+        inspect_zarr(path)
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_arrays_lie_in_their_store(tmp_path, name):
+    path = version_2(tmp_path / "s")
+    consolidated(path, v={}, **{name: {}})
+    with pytest.raises(FileFormatError, match="which would lie elsewhere"):
+        inspect_zarr(path)
+
+
+BOMB = bytes(1 << 24)
+BOMBS = {
+    "zlib": lambda: zlib.compress(BOMB),
+    "gzip": lambda: gzip.compress(BOMB),
+    "bz2": lambda: bz2.compress(BOMB),
+    "lzma": lambda: lzma.compress(BOMB, preset=0),
+    "zstd": lambda: b"\x28\xb5\x2f\xfd\x00\x38" + b"\x02\x00\x10\x07" * 128,
+    "lz4": lambda: (1 << 30).to_bytes(4, "little") + bytes(20),
+    "blosc": lambda: bytes(4) + (1 << 30).to_bytes(4, "little") * 2 + (16).to_bytes(4, "little"),
+}
+
+
+@pytest.mark.parametrize("codec", BOMBS)
+@pytest.mark.parametrize("filters", [None, [{"id": "shuffle", "elementsize": 2}]])
+def test_a_chunk_is_inflated_no_further_than_it_may_be_long(tmp_path, codec, filters):
+    path = version_2(tmp_path / "s", compressor={"id": codec}, filters=filters)
+    write(path / "v" / "0.0", BOMBS[codec]())
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileFormatError, match=r"chunk 0\.0 is damaged"):
+            opened(path)
+        assert tracemalloc.get_traced_memory()[1] < len(BOMB) / 4
+    finally:
+        tracemalloc.stop()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -12,7 +15,55 @@ if TYPE_CHECKING:
     from iobench.datasets.packing import Packing
     from iobench.datasets.zarr_arrays.chunk_codecs import ChunkCodecs
 
-__all__ = ["Chunking", "Sharding", "StoredArray", "ZarrStore", "ZarrVariable"]
+__all__ = [
+    "Chunking",
+    "Sharding",
+    "StoredArray",
+    "ZarrStore",
+    "ZarrVariable",
+    "fill_number",
+    "lengths",
+]
+
+MAX_RANK = 32
+"""Axes of a NumPy array, before its version 2."""
+
+MAX_NBYTES = 1 << 60
+
+
+def lengths(described: Any, itemsize: int, *, least: int = 0) -> tuple[int, ...]:
+    """Return the lengths of an array, or of its chunks, as metadata give them.
+
+    Raises
+    ------
+    ValueError
+        If they are no whole numbers from ``least``, or those of an array that nothing can hold.
+    """
+    if not isinstance(described, list) or len(described) > MAX_RANK:
+        raise ValueError(f"lengths {described!r:.80}, expected a list of up to {MAX_RANK}")
+    if any(type(length) is not int or length < least for length in described):
+        raise ValueError(f"lengths {described!r:.80}, expected whole numbers from {least}")
+    if math.prod(filter(None, described)) * itemsize > MAX_NBYTES:
+        raise ValueError(f"lengths {described!r:.80}, of more bytes than any store holds")
+    return tuple(described)
+
+
+def fill_number(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a fill value as a number of ``dtype``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is no number, or one that the dtype does not have.
+    """
+    number = np.array(value)
+    usable = not number.ndim and number.dtype.kind in "biufc"
+    if usable and dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        usable = number.dtype.kind != "c" and limits.min <= value <= limits.max and value % 1 == 0
+    if not usable:
+        raise ValueError(f"a fill_value {value!r:.80} among numbers of {dtype}")
+    return number.astype(dtype)[()]
 
 
 @dataclass(frozen=True, slots=True)

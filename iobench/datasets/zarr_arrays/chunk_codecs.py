@@ -1,10 +1,13 @@
 """From the stored bytes of one chunk to its numbers.
 
-Codecs are undone by numcodecs, but for version 3's ``crc32c``, which is checked here.
+Codecs are undone by numcodecs; version 3's ``crc32c`` is checked here, and what the standard
+library inflates is inflated here, no further than a chunk is long. Metadata are not trusted: they
+name codecs, and some codecs run what the chunks say. So only those of `SAFE_CODECS` are ever made.
 """
 
 from __future__ import annotations
 
+import bz2
 import json
 import lzma
 import math
@@ -19,21 +22,62 @@ from iobench.errors import MissingExtraError
 from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["CHECKSUM", "ChunkCodecs", "DamagedChunkError", "decode_chunk", "unknown_codecs"]
+__all__ = [
+    "CHECKSUM",
+    "SAFE_CODECS",
+    "ChunkCodecs",
+    "DamagedChunkError",
+    "decode_chunk",
+    "refused_codecs",
+]
 
 CHECKSUM = "checksum"
 """Id of version 3's ``crc32c``: four bytes behind the content, little-endian."""
 
 BLOSC_HEADER_NBYTES = 16
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-UNSAFE = ("pickle",)
-"""Runs code that is in the data; no number is stored that way."""
+SAFE_CODECS = frozenset({
+    "blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd",
+    "astype", "bitround", "delta", "fixedscaleoffset", "packbits", "quantize", "shuffle",
+    "adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3",
+})  # fmt: skip
+"""Ids of numcodecs that metadata may name: each turns numbers or bytes into such, by a bounded
+factor, and nothing else. Never here: ``pickle``, which runs code that is in the data; ``json2``,
+``msgpack2``, ``vlen-*`` and ``categorize``, which make objects. Others are for us to look at first.
+"""
+
+MAX_CODECS = 16
+MAX_GROWTH = 16
+"""How many bytes a codec between two others makes of one: ``i1`` becomes ``c16``."""
+
+SPARE_NBYTES = 1 << 16
+"""What incompressible bytes and checksums may add to a chunk on the way."""
+
+MAX_DICTIONARY_NBYTES = 1 << 28
+"""What inflating LZMA may take beside its result; the largest preset takes 65 MiB."""
+
+MAX_ITEMSIZE = 256
+MAX_STREAMS = 1024
+"""Of one chunk, one behind the other; writers make one."""
 
 DECODING_ERRORS = (RuntimeError, ValueError, TypeError, EOFError, OSError, MemoryError)
+
+
+STREAMED: dict[str, Callable[[Any], Any]] = {
+    "zlib": lambda _: zlib.decompressobj(),
+    "gzip": lambda _: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16),
+    "bz2": lambda _: bz2.BZ2Decompressor(),
+    "lzma": lambda codec: lzma.LZMADecompressor(
+        codec.format,
+        None if codec.format == lzma.FORMAT_RAW else MAX_DICTIONARY_NBYTES,
+        codec.filters if codec.format == lzma.FORMAT_RAW else None,
+    ),
+}
+"""Compressors whose bytes do not say how many they become: a bomb shows while it is inflated."""
 
 
 class DamagedChunkError(Exception):
@@ -104,17 +148,48 @@ def _undone(content: Any, applied: str, nbytes: int, *, last: bool) -> Any:
         return _checked(content)
     codec = _codec(applied)
     name = codec.codec_id
-    output = None
+    limit = nbytes if last else MAX_GROWTH * nbytes + SPARE_NBYTES
     plain = _plain_nbytes(name, _as_bytes(content).data)
-    if last and plain is not None:
-        if plain != nbytes:
-            raise DamagedChunkError(f"it decodes to {plain} bytes, expected {nbytes}")
-        output = np.empty(nbytes, dtype=np.uint8)
+    if plain is not None and (plain > limit or (last and plain != nbytes)):
+        raise DamagedChunkError(f"it decodes to {plain} bytes, expected {nbytes}")
     try:
-        return codec.decode(content, output) if output is not None else codec.decode(content)
+        if name in STREAMED:
+            return _inflated(name, codec, content, limit)
+        if last and (plain is not None or name == "zstd"):
+            return codec.decode(content, np.empty(nbytes, dtype=np.uint8))
+        if name == "zstd" and plain is None:
+            raise ValueError("it does not say its size")
+        undone = codec.decode(content)
     except (*DECODING_ERRORS, zlib.error, lzma.LZMAError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DamagedChunkError(f"{name} cannot decode it: {reason}") from error
+    if (found := _as_bytes(undone).nbytes) > limit:
+        raise DamagedChunkError(f"it decodes to {found} bytes, expected {nbytes}")
+    return undone
+
+
+def _inflated(name: str, codec: Any, content: Any, limit: int) -> bytes:
+    """Inflate all streams of a chunk, up to one byte more than it may hold."""
+    parts: list[bytes] = []
+    left, n_bytes = _as_bytes(content).data, 0
+    while len(left) or not parts:
+        if len(parts) == MAX_STREAMS:
+            raise DamagedChunkError(f"it has more than {MAX_STREAMS} streams of {name}")
+        stream = STREAMED[name](codec)
+        try:
+            part = stream.decompress(left, limit + 1 - n_bytes)
+        except (OSError, zlib.error, lzma.LZMAError):
+            if parts and name in ("bz2", "lzma"):  # what follows the last stream is no stream
+                break
+            raise
+        parts.append(part)
+        n_bytes += len(part)
+        if n_bytes > limit:
+            raise DamagedChunkError(f"it decodes to more than the {limit} bytes expected")
+        if not stream.eof:
+            raise EOFError("its compressed bytes end early")
+        left = memoryview(b"" if name == "zlib" else stream.unused_data.lstrip(b"\0"))
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _checked(content: Any) -> memoryview:
@@ -182,15 +257,41 @@ def _numcodecs() -> Any:
     return numcodecs
 
 
-def unknown_codecs(configurations: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the ids of those codecs that numcodecs does not know."""
-    unknown = []
+def refused_codecs(configurations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the ids of those codecs that are not made: unsafe, or numcodecs does not know them.
+
+    Nothing is made of a configuration before its id and what it says of dtypes were looked at.
+
+    Raises
+    ------
+    ValueError
+        If there are more of them than any chunk goes through.
+    """
+    if len(configurations) > MAX_CODECS:
+        raise ValueError(f"{len(configurations)} codecs, expected {MAX_CODECS} at most")
+    refused = []
     for configuration in configurations:
-        if configuration.get("id") in UNSAFE:
-            unknown.append(str(configuration["id"]))
+        name = configuration.get("id")
+        if name not in SAFE_CODECS or not _is_of_numbers(configuration):
+            refused.append(str(name))
             continue
         try:
             _numcodecs().get_codec(dict(configuration))
         except (ValueError, TypeError, KeyError):  # UnknownCodecError is a ValueError
-            unknown.append(str(configuration.get("id")))
-    return unknown
+            refused.append(str(name))
+    return refused
+
+
+def _is_of_numbers(configuration: Mapping[str, Any]) -> bool:
+    """Return whether a codec makes numbers of a usual size, and needs no more memory for it."""
+    for name in ("dtype", "astype", "encode_dtype", "decode_dtype"):
+        value = configuration.get(name)
+        if value is not None and (
+            not isinstance(value, str) or np.dtype(value).kind not in "biufcMm"
+        ):
+            return False
+    itemsize = configuration.get("elementsize", 1)
+    if not isinstance(itemsize, int) or not 0 < itemsize <= MAX_ITEMSIZE:
+        return False
+    filters = configuration.get("filters") or ()
+    return all(each.get("dict_size", 0) <= MAX_DICTIONARY_NBYTES for each in filters)

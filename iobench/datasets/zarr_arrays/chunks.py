@@ -19,6 +19,7 @@ from iobench.datasets.source_bytes import cached_source_file, file_nbytes, read_
 from iobench.datasets.used_bytes import note_used
 from iobench.datasets.zarr_arrays.chunk_codecs import DamagedChunkError, decode_chunk
 from iobench.errors import FileFormatError, MissingFileError
+from iobench.remote import is_url
 from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cut",
+    "check_held",
     "chunk_nbytes",
     "cut_array",
     "decode_cut",
@@ -48,6 +50,11 @@ ABSENT = (1 << 64) - 1
 """Offset and length of a chunk that a shard does not hold."""
 
 SHARD_INDEXES = 256
+LARGE_NBYTES, LARGE_LENGTH = 1 << 32, 1 << 22
+"""Of an array, or along one of its axes: from there on chunks are counted before it is believed."""
+
+SPARSE = 64
+"""How many times the numbers of its chunks an array may have: the others were never written."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +84,8 @@ def read_cut(cut: Cut) -> list[memoryview | None]:
     StorageError
         If a file cannot be read.
     """
+    if cut.axis < 0:
+        check_held(cut.variable)
     return read_chunks(cut.variable, _places(cut))
 
 
@@ -99,6 +108,40 @@ def read_chunks(
     for place, buffer in zip(extents, buffers, strict=True):
         found[numbers[place]] = buffer
     return found
+
+
+def check_held(variable: ZarrVariable) -> None:
+    """Refuse an array whose metadata claim far more numbers than its chunks can hold.
+
+    Lengths are what memory is asked for: a shape of a billion times is a few bytes of JSON. Nothing
+    is counted of small arrays, nor of stores elsewhere, whose chunks it takes minutes to list.
+
+    Raises
+    ------
+    FileFormatError
+        If so: names store and array.
+    """
+    if variable.chunking is None or is_url(variable.folder) or not variable.shape:
+        return
+    itemsize = np.dtype(variable.dtype).itemsize
+    n_numbers = math.prod(variable.shape)
+    if n_numbers * itemsize <= LARGE_NBYTES and max(variable.shape) <= LARGE_LENGTH:
+        return
+    sharding = variable.chunking.sharding
+    counts = (1,) * len(variable.shape) if sharding is None else sharding.chunks_per_shard
+    chunk = [n * m for n, m in zip(variable.chunking.codecs.shape, counts, strict=True)]
+    in_a_file = math.prod(map(min, chunk, variable.shape))
+    needed = -(-n_numbers // (SPARSE * in_a_file))
+    found = 0
+    for _, _, files in os.walk(variable.folder):
+        found += sum(not name.startswith((".z", "zarr.json")) for name in files)
+        if found >= needed:
+            return
+    raise FileFormatError(
+        f"{variable.store}: array {variable.name!r} claims the shape {list(variable.shape)}, and "
+        f"its {found} chunks of {chunk} hold less than one in {SPARSE} of that; fetch the store "
+        "again, or leave the array out with --variables"
+    )
 
 
 def chunk_nbytes(variable: ZarrVariable, place: Place) -> int:

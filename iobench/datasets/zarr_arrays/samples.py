@@ -17,7 +17,7 @@ from iobench.datasets.selection import (
     choose_variables,
     sample_variable,
 )
-from iobench.datasets.zarr_arrays.chunks import Cut, cut_array, decode_cut, read_cut
+from iobench.datasets.zarr_arrays.chunks import Cut, check_held, cut_array, decode_cut, read_cut
 from iobench.datasets.zarr_arrays.pieces import PiecedZarr
 from iobench.datasets.zarr_arrays.store import inspect_zarr, metadata_fingerprint
 from iobench.datasets.zarr_arrays.through_library import check_through_zarr, read_through_zarr
@@ -70,6 +70,8 @@ class ZarrSamples:
         self._names, skipped = choose_variables(first, self.selection, self._dim)
         for store in inspected:
             check_same_schema(first, store, self._names, self._dim)
+            for name in self._names:
+                check_held(store.variables[name])
         rows = SampleRows(
             [_coordinate(store, self._dim) for store in inspected],
             [_attribute(store, self._dim, "units") for store in inspected],

@@ -14,6 +14,8 @@ from iobench.datasets.zarr_arrays.arrays import StoredArray, ZarrStore, ZarrVari
 from iobench.datasets.zarr_arrays.version2 import array_of_version2
 from iobench.datasets.zarr_arrays.version3 import array_of_version3, fill_attribute
 from iobench.errors import FileFormatError, MissingExtraError, StorageError
+from iobench.json_files import read_json
+from iobench.remote import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -109,7 +111,7 @@ def _folders(path: Path) -> list[Path]:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path)
     except StorageError:
         raise
     except OSError as error:
@@ -136,6 +138,10 @@ def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore
     arrays: dict[str, StoredArray] = {}
     folders = {}
     for name, found in _arrays(path, zarr_format, documents):
+        if name in (".", "..") or (is_url(str(path)) and "::" in name):  # `::` chains addresses
+            raise FileFormatError(
+                f"{path}: names an array {name!r}, which would lie elsewhere; fetch the store again"
+            )
         if "/" in name:
             skipped[f"{name.partition('/')[0]}/"] = "in a group, only the root group is read"
         elif not found.dtype:
@@ -186,7 +192,7 @@ def _arrays(
                 yield prefix.rstrip("/"), array_of_version2(metadata, attributes)
             elif metadata["node_type"] == "array":
                 yield prefix.rstrip("/"), array_of_version3(metadata)
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
+        except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
             reason = f"lacks {error}" if isinstance(error, KeyError) else f"has {error}"
             raise FileFormatError(
                 f"{path / key}: is not metadata of Zarr version {zarr_format}: it {reason}; "
@@ -195,9 +201,8 @@ def _arrays(
 
 
 def _group_attributes(zarr_format: int, documents: _Documents) -> Mapping[str, Any]:
-    if zarr_format == 3:
-        return documents[VERSION3].get("attributes") or {}
-    return documents.get(ATTRIBUTES2) or {}
+    root = documents[VERSION3].get("attributes") if zarr_format == 3 else documents.get(ATTRIBUTES2)
+    return root if isinstance(root, dict) else {}
 
 
 def _dims(found: StoredArray) -> tuple[str, ...]:

@@ -1,4 +1,8 @@
-"""Arrays that only zarr can read: codecs, grids and layouts that are not undone here."""
+"""Arrays that only zarr can read: codecs, grids and layouts of version 3 that are not undone here.
+
+zarr makes whatever codec metadata name. So the file that it will read is looked at first, and zarr
+is told its version: beside a ``zarr.json`` that is fine may lie a ``.zarray`` that is not.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.packing import unpack
-from iobench.errors import FileFormatError, MissingExtraError
+from iobench.datasets.zarr_arrays.version3 import check_safe
+from iobench.errors import FileFormatError, MissingExtraError, StorageError
+from iobench.json_files import read_json
+from iobench.remote import is_url
+from iobench.remote_paths import source_path
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,18 +63,37 @@ def _said(variable: ZarrVariable) -> str:
     return f"{variable.store}: array {variable.name!r} ({variable.only_zarr})"
 
 
+def _unreadable(said: str, reason: str) -> FileFormatError:
+    return FileFormatError(
+        f"{said} can be read neither by iobench nor through zarr: {reason}; leave the array out "
+        "with --variables, or write it with another codec"
+    )
+
+
 @lru_cache(maxsize=64)
 def _opened(pid: int, folder: str, said: str) -> Any:
     """Open an array, once per process: zarr's threads do not survive a fork."""
+    place = source_path(folder)
+    try:
+        check_safe(read_json(place / "zarr.json"))
+    except StorageError:
+        raise
+    except FileNotFoundError as error:  # version 2: zarr has no codecs that numcodecs lacks
+        raise _unreadable(said, "only codecs that are known to be safe are made") from error
+    except OSError as error:
+        raise StorageError(f"{place / 'zarr.json'}: cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _unreadable(said, str(error)) from error
     try:
         import zarr
     except ImportError as error:
         raise MissingExtraError(f"{said} needs zarr: pip install 'iobench[zarr]'") from error
+    if not hasattr(zarr.storage, "LocalStore"):
+        raise _unreadable(said, f"zarr {zarr.__version__} knows no version 3")
+    # As a path to a folder, never as a text: in that zarr looks for addresses and archives.
+    store = folder if is_url(folder) else zarr.storage.LocalStore(folder, read_only=True)
     try:
-        return zarr.open_array(folder, mode="r")
+        return zarr.open_array(store, mode="r", zarr_format=3)
     except ZARR_ERRORS as error:
         reason = " ".join(str(error).split())
-        raise FileFormatError(
-            f"{said} can be read neither by iobench nor by zarr {zarr.__version__}: {reason}; "
-            "leave the array out with --variables, or write it with another codec"
-        ) from error
+        raise _unreadable(said, f"zarr {zarr.__version__}: {reason}") from error

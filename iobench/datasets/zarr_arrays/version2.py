@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.zarr_arrays.arrays import Chunking, StoredArray
-from iobench.datasets.zarr_arrays.chunk_codecs import ChunkCodecs, unknown_codecs
+from iobench.datasets.zarr_arrays.arrays import Chunking, StoredArray, fill_number, lengths
+from iobench.datasets.zarr_arrays.chunk_codecs import ChunkCodecs, refused_codecs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,11 +32,11 @@ def array_of_version2(metadata: Mapping[str, Any], attributes: Mapping[str, Any]
     """
     if metadata["zarr_format"] != 2:
         raise ValueError(f"zarr_format {metadata['zarr_format']} in a .zarray")
-    shape = tuple(int(length) for length in metadata["shape"])
     dtype = _dtype(metadata["dtype"])
+    shape = lengths(metadata["shape"], np.dtype(dtype).itemsize if dtype else 1)
     chunking, only_zarr = None, ""
     if dtype:
-        chunking, only_zarr = _chunking(metadata, dtype)
+        chunking, only_zarr = _chunking(metadata, dtype, len(shape))
     dims = attributes.get(DIMENSIONS)
     return StoredArray(
         shape=shape,
@@ -67,19 +67,21 @@ def _fill(value: Any, dtype: str) -> Any:
     if isinstance(value, list):
         parts: list[Any] = [SPECIAL_FILLS.get(part, part) for part in value]
         value = complex(*parts)
-    return np.array(value).astype(np.dtype(dtype).newbyteorder("="))[()]
+    return fill_number(value, np.dtype(dtype).newbyteorder("="))
 
 
-def _chunking(metadata: Mapping[str, Any], dtype: str) -> tuple[Chunking | None, str]:
-    """Return how the array is cut, or None and the codecs that numcodecs does not know."""
+def _chunking(metadata: Mapping[str, Any], dtype: str, rank: int) -> tuple[Chunking | None, str]:
+    """Return how the array is cut, or None and the codecs that are not made here."""
     applied = [*(metadata.get("filters") or []), metadata["compressor"]]
     configurations = [each for each in applied if each is not None]
-    if unknown := unknown_codecs(configurations):
+    if unknown := refused_codecs(configurations):
         return None, f"codec {', '.join(unknown)}"
-    chunk = tuple(int(length) for length in metadata["chunks"])
+    chunk = lengths(metadata["chunks"], np.dtype(dtype).itemsize, least=1)
+    if len(chunk) != rank:
+        raise ValueError(f"chunks {list(chunk)} of an array with {rank} axes")
     order = metadata["order"]
-    if order not in ("C", "F") or any(length < 1 for length in chunk):
-        raise ValueError(f"order {order!r} and chunks {list(chunk)}")
+    if order not in ("C", "F"):
+        raise ValueError(f"order {order!r}")
     axes = tuple(range(len(chunk)))
     codecs = ChunkCodecs(
         dtype=dtype,

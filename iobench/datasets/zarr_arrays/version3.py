@@ -14,13 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.zarr_arrays.arrays import Chunking, Sharding, StoredArray
-from iobench.datasets.zarr_arrays.chunk_codecs import CHECKSUM, ChunkCodecs, unknown_codecs
+from iobench.datasets.zarr_arrays.arrays import (
+    Chunking,
+    Sharding,
+    StoredArray,
+    fill_number,
+    lengths,
+)
+from iobench.datasets.zarr_arrays.chunk_codecs import (
+    CHECKSUM,
+    MAX_CODECS,
+    ChunkCodecs,
+    refused_codecs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["array_of_version3", "fill_attribute"]
+__all__ = ["array_of_version3", "check_safe", "fill_attribute"]
 
 KNOWN_FIELDS = {
     "zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "codecs",
@@ -50,8 +61,8 @@ def array_of_version3(metadata: Mapping[str, Any]) -> StoredArray:
     KeyError, ValueError, TypeError
         If it is not as version 3 asks.
     """
-    shape = tuple(int(length) for length in metadata["shape"])
     dtype = _dtype(metadata["data_type"])
+    shape = lengths(metadata["shape"], np.dtype(dtype).itemsize if dtype else 1)
     chunking, only_zarr = None, ""
     if dtype:
         try:
@@ -62,13 +73,37 @@ def array_of_version3(metadata: Mapping[str, Any]) -> StoredArray:
     named = all(name is not None for name in names)
     return StoredArray(
         shape=shape,
-        dims=tuple(names) if named else None,
+        dims=tuple(map(str, names)) if named else None,
         dtype=chunking.codecs.dtype if chunking else dtype,
         fill=_fill(metadata["fill_value"], dtype) if dtype else None,
         chunking=chunking,
         only_zarr=only_zarr,
         attributes=metadata.get("attributes") or {},
     )
+
+
+def check_safe(metadata: Mapping[str, Any]) -> None:
+    """Check what zarr would make of a ``zarr.json`` before it does: numbers, by codecs we know.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError
+        If it holds something else than numbers, or names a codec that may not be made.
+    """
+    if not _dtype(metadata["data_type"]):
+        raise ValueError(f"data type {metadata['data_type']!r:.80}")
+    described = list(metadata["codecs"])
+    for number, codec in enumerate(described):  # grows by what shards hold, which JSON bounds
+        name, configuration = _named(codec)
+        if name == "sharding_indexed":
+            described += [*configuration["codecs"], *configuration["index_codecs"]]
+        elif name.startswith(FOREIGN):
+            if refused_codecs([{**configuration, "id": name.removeprefix(FOREIGN)}]):
+                raise ValueError(f"codec {name}")
+        elif name not in (*COMPRESSORS, "bytes", "transpose", "crc32c"):
+            raise ValueError(f"codec {name}")
+        if number > MAX_CODECS:
+            raise ValueError(f"more than {MAX_CODECS} codecs")
 
 
 def fill_attribute(value: Any, dtype: str) -> Any:
@@ -105,7 +140,9 @@ def _fill(value: Any, dtype: str) -> Any:
     if isinstance(value, str) and value.startswith("0x"):
         unsigned = np.array(int(value, 16), dtype=f"u{found.itemsize}")
         return unsigned.view(found)[()]
-    return np.array(value).astype(found)[()]
+    if isinstance(value, str) and found.kind == "f":
+        value = float(value)  # NaN, Infinity
+    return fill_number(value, found)
 
 
 def _chunking(metadata: Mapping[str, Any], dtype: str, shape: tuple[int, ...]) -> Chunking:
@@ -118,16 +155,18 @@ def _chunking(metadata: Mapping[str, Any], dtype: str, shape: tuple[int, ...]) -
     grid, configuration = _named(metadata["chunk_grid"])
     if grid != "regular":
         raise _OnlyZarrError(f"chunk grid {grid}")
-    chunk = tuple(int(length) for length in configuration["chunk_shape"])
-    if len(chunk) != len(shape) or any(length < 1 for length in chunk):
+    chunk = lengths(configuration["chunk_shape"], np.dtype(dtype).itemsize, least=1)
+    if len(chunk) != len(shape):
         raise ValueError(f"chunk_shape {list(chunk)} of an array of shape {list(shape)}")
     codecs, sharding = _codecs(metadata["codecs"], dtype, chunk)
     encoding, configuration = _named(metadata["chunk_key_encoding"])
-    if encoding == "default":
-        separator = configuration.get("separator", "/")
-        return Chunking(codecs, f"c{separator}", separator, "c", sharding)
-    if encoding == "v2":
-        return Chunking(codecs, "", configuration.get("separator", "."), "0", sharding)
+    if encoding in ("default", "v2"):
+        separator = configuration.get("separator", "/" if encoding == "default" else ".")
+        if separator not in (".", "/"):
+            raise ValueError(f"separator {separator!r} in chunk_key_encoding")
+        if encoding == "default":
+            return Chunking(codecs, f"c{separator}", separator, "c", sharding)
+        return Chunking(codecs, "", separator, "0", sharding)
     raise _OnlyZarrError(f"chunk key encoding {encoding}")
 
 
@@ -169,8 +208,8 @@ def _applied(name: str, configuration: Mapping[str, Any]) -> str:
         return CHECKSUM
     if name in COMPRESSORS:
         return json.dumps({"id": name})  # decoding needs no more: the bytes say the rest
-    ours = {"id": name.removeprefix(FOREIGN), **configuration}
-    if name.startswith(FOREIGN) and ours["id"] in FOREIGN_BYTES and not unknown_codecs([ours]):
+    ours = {**configuration, "id": name.removeprefix(FOREIGN)}
+    if name.startswith(FOREIGN) and ours["id"] in FOREIGN_BYTES and not refused_codecs([ours]):
         return json.dumps(ours, sort_keys=True)
     raise _OnlyZarrError(f"codec {name}")
 
@@ -178,8 +217,8 @@ def _applied(name: str, configuration: Mapping[str, Any]) -> str:
 def _sharding(
     configuration: Mapping[str, Any], dtype: str, shard: tuple[int, ...]
 ) -> tuple[ChunkCodecs, Sharding]:
-    chunk = tuple(int(length) for length in configuration["chunk_shape"])
-    if len(chunk) != len(shard) or any(n < 1 or m % n for m, n in zip(shard, chunk, strict=True)):
+    chunk = lengths(configuration["chunk_shape"], np.dtype(dtype).itemsize, least=1)
+    if len(chunk) != len(shard) or any(m % n for m, n in zip(shard, chunk, strict=True)):
         raise ValueError(f"shards of {list(shard)} cannot be cut into chunks of {list(chunk)}")
     codecs, nested = _codecs(configuration["codecs"], dtype, chunk)
     if nested:

@@ -1,0 +1,96 @@
+"""JSON that somebody else wrote: read without waiting, without end and without a deep stack.
+
+A file that is no file (a pipe, a device) would be waited for; one of any size would fill the
+memory; lists in lists end Python's stack, here or where the values are used.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from pathlib import PurePath
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["open_regular", "parse_json", "read_json", "read_small_file"]
+
+MAX_NBYTES = 1 << 28
+MAX_DEPTH = 100
+"""Lists and objects in each other; Python's own reader and writers stop at about 1,000."""
+
+
+def open_regular(path: str | Path) -> IO[bytes]:
+    """Open a file of this machine for reading; nothing that could be waited for.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened, or is no regular file: a pipe, a device, a socket.
+    """
+    # Without O_NONBLOCK a pipe is opened once somebody writes to it. It means nothing to files.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "is a pipe or device, not a file", str(path))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")
+
+
+def read_small_file(path: Path, *, limit: int = MAX_NBYTES) -> bytes:
+    """Return all bytes of a file that is no longer than ``limit``, here or behind a URL.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read, is no regular file or is longer.
+    """
+    if not isinstance(path, PurePath):  # an address, with the face of a path
+        return path.read_bytes()
+    with open_regular(path) as stream:
+        if (size := os.fstat(stream.fileno()).st_size) > limit:
+            raise OSError(errno.EFBIG, f"has {size} bytes, more than {limit}", str(path))
+        return stream.read(size)
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Return the values of a JSON text.
+
+    Raises
+    ------
+    ValueError
+        If it is none, or has lists in lists beyond what any writer of ours or others makes.
+    """
+    try:
+        values = json.loads(data)
+    except RecursionError:
+        raise ValueError("lists in lists without end") from None
+    level: list[Any] = [values] if isinstance(values, dict | list) else []
+    for _ in range(MAX_DEPTH):
+        if not level:
+            return values
+        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [each for part in inner for each in part if isinstance(each, dict | list)]
+    raise ValueError(f"more than {MAX_DEPTH} lists in each other")
+
+
+def read_json(path: Path, *, limit: int = MAX_NBYTES) -> Any:
+    """Return the values of a JSON file.
+
+    Raises
+    ------
+    OSError
+        As `read_small_file`.
+    ValueError
+        As `parse_json`, or where it is no UTF-8.
+    """
+    return parse_json(read_small_file(path, limit=limit))
