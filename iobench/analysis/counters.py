@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.analysis.storage.read_spans import find_read_spans
 from iobench.recording import Flag
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ __all__ = [
     "estimated_batches",
     "io_counters",
     "spans_written_ns",
+    "undecoded_nbytes",
     "unit_costs_of",
 ]
 
@@ -39,17 +41,40 @@ class CountersByDelivery:
 def io_counters(spans: NDArray[Any], deliveries: Deliveries) -> CountersByDelivery:
     """Return what was read for each delivery, by the counters among the spans."""
     spans = spans[(spans["flags"] & Flag.IO) != 0]
-    order = np.argsort(deliveries.batch, kind="stable")
-    place = np.searchsorted(deliveries.batch[order], spans["batch"])
-    found = place < len(order)
-    delivery = np.full(len(spans), -1, dtype=np.int64)
-    delivery[found] = order[place[found]]
-    found &= (spans["batch"] >= 0) & (np.append(deliveries.batch, -1)[delivery] == spans["batch"])
     return CountersByDelivery(
-        delivery=np.where(found, delivery, -1),
+        delivery=_delivery_of(spans["batch"], deliveries),
         read=spans["nbytes"].astype(np.int64),
         device=spans["cpu_ns"].astype(np.int64),
     )
+
+
+def _delivery_of(batches: NDArray[Any], deliveries: Deliveries) -> NDArray[np.int64]:
+    """Return the delivery that brought each batch; -1 where none did."""
+    order = np.argsort(deliveries.batch, kind="stable")
+    place = np.searchsorted(deliveries.batch[order], batches)
+    found = place < len(order)
+    delivery = np.full(len(batches), -1, dtype=np.int64)
+    delivery[found] = order[place[found]]
+    found &= (batches >= 0) & (np.append(deliveries.batch, -1)[delivery] == batches)
+    return np.where(found, delivery, -1)
+
+
+def undecoded_nbytes(
+    profile: Profile, mine: NDArray[np.bool_], deliveries: Deliveries
+) -> NDArray[np.int64]:
+    """Return what read stages handed on as it was stored, by delivery and, last, outside.
+
+    Reads through a mapping are in it, which no counter of read calls has. A span that does not
+    tell its bytes adds nothing, and so does a stage that decodes as well. ``mine`` tells which
+    processes work for the loop.
+    """
+    reads = find_read_spans(profile)
+    spans = profile.spans[reads.rows]
+    chosen = mine[spans["process"]] & ~reads.decoding
+    total = np.zeros(len(deliveries) + 1, dtype=np.int64)
+    place = _delivery_of(spans["batch"][chosen], deliveries)
+    np.add.at(total, place, np.maximum(reads.nbytes[chosen], 0))
+    return total
 
 
 def estimated_batches(spans: NDArray[Any], deliveries: Deliveries) -> NDArray[np.bool_]:

@@ -116,7 +116,7 @@ class PartExposure:
         Their statistics; None without a batch.
     read_nbytes : int or None
         Bytes the loading processes read while they made these batches, by whatever code, cached or
-        not; None where unknown. Reads through a mapping are not in it.
+        not; None where unknown. Of reads through mappings those that stages tell are in it.
     cold_fraction : float or None
         Bytes fetched from the device over bytes read by the workers; None where unknown.
     overhead_fraction : float or None

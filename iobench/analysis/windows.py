@@ -15,6 +15,7 @@ from iobench.analysis.counters import (
     estimated_batches,
     io_counters,
     spans_written_ns,
+    undecoded_nbytes,
     unit_costs_of,
 )
 from iobench.analysis.deliveries import PHASES, STEADY, Deliveries, find_deliveries
@@ -48,6 +49,9 @@ __all__ = [
 
 Marks = NDArray[np.bool_]
 LARGEST_SUM: Final = 2.0**61
+UNCOUNTED: Final = 2
+"""A device that gave more than so many times what was read gave it to reads nobody counted."""
+HARDLY_ANY_NBYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class _Run:
     deliveries: Deliveries
     attribution: Attribution
     io: CountersByDelivery
+    undecoded: NDArray[np.int64]
     estimated: Marks
     written_ns: NDArray[np.float64] | None
     n_lanes: int
@@ -162,6 +167,7 @@ def _analysed(profile: Profile, rank: int | None) -> _Run:
         deliveries=deliveries,
         attribution=attribute(profile, loop, deliveries),
         io=io_counters(of_loop, deliveries),
+        undecoded=undecoded_nbytes(profile, loop.mine, deliveries),
         estimated=estimated_batches(of_loop, deliveries),
         written_ns=spans_written_ns(of_loop, unit_costs_of(profile, loop), deliveries),
         n_lanes=_n_lanes(of_loop),
@@ -391,7 +397,7 @@ def _read_nbytes(run: _Run, chosen: Marks) -> int | None:
     with_batch = chosen & (run.deliveries.batch >= 0)
     if not with_batch.any() or not counted[:-1][with_batch].all() or (read < 0).any():
         return None
-    return int(read.sum())
+    return max(int(read.sum()), int(run.undecoded[:-1][chosen].sum()))
 
 
 def _cold_fraction(run: _Run, chosen: Marks) -> float | None:
@@ -399,12 +405,18 @@ def _cold_fraction(run: _Run, chosen: Marks) -> float | None:
     inside = np.append(chosen, False)[run.io.delivery]
     read, device = run.io.read[inside], run.io.device[inside]
     known = run.profile.config.get("cold_known", True) and (read >= 0).all() and (device >= 0).all()
-    if not known or not read.sum():
+    if not known:
         return None
     if "cold_known" not in run.profile.config and not device.sum():
         return None  # all cached, or a file system that does not count: nobody knows which files
+    n_read, n_device = int(read.sum()), int(device.sum())
+    n_read = max(n_read, int(run.undecoded[:-1][chosen].sum()))
+    if not n_read:
+        return None
+    if n_device > UNCOUNTED * n_read and n_device > HARDLY_ANY_NBYTES:
+        return None  # through mappings of the script's own: nobody knows how many bytes those were
     # The device is read in whole pages, so that it may give a little more than was asked for.
-    return float(min(device.sum() / read.sum(), 1.0))
+    return min(n_device / n_read, 1.0)
 
 
 def _overhead_fraction(run: _Run, chosen: Marks, wall_ns: int) -> float | None:

@@ -162,6 +162,7 @@ def _sanity(sanity: SanityLine) -> dict[str, Any]:
         "bytes_per_s": sanity.bandwidth,
         "reading_s": sanity.estimated_s,
         "epoch_s": sanity.epoch_s,
+        "epoch_wait_s": sanity.wait_s,
     }
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "clock_lines",
     "coverage_lines",
     "gap_lines",
+    "gaps_word",
     "untold_lines",
     "wait_line",
 ]
@@ -115,6 +116,16 @@ def gap_lines(rows: Sequence[ByteRow]) -> list[str]:
     return lines
 
 
+def gaps_word(names: Sequence[str | None], *, settled: bool) -> str:
+    """Return what a table says of a row's gaps, given their names: of those without one first."""
+    unnamed = sum(not name for name in names)
+    if unnamed:
+        return f"{units.count(unnamed)} unexplained"
+    if not settled:
+        return "unseen"
+    return "explained" if names else "none"
+
+
 def wait_line(figures: StorageFigures) -> str | None:
     """Return which share of the reads cost which share of the wait for reading."""
     access = figures.access
@@ -142,15 +153,19 @@ def _order(access: AccessFigures) -> str:
 
 
 def _sanity(sanity: SanityLine) -> str:
-    """Return MLPerf HPC's check: what reading an epoch should take, against what it took."""
-    takes, took = (
-        units.duration(units.nanoseconds(value)) for value in (sanity.estimated_s, sanity.epoch_s)
+    """Return MLPerf HPC's check: what reading an epoch takes, against what there is beside it."""
+    takes, took, rest = (
+        units.duration(units.nanoseconds(value))
+        for value in (sanity.estimated_s, sanity.epoch_s, sanity.epoch_s - sanity.wait_s)
     )
     says = "room to hide it" if sanity.fits else "no room to hide it"
+    number = sanity.n_processes
+    by = f"{units.count(number)} processes or threads" if number > 1 else "one process or thread"
+    each = " each" if number > 1 else ""
     return (
-        f"{units.nbytes(sanity.nbytes)} an epoch over {units.count(sanity.n_processes)} "
-        f"process{'es' * (sanity.n_processes != 1)} at {units.byte_rate(sanity.bandwidth)} each "
-        f"is {takes} of reading; an epoch took {took}: {says}."
+        f"{units.nbytes(sanity.nbytes)} an epoch, read by {by} at "
+        f"{units.byte_rate(sanity.bandwidth)}{each}, is {takes} of reading; an epoch took {took}, "
+        f"{rest} of it without waiting: {says}."
     )
 
 

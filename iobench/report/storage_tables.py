@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from iobench.report import units
+from iobench.report.storage_lines import gaps_word
 from iobench.report.tables import NOT_APPLICABLE, TextTable
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def byte_table(figures: StorageFigures) -> TextTable:
             (
                 _row_name(row, processes),
                 *(units.nbytes(getattr(row, name)) for name in columns),
-                _gaps(row),
+                gaps_word([gap.name for gap in row.gaps], settled=row.settled),
             )
             for row in shown
         ),
@@ -91,15 +92,6 @@ def _row_name(row: ByteRow, processes: Counter[str]) -> str:
         return short_path(row.name, NARROW_NAME)
     name = row.name.partition(" (")[0]
     return name if processes[name] < 2 else row.name
-
-
-def _gaps(row: ByteRow) -> str:
-    unnamed = _n_unnamed(row)
-    if unnamed:
-        return f"{unnamed} unnamed"
-    if not row.settled:
-        return "unseen"
-    return "named" if row.gaps else "none"
 
 
 def _n_unnamed(row: ByteRow) -> int:

@@ -70,11 +70,11 @@ def comparison_table(reports: Sequence[RunReport]) -> TextTable:
             _steady_share(report.exposure),
             units.fraction(window.accelerator_utilisation),
             units.byte_rate(rates.bytes_per_s(window)),
-            units.ratio(rates.read_per_byte(window)),
+            units.ratio(rates.read_per_byte(report.exposure.whole)),
         )
         for place, (report, window) in enumerate(zip(reports, windows, strict=True))
     ]
-    what = "steady state, but for the column whole" if steady else "whole run"
+    what = "steady state, but for whole and read" if steady else "whole run"
     return TextTable(
         title=f"Compared ({what})",
         columns=(

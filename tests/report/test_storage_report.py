@@ -194,7 +194,7 @@ def test_gaps_are_named_or_said_to_have_no_name(traced: RunReport, show: Show) -
     text = unwrapped(storage_part(show(traced)))
     assert "5.12 kB more in POSIX than in asked: header read twice." in text
     assert "14.9 kB fewer in POSIX than in any read call: nothing explains it." in text
-    assert "1 unnamed" in text
+    assert "1 unexplained" in text
     assert not FIGURES.rows[0].settled
     assert byte_table(FIGURES).rows[1][-1] == "unseen"
 

@@ -153,7 +153,7 @@ def test_what_is_missing_is_named(unknown: RunReport, show: Show) -> None:
 
 def test_formats_are_compared_once(bound: RunReport, hidden: RunReport, show: Show) -> None:
     text = show(bound, hidden)
-    assert text.count("Compared (steady state, but for the column whole)") == 1
+    assert text.count("Compared (steady state, but for whole and read)") == 1
     assert re.search(
         r"^  source +16\.9 +38\.105 +1\.500 +65 % +64 % +36 % +404 MB/s +2\.40$", text, re.M
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.storage.read_costs import dearest_half
-from iobench.analysis.storage.storage_figures import AccessFigures, SanityLine
+from iobench.analysis.storage.storage_figures import AccessFigures
 from iobench.analysis.storage.storage_times import union_ns
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from iobench.analysis.storage.single_reads import SingleReads
     from iobench.profiles import Profile
 
-__all__ = ["access_figures", "distinct_nbytes", "sanity_line"]
+__all__ = ["access_figures", "distinct_nbytes"]
 
 SIZE_EDGES: Final = tuple(1 << power for power in range(10, 28, 2))
 """1 KiB to 64 MiB, each four times the last."""
@@ -125,35 +125,13 @@ def _reread_factor(reads: NDArray[Any]) -> float | None:
 
 def _bandwidths(profile: Profile, reads: NDArray[Any]) -> tuple[tuple[str, float], ...]:
     """Return the rate of each process while it read, in bytes/s."""
-    found = []
+    total: dict[str, tuple[int, int]] = {}
     for index in np.unique(reads["process"]).tolist():
         own = reads[reads["process"] == index]
         length_ns = union_ns(own["start_ns"], own["end_ns"])
         if length_ns and (own["nbytes"] >= 0).all():
-            rate = float(own["nbytes"].sum() / length_ns * 1e9)
-            found.append((profile.processes[index].name, rate))
-    return tuple(found)
-
-
-def sanity_line(
-    nbytes: int | None, bandwidths: tuple[tuple[str, float], ...], epoch_s: float | None
-) -> SanityLine | None:
-    """Return MLPerf HPC's check of a run: bytes / processes / bandwidth against the epoch.
-
-    Parameters
-    ----------
-    nbytes : int or None
-        Read in an epoch by all processes.
-    bandwidths : tuple of (str, float)
-        Of each process; the mean is taken.
-    epoch_s : float or None
-
-    Returns
-    -------
-    SanityLine or None
-        None where one of these is not known.
-    """
-    if not nbytes or not bandwidths or not epoch_s:
-        return None
-    mean = sum(rate for _, rate in bandwidths) / len(bandwidths)
-    return SanityLine(nbytes, len(bandwidths), mean, epoch_s)
+            # Workers made anew for each epoch have one name, one after another.
+            name = profile.processes[index].name
+            nbytes, before_ns = total.get(name, (0, 0))
+            total[name] = nbytes + int(own["nbytes"].sum()), before_ns + length_ns
+    return tuple((name, nbytes / ns * 1e9) for name, (nbytes, ns) in total.items())

@@ -124,6 +124,7 @@ class _Book:
             rchar=counted.rchar,
             device=counted.device,
             start_up=counted.start_up,
+            untimed=counted.untimed,
             n_reads=asked.n_reads,
             n_looks=counted.n_looks,
         )

@@ -23,6 +23,9 @@ HARDLY_ANY: Final = 0.05
 """Calls that returned less than this share of what was handed on did not read it."""
 BUFFER_LIMIT: Final = 128 << 10
 """Largest buffer of Python's ``open``: it reads so much where a header is asked for."""
+READ_BUFFER: Final = 8 << 10
+"""Bytes that Python's ``open`` reads at once where only a header is wanted, but for devices with
+larger blocks."""
 NPY_ALIGNMENT: Final = 16
 """Headers of ``.npy`` files are a multiple of it long."""
 
@@ -51,6 +54,8 @@ class Known:
     rchar, device : int or None
     start_up : int
         Bytes of ``rchar`` in a process's first batch beyond what its other batches have.
+    untimed : int
+        Bytes of ``rchar`` in batches whose samples were not timed, which no stage tells.
     n_reads, n_looks : int
         Reads of spans, and looks at ``/proc``.
     """
@@ -76,6 +81,7 @@ class Known:
     rchar: int | None = None
     device: int | None = None
     start_up: int = 0
+    untimed: int = 0
     n_reads: int = 0
     n_looks: int = 0
 
@@ -209,10 +215,14 @@ def _kernel_and_calls(known: Known) -> list[ByteGap]:
     gap = _Difference("rchar", column, known.rchar - against)
     # What the tracer saw of it is in both columns.
     start_up = known.start_up - max((traced or 0) - (known.asked or 0), 0) * (traced is not None)
+    if traced is None:
+        gap.explain_up_to("samples not timed", known.untimed)
     if start_up > OWN_READ_LIMIT:
         gap.explain_up_to("start-up", start_up)
     if 0 < gap.left <= _own_limit(known):
         gap.explain("own reads", gap.left)
+    if traced is None and 0 < gap.left <= known.n_reads * READ_BUFFER + _own_limit(known):
+        gap.explain("read buffers", gap.left)
     if traced is not None:
         # Before the first batch nobody looked at /proc.
         gap.explain("outside stages", -min(max(-gap.left, 0), known.outside))

@@ -64,14 +64,17 @@ class CountedBytes:
     n_looks : int
         How often iobench looked, which reads as well.
     start_up : int
-        What was read in the process's first batch, all others having read what their stages
-        handed on and little more: modules are imported and tables are loaded there.
+        What was read in the process's first batch beside what its stages handed on, and in none
+        of its other batches: modules are imported and tables are loaded there.
+    untimed : int
+        What was read in batches whose samples were not timed, beside what stages told of them.
     """
 
     rchar: int | None
     device: int | None
     n_looks: int
     start_up: int
+    untimed: int
 
 
 def is_decoding(kind: int, label: str) -> bool:
@@ -154,32 +157,46 @@ def counted_bytes(profile: Profile, reads: ReadSpans) -> tuple[CountedBytes, ...
     found = []
     for index, who in enumerate(profile.processes):
         whole = bool(n_looks[index]) and not who.lost and not who.damaged
+        start_up, untimed = (0, 0)
+        if whole:
+            start_up, untimed = _beside_stages(profile, reads, looks[process == index])
         found.append(
             CountedBytes(
                 rchar=int(total[0][index]) if whole and not unknown[0][index] else None,
                 device=int(total[1][index]) if whole and tells and not unknown[1][index] else None,
                 n_looks=int(n_looks[index]),
-                start_up=_start_up(profile, reads, looks[process == index]) if whole else 0,
+                start_up=start_up,
+                untimed=untimed,
             )
         )
     return tuple(found)
 
 
-def _start_up(profile: Profile, reads: ReadSpans, looks: NDArray[Any]) -> int:
-    """Return what the first look of a process has beyond what was handed on, and others have."""
-    if len(looks) < 2 or (looks["batch"] < 0).any():
-        return 0
-    mine = profile.spans["process"][reads.rows] == looks["process"][0]
-    batch, nbytes = profile.spans["batch"][reads.rows[mine]], reads.nbytes[mine]
+def _beside_stages(profile: Profile, reads: ReadSpans, looks: NDArray[Any]) -> tuple[int, int]:
+    """Return what one process read beside its stages, as `CountedBytes` has it: start-up, untimed.
+
+    By batch, so nothing of a process whose looks or stages do not tell theirs.
+    """
+    if (looks["batch"] < 0).any():
+        return 0, 0
+    spans = profile.spans
+    mine = spans["process"][reads.rows] == looks["process"][0]
+    batch, nbytes = spans["batch"][reads.rows[mine]], reads.nbytes[mine]
     looks = looks[np.argsort(looks["start_ns"], kind="stable")]
-    first = looks["batch"] == looks["batch"][0]
-    number = {value: place for place, value in enumerate(np.unique(looks["batch"]).tolist())}
-    if (nbytes < 0).any() or not set(batch.tolist()) <= number.keys() or first.all():
-        return 0
-    rest = np.zeros(len(number), np.int64)
-    np.add.at(rest, [number[each] for each in looks["batch"].tolist()], looks["nbytes"])
-    np.subtract.at(rest, [number[each] for each in batch.tolist()], nbytes)
-    others = np.delete(rest, number[int(looks["batch"][0])])
-    if (others < 0).any() or (others > OWN_READ_LIMIT * len(looks) / len(number)).any():
-        return 0
-    return max(int(rest[number[int(looks["batch"][0])]] - others.max()), 0)
+    numbers, place = np.unique(looks["batch"], return_inverse=True)
+    if (nbytes < 0).any() or not np.isin(batch, numbers).all():
+        return 0, 0
+    rest = np.zeros(len(numbers), np.int64)
+    np.add.at(rest, place.reshape(-1), looks["nbytes"])
+    np.subtract.at(rest, np.searchsorted(numbers, batch), nbytes)
+    if (rest < 0).any():
+        return 0, 0  # a mapping, or what is stored compressed
+    own = spans[spans["process"] == looks["process"][0]]
+    guessed = own["batch"][(own["flags"] & Flag.ESTIMATED) != 0]
+    untimed = np.isin(numbers, guessed) & ~np.isin(numbers, batch)
+    first = numbers == looks["batch"][0]
+    others = rest[~first & ~untimed]
+    start_up = 0
+    if len(others) and not untimed[first].any():
+        start_up = max(int(rest[first][0]) - int(others.max()), 0)
+    return start_up, int(rest[untimed].sum())

@@ -202,7 +202,8 @@ class ByteGap:
         ``"header read twice"``, ``"compression"``, ``"metadata"``, ``"format sniffing"``,
         ``"mapping"``, ``"read-ahead"``, ``"partial log"``, ``"stray segments"``, ``"no log"``,
         ``"outside stages"``, ``"other stages"``, ``"own reads"``, ``"start-up"``,
-        ``"page cache"``, ``"read for other processes"``; ``""`` is a gap that nothing explains.
+        ``"samples not timed"``, ``"read buffers"``, ``"page cache"``,
+        ``"read for other processes"``; ``""`` is a gap that nothing explains.
     nbytes : int
         Positive: the first column has more.
     between : tuple of str
@@ -319,18 +320,20 @@ class SanityLine:
     Parameters
     ----------
     nbytes : int
-        Read in an epoch by all processes.
+        Read in an epoch by all processes, for the batches of the training's loader.
     n_processes : int
+        Processes and threads that read in an epoch; those made anew for the next one count once.
     bandwidth : float
-        Of one process, in bytes/s.
-    epoch_s : float
-        Measured.
+        Of one of them while it reads, in bytes/s.
+    epoch_s, wait_s : float
+        What an epoch took, and how much of it the training loop waited.
     """
 
     nbytes: int
     n_processes: int
     bandwidth: float
     epoch_s: float
+    wait_s: float
 
     @property
     def estimated_s(self) -> float:
@@ -339,8 +342,8 @@ class SanityLine:
 
     @property
     def fits(self) -> bool:
-        """Whether an epoch is long enough to hide the reading."""
-        return self.estimated_s <= self.epoch_s
+        """Whether the rest of the training is long enough to hide the reading."""
+        return self.estimated_s <= self.epoch_s - self.wait_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iobench.analysis.storage.access_patterns import access_figures, sanity_line
+import numpy as np
+
+from iobench.analysis.epoch_numbers import complete_epochs, epoch_of_deliveries, of_main_loader
+from iobench.analysis.storage.access_patterns import access_figures
 from iobench.analysis.storage.byte_ledger import byte_rows
 from iobench.analysis.storage.named_files import NamedFiles
 from iobench.analysis.storage.placing import place_segments
@@ -14,12 +17,12 @@ from iobench.analysis.storage.single_reads import find_single_reads
 from iobench.analysis.storage.stage_storage import stage_storage
 from iobench.analysis.storage.storage_figures import UNSEEN, ByteRow, SanityLine, StorageFigures
 from iobench.analysis.windows import MeasuredRank, measure_rank
+from iobench.recording import Flag
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-    from iobench.analysis.figures import Exposure
+    from iobench.analysis.storage.read_spans import ReadSpans
     from iobench.analysis.storage.storage_figures import Placement
     from iobench.profiles import Profile
     from iobench.storage.traces.contents import StorageTrace
@@ -71,7 +74,6 @@ def figures_of_placement(
     names, reading = NamedFiles(profile, trace), find_read_spans(profile)
     counted = counted_bytes(profile, reading)
     rows = byte_rows(profile, trace, placement, names, reading, counted)
-    read_nbytes = _read_nbytes(rows)
     reads = find_single_reads(profile, reading, share, names, trace, placement)
     timed = reads
     if placement is not None and not all(each.is_clock_known for each in placement.processes):
@@ -79,7 +81,11 @@ def figures_of_placement(
     access = None
     if reads is not None:
         access = access_figures(
-            profile, reads, timed, read_nbytes=read_nbytes, used_nbytes=exposure.whole.nbytes
+            profile,
+            reads,
+            timed,
+            read_nbytes=_read_in_loop(measured, reading, rows),
+            used_nbytes=exposure.whole.nbytes,
         )
     return StorageFigures(
         placement=placement,
@@ -87,8 +93,29 @@ def figures_of_placement(
         stages=stage_storage(profile, trace, placement, names, counted),
         costliest=costliest_reads(profile, timed) if timed else (),
         access=access,
-        sanity=_sanity(exposure, read_nbytes, access.bandwidths if access else ()),
+        sanity=_sanity(measured, reading),
     )
+
+
+def _read_in_loop(
+    measured: MeasuredRank, reading: ReadSpans, rows: tuple[ByteRow, ...]
+) -> int | None:
+    """Return the bytes read for the batches delivered: by the kernel's count, else as seen.
+
+    What a script reads before its loop is in none of its batches.
+    """
+    counted = measured.exposure.whole.read_nbytes
+    if counted is not None:
+        return counted
+    batches = measured.deliveries.batch
+    inside = (
+        np.isin(measured.profile.spans["batch"][reading.rows], batches[batches >= 0])
+        & measured.loop.mine[measured.profile.spans["process"][reading.rows]]
+    )
+    if inside.all():
+        return _read_nbytes(rows)
+    nbytes = reading.nbytes[inside]
+    return None if (nbytes < 0).any() else int(nbytes.sum())
 
 
 def _read_nbytes(rows: tuple[ByteRow, ...]) -> int | None:
@@ -106,11 +133,37 @@ def _read_nbytes(rows: tuple[ByteRow, ...]) -> int | None:
     return run.rchar if run.rchar is not None else run.asked
 
 
-def _sanity(
-    exposure: Exposure, nbytes: int | None, bandwidths: tuple[tuple[str, float], ...]
-) -> SanityLine | None:
-    """Check the run as MLPerf HPC does; a round of its main loader is an epoch."""
-    n_rounds = exposure.loaders[0].n_rounds if len(exposure.loaders) == 1 else exposure.n_rounds
-    if not n_rounds or nbytes is None:
+def _sanity(measured: MeasuredRank, reading: ReadSpans) -> SanityLine | None:
+    """Check a whole epoch as MLPerf HPC does; None where none was measured, or not what it read.
+
+    An epoch is one of the training's own loader, all its batches delivered; what is read for
+    other loaders, or before the loop, is in none.
+    """
+    deliveries, spans = measured.deliveries, measured.profile.spans
+    number, main = epoch_of_deliveries(measured), of_main_loader(measured)
+    complete = sorted(complete_epochs(measured, number))
+    rows = np.flatnonzero(main & np.isin(number, complete))
+    batches = deliveries.batch[rows]
+    epoch = np.full(int(deliveries.batch.max(initial=-1)) + 2, -1, dtype=np.int64)
+    epoch[batches[batches >= 0]] = number[rows][batches >= 0]  # the last one is of no batch
+    inside = np.zeros(len(spans), dtype=bool)
+    inside[reading.rows] = True
+    inside &= measured.loop.mine[spans["process"]] & (spans["batch"] < len(epoch) - 1)
+    of_read = epoch[np.where(inside, spans["batch"], -1)[reading.rows]]
+    read, nbytes = spans[reading.rows][of_read >= 0], reading.nbytes[of_read >= 0]
+    guessed = np.unique(spans["batch"][(spans["flags"] & Flag.ESTIMATED) != 0])
+    unseen = np.setdiff1d(np.intersect1d(guessed, batches), read["batch"])
+    if not nbytes.sum() or (nbytes < 0).any() or len(unseen):
         return None
-    return sanity_line(nbytes // n_rounds, bandwidths, exposure.whole.wall_ns / n_rounds / 1e9)
+    lane = read["process"].astype(np.int64) << 32 | read["thread"].astype(np.int64)
+    reads_of = np.unique(np.stack([of_read[of_read >= 0], lane]), axis=1)[0]
+    busy_ns = int((read["end_ns"] - read["start_ns"])[nbytes > 0].sum())
+    if not busy_ns:
+        return None
+    return SanityLine(
+        nbytes=int(nbytes.sum()) // len(complete),
+        n_processes=int(np.unique(reads_of, return_counts=True)[1].max()),
+        bandwidth=float(nbytes.sum() / busy_ns * 1e9),
+        epoch_s=float(deliveries.wall_ns[rows].sum() / len(complete) / 1e9),
+        wait_s=float(deliveries.wait_ns[rows].sum() / len(complete) / 1e9),
+    )

@@ -77,12 +77,12 @@ def compared_table(figures: PageFigures, runs: Sequence[int], labels: Sequence[s
             figures(f"{window}.wait_fraction", "fraction") if steady else NOT_APPLICABLE,
             figures(f"{window}.accelerator_utilisation", "fraction"),
             figures(f"{window}.bytes_per_s", "byte_rate"),
-            figures(f"{window}.read_per_byte", "ratio"),
+            figures(f"runs.{run}.read_per_byte", "ratio"),
             figures(f"runs.{run}.cold_fraction", "fraction"),
         )
         for place, (run, label, window) in enumerate(zip(runs, labels, windows, strict=True))
     )
-    what = "steady state, but for “whole run” and “cold”" if steady else "whole run"
+    what = "steady state, but for “whole run” and what was read" if steady else "whole run"
     columns = (
         *("as", "samples/s", f"wait, mean {unit}", f"wait, median {unit}"),
         *("exposed, whole run", "exposed, steady", "accelerator utilisation", "loaded"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from iobench.report import storage_lines, units
 from iobench.report.storage_tables import short_path, size_table
@@ -76,22 +76,14 @@ def _bytes_table(figures: PageFigures, run: str) -> PageTable:
         path = f"{run}.storage.bytes.{place}"
         name = short_path(row["name"], LONGEST_NAME) if row["scope"] == "file" else row["name"]
         cells = (figures(f"{path}.{each}_nbytes", "nbytes") for each in names)
-        rows.append((name, *cells, _gaps(row)))
+        gaps = storage_lines.gaps_word([gap["name"] for gap in row["gaps"]], settled=row["settled"])
+        rows.append((name, *cells, gaps))
     return PageTable(
         "Bytes read, by who counted them",
-        ("", *names.values(), "differences"),
+        ("", *names.values(), "gaps"),
         tuple(rows),
         note=f"{units.count(more)} more files and processes are in the JSON." if more else "",
     )
-
-
-def _gaps(row: Any) -> str:
-    unnamed = sum(gap["name"] is None for gap in row["gaps"])
-    if unnamed:
-        return f"{units.count(unnamed)} unexplained"
-    if not row["settled"]:
-        return "unseen"
-    return "explained" if row["gaps"] else "none"
 
 
 def _storage_stages_table(figures: PageFigures, run: str) -> PageTable:
