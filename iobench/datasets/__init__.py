@@ -70,7 +70,7 @@ from iobench.datasets.objects.targets import is_object_target
 from iobench.datasets.ordered import samples_in_order
 from iobench.datasets.packing import Packing, unpack
 from iobench.datasets.patterns import DatedFile, FilePattern
-from iobench.datasets.positions import time_positions
+from iobench.datasets.positions import cf_times, time_positions
 from iobench.datasets.processes import Advance, run_jobs, stopwatch
 from iobench.datasets.real_plugins import PluginRequest, network_cut_off, open_through_plugin
 from iobench.datasets.sidecars import (
@@ -135,6 +135,7 @@ __all__ = [
     "available_cpus",
     "box_extents",
     "box_through_library",
+    "cf_times",
     "decode_box",
     "decode_message",
     "decode_slab",

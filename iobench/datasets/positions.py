@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.errors import FileFormatError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
 __all__ = [
+    "cf_times",
     "decode_times",
     "one_row_each",
     "row_numbers",
@@ -21,6 +26,8 @@ __all__ = [
 ]
 
 SHORTEST_MONTH_S: Final = 28 * 86400
+NAMED_ZONE: Final = re.compile(r"[\d\s](?!(?:UTC|GMT|Z|T)\b)[A-Za-z][A-Za-z/_]*\s*$")
+"""A time zone by its name at the end of units: pandas leaves out what it does not know."""
 SAME_DAY_DAYS: Final = 3
 """Monthly values are dated on one day of the month, its last or its middle: within these days."""
 
@@ -73,9 +80,10 @@ def seconds_since_1970(times: NDArray[Any]) -> NDArray[np.float64]:
 def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any] | None:
     """Return the times that numbers mean by CF: datetime64, or cftime objects of other calendars.
 
-    None where ``units`` are not those of a time ("... since ..."), or cannot be decoded.
+    None where ``units`` are not those of a time ("... since ..."), or cannot be decoded, as with a
+    time zone that is neither UTC nor a number of hours.
     """
-    if " since " not in units:
+    if " since " not in units or NAMED_ZONE.search(units):
         return None
     import xarray
     from xarray.coders import CFDatetimeCoder
@@ -92,6 +100,42 @@ def decode_times(values: NDArray[Any], units: str, calendar: str) -> NDArray[Any
         return None  # a unit that CF does not know, or a calendar without cftime
     times: NDArray[Any] = decoded
     return times if times.dtype.kind in "MO" else None
+
+
+def cf_times(
+    path: str | Path, values: NDArray[Any], units: str, calendar: str = ""
+) -> NDArray[np.datetime64]:
+    """Return a time axis decoded by its CF units, in UTC.
+
+    Parameters
+    ----------
+    path : str or Path
+        Of the file, for errors.
+    values : ndarray, shape (times,) or ()
+        As stored.
+    units, calendar : str
+        The axis's attributes.
+
+    Returns
+    -------
+    ndarray of datetime64[s]
+        Rounded to the second, which days as floating-point numbers miss by a little.
+
+    Raises
+    ------
+    FileFormatError
+        If the units are none of a time, a time is missing, or the calendar is not the usual one.
+    """
+    times = decode_times(np.atleast_1d(values), units, calendar)
+    if times is None or times.dtype.kind != "M" or np.isnat(times).any():
+        of_calendar = f" of the calendar {calendar!r}" if calendar else ""
+        raise FileFormatError(
+            f"{path}: time has units {units!r}{of_calendar}, expected a date for each, as 'hours "
+            "since 1970-01-01 00:00:00' of the standard calendar, in UTC or with a zone as +01:00"
+        )
+    half = np.timedelta64(500, "ms")
+    rounded: NDArray[np.datetime64] = (times + half).astype("datetime64[s]").reshape(values.shape)
+    return rounded
 
 
 def row_numbers(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iobench.datasets import cf_times
 from iobench.datasets.positions import decode_times, row_numbers, time_positions
+from iobench.errors import FileFormatError
 
 UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400}
 CALENDARS = ("", "standard", "proleptic_gregorian", "noleap", "360_day", "julian", "all_leap")
@@ -43,7 +45,17 @@ def test_any_dtype_of_hours(dtype):
     assert (seconds.tolist(), units) == ([0, 3600, 7200, 10800, 14400], "seconds")
 
 
-@pytest.mark.parametrize("units", ["hours", "", "m", "days since yesterday", "furlongs since 2000"])
+@pytest.mark.parametrize(
+    "units",
+    [
+        "hours",
+        "",
+        "m",
+        "days since yesterday",
+        "furlongs since 2000",
+        "hours since 2020-01-01 06:00 CET",
+    ],
+)
 def test_what_is_no_time_is_left_alone(units):
     assert decode_times(np.arange(3), units, "") is None
 
@@ -119,3 +131,37 @@ def test_months_are_told_within_rows():
 )
 def test_parts_that_follow_each_other_are_one_row(parts, rows):
     assert row_numbers([np.array(part, float) for part in parts]).tolist() == rows
+
+
+@pytest.mark.parametrize(
+    ("units", "expected"),
+    [
+        ("hours since 2020-01-01 06:30", "2020-01-01T07:30:00"),
+        ("hours since 2020-01-01T06:30:15Z", "2020-01-01T07:30:15"),
+        ("hours since 2020-01-01 06:30:00.0 +02:00", "2020-01-01T05:30:00"),
+        ("minutes since 2020-01-01 00:00 -5:30", "2020-01-01T05:31:00"),
+        ("days since 2019-12-31 UTC", "2020-01-01T00:00:00"),
+    ],
+)
+def test_minutes_and_zones_of_units_count(units, expected):
+    assert cf_times("a.nc", np.array([1]), units).tolist() == [np.datetime64(expected).item()]
+
+
+def test_days_as_floating_point_numbers_are_whole_hours():
+    times = cf_times("a.nc", np.arange(48) / 24, "days since 1900-01-01")
+    assert (times == np.datetime64("1900-01-01T00") + np.arange(48)).all()
+
+
+@pytest.mark.parametrize(
+    ("units", "calendar", "values"),
+    [
+        ("hours since 2020-01-01 06:00 CET", "", [1]),
+        ("days since 2020-01-01", "noleap", [59]),
+        ("fortnights since 2020-01-01", "", [1]),
+        ("hours since 2020-01-01", "", [np.nan]),
+        ("", "", [1]),
+    ],
+)
+def test_what_is_no_date_is_refused(units, calendar, values):
+    with pytest.raises(FileFormatError, match=f"a.nc: time has units {units!r}"):
+        cf_times("a.nc", np.array(values), units, calendar)

@@ -276,6 +276,14 @@ def test_target_without_the_needed_times(copied):
         sampled(copied)
 
 
+def test_target_between_hours_is_refused_and_zones_count(copied):
+    rewrite_target(copied, times="hours since 1900-01-01 00:30", contiguous=True)
+    with pytest.raises(FileFormatError, match=r"00:30:00 is not on a whole hour"):
+        sampled(copied)
+    rewrite_target(copied, times="hours since 1900-01-01 02:00 +02:00", contiguous=True)
+    assert len(sampled(copied)[1]) == 4
+
+
 def test_target_that_is_no_netcdf(copied):
     (copied / "ERA5_sfc_t2m.nc").write_bytes(b"CDF\x01" + bytes(100))
     with pytest.raises(FileFormatError, match="NetCDF-4"):

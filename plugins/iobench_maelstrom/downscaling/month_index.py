@@ -33,7 +33,7 @@ from iobench.datasets import (
     where_slab,
 )
 from iobench.errors import FileFormatError
-from iobench_maelstrom.ens10.target import decode_times
+from iobench_maelstrom.ens10.target import hourly_times
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Month", "all_values", "months_of"]
 
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 SERIAL_FILES = 32
 """Fewer are inspected sooner by this process than by ones that must start first."""
 
@@ -121,7 +121,8 @@ def _times(file: NetcdfFile, name: str) -> NDArray[np.datetime64]:
             f"{file.path}: {name!r} has dimensions ({', '.join(variable.dims)}) of length "
             f"{file.dims.get(name, 0)}, expected a coordinate along {name!r} of at least 1"
         )
-    return decode_times(file.path, all_values(file, name), variable.attributes.get("units", ""))
+    units, calendar = (variable.attributes.get(key, "") for key in ("units", "calendar"))
+    return hourly_times(file.path, all_values(file, name), units, calendar)
 
 
 def _beside(path: Path) -> Path:

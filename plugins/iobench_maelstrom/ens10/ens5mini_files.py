@@ -24,7 +24,7 @@ from iobench.datasets import (
 )
 from iobench.errors import FileFormatError
 from iobench_maelstrom.ens10.ens5mini_schema import DIMS, LEAD_HOURS, LEVELS, PRESSURE_VARIABLES
-from iobench_maelstrom.ens10.target import decode_times
+from iobench_maelstrom.ens10.target import hourly_times
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -193,8 +193,9 @@ def _all_of(file: NetcdfFile, variable: NetcdfVariable) -> NDArray[Any]:
 
 
 def _starts(file: NetcdfFile) -> list[str]:
-    units = file.variables["time"].attributes.get("units", "")
-    times = decode_times(file.path, _axis(file, "time"), units)
+    attributes = file.variables["time"].attributes
+    units, calendar = (attributes.get(key, "") for key in ("units", "calendar"))
+    times = hourly_times(file.path, _axis(file, "time"), units, calendar)
     return [str(time)[:10].replace("-", "") for time in times]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.datasets import cf_times
 from iobench.errors import FileFormatError, MissingExtraError
 from iobench_maelstrom.ens10.schema import LEAD_HOURS, Grid
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from iobench.datasets import FileExtent
 
-__all__ = ["Target", "decode_times", "open_target", "or_without", "valid_time", "write_target"]
+__all__ = ["Target", "hourly_times", "open_target", "or_without", "valid_time", "write_target"]
 
 LONG_NAMES = {"t2m": "2 metre temperature", "z": "Geopotential", "t": "Temperature"}
 EPOCH = np.datetime64("1900-01-01T00", "h")
@@ -159,28 +159,32 @@ def _described(path: Path, file: Any, name: str) -> Target:
 
 
 def _times(path: Path, axis: Any) -> NDArray[np.datetime64]:
-    units = axis.attrs.get("units", "")
-    text = units.decode() if isinstance(units, bytes) else str(units)
-    return decode_times(path, axis[:], text)
+    units, calendar = (_text(axis.attrs.get(name, "")) for name in ("units", "calendar"))
+    return hourly_times(path, axis[:], units, calendar)
 
 
-def decode_times(path: Path, values: NDArray[Any], units: str) -> NDArray[np.datetime64]:
-    """Return a time axis decoded by its CF units, to the hour.
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def hourly_times(
+    path: Path, values: NDArray[Any], units: str, calendar: str
+) -> NDArray[np.datetime64]:
+    """Return a time axis decoded by its CF units, as datetime64[h].
 
     Raises
     ------
     FileFormatError
-        If the units are not of a known form.
+        As `iobench.datasets.cf_times`, and if a time is not on a whole hour.
     """
-    found = re.match(r"(second|minute|hour|day)s? since (\d{4}-\d\d?-\d\d?)[T ]?(\d\d?)?", units)
-    if not found:
-        raise FileFormatError(f"{path}: time has units {units!r}, expected 'hours since DATE'")
-    year, month, day = (int(part) for part in found[2].split("-"))
-    since = np.datetime64(f"{year:04}-{month:02}-{day:02}T{int(found[3] or 0):02}", "s")
-    seconds = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}[found[1]]
-    offsets = np.round(values.astype(np.float64) * seconds).astype("timedelta64[s]")
-    times: NDArray[np.datetime64] = (since + offsets).astype("datetime64[h]")
-    return times
+    times = cf_times(path, values, units, calendar)
+    hours = times.astype("datetime64[h]")
+    if (hours != times).any():
+        raise FileFormatError(
+            f"{path}: time {times[hours != times][0]} is not on a whole hour, expected the hours "
+            f"that forecasts are for; see its units, {units!r}"
+        )
+    return hours
 
 
 def _missing_extra() -> MissingExtraError:

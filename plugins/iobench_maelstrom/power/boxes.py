@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from iobench.datasets import (
     Box,
     box_extents,
     box_through_library,
+    cf_times,
     decode_box,
     inspect_netcdf,
     make_box,
@@ -42,11 +42,6 @@ __all__ = [
     "without_other_variables",
 ]
 
-UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
-TIME_UNITS = re.compile(
-    r"(second|minute|hour|day)s? since (\d{4})-(\d{1,2})-(\d{1,2})"
-    r"(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.0*)?)?)?"
-)
 Ranges = tuple[tuple[int, int], ...]
 """First index and the one after the last, for each dimension."""
 
@@ -140,27 +135,22 @@ def read_times(file: NetcdfFile) -> NDArray[np.datetime64]:
     Raises
     ------
     FileFormatError
-        If there is none, or its units are not seconds, minutes, hours or days since a date.
+        If there is none along one dimension, or as `iobench.datasets.cf_times`.
     """
     values = read_whole(file, "time")
-    units = file.variables["time"].attributes.get("units", "")
-    found = TIME_UNITS.fullmatch(units.strip())
-    if found is None or values.ndim != 1 or not np.isfinite(values).all():
+    attributes = file.variables["time"].attributes
+    units = attributes.get("units", "")
+    if values.ndim != 1:
         raise FileFormatError(
-            f"{file.path}: variable 'time' has units {units!r} and shape {values.shape}, expected "
-            "finite seconds, minutes, hours or days since a date along one dimension"
+            f"{file.path}: variable 'time' has shape {values.shape}, expected one dimension"
         )
-    unit, year, month, day, hour, minute, second = found.groups(default="0")
-    clock = f"{int(hour):02d}:{int(minute):02d}:{int(second):02d}"
-    origin = np.datetime64(f"{year}-{int(month):02d}-{int(day):02d}T{clock}", "s")
-    seconds = np.rint(values.astype(np.float64) * UNIT_SECONDS[unit]).astype("timedelta64[s]")
-    return np.asarray(origin + seconds)
+    return cf_times(file.path, values, units, attributes.get("calendar", ""))
 
 
 def hours_of(times: Iterable[np.datetime64]) -> list[float]:
     """Return times as hours since 1970: where samples lie along the time."""
     seconds = np.array([*times], "datetime64[s]").astype(np.int64)
-    hours: list[float] = (seconds / UNIT_SECONDS["hour"]).tolist()
+    hours: list[float] = (seconds / 3600).tolist()
     return hours
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,7 @@ FIELDS = {
 }
 NAMES = {"predictor": PREDICTORS, "static_predictor": STATIC_PREDICTORS}
 TIME_UNITS = "seconds since 1970-01-01 00:00:00 +00:00"
+SAME_UNITS = re.compile(r"seconds since 1970-01-01([T ]00:00(:00(\.0*)?)?)? ?(\+00(:?00)?|Z|UTC)?")
 SERIAL_FILES = 32
 """Fewer are inspected sooner by this process than by ones that must start first."""
 
@@ -205,10 +207,14 @@ def _values(file: NetcdfFile, name: str) -> Any:
 
 def _start(file: NetcdfFile) -> str:
     units = file.variables["time"].attributes.get("units", "")
-    if not units.startswith("seconds since 1970-01-01"):
+    if not SAME_UNITS.fullmatch(units):
         raise FileFormatError(
             f"{file.path}: variable 'time' has units {units!r}, expected {TIME_UNITS!r}"
         )
     seconds = float(_values(file, "time"))
+    if seconds % 3600:
+        raise FileFormatError(
+            f"{file.path}: begins {seconds:.0f} s after 1970, expected a whole hour"
+        )
     start = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)
     return f"{start:%Y%m%dT%HZ}"
