@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from iobench.recording.recorder import Recorder
+    from iobench.recording.stages import OpenStage
 
 __all__ = ["NOWHERE", "FullSpan", "Lane", "Span"]
 
@@ -36,6 +37,9 @@ class Lane:
         Above 0 while the thread makes a batch, for spans from outside that are limited to it.
     foreign : str
         Name of a thread that cannot record for itself; ``""`` is the thread that writes.
+    open : list of OpenStage or None
+        Stages that were begun and have not ended, outermost first, where the thread runs code that
+        may be suspended inside of them: a generator that yields samples. None elsewhere.
     """
 
     __slots__ = (
@@ -49,6 +53,7 @@ class Lane:
         "now_ns",
         "number",
         "offset",
+        "open",
         "position",
         "quiet",
         "recorder",
@@ -61,6 +66,7 @@ class Lane:
         self.cpu_ns = recorder.clock.cpu_ns
         self.quiet = 0
         self.loading = 0
+        self.open: list[OpenStage] | None = None
         self.detach()
 
     def detach(self) -> None:
@@ -80,6 +86,18 @@ class Lane:
         except struct.error:
             self.position = packed = NOWHERE
         return packed
+
+    def suspend(self) -> None:
+        """End what was spent in the open stages so far: the code inside of them is suspended."""
+        if self.open:
+            now_ns = self.now_ns()
+            for each in reversed(self.open):  # inner ones before what is around them
+                each.suspend(now_ns)
+
+    def resume(self) -> None:
+        """Go on with the stages that were open when the code inside of them was suspended."""
+        for each in self.open or ():
+            each.resume(self.now_ns())
 
     def write(self, start_ns: int, end_ns: int, nbytes: int, cpu_ns: int, described: bytes) -> None:
         """Write one span at the thread's position, as described by its recorder."""

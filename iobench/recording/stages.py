@@ -128,6 +128,47 @@ class ExactStage(ActiveStage):
             lane.recorder._refuse(lane, offset, failure)
 
 
+class OpenStage(ActiveStage):
+    """A stage whose body may be suspended by a ``yield``: each stretch of it is a span."""
+
+    __slots__ = ("_quiet",)
+
+    def __enter__(self) -> Self:
+        lane = self._lane
+        self._quiet = int(self._name in EXACT_KINDS)
+        self._start_ns = -1
+        if lane.open is None:
+            lane.open = []
+        lane.open.append(self)
+        self.resume(lane.now_ns())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.suspend(self._lane.now_ns())
+        if self._lane.open is not None and self in self._lane.open:
+            self._lane.open.remove(self)
+
+    def suspend(self, now_ns: int) -> None:
+        """Write what was spent since it was begun or resumed."""
+        if self._start_ns < 0:
+            return
+        self._lane.quiet -= self._quiet
+        self._lane.write(self._start_ns, now_ns, self.nbytes, -1, self._described)
+        self._start_ns = -1
+        self.nbytes = min(self.nbytes, 0)  # known bytes are told once
+
+    def resume(self, now_ns: int) -> None:
+        """Go on."""
+        if self._start_ns < 0:
+            self._start_ns = now_ns
+            self._lane.quiet += self._quiet
+
+
 _idle_stages: Final[dict[str, IdleStage]] = {}
 
 
@@ -167,6 +208,8 @@ def stage(name: str, nbytes: int | None = None) -> IdleStage | ActiveStage:
         except AttributeError:
             lane = recorder._open_lane()
         made = ExactStage if name in EXACT_KINDS else ActiveStage
+        if lane.open is not None:
+            made = OpenStage
         return made(lane, name, described, -1 if nbytes is None else nbytes)
     if nbytes is None:
         idle = _idle_stages.get(name)

@@ -114,6 +114,7 @@ class BatchMaker:
         self._described = {kind: recorder.described(kind) for kind in DESCRIBED}
         self._fused = recorder.described(Kind.FUSED)
         self._position = self.lane.position
+        self._yields = isinstance(dataset, IterableDataset)
         self._one_by_one = batches and _takes_one_by_one(dataset)
         self._detail = detail
         self._process_io = process_io
@@ -149,6 +150,8 @@ class BatchMaker:
         if makers.maker is not self:
             self._outer, makers.maker = makers.maker, self
         self.lane = lane = self.recorder.lane()
+        if self._yields and lane.open is None:
+            lane.open = []
         self._position = lane.place(tag.batch, tag.epoch)
         self._sums.clear()
         self.inner_ns = 0
@@ -162,6 +165,7 @@ class BatchMaker:
         self._sample_position = self._position
         self._begun_cpu_ns = -1 if self._by_sample else lane.cpu_ns()
         self._begun_ns = lane.now_ns()
+        lane.resume()
         return _Samples(index, self) if self._by_sample else index
 
     def _time_calls(self, wanted: bool) -> None:
@@ -180,8 +184,10 @@ class BatchMaker:
         lane = self.lane
         now_ns, cpu_ns = lane.now_ns, lane.cpu_ns
         start_ns = self._sample_ns
-        if start_ns >= 0:  # as `end_sample`, which costs a call
-            end_ns = now_ns()
+        if start_ns >= 0:
+            if lane.open:
+                lane.suspend()
+            end_ns = now_ns()  # as `end_sample`, which costs a call
             spent_ns = cpu_ns() - self._sample_cpu_ns if self.with_cpu else -1
             lane.position = self._sample_position
             lane.write(start_ns, end_ns, -1, spent_ns, self._fused)
@@ -192,6 +198,8 @@ class BatchMaker:
         lane.position = self._sample_position = position
         self._sample_cpu_ns = cpu_ns() if self.with_cpu else -1
         self._sample_ns = now_ns()
+        if lane.open:
+            lane.resume()
 
     def end_sample(self) -> None:
         """Record the sample that was begun, if there is one."""
@@ -200,6 +208,7 @@ class BatchMaker:
             return
         lane = self.lane
         now_ns, cpu_ns = lane.now_ns, lane.cpu_ns
+        lane.suspend()
         end_ns = now_ns()
         spent_ns = cpu_ns() - self._sample_cpu_ns if self.with_cpu else -1
         lane.position = self._sample_position  # the user's code may work on other things as well
@@ -240,6 +249,7 @@ class BatchMaker:
         if self._sample_ns >= 0:
             self.end_sample()
         lane = self.lane
+        lane.suspend()
         lane.position = self._sample_position = self._position
         end_ns = lane.now_ns()
         if not self._by_sample:

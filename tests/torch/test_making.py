@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch", reason="batches of torch's DataLoader need torch")
+import torch
+
 from iobench.loaders.stages import Detail
-from iobench.recording import Flag, Kind, Recorder, read_span_file
+from iobench.recording import Flag, Kind, Recorder, activate, read_span_file, stage
 from iobench.storage import ProcessIo, process_io
 from iobench.testing import FakeClock
 from iobench.torch import stage_methods
@@ -157,3 +159,46 @@ def test_short_batches_share_a_look_at_what_was_read(
     # A look costs 1 % of 25 us, a batch takes 10 us; the last batch is looked at in the end.
     assert looks["batch"].tolist() == [0, 3, 6, 7]
     assert looks["nbytes"].tolist() == [100, 100, 100, 100], "all that was read, once"
+
+
+class Files(torch.utils.data.IterableDataset):  # type: ignore[misc]
+    """Files of six samples: each takes 1 ms to read, and the stage goes on over all of a file."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+
+    def __iter__(self) -> Any:
+        for _file in range(3):
+            with stage("read", nbytes=600), stage("part"):
+                for _sample in range(6):
+                    self.clock.advance(1_000_000)
+                    yield 0
+
+
+@pytest.mark.parametrize("detail", [Detail.SAMPLE, Detail.BATCH])
+def test_a_stage_left_open_across_yield_has_the_time_of_its_stretches(
+    tmp_path: Path, detail: Detail
+) -> None:
+    clock = FakeClock(1000)
+    dataset = Files(clock)
+    recorder = Recorder(tmp_path, role="worker", clock=clock)
+    with recorder, activate(recorder):
+        maker = BatchMaker(recorder, dataset, batches=True, detail=detail, unit_costs=UNIT_COSTS)
+        samples = iter(dataset)
+        for batch in range(4):
+            index = maker.begin(BatchTag(batch, 0, clock.now_ns(), True), [0] * 4)
+            maker.collate(list, [next(samples) for _ in index])
+            maker.finish()
+            assert maker.lane.quiet == 0, "what the training does is timed as ever"
+            clock.advance(5_000_000)  # it trains, or waits for room
+        samples.close()
+        assert recorder.path is not None
+        path = recorder.path
+    spans = read_span_file(path).spans
+    for kind in (Kind.READ, Kind.PREPROCESS):
+        read = spans[spans["kind"] == kind]
+        for batch in range(4):
+            rows = read[read["batch"] == batch]
+            assert (rows["end_ns"] - rows["start_ns"]).sum() == 4_000_000
+        assert set(read["batch"].tolist()) == {0, 1, 2, 3}
+    assert spans["nbytes"][spans["kind"] == Kind.READ].sum() == 3 * 600
