@@ -60,9 +60,10 @@ def verification_lines(found: Verification) -> list[str]:
             f"{_plural('file', found.n_files)}: every checksum is right",
         ),
     ]
+    left = [_line("unchecked" if n == 0 else "", w) for n, w in enumerate(found.not_covered)]
     if found.comparison is None:
         lines.append(_line("time", f"{_time(found.wall_s)}, {byte_rate(rate)}"))
-        return lines
+        return [*lines, *left]
     lines.append(_line("compared", f"with {found.against}: {found.comparison}"))
     for name, off in found.comparison.largest.items():
         allowed = number(found.comparison.allowed.get(name))
@@ -70,7 +71,7 @@ def verification_lines(found: Verification) -> list[str]:
             _line("lossy", f"{name} is off by at most {number(off)}; the store says {allowed}")
         )
     lines.append(_line("time", _time(found.wall_s)))
-    return lines
+    return [*lines, *left]
 
 
 def _forecast(

@@ -13,7 +13,7 @@ from iobench.cpus import available_cpus
 from iobench.datasets import samples_in_order, stopwatch
 from iobench.errors import OptionError, StoreError
 from iobench.sources import SourceRequest
-from iobench.stores import VerifyResult, open_store, verify_against, verify_store
+from iobench.stores import VerifyResult, not_covered, open_store, verify_against, verify_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -83,6 +83,8 @@ class Verification:
         What comparing found: every sample as the source has it.
     wall_s : float
         Seconds it took.
+    not_covered : tuple of str
+        What no checksum covers, and was compared with nothing.
     """
 
     path: Path
@@ -95,6 +97,7 @@ class Verification:
     against: str | None
     comparison: VerifyResult | None
     wall_s: float
+    not_covered: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready values."""
@@ -132,9 +135,17 @@ def verify(request: VerifyRequest, screen: Screen) -> Verification:
             against=" ".join(map(str, request.targets)) or None,
             comparison=comparison,
             wall_s=watch(),
+            not_covered=(*not_covered(store), *_not_compared(comparison)),
         )
     finally:
         store.close()
+
+
+def _not_compared(comparison: VerifyResult | None) -> tuple[str, ...]:
+    if comparison is None:
+        return ("whether samples are as their source has them (--against SOURCE)",)
+    left = comparison.n_samples - comparison.n_compared
+    return (f"whether {left} samples are as their source has them (--share 1)",) if left else ()
 
 
 def _workers(request: VerifyRequest) -> int:

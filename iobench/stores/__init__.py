@@ -97,7 +97,7 @@ from iobench.stores.tfrecord import (
     frame_header,
     scan_frames,
 )
-from iobench.stores.verification import verify_store
+from iobench.stores.verification import not_covered, verify_store
 from iobench.stores.verify_result import Difference, SourceFiles, VerifyResult
 
 __all__ = [
@@ -169,6 +169,7 @@ __all__ = [
     "make_item",
     "merge_errors",
     "modified_ns",
+    "not_covered",
     "open_file_size",
     "open_room",
     "open_store",

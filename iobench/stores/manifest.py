@@ -1,7 +1,8 @@
 """The manifest of a store, ``iobench.json``: what it holds, how it is laid out, where it is from.
 
 It carries no time, host or process id, so that the same source gives the same bytes, and it is
-written last: a folder without it is not a finished store.
+written last: a folder without it is not a finished store. A checksum of all else that it says is in
+it; those written before there was one open all the same.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import SampleError, StoreError
+from iobench.json_files import parse_json, read_json, read_small_file
 from iobench.samples import SampleSpec
 from iobench.stores.atomic import storage_errors, write_atomically
+from iobench.stores.checksums import crc32c
 from iobench.stores.sample_numbers import SampleNumbers, count_runs
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ __all__ = [
     "Shard",
     "ShardFile",
     "canonical_json",
+    "check_document",
+    "checked_json",
     "count_runs",
     "read_manifest",
     "write_manifest",
@@ -33,6 +38,9 @@ __all__ = [
 
 MANIFEST_NAME = "iobench.json"
 MANIFEST_VERSION = 1
+CHECKSUM = "crc32c"
+"""Of a document's other values, as `canonical_json` spells them."""
+
 MAX_MANIFEST_NBYTES = 1 << 28
 MAX_NBYTES = 1 << 60
 _PLAIN_NAME = re.compile(r"[^/\\\0-\x1f]{1,255}")
@@ -220,10 +228,41 @@ def canonical_json(values: Any) -> str:
         raise StoreError(f"a manifest must be plain JSON: {error}") from error
 
 
+def checked_json(values: Mapping[str, Any]) -> bytes:
+    """Return the one JSON text of ``values`` and a checksum of them, for `check_document`."""
+    checksum = crc32c(canonical_json(values).encode())
+    return canonical_json({**values, CHECKSUM: checksum}).encode()
+
+
+def check_document(file: Path) -> bool:
+    """Compare what a document says with its checksum; return whether it has one.
+
+    Raises
+    ------
+    StoreError
+        If it says something else than was written.
+    FileNotFoundError
+        If there is none.
+    """
+    try:
+        with storage_errors(file):
+            values = read_json(file)
+            stored = values.pop(CHECKSUM, None)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise StoreError(f"{file}: is damaged ({error}); convert the store again") from error
+    if stored is None:
+        return False
+    if stored != crc32c(canonical_json(values).encode()):
+        raise StoreError(
+            f"{file}: its checksum is wrong: something that it says is not as it was written; "
+            "convert the store again"
+        )
+    return True
+
+
 def write_manifest(path: Path, manifest: Manifest) -> None:
     """Write ``iobench.json`` of the store at ``path``, atomically; this finishes the store."""
-    text = canonical_json(manifest.to_dict())
-    write_atomically(path / MANIFEST_NAME, text.encode())
+    write_atomically(path / MANIFEST_NAME, checked_json(manifest.to_dict()))
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -244,15 +283,15 @@ def read_manifest(path: Path) -> Manifest:
                     f"{file}: expected a manifest, found {nbytes} bytes, more than "
                     f"{MAX_MANIFEST_NBYTES}"
                 )
-            data = file.read_bytes()
+            data = read_small_file(file)
     except FileNotFoundError as error:
         raise StoreError(
             f"{path} is not a finished store: it has no {MANIFEST_NAME}; "
             "run its conversion again to finish it"
         ) from error
     try:
-        return Manifest.from_dict(json.loads(data))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return Manifest.from_dict(parse_json(data))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise StoreError(
             f"{file}: not a manifest of a store ({reason}); remove the folder and convert again"

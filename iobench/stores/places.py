@@ -7,7 +7,6 @@ without that mark is ever listed or removed.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 from contextlib import suppress
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from iobench.errors import StorageError, StoreClaimedError
+from iobench.json_files import read_json
 from iobench.stores.atomic import (
     TEMPORARY_SUFFIX,
     is_closed,
@@ -24,13 +24,14 @@ from iobench.stores.atomic import (
     write_atomically,
 )
 from iobench.stores.claims import find_writer
-from iobench.stores.manifest import canonical_json
+from iobench.stores.manifest import checked_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = [
     "BESIDE_NAME",
+    "MARK_NAME",
     "Item",
     "ItemKind",
     "Place",
@@ -141,7 +142,7 @@ def make_item(path: Path, *, kind: ItemKind, title: str) -> Path:
                 "choose an empty folder (--store-dir, or OUT)"
             )
     try:
-        write_atomically(mark, canonical_json({"kind": kind, "title": title}).encode())
+        write_atomically(mark, checked_json({"kind": kind, "title": title}))
     except FileNotFoundError:
         if not mark.exists():  # else another process marked it first, and tidied up
             raise
@@ -282,7 +283,7 @@ def _marked(folder: Path, depth: int) -> Iterator[Path]:
 def _item(path: Path) -> Item:
     kind, title = "unknown", path.name
     with suppress(OSError, ValueError, KeyError, TypeError):
-        mark = json.loads((path / MARK_NAME).read_text())
+        mark = read_json(path / MARK_NAME)
         kind, title = str(mark["kind"]), str(mark["title"])
     nbytes = 0
     for file in path.rglob("*"):

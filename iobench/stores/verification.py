@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.errors import StoreError
-from iobench.stores.atomic import storage_errors
+from iobench.stores.atomic import is_local, storage_errors
 from iobench.stores.checksums import CHECKSUMS_NAME, crc32c, read_checksums
 from iobench.stores.extents import ExtentStore, missing_is_damage
+from iobench.stores.manifest import MANIFEST_NAME, check_document
+from iobench.stores.places import MARK_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     # As `iobench.datasets.Progress`, which this room is not to know.
     Progress = Callable[[int, int], None]
 
-__all__ = ["array_of_extent", "shard_of", "verify_store"]
+__all__ = ["array_of_extent", "not_covered", "shard_of", "verify_store"]
 
 PIECE_NBYTES = 1 << 20
 """Read at a time: what one thread holds, small enough to be hashed twice in the cache."""
@@ -78,7 +81,42 @@ def verify_store(store: Store, *, workers: int = 1, progress: Progress | None = 
     for damages in _in_order(groups(), workers):
         if damages:
             raise StoreError(min(damages, key=lambda damage: damage.place).message)
+    not_covered(store)
     return counter.done
+
+
+def not_covered(store: Store) -> tuple[str, ...]:
+    """Compare what manifest and mark of a store say with their checksums; return what has none.
+
+    In words, for who reads that a store is as written: what stores of former versions carry no
+    checksum of, and files that no manifest lists.
+
+    Raises
+    ------
+    StoreError
+        If manifest or mark say something else than was written.
+    """
+    found = []
+    if not check_document(store.path / MANIFEST_NAME):
+        found.append(
+            f"what {MANIFEST_NAME} says of plan, options, provenance and sample numbers, of which "
+            "stores of this version have no checksum"
+        )
+    with suppress(FileNotFoundError):  # only what iobench put in a place of its own has a mark
+        if not check_document(store.path / MARK_NAME):
+            found.append(f"{MARK_NAME}, likewise")
+    if is_local(store.path):
+        listed = {file.name for file in store.manifest.files}
+        listed |= {MANIFEST_NAME, MARK_NAME, CHECKSUMS_NAME}
+        others = sorted(
+            name
+            for file in store.path.rglob("*")
+            if (name := file.relative_to(store.path).as_posix()) not in listed and file.is_file()
+        )
+        if others:
+            more = f" and {len(others) - 1} more" if others[1:] else ""
+            found.append(f"{others[0]}{more}, which the manifest does not list")
+    return tuple(found)
 
 
 def shard_of(store: Store, sample: int) -> int:

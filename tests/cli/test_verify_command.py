@@ -10,13 +10,14 @@ import pytest
 
 from iobench.cli import main
 from iobench.datasets.extents import reopen_files
+from iobench.stores.places import MARK_NAME, make_item
 from iobench.testing import flip_bit
 
 DATA = Path(__file__).parents[1] / "data"
 MEMBERS = "era5-levels-members.grib"
 KEYS = {
     "kind", "as_written", "path", "dataset", "format", "n_samples", "n_shards", "n_files",
-    "nbytes", "against", "comparison", "wall_s",
+    "nbytes", "against", "comparison", "wall_s", "not_covered",
 }  # fmt: skip
 
 
@@ -73,7 +74,9 @@ def test_a_store_as_written(store: Path, verified, capsys: pytest.CaptureFixture
     assert (found["n_samples"], found["n_shards"]) == (4, 2)
     assert found["nbytes"] > 4_600_000
     assert main(["verify", str(store)]) == 0
-    assert capsys.readouterr().out.startswith("out: as written\n")
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first == "out: as written"
+    assert last == "  unchecked  whether samples are as their source has them (--against SOURCE)"
 
 
 def test_a_store_as_its_source_has_it(store: Path, verified) -> None:
@@ -81,6 +84,7 @@ def test_a_store_as_its_source_has_it(store: Path, verified) -> None:
     assert found["against"] == MEMBERS
     assert found["comparison"]["n_compared"] == 4
     assert found["comparison"]["same"]
+    assert found["not_covered"] == []
     assert verified(store, "--against", MEMBERS, "--share", "0.5")["comparison"]["n_compared"] == 2
 
 
@@ -94,6 +98,38 @@ def test_one_bit_is_found_and_named(store: Path, wrong, capsys) -> None:
     said = json.loads(capsys.readouterr().out)
     assert said["as_written"] is False
     assert f"iobench: {said['error']}" == line
+
+
+def test_a_flipped_bit_of_the_manifest_is_found(store: Path, wrong) -> None:
+    file = store / "iobench.json"
+    text = file.read_bytes()
+    for place in ('"provenance"', '"fingerprint"', '"plan"', '"samples"', '"crc32c": '):
+        start = text.rindex(place.encode()) + len(place)
+        flip_bit(file, next(n for n in range(start, len(text)) if text[n : n + 1].isalnum()))
+        line = wrong(store)
+        assert line.startswith(f"iobench: {file}: "), place
+        assert "its checksum is wrong" in line or "not a manifest" in line
+        file.write_bytes(text)
+
+
+def test_a_flipped_bit_of_the_mark_is_found(store: Path, wrong) -> None:
+    mark = make_item(store.with_name("marked"), kind="store", title="a title") / MARK_NAME
+    shutil.copy(mark, store)
+    flip_bit(store / MARK_NAME, mark.read_bytes().index(b"a title"))
+    assert wrong(store).startswith(f"iobench: {store / MARK_NAME}: its checksum is wrong")
+
+
+def test_a_store_without_those_checksums_verifies_and_says_so(store: Path, verified) -> None:
+    file = store / "iobench.json"
+    values = json.loads(file.read_text())
+    del values["crc32c"]
+    file.write_text(json.dumps(values, sort_keys=True, indent=2) + "\n")
+    (store / MARK_NAME).write_text('{"kind": "store", "title": "out"}')
+    (store / "more.txt").write_text("nothing of ours")
+    manifest, mark, other, _ = verified(store)["not_covered"]
+    assert manifest.startswith("what iobench.json says of plan, options, provenance and sample")
+    assert mark == ".iobench-item.json, likewise"
+    assert other == "more.txt, which the manifest does not list"
 
 
 def test_another_source_is_found_and_named(store: Path, wrong, tmp_path: Path) -> None:
