@@ -67,6 +67,7 @@ ROOMS = {
         "analysis", "bundling", "conversion", "datasets", "launch", "profiles", "profiling",
         "recording", "registry", "remote", "report", "storage", "stores", "tracking", "trials",
     },
+    "__main__": {"cli"},
 }  # fmt: skip
 AGAINST_THE_ARROW = {
     ("iobench.profiles.contents", "Profile.exposure", "iobench.analysis"),

@@ -42,13 +42,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     except IobenchError as error:
-        return _say(f"iobench: {' '.join(str(error).split())}", error.exit_code)
-    except Interrupted:
+        line = "; ".join([" ".join(str(error).split()), *_notes(error)])
+        return _say(f"iobench: {line}", error.exit_code)
+    except Interrupted as interrupt:
         from iobench.recording.masking import mask_words
 
         again = shlex.join(["iobench", *mask_words(arguments)])
-        line = f"iobench: interrupted; what is finished is kept, run it again: {again}"
-        return _say(line, INTERRUPTED)
+        kept = "; ".join(_notes(interrupt))
+        kept = kept or f"what is finished is kept, run it again: {again}"
+        return _say(f"iobench: interrupted; {kept}", INTERRUPTED)
     except BrokenPipeError:
         # Whoever read stdout has seen enough; keep the interpreter from flushing into it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -78,6 +80,11 @@ def _signals() -> tuple[signal.Signals, ...]:
     wanted = (signal.Signals[name] for name in names if hasattr(signal, name))
     # Ignored by who started us (nohup, a background job of a script): so for what we start.
     return tuple(number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN)
+
+
+def _notes(error: BaseException) -> list[str]:
+    """Return what those it went through have added: where the work done by then is kept."""
+    return getattr(error, "__notes__", [])
 
 
 def _say(line: str, code: int) -> int:

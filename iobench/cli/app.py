@@ -8,6 +8,7 @@ from iobench.cli.advise_command import advise
 from iobench.cli.bundle_command import bundle
 from iobench.cli.cache_command import cache
 from iobench.cli.check_command import CheckCommand, check
+from iobench.cli.command import Command, make_typer
 from iobench.cli.compare_command import compare
 from iobench.cli.convert_command import convert
 from iobench.cli.doctor_command import doctor
@@ -26,32 +27,29 @@ __all__ = ["make_app"]
 
 def make_app() -> typer.Typer:
     """Return the command line application."""
-    app = typer.Typer(
+    app = make_typer(
         help="Where does training on weather and climate data wait for its data, and why?",
         no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
     )
-    app.command()(profile)
+    app.command(cls=Command)(profile)
     # What follows the command's first word is the command's own, with or without the "--".
-    app.command(context_settings={"allow_interspersed_args": False})(run)
-    app.command()(report)
+    app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
+    app.command(cls=Command)(report)
     # Behind the first "--" are the commands that are compared, with all that is in them.
     app.command(cls=CheckCommand)(check)
-    app.command()(compare)
-    app.command()(bundle)
+    app.command(cls=Command)(compare)
+    app.command(cls=Command)(bundle)
     # What it does not know are options of the profile that it makes first.
-    app.command(context_settings={"ignore_unknown_options": True})(advise)
-    app.command()(simulate)
-    app.command()(convert)
-    app.command()(verify)
-    app.command("list")(list_)
-    app.command()(info)
-    app.command()(limits)
-    app.command()(synthesize)
-    app.command()(cache)
-    app.command()(doctor)
+    app.command(cls=Command, context_settings={"ignore_unknown_options": True})(advise)
+    app.command(cls=Command)(simulate)
+    app.command(cls=Command)(convert)
+    app.command(cls=Command)(verify)
+    app.command("list", cls=Command)(list_)
+    app.command(cls=Command)(info)
+    app.command(cls=Command)(limits)
+    app.command(cls=Command)(synthesize)
+    app.command(cls=Command)(cache)
+    app.command(cls=Command)(doctor)
     app.callback()(_version)
     return app
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from typer.core import TyperCommand
+
+from iobench.cli.command import Command
 
 if TYPE_CHECKING:
     from iobench.analysis.gates import PairedGate
@@ -15,12 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckCommand", "check"]
 
-INTERRUPTED: Final = 130
 COMMANDS: Final = "iobench.check.commands"
 STDOUT: Final = "-"
 
 
-class CheckCommand(TyperCommand):
+class CheckCommand(Command):
     """Takes the commands behind ``--`` as they are, and ``--markdown`` with or without a file."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -225,9 +225,9 @@ def _paired(
             return compare_commands(
                 *commands, rounds=rounds, margin=margin, by_cpu=by_cpu, finished=finished
             )
-    except Interrupted:
-        screen.note(f"iobench: interrupted after {done} of {rounds + 1} rounds; nothing follows")
-        raise typer.Exit(INTERRUPTED) from None
+    except Interrupted as interrupt:
+        interrupt.add_note(f"{done} of {rounds + 1} rounds were run, and nothing follows from them")
+        raise
 
 
 def _tell(gates: list[Gate], markdown: str | None, *, json: bool) -> None:

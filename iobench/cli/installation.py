@@ -37,6 +37,7 @@ MODULES = {
     "mlflow-skinny": "mlflow",
     "netcdf4": "netCDF4",
     "nvidia-dali-cuda120": "nvidia.dali",
+    "nvidia-ml-py": "pynvml",
     "tensorflow-cpu": "tensorflow",
 }
 """What a package is imported as, where that is not its name."""

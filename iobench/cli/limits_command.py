@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["limits"]
 
-INTERRUPTED = 130
-
 
 def limits(
     path: Annotated[
@@ -68,9 +66,9 @@ def limits(
             max_nbytes=max_nbytes,
             refresh=refresh,
         )
-    except Interrupted:
-        screen.note("iobench: interrupted; no figures are kept")
-        raise typer.Exit(INTERRUPTED) from None
+    except Interrupted as interrupt:
+        interrupt.add_note("no figures are kept")
+        raise
     file_system = file_system_of(folder)
     layout = layout_of(folder, file_system)
     if json:

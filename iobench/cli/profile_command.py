@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iobench.cli.command import Command, make_typer
 from iobench.cli.darshan_option import Darshan, darshan_words
 from iobench.cli.energy_option import AUTO, Energy
 from iobench.cli.source_options import (
@@ -190,8 +191,8 @@ def profile_config(words: Sequence[str]) -> RunConfig:
         If an option has a value that it cannot have.
     """
     taken: list[RunConfig] = []
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    app.command()(profile)
+    app = make_typer()
+    app.command(cls=Command)(profile)
     try:
         app(args=list(words), prog_name="iobench profile", obj=taken.append)
     except SystemExit:

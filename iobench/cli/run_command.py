@@ -90,6 +90,8 @@ def _tell(ended: EndedCommand, json: Path | None, *, report: bool) -> None:
 
     assert ended.run is not None
     lines = [f"kept in {ended.run}; the same report again: iobench report {ended.run}"]
+    if ended.nothing:
+        lines.append(f"nothing was recorded: {ended.nothing}")
     if ended.not_closed:
         ranks = ", ".join(map(str, ended.not_closed))
         lines.append(f"rank {ranks} had not ended its recording by now")

@@ -71,7 +71,7 @@ def split_options(pairs: list[str], *, spelled: str = "--option") -> dict[str, s
     Raises
     ------
     OptionError
-        If one has no ``=``.
+        If one has no ``=``, or a name is given twice.
     """
     from iobench.errors import OptionError
 
@@ -80,5 +80,7 @@ def split_options(pairs: list[str], *, spelled: str = "--option") -> dict[str, s
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise OptionError(f"{spelled} {pair}: expected NAME=VALUE")
+        if name in options:
+            raise OptionError(f"{spelled} {pair}: {name} is given twice; give it once")
         options[name] = value
     return options

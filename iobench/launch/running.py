@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import OptionError, StorageError
-from iobench.launch.seen import describe_processes
+from iobench.launch.seen import describe_processes, nothing_recorded, why_unseen
 from iobench.launch.tracing import begin_tracing, end_tracing
 from iobench.launch.waiting import run_and_wait
 from iobench.recording import (
     SYSTEM_CLOCK,
     Clock,
     JobRank,
+    ProcessFacts,
     RunDirectory,
     find_job,
     read_process_facts,
@@ -104,12 +105,15 @@ class EndedCommand:
         Of this launcher, where a job starts several; only the first prints.
     not_closed : tuple of int
         Ranks whose recording had not ended by then.
+    nothing : str
+        Why no training process recorded anything; ``""`` if one did.
     """
 
     code: int
     run: Path | None
     rank: int
     not_closed: tuple[int, ...] = ()
+    nothing: str = ""
 
 
 def run_script(
@@ -149,6 +153,9 @@ def run_script(
     if run is None:
         return EndedCommand(run_and_wait(asked.command, dict(environment)), None, job.rank)
     inside = _environment(asked, job, run, environment)
+    unseen = why_unseen(asked.command, inside)
+    if unseen:
+        say(f"nothing will be recorded, the command runs without iobench: {unseen}")
     setup = begin_tracing(choice, run, job, asked.command, environment, say)
     with _energy_read(asked, job, run, environment):
         code = run_and_wait(asked.command, inside if setup is None else setup.environment(inside))
@@ -162,7 +169,11 @@ def run_script(
         end_tracing(setup, run, job, say, clock)
     if job.rank == 0:
         _await_launchers(run, job.world_size, clock)
-    return EndedCommand(code, run.path, job.rank, _not_closed(run, job))
+    recorded = read_process_facts(run.processes_path)
+    nothing = nothing_recorded(recorded, facts)
+    return EndedCommand(
+        code, run.path, job.rank, _not_closed(recorded, job), nothing and (unseen or nothing)
+    )
 
 
 @contextlib.contextmanager
@@ -263,9 +274,9 @@ def _await_launchers(run: RunDirectory, n_launchers: int, clock: Clock) -> None:
         clock.wait_until_ns(now_ns + LOOK_NS)
 
 
-def _not_closed(run: RunDirectory, job: JobRank) -> tuple[int, ...]:
+def _not_closed(recorded: Sequence[ProcessFacts], job: JobRank) -> tuple[int, ...]:
     """Return the ranks that have not ended their recording."""
-    training = [f for f in read_process_facts(run.processes_path) if f.role == "consumer"]
+    training = [facts for facts in recorded if facts.role == "consumer"]
     if not training:
         return ()
     expected = max(job.world_size, *(facts.world_size for facts in training))

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import os
 import shlex
+import shutil
 import signal
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,15 +19,32 @@ from iobench.recording import JobRank, ProcessFacts
 from iobench.recording.hosts import host_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from iobench.recording import RunDirectory
 
-__all__ = ["SeenProcess", "describe_processes", "read_seen", "unseen_commands"]
+__all__ = [
+    "SeenProcess", "describe_processes", "nothing_recorded", "read_seen", "unseen_commands",
+    "why_unseen",
+]  # fmt: skip
 
 N_LISTED: Final = 40
 LONGEST: Final = 160
 ISOLATING: Final = {"I": "-I", "E": "-E", "S": "-S"}
+OLDEST: Final = (3, 11)
+LOOK_INSIDE: Final = """\
+import sys
+sys.path[0] = sys.argv[1]
+try:
+    from importlib.util import find_spec
+    found = find_spec("iobench") is not None
+except ImportError:
+    found = False
+print(sys.version_info[0], sys.version_info[1], int(found))
+"""
+"""Asks a Python, of any version, for its own version and whether it finds iobench."""
+LOOK_S: Final = 20
+SHEBANG_NBYTES: Final = 512
 SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 
 
@@ -134,6 +154,93 @@ def describe_processes(
     )
 
 
+def why_unseen(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Say, before a command is started, why nothing of its Python can be recorded.
+
+    Returns
+    -------
+    str
+        ``""`` where all is well, and where nobody can know: shells, srun, compiled launchers.
+    """
+    program = shutil.which(command[0], path=environment.get("PATH"))
+    python = None if program is None else _interpreter(program, environment)
+    if program is None or python is None:
+        return ""
+    if flags := _flags(command):
+        return f"{python}: {', '.join(flags)} keeps iobench out; leave it out"
+    if _is_this_python(python):
+        return ""
+    folder = _script_folder(program if python != program else None, command)
+    try:
+        done = subprocess.run(
+            [python, "-c", LOOK_INSIDE, folder],
+            env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=LOOK_S, check=True,
+        )  # fmt: skip
+        major, minor, found = map(int, done.stdout.split()[-3:])
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return ""  # the command itself will say what is wrong with it
+    if (major, minor) < OLDEST:
+        return (
+            f"{python}: is Python {major}.{minor}, and iobench needs "
+            f"{'.'.join(map(str, OLDEST))} or later; use a newer one"
+        )
+    if not found:
+        return f"{python}: has no iobench; install it there: {python} -m pip install iobench"
+    return ""
+
+
+def _interpreter(program: str, environment: Mapping[str, str]) -> str | None:
+    """Return the Python that a program is, or is read by (``torchrun``); None of anything else."""
+    if Path(program).name.startswith("python"):
+        return program
+    try:
+        with Path(program).open("rb") as file:
+            first = file.read(SHEBANG_NBYTES).partition(b"\n")[0]
+    except OSError:
+        return None
+    words = os.fsdecode(first[2:]).split() if first.startswith(b"#!") else []
+    if words and Path(words[0]).name == "env":
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+    found = shutil.which(words[0], path=environment.get("PATH")) if words else None
+    return found if found is not None and Path(found).name.startswith("python") else None
+
+
+def _is_this_python(python: str) -> bool:
+    """Tell whether a program is this process's Python by another name: python, python3."""
+    own = Path(sys.executable)
+    found = Path(python).absolute()
+    return found.parent == own.parent and found.resolve() == own.resolve()
+
+
+def _script_folder(script: str | None, command: Sequence[str]) -> str:
+    """Return the folder that Python looks into first for what a command imports."""
+    if script is None:
+        name = program(command)
+        script = next((word for word in command[1:] if name and word.endswith(name)), "")
+        if not Path(script).is_file():
+            return str(Path.cwd())  # of -m and -c
+    return str(Path(script).resolve().parent)
+
+
+def nothing_recorded(recorded: Sequence[ProcessFacts], launched: ProcessFacts) -> str:
+    """Say why no training process of a run recorded anything; ``""`` where one did.
+
+    Parameters
+    ----------
+    recorded : sequence of ProcessFacts
+        Of all processes of the run.
+    launched : ProcessFacts
+        What the launcher tells of its command.
+    """
+    if any(facts.role == "consumer" for facts in recorded):
+        return ""
+    if launched.unseen:
+        return launched.unseen[0]
+    rest = f"; not seen: {', '.join(launched.children)}" if launched.children else ""
+    return f"no process that was seen took a batch from a loader that iobench knows{rest}"
+
+
 def _unseen(process: SeenProcess) -> list[str]:
     name = _one_line(process.command)
     if any("No module named 'iobench'" in text for text in process.unseen):
@@ -158,7 +265,11 @@ def _flags(command: Sequence[str]) -> list[str]:
     if not Path(command[0]).name.startswith("python"):
         return []
     found = []
-    for word in command[1:]:
+    words = iter(command[1:])
+    for word in words:
+        if word in {"-W", "-X"}:
+            next(words, "")
+            continue
         if not word.startswith("-") or word.startswith("--"):
             break
         found += [ISOLATING[letter] for letter in word[1:] if letter in ISOLATING]

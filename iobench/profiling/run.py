@@ -95,40 +95,46 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
     )
     costs = unit_costs()
     out = _new_run_path(config, source.dataset.name)
-    with ExitStack() as stack:
-        runs, directories, reasons = [], [], []
-        for position, one in enumerate(prepared):
-            path = out if len(prepared) == 1 else out / one.label
-            if config.cache == "cold":
-                evict(one.files)
-            elif config.cache == "warm":
-                warm_up(one.files)
-            one, why = with_read_ahead(config, one, batch_size)
-            reasons.append((one, why))
-            document = _document(config, source, one, compute, batch_size, costs)
-            limit, limit_s = _limits(config, one, batch_size)
-            document |= {
-                "position": position,
-                "darshan": tracing.document(),
-                "detail": config.detail,
-                "energy": config.energy,
-                "asked": {"batches": limit, "steady_s": limit_s, "workers": config.workers},
-            }
-            directory = RunDirectory.create(path, document, spool=config.spool)
-            stack.callback(directory.gather)
-            directories.append(directory)
-            runs.append(_make_run(config, one, directory, compute, batch_size, costs, stack))
-        files = [one.files for one, _ in reasons]
-        tracing.begin(out, list(zip(directories, files, strict=True)))
-        if wants_energy(config.energy):
-            reader = start_energy_reader([directory.path for directory in directories])
-            if reader is not None:
-                stack.callback(reader.close)
-        with screen.progress("measuring") as move:
-            measure(runs, progress=_run_progress(runs, config, move))
-        for one, why in reasons:
-            if choice := told_of(one, why):
-                screen.note(f"{one.label}: {choice}")
+    runs: list[Run] = []
+    try:
+        with ExitStack() as stack:
+            directories, reasons = [], []
+            for position, one in enumerate(prepared):
+                path = out if len(prepared) == 1 else out / one.label
+                if config.cache == "cold":
+                    evict(one.files)
+                elif config.cache == "warm":
+                    warm_up(one.files)
+                one, why = with_read_ahead(config, one, batch_size)
+                reasons.append((one, why))
+                document = _document(config, source, one, compute, batch_size, costs)
+                limit, limit_s = _limits(config, one, batch_size)
+                document |= {
+                    "position": position,
+                    "darshan": tracing.document(),
+                    "detail": config.detail,
+                    "energy": config.energy,
+                    "asked": {"batches": limit, "steady_s": limit_s, "workers": config.workers},
+                }
+                directory = RunDirectory.create(path, document, spool=config.spool)
+                stack.callback(directory.gather)
+                directories.append(directory)
+                runs.append(_make_run(config, one, directory, compute, batch_size, costs, stack))
+            files = [one.files for one, _ in reasons]
+            tracing.begin(out, list(zip(directories, files, strict=True)))
+            if wants_energy(config.energy):
+                reader = start_energy_reader([directory.path for directory in directories])
+                if reader is not None:
+                    stack.callback(reader.close)
+            with screen.progress("measuring") as move:
+                measure(runs, progress=_run_progress(runs, config, move))
+            for one, why in reasons:
+                if choice := told_of(one, why):
+                    screen.note(f"{one.label}: {choice}")
+    except BaseException as stopped:
+        if any(run.n_batches for run in runs):
+            stopped.add_note(f"what was measured until then is kept: iobench report {out}")
+        raise
     return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -70,7 +71,13 @@ class RunDirectory:
 
     @classmethod
     def join(
-        cls, path: Path, config: dict[str, Any], *, token: str, spool: Path | None = None
+        cls,
+        path: Path,
+        config: dict[str, Any],
+        *,
+        token: str,
+        spool: Path | None = None,
+        numbered: bool = False,
     ) -> RunDirectory:
         """Make the directory, or be one of several processes of a job that write to it.
 
@@ -80,13 +87,35 @@ class RunDirectory:
             As for `create`; the config of whoever comes first counts.
         token : str
             The same for all processes of the job and of no other run; ``""`` joins nothing.
+        numbered : bool
+            Where it holds the run of another job, take ``<path>-2`` instead, ``<path>-3``, ...:
+            all processes of a job find the same one.
 
         Raises
         ------
         StorageError
             If it cannot be written, or holds the run of another job.
         """
-        path = Path(path).absolute()
+        first = Path(path).absolute()
+        for number in itertools.count(1):
+            each = first if number == 1 else first.with_name(f"{first.name}-{number}")
+            try:
+                run = cls._join(each, config, token, spool)
+            except ProfileError:  # of another version, or damaged: somebody's all the same
+                if not numbered:
+                    raise
+                continue
+            if run is not None:
+                return run
+            if not numbered:
+                raise _holds_a_run(each)
+        raise AssertionError("unreachable")
+
+    @classmethod
+    def _join(
+        cls, path: Path, config: dict[str, Any], token: str, spool: Path | None
+    ) -> RunDirectory | None:
+        """Make or join this very directory; None if it holds the run of another job."""
         try:
             (path / "spans").mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -100,9 +129,7 @@ class RunDirectory:
             if chosen is not None:
                 chosen.rmdir()
         run = cls.open(path)
-        if not token or run.config.get("job") != token:
-            raise _holds_a_run(path)
-        return run
+        return run if token and run.config.get("job") == token else None
 
     def _write_first(self) -> bool:
         """Write ``run.json`` unless there is one; False where somebody else was first."""

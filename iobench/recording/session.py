@@ -133,20 +133,26 @@ class Recording:
 
     # -- life -----------------------------------------------------------------------------
 
-    def start(self) -> Self:
+    def start(self, *, numbered: bool = True) -> Self:
         """Make or join the run directory, and record from now on.
+
+        Parameters
+        ----------
+        numbered : bool
+            Record into ``<path>-2``, ``<path>-3``, ... where the directory holds another run
+            already, and say so: a training must not end by the name of its profile.
 
         Raises
         ------
         StorageError
-            If the directory cannot be written, or holds another run already.
+            If the directory cannot be written; or holds another run already, unless ``numbered``.
         OptionError
             If this process records into another directory already.
         """
         with _starting:
-            return self._start()
+            return self._start(numbered=numbered)
 
-    def _start(self) -> Self:
+    def _start(self, *, numbered: bool) -> Self:
         global _current
         if _current is not None and not _current._closed:
             if self._path is not None and self._path.absolute() != _current.run.path:
@@ -163,7 +169,10 @@ class Recording:
             ),
             token=self.job.token,
             spool=self._spool,
+            numbered=numbered and self._path is not None,
         )
+        if self._path is not None and run.path != self._path.absolute() and self.job.rank == 0:
+            logger.warning("%s: holds a run already; recording into %s", self._path, run.path)
         self._begin(run, _unit_costs(self.clock))
         if self._energy:
             self._read_energy()
@@ -367,7 +376,8 @@ def record(
     Parameters
     ----------
     path : Path or str, optional
-        Run directory; by default ``$IOBENCH_RUN``, else the next ``iobench-runs/<script>-N``.
+        Run directory; by default ``$IOBENCH_RUN``, else the next ``iobench-runs/<script>-N``. If it
+        holds another run already, ``<path>-2``, ``<path>-3``, ...
     steps : range or (int, int) or str, optional
         Record only these batches of the training loop, ``100:300`` or ``range(100, 300)``.
     detail : str
@@ -439,7 +449,7 @@ def _start_as_told(path: str) -> Recording | None:
             digests=_wants_digests(),
             energy=os.environ.get(RUN_ENERGY) == "1",
             spool=os.environ.get(RUN_SPOOL) or None,
-        ).start()
+        ).start(numbered=False)  # one that this process was told of is that of its job, or none
     except IobenchError as error:
         _refused = True
         logger.warning("nothing is recorded: %s", error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,28 @@ def test_the_line_that_mends_it(reason, line):
 def test_an_unknown_extra_is_said_with_the_nearest(capsys):
     assert main(["doctor", "netcfd"]) == 1
     assert "unknown extra 'netcfd': did you mean netcdf?" in capsys.readouterr().err
+
+
+def test_what_is_imported_under_another_name_is_not_broken(monkeypatch):
+    requiring(monkeypatch, ("gpu", "nvidia-ml-py", ">=12"))
+    monkeypatch.setattr(installation, "_version", {"nvidia-ml-py": "13.615"}.get)
+    monkeypatch.setattr(
+        installation,
+        "_import_all",
+        lambda groups: {name: "" if name == "pynvml" else "not there" for [name] in groups},
+    )
+    [check] = check_extras(["gpu"])
+    assert (check.status, check.packages[0].version) == ("ok", "13.615")
+
+
+def test_every_package_of_an_extra_that_is_installed_is_looked_for_by_its_own_modules():
+    """A wrong name in `MODULES` calls broken what works."""
+    brought = packages_distributions()
+    by_package = {}
+    for module, packages in brought.items():
+        for package in packages:
+            by_package.setdefault(package.lower().replace("_", "-"), set()).add(module)
+    for extra in extra_names():
+        for _, name, _ in (row for row in installation._requirements() if row[0] == extra):
+            if name in by_package:
+                assert installation._module(name).partition(".")[0] in by_package[name]

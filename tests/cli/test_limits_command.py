@@ -150,7 +150,7 @@ def test_an_interruption_keeps_nothing(
         return true_read(*arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(probing, "read_ranges", interrupted)
-    assert main(["limits", str(data), *FEW]) == 130
+    assert main(["limits", str(data), *FEW]) == 75
     assert "no figures are kept" in capsys.readouterr().err
     assert not own_cache.exists()
 

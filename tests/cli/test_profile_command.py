@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from iobench.cli import Interrupted
+from iobench.profiling.run import measure
+
 REQUIRED = {
     "dataset", "format", "framework", "stand_in", "workers", "threads", "batch_size", "batches",
     "wall_s", "compute_s", "wait_s", "wait_ns", "samples_per_s", "bytes_per_s",
@@ -43,9 +46,11 @@ def tiny(iobench, store_dir: Path, tmp_path: Path):
     """Profile the tiny stand-in and return the JSON of its runs."""
 
     def run(*arguments: str) -> list[dict[str, Any]]:
+        own = {"--store-dir": store_dir, "--batches": "12"}
+        more = [word for pair in own.items() if pair[0] not in arguments for word in pair]
         done = iobench(
-            "profile", "maelstrom-ens10", "--tiny", "--store-dir", store_dir,
-            "--out", tmp_path / "run", "--json", "--batches", "12", *arguments,
+            "profile", "maelstrom-ens10", "--tiny", "--out", tmp_path / "run", "--json",
+            *more, *arguments,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)["runs"]
@@ -204,6 +209,26 @@ def test_an_existing_out_is_not_written_into(iobench_here, tmp_path: Path, store
     )
     assert done.returncode == 1
     assert "name a new folder" in done.stderr
+
+
+def test_an_interrupted_profile_names_the_run_that_it_kept(
+    iobench_here, tmp_path: Path, store_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(runs: list[Any], **more: Any) -> None:
+        measure(runs, **more)
+        raise Interrupted
+
+    monkeypatch.setattr("iobench.profiling.run.measure", interrupted)
+    done = iobench_here(
+        "profile", "maelstrom-power", "--tiny", "--store-dir", store_dir,
+        "--batches", "3", "--workers", "0", "--compute", "none",
+    )  # fmt: skip
+    kept = "iobench-runs/maelstrom-power-1"
+    assert done.returncode == 75
+    assert done.stderr.splitlines()[-1] == (
+        f"iobench: interrupted; what was measured until then is kept: iobench report {kept}"
+    )
+    assert iobench_here("report", kept).returncode == 0
 
 
 @pytest.fixture

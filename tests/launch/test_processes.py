@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from iobench.launch.boot import iobench_boot
+from iobench.launch.seen import why_unseen
 from iobench.recording import Kind
 
 Launch = Callable[..., Any]
@@ -110,6 +111,9 @@ def test_a_python_that_keeps_us_out_runs_and_is_named(
     assert (found.code, found.out, found.err) == (0, "done\n", "")
     (unseen,) = found.launcher.unseen
     assert said in unseen
+    (told,) = found.said
+    assert told.startswith("nothing will be recorded, the command runs without iobench: ")
+    assert "keeps iobench out; leave it out" in told
 
 
 def test_a_python_without_iobench_goes_on_and_is_named(
@@ -126,6 +130,36 @@ def test_a_python_without_iobench_goes_on_and_is_named(
     assert (found.code, found.out, found.err) == (0, "their numpy\n", "")
     (unseen,) = found.launcher.unseen
     assert "iobench is not installed beside its Python" in unseen
+    (told,) = found.said
+    assert told.endswith(f"{venv}/python: has no iobench; install it there: {venv}/python -m pip "
+                         "install iobench")  # fmt: skip
+
+
+def test_a_launcher_is_asked_for_its_python_and_what_nobody_can_know_is_not_guessed(
+    script: Script, tmp_path: Path
+) -> None:
+    environment = {"PATH": os.environ["PATH"]}
+    bare = tmp_path / "python3"
+    bare.write_text(f'#!/bin/sh\nexec {os.path.realpath(sys.executable)} -S -E "$@"\n')
+    torchrun = script(f"#!{bare}\n", "torchrun")
+    old = script("#!/bin/sh\necho 3 9 1\n", "python3.9")
+    job = script("#!/bin/sh\npython3 train.py\n", "job.sh")
+    for each in (bare, torchrun, old, job):
+        each.chmod(0o755)
+    assert f"{bare}: has no iobench" in why_unseen([str(torchrun), "t.py"], environment)
+    assert "is Python 3.9, and iobench needs 3.11" in why_unseen([str(old), "t.py"], environment)
+    for words in ([str(job)], ["sh", str(job)], [sys.executable, "train.py"], ["no such program"]):
+        assert why_unseen(words, environment) == ""
+
+
+def test_it_is_said_after_the_command_that_nothing_was_recorded_and_why(
+    cli: list[str], script: Script, plainly: Callable[..., Any], tmp_path: Path
+) -> None:
+    job = script(f"{sys.executable} -I {script('')}; exit 6\n", "job.sh")
+    done = plainly(*cli, "--no-report", "--out", tmp_path / "run", "--", "sh", job)
+    assert done.returncode == 6
+    assert done.stderr.splitlines()[-1].startswith("iobench: nothing was recorded: ")
+    assert "no Python 3.11 or later started" in done.stderr
 
 
 def test_a_shell_script_is_followed_to_its_pythons(launch: Launch, script: Script) -> None:

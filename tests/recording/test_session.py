@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import iobench
-from iobench.errors import OptionError, StorageError
+from iobench.errors import OptionError
 from iobench.recording import (
     DeliveryLog,
     Kind,
@@ -269,11 +269,30 @@ def test_recording_inside_a_recording_is_the_same_one(tmp_path):
             iobench.record(tmp_path / "other").start()
 
 
-def test_a_second_run_is_never_mixed_with_the_first(tmp_path):
-    with iobench.record(tmp_path / "run"):
-        pass
-    with pytest.raises(StorageError, match="holds a run already"):
-        iobench.record(tmp_path / "run").start()
+def test_a_second_run_is_never_mixed_with_the_first(tmp_path, caplog):
+    for name in ("run", "run-2", "run-3"):
+        caplog.clear()
+        with iobench.record(tmp_path / "run") as recording:
+            assert recording.run.path == tmp_path / name
+        told = [record.getMessage() for record in caplog.records]
+        assert (
+            told
+            == [f"{tmp_path / 'run'}: holds a run already; recording into {tmp_path / name}"][
+                : name != "run"
+            ]
+        )
+
+
+def test_all_ranks_of_a_job_find_the_same_numbered_run(tmp_path):
+    RunDirectory.create(tmp_path / "run", {})
+    (tmp_path / "run-2").mkdir()
+    (tmp_path / "run-2" / "run.json").write_text("of another version")
+    found = {
+        RunDirectory.join(tmp_path / "run", {}, token=token, numbered=True).path.name
+        for token in ("a job", "a job", "a job")
+    }
+    other = RunDirectory.join(tmp_path / "run", {}, token="another", numbered=True).path.name
+    assert (found, other) == ({"run-3"}, "run-4")
 
 
 @pytest.mark.parametrize("steps", ["", "5", "5:5", "6:5", (-1, 3), range(0, 9, 2), "a:b"])

@@ -1,7 +1,7 @@
 """Reports as one page: a file that holds all it shows, opens offline, and runs no script but ours.
 
-Needs ``iobench[html]``. Figures are taken from the document of `iobench.report.to_json`, which the
-page carries, and turned into words by `iobench.report.units`, so that both say the same.
+Figures are taken from the document of `iobench.report.to_json`, which the page carries, and turned
+into words by `iobench.report.units`, so that both say the same.
 """
 
 from iobench.report.webpage.document import render_html, write_html

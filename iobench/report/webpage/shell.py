@@ -91,7 +91,7 @@ def make_environment() -> Environment:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
     except ModuleNotFoundError:
         raise MissingExtraError(
-            "an HTML report needs Jinja2, which is not installed: pip install 'iobench[html]'"
+            "an HTML report needs Jinja2, which is not installed: pip install 'jinja2>=3.1'"
         ) from None
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),

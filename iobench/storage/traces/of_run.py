@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from iobench.errors import IobenchError
+from iobench.errors import IobenchError, MissingFileError
 from iobench.storage.traces.contents import StorageTrace
 from iobench.storage.traces.parts import part_of_run
 
@@ -38,9 +38,16 @@ def read_run_traces(
 
     Raises
     ------
+    MissingFileError
+        If a log that was named is not there.
     StorageError, OptionError
-        If a log that was named cannot be read, or what reads it is not installed.
+        If it cannot be read, or what reads it is not installed.
     """
+    for path in named:
+        if not _is_there(path):
+            raise MissingFileError(
+                f"{path}: is not there; name a log of Darshan or DFTracer, or a folder of them"
+            )
     told = config.get("darshan")
     told = told if isinstance(told, Mapping) else {}
     kept = _kept(run, told)

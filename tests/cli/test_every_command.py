@@ -1,0 +1,145 @@
+"""What holds for all commands: one value is given once, and what they exit with."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import typer.main
+
+from iobench import cli, errors
+from iobench.cli import Interrupted, main
+from iobench.cli.app import make_app
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+COMMANDS: dict[str, Any] = typer.main.get_command(make_app()).commands
+ALLOWED = {0, 1, 2, 75}
+OF_CHECK = ALLOWED | {3, 4}
+
+
+def options() -> Iterator[Any]:
+    """Yield (command, option) of all."""
+    for name, command in COMMANDS.items():
+        for option in command.params:
+            if option.param_type_name == "option" and option.name != "help":
+                yield pytest.param(name, option, id=f"{name} {option.opts[0]}")
+
+
+def needs_words(command: Any) -> bool:
+    """Tell whether a command is about something that is named."""
+    return any(each.param_type_name == "argument" for each in command.params)
+
+
+def twice(option: Any) -> list[str]:
+    spelled, other = option.opts[0], (option.secondary_opts or option.opts)[-1]
+    if option.is_flag:
+        return [spelled, other]
+    return [spelled, "1", f"{other}=1" if other.startswith("--") else f"{other}1"]
+
+
+@pytest.mark.parametrize(("name", "option"), list(options()))
+def test_an_option_of_one_value_is_given_once(name: str, option: Any) -> None:
+    command = COMMANDS[name]
+    refused = not option.multiple and not (option.is_flag and not option.secondary_opts)
+    words, said = [*twice(option), "word", "word"], ""
+    try:
+        command.make_context(name, words)
+    except Exception as error:  # noqa: BLE001 - of click, which typer may keep a copy of
+        said = getattr(error, "message", "")
+    assert (f"{option.opts[0]} is given 2 times" in said) is refused, said
+
+
+def test_words_of_a_profile_inside_another_command_are_held_to_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["a.nc", "--sample-dim", "time", "--sample-dim=number"]
+    for command in ("profile", "advise"):
+        assert main([command, *words]) == 2
+        assert "--sample-dim is given 2 times" in capsys.readouterr().err
+    assert main(["info", "maelstrom-power", "--option", "day=1", "--option", "day=2"]) == 1
+    assert "--option day=2: day is given twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_wrong_use_exits_2(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["x"] if name == "advise" else []  # it hands the rest on to a profile
+    assert main([name, *words, "--no-such-option"]) == 2
+    assert "--no-such-option" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [name for name, each in COMMANDS.items() if needs_words(each)])
+def test_what_is_not_there_exits_1_in_one_line(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    more = {
+        "convert": ["--to", "numpy", "out"], "synthesize": ["out", "--scale", "1"],
+        "check": ["--max-exposed", "5%"], "bundle": ["--show"], "run": ["--"],
+    }  # fmt: skip
+    words = ["nothing-here", *more.get(name, [])]
+    assert main([name, *(words[::-1] if name == "run" else words)]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("iobench: ")
+    assert len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_interrupt_exits_75(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        stopped = Interrupted()
+        stopped.add_note("the rest is in runs/x")
+        raise stopped
+
+    monkeypatch.setattr("iobench.cli.app.make_app", lambda: interrupted)
+    assert main([name]) == 75
+    assert capsys.readouterr().err == "iobench: interrupted; the rest is in runs/x\n"
+
+
+def test_no_branch_exits_with_another_code() -> None:
+    """Every exit of the command line's own files is one without a number, or that of `check`."""
+    found = set()
+    for path in Path(cli.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("typer.Exit", "sys.exit"):
+                found.add((path.name, ast.unparse(node)))
+    assert found == {
+        ("check_command.py", "typer.Exit(int(worst_outcome([gate.judged[0] for gate in gates])))")
+    }
+    codes = {each.exit_code for each in _below(errors.IobenchError)}
+    assert codes == {1, 75}
+    from iobench.analysis.gates import Outcome
+
+    assert {int(each) for each in Outcome} | codes <= OF_CHECK
+
+
+def test_python_runs_it_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "iobench", "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout[:9], done.stderr) == (0, "iobench 0", "")
+
+
+def test_what_the_first_command_of_the_readme_installs_makes_pages() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = (ROOT / "README.md").read_text().splitlines()
+    line = next(line for line in lines if "pip install" in line)
+    extras = line.partition(".[")[2].partition("]")[0].split(",")
+    wanted = project["dependencies"] + [
+        each for extra in extras for each in project["optional-dependencies"][extra]
+    ]
+    assert [each for each in wanted if each.startswith("jinja2")]
+
+
+def _below(kind: type[Any]) -> set[type[Any]]:
+    return {kind}.union(*map(_below, kind.__subclasses__()))
