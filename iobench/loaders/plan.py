@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
 
 from iobench.errors import OptionError
 from iobench.loaders.contract import PlannedBatch
+from iobench.loaders.ring.order import Permutation
 
 __all__ = ["BatchPlan", "plan_batches"]
+
+DRAWN_AT_ONCE: Final = 4096
 
 
 def plan_batches(
     n_samples: int, batch_size: int, *, seed: int = 0, shuffle: bool = True
 ) -> Iterator[PlannedBatch]:
     """Yield batches without end: each epoch visits every sample once, in a new order.
+
+    No order is ever drawn whole: batches are drawn while the loop waits for them, and a training
+    draws its own in C.
 
     A batch may span two epochs when ``batch_size`` does not divide ``n_samples``, so that all
     batches have one size; it then counts to the epoch its first sample is of.
@@ -42,13 +50,12 @@ def _batches(n_samples: int, batch_size: int, seed: int, shuffle: bool) -> Itera
 
 def _samples(n_samples: int, seed: int, shuffle: bool) -> Iterator[tuple[int, int]]:
     epoch = 0
-    order = list(range(n_samples))
     while True:
-        if shuffle:
-            order = list(range(n_samples))
-            random.Random(f"{seed}-{epoch}").shuffle(order)
-        for sample in order:
-            yield epoch, sample
+        order = Permutation(n_samples, seed=seed, epoch=epoch) if shuffle else None
+        for first in range(0, n_samples, DRAWN_AT_ONCE):
+            places = np.arange(first, min(first + DRAWN_AT_ONCE, n_samples))
+            for sample in (places if order is None else order.at(places)).tolist():
+                yield epoch, sample
         epoch += 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import islice
 
 import pytest
@@ -65,3 +66,12 @@ def test_rounds_end_with_the_epoch_where_something_comes_before_it():
         plan.start_round()
         rounds.append(([batch.batch for batch in plan.take(2)], len(epochs)))
     assert rounds == [([0, 1], 1), ([2], 1), ([3, 4], 2), ([5], 2), ([6, 7], 3)]
+
+
+def test_an_order_is_not_drawn_whole_while_the_loop_waits():
+    tracemalloc.start()
+    batches = plan_batches(10**8, 32)
+    assert len(next(batches).samples) == 32
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10**7, "a list of all samples would have 3 GB"

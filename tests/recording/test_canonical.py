@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from collections import OrderedDict, namedtuple
 from typing import Any
 
@@ -193,3 +195,19 @@ def test_numbers_that_numpy_has_no_name_for_are_told_apart() -> None:
     assert sample_digest(bits) != sample_digest(ones)
     assert sample_digest(ones) == sample_digest(np.ones(3, dtype=ml_dtypes.bfloat16))
     assert batch_digests(ones, 3) == [sample_digest(ones[0])] * 3
+
+
+def test_a_first_digest_loads_nothing() -> None:
+    """A module that takes longer than the sample would be charged to the wait for it."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, numpy, iobench.recording.canonical as canonical; canonical.load_xxhash(); "
+            "before = set(sys.modules); "
+            "canonical.sample_digest({'x': [numpy.zeros(3), 1, 'a', None]}); "
+            "print(sorted(set(sys.modules) - before))",
+        ],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout == "[]\n"
