@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from math import exp, inf, log, sqrt
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 __all__ = [
     "FEWEST_CELLS",
     "Cells",
     "RatioInterval",
+    "cells_of",
     "n_stretches",
     "paired_cell_ratio",
     "ratio_of_cells",
@@ -86,6 +88,14 @@ def n_stretches(n_steps: int) -> int:
     on to the next makes intervals too short.
     """
     return next((n for least, n in STRETCHES if n_steps >= least), 1)
+
+
+def cells_of(times: NDArray[np.float64]) -> Cells:
+    """Return what each of a run's steps takes, in order, as stretches of neighbouring steps."""
+    n_cells, n_steps = n_stretches(len(times)), len(times)
+    edges = [n_steps * cell // n_cells for cell in range(n_cells)]
+    amounts = np.add.reduceat(times, edges) if n_steps else np.zeros(1)
+    return Cells(amounts, np.diff([*edges, n_steps]).astype(np.float64))
 
 
 def ratio_of_cells(a: Cells, b: Cells, *, in_order: bool = True) -> RatioInterval:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.analysis.comparison import n_stretches
+from iobench.analysis.comparison import (
+    Cells,
+    RatioInterval,
+    n_stretches,
+    paired_cell_ratio,
+    ratio_of_cells,
+)
 from iobench.analysis.deliveries import STEADY
 from iobench.recording import stage_name
 
@@ -20,16 +26,22 @@ if TYPE_CHECKING:
 __all__ = [
     "BUSY",
     "EXPOSED",
+    "FEWEST_TURNS",
+    "MANY_TURNS",
     "RoundTimes",
     "StepSums",
     "add_sums",
+    "of_turns",
     "pair_rounds",
+    "ratio_of_runs",
     "step_memory",
     "step_sums",
 ]
 
 BUSY: Final = "busy:"
 EXPOSED: Final = "exposed:"
+FEWEST_TURNS: Final = 4
+MANY_TURNS: Final = 20
 MOST_ALIKE: Final = 0.999
 Sums = Mapping[str, "NDArray[np.float64]"]
 
@@ -201,6 +213,29 @@ def add_sums(parts: list[StepSums]) -> StepSums:
         if ":" in name or all(name in part.stretches for part in parts)
     }
     return StepSums(added, {}, None, max(part.memory for part in parts))
+
+
+def of_turns(sums: StepSums, turns: NDArray[np.int64]) -> StepSums:
+    """Return sums whose cells are turns; of many, several turns: what they share then counts."""
+    n_cells = len(turns) if len(turns) < MANY_TURNS else MANY_TURNS // 2
+    cell = np.arange(len(turns)) * n_cells // len(turns)
+    cells = {name: values[turns] for name, values in sums.rounds.items()}
+    return StepSums(_summed(cells, cell, n_cells), {}, None)
+
+
+def ratio_of_runs(a: StepSums, b: StepSums, amount: str, weight: str) -> RatioInterval:
+    """Return the ratio of a figure of ``b`` to that of ``a``: turn by turn where they took turns.
+
+    ``amount`` over ``weight`` is the figure; a run that does not know one of them has no ratio.
+    """
+    turns = pair_rounds(a, b)
+    paired = turns is not None and len(turns) >= FEWEST_TURNS
+    if turns is not None and paired:
+        a, b = of_turns(a, turns), of_turns(b, turns)
+    if any(name not in each.stretches for each in (a, b) for name in (amount, weight)):
+        return RatioInterval(None)
+    cells = [Cells(each.stretches[amount], each.stretches[weight]) for each in (a, b)]
+    return paired_cell_ratio(*cells) if paired else ratio_of_cells(*cells)
 
 
 def pair_rounds(a: StepSums, b: StepSums) -> NDArray[np.int64] | None:

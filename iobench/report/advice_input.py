@@ -11,10 +11,12 @@ from iobench.analysis.advice import Circumstances, LoadingWay, StoreProbe
 from iobench.analysis.device import device_exposure
 from iobench.analysis.replay import RecordedRun, recorded_runs
 from iobench.analysis.replay.demands import machine_of
+from iobench.analysis.step_sums import step_sums
 from iobench.report.facts import RunFacts
 
 if TYPE_CHECKING:
     from iobench.analysis import Exposure
+    from iobench.analysis.step_sums import StepSums
     from iobench.profiles import Profile
 
 __all__ = ["AdviceInput", "advice_input"]
@@ -125,10 +127,13 @@ def _measured(profile: Profile) -> _Measured | None:
     facts = RunFacts.from_config(profile.config)
     if facts.is_script:
         facts = facts.with_loaders(exposure.loaders)
-    return _Measured(profile, facts, exposure, _way(run, facts, exposure), len(runs))
+    sums = step_sums(found, steady=exposure.steady is not None)
+    return _Measured(profile, facts, exposure, _way(run, facts, exposure, sums), len(runs))
 
 
-def _way(run: RecordedRun, facts: RunFacts, exposure: Exposure) -> LoadingWay:
+def _way(
+    run: RecordedRun, facts: RunFacts, exposure: Exposure, sums: StepSums | None
+) -> LoadingWay:
     store = None
     if facts.store_n_samples and facts.store_nbytes:
         store = StoreProbe(
@@ -145,6 +150,7 @@ def _way(run: RecordedRun, facts: RunFacts, exposure: Exposure) -> LoadingWay:
         run=run if run.batch_size else replace(run, batch_size=facts.batch_size),
         whole=exposure.whole,
         steady=exposure.steady,
+        sums=sums,
         store=store,
     )
 

@@ -92,12 +92,12 @@ def reason_text(ruled_out: RuledOut) -> str:
         case Reason.SIZE_UNKNOWN:
             return "unknown: the run does not tell the sizes it takes."
         case Reason.GAINS_NOTHING:
-            return (
-                f"predicted to save {signed_fraction(needed or 0.0)}, which is within the error "
-                f"of {units.fraction(there)}."
-                if (needed or 0.0) > 0
-                else _loss(-(needed or 0.0))
+            if (needed or 0.0) <= 0:
+                return _loss(-(needed or 0.0))
+            error = (
+                "" if there is None else f", which is within the error of {units.fraction(there)}"
             )
+            return f"predicted to save {units.fraction(needed)}{error}."
         case Reason.WITHIN_NOISE:
             return (
                 f"saved {units.fraction(needed)} when it was measured, but by noise it may save "

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.advice import (
-    UNSEEN_ERROR,
     Advice,
     AdviceOutcome,
     AdvisedChange,
@@ -61,7 +60,7 @@ def advice_lines(advice: Advice, given: AdviceInput, *, width: int = WIDTH) -> l
         lines += ["", *_wrapped(f"What would help, best first{_per(advice)}")]
         lines += _changes(advice.changes, given, advice)
     if advice.to_measure:
-        lines += ["", "What may help, and has to be measured; the most it can save"]
+        lines += ["", "What may help, and has to be measured"]
         lines += _changes(advice.to_measure, given, advice, first=len(advice.changes))
     if advice.ruled_out:
         lines += ["", "Not proposed"]
@@ -102,8 +101,8 @@ def _replay_line(advice: Advice) -> str:
         return ""
     return (
         "A replay of the unmodified run misses its time by "
-        f"{signed_fraction(advice.error_fraction)}; what was not run is predicted to within "
-        f"{units.fraction(max(abs(advice.error_fraction), UNSEEN_ERROR))} at best."
+        f"{signed_fraction(advice.error_fraction)}, which tells whether it is understood, not how "
+        "far a prediction may miss: that is beside each."
     )
 
 
@@ -150,9 +149,14 @@ def _gain_text(change: AdvisedChange) -> str:
     epoch = "" if change.saved_s is None else f", {seconds_text(change.saved_s)} of an epoch"
     if gain.saved is None:
         return f"saves {units.fraction(gain.high)}{epoch} {EVIDENCE[gain.evidence]}"
+    between = ""
+    if gain.low is not None and gain.high is not None:
+        another = " in another run" if gain.evidence is Evidence.REPLAYED else ""
+        between = f" ({signed_fraction(gain.low)} to {signed_fraction(gain.high)}{another})"
+    unproven = "" if gain.is_proven else "; too few batches to tell it from noise"
     return (
-        f"saves {units.fraction(gain.saved)} of the time ({signed_fraction(gain.low)} to "
-        f"{signed_fraction(gain.high)}){epoch}; {EVIDENCE[gain.evidence]}"
+        f"saves {units.fraction(gain.saved)} of the time{between}{epoch}; "
+        f"{EVIDENCE[gain.evidence]}{unproven}"
     )
 
 
@@ -160,7 +164,7 @@ def _cost_text(change: AdvisedChange) -> str:
     parts = [*_cost_parts(change.cost)]
     text = f"costs {', '.join(parts)}" if parts else "costs nothing"
     if change.break_even is not None:
-        text += f"; {_pays(change.break_even, bound=change.gain.saved is None)}"
+        text += f"; {_pays(change.break_even, bound=not change.gain.is_proven)}"
     return text
 
 
@@ -210,12 +214,12 @@ def trial_lines(
     ]
     for change, ratio in tried:
         gain = change.gain
-        predicted = (
-            f"at most {units.fraction(gain.high)}"
-            if gain.saved is None
-            else f"{signed_fraction(gain.saved)} ({signed_fraction(gain.low)} to "
-            f"{signed_fraction(gain.high)})"
-        )
+        predicted = f"at most {units.fraction(gain.high)}"
+        if gain.saved is not None:
+            between = "by too few batches to tell how surely"
+            if gain.low is not None and gain.high is not None:
+                between = f"{signed_fraction(gain.low)} to {signed_fraction(gain.high)}"
+            predicted = f"{signed_fraction(gain.saved)} ({between})"
         noise = "" if ratio.faster or ratio.slower else "; not to be told from noise"
         lines.append(f"  {title_of(change.candidate)}")
         lines += _wrapped(

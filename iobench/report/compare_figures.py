@@ -9,18 +9,22 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from iobench.analysis.comparison import Cells, RatioInterval, paired_cell_ratio, ratio_of_cells
-from iobench.analysis.step_sums import BUSY, EXPOSED, StepSums, pair_rounds
+from iobench.analysis.step_sums import (
+    BUSY,
+    EXPOSED,
+    FEWEST_TURNS,
+    StepSums,
+    of_turns,
+    pair_rounds,
+)
 from iobench.report.comparable import OTHER_BATCH, OTHER_STEP, other_machine, withheld
 from iobench.report.measured_runs import MeasuredRun, total_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
 __all__ = [
     "BETWEEN",
-    "FEWEST_TURNS",
     "TURNS",
     "WITHIN",
     "ComparedFigure",
@@ -30,8 +34,6 @@ __all__ = [
 
 TURNS, WITHIN, BETWEEN = "turns", "stretches", "runs"
 """What intervals are of: turns of one job, stretches of each run, runs of one configuration."""
-FEWEST_TURNS: Final = 4
-MANY_TURNS: Final = 20
 MEMORIES: Final = 2.0
 """A stretch shorter than so many times what steps remember makes intervals too short."""
 PER_STEP, PER_SAMPLE = "steps", "samples"
@@ -136,7 +138,7 @@ def compare_pair(
         if len(turns) >= FEWEST_TURNS:
             basis = TURNS
             n_turns = len(turns), there
-            a, b = (_of_turns(each, turns) for each in (a_all, b_all))
+            a, b = (of_turns(each, turns) for each in (a_all, b_all))
     figures = []
     for asked in _asked(a_all, b_all, reasons):
         why = "" if anyway else _why(asked, reasons)
@@ -181,17 +183,6 @@ def _interval(a: Cells, b: Cells, basis: str) -> RatioInterval:
     if basis == TURNS:
         return paired_cell_ratio(a, b)
     return ratio_of_cells(a, b, in_order=basis == WITHIN)
-
-
-def _of_turns(sums: StepSums, turns: NDArray[np.int64]) -> StepSums:
-    """Return sums whose cells are turns; of many, several turns: what they share then counts."""
-    n_cells = len(turns) if len(turns) < MANY_TURNS else MANY_TURNS // 2
-    cell = np.arange(len(turns)) * n_cells // len(turns)
-    cells = {
-        name: np.bincount(cell, values[turns], n_cells).astype(np.float64)
-        for name, values in sums.rounds.items()
-    }
-    return StepSums(cells, {}, None)
 
 
 def _sums(runs: Sequence[MeasuredRun], *, steady: bool) -> StepSums:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.comparison import STRETCHES
+from iobench.analysis.step_sums import FEWEST_TURNS
 from iobench.report import units
 from iobench.report.comparable import OTHER_BATCH, OTHER_STEP
-from iobench.report.compare_figures import BETWEEN, FEWEST_TURNS, TURNS
+from iobench.report.compare_figures import BETWEEN, TURNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

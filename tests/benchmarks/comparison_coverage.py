@@ -27,8 +27,8 @@ from iobench.analysis.comparison import (
     paired_cell_ratio,
     ratio_of_cells,
 )
-from iobench.analysis.step_sums import step_memory
-from iobench.report.compare_figures import MANY_TURNS, MEMORIES
+from iobench.analysis.step_sums import MANY_TURNS, step_memory
+from iobench.report.compare_figures import MEMORIES
 
 Floats = NDArray[np.float64]
 Maker = Callable[[np.random.Generator, int], Floats]

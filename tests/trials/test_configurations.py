@@ -43,7 +43,7 @@ class Screen:
 
 
 def change(**settings: str | int) -> AdvisedChange:
-    gain = Gain(Evidence.REPLAYED, 0.5, 0.4, 0.6)
+    gain = Gain(Evidence.REPLAYED, 0.5, 0.4, 0.6, True)
     return AdvisedChange(Candidate((Lever.FORMAT,), settings), gain, Cost(), None)
 
 

@@ -13,11 +13,9 @@ from iobench.analysis.advice.figures import (
     RuledOut,
     StoreProbe,
 )
-from iobench.analysis.advice.gains import UNSEEN_ERROR
 from iobench.analysis.advice.levers import AdviceOutcome, Evidence, Lever, Reason
 
 __all__ = [
-    "UNSEEN_ERROR",
     "WITHHELD_ABOVE",
     "Advice",
     "AdviceOutcome",

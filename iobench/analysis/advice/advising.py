@@ -103,8 +103,8 @@ def advise(
         error_fraction=None if predictor is None else predictor.error_fraction,
         payoffs=payoffs(part) if trusted else None,
         payoff_wall_ns=part.wall_ns,
-        changes=tuple(each for each in priced if each.gain.evidence is not Evidence.BOUND),
-        to_measure=tuple(each for each in priced if each.gain.evidence is Evidence.BOUND),
+        changes=tuple(each for each in priced if each.gain.is_proven),
+        to_measure=tuple(each for each in priced if not each.gain.is_proven),
         ruled_out=tuple(ruled_out),
     )
     return replace(advice, outcome=_outcome(advice, trusted=trusted))
@@ -137,14 +137,15 @@ def _levers(change: AdvisedChange) -> tuple[Lever, ...]:
 def _worthless(found: Found) -> RuledOut | None:
     gain = found.gain
     if gain.saved is None:
-        if gain.high >= WORTH_SAYING:
+        if gain.expected >= WORTH_SAYING:
             return None
-        return RuledOut(found.candidate, Reason.NOT_WAITED_FOR, gain.high)
-    if gain.saved >= WORTH_SAYING and gain.low > 0:
+        return RuledOut(found.candidate, Reason.NOT_WAITED_FOR, gain.expected)
+    if gain.saved >= WORTH_SAYING and gain.is_proven is not False:
         return None
     lost = gain.evidence is Evidence.MEASURED and gain.saved >= WORTH_SAYING
     reason = Reason.WITHIN_NOISE if lost else Reason.GAINS_NOTHING
-    return RuledOut(found.candidate, reason, gain.saved, gain.saved - gain.low)
+    error = None if gain.low is None else gain.saved - gain.low
+    return RuledOut(found.candidate, reason, gain.saved, error)
 
 
 def _priced(

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from iobench.analysis.advice.levers import AdviceOutcome, Evidence, Lever, Reason
     from iobench.analysis.figures import PartExposure
     from iobench.analysis.replay import Machine, Payoffs, RecordedRun
+    from iobench.analysis.step_sums import StepSums
 
 __all__ = [
     "Advice",
@@ -50,6 +51,8 @@ class LoadingWay:
     whole : PartExposure
         All of the run.
     steady : PartExposure or None
+    sums : StepSums or None
+        Of the window, for what other ways gain; None without samples.
     store : StoreProbe or None
         None for original files.
     """
@@ -61,6 +64,7 @@ class LoadingWay:
     run: RecordedRun
     whole: PartExposure
     steady: PartExposure | None
+    sums: StepSums | None = None
     store: StoreProbe | None = None
 
     @property
@@ -146,19 +150,23 @@ class Gain:
     evidence : Evidence
     saved : float or None
         None where only a bound is known.
-    low, high : float
-        Between which it lies with what is known of errors; of a bound 0 and the bound.
+    low, high : float or None
+        Between which it lies in another run, with what is known of errors; None where too few
+        batches were measured to tell. Of a bound 0 and the bound.
+    is_proven : bool or None
+        Whether noise does not explain it: what is unknown is not proven.
     """
 
     evidence: Evidence
     saved: float | None
-    low: float
-    high: float
+    low: float | None
+    high: float | None
+    is_proven: bool | None = None
 
     @property
     def expected(self) -> float:
         """What to rank it by: the gain, or the bound."""
-        return self.high if self.saved is None else self.saved
+        return (self.high or 0.0) if self.saved is None else self.saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +247,7 @@ class Advice:
     changes : tuple of AdvisedChange
         Best first; first those with a prediction.
     to_measure : tuple of AdvisedChange
-        Of which only a bound is known; the largest first.
+        Of which only a bound is known, or what too few batches tell; the largest first.
     ruled_out : tuple of RuledOut
     epoch_s : float or None
         Seconds of an epoch over all samples now.

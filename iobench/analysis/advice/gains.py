@@ -11,29 +11,23 @@ from numpy.typing import NDArray
 from iobench.analysis.advice.figures import Gain, LoadingWay
 from iobench.analysis.advice.levers import Evidence
 from iobench.analysis.replay import Change, Machine, RecordedRun, replay, replay_error
+from iobench.analysis.replay.prediction import UNSEEN_ERROR, judged_times, predicted
+from iobench.analysis.step_sums import ratio_of_runs
 
 __all__ = [
-    "UNSEEN_ERROR",
     "GainPredictor",
     "beginning_of",
     "gain_between",
     "kind_of",
-    "saved_interval",
 ]
 
 Floats = NDArray[np.float64]
 
-N_STRETCHES: Final = 20
-"""Batches in a row depend on each other; so stretches of them are drawn, not batches."""
-N_DRAWS: Final = 1000
-FEW_STRETCHES: Final = 4
 LONGEST_RUN: Final = 2000
 """Batches that are replayed: more tell little more."""
-UNSEEN_ERROR: Final = 0.05
-"""By how much a prediction of what was not run may miss at least, however well the replay tells
-what was: the goal of ``tests/benchmarks/held_out.py`` for its median."""
 UNSEEN_WORKERS_ERROR: Final = 0.15
-"""The same where others share CPUs, memory and storage than did: its goal for nine in ten."""
+"""What a changed run may miss its replay by where others share CPUs, memory and storage than did:
+the goal of ``tests/benchmarks/held_out.py`` for nine in ten."""
 OF_ROUNDS: Final = frozenset({"startup_ns", "shutdown_ns", "opening_ns", "lead_ns"})
 
 
@@ -57,82 +51,16 @@ def beginning_of(run: RecordedRun, n_batches: int = LONGEST_RUN) -> RecordedRun:
     return replace(run, **kept, **times)
 
 
-def saved_interval(
-    before: Floats, after: Floats, *, paired: bool, seed: int = 0
-) -> tuple[float, float, float]:
-    """Return the share of time saved, and between what it lies with 95 % (block bootstrap).
-
-    Parameters
-    ----------
-    before, after : ndarray of float64, shape (n,), (m,)
-        Time of each batch, or of a sample in it, in the order of delivery; not empty.
-    paired : bool
-        Whether both are of the same batches: then the same stretches are drawn of both.
-    seed : int
-        Of the draws: the same figures give the same interval.
-    """
-    firsts, seconds = _stretches(before), _stretches(after)
-    saved = 1 - _mean(seconds) / _mean(firsts)
-    if min(len(firsts), len(seconds)) < FEW_STRETCHES:
-        # Of a stretch that took no time at all nothing can be saved, and no share be told.
-        ends = [
-            1 - (high[0] / high[1]) / (low[0] / low[1])
-            for place, low in enumerate(firsts)
-            for high in (seconds[place : place + 1] if paired else seconds)
-            if low[0] > 0
-        ]
-        return saved, min([*ends, saved]), max([*ends, saved])
-    draw = np.random.default_rng(seed)
-    one = draw.integers(len(firsts), size=(N_DRAWS, len(firsts)))
-    other = one if paired else draw.integers(len(seconds), size=(N_DRAWS, len(seconds)))
-    taken, left = _means(firsts, one), _means(seconds, other)
-    ratios = 1 - left[taken > 0] / taken[taken > 0]
-    if not len(ratios):
-        return saved, saved, saved
-    low, high = np.quantile(ratios, (0.025, 0.975)).tolist()
-    return saved, min(low, saved), max(high, saved)
-
-
-def _mean(stretches: Floats) -> float:
-    """Return the mean time of a batch over all stretches."""
-    total, count = stretches.sum(axis=0).tolist()
-    return float(total / count)
-
-
-def _means(stretches: Floats, chosen: NDArray[np.int64]) -> Floats:
-    sums = stretches[chosen].sum(axis=1)
-    means: Floats = sums[:, 0] / sums[:, 1]
-    return means
-
-
-def _stretches(values: Floats) -> Floats:
-    """Return the sum and number of values in each stretch; shape (n_stretches, 2)."""
-    parts = np.array_split(values, min(N_STRETCHES, max(1, len(values) // 2)))
-    return np.array([(part.sum(), len(part)) for part in parts])
-
-
 def gain_between(baseline: LoadingWay, other: LoadingWay) -> Gain | None:
-    """Return what another way gained where both were run in turns; None without samples."""
-    before, after = _times(baseline), _times(other)
-    if before is None or after is None:
+    """Return what another way gained, by turns where both took turns; None without samples."""
+    if baseline.sums is None or other.sums is None:
         return None
-    saved, low, high = saved_interval(before, after, paired=False)
-    return Gain(Evidence.MEASURED, saved, low, high)
-
-
-def _times(way: LoadingWay) -> Floats | None:
-    """Return the wall time of a sample, batch by batch, scaled to what the whole window took."""
-    run, sample_ns = way.run, way.sample_ns
-    if not len(run) or not sample_ns:
+    found = ratio_of_runs(baseline.sums, other.sums, "wall", "samples")
+    if found.ratio is None:
         return None
-    waits = np.array(way.whole.waits_ns, dtype=np.float64)
-    if len(waits) != len(run):  # of several loaders
-        return np.full(1, sample_ns)
-    times = waits + run.compute_ns
-    steady = run.steady if run.steady.any() else np.ones(len(run), dtype=bool)
-    times = times[steady]
-    mean = float(times.mean())
-    return times * (sample_ns / mean) if mean else None
+    low = None if found.high is None else 1 - found.high
+    high = None if found.low is None else 1 - found.low
+    return Gain(Evidence.MEASURED, 1 - found.ratio, low, high, None if low is None else low > 0)
 
 
 class GainPredictor:
@@ -173,16 +101,11 @@ class GainPredictor:
         shared = parallel and self._machine is not None
         if shared not in self._before:
             self._before[shared] = self._times(self.run, Change(), shared)
-        before = self._before[shared]
         after = self._times(instead or self.run, change, shared)
-        if not before.sum():
-            return Gain(Evidence.REPLAYED, 0.0, 0.0, 0.0)
-        saved, low, high = saved_interval(before, after, paired=True)
         least = UNSEEN_WORKERS_ERROR if parallel else UNSEEN_ERROR
         error = min(max(abs(self.error_fraction), least), 1.0)
-        return Gain(
-            Evidence.REPLAYED, saved, 1 - (1 - low) * (1 + error), 1 - (1 - high) * (1 - error)
-        )
+        found = predicted(self._before[shared], after, error=error)
+        return Gain(Evidence.REPLAYED, found.saved, found.low, found.high, found.helps)
 
     def bound(self, change: Change, *, instead: RecordedRun | None = None) -> Gain:
         """Return what a change cannot gain more than."""
@@ -190,6 +113,4 @@ class GainPredictor:
         return Gain(Evidence.BOUND, None, 0.0, most)
 
     def _times(self, run: RecordedRun, change: Change, shared: bool) -> Floats:
-        replayed = replay(run, change, self._machine if shared else None)
-        times: Floats = (replayed.waits_ns + run.compute_ns).astype(np.float64)
-        return times[run.steady] if run.steady.any() else times
+        return judged_times(run, replay(run, change, self._machine if shared else None))
