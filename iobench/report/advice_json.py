@@ -30,8 +30,10 @@ def advice_to_json(advice: Advice, given: AdviceInput) -> dict[str, Any]:
     - ``baseline``: ``label``, ``format``, ``framework``, ``pipeline``, ``workers``, ``prefetch``,
       ``batch_size``, ``sample_s`` (wall time of a sample), ``wait_fraction``,
       ``hidden_fraction``, ``epoch_s``.
-    - ``replay_error_fraction``; ``payoffs``: ``factor``, ``joint_s``, ``wall_s`` and ``stages``,
-      each with ``saved_s`` and ``shapley_s``. Null where nothing rests on a replay.
+    - ``replay_error_fraction``; ``payoffs``: ``factor``, ``joint_s``, ``wall_s`` (of the steady
+      state, where there is one), ``stages``, each with ``saved_s``, and ``together``: the fewest
+      ``stages`` that save nearly as much as all, null where one does. Null where nothing rests on a
+      replay.
     - ``changes`` and ``to_measure`` (those with a bound only), best first: ``title``, ``levers``,
       ``settings``, ``evidence`` (``"measured"``, ``"replayed"``, ``"bound"``),
       ``saved_fraction`` of the time of a sample (null for a bound), ``low_fraction``,
@@ -80,15 +82,16 @@ def _payoffs(advice: Advice) -> dict[str, Any] | None:
     return {
         "factor": payoffs.factor,
         "joint_s": payoffs.joint_ns / 1e9,
-        "wall_s": advice.payoff_wall_ns / 1e9,
+        "wall_s": payoffs.wall_ns / 1e9,
         "stages": [
-            {
-                "stage": each.stage,
-                "saved_s": each.saved_ns / 1e9,
-                "shapley_s": each.shapley_ns / 1e9,
-            }
-            for each in payoffs.stages
+            {"stage": each.stage, "saved_s": each.saved_ns / 1e9} for each in payoffs.stages
         ],
+        "together": None
+        if payoffs.together is None
+        else {
+            "stages": list(payoffs.together.stages),
+            "saved_s": payoffs.together.saved_ns / 1e9,
+        },
     }
 
 

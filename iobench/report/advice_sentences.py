@@ -35,7 +35,7 @@ def outcome_sentence(advice: Advice) -> str:
         case AdviceOutcome.NO_SINGLE_STAGE:
             return (
                 "No single stage will help: stages take turns in holding the loop up, and only "
-                "several faster ones together gain."
+                f"several faster ones together gain{_together(advice)}."
             )
         case AdviceOutcome.NOTHING_FOUND:
             return "It waits, but nothing that iobench knows of is predicted to help."
@@ -54,8 +54,13 @@ def _advice_sentence(advice: Advice) -> str:
     if not is_trusted(advice):
         text += f" What was not measured is left out: {_untrusted(advice)}."
     elif advice.payoffs is not None and advice.payoffs.no_single_stage_helps:
-        text += " No single faster stage will help."
+        text += f" No single faster stage will help, only several together{_together(advice)}."
     return text
+
+
+def _together(advice: Advice) -> str:
+    together = None if advice.payoffs is None else advice.payoffs.together
+    return "" if together is None else f": {together.stage}"
 
 
 def is_trusted(advice: Advice) -> bool:

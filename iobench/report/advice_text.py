@@ -110,16 +110,13 @@ def _payoff_line(advice: Advice) -> str:
     payoffs = advice.payoffs
     if payoffs is None or payoffs.joint_ns <= 0 or advice.outcome is AdviceOutcome.NOTHING_TO_GAIN:
         return ""
-    wall_ns = advice.payoff_wall_ns
-    if not wall_ns:
-        return ""
+    told = [*payoffs.stages[:4], *([payoffs.together] if payoffs.together else [])]
     parts = [
-        f"{each.stage} {units.fraction(max(0, each.saved_ns) / wall_ns)}"
-        for each in payoffs.stages[:4]
+        f"{each.stage} {units.fraction(max(0.0, payoffs.fraction(each.saved_ns)))}" for each in told
     ]
     return (
-        f"Were a stage {units.fraction(1 - payoffs.factor)} shorter, a run would be shorter by: "
-        f"{', '.join(parts)}; were all, {units.fraction(payoffs.joint_ns / wall_ns)}."
+        f"Were a stage {units.fraction(1 - payoffs.factor)} shorter, the time would be shorter by: "
+        f"{', '.join(parts)}; were all, {units.fraction(payoffs.fraction(payoffs.joint_ns))}."
     )
 
 

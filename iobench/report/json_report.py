@@ -61,9 +61,12 @@ def to_json(
       ``unknown_fraction``, ``hidden_fraction``, ``start_fraction``.
     - ``replay`` (null for jobs of more than 16 ranks): ``error_fraction`` of the unmodified run
       (null with a ``reason``), ``withheld`` (above 10 %: no savings follow), ``batches`` replayed,
-      ``is_part``, ``wall_s``; ``factor`` of a stage's time, ``joint_fraction`` of ``wall_s`` saved
-      if all stages took it, ``no_single_stage_helps``,
-      ``stages``: ``[{stage, saved_fraction, shapley_fraction}]``.
+      ``is_part``; ``window`` that savings are of (``"steady"``, or of short runs ``"whole"``), and
+      its ``wall_s``; ``factor`` of a stage's time, ``joint_fraction`` of ``wall_s`` saved
+      if all stages took it, ``no_single_stage_helps`` (each under 1 %),
+      ``stages``: ``[{stage, saved_fraction, low_fraction, high_fraction}]``, the last two what
+      another run may save (null of too few batches); ``together``: the same of the fewest
+      ``stages`` that save nearly as much as all, null where one does.
     - ``next_steps``: ``[{reason, command}]``.
     - of the whole run, and again of its steady state under ``steady`` (null if there is none):
 

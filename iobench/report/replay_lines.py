@@ -8,16 +8,15 @@ from iobench.report import units
 
 if TYPE_CHECKING:
     from iobench.analysis import Diagnosis
-    from iobench.analysis.replay import ReplayJudgement
+    from iobench.analysis.replay import Payoff, Payoffs, ReplayJudgement
 
 __all__ = ["replay_sentence", "replay_to_json"]
 
-WORTH_FRACTION: Final = 0.01
-"""Less than this share of a run is nothing to gain."""
+WINDOWS: Final = {"steady": "the steady state", "whole": "the whole run"}
 
 
 def replay_sentence(diagnosis: Diagnosis) -> str:
-    """Return what faster stages would gain, and how far the replay is off; empty without batches.
+    """Return what faster stages would gain, and how far that may miss; empty without batches.
 
     Where the replay misses the measured run by more than 10 %, or nobody knows by how much, it says
     so and promises nothing.
@@ -26,43 +25,57 @@ def replay_sentence(diagnosis: Diagnosis) -> str:
     if found is None:
         return ""
     if found.payoffs is None:
-        return f"Replay error unknown ({found.reason}), so no gain is foretold."
+        return f"Replay error unknown ({found.reason}), so no gain is predicted."
     error = units.signed_fraction(found.error_fraction)
     if not found.is_told:
-        return f"Replay error {error}, more than 10 % off, so no gain is foretold."
-    return f"{_gain(found, diagnosis)} (replay error {error}{_extent(found)})."
+        return f"Replay error {error}, more than 10 % off, so no gain is predicted."
+    gain = _gain(found, found.payoffs, diagnosis)
+    return f"{gain}. Replay error of the run as it was{_extent(found)}: {error}."
 
 
-def _gain(found: ReplayJudgement, diagnosis: Diagnosis) -> str:
-    best, payoffs = found.best, found.payoffs
-    if payoffs is None or best is None or found.fraction(payoffs.joint_ns) < WORTH_FRACTION:
-        share = units.fraction(found.fraction(payoffs.joint_ns if payoffs else 0))
-        return f"Nothing to gain from faster stages: halving all of them would save {share}"
-    saved = units.fraction(found.fraction(best.saved_ns))
-    if payoffs.no_single_stage_helps:
-        joint = units.fraction(found.fraction(payoffs.joint_ns))
+def _gain(found: ReplayJudgement, payoffs: Payoffs, diagnosis: Diagnosis) -> str:
+    of, best, together = f" of {WINDOWS[found.window]}", found.best, payoffs.together
+    if best is None or payoffs.nothing_helps:
+        share = units.fraction(max(0.0, payoffs.fraction(payoffs.joint_ns)))
+        return f"Nothing to gain from faster stages: halving all of them would save {share}{of}"
+    if together is not None and payoffs.no_single_stage_helps:
         return (
-            f"No single stage will help: halving {best.stage} alone would save {saved} of the run, "
-            f"halving all stages {joint}"
+            f"No single stage will help, the best alone would save {_share(payoffs, best)}{of}; "
+            f"halving {together.stage} together would save {_share(payoffs, together)}"
+            f"{_miss(together)}"
         )
-    text = f"Halving {best.stage} would save {saved} of the run"
-    top = diagnosis.top_stage
-    other = next((each for each in payoffs.stages if each.stage == top), None)
-    if other is not None and other.stage != best.stage:
+    text = f"Halving {best.stage} would save {_share(payoffs, best)}{of}{_miss(best)}"
+    if together is not None:
+        share = _share(payoffs, together)
+        text += f"; halving {together.stage} together {share}{_miss(together)}"
+    other = next((each for each in payoffs.stages if each.stage == diagnosis.top_stage), None)
+    if other is not None and other.stage not in (together or best).stages:
         text += (
             f", though most of the wait falls on {other.stage}: halving that would save "
-            f"{units.fraction(found.fraction(other.saved_ns))}"
+            f"{_share(payoffs, other)}"
         )
     return text
+
+
+def _share(payoffs: Payoffs, each: Payoff) -> str:
+    return units.fraction(max(0.0, payoffs.fraction(each.saved_ns)))
+
+
+def _miss(each: Payoff) -> str:
+    """Return between what it lies in another run, whose batches vary as this one's do."""
+    if each.low is None or each.high is None:
+        return " (too few batches to tell how surely)"
+    low, high = (units.fraction(max(0.0, value)) for value in (each.low, each.high))
+    return f" ({low} to {high} in another run)"
 
 
 def _extent(found: ReplayJudgement) -> str:
     """Say what was replayed, where that is not all of the run."""
     text = ""
     if found.n_loaders > 1:
-        text += f"; of the loader with most batches of {units.count(found.n_loaders)}"
+        text += f", of the loader with most batches of {units.count(found.n_loaders)}"
     if found.is_part:
-        text += f"; over the first {units.count(found.n_batches)} batches"
+        text += f", over the first {units.count(found.n_batches)} batches"
     return text
 
 
@@ -71,24 +84,30 @@ def replay_to_json(found: ReplayJudgement | None) -> dict[str, Any] | None:
     if found is None:
         return None
     payoffs = found.payoffs
+    told = payoffs if found.is_told else None
     return {
         "error_fraction": found.error_fraction,
         "reason": found.reason or None,
-        "withheld": not found.is_told,
+        "withheld": told is None,
         "batches": found.n_batches,
         "is_part": found.is_part,
+        "window": found.window,
         "wall_s": units.seconds(found.wall_ns),
         "factor": None if payoffs is None else payoffs.factor,
-        "joint_fraction": found.fraction(payoffs.joint_ns) if payoffs and found.is_told else None,
-        "no_single_stage_helps": payoffs.no_single_stage_helps
-        if payoffs and found.is_told
-        else None,
-        "stages": [
-            {
-                "stage": each.stage,
-                "saved_fraction": found.fraction(each.saved_ns),
-                "shapley_fraction": found.fraction(each.shapley_ns),
-            }
-            for each in (payoffs.stages if payoffs and found.is_told else ())
-        ],
+        "joint_fraction": None if told is None else told.fraction(told.joint_ns),
+        "no_single_stage_helps": None if told is None else told.no_single_stage_helps,
+        "stages": []
+        if told is None
+        else [{"stage": each.stage, **_saved(told, each)} for each in told.stages],
+        "together": None
+        if told is None or told.together is None
+        else {"stages": list(told.together.stages), **_saved(told, told.together)},
+    }
+
+
+def _saved(payoffs: Payoffs, each: Payoff) -> dict[str, float | None]:
+    return {
+        "saved_fraction": payoffs.fraction(each.saved_ns),
+        "low_fraction": each.low,
+        "high_fraction": each.high,
     }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from iobench.analysis import Diagnosis, Verdict
@@ -12,13 +10,15 @@ from iobench.report import units
 from iobench.report.replay_lines import replay_sentence, replay_to_json
 
 
-def judged(stages=None, *, joint=300, error=-0.016, **more):
+def judged(stages=None, *, joint=200, error=-0.016, together=None, **more):
     stages = stages or {"read": 120, "decode": 30}
     found = Payoffs(
         error_fraction=error,
         factor=0.5,
-        stages=tuple(Payoff(stage, saved, float(saved)) for stage, saved in stages.items()),
+        wall_ns=1000,
+        stages=tuple(Payoff((stage,), saved, 0.08, 0.16) for stage, saved in stages.items()),
         joint_ns=joint,
+        together=together,
     )
     return ReplayJudgement(payoffs=found, reason="", wall_ns=1000, n_batches=20, **more)
 
@@ -38,53 +38,65 @@ def diagnosis(replay, top="read"):
     )
 
 
+PAIR = Payoff(("read", "decode"), 250, 0.2, 0.3)
+HALVED = "Halving read would save 12 % of the steady state (8.0 % to 16 % in another run)"
+MISSED = "Replay error of the run as it was"
+
+
 @pytest.mark.parametrize(
     ("replay", "top", "text"),
     [
+        (judged(), "read", f"{HALVED}. {MISSED}: -1.6 %."),
+        (judged(), "handover", f"{HALVED}. {MISSED}: -1.6 %."),
         (
-            judged(joint=200),
-            "read",
-            "Halving read would save 12 % of the run (replay error -1.6 %).",
-        ),
-        (
-            judged(joint=200),
-            "handover",
-            "Halving read would save 12 % of the run (replay error -1.6 %).",
-        ),
-        (
-            judged(joint=200),
+            judged(),
             "decode",
-            "Halving read would save 12 % of the run, though most of the wait falls on decode: "
-            "halving that would save 3.0 % (replay error -1.6 %).",
+            f"{HALVED}, though most of the wait falls on decode: halving that would save 3.0 %. "
+            f"{MISSED}: -1.6 %.",
         ),
         (
-            judged({"read": 0, "decode": 0}, joint=250),
+            judged({"read": 140, "decode": 30}, joint=280, together=PAIR),
             "read",
-            "No single stage will help: halving read alone would save 0 % of the run, halving all "
-            "stages 25 % (replay error -1.6 %).",
+            "Halving read would save 14 % of the steady state (8.0 % to 16 % in another run); "
+            "halving read and decode together 25 % (20 % to 30 % in another run). "
+            f"{MISSED}: -1.6 %.",
+        ),
+        (
+            judged({"collate": 60, "read": 12, "decode": 0}, joint=260, together=PAIR),
+            "unpickle",
+            "Halving collate would save 6.0 % of the steady state (8.0 % to 16 % in another run); "
+            "halving read and decode together 25 % (20 % to 30 % in another run). "
+            f"{MISSED}: -1.6 %.",
+        ),
+        (
+            judged({"read": 0, "decode": 0}, joint=250, together=PAIR),
+            "read",
+            "No single stage will help, the best alone would save 0 % of the steady state; halving "
+            f"read and decode together would save 25 % (20 % to 30 % in another run). {MISSED}: "
+            "-1.6 %.",
         ),
         (
             judged({"read": 3, "decode": 2}, joint=5),
             "read",
-            "Nothing to gain from faster stages: halving all of them would save 0.5 % "
-            "(replay error -1.6 %).",
+            "Nothing to gain from faster stages: halving all of them would save 0.5 % of the "
+            f"steady state. {MISSED}: -1.6 %.",
         ),
         (
             judged(error=0.14),
             "read",
-            "Replay error +14 %, more than 10 % off, so no gain is foretold.",
+            "Replay error +14 %, more than 10 % off, so no gain is predicted.",
         ),
         (
             ReplayJudgement(None, "the loader does not tell who makes its batches", 1000, 20),
             "opaque",
             "Replay error unknown (the loader does not tell who makes its batches), so no gain is "
-            "foretold.",
+            "predicted.",
         ),
         (
-            judged(joint=200, error=0.0, n_loaders=2, is_part=True),
+            judged(error=0.0, n_loaders=2, is_part=True, window="whole"),
             "read",
-            "Halving read would save 12 % of the run (replay error 0.0 %; of the loader with most "
-            "batches of 2; over the first 20 batches).",
+            "Halving read would save 12 % of the whole run (8.0 % to 16 % in another run). "
+            f"{MISSED}, of the loader with most batches of 2, over the first 20 batches: 0.0 %.",
         ),
         (None, "read", ""),
     ],
@@ -94,12 +106,13 @@ def test_the_sentence(replay, top, text):
 
 
 def test_plain_values_keep_what_is_withheld_to_themselves():
-    told = replay_to_json(judged(joint=200))
+    told = replay_to_json(judged())
     assert told["error_fraction"] == -0.016
     assert told["stages"][0] == {
         "stage": "read",
         "saved_fraction": 0.12,
-        "shapley_fraction": 0.12,
+        "low_fraction": 0.08,
+        "high_fraction": 0.16,
     }
     assert (told["joint_fraction"], told["withheld"], told["reason"]) == (0.2, False, None)
     far_off = replay_to_json(judged(error=0.2))
@@ -111,10 +124,6 @@ def test_plain_values_keep_what_is_withheld_to_themselves():
         True,
     )
     assert replay_to_json(None) is None
-
-
-def test_a_judgement_of_nothing_measured_has_shares_of_nothing():
-    assert replace(judged(), wall_ns=0).fraction(100) == 0.0
 
 
 @pytest.mark.parametrize(

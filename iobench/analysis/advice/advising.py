@@ -102,7 +102,6 @@ def advise(
         advice,
         error_fraction=None if predictor is None else predictor.error_fraction,
         payoffs=payoffs(part) if trusted else None,
-        payoff_wall_ns=part.wall_ns,
         changes=tuple(each for each in priced if each.gain.is_proven),
         to_measure=tuple(each for each in priced if not each.gain.is_proven),
         ruled_out=tuple(ruled_out),

@@ -242,8 +242,6 @@ class Advice:
         Of the baseline: share of its time spent waiting; of the loading work, share hidden.
     payoffs : Payoffs or None
         What faster stages would gain.
-    payoff_wall_ns : int
-        Wall time of the part of the run that these are of.
     changes : tuple of AdvisedChange
         Best first; first those with a prediction.
     to_measure : tuple of AdvisedChange
@@ -262,7 +260,6 @@ class Advice:
     wait_fraction: float | None
     hidden_fraction: float | None
     payoffs: Payoffs | None = None
-    payoff_wall_ns: int = 0
     changes: tuple[AdvisedChange, ...] = ()
     to_measure: tuple[AdvisedChange, ...] = ()
     ruled_out: tuple[RuledOut, ...] = ()

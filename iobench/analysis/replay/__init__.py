@@ -14,6 +14,7 @@ from iobench.analysis.replay.contract import (
 from iobench.analysis.replay.engine import can_replay, replay, replay_error
 from iobench.analysis.replay.judgement import ReplayJudgement, judge_by_replay
 from iobench.analysis.replay.payoffs import payoffs
+from iobench.analysis.replay.prediction import Prediction, judged_times, predicted
 from iobench.analysis.replay.runs import recorded_runs
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Machine",
     "Payoff",
     "Payoffs",
+    "Prediction",
     "RecordedRun",
     "ReplayJudgement",
     "Replayed",
@@ -29,7 +31,9 @@ __all__ = [
     "can_replay",
     "changed",
     "judge_by_replay",
+    "judged_times",
     "payoffs",
+    "predicted",
     "recorded_runs",
     "replay",
     "replay_error",

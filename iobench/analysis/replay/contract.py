@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,9 @@ __all__ = [
 ]
 
 Integers = NDArray[np.int64]
+
+WORTH_FRACTION: Final = 0.01
+"""Less than this share of the time is nothing to gain."""
 
 
 class LoaderRule(Enum):
@@ -224,20 +228,29 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Payoff:
-    """What a change would gain.
+    """What some stages would gain if they took ``factor`` times as long.
 
     Parameters
     ----------
-    stage : str
+    stages : tuple of str
+        Those that are faster, together.
     saved_ns : int
-        Of the run's wall time, if this stage alone took ``factor`` times as long.
-    shapley_ns : float
-        Its fair share of what is saved if all stages did.
+        Of `Payoffs.wall_ns`.
+    low, high : float or None
+        Share of the time that another run may save, with 95 %; None where there are too few
+        batches to tell.
     """
 
-    stage: str
+    stages: tuple[str, ...]
     saved_ns: int
-    shapley_ns: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def stage(self) -> str:
+        """Their names, ``"read"`` or ``"read and decode"``."""
+        *first, last = self.stages
+        return f"{', '.join(first)} and {last}" if first else last
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,26 +260,43 @@ class Payoffs:
     Parameters
     ----------
     error_fraction : float
-        Replayed wall time of the unmodified run over the measured one, less 1.
+        Replayed wall time of the unmodified run over the measured one, less 1. It tells whether
+        the loader's rule is understood, not how far the gains may miss: each has that beside it.
     factor : float
+    wall_ns : int
+        Replayed time of the batches that gains are of, unmodified: those of the steady state,
+        where there is one.
     stages : tuple of Payoff
-        The largest first.
+        Each by itself, the largest first.
     joint_ns : int
-        Saved if all stages took ``factor`` times as long; the Shapley shares add up to it.
+        Saved if all stages took ``factor`` times as long.
+    together : Payoff or None
+        The fewest stages that gain nearly all of that; None where one by itself does.
     """
 
     error_fraction: float
     factor: float
+    wall_ns: int
     stages: tuple[Payoff, ...]
     joint_ns: int
+    together: Payoff | None = None
 
     @property
     def withheld(self) -> bool:
         """Whether the replay misses the measured run by more than 10 %: no advice follows."""
         return abs(self.error_fraction) > 0.1
 
+    def fraction(self, saved_ns: float) -> float:
+        """Return savings as a share of the time they are of."""
+        return saved_ns / self.wall_ns if self.wall_ns else 0.0
+
+    @property
+    def nothing_helps(self) -> bool:
+        """Whether not even all stages together gain anything to speak of."""
+        return self.fraction(self.joint_ns) < WORTH_FRACTION
+
     @property
     def no_single_stage_helps(self) -> bool:
-        """Whether the best stage alone gains less than half of what all together do."""
+        """Whether stages gain something together, and none of them does by itself."""
         best = max((each.saved_ns for each in self.stages), default=0)
-        return self.joint_ns > 0 and 2 * best < self.joint_ns
+        return not self.nothing_helps and self.fraction(best) < WORTH_FRACTION

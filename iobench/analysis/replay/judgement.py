@@ -32,7 +32,10 @@ class ReplayJudgement:
     reason : str
         Why not; ``""`` where it can.
     wall_ns : int
-        Of what was replayed, as measured: what savings are a share of.
+        What savings are a share of: the replayed time of the batches that gains are of; of what
+        cannot be replayed, the measured time.
+    window : str
+        What these batches are: of the ``"steady"`` state, or the ``"whole"`` run.
     n_batches : int
         Of what was replayed.
     is_part : bool
@@ -47,6 +50,7 @@ class ReplayJudgement:
     n_batches: int
     is_part: bool = False
     n_loaders: int = 1
+    window: str = "steady"
 
     @property
     def error_fraction(self) -> float | None:
@@ -64,10 +68,6 @@ class ReplayJudgement:
         if self.payoffs is None or not self.is_told or not self.payoffs.stages:
             return None
         return self.payoffs.stages[0]
-
-    def fraction(self, saved_ns: float) -> float:
-        """Return savings as a share of the wall time."""
-        return saved_ns / self.wall_ns if self.wall_ns else 0.0
 
 
 def judge_by_replay(
@@ -92,12 +92,13 @@ def judge_by_replay(
     if not runs:
         return None
     run = runs[0]
-    known = can_replay(run) and run.wall_ns > 0
+    found = payoffs(run, factor) if can_replay(run) and run.wall_ns > 0 else None
     return ReplayJudgement(
-        payoffs=payoffs(run, factor) if known else None,
-        reason="" if known else run.reason or "nothing was measured",
-        wall_ns=run.wall_ns,
+        payoffs=found,
+        reason="" if found else run.reason or "nothing was measured",
+        wall_ns=found.wall_ns if found else run.wall_ns,
         n_batches=len(run),
         is_part=run.is_part,
         n_loaders=len(runs),
+        window="steady" if run.steady.any() else "whole",
     )

@@ -1,23 +1,28 @@
-"""What faster stages would gain: each alone, each one's fair share, and all together."""
+"""What faster stages would gain: each alone, all together, and the fewest that gain as much."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import factorial
+from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from iobench.analysis.replay.contract import Change, Payoff, Payoffs, RecordedRun
 from iobench.analysis.replay.engine import replay
+from iobench.analysis.replay.prediction import judged_times, predicted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
 __all__ = ["MAX_STAGES", "payoffs"]
 
 MAX_STAGES: Final = 8
 REST: Final = "others"
+ENOUGH: Final = 0.9
+"""Of what all stages gain together: more is not worth another stage."""
 IN_LOOP_FRACTION: Final = 0.05
 """From this share of the wait on, a stage of the loop itself is one that may be made faster."""
 
@@ -25,9 +30,9 @@ IN_LOOP_FRACTION: Final = 0.05
 def payoffs(run: RecordedRun, factor: float = 0.8) -> Payoffs:
     """Return what a run would save if stages took ``factor`` times as long, by replay.
 
-    With m stages that are 2^m replays: the Shapley value of a stage is what it adds to what others
-    save, over all orders in which they could be made faster. Of more than `MAX_STAGES` stages the
-    shortest are taken together as ``"others"``.
+    Stages are tried alone, then in pairs; where no pair gains `ENOUGH` of what all do, the best
+    one is added to, stage by stage. Of more than `MAX_STAGES` stages the shortest are taken
+    together as ``"others"``.
 
     Parameters
     ----------
@@ -45,33 +50,36 @@ def payoffs(run: RecordedRun, factor: float = 0.8) -> Payoffs:
     in_loop = _stages_in_loop(run)
     run = _merged(run, MAX_STAGES - len(in_loop))
     asked = (*run.stages, *in_loop)
-    unmodified = replay(run).wall_ns
-    walls = np.array(
-        [
-            replay(run, Change(stage_factors=_chosen(asked, subset, factor))).wall_ns
-            if subset
-            else unmodified
-            for subset in range(1 << len(asked))
-        ],
-        dtype=np.int64,
-    )
-    saved = unmodified - walls
-    shares = _shapley(saved, len(asked))
-    stages = [
-        Payoff(stage, int(saved[1 << number]), float(shares[number]))
-        for number, stage in enumerate(asked)
-    ]
-    stages.sort(key=lambda each: (-each.saved_ns, -each.shapley_ns, each.stage))
+    unmodified = replay(run)
+    before = judged_times(run, unmodified)
+
+    def of(chosen: Iterable[str]) -> Payoff:
+        stages = tuple(sorted(chosen, key=asked.index))
+        change = Change(stage_factors=dict.fromkeys(stages, factor))
+        after = judged_times(run, replay(run, change))
+        found = predicted(before, after)
+        return Payoff(stages, round(before.sum() - after.sum()), found.low, found.high)
+
+    alone = sorted((of([stage]) for stage in asked), key=_largest_first)
+    joint = of(asked) if asked else Payoff((), 0)
+    together = None
+    if joint.saved_ns > 0 and alone[0].saved_ns < ENOUGH * joint.saved_ns:
+        together = min((of(pair) for pair in combinations(asked, 2)), key=_largest_first)
+        while together.saved_ns < ENOUGH * joint.saved_ns:
+            left = [stage for stage in asked if stage not in together.stages]
+            together = min((of((*together.stages, each)) for each in left), key=_largest_first)
     return Payoffs(
-        error_fraction=unmodified / run.wall_ns - 1 if run.wall_ns else float("nan"),
+        error_fraction=unmodified.wall_ns / run.wall_ns - 1 if run.wall_ns else float("nan"),
         factor=factor,
-        stages=tuple(stages),
-        joint_ns=int(saved[-1]),
+        wall_ns=round(before.sum()),
+        stages=tuple(alone),
+        joint_ns=joint.saved_ns,
+        together=together,
     )
 
 
-def _chosen(stages: tuple[str, ...], subset: int, factor: float) -> dict[str, float]:
-    return {stage: factor for number, stage in enumerate(stages) if subset >> number & 1}
+def _largest_first(payoff: Payoff) -> tuple[int, tuple[str, ...]]:
+    return -payoff.saved_ns, payoff.stages
 
 
 def _stages_in_loop(run: RecordedRun) -> tuple[str, ...]:
@@ -133,19 +141,3 @@ def _columns(run: RecordedRun, columns: NDArray[np.int64]) -> RecordedRun:
         beside_ns=None if run.beside_ns is None else run.beside_ns[:, columns],
         stream=stream,
     )
-
-
-def _shapley(saved: NDArray[np.int64], n_stages: int) -> NDArray[np.float64]:
-    """Return each stage's mean addition, over all orders, to what a set of stages saves."""
-    subsets = np.arange(len(saved))
-    sizes = np.array([int(subset).bit_count() for subset in subsets])
-    shares = np.zeros(n_stages)
-    orders = factorial(n_stages)
-    weights = np.array(
-        [factorial(size) * factorial(n_stages - size - 1) / orders for size in range(n_stages)]
-    )
-    for stage in range(n_stages):
-        without = subsets[(subsets >> stage & 1) == 0]
-        added = saved[without | 1 << stage] - saved[without]
-        shares[stage] = (weights[sizes[without]] * added).sum()
-    return shares

@@ -11,9 +11,9 @@ The others are what tools and papers do, written from their descriptions:
 And ours:
 
 *path*  `iobench.analysis.exposure`.
-*replay*  `iobench.analysis.replay.payoffs`: each stage made faster in a replay; its shares are the
-          replay's own Shapley values. Where it does not replay, or misses the run by more than
-          10 %, advice is withheld, and it says what *path* says.
+*replay*  `iobench.analysis.replay`: each stage made faster in a replay; its shares are the Shapley
+          values of replays of all sets of stages. Where it does not replay, or misses the run by
+          more than 10 %, advice is withheld, and it says what *path* says.
 *replay+machine*  a replay in which workers share cores and the disk, where both are known.
 """
 
@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from iobench.analysis import exposure
-from iobench.analysis.replay import Change, can_replay, payoffs, recorded_runs
+from iobench.analysis.replay import Change, can_replay, recorded_runs
+from iobench.analysis.replay import replay as replay_run
 from iobench.analysis.replay.demands import demands_of, machine_of
 from iobench.recording import CONSUMER_KINDS, WORKER_KINDS, Kind
 
@@ -123,16 +124,14 @@ def path(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
 
 def replay(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
     """Return what a replay says."""
-    told = path(profile, stages, factor)
     (run,) = recorded_runs(profile)
-    found = payoffs(run, factor) if can_replay(run) else None
-    if found is None or found.withheld:
-        return replace(told, withheld=True)
-    mine = [each for each in found.stages if each.stage in stages]
-    saved = {each.stage: float(each.saved_ns) for each in mine}
-    given = {each.stage: each.shapley_ns for each in mine}
-    best = max(saved, key=lambda stage: saved[stage])
-    return Blame(given, best if saved[best] > 0 else None, saved[best], told.wait_ns)
+    if not can_replay(run):
+        return replace(path(profile, stages, factor), withheld=True)
+    walls = {}
+    for chosen in (frozenset(some) for some in _subsets(stages)):
+        there = dict.fromkeys(chosen & {*run.stages, *run.loop_stages}, factor)
+        walls[chosen] = replay_run(run, Change(stage_factors=there)).wall_ns
+    return _of_replays(profile, stages, factor, walls)
 
 
 def replay_on_machine(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
@@ -141,7 +140,6 @@ def replay_on_machine(profile: Profile, stages: Sequence[str], factor: float) ->
     (run,) = recorded_runs(profile)
     if rate is None or not can_replay(run):
         return replay(profile, stages, factor)
-    wait_ns, wall_ns = run.wait_ns, run.wall_ns
     demands = demands_of(run, machine_of(profile, read_nbytes_per_s=rate))
     walls = {}
     for chosen in (frozenset(some) for some in _subsets(stages)):
@@ -150,7 +148,17 @@ def replay_on_machine(profile: Profile, stages: Sequence[str], factor: float) ->
             run = replace(run, read_nbytes=np.rint(factor * run.read_nbytes).astype(np.int64))
         change = Change(stage_factors=dict.fromkeys(chosen, factor))
         walls[chosen] = replace(demands, run=run).replay(change).wall_ns
+    return _of_replays(profile, stages, factor, walls)
+
+
+def _of_replays(
+    profile: Profile, stages: Sequence[str], factor: float, walls: Mapping[frozenset[str], int]
+) -> Blame:
+    """Return what replays of all sets of faster stages say: shares are Shapley values."""
+    (run,) = recorded_runs(profile)
     now = walls[frozenset()]
+    if abs(now / run.wall_ns - 1) > WITHHELD_FRACTION:
+        return replace(path(profile, stages, factor), withheld=True)
     saved = {stage: float(now - walls[frozenset({stage})]) for stage in stages}
     given = dict.fromkeys(stages, 0.0)
     for chosen, wall in walls.items():
@@ -158,10 +166,7 @@ def replay_on_machine(profile: Profile, stages: Sequence[str], factor: float) ->
             orders = factorial(len(chosen)) * factorial(len(stages) - len(chosen) - 1)
             given[stage] += orders / factorial(len(stages)) * (wall - walls[chosen | {stage}])
     best = max(saved, key=lambda stage: saved[stage])
-    withheld = abs(now / wall_ns - 1) > WITHHELD_FRACTION
-    if withheld:
-        return replace(path(profile, stages, factor), withheld=True)
-    return Blame(given, best if saved[best] > 0 else None, saved[best], wait_ns)
+    return Blame(given, best if saved[best] > 0 else None, saved[best], run.wait_ns)
 
 
 def _subsets(stages: Sequence[str]) -> Iterator[tuple[str, ...]]:
