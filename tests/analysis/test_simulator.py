@@ -183,7 +183,7 @@ def test_the_sampler_works_in_the_training_loop():
     (recorded,) = recorded_runs(profile)
     found = payoffs(recorded, 0.2)
     saved = {each.stage: each.saved_ns / MS for each in found.stages}
-    assert saved.pop("sampler") == pytest.approx(18 * 5 * 0.8, abs=5)
+    assert saved.pop("sampler") == pytest.approx(16 * 5 * 0.8, abs=5)  # steady
     assert max(saved.values()) <= 1
     assert found.stages[0].stage == "sampler"
     with pytest.raises(OptionError, match="one of collate, decode, read, serialise, sampler"):

@@ -77,7 +77,7 @@ def test_json_has_the_same_figures_and_the_commands_parse(tmp_path: Path, iobenc
     assert best["saved_s"] == pytest.approx(6.0, abs=0.1)
     assert best["cost"]["convert_s"] == 0
     stages = {each["stage"]: each["saved_s"] for each in document["payoffs"]["stages"]}
-    assert stages == pytest.approx({"read": 60 * 0.0008, "decode": 60 * 0.0004})
+    assert stages == pytest.approx({"read": 59 * 0.0008, "decode": 59 * 0.0004})
     (store,) = (each for each in document["to_measure"] if "format" in each["settings"])
     assert store["break_even"]["never"] is False
     assert store["break_even"]["epochs"] > 0
