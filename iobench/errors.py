@@ -24,6 +24,8 @@ its traceback.
 
 from __future__ import annotations
 
+from iobench.masking import mask_text
+
 __all__ = [
     "FileFormatError",
     "IobenchError",
@@ -46,9 +48,13 @@ class IobenchError(Exception):
     """Base of all errors raised on purpose; ``str(error)`` is one line for the user.
 
     ``exit_code`` is what the command line exits with: 1, or 75 where the same command resumes.
+    No message holds a credential: texts are masked when the error is made.
     """
 
     exit_code: int = 1
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(mask_text(each) if isinstance(each, str) else each for each in args))
 
 
 class UnknownNameError(IobenchError, LookupError):

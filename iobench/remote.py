@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from iobench.errors import MissingExtraError, OptionError, StorageError
+from iobench.errors import MissingExtraError, MissingFileError, OptionError, StorageError
+from iobench.masking import MASK, mask_text, mask_urls, note_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,6 @@ __all__ = [
 ]
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?:::|://)")
-_USER = re.compile(r"(?<=//)[^/@\s]*@")
 _QUERY = re.compile(r"\?\S*")
 _SECRET_NAME = re.compile(r"^(AWS|FSSPEC|GOOGLE|AZURE|GCS|S3)_.*|.*(SECRET|TOKEN|PASSWORD).*")
 MIN_SECRET_LENGTH = 8
@@ -41,6 +41,8 @@ _CLOUD = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "ossfs"
 _LIBRARIES = {
     "botocore.exceptions": ("BotoCoreError", "ClientError"),
     "aiohttp": ("ClientError",),
+    "zipfile": ("BadZipFile",),
+    "tarfile": ("TarError",),
 }
 """Whose errors are none of Python's own; only where they are loaded can they be raised."""
 _opened: dict[tuple[int, str], Any] = {}
@@ -70,7 +72,7 @@ def protocol_of(url: str) -> str:
 
 def shown_url(url: str) -> str:
     """Return an address as it may be shown and kept: without user, password and signature."""
-    return _QUERY.sub("", _USER.sub("", url))
+    return _QUERY.sub("", mask_urls(url)).replace(f"{MASK}@", "")
 
 
 def open_filesystem(url: str) -> tuple[Any, str]:
@@ -85,11 +87,14 @@ def open_filesystem(url: str) -> tuple[Any, str]:
         If fsspec, or what it needs for this protocol, is not installed.
     OptionError
         If nobody knows the protocol, or it lacks what it needs to be opened.
+    MissingFileError
+        If the file is not there that others are in.
     """
     try:
         core = import_module("fsspec.core")
     except ImportError as error:
         raise MissingExtraError(_missing(url, error)) from error
+    note_secrets([url])
     with _opening:
         base = _base(url)
         key = (os.getpid(), base)
@@ -103,10 +108,12 @@ def open_filesystem(url: str) -> tuple[Any, str]:
             else:
                 path = known._strip_protocol(url)
         except ImportError as error:
-            raise MissingExtraError(_missing(url, error)) from error
-        except ValueError as error:
+            raise MissingExtraError(_missing(url, error)) from None
+        except FileNotFoundError:  # what a chain (zip://x::https://...) leads through
+            raise MissingFileError(f"{shown_url(url)}: no such file") from None
+        except _remote_errors(ValueError, TypeError) as error:
             reason = without_secrets(str(error))
-            raise OptionError(f"{shown_url(url)}: cannot be opened ({reason})") from error
+            raise OptionError(f"{shown_url(url)}: cannot be opened ({reason})") from None
     return known, str(path)
 
 
@@ -133,7 +140,7 @@ def without_secrets(text: str) -> str:
     for name, value in os.environ.items():
         if len(value) >= MIN_SECRET_LENGTH and _SECRET_NAME.fullmatch(name):
             text = text.replace(value, f"${name}")
-    text = " ".join(_QUERY.sub("", _USER.sub("", text)).split())
+    text = " ".join(shown_url(mask_text(text)).split())
     return text if len(text) <= MAX_REASON_LENGTH else f"{text[:MAX_REASON_LENGTH]}..."
 
 
@@ -162,8 +169,8 @@ def _missing(url: str, error: ImportError) -> str:
     return f"{shown_url(url)} needs what is not installed: {what}"
 
 
-def _remote_errors() -> tuple[type[Exception], ...]:
-    found: list[type[Exception]] = [OSError]
+def _remote_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
+    found: list[type[Exception]] = [OSError, *more]
     for module, names in _LIBRARIES.items():
         if module in sys.modules:
             found += [getattr(sys.modules[module], name) for name in names]

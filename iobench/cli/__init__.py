@@ -32,10 +32,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv : sequence of str, optional
         The arguments without the program's name; by default those of the process.
     """
+    from iobench.cli.masked_streams import masked_streams
+
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    with masked_streams(arguments):
+        return _run(arguments)
+
+
+def _run(arguments: list[str]) -> int:
     from iobench.cli.app import make_app
     from iobench.errors import IobenchError
 
-    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         with _interruptible():
             make_app()(args=arguments, prog_name="iobench")
@@ -45,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         line = "; ".join([" ".join(str(error).split()), *_notes(error)])
         return _say(f"iobench: {line}", error.exit_code)
     except Interrupted as interrupt:
-        from iobench.recording.masking import mask_words
+        from iobench.masking import mask_words
 
         again = shlex.join(["iobench", *mask_words(arguments)])
         kept = "; ".join(_notes(interrupt))

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import typer
 from typer.core import TyperCommand
 
 __all__ = ["Command", "make_typer"]
 
+_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/[^\\]")
+"""pathlib leaves one slash of ``https://``."""
+
 
 class Command(TyperCommand):
-    """A command that refuses a second value where only the last one would count."""
+    """A command that refuses a second value where only the last one would count.
+
+    And an address where a path is expected: folders of that name would be made, a password in it.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse, after each option was looked for a second time.
@@ -21,6 +29,7 @@ class Command(TyperCommand):
         ------
         UsageError
             If one that takes one value was given twice. A plain flag may be: it says the same.
+            If an address was given for a path of this machine.
         """
         *_, order = self.make_parser(ctx).parse_args(args=list(args))
         given = Counter(each for each in order if each.param_type_name == "option")
@@ -30,7 +39,15 @@ class Command(TyperCommand):
                 ctx.fail(
                     f"{option.opts[0]} is given {times} times; it takes one value: give it once"
                 )
-        return super().parse_args(ctx, args)
+        left = super().parse_args(ctx, args)
+        for each in self.params:
+            named = getattr(getattr(each, "type", None), "name", "")  # typer on click leaves texts
+            values = ctx.params.get(each.name or "")
+            for value in values if isinstance(values, list | tuple) else [values]:
+                is_path = isinstance(value, Path) or (named == "path" and isinstance(value, str))
+                if is_path and _ADDRESS.match(str(value)):
+                    ctx.fail(f"{value} is an address; expected a path of this machine")
+        return left
 
 
 def make_typer(**options: Any) -> typer.Typer:

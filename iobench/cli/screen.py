@@ -23,9 +23,10 @@ def print_lines(lines: Iterable[str]) -> None:
 
     width = line_width()
     if width:
+        from iobench.masking import mask_text
         from iobench.report.wrapping import fitted
 
-        lines = fitted(lines, width)
+        lines = fitted(map(mask_text, lines), width)  # a secret in two pieces would not be found
     for line in lines:
         typer.echo(line)
 

@@ -25,6 +25,11 @@ def check_tracking_options(mlflow: str | None, wandb: str | None) -> None:
             "is empty; expected the URI of a server, or env for MLFLOW_TRACKING_URI",
             param_hint="--mlflow",
         )
+    if wandb is not None and "://" in wandb:
+        raise typer.BadParameter(
+            "is an address; expected PROJECT or ENTITY/PROJECT. The server is $WANDB_BASE_URL",
+            param_hint="--wandb",
+        )
     if wandb is not None and not wandb.strip("/ "):
         raise typer.BadParameter(
             "is empty; expected PROJECT or ENTITY/PROJECT", param_hint="--wandb"

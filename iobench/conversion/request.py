@@ -12,7 +12,7 @@ from typing import Any, Final
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError
 from iobench.loaders.compute import parse_compute
-from iobench.recording.masking import mask_values
+from iobench.masking import mask_values
 from iobench.registry import SOURCE, find_format, unknown_name
 from iobench.sources import SourceRequest
 

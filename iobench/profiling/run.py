@@ -34,6 +34,7 @@ from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
 from iobench.loaders.stream import StreamLoader
 from iobench.loaders.workers import WorkerLoader
+from iobench.masking import mask_options, mask_words
 from iobench.profiling.ahead import told_of, with_read_ahead
 from iobench.profiling.baselines import open_baselines
 from iobench.profiling.config import (
@@ -54,7 +55,6 @@ from iobench.recording import (
 )
 from iobench.recording.canonical import load_xxhash
 from iobench.recording.hosts import cpu_model
-from iobench.recording.masking import mask_options, mask_words
 from iobench.sources import Screen, Source, open_source
 from iobench.storage import ProcessIo, counts_device_reads, evict, files_nbytes, residency, warm_up
 from iobench.storage.limits.kept import limits_of_files

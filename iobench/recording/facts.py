@@ -9,7 +9,7 @@ import os
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
-from iobench.recording.masking import mask_words
+from iobench.masking import mask_values, mask_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,7 +108,7 @@ class ProcessFacts:
         part = path.with_name(f".{path.name}.part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            document = {"version": FACTS_VERSION, **asdict(self)}
+            document = {"version": FACTS_VERSION, **mask_values(asdict(self))}
             document |= {name: mask_words(document[name]) for name in ("command", "children")}
             part.write_text(json.dumps(document, default=_plain), "utf-8")
             part.replace(path)

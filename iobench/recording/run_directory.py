@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from iobench.errors import ProfileError, StorageError
+from iobench.masking import mask_values
 from iobench.recording import spool as spools
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.hosts import host_name
@@ -169,7 +170,7 @@ class RunDirectory:
             raise ProfileError(
                 f"{file}: is not a run of version {RUN_VERSION}; use the iobench that wrote it"
             )
-        return cls(path, config)
+        return cls(path, mask_values(config))  # written by whatever version, or by hand
 
     @property
     def spans_path(self) -> Path:
@@ -205,7 +206,10 @@ class RunDirectory:
             raise _cannot_write(self.path / "run.json", error) from error
 
     def _write(self, path: Path) -> None:
-        text = json.dumps(self.config, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        text = (
+            json.dumps(mask_values(self.config), indent=1, sort_keys=True, ensure_ascii=False)
+            + "\n"
+        )
         # Bytes of a file's name that are no text become escapes, which JSON reads as they were.
         with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)

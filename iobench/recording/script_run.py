@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError, StorageError
+from iobench.masking import mask_words
 from iobench.recording.hosts import cpu_model, host_name
-from iobench.recording.masking import mask_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

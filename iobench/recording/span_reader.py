@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import ProfileError
+from iobench.masking import mask_urls
 from iobench.recording import span_file as layout
 from iobench.recording.kinds import Kind
 
@@ -285,7 +286,7 @@ def _read_strings(body: bytes, contents: _Contents) -> None:
             contents.damaged += 1
             return
         if zlib.crc32(text) == crc:
-            contents.strings[number] = text.decode("utf-8", "replace")
+            contents.strings[number] = mask_urls(text.decode("utf-8", "replace"))
         else:
             contents.damaged += 1
         offset += layout.string_entry_nbytes(nbytes)

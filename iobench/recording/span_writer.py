@@ -10,6 +10,7 @@ import weakref
 import zlib
 from typing import TYPE_CHECKING, Final
 
+from iobench.masking import mask_urls
 from iobench.recording import span_file as layout
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class SpanWriter:
 
     def string(self, number: int, text: str) -> None:
         """Add an entry to the string table, or raise OSError."""
-        encoded = layout.clipped_text(text, layout.STRING_LIMIT)
+        encoded = layout.clipped_text(mask_urls(text), layout.STRING_LIMIT)
         nbytes = layout.string_entry_nbytes(len(encoded))
         if self._strings is None or self._strings[1] + nbytes > self._strings[2]:
             mapping, offset = self.chunk(layout.STRINGS)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.errors import SampleError, StoreError
 from iobench.json_files import parse_json, read_json, read_small_file
+from iobench.masking import mask_urls
 from iobench.samples import SampleSpec
 from iobench.stores.atomic import storage_errors, write_atomically
 from iobench.stores.checksums import crc32c
@@ -223,9 +224,10 @@ def canonical_json(values: Any) -> str:
     """
     try:
         # ASCII: file names that are not UTF-8 hold surrogates, which only escapes carry.
-        return json.dumps(values, sort_keys=True, indent=2, allow_nan=False) + "\n"
+        text = json.dumps(values, sort_keys=True, indent=2, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise StoreError(f"a manifest must be plain JSON: {error}") from error
+    return mask_urls(text) + "\n"
 
 
 def checked_json(values: Mapping[str, Any]) -> bytes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import MissingFileError, OptionError
-from iobench.recording.masking import mask_values
+from iobench.masking import mask_values
 from iobench.remote_paths import RemotePath
 from iobench.stores.atomic import storage_errors
 from iobench.stores.manifest import canonical_json, count_runs

@@ -8,10 +8,10 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis import diagnose, epochs_of_rank, measure_rank
+from iobench.masking import mask_line
 from iobench.report.facts import RunFacts
 from iobench.report.sentences import verdict_sentence
 from iobench.report.units import seconds
-from iobench.tracking.masks import masked
 from iobench.tracking.names import PREFIX, cut, legal_names
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ def _parameters(
     for key, value in told.items():
         if value is None or value == "":
             continue
-        found[PREFIX + parts[key]], was_cut = cut(masked(str(value)))
+        found[PREFIX + parts[key]], was_cut = cut(mask_line(str(value)))
         if was_cut:
             too_long.append(PREFIX + parts[key])
     return found, tuple(too_long)
@@ -281,4 +281,4 @@ def _tags(profile: Profile, exposure: Exposure, facts: RunFacts) -> dict[str, st
         "iobench.recorded_by": facts.iobench_version,
         "iobench.missing": ", ".join(exposure.missing_workers) or None,
     }
-    return {key: cut(masked(value))[0] for key, value in tags.items() if value}
+    return {key: cut(mask_line(value))[0] for key, value in tags.items() if value}

@@ -15,10 +15,10 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from iobench.masking import mask_line
 from iobench.recording import current_recording
 from iobench.tracking.contents import EpochMetrics
 from iobench.tracking.live_start import beside_command, beside_environment, told_on
-from iobench.tracking.masks import masked
 from iobench.tracking.mlflow_runs import ENVIRONMENT
 from iobench.tracking.retrying import retry_command
 from iobench.tracking.wandb_runs import log_epoch
@@ -223,7 +223,7 @@ class LiveTracking:
 
     def _fail(self, reason: str, *, by: str = "") -> None:
         """Keep what went wrong for the end; say it at once the first time."""
-        text = masked(reason)
+        text = mask_line(reason)
         if not by and self._recording is not None:
             again = retry_command(self._recording.run.path, mlflow=self._mlflow, wandb=self._wandb)
             text = f"{text}; the run is kept, tell it again with: {again}"

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import IobenchError, MissingExtraError, OptionError, TrackingError
-from iobench.recording.masking import mask_urls
+from iobench.masking import mask_line, mask_urls
 from iobench.tracking.contents import EPOCH_MARK, RunContents
 from iobench.tracking.defaults import with_defaults
-from iobench.tracking.masks import masked
 from iobench.tracking.retrying import retry_command, short_reason
 
 if TYPE_CHECKING:
@@ -276,9 +275,10 @@ class MlflowRuns:
         except IobenchError:
             raise
         except (MlflowException, OSError) as error:  # some parts of it let those of requests pass
+            reason = short_reason(mask_line(str(error)))
             raise TrackingError(
-                f"{masked(self.server)}: {short_reason(masked(str(error)))}; the run is kept, "
-                f"tell it again with: {retry_command(self.run, mlflow=self.asked)}"
+                f"{mask_line(self.server)}: {reason}; the run is kept, tell it again "
+                f"with: {retry_command(self.run, mlflow=self.asked)}"
             ) from None
 
 

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from iobench.recording.masking import mask_urls
+from iobench.masking import mask_urls
 from iobench.report.written import write_whole
 
 __all__ = ["TrackingNotes"]

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Final
 
-from iobench.recording.masking import mask_urls
+from iobench.masking import mask_urls
 
 __all__ = ["retry_command", "short_reason"]
 

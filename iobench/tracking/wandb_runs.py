@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import IobenchError, MissingExtraError, TrackingError
+from iobench.masking import mask_line
 from iobench.tracking.defaults import with_defaults
-from iobench.tracking.masks import masked
 from iobench.tracking.names import PREFIX
 from iobench.tracking.retrying import retry_command, short_reason
 
@@ -199,7 +199,7 @@ class WandbRuns:
         """Return where people look at a run."""
         if run.offline:
             return f"{Path(run.dir).parent} (offline; wandb sync sends it)"
-        return masked(str(run.url))
+        return mask_line(str(run.url))
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -209,9 +209,10 @@ class WandbRuns:
         except IobenchError:
             raise
         except (self._wandb.Error, OSError) as error:
+            reason = short_reason(mask_line(str(error)))
             raise TrackingError(
-                f"Weights & Biases, {self.asked}: {short_reason(masked(str(error)))}; the run is "
-                f"kept, tell it again with: {retry_command(self.run, wandb=self.asked)} "
+                f"Weights & Biases, {self.asked}: {reason}; the run is kept, tell it again "
+                f"with: {retry_command(self.run, wandb=self.asked)} "
                 "(WANDB_MODE=offline needs no server)"
             ) from None
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tracked_runs import make_run
 
+from iobench.masking import mask_line
 from iobench.profiles import open_profile, open_profiles
 from iobench.report.json_report import to_json
 from iobench.tracking.contents import EPOCH_MARK, run_contents
-from iobench.tracking.masks import masked
 from iobench.tracking.names import LONGEST_VALUE, PREFIX, cut, legal_name, legal_names
 from iobench.tracking.telling import part_name
 
@@ -46,21 +46,21 @@ def test_a_value_is_never_longer_than_servers_take(text):
 def test_messages_tell_no_secret_of_the_environment(monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "abc.def")
     monkeypatch.setenv("SOME_PASSWORD", "x")
-    text = masked("refused abc.def\nat https://u:p@h/ --api-key zzz, x")
+    text = mask_line("refused abc.def\nat https://u:p@h/ --api-key zzz, x")
     assert text == "refused *** at https://***@h/ --api-key *** x"
 
 
 def test_words_and_figures_of_a_run_are_no_secrets(monkeypatch):
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
     monkeypatch.setenv("MAX_TOKENS", "2048")
-    assert masked("2048 samples, false") == "2048 samples, false"
+    assert mask_line("2048 samples, false") == "2048 samples, false"
 
 
 def test_a_secret_that_begins_as_another_is_masked_whole(monkeypatch):
     monkeypatch.setenv("A_TOKEN", "abcd")
     monkeypatch.setenv("B_TOKEN", "abcdefgh")
     monkeypatch.setenv("C_TOKEN", "abcdef")
-    assert masked("x abcdefgh abcd") == "x *** ***"
+    assert mask_line("x abcdefgh abcd") == "x *** ***"
 
 
 def test_every_epoch_has_its_mark_and_the_five_figures(tmp_path):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from iobench.errors import IobenchError, OptionError
-from iobench.recording.masking import mask_values
+from iobench.masking import mask_values
 
 __all__ = [
     "CLIMETLAB",

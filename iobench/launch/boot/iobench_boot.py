@@ -155,13 +155,13 @@ def _without_secrets(words: Sequence[str]) -> list[str]:
     It is loaded from its file: its package would bring NumPy.
     """
     text = " ".join(words).lower()
-    signs = ("://", "token", "pass", "pw", "secret", "key", "credential", "auth", "bearer", "basic")
-    if not any(sign in text for sign in signs):
+    signs = "://|@| -u |--user|token|pass|pw|secret|key|credential|auth|bearer|basic"
+    if not any(sign in text for sign in signs.split("|")):
         return list(words)
     from importlib.util import module_from_spec, spec_from_file_location
 
     folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
-    path = os.path.join(folder, "recording", "masking.py")  # noqa: PTH118
+    path = os.path.join(folder, "masking.py")  # noqa: PTH118
     spec = spec_from_file_location("_iobench_masking", path)
     if spec is None or spec.loader is None:
         return ["(not told)"]

@@ -4,12 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.recording.masking import (
+from iobench import masking
+from iobench.masking import (
     MASK,
     mask_options,
+    mask_text,
     mask_urls,
     mask_values,
     mask_words,
+    note_secrets,
 )
 
 
@@ -25,6 +28,26 @@ from iobench.recording.masking import (
         ("s3://bucket/key", "s3://bucket/key"),
         ("user@host:/path", "user@host:/path"),
         ("https://host/?signal=1&tokens=3", "https://host/?signal=1&tokens=3"),
+        ("https:/me:pw@host/x.nc", "https:/***@host/x.nc"),
+        ("in /tmp/https:/me:pw@host", "in /tmp/https:/***@host"),
+        ("s3:/me:pw@bucket", "s3:/***@bucket"),
+        ("https://me:p/w@host/x", "https://***@host/x"),
+        ("https://me:p?w@host/x", "https://***@host/x"),
+        ("https://host:80/a@b?x=1", "https://host:80/a@b?x=1"),
+        ("http://[::1]:80/a@b", "http://[::1]:80/a@b"),
+        ("abfs://box@account.dfs/x", "abfs://box@account.dfs/x"),
+        ("zip://x.nc::https://me:pw@h/x.zip", "zip://x.nc::https://***@h/x.zip"),
+        (
+            "('https://me:pw@h', <URL('http://h/?sig=a')>)",
+            "('https://***@h', <URL('http://h/?sig=***')>)",
+        ),
+        ("https://h/x#access_token=a&n=1", "https://h/x#access_token=***&n=1"),
+        ("https://h/?AWSAccessKeyId=a&Expires=1", "https://h/?AWSAccessKeyId=***&Expires=1"),
+        ("https://h/?X-Amz-Credential=a%2Fb", "https://h/?X-Amz-Credential=***"),
+        ("https://h/?u=https%3A%2F%2Fme%3Apw%40h%2Fx", "https://h/?u=https%3A%2F%2F***%40h%2Fx"),
+        ("u=https%3A%2F%2Fh%3Ftoken%3Dabc%26n%3D1", "u=https%3A%2F%2Fh%3Ftoken%3D***%26n%3D1"),
+        ('{"u": "http://h/?token=a\\"}', '{"u": "http://h/?token=***\\"}'),
+        ("/data/a@b/x=1&y.nc", "/data/a@b/x=1&y.nc"),
     ],
 )
 def test_urls_tell_neither_user_nor_token(text, found):
@@ -91,6 +114,12 @@ def test_options_by_name_tell_no_secret():
             ["sh", "-c", 'run --with "{\\"secret\\": \\"***\\"}" -v'],
         ),
         (["-v", "/a/secret:/b", "host/auth:1.2"], ["-v", "/a/secret:/b", "host/auth:1.2"]),
+        (["curl", "-u", "me:pw", "h"], ["curl", "-u", "me:***", "h"]),
+        (["curl", "--user=me:pw"], ["curl", "--user=me:***"]),
+        (["docker", "run", "-u", "1000:1000"], ["docker", "run", "-u", "1000:1000"]),
+        (["python", "-u", "train.py"], ["python", "-u", "train.py"]),
+        (["get", "me:pw@host"], ["get", "***@host"]),
+        (["run", "image:tag@sha256:ab"], ["run", "image:tag@sha256:ab"]),
         (["--model", "basic", "data.nc"], ["--model", "basic", "data.nc"]),
     ],
 )
@@ -123,3 +152,34 @@ def test_whatever_stands_around_an_option_its_secret_is_masked(words, option, sh
 def test_long_texts_take_no_longer_for_each_sign(text):
     """Minutes, were a name's beginning looked for from each place."""
     assert mask_values({"a": f"{text} token=QQ"}) == {"a": f"{text} token={MASK}"}
+
+
+@pytest.fixture
+def nothing_known(monkeypatch):
+    monkeypatch.setattr(masking, "_known", set())
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "found"),
+    [
+        (["https://me:hunter%402@h"], "no entry for hunter@2", "no entry for ***"),
+        (["https://me:hunter@2x@h"], "host 'me:hunter%402x'", "host 'me:***'"),
+        (["https://me:hunter22@h"], "Basic bWU6aHVudGVyMjI=", "Basic ***"),
+        (["https://h/x?token=abcdefgh"], "name x?abcdefgh", "name x?***"),
+        (["--option", "token=abcdefgh"], "'abcdefgh': unknown", "'***': unknown"),
+        (["--api-key", "abcdefgh"], "abcdefgh-1", "***-1"),
+        (["https://me:data@h"], "the database, data", "the database, ***"),
+        (["https://me:pw@h/x"], "pw is short, me is a user", "pw is short, me is a user"),
+    ],
+)
+def test_a_secret_that_was_given_is_found_wherever_it_is_told(nothing_known, words, text, found):
+    note_secrets(words)
+    assert mask_text(text) == found
+
+
+def test_secrets_of_the_environment_are_told_to_nobody(nothing_known, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "abc/defg+h")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/home/me/credentials")
+    monkeypatch.setenv("MAX_TOKENS", "4096")
+    said = "abc/defg+h in /home/me/credentials, 4096"
+    assert mask_text(said) == "*** in /home/me/credentials, 4096"

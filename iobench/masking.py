@@ -1,29 +1,60 @@
-"""Credentials kept out of what is written down: of URLs, options, variables, headers and JSON.
+"""Credentials kept out of what is said and written: of URLs, options, variables, headers and JSON.
 
+Every message and file passes here: each `IobenchError` when it is made, stdout and stderr of the
+command line, ``run.json`` and what processes tell of themselves, texts of spans, manifests.
 Loaded from its file in every process of ``iobench run``, so nothing but the standard library.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from urllib.parse import quote, unquote
 
-__all__ = ["MASK", "is_secret_name", "mask_options", "mask_urls", "mask_values", "mask_words"]
+__all__ = [
+    "MASK",
+    "is_secret_name",
+    "mask_line",
+    "mask_options",
+    "mask_text",
+    "mask_urls",
+    "mask_values",
+    "mask_words",
+    "note_secrets",
+]
 
 MASK: Final = "***"
 
-_SIGN: Final = re.compile(r"://|token|pass|pw|secret|key|cred|auth|sig|bearer|basic", re.IGNORECASE)
+_SIGN: Final = re.compile(
+    r":/|@|%3A|token|pass|pw|secret|key|cred|auth|sig|bearer|basic|[?&;#]se=", re.IGNORECASE
+)
 """What is in every text that may hold a credential; most hold none."""
 
-# Up to the last "@" before the path, as URL parsers have it: a password may hold one.
-_USERINFO: Final = re.compile(r"(?<![A-Za-z0-9+.-])([A-Za-z][A-Za-z0-9+.-]*://)([^\s/?#'\"\\]*)@")
+# Up to the last "@" before the path, as URL parsers have it: a password may hold one. Then what
+# no parser takes: a password with a slash or a question mark in it. One slash after the colon is
+# what `pathlib` leaves of two. Azure writes CONTAINER@ACCOUNT, which is no secret.
+_USERINFO: Final = re.compile(
+    r"(?<![A-Za-z0-9+.-])((?!(?i:abfss?|wasbs?|az|adl)://[^\s/?#'\"\\:@]*@)"
+    r"[A-Za-z][A-Za-z0-9+.-]*://|[A-Za-z][A-Za-z0-9+.-]+:/(?=[^\s/?#'\"\\@]*:)|(?i:https?|s3|gs|ftp):/)"
+    r"([^\s/?#'\"\\]*|[^\s/?#'\"\\@:\[]+:(?!:|\d*[/?#])[^\s'\"\\@]*)@"
+)
+# The same, spelled as part of another URL's query.
+_ENCODED_USERINFO: Final = re.compile(
+    r"(%3A%2F%2F)((?:(?!%2F|%3F|%23|%40)[^\s/?#&'\"\\@])*)(%40|@)", re.IGNORECASE
+)
 # Of signed URLs and of those with a token in their query.
-_SECRET_QUERY: Final = re.compile(
-    r"([?&;](?:[A-Za-z0-9_.-]*(?:token|secret|password|passwd|signature|credential|api[_-]?key)|sig)"
-    r"=)[^&;\s#'\"]+",
-    re.IGNORECASE,
+_QUERY_NAME: Final = (
+    r"(?:[A-Za-z0-9_.-]*(?:token|secret|password|passwd|passphrase|signature|credentials?"
+    r"|(?:api|access|private)[_-]?key(?:[_-]?id)?|access[_-]?id)"
+    r"|sig|se|sas|key|jwt|auth|authorization|pass|pwd|pw)"
+)
+_SECRET_QUERY: Final = re.compile(rf"([?&;#]{_QUERY_NAME}=)[^&;\s#'\"\\]+", re.IGNORECASE)
+_ENCODED_QUERY: Final = re.compile(
+    rf"((?:%3F|%26|%23|[?&;#]){_QUERY_NAME}%3D)(?:(?!%26)[^&;\s#'\"\\])+", re.IGNORECASE
 )
 # ``--api-key``, ``WANDB_API_KEY``, ``DB_PASS``; not ``--tokens``, ``--bypass`` or ``$PWD``.
 _NAME: Final = (
@@ -57,6 +88,78 @@ _SECRET_NEXT: Final = re.compile(
 # Words of a shell with the spaces that its quotes keep; a quote without its other half is a sign.
 _SHELL_WORD: Final = re.compile(r"(?:\\.|\"(?:\\.|[^\"\\])*\"|'[^']*'|\S)+", re.DOTALL)
 _FOR_SHELL: Final = re.compile(r"-[A-Za-z]{0,4}c")
+# ``-u me:password`` of curl and its like; not ``-u 1000:1000`` and not ``python -u train.py``.
+_USER_OPTION: Final = re.compile(r"-[uU]|--(?:proxy-)?user(?:name)?")
+_USER_AND_SECRET: Final = re.compile(r"(?!\d+:\d+$)([^\s:/@='\"]+:)(?!//)[^\s]+")
+# ``me:password@host`` without a scheme; an image's ``name:tag@sha256:...`` is no such thing.
+_BARE_USERINFO: Final = re.compile(
+    r"(?<![\w/.:@%+-])[\w.+%-]+:[^\s/@:'\"\\]+@(?!sha\d)(?=[A-Za-z0-9\[])"
+)
+
+_SECRET_VARIABLE: Final = re.compile(
+    # Not ``TOKENIZERS_PARALLELISM`` and ``MAX_TOKENS``, whose values are words and figures of runs.
+    r"(?:TOKEN(?!S|IZ)|PASSWORD|PASSWD|SECRET|API_?KEY|ACCESS_?KEY|CREDENTIAL)"
+    r"(?!.*_(?:FILE|PATH|DIR)$)",
+    re.IGNORECASE,
+)
+_SHORTEST: Final = 4
+"""Values shorter than this are words of the message, not secrets."""
+_ANYWHERE: Final = 8
+"""Shorter ones are looked for as words of their own, not inside others."""
+_LONGEST: Final = 10_000
+_known: set[str] = set()
+"""What this process was given as a secret, whoever repeats it: see `note_secrets`."""
+
+
+def note_secrets(words: Iterable[str]) -> None:
+    """Remember the secrets of a command line or a URL, so that `mask_text` finds them anywhere.
+
+    A library may tell the password alone, or a URL without what marks it as one.
+    """
+    given = list(words)
+    for word, masked in zip(given, mask_words(given), strict=True):
+        if word == masked or len(word) > _LONGEST:
+            continue
+        found = re.fullmatch("(.+?)".join(map(re.escape, masked.split(MASK))), word, re.DOTALL)
+        for secret in found.groups() if found else ():
+            _known.update(_spellings(secret))
+
+
+def _spellings(secret: str) -> set[str]:
+    """Return a secret and, of ``user:password``, the password, as they may be spelled."""
+    _, colon, password = secret.partition(":")
+    found = {password} if colon and password else {secret}
+    if colon:
+        found.add(secret)
+        found.add(base64.b64encode(unquote(secret).encode()).decode())
+    found |= {unquote(each) for each in found} | {quote(each, safe="") for each in found}
+    return {each for each in found if len(each) >= _SHORTEST}
+
+
+def mask_text(text: str) -> str:
+    """Return a message or a line without credentials: of URLs, the environment, this command.
+
+    What is called like a secret stays where it is prose (``token: expected ...``).
+    """
+    secrets = _known | {
+        value
+        for name, value in os.environ.items()
+        if len(value) >= _SHORTEST and _SECRET_VARIABLE.search(name)
+    }
+    for secret in sorted(secrets, key=len, reverse=True):  # one may begin as another
+        if secret not in text:
+            continue
+        if len(secret) >= _ANYWHERE:
+            text = text.replace(secret, MASK)
+        else:
+            alone = rf"(?<![A-Za-z0-9]){re.escape(secret)}(?![A-Za-z0-9])"
+            text = re.sub(alone, MASK, text)
+    return mask_urls(text)
+
+
+def mask_line(text: str) -> str:
+    """Return a text in one line that tells no credentials, of options and headers in it either."""
+    return " ".join(mask_words(mask_text(text).split()))
 
 
 def mask_urls(text: str) -> str:
@@ -64,7 +167,14 @@ def mask_urls(text: str) -> str:
 
     ``https://me:secret@host/path?token=abc`` becomes ``https://***@host/path?token=***``.
     """
-    return _SECRET_QUERY.sub(rf"\1{MASK}", _USERINFO.sub(rf"\1{MASK}@", text))
+    if ":/" in text:
+        text = _USERINFO.sub(rf"\1{MASK}@", text)
+    if "=" in text:
+        text = _SECRET_QUERY.sub(rf"\1{MASK}", text)
+    if "%" in text:
+        text = _ENCODED_USERINFO.sub(rf"\1{MASK}\3", text)
+        text = _ENCODED_QUERY.sub(rf"\1{MASK}", text)
+    return text
 
 
 def is_secret_name(name: str) -> bool:
@@ -91,7 +201,11 @@ def mask_words(words: Iterable[str]) -> list[str]:
         for_shell = len(given) == 1 or bool(place and _FOR_SHELL.fullmatch(given[place - 1]))
         name, equals, value = word.partition("=")
         is_secret = is_secret_name(name)
-        if for_shell and any(map(str.isspace, word)):
+        if place and _USER_OPTION.fullmatch(given[place - 1]) and _USER_AND_SECRET.fullmatch(word):
+            found.append(_USER_AND_SECRET.sub(rf"\1{MASK}", word))
+        elif equals and _USER_OPTION.fullmatch(name) and _USER_AND_SECRET.fullmatch(value):
+            found.append(name + equals + _USER_AND_SECRET.sub(rf"\1{MASK}", value))
+        elif for_shell and any(map(str.isspace, word)):
             found.append(_of_shell(word))
         elif is_secret and equals and value:
             found.append(f"{name}={MASK}")
@@ -151,7 +265,7 @@ def _mask_text(text: str) -> str:
     header = _HEADER.fullmatch(text)
     if header is not None:
         return f"{header[1] or ''}{header[2]}{MASK}{header[3]}"
-    text = _SCHEME.sub(rf"\1{MASK}", mask_urls(text))
+    text = _SCHEME.sub(rf"\1{MASK}", _BARE_USERINFO.sub(f"{MASK}@", mask_urls(text)))
     text = _BARE_AUTHORIZATION.sub(rf"\1{MASK}", text)
     return _SECRET_PAIR.sub(_without_value, text)
 

@@ -1,0 +1,228 @@
+"""No command prints or writes a credential of a URL, an option or a run, whatever goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+import pytest
+
+from iobench.cli import main
+from iobench.cli.app import make_app
+from tests.support.page_runs import write_run
+
+SECRET = "Zq7Wv9hidden"
+"""Of every URL below; no other text has it."""
+HOST = "127.0.0.1:9"  # the discard port: refused at once
+URLS = {
+    "password": f"https://user:{SECRET}@{HOST}/x.nc",
+    "query": f"http://{HOST}/x.grib?n=1&token={SECRET}",
+    "signed": f"http://{HOST}/d/x.nc?X-Amz-Date=2026&X-Amz-Credential=AK{SECRET}%2Fus"
+    f"&X-Amz-Security-Token=t{SECRET}&X-Amz-Signature=s{SECRET}",
+    "bucket": f"s3://AKIA:{SECRET}@bucket/x.zarr",
+    "unknown-scheme": f"nosuch://user:{SECRET}@host/x.zarr",
+    "chain": f"simplecache::https://user:{SECRET}@{HOST}/x.grib",
+    "zip": f"zip://inner.nc::https://{HOST}/x.zip?sig={SECRET}&sv=1",
+    "ftp": f"ftp://user:{SECRET}@{HOST}/x.nc",
+    "token-as-user": f"https://{SECRET}@{HOST}/x.zarr",
+    "percent": f"https://user:%40{SECRET}%2F@{HOST}/x.nc",
+    "slash": f"https://user:a/{SECRET}@{HOST}/x.nc",
+    "fragment": f"https://{HOST}/x.zarr#access_token={SECRET}",
+    "azure": f"abfs://box@account.dfs/x.nc?sig={SECRET}",
+    "pattern": f"http://user:{SECRET}@{HOST}/*.nc",
+}
+SHORT = ("password", "signed", "unknown-scheme", "zip")
+
+# RUN, STORE and NEW are a run, a store and a name that is free; URL is the URL.
+ASKED = {
+    "profile": (
+        "profile URL",
+        "profile URL --sample-dim time --batches 2 --format zarr,numpy",
+        "profile maelstrom-yr --tiny --option url=URL",
+        "profile maelstrom-yr --tiny --data-dir URL",
+        "profile maelstrom-yr --tiny --files URL",
+        "profile URL --out URL",
+        "profile --no-such-option=URL",
+    ),
+    "run": ("run URL", "run --out URL -- true", "run --steps URL -- true"),
+    "report": ("report URL", "report RUN --html URL", "report RUN --wandb URL"),
+    "check": (
+        "check URL",
+        "check RUN --counts URL",
+        "check RUN --counts URL --update",
+        "check RUN --against URL",
+    ),
+    "compare": ("compare URL URL", "compare RUN URL", "compare RUN RUN2 --html URL"),
+    "bundle": ("bundle URL", "bundle RUN -o URL", "bundle RUN --show --keep URL"),
+    "advise": ("advise URL", "advise RUN --try URL"),
+    "simulate": ("simulate URL", "simulate RUN --storage-bandwidth URL"),
+    "convert": ("convert URL NEW --to numpy", "convert URL URL --to zarr --dry-run"),
+    "verify": ("verify URL",),
+    "list": ("list URL",),
+    "info": ("info URL", "info maelstrom-yr --data-dir URL"),
+    "limits": ("limits URL", "limits RUN --like URL --duration 0.1"),
+    "synthesize": ("synthesize URL NEW", "synthesize maelstrom-yr URL --tiny"),
+    "cache": ("cache --remove URL", "cache --store-dir URL", "cache --data-dir URL"),
+    "doctor": ("doctor URL",),
+}
+SLOW = (
+    "profile maelstrom-yr --tiny --batches 2 --format URL",
+    "profile maelstrom-yr --tiny --batches 2 --files URL",
+    "run -- true URL",
+    "report RUN --darshan URL",
+    "report RUN --trace URL",
+    "report RUN --mlflow URL",
+    "check --rounds 1 -- false URL --against -- false URL",
+    "advise URL --try 1",
+    "convert maelstrom-yr URL --to numpy --tiny",
+    "convert maelstrom-yr NEW --to URL --tiny",
+    "convert maelstrom-yr NEW --to numpy --tiny --scheduler URL",
+    "convert maelstrom-yr NEW --to numpy --tiny --format-option token=URL",
+    "convert maelstrom-yr NEW --to numpy --tiny --option url=URL",
+    "verify STORE --against URL",
+    "verify STORE --option url=URL",
+    "synthesize maelstrom-yr NEW --tiny --option url=URL",
+)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made")
+    words = f"convert maelstrom-yr {folder}/store --to numpy --tiny --store-dir {folder}"
+    assert main(words.split()) == 0
+    return folder / "store"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """The current folder, with a run and another one."""
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "RUN")
+    write_run(tmp_path / "RUN2", read_ms=9)
+    monkeypatch.setenv("IOBENCH_STORE_DIR", str(tmp_path / "stores"))
+    monkeypatch.setattr("iobench.cli.installation.check_extras", lambda names: [])
+    monkeypatch.setattr("iobench.cli.installation.check_plugins", list)
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://{HOST}",
+        "AWS_ACCESS_KEY_ID": "testing-key",
+        "AWS_SECRET_ACCESS_KEY": f"{SECRET}-of-the-environment",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_MAX_ATTEMPTS": "1",
+        "WANDB_MODE": "offline",
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    }.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+def told(place: Path, capsys: pytest.CaptureFixture[str], url: str, line: str) -> dict[str, bytes]:
+    """Return all that a command wrote, by where it wrote it."""
+    words = [word.replace("URL", url) if "URL" in word else word for word in line.split()]
+    capsys.readouterr()
+    try:
+        main(words)
+    finally:
+        said = capsys.readouterr()
+    found = {"stdout": said.out.encode(), "stderr": said.err.encode()}
+    for path in place.rglob("*"):
+        name = str(path.relative_to(place))
+        found[f"name of {name}"] = name.encode()
+        if path.is_file():
+            found[name] = path.read_bytes()
+    return found
+
+
+def leaks(found: dict[str, bytes]) -> list[str]:
+    secret = SECRET.encode()
+    return [f"{where}: {_around(text)}" for where, text in found.items() if secret in text]
+
+
+def _around(text: bytes) -> str:
+    place = text.index(SECRET.encode())
+    return text[max(0, place - 80) : place + 40].decode(errors="replace")
+
+
+SHORT_LINES = [line for lines in ASKED.values() for line in lines]
+LONG_GRID = [
+    pytest.param(URLS[name], line, id=f"{line}-{name}".replace(" ", "_"))
+    for name in URLS
+    for line in (*SHORT_LINES, *SLOW)
+]
+
+
+def test_every_command_is_asked():
+    commands = {
+        each.name or each.callback.__name__.rstrip("_") for each in make_app().registered_commands
+    }
+    assert commands == set(ASKED)
+
+
+@pytest.mark.parametrize(("number", "line"), list(enumerate(SHORT_LINES)))
+def test_no_command_tells_a_secret(place, capsys, number, line):
+    url = URLS[SHORT[number % len(SHORT)]]
+    assert leaks(told(place, capsys, url, line)) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("url", "line"), LONG_GRID)
+def test_no_command_tells_a_secret_of_any_url(place, capsys, request, url, line):
+    if "STORE" in line:
+        shutil.copytree(request.getfixturevalue("store"), place / "STORE")
+    assert leaks(told(place, capsys, url, line)) == []
+
+
+def test_a_run_of_an_older_iobench_tells_its_secrets_to_nobody(place, capsys):
+    document = json.loads(Path("RUN/run.json").read_text())
+    document["command"] = f"iobench profile {URLS['signed']}"
+    document["options"] = {"token": SECRET, "source": URLS["password"]}
+    Path("RUN/run.json").write_text(json.dumps(document))
+    other = Path("other")
+    other.mkdir()
+    for line in (
+        "report RUN --json",
+        "report RUN --html other/a.html",
+        "info RUN",
+        "info RUN --json",
+        "compare RUN RUN2 --html other/b.html",
+        "bundle RUN -o other/c.tar.gz",
+        "advise RUN",
+    ):
+        leaked = leaks(told(other, capsys, "", line))
+        assert leaked == [], line
+
+
+@pytest.mark.parametrize("name", ["password", "zip"])
+def test_the_program_itself_tells_no_secret_in_messages_or_tracebacks(place, name):
+    code = (
+        "import sys, iobench.cli\n"
+        "from iobench.cli import main, info_command\n"
+        "import iobench.registry as registry\n"
+        "def fails(*_): raise RuntimeError('unforeseen: ' + sys.argv[2])\n"
+        "if sys.argv[1] == 'info': registry.dataset_names = fails\n"
+        "sys.exit(main())\n"
+    )
+    for words in (["convert", URLS[name], "NEW", "--to", "zarr"], ["info", URLS[name]]):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words],
+            capture_output=True, text=True, timeout=100, check=False, env=os.environ,
+        )  # fmt: skip
+        assert done.returncode == 1, done.stderr
+        assert "***" in done.stderr or "/x." in done.stderr
+        assert SECRET not in done.stdout + done.stderr
+    assert "RuntimeError: unforeseen: " in done.stderr
+
+
+def test_errors_of_the_library_tell_no_secret():
+    from iobench import open_dataset
+    from iobench.errors import IobenchError, StorageError
+
+    with pytest.raises(IobenchError) as raised:
+        open_dataset(URLS["zip"])
+    shown = "".join(traceback.format_exception(raised.value))
+    assert SECRET not in shown
+    assert SECRET not in repr(StorageError(5, f"cannot reach {URLS['password']}"))
