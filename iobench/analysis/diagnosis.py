@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from iobench.recording import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
-    from iobench.analysis.figures import Exposure, PartExposure
+    from iobench.analysis.figures import Exposure, LoaderExposure, PartExposure
     from iobench.analysis.replay import ReplayJudgement
 
 __all__ = ["Diagnosis", "Verdict", "diagnose", "hidden_fraction"]
@@ -64,6 +64,15 @@ class Diagnosis:
         Whether the training loop loads for itself, which hides nothing.
     replay : ReplayJudgement or None
         What faster stages would gain; None where nothing was replayed.
+    in_script : bool
+        Whether the training loop is a part of a user's own script, whose other time is in no
+        figure.
+    loop_fraction : float or None
+        Share of its process's time that the loop is; None where it is not known.
+    waited_for : LoaderExposure or None
+        Of loaders that differ the one that most of the run's wait is for.
+    waited_fraction : float or None
+        Its share of the run's wait; those made anew for each epoch count as one.
     """
 
     verdict: Verdict
@@ -76,6 +85,10 @@ class Diagnosis:
     start_fraction: float
     serial: bool
     replay: ReplayJudgement | None = None
+    in_script: bool = False
+    loop_fraction: float | None = None
+    waited_for: LoaderExposure | None = None
+    waited_fraction: float | None = None
 
 
 def diagnose(exposure: Exposure, *, replay: ReplayJudgement | None = None) -> Diagnosis:
@@ -93,6 +106,7 @@ def diagnose(exposure: Exposure, *, replay: ReplayJudgement | None = None) -> Di
     top = window.stages[0] if window.stages and window.stages[0].exposed_ns else None
     unknown_ns = sum(row.exposed_ns for row in window.stages if row.kind == Kind.UNKNOWN)
     outside_ns = whole.wait_ns - window.wait_ns
+    waited_for, loader_ns = _waited_for(exposure)
     return Diagnosis(
         verdict=_verdict(whole.n_batches, window.wait_fraction, exposure.has_compute)
         if exposure.has_consumer
@@ -106,7 +120,24 @@ def diagnose(exposure: Exposure, *, replay: ReplayJudgement | None = None) -> Di
         start_fraction=outside_ns / whole.wall_ns if whole.wall_ns else 0.0,
         serial=not exposure.workers and not any(row.hidden_ns for row in whole.stages),
         replay=replay,
+        in_script=exposure.is_script,
+        loop_fraction=exposure.loop_fraction,
+        waited_for=waited_for,
+        waited_fraction=loader_ns / whole.wait_ns if whole.wait_ns and waited_for else None,
     )
+
+
+def _waited_for(exposure: Exposure) -> tuple[LoaderExposure | None, int]:
+    """Return the loader that is waited for most, and for how long; None where all are alike."""
+    alike: dict[tuple[object, ...], list[LoaderExposure]] = {}
+    for each in exposure.loaders:
+        if each.n_batches:
+            key = (each.framework, each.kind, each.name, each.workers, each.batch_size, each.role)
+            alike.setdefault(key, []).append(each)
+    if len(alike) < 2:
+        return None, 0
+    most = max(alike.values(), key=lambda loaders: sum(each.wait_ns for each in loaders))
+    return most[0], sum(each.wait_ns for each in most)
 
 
 def hidden_fraction(window: PartExposure) -> float | None:

@@ -22,25 +22,30 @@ Marks = NDArray[np.bool_]
 def epoch_of_deliveries(measured: MeasuredRank) -> Integers:
     """Return the number of each delivery's epoch, from 0 where its loader numbers from 0.
 
-    The loader with most batches says; deliveries of others are of the epoch before them in time.
-    Where a script makes its loader anew for each epoch, its loaders are counted instead, and where
-    a loader does not number its epochs, its rounds.
+    The loader that trains says, of several that one with most batches; deliveries of others are of
+    the epoch before them in time. Passes that brought no batch, as Keras begins one more after each
+    epoch, are none. Where a script makes its loader anew for each epoch, its loaders are counted
+    instead, and where a loader does not number its epochs, its rounds.
     """
     deliveries = measured.deliveries
-    main = deliveries.loader == measured.main_loader
+    brought = np.unique(deliveries.round[deliveries.batch >= 0])
+    main = (deliveries.loader == measured.main_loader) & np.isin(deliveries.round, brought)
     renewed = _renewed(measured)
     if len(renewed) > 1:
         main = np.isin(deliveries.loader, renewed)
         told = _in_order(deliveries.loader, main)
     elif (deliveries.epoch[main] >= 0).any():
-        told = np.where(main, deliveries.epoch, -1)
+        own = (deliveries.loader == measured.main_loader) & (deliveries.epoch >= 0)
+        empty = np.setdiff1d(deliveries.epoch[own], deliveries.epoch[main])
+        less = np.searchsorted(empty, deliveries.epoch)
+        told = np.where(main & (deliveries.epoch >= 0), deliveries.epoch - less, -1)
     else:
         told = _in_order(deliveries.round, main)
     return _filled(told, deliveries.round)
 
 
 def of_main_loader(measured: MeasuredRank) -> Marks:
-    """Tell which deliveries are of the loader with most batches, made anew or not."""
+    """Tell which deliveries are of the loader that trains, made anew or not."""
     found: Marks = np.isin(measured.deliveries.loader, [*_renewed(measured), measured.main_loader])
     return found
 
@@ -71,7 +76,7 @@ def _filled(told: Integers, rounds: Integers) -> Integers:
 
 
 def _renewed(measured: MeasuredRank) -> list[int]:
-    """Return the loaders that are the one with most batches, made anew for each epoch.
+    """Return the loaders that are the one that trains, made anew for each epoch.
 
     They are alike and have one round each, with as many batches, or cut off.
     """

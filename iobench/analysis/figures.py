@@ -237,7 +237,10 @@ class LoaderExposure:
     workers, prefetch, threads : int
     batch_size : int or None
     n_rounds, n_batches : int
+        Rounds that brought a batch, and batches.
     wait_ns : int
+    role : str
+        ``"training"`` or ``"evaluation"``, ``""`` where nobody tells.
     """
 
     number: int | None
@@ -251,6 +254,7 @@ class LoaderExposure:
     n_rounds: int
     n_batches: int
     wait_ns: int
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +315,10 @@ class Exposure:
         Whether a loader was asked for batches: without that, exposure is not defined.
     has_compute : bool
         False only where the run's emulated step was set to nothing.
+    is_script : bool
+        Whether a user's own script was recorded, of which the training loop is a part.
+    job_ns : int or None
+        From the start of its process to the end of the recording; None where that is not known.
     """
 
     whole: PartExposure
@@ -329,6 +337,15 @@ class Exposure:
     rank: int = 0
     has_consumer: bool = True
     has_compute: bool = True
+    is_script: bool = False
+    job_ns: int | None = None
+
+    @property
+    def loop_fraction(self) -> float | None:
+        """Share of its process's time that the training loop is; None where it is not known."""
+        if not self.job_ns:
+            return None
+        return min(self.whole.wall_ns / self.job_ns, 1.0)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, with the keys that ``iobench report --json`` has."""

@@ -38,6 +38,8 @@ class LoaderSettings:
     framework, kind, name : str
     batch_size : int or None
     worker_pids : tuple of int
+    gradients : bool or None
+        As `LoaderFacts` has it.
     """
 
     number: int
@@ -49,6 +51,7 @@ class LoaderSettings:
     name: str = ""
     batch_size: int | None = None
     worker_pids: tuple[int, ...] = ()
+    gradients: bool | None = None
 
     @property
     def filled_after(self) -> int:
@@ -195,6 +198,7 @@ def _loaders(profile: Profile, process: int) -> dict[int, LoaderSettings]:
             name=each.name,
             batch_size=each.batch_size,
             worker_pids=tuple(each.worker_pids),
+            gradients=each.gradients,
         )
         for each in (told.loaders if told else ())
     }

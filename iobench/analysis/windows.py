@@ -27,6 +27,7 @@ from iobench.analysis.figures import (
     Phase,
     StageExposure,
 )
+from iobench.analysis.loader_roles import by_importance, roles_of_loaders
 from iobench.analysis.loop import ONLY, LoaderSettings, TrainingLoop, find_loop
 from iobench.analysis.rank_steps import RankSteps, rank_steps
 from iobench.analysis.sample_counts import count_samples
@@ -105,7 +106,8 @@ class MeasuredRank:
         What `compare_ranks` needs of it.
     deliveries : Deliveries
     main_loader : int
-        Number of the loader with most batches.
+        Number of the loader that trains, as far as that is known; of several that one with most
+        batches.
     attribution : Attribution
         Of these deliveries.
     loop : TrainingLoop
@@ -132,7 +134,11 @@ def measure_rank(profile: Profile, *, rank: int | None = None) -> MeasuredRank:
         _figures(run),
         rank_steps(run.profile, run.loop, run.deliveries),
         run.deliveries,
-        _main_loader(run.loop, run.deliveries).number,
+        _main_loader(
+            run.loop,
+            run.deliveries,
+            roles_of_loaders(run.profile, run.loop, run.deliveries),
+        ).number,
         run.attribution,
         run.loop,
     )
@@ -225,7 +231,8 @@ def exposed_share_of_spans(profile: Profile, *, rank: int | None = None) -> NDAr
 def _figures(run: _Run) -> Exposure:
     profile, loop, deliveries, attribution = run.profile, run.loop, run.deliveries, run.attribution
     steady = deliveries.phase == STEADY
-    main = _main_loader(loop, deliveries)
+    roles = roles_of_loaders(profile, loop, deliveries)
+    main = _main_loader(loop, deliveries, roles)
     return Exposure(
         whole=_window(run, np.ones(len(deliveries), dtype=bool)),
         steady=_window(run, steady) if steady.any() else None,
@@ -244,10 +251,12 @@ def _figures(run: _Run) -> Exposure:
         prefetch=main.prefetch,
         lost_spans=profile.lost_spans,
         missing_workers=profile.missing_workers,
-        loaders=_loaders(loop, deliveries),
+        loaders=_loaders(loop, deliveries, roles),
         other_loops=loop.others,
         n_failed_waits=int(deliveries.failed.sum()),
         rank=loop.rank,
+        is_script=profile.is_script,
+        job_ns=_job_ns(profile, loop),
         has_consumer=bool(
             len(deliveries)
             or loop.has_loaders
@@ -265,15 +274,33 @@ def _computes_nothing(told: object) -> bool:
     return all(told.get(name) == 0 for name in ("forward_ns", "backward_ns"))
 
 
-def _main_loader(loop: TrainingLoop, deliveries: Deliveries) -> LoaderSettings:
-    """Return the loader with most batches; where there are none, the first one."""
-    numbers, counts = np.unique(deliveries.loader[deliveries.batch >= 0], return_counts=True)
-    if not len(numbers):
+def _main_loader(
+    loop: TrainingLoop, deliveries: Deliveries, roles: Mapping[int, str]
+) -> LoaderSettings:
+    """Return the loader that a report is about first; where none brought a batch, the first one."""
+    numbers = by_importance(deliveries, roles)
+    if not numbers:
         return loop.loaders[min(loop.loaders, key=lambda number: (number == ONLY, number))]
-    return loop.loaders.get(int(numbers[np.argmax(counts)]), loop.loaders[ONLY])
+    return loop.loaders.get(numbers[0], loop.loaders[ONLY])
 
 
-def _loaders(loop: TrainingLoop, deliveries: Deliveries) -> tuple[LoaderExposure, ...]:
+def _job_ns(profile: Profile, loop: TrainingLoop) -> int | None:
+    """Return how long a script's training process ran, as far as it was recorded.
+
+    None where its start is not known, or a part of its steps alone was to be recorded.
+    """
+    told = profile.facts_of(loop.process) if profile.is_script and loop.process >= 0 else None
+    if told is None or told.started_ns is None or profile.config.get("steps") is not None:
+        return None
+    spans = profile.spans
+    end_ns = int(spans["end_ns"][spans["process"] == loop.process].max(initial=told.started_ns))
+    end_ns = max(end_ns, profile.processes[loop.process].anchors[-1].monotonic_ns)
+    return end_ns - told.started_ns
+
+
+def _loaders(
+    loop: TrainingLoop, deliveries: Deliveries, roles: Mapping[int, str]
+) -> tuple[LoaderExposure, ...]:
     """Return every loader, and what was waited for it; loaders never asked have nothing."""
     numbers = {number for number in loop.loaders if number != ONLY}
     numbers.update(deliveries.loader.tolist())
@@ -291,9 +318,10 @@ def _loaders(loop: TrainingLoop, deliveries: Deliveries) -> tuple[LoaderExposure
                 prefetch=settings.prefetch,
                 threads=settings.threads,
                 batch_size=settings.batch_size,
-                n_rounds=len(np.unique(deliveries.round[rows])),
+                n_rounds=len(np.unique(deliveries.round[rows & (deliveries.batch >= 0)])),
                 n_batches=int((deliveries.batch[rows] >= 0).sum()),
                 wait_ns=int(deliveries.wait_ns[rows].sum()),
+                role=roles.get(number, ""),
             )
         )
     return tuple(found)

@@ -50,6 +50,9 @@ class LoaderFacts:
     operators : list of dict
         What a pipeline of the framework's own tells of its operations, summed over the last round:
         ``operation, kind, busy_ns, elements, nbytes, parallelism``; empty where it tells nothing.
+    gradients : bool or None
+        False where every pass over it began with gradients switched off, as validations do; None
+        where nobody looked.
     """
 
     number: int
@@ -64,6 +67,7 @@ class LoaderFacts:
     worker_pids: list[int] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
     operators: list[dict[str, Any]] = field(default_factory=list)
+    gradients: bool | None = None
 
 
 @dataclass(slots=True)
@@ -84,6 +88,9 @@ class ProcessFacts:
         Commands of processes it started that do not record.
     unit_costs : dict
         What a span costs here, as `unit_costs` measured it.
+    started_ns : int or None
+        When it began, by the clock of its spans; None where that is not known, as of a notebook,
+        which waits for its user.
     ended : str or None
         ``"closed"``, or the exception that ended it; None while it runs, or if it was killed.
     """
@@ -101,6 +108,7 @@ class ProcessFacts:
     unseen: list[str] = field(default_factory=list)
     children: list[str] = field(default_factory=list)
     unit_costs: dict[str, int | None] = field(default_factory=dict)
+    started_ns: int | None = None
     ended: str | None = None
 
     def write(self, path: Path) -> None:
@@ -125,6 +133,7 @@ NOTHING: Final = type(None)
 FIELD_TYPES: Final[Mapping[str, tuple[tuple[type, ...], tuple[type, ...]]]] = {
     "int": ((int,), ()),
     "int | None": ((int, NOTHING), ()),
+    "bool | None": ((bool, NOTHING), ()),
     "str": ((str,), ()),
     "str | None": ((str, NOTHING), ()),
     "list[int]": ((list,), (int,)),
@@ -181,12 +190,12 @@ def _check(told: ProcessFacts | LoaderFacts) -> None:
         if sound and isinstance(value, list | dict):
             values = value.values() if isinstance(value, dict) else value
             sound = all(isinstance(item, of) and _in_bounds(item) for item in values)
-        if not sound or not _in_bounds(value):
+        if not sound or not _in_bounds(value, LARGEST_NS if each.name.endswith("_ns") else LARGEST):
             raise ValueError(f"{each.name} is {str(value)[:40]!r}, expected {word}")
 
 
-def _in_bounds(value: object) -> bool:
-    return not isinstance(value, int) or abs(value) < LARGEST
+def _in_bounds(value: object, largest: int = LARGEST) -> bool:
+    return not isinstance(value, int) or abs(value) < largest
 
 
 def facts_path(directory: Path, *, host: str, rank: int, start_ns: int) -> Path:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 from iobench.errors import IobenchError, MissingExtraError, OptionError, StorageError
 from iobench.recording.activation import activate
 from iobench.recording.canonical import load_xxhash
-from iobench.recording.clocks import SYSTEM_CLOCK, Clock
+from iobench.recording.clocks import SYSTEM_CLOCK, Clock, process_start_ns
 from iobench.recording.costs import unit_costs
 from iobench.recording.energy_reader import EnergyReader, start_energy_reader
 from iobench.recording.facts import LoaderFacts, ProcessFacts, facts_path
@@ -195,6 +195,7 @@ class Recording:
             launcher=self.job.launcher,
             command=command_line(),
             unit_costs=costs,
+            started_ns=self._process_start_ns(),
         )
         self._facts_path = facts_path(
             self.run.processes_path,
@@ -206,6 +207,11 @@ class Recording:
         self.write_facts()
         atexit.register(self.close)
         activate(self.recorder if self.window_open else None)
+
+    def _process_start_ns(self) -> int | None:
+        """Return when this process began; None of a notebook, and by a clock that stands in."""
+        known = self.clock is SYSTEM_CLOCK and command_line()[:1] != ["notebook"]
+        return process_start_ns() if known else None
 
     def _join(self, other: Recording) -> None:
         """Be a view of the recording that goes on; ending this one ends nothing."""

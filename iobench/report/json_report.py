@@ -111,10 +111,13 @@ def to_json(
     - ``machine``, ``iobench_version``, ``command``, ``files_hint``: as in ``run.json``.
     - of scripts: ``kind`` (``"script"``, else ``"profile"``); ``rank``; ``steps`` ([first, end] of
       the recording window); ``loaders``: ``[{number, framework, kind, name, workers, prefetch,
-      threads, batch_size, rounds, batches, wait_s, wait_ns}]``, whose waits add up to ``wait_ns``;
+      threads, batch_size, rounds, batches, wait_s, wait_ns, role}]``, whose waits add up to
+      ``wait_ns``, with ``role`` ``"training"``, ``"evaluation"`` or null where nobody tells;
+      ``job_s``: from the start of the process to the end of the recording, ``loop_fraction``: the
+      training loop's share of it, both null where that is not known;
       ``dataset``, ``framework``, ``batch_size`` are what the loaders have in common, ``workers``
-      and ``prefetch`` those of the one with most batches; ``other_loops``: ``[{process, pid,
-      thread, waits, wait_s}]``, threads that waited as well and are in no figure;
+      and ``prefetch`` those of the one that trains, else with most batches; ``other_loops``:
+      ``[{process, pid, thread, waits, wait_s}]``, threads that waited as well and are in no figure;
       ``failed_waits``; ``unseen``: what could not be observed, in words; ``children``: commands of
       processes that do not record; ``ended``: ``"closed"``, an exception, or null; ``device``:
       what the devices waited for, null where none were timed; ``operators``: the wait for
@@ -215,6 +218,8 @@ def _measured(exposure: Exposure, shared: Mapping[str, Any]) -> dict[str, Any]:
         "phases": phases_to_json(exposure) if exposure.has_consumer else None,
         "long_waits": long_waits_to_json(exposure.long_waits),
         "rounds": exposure.n_rounds,
+        "job_s": None if exposure.job_ns is None else seconds(exposure.job_ns),
+        "loop_fraction": exposure.loop_fraction,
         "unfinished_rounds": exposure.n_unfinished_rounds,
         "rank": exposure.rank,
         "loaders": [loader_to_json(each) for each in exposure.loaders],

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis import Verdict
+from iobench.report import units
 from iobench.report.run_report import SOURCE
+from iobench.report.sentences import MOST
 
 if TYPE_CHECKING:
     from iobench.report.run_report import RunReport
@@ -55,6 +57,12 @@ def _about_waiting(best: RunReport, reports: Sequence[RunReport]) -> list[NextSt
     if verdict is Verdict.HIDDEN:
         which = f" of {best.facts.label}" if len(reports) > 1 and best.facts.label else ""
         text = f"nothing to gain from faster loading{which} at this step time"
+        share = best.diagnosis.loop_fraction
+        if share is not None and share < MOST:
+            text += (
+                f" in the training loop, which is {units.fraction(share)} of the script's time: "
+                "look at what the script does before and beside it"
+            )
         if best.facts.is_script and (best.diagnosis.start_fraction or 0) > START_FRACTION:
             text += _about_starts(best)
         return [NextStep(text)]
@@ -90,6 +98,8 @@ def _about_a_script(best: RunReport) -> list[NextStep]:
     if main.framework != "torch" or main.workers >= each:
         return []
     name = f" of {main.name}" if main.name else ""
+    if main.number is not None and len(best.exposure.loaders) > 1:
+        name = f" {main.number}{name}"
     return [
         NextStep(
             f"num_workers={each} in the loader{name}, one for each CPU this process has; "

@@ -73,7 +73,7 @@ def _extent(found: ReplayJudgement) -> str:
     """Say what was replayed, where that is not all of the run."""
     text = ""
     if found.n_loaders > 1:
-        text += f", of the loader with most batches of {units.count(found.n_loaders)}"
+        text += f", of {found.loader} alone, one of {units.count(found.n_loaders)} loaders"
     if found.is_part:
         text += f", over the first {units.count(found.n_batches)} batches"
     return text

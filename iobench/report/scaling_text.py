@@ -205,7 +205,7 @@ def _assumed(
             "loading is that of the rank that waited for the others least."
         )
     if job.n_loaders > 1:
-        yield f"The run has {job.n_loaders} loaders; this is the one with most batches."
+        yield f"The run has {job.n_loaders} loaders; this one trains, or has most batches."
     per_sample = float(demand.nbytes.mean()) / demand.batch_size
     yield (
         f"A sample is {units.nbytes(per_sample)} in {units.number(job.reads_per_sample)} "

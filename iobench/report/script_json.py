@@ -75,6 +75,7 @@ def loader_to_json(each: LoaderExposure) -> dict[str, Any]:
         "threads": each.threads,
         "batch_size": each.batch_size,
         "rounds": each.n_rounds,
+        "role": each.role or None,
         "batches": each.n_batches,
         "wait_s": seconds(each.wait_ns),
         "wait_ns": each.wait_ns,

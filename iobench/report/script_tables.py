@@ -41,7 +41,7 @@ def loader_table(exposure: Exposure) -> TextTable:
         rows=tuple(
             (
                 f"{units.UNKNOWN if each.number is None else each.number}: "
-                f"{each.name or units.UNKNOWN}",
+                f"{each.name or units.UNKNOWN}{f' ({each.role})' if each.role else ''}",
                 each.kind.rpartition(".")[2] or units.UNKNOWN,
                 units.count(each.workers) if each.workers or not each.threads else "threads",
                 units.count(each.batch_size),

@@ -17,6 +17,8 @@ __all__ = ["long_waits_sentence", "today_sentence", "verdict_sentence"]
 
 WORTH_SAYING: Final = 0.05
 """Share from which a verdict names start-up, or causes that were not recorded."""
+MOST: Final = 0.5
+"""A training loop of a smaller share of its job says little about the job."""
 RARE_FRACTION: Final = 0.2
 """Up to this share of the steps long waits are called rare; more are called uneven waits."""
 SPOKEN: Final = {
@@ -46,12 +48,10 @@ def verdict_sentence(diagnosis: Diagnosis) -> str:
         return "No verdict: no batch was delivered."
     when = "in steady state" if diagnosis.steady else "in a run too short to have a steady state"
     waits = f"the training loop waits {units.fraction(diagnosis.wait_fraction)} of its time"
+    waits = f"{when} {waits} for data{_blame(diagnosis)}{_which(diagnosis)}{_extent(diagnosis)}."
     if diagnosis.verdict is Verdict.NO_COMPUTE:
-        return (
-            "No compute stage, so there is nothing to hide loading behind: "
-            f"{when} {waits} for data{_blame(diagnosis)}."
-        )
-    text = f"{_judgement(diagnosis)}: {when} {waits} for data{_blame(diagnosis)}."
+        return f"No compute stage, so there is nothing to hide loading behind: {waits}"
+    text = f"{_judgement(diagnosis)}: {waits}"
     if diagnosis.start_fraction >= WORTH_SAYING:
         text += (
             " Waits outside the steady state (start-up, fill, end) are another "
@@ -77,6 +77,35 @@ def _blame(diagnosis: Diagnosis) -> str:
     if unknown >= WORTH_SAYING and diagnosis.top_stage != "unknown":
         text += f"; the cause of {units.fraction(unknown)} of the wait was not recorded"
     return text
+
+
+def _which(diagnosis: Diagnosis) -> str:
+    """Say which of several loaders most of the wait is for, and what is known of it."""
+    each = diagnosis.waited_for
+    if each is None or diagnosis.waited_fraction is None:
+        return ""
+    name = f" ({each.name})" if each.name else ""
+    what = f"loader {units.UNKNOWN if each.number is None else each.number}{name}"
+    role = {"training": ", which trains", "evaluation": ", which evaluates"}.get(
+        each.role, ", of which nobody tells whether it trains"
+    )
+    share = units.fraction(diagnosis.waited_fraction)
+    return f"; of the whole run's wait {share} is for {what}{role}"
+
+
+def _extent(diagnosis: Diagnosis) -> str:
+    """Say how much of the job the training loop is, where it is not most of it."""
+    if not diagnosis.in_script:
+        return ""
+    share = diagnosis.loop_fraction
+    if share is None:
+        return "; what share of the script's time that is, was not recorded"
+    if share >= MOST:
+        return ""
+    return (
+        f"; that loop is {units.fraction(share)} of the time that the script ran, and what was "
+        "waited for in the rest is in no figure"
+    )
 
 
 def today_sentence(reports: Sequence[RunReport]) -> str:

@@ -38,6 +38,15 @@ _watches: dict[int, IteratorWatch] = {}
 """By `iterator_key`: kept until what compiled functions waited for has been taken."""
 
 
+class _Passes:
+    """How many passes over a dataset brought a batch: Keras begins one more after each epoch."""
+
+    __slots__ = ("n",)
+
+    def __init__(self) -> None:
+        self.n = 0
+
+
 class IteratorWatch:
     """Records one pass over a dataset; made as its iterator is asked for.
 
@@ -51,17 +60,18 @@ class IteratorWatch:
     """
 
     def __init__(
-        self, recording: Recording, facts: LoaderFacts, epoch: int, mark: DatasetMark | None
+        self, recording: Recording, facts: LoaderFacts, passes: _Passes, mark: DatasetMark | None
     ) -> None:
         self.recording = recording
         self.facts = facts
-        self.log = DeliveryLog(recording, facts, epoch=epoch)
+        self.log = DeliveryLog(recording, facts)
+        self._passes = passes
         self._kinds = mark.kinds if mark is not None else {}
         self._n = 0
         self.batch = -1
         self._in_window: list[tuple[int, int, int]] = []
         self._in_loop = True
-        traced = epoch == 0 and recording.detail != "batch"
+        traced = not passes.n and recording.detail != "batch"
         self._tracer = HostTracer(recording.clock) if traced else None
         self._iterator: weakref.ref[Any] | None = None
         self.key = -1
@@ -78,6 +88,7 @@ class IteratorWatch:
         """Note that the loop holds the batch it asked the log for."""
         global _last_asked
         _last_asked = self
+        self._number_epoch()
         before_ns = self.log.delivered_ns
         number = self.recording.next_batch()
         self.log.deliver(number, nbytes=nbytes, maker=THREADS)
@@ -98,6 +109,7 @@ class IteratorWatch:
             self.log.waited(asked_ns, delivered_ns, -1)
             return -1
         recorded = self.recording.window_open
+        self._number_epoch()
         number = self.recording.next_batch()
         self.log.waited(asked_ns, delivered_ns, number, maker=THREADS)
         self.batch = number
@@ -124,6 +136,14 @@ class IteratorWatch:
     def is_gone(self) -> bool:
         """Whether nobody can ask its iterator any more."""
         return self._iterator is None or self._iterator() is None
+
+    def _number_epoch(self) -> None:
+        """Give the pass its number, now that it brings a batch."""
+        if self.log.epoch < 0:
+            self.log.epoch = self._passes.n
+            self._passes.n += 1
+            if self.log.epoch:
+                self._tracer = None
 
     def _note(self, asked_ns: int, delivered_ns: int, number: int) -> None:
         if self._tracer is not None and self._tracer.running:
@@ -205,12 +225,12 @@ def watch(dataset: Any, *, only_marked: bool) -> IteratorWatch | None:
     if mark is None and only_marked:
         return None
     holder = dataset if mark is None else mark
-    known: tuple[Recording, LoaderFacts, int] | None = getattr(holder, FACTS, None)
+    known: tuple[Recording, LoaderFacts, _Passes] | None = getattr(holder, FACTS, None)
     if known is None or known[0] is not recording:
-        known = recording, note_dataset(recording, dataset, mark), 0
-    _, facts, epoch = known
-    setattr(holder, FACTS, (recording, facts, epoch + 1))
-    _latest = IteratorWatch(recording, facts, epoch, mark)
+        known = recording, note_dataset(recording, dataset, mark), _Passes()
+        setattr(holder, FACTS, known)
+    _, facts, passes = known
+    _latest = IteratorWatch(recording, facts, passes, mark)
     return _latest
 
 

@@ -79,6 +79,9 @@ def observed_iter(loader: Any, stock_iter: Callable[[Any], Iterator[Any]] | None
     if recording is None:
         return stock_iter(loader)
     known = _known_loader(recording, loader)
+    if torch.is_grad_enabled() and not known.facts.gradients:
+        known.facts.gradients = True
+        recording.write_facts()
     log = known.new_log()
     log.ask()
     try:
@@ -258,6 +261,7 @@ def _known_loader(recording: Recording, loader: Any) -> KnownLoader:
         prefetch=int(getattr(loader, "prefetch_factor", None) or 0) if workers else 0,
         batch_size=_batch_size(loader),
         start_method=_start_method(loader) if workers else "",
+        gradients=torch.is_grad_enabled(),
     )
     known = KnownLoader(recording, facts)
     number = id(loader)

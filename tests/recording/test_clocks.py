@@ -1,6 +1,7 @@
 import pytest
 
 from iobench.recording import SYSTEM_CLOCK, Clock, now_ns, wait_until_ns
+from iobench.recording.clocks import process_start_ns
 from iobench.testing import FakeClock
 
 
@@ -38,3 +39,13 @@ def test_a_fake_clock_moves_by_what_it_is_told():
     assert [clock.now_ns(), clock.now_ns(), clock.cpu_ns()] == [10, 13, 4]
     assert clock.wait_until_ns(50) == 50
     assert clock.wait_until_ns(20) == 50
+
+
+def test_a_process_began_when_the_system_says():
+    psutil = pytest.importorskip("psutil")
+    started_ns = process_start_ns()
+    assert started_ns is not None
+    age_s = (now_ns() - started_ns) / 1e9
+    assert age_s == pytest.approx(
+        SYSTEM_CLOCK.wall_ns() / 1e9 - psutil.Process().create_time(), abs=1
+    )

@@ -93,10 +93,10 @@ MISSED = "Replay error of the run as it was"
             "predicted.",
         ),
         (
-            judged(error=0.0, n_loaders=2, is_part=True, window="whole"),
+            judged(error=0.0, n_loaders=2, loader="loader 0 (A)", is_part=True, window="whole"),
             "read",
             "Halving read would save 12 % of the whole run (8.0 % to 16 % in another run). "
-            f"{MISSED}, of the loader with most batches of 2, over the first 20 batches: 0.0 %.",
+            f"{MISSED}, of loader 0 (A) alone, one of 2 loaders, over the first 20 batches: 0.0 %.",
         ),
         (None, "read", ""),
     ],

@@ -14,6 +14,7 @@ pytest.importorskip("keras", reason="its loops are what is seen")
 import keras
 import tensorflow as tf
 
+from iobench.analysis import epoch_figures
 from iobench.profiles import Profile, open_profile
 from iobench.recording import Kind, read_process_facts, record
 from iobench.tensorflow import KerasCallback, hooks, instrument
@@ -85,6 +86,11 @@ def test_a_fit_is_the_same_and_seen_step_by_step(options: dict[str, Any], tmp_pa
     assert done["batch"].tolist() == waits["batch"].tolist()
     assert [held[number] for number in done["batch"].tolist()] == done["start_ns"].tolist()
     assert (done["end_ns"][:-1] <= waits["start_ns"][1:]).all()
+    epochs = epoch_figures(profile)
+    assert [each.n_batches for each in epochs] == [N_BATCHES + N_CHECKED] * 2
+    assert [(each.role, each.n_rounds) for each in profile.exposure().loaders] == [
+        ("training", 2), ("evaluation", 2),
+    ]  # fmt: skip
     measured = profile.exposure().whole
     assert sum(stage.exposed_ns for stage in measured.stages) == measured.wait_ns
 

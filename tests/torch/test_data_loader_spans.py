@@ -360,3 +360,19 @@ def test_a_fork_that_trains_is_a_training_process_with_workers_of_its_own(tmp_pa
     assert (exposure.whole.n_batches, exposure.missing_workers) == (4, ())
     assert [each.pid for each in exposure.other_loops] == [os.getpid()]
     assert {"fused", "collate"} <= {each.stage for each in exposure.whole.stages}
+
+
+def test_a_loader_asked_without_gradients_alone_is_told_from_one_that_trains(tmp_path):
+    train, check, both = (DataLoader(parts.Plain(4), batch_size=2) for _ in range(3))
+
+    def use():
+        drain(train)
+        with torch.no_grad():
+            drain(check)
+            drain(both)
+        drain(both)
+
+    profile, facts = recorded(tmp_path / "run", use)
+    assert [each.gradients for each in facts.loaders] == [True, False, True]
+    assert [each.role for each in iobench.exposure(profile).loaders] == ["", "evaluation", ""]
+    assert iobench.exposure(profile).job_ns > 0

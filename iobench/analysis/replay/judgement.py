@@ -23,7 +23,7 @@ JUDGED_FACTOR: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ReplayJudgement:
-    """What would help a run, by replay of its loader with most batches.
+    """What would help a run, by replay of the loader that trains, as far as that is known.
 
     Parameters
     ----------
@@ -42,6 +42,8 @@ class ReplayJudgement:
         Whether that is less than all of the loader's.
     n_loaders : int
         Loaders that brought batches; one of them is replayed.
+    loader : str
+        Which, as a reader knows it.
     """
 
     payoffs: Payoffs | None
@@ -51,6 +53,7 @@ class ReplayJudgement:
     is_part: bool = False
     n_loaders: int = 1
     window: str = "steady"
+    loader: str = ""
 
     @property
     def error_fraction(self) -> float | None:
@@ -101,4 +104,5 @@ def judge_by_replay(
         is_part=run.is_part,
         n_loaders=len(runs),
         window="steady" if run.steady.any() else "whole",
+        loader=run.name.removeprefix(f"{profile.path.name}, "),
     )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.counters import io_counters
 from iobench.analysis.deliveries import IN_THREADS, SERIAL, STEADY, find_deliveries
+from iobench.analysis.loader_roles import by_importance, roles_of_loaders
 from iobench.analysis.loop import ONLY, find_loop
 from iobench.analysis.replay.contract import LoaderRule, RecordedRun
 from iobench.analysis.replay.loop_work import LoopWork, find_loop_work
@@ -34,7 +35,7 @@ UNSEEN_LIMIT: Final = 0.01
 def recorded_runs(
     profile: Profile, *, rank: int | None = None, max_batches: int | None = None
 ) -> tuple[RecordedRun, ...]:
-    """Return what each loader of a training process did, the one with most batches first.
+    """Return what each loader of a training process did, the one that trains first.
 
     Parameters
     ----------
@@ -60,11 +61,10 @@ def recorded_runs(
         rank = min((each.rank for each in profile.processes if each.role == "consumer"), default=0)
     loop = find_loop(profile, rank=rank)
     deliveries = find_deliveries(profile, loop)
-    numbers, counts = np.unique(deliveries.loader[deliveries.batch >= 0], return_counts=True)
-    if not len(numbers):
+    numbers = by_importance(deliveries, roles_of_loaders(profile, loop, deliveries))
+    if not numbers:
         return ()
-    order = np.lexsort((numbers, -counts))
-    frames = {number: _frame(deliveries, number, max_batches) for number in numbers[order].tolist()}
+    frames = {number: _frame(deliveries, number, max_batches) for number in numbers}
     parts = _Parts(profile, loop, deliveries, max(each.end_ns for each in frames.values()))
     return tuple(
         parts.run(number, frame, several=len(frames) > 1) for number, frame in frames.items()
@@ -175,7 +175,8 @@ class _Parts:
         reason = self._reason(rule, settings, making)
         name = self.profile.path.name
         if several:
-            name = f"{name}, {settings.name or f'loader {loader}'}"
+            of = f" ({settings.name})" if settings.name else ""
+            name = f"{name}, loader {loader}{of}"
         return self._recorded(name, rule, reason, settings, frame, making)
 
     def _rule(self, settings: LoaderSettings, frame: _Frame) -> LoaderRule:

@@ -1,0 +1,99 @@
+"""Several loaders: which trains, which evaluates, and how much of the job their loop is."""
+
+from dataclasses import replace
+
+import pytest
+from scripts import LOOP, Script
+
+from iobench.analysis import diagnose
+from iobench.analysis.epochs import epochs_of_rank
+from iobench.analysis.replay import recorded_runs
+from iobench.analysis.windows import measure_rank
+from iobench.recording import Kind
+from iobench.report.sentences import verdict_sentence
+
+ENDED_NS = 10**9
+"""When the process of a sketch closed its file."""
+
+
+def training(*, n_train=4, n_check=9, epochs=2, gradients=(None, None), spans=False, extra=False):
+    """Return a profile: a training hidden behind compute, and a longer validation, waited for.
+
+    ``gradients`` is what was noted of each loader, ``spans`` whether steps and evaluations have
+    spans, ``extra`` whether each epoch begins one more pass that brings nothing, as Keras does.
+    """
+    script = Script()
+    train, check = script.loader(stages=(1, 1, 1)), script.loader(stages=(30, 20, 10))
+    for sketch, told in zip(script.sketch.loaders, gradients, strict=True):
+        sketch.gradients = told
+    for _ in range(epochs):
+        for loader, number, kind, spent in (
+            (train, n_train, Kind.STEP, 100),
+            (check, n_check, Kind.EVALUATE, 1),
+        ):
+            loader.iter()
+            for _ in range(number):
+                loader.next()
+                if spans:
+                    script.sketch.add(LOOP, kind, script.now, script.now + spent)
+                script.compute(spent)
+            loader.end()
+            if extra:
+                loader.iter()
+                loader.leave()
+    return script.profile()
+
+
+def said(profile):
+    return verdict_sentence(diagnose(measure_rank(profile).exposure))
+
+
+@pytest.mark.parametrize("known", [{"gradients": (True, False)}, {"spans": True}])
+def test_a_longer_validation_is_not_taken_for_the_training(known):
+    profile = training(**known)
+    measured = measure_rank(profile)
+    assert measured.main_loader == 0
+    assert [each.role for each in measured.exposure.loaders] == [
+        "training" if "spans" in known else "", "evaluation",
+    ]  # fmt: skip
+    assert [each.n_batches for each in epochs_of_rank(measured)] == [13, 13]
+    assert "Samples0" in recorded_runs(profile)[0].name
+    assert "is for loader 1 (Samples1), which evaluates" in said(profile)
+
+
+def test_where_nobody_tells_it_is_said():
+    assert "is for loader 1 (Samples1), of which nobody tells whether it trains" in said(training())
+    alone = training(n_check=0)
+    assert "loader" not in said(alone)
+
+
+def test_passes_that_bring_nothing_are_no_epochs_and_no_rounds():
+    measured = measure_rank(training(spans=True, extra=True))
+    assert [each.epoch for each in epochs_of_rank(measured)] == [0, 1]
+    assert [each.n_rounds for each in measured.exposure.loaders] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        (1, None),
+        (2, None),
+        (4, "; that loop is 25 % of the time that the script ran, and what was waited for in the "),
+        (None, "; what share of the script's time that is, was not recorded."),
+    ],
+)
+def test_how_much_of_the_job_the_loop_is_stands_in_the_verdict(times, words):
+    profile = training()
+    wall_ns, ended_ns = measure_rank(profile).exposure.whole.wall_ns, ENDED_NS
+    started_ns = None if times is None else ended_ns - times * wall_ns
+    told = replace(profile.facts[0], started_ns=started_ns)
+    profile = replace(profile, facts=(told,))
+    text = said(profile).partition(" Waits outside")[0]
+    if words is None:
+        assert "script" not in text
+    else:
+        assert words in text
+        assert text.count(". ") == 0  # in the same sentence
+    found = measure_rank(profile).exposure
+    assert found.job_ns == (None if times is None else times * wall_ns)
+    assert measure_rank(replace(profile, config={"kind": "profile"})).exposure.job_ns is None
