@@ -27,6 +27,7 @@ ROOMS = {
     "errors": set(),
     "cpus": set(),
     "json_files": set(),
+    "sizes": set(),
     "samples": set(),
     "windows": {"samples"},
     "recording": {"cpus", "json_files"},
@@ -40,7 +41,8 @@ ROOMS = {
     "storage": {"json_files", "recording", "remote"},
     "stores": {"json_files", "recording", "registry", "remote", "remote_paths", "samples"},
     "datasets": {
-        "cpus", "json_files", "recording", "remote", "remote_paths", "samples", "stores", "windows",
+        "cpus", "json_files", "recording", "remote", "remote_paths", "samples", "sizes", "stores",
+        "windows",
     },
     "loaders": {"cpus", "datasets", "recording", "samples", "storage", "stores"},
     "torch": {"adapters", "loaders", "recording", "samples", "storage", "stores"},
@@ -59,14 +61,15 @@ ROOMS = {
     },
     "conversion": {
         "analysis", "cpus", "datasets", "loaders", "recording", "registry", "remote", "samples",
-        "sources", "stores",
+        "sizes", "sources", "stores",
     },
     "trials": {"analysis", "json_files", "launch", "profiles", "profiling", "recording", "storage"},
     "tracking": {"analysis", "json_files", "profiles", "recording", "report"},
     "bundling": {"json_files", "profiles", "recording", "report", "storage"},
     "cli": {
         "analysis", "bundling", "conversion", "datasets", "launch", "profiles", "profiling",
-        "recording", "registry", "remote", "report", "storage", "stores", "tracking", "trials",
+        "recording", "registry", "remote", "report", "sizes", "storage", "stores", "tracking",
+        "trials",
     },
     "__main__": {"cli"},
 }  # fmt: skip

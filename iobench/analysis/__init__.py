@@ -20,6 +20,7 @@ from iobench.analysis.epochs import epoch_figures, epochs_of_rank, step_times
 from iobench.analysis.figures import (
     Coincidence,
     ComputeStage,
+    DecodedChunkFigures,
     Exposure,
     LoaderExposure,
     LongWaits,
@@ -69,6 +70,7 @@ __all__ = [
     "ComputeEpoch",
     "ComputeStage",
     "CountedEnergy",
+    "DecodedChunkFigures",
     "Diagnosis",
     "EnergyFigures",
     "EpochEnergy",

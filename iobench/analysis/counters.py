@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.analysis.storage.read_spans import find_read_spans
-from iobench.recording import Flag
+from iobench.recording import Flag, Kind, io_looks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CountersByDelivery",
+    "DecodesByDelivery",
+    "decode_counters",
     "estimated_batches",
     "io_counters",
     "spans_written_ns",
@@ -38,13 +40,34 @@ class CountersByDelivery:
     device: NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True)
+class DecodesByDelivery:
+    """Pairs of counts, as `Flag.DECODED` says: of bytes, or of chunks."""
+
+    delivery: NDArray[np.int64]
+    of_bytes: NDArray[np.bool_]
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+
+
 def io_counters(spans: NDArray[Any], deliveries: Deliveries) -> CountersByDelivery:
     """Return what was read for each delivery, by the counters among the spans."""
-    spans = spans[(spans["flags"] & Flag.IO) != 0]
+    spans = spans[io_looks(spans)]
     return CountersByDelivery(
         delivery=_delivery_of(spans["batch"], deliveries),
         read=spans["nbytes"].astype(np.int64),
         device=spans["cpu_ns"].astype(np.int64),
+    )
+
+
+def decode_counters(spans: NDArray[Any], deliveries: Deliveries) -> DecodesByDelivery:
+    """Return what was decoded for each delivery, by the counters among the spans."""
+    spans = spans[(spans["flags"] & Flag.DECODED) != 0]
+    return DecodesByDelivery(
+        delivery=_delivery_of(spans["batch"], deliveries),
+        of_bytes=spans["kind"] == Kind.DECODE,
+        first=spans["nbytes"].astype(np.int64),
+        second=spans["cpu_ns"].astype(np.int64),
     )
 
 
@@ -100,8 +123,8 @@ def spans_written_ns(
     if costs is None:
         return None
     flags = spans["flags"]
-    is_io, summed = (flags & Flag.IO) != 0, (flags & Flag.SUMMED) != 0
-    full = ~is_io & (spans["cpu_ns"] >= 0)
+    is_io, summed = io_looks(spans), (flags & Flag.SUMMED) != 0
+    full = ((flags & Flag.IO) == 0) & (spans["cpu_ns"] >= 0)
     number = np.where(summed, spans["pieces"], 1)
     cost = np.zeros(len(spans))
     for kinds, name in ((is_io, "io_ns"), (full, "full_ns"), (~is_io & ~full, "light_ns")):

@@ -17,7 +17,7 @@ from iobench.analysis.loop import ONLY, find_loop
 from iobench.analysis.sample_counts import samples_by_delivery
 from iobench.analysis.samples_seen import samples_seen
 from iobench.errors import ProfileError
-from iobench.recording import WORKER_KINDS, Flag, Kind, stage_name
+from iobench.recording import WORKER_KINDS, Flag, Kind, io_looks, stage_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -158,7 +158,7 @@ class _Tally:
         self._kinds |= {*np.unique(spans["kind"][(spans["flags"] & Flag.IO) == 0]).tolist()}
         spans = spans[np.isin(spans["batch"], deliveries.batch[got])]
         is_counter = (spans["flags"] & Flag.IO) != 0
-        asked = spans["nbytes"][is_counter]
+        asked = spans["nbytes"][io_looks(spans)]
         if not len(asked):
             self._lack("asked_nbytes", "no process counted what it read")
         self._sum("asked_nbytes", asked, "a process could not count what it read")

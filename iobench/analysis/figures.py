@@ -87,6 +87,31 @@ class WaitStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class DecodedChunkFigures:
+    """What loading decoded of chunked files, as counted where it was decoded.
+
+    Parameters
+    ----------
+    nbytes : int
+        Of whole chunks, each as often as it was decoded.
+    used_nbytes : int
+        Of the parts of chunks that samples took, whoever had decoded them.
+    n_needed, n_decoded : int
+        Chunks that samples needed, and those of them that had to be decoded: the others were kept.
+    """
+
+    nbytes: int
+    used_nbytes: int
+    n_needed: int
+    n_decoded: int
+
+    @property
+    def per_used(self) -> float | None:
+        """Bytes decoded for each one used; None where none was used."""
+        return self.nbytes / self.used_nbytes if self.used_nbytes else None
+
+
+@dataclass(frozen=True, slots=True)
 class PartExposure:
     """Some deliveries of a run, summed: the whole run, or its steady state.
 
@@ -124,6 +149,8 @@ class PartExposure:
     estimated_fraction : float
         Share of the batches whose samples were too short to be timed each: their time is known,
         its stages are in the proportions of the batches that were timed.
+    decoded : DecodedChunkFigures or None
+        What was decoded of chunks that samples share; None where nobody counted, or not all.
     """
 
     wall_ns: int
@@ -140,6 +167,7 @@ class PartExposure:
     cold_fraction: float | None
     overhead_fraction: float | None
     estimated_fraction: float = 0.0
+    decoded: DecodedChunkFigures | None = None
 
     @property
     def wait_fraction(self) -> float | None:

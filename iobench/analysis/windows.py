@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from iobench.analysis.attribution import Attribution, attribute
 from iobench.analysis.counters import (
     CountersByDelivery,
+    DecodesByDelivery,
+    decode_counters,
     estimated_batches,
     io_counters,
     spans_written_ns,
@@ -21,6 +23,7 @@ from iobench.analysis.counters import (
 from iobench.analysis.deliveries import PHASES, STEADY, Deliveries, find_deliveries
 from iobench.analysis.figures import (
     ComputeStage,
+    DecodedChunkFigures,
     Exposure,
     LoaderExposure,
     PartExposure,
@@ -65,6 +68,7 @@ class _Run:
     attribution: Attribution
     io: CountersByDelivery
     undecoded: NDArray[np.int64]
+    decoded: DecodesByDelivery
     estimated: Marks
     written_ns: NDArray[np.float64] | None
     n_lanes: int
@@ -174,6 +178,7 @@ def _analysed(profile: Profile, rank: int | None) -> _Run:
         attribution=attribute(profile, loop, deliveries),
         io=io_counters(of_loop, deliveries),
         undecoded=undecoded_nbytes(profile, loop.mine, deliveries),
+        decoded=decode_counters(of_loop, deliveries),
         estimated=estimated_batches(of_loop, deliveries),
         written_ns=spans_written_ns(of_loop, unit_costs_of(profile, loop), deliveries),
         n_lanes=_n_lanes(of_loop),
@@ -361,6 +366,7 @@ def _window(run: _Run, chosen: Marks) -> PartExposure:
         read_nbytes=_read_nbytes(run, chosen),
         cold_fraction=_cold_fraction(run, chosen),
         overhead_fraction=_overhead_fraction(run, chosen, wall_ns),
+        decoded=_decoded(run, chosen),
         estimated_fraction=int(run.estimated[with_batch].sum()) / max(len(waits_ns), 1),
     )
 
@@ -426,6 +432,23 @@ def _read_nbytes(run: _Run, chosen: Marks) -> int | None:
     if not with_batch.any() or not counted[:-1][with_batch].all() or (read < 0).any():
         return None
     return max(int(read.sum()), int(run.undecoded[:-1][chosen].sum()))
+
+
+def _decoded(run: _Run, chosen: Marks) -> DecodedChunkFigures | None:
+    """Return what was decoded of chunks for these deliveries; None where it is not known."""
+    if run.profile.lost_spans or run.profile.missing_workers:
+        return None
+    counts = run.decoded
+    inside = np.append(chosen, False)[counts.delivery]
+    of_bytes, of_chunks = inside & counts.of_bytes, inside & ~counts.of_bytes
+    if not of_bytes.any():
+        return None
+    return DecodedChunkFigures(
+        nbytes=int(counts.first[of_bytes].sum()),
+        used_nbytes=int(counts.second[of_bytes].sum()),
+        n_needed=int(counts.first[of_chunks].sum()),
+        n_decoded=int(counts.second[of_chunks].sum()),
+    )
 
 
 def _cold_fraction(run: _Run, chosen: Marks) -> float | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from iobench.conversion.sizes import parse_nbytes
 from iobench.errors import OptionError
+from iobench.sizes import parse_nbytes
 
 __all__ = ["parse_byte_rate", "parse_rank_counts", "parse_rate", "parse_time_ns"]
 

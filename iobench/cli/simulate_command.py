@@ -101,10 +101,10 @@ def simulate(
     from iobench.analysis.scaling import MOST_RANKS, SharedStorage, measured_job, simulate_ranks
     from iobench.cli.amounts import parse_byte_rate, parse_rank_counts, parse_rate, parse_time_ns
     from iobench.cli.screen import TerminalScreen
-    from iobench.conversion.sizes import parse_nbytes
     from iobench.errors import OptionError
     from iobench.report.scaling_json import scaling_to_json
     from iobench.report.scaling_text import scaling_lines
+    from iobench.sizes import parse_nbytes
 
     counts = parse_rank_counts("--ranks", ranks, most=MOST_RANKS)
 

@@ -10,7 +10,7 @@ from iobench.conversion.planning import (
 )
 from iobench.conversion.request import ConvertRequest, parse_patch
 from iobench.conversion.running import ConversionOutcome, forecast, run
-from iobench.conversion.sizes import parse_nbytes
+from iobench.sizes import parse_nbytes
 
 __all__ = [
     "ConversionForecast",

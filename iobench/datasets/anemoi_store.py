@@ -18,7 +18,9 @@ from iobench.datasets.anemoi_layout import (
 )
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.dates import parse_period
-from iobench.datasets.zarr_arrays.chunks import Cut, cut_array, missing_keys, read_cut
+from iobench.datasets.decoded_chunks import DecodedChunks, widest_chunks
+from iobench.datasets.zarr_arrays.cached import CutBytes, read_cuts, stored_cut
+from iobench.datasets.zarr_arrays.chunks import Cut, missing_keys
 from iobench.datasets.zarr_arrays.store import inspect_zarr, metadata_fingerprint
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import SampleSpec, Variable
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw
+    from iobench.datasets.contract import Arrays, Locator, PublishedStep, Raw, SharedChunks
     from iobench.datasets.zarr_arrays.arrays import ZarrStore, ZarrVariable
     from iobench.samples import Sample
 
@@ -47,14 +49,6 @@ class _Choice:
     select: tuple[str, ...]
     drop: tuple[str, ...]
     normalise: str
-
-
-class _DateChunks(list[memoryview]):
-    """The bytes of one date, with which chunks they are."""
-
-    def __init__(self, cut: Cut, chunks: list[memoryview]) -> None:
-        super().__init__(chunks)
-        self.cut = cut
 
 
 def anemoi_dataset(path: str | Path, **options: str) -> AnemoiDataset:
@@ -121,6 +115,7 @@ class AnemoiDataset:
         self.name = f"anemoi:{path.name}"
         self._path = path
         self._choice = choice
+        self._chunks = DecodedChunks()
         self._data: ZarrVariable | None = None
         self._columns: list[int] | None = None
         self._scaling: tuple[NDArray[Any], NDArray[Any]] | None = None
@@ -228,19 +223,32 @@ class AnemoiDataset:
         if self._data is None:
             raise TypeError("read takes samples that samples() found")
         cut = Cut(self._data, 0, where)
-        chunks = read_cut(cut)
-        held = [chunk for chunk in chunks if chunk is not None]
-        if len(held) < len(chunks):
+        raw = read_cuts(self._chunks, [cut], (0, where))
+        if any(chunk.is_absent for chunk in raw.parts[0].chunks):
             raise _absent_chunk(
                 self._path, missing_keys([cut])[0] or "in a shard", f"number {where}"
             )
-        return _DateChunks(cut, held)
+        return raw
+
+    def chunking(self) -> SharedChunks | None:
+        """Return how the data are cut, where dates share chunks."""
+        data = self._data
+        if data is None or data.chunking is None:
+            return None
+        dims = ("time", *(f"dim_{axis}" for axis in range(1, len(data.shape))))
+        shape = data.chunking.codecs.shape
+        return widest_chunks("time", [(data.name, dims, data.shape, shape)])
+
+    def expect(self, where: Sequence[int], *, follows: bool) -> None:
+        """Say which dates will be asked for, in order; see `DecodedChunks.expect`."""
+        dates = np.array(where, dtype=np.int64)
+        self._chunks.expect(np.zeros_like(dates), dates, follows=follows)
 
     def decode(self, raw: Raw) -> Arrays:
         """Return all variables of the date, as stored."""
-        if not isinstance(raw, _DateChunks):
+        if not isinstance(raw, CutBytes):
             raise TypeError("decode takes what read returned")
-        stored = cut_array(raw.cut, raw)
+        stored = stored_cut(raw.parts[0])
         return {"data": stored.astype(stored.dtype.newbyteorder("="), copy=False)}
 
     def preprocess(self, arrays: Arrays) -> Sample:

@@ -21,11 +21,13 @@ __all__ = [
     "Dataset",
     "GroupedDataset",
     "Locator",
+    "PlannedDataset",
     "Progress",
     "PublishedStep",
     "Raw",
     "RunJobs",
     "SampleIndex",
+    "SharedChunks",
     "Synthesizer",
     "Where",
     "make_sample",
@@ -252,6 +254,38 @@ class GroupedDataset(Protocol):
 
         Divided by the bytes of its samples, the second tells how often chunks are decoded.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SharedChunks:
+    """How a variable is cut into chunks that several samples share; dims and shape as in a file."""
+
+    variable: str
+    sample_dim: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    chunk: tuple[int, ...]
+
+
+@runtime_checkable
+class PlannedDataset(Protocol):
+    """Optional face of a dataset whose samples share chunks that are kept decoded."""
+
+    def expect(self, where: Sequence[Where], *, follows: bool) -> None:
+        """Say which samples will be asked for, in this order.
+
+        Parameters
+        ----------
+        where : sequence of Where
+            Entries of the index.
+        follows : bool
+            Whether they come behind those said before that were not asked for yet; else instead.
+        """
+        ...
+
+    def chunking(self) -> SharedChunks | None:
+        """Return the variable whose chunks hold most for a sample; None where none is shared."""
         ...
 
 

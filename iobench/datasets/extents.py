@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.datasets.decoded_chunks import forget_decoded
 from iobench.datasets.memory import from_heap
 from iobench.datasets.remote_bytes import fill_remote
 from iobench.datasets.source_bytes import LocalBytes, cached_source_file
@@ -42,6 +43,7 @@ ROOM_NBYTES = 1 << 19
 def reopen_files() -> None:
     """Forget the open files, so that a replaced file is seen."""
     cached_source_file.cache_clear()
+    forget_decoded()
 
 
 class _Stretch(NamedTuple):

@@ -10,16 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iobench.datasets.baselines import Baseline, MapStyle
 from iobench.datasets.grib.samples import GribSamples
 from iobench.datasets.grouped import SampleGroups, decode_apart
 from iobench.datasets.netcdf.file import CLASSIC_MAGIC, HDF5_MAGIC
 from iobench.datasets.netcdf.samples import NetcdfSamples
+from iobench.datasets.plain_loop import PLAIN_LOOP, XarrayLoop, require_xarray
 from iobench.datasets.selection import Selection
 from iobench.datasets.source_bytes import open_source_file
 from iobench.datasets.zarr_arrays.samples import ZarrSamples
 from iobench.datasets.zarr_arrays.store import is_zarr
 from iobench.errors import FileFormatError, MissingFileError, OptionError
-from iobench.remote_paths import source_path
+from iobench.remote_paths import RemotePath, source_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
         Raw,
         RunJobs,
         SampleIndex,
+        SharedChunks,
         Where,
     )
     from iobench.samples import Sample
@@ -109,6 +112,43 @@ class UserFiles:
     def decode(self, raw: Raw) -> Arrays:
         """Return the sample's arrays."""
         return self._source.decode(raw)
+
+    def expect(self, where: Sequence[Where], *, follows: bool = False) -> None:
+        """Say which samples will be asked for, in order, so that their chunks are kept by plan."""
+        if not isinstance(self._source, GribSamples):
+            self._source.expect(where, follows=follows)
+
+    def chunking(self) -> SharedChunks | None:
+        """Return how the variable is cut of whose chunks a sample takes least."""
+        return None if isinstance(self._source, GribSamples) else self._source.chunking()
+
+    def upstream(
+        self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
+    ) -> Baseline:
+        """Return how most scripts load such files: a plain loop over an xarray dataset.
+
+        Raises
+        ------
+        OptionError
+            If the files are GRIB, or lie behind URLs.
+        MissingExtraError
+            If xarray is not installed.
+        """
+        source = self._source
+        if isinstance(source, GribSamples):
+            raise OptionError(
+                f"--pipeline upstream: {self.name} is GRIB, and the plain loop is one over NetCDF "
+                "or Zarr; leave it out"
+            )
+        if any(isinstance(path, RemotePath) for path in source.paths):
+            raise OptionError(
+                f"--pipeline upstream: the plain loop reads files of this machine, and {self.name} "
+                "lies behind a URL; leave it out"
+            )
+        require_xarray()
+        loop = XarrayLoop(source.paths, source.sample_dim, index.spec)
+        running = MapStyle(loop, index, framework="workers", workers=0, prefetch=0)
+        return Baseline(running, batch_size or 1, PLAIN_LOOP)
 
     def groups(self, where: Sequence[Where], *, memory_nbytes: int) -> list[int]:
         """Return how many samples to make together: those whose chunks hold several.

@@ -9,18 +9,48 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
+
+from iobench.cpus import cgroup_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-__all__ = ["for_one_sample", "from_heap", "own_pages", "pages_used_again"]
+__all__ = [
+    "available_memory_nbytes",
+    "for_one_sample",
+    "from_heap",
+    "is_bounded",
+    "own_pages",
+    "pages_used_again",
+]
 
 OWN_NBYTES = 1 << 20
 """Less than this comes from the heap: a page fault each would cost more than it gives back."""
 ROUNDING = 8
 """Lengths are rounded up by an eighth at most, so that what is about as long fits."""
+
+
+def available_memory_nbytes() -> int:
+    """Return the bytes this process may still take, by the machine and by its cgroup v2.
+
+    What a cgroup holds as cached files counts as taken there, as far as the kernel tells no better.
+    """
+    free = int(psutil.virtual_memory().available)
+    for folder in cgroup_folders():
+        try:
+            limit = (folder / "memory.max").read_text().strip()
+            used = int((folder / "memory.current").read_text())
+            stat = (folder / "memory.stat").read_text()
+            counts = dict(line.split() for line in stat.splitlines())
+            cached = int(counts.get("inactive_file", 0))
+        except (OSError, ValueError):
+            continue
+        if limit.isdecimal():
+            free = min(free, max(0, int(limit) - used + cached))
+    return free
 
 
 def from_heap(nbytes: int) -> NDArray[np.uint8]:
@@ -47,7 +77,12 @@ def for_one_sample(nbytes: int) -> NDArray[np.uint8]:
     Within `pages_used_again`, where memory is bounded, those of `own_pages`; a loader takes them
     from the heap, which has them ready for the next sample.
     """
-    return own_pages(nbytes) if _spare.is_in_use else from_heap(nbytes)
+    return own_pages(nbytes) if is_bounded() else from_heap(nbytes)
+
+
+def is_bounded() -> bool:
+    """Tell whether somebody is within `pages_used_again`: memory is counted then."""
+    return _spare.is_in_use
 
 
 @contextmanager

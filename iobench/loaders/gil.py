@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from iobench.cpus import available_cpus
-from iobench.datasets import stopwatch
+from iobench.datasets import keeping_nothing, stopwatch
 from iobench.errors import IobenchError
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ def measure_gil_share(pipeline: Pipeline) -> float | None:
     if available_cpus() < 2 or len(pipeline) < 2:
         return None
     try:
-        return _measured(pipeline)
+        with keeping_nothing():  # what is kept decoded is there for all threads at no cost
+            return _measured(pipeline)
     except IobenchError:
         return None
 

@@ -11,13 +11,15 @@ import numpy as np
 from iobench.recording import Kind
 
 if TYPE_CHECKING:
-    from iobench.datasets import Dataset, SampleIndex
+    from iobench.datasets import Dataset, PlannedDataset, SampleIndex
     from iobench.samples import SampleSpec
     from iobench.stores import Store
 
 __all__ = ["Pipeline", "Step", "dataset_pipeline", "handed_on_nbytes", "store_pipeline"]
 
 STEP_KINDS = {"read": Kind.READ, "decode": Kind.DECODE, "preprocess": Kind.PREPROCESS}
+MOST_PLANNED = 1 << 17
+"""Of longer passes the order is not told: the loop waits for its telling, 1 us a sample."""
 OF_NO_BYTES = frozenset({int, float, complex, bool, str, type(None)})
 
 
@@ -34,15 +36,23 @@ class Step:
 class Pipeline:
     """Everything a worker needs to make samples. Picklable.
 
-    The first step gets ``where[i]``; the last returns the sample's arrays.
+    The first step gets ``where[i]``; the last returns the sample's arrays. ``dataset`` is whom to
+    tell the order of a pass, where somebody wants to know.
     """
 
     spec: SampleSpec
     where: Sequence[Any]
     steps: tuple[Step, ...]
+    dataset: PlannedDataset | None = None
 
     def __len__(self) -> int:
         return len(self.where)
+
+    def expect(self, samples: Sequence[int], *, follows: bool) -> None:
+        """Tell the dataset, where that helps it, which samples will be asked for, in order."""
+        if self.dataset is not None and len(samples) <= MOST_PLANNED:
+            where = self.where
+            self.dataset.expect([where[sample] for sample in samples], follows=follows)
 
 
 def dataset_pipeline(
@@ -52,14 +62,16 @@ def dataset_pipeline(
 
     ``samples`` picks some of them, in that order; by default all.
     """
-    from iobench.datasets import sample_steps  # all of them: a script's own loaders need none
+    # all of them: a script's own loaders need none
+    from iobench.datasets import PlannedDataset, sample_steps
 
     steps = tuple(
         Step(STEP_KINDS[name], "", run) if name in STEP_KINDS else Step(Kind.FUSED, name, run)
         for name, run in sample_steps(dataset)
     )
     where = index.where if samples is None else [index.where[sample] for sample in samples]
-    return Pipeline(index.spec, where, steps)
+    planned = dataset if isinstance(dataset, PlannedDataset) else None
+    return Pipeline(index.spec, where, steps, planned)
 
 
 def store_pipeline(store: Store) -> Pipeline:

@@ -17,15 +17,21 @@ DRAWN_AT_ONCE: Final = 4096
 
 
 def plan_batches(
-    n_samples: int, batch_size: int, *, seed: int = 0, shuffle: bool = True
+    n_samples: int,
+    batch_size: int,
+    *,
+    seed: int = 0,
+    shuffle: bool = True,
+    drawn: Callable[[list[int]], None] | None = None,
 ) -> Iterator[PlannedBatch]:
     """Yield batches without end: each epoch visits every sample once, in a new order.
 
-    No order is ever drawn whole: batches are drawn while the loop waits for them, and a training
-    draws its own in C.
+    No order is drawn whole but for whoever asks (``drawn``): batches are drawn while the loop waits
+    for them, and a training draws its own in C.
 
     A batch may span two epochs when ``batch_size`` does not divide ``n_samples``, so that all
-    batches have one size; it then counts to the epoch its first sample is of.
+    batches have one size; it then counts to the epoch its first sample is of. ``drawn`` is told the
+    order of each epoch before its first batch.
 
     Raises
     ------
@@ -36,11 +42,10 @@ def plan_batches(
         raise OptionError(f"--batch-size {batch_size}: expected 1 or more")
     if n_samples < 1:
         raise OptionError("there are no samples to load: nothing to profile")
-    return _batches(n_samples, batch_size, seed, shuffle)
+    return _batches(batch_size, _samples(n_samples, seed, shuffle, drawn))
 
 
-def _batches(n_samples: int, batch_size: int, seed: int, shuffle: bool) -> Iterator[PlannedBatch]:
-    stream = _samples(n_samples, seed, shuffle)
+def _batches(batch_size: int, stream: Iterator[tuple[int, int]]) -> Iterator[PlannedBatch]:
     batch = 0
     while True:
         drawn = [next(stream) for _ in range(batch_size)]
@@ -48,10 +53,15 @@ def _batches(n_samples: int, batch_size: int, seed: int, shuffle: bool) -> Itera
         batch += 1
 
 
-def _samples(n_samples: int, seed: int, shuffle: bool) -> Iterator[tuple[int, int]]:
+def _samples(
+    n_samples: int, seed: int, shuffle: bool, drawn: Callable[[list[int]], None] | None
+) -> Iterator[tuple[int, int]]:
     epoch = 0
     while True:
         order = Permutation(n_samples, seed=seed, epoch=epoch) if shuffle else None
+        if drawn is not None:
+            places = np.arange(n_samples)
+            drawn((places if order is None else order.at(places)).tolist())
         for first in range(0, n_samples, DRAWN_AT_ONCE):
             places = np.arange(first, min(first + DRAWN_AT_ONCE, n_samples))
             for sample in (places if order is None else order.at(places)).tolist():

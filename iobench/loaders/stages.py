@@ -77,6 +77,9 @@ class StageTimer:
         self._steps = [(step, recorder.string(step.label)) for step in pipeline.steps]
         self._detail = detail
         n_spans = len(pipeline.steps) + 1  # collate
+        from iobench.datasets import take_decode_counts  # all of them: a script's own need none
+
+        self._take_counts = take_decode_counts
         self.failed_sample = -1
         self._light_ns = (unit_costs["light_ns"] or 0) * n_spans
         self._full_ns = (unit_costs["full_ns"] or 0) * n_spans
@@ -107,10 +110,25 @@ class StageTimer:
                 self.failed_sample = sample
                 self._make_sample(batch, epoch, sample, position, place)
         self.failed_sample = -1
+        self._emit_decoded(batch, epoch)
         spent_ns = (self._recorder.clock.now_ns() - started_ns) / len(samples)
         if spent_ns < self._fastest_ns:
             self._fastest_ns = spent_ns
             self._choose()
+
+    def _emit_decoded(self, batch: int, epoch: int) -> None:
+        """Record what this thread decoded for the batch, where it used chunks."""
+        counts = self._take_counts()
+        if counts is None:
+            return
+        now = self._recorder.clock.now_ns()
+        for kind, first, second in (
+            (Kind.DECODE, counts.decoded_nbytes, counts.used_nbytes),
+            (Kind.READ, counts.n_found + counts.n_made, counts.n_made),
+        ):
+            self._recorder.emit(
+                kind, now, now, first, second, batch, epoch, -1, 0, 0, Flag.IO | Flag.DECODED
+            )  # fmt: skip
 
     def _choose(self) -> None:
         # The fastest batch decides: the first ones also import libraries and open files.

@@ -16,6 +16,7 @@ from iobench.samples import SampleSpec
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from iobench.datasets import PlannedDataset, SharedChunks
     from iobench.samples import Role, Sample, Variable, Window
 
 __all__ = [
@@ -62,7 +63,23 @@ def windowed_pipeline(pipeline: Pipeline, items: ArrayLike, window: Window) -> P
         raise IndexError(f"items from {table.min()} to {table.max()} of {len(pipeline)}")
     steps = (Step(step.kind, step.label, _EachItem(step.run)) for step in pipeline.steps)
     stack = Step(Kind.TRANSFORM, "window", _Stack(pipeline.spec, spec, window))
-    return Pipeline(spec, _WindowWheres(pipeline.where, table), (*steps, stack))
+    planned = None if pipeline.dataset is None else _PlannedItems(pipeline.dataset)
+    return Pipeline(spec, _WindowWheres(pipeline.where, table), (*steps, stack), planned)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedItems:
+    """A dataset that is told of the items of windows."""
+
+    dataset: PlannedDataset
+
+    def expect(self, where: Sequence[Any], *, follows: bool) -> None:
+        """Say which windows will be asked for, in order."""
+        self.dataset.expect([item for window in where for item in window], follows=follows)
+
+    def chunking(self) -> SharedChunks | None:
+        """Return how the items are cut into chunks."""
+        return self.dataset.chunking()
 
 
 @dataclass(frozen=True, slots=True)

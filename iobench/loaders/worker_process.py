@@ -79,6 +79,7 @@ class Assignment:
     started_ns: int
     parent_pid: int
     check_s: float
+    n_workers: int
 
 
 def run_worker(assignment: Assignment, tasks: Connection, errors: Connection, done_fd: int) -> None:
@@ -86,6 +87,9 @@ def run_worker(assignment: Assignment, tasks: Connection, errors: Connection, do
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the consumer decides what Ctrl-C means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent(assignment.parent_pid)
+    from iobench.datasets import share_chunk_cache  # all of them: a script's own need none
+
+    share_chunk_cache(assignment.n_workers)
     parent_pid = os.getppid()
     recorder = RunDirectory.open(assignment.run_directory).recorder(
         role="worker", worker=assignment.worker

@@ -293,6 +293,7 @@ class WorkerLoader:
             now_ns(),
             parent_pid=ending_parent(self._context.get_start_method()),
             check_s=self._check_s,
+            n_workers=self.workers,
         )
         done = _InheritedFd(self._done_write)
         process = self._context.Process(  # type: ignore[attr-defined]

@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from iobench.cpus import available_cpus
-from iobench.datasets import Stream
+from iobench.datasets import PlannedDataset, Stream
 from iobench.errors import OptionError, StorageError
 from iobench.loaders.compute import Compute, parse_compute
 from iobench.loaders.measure import Run, RunProgress, measure
 from iobench.loaders.native import NativeLoader
+from iobench.loaders.pipeline import Pipeline
 from iobench.loaders.plan import BatchPlan, plan_batches
 from iobench.loaders.ring import PipelineSource
 from iobench.loaders.serial import SerialLoader
@@ -199,7 +200,7 @@ def _make_run(
         stack.callback(digests.close)
     limit, limit_s = _limits(config, one, batch_size)
     plan = BatchPlan(
-        plan_batches(max(1, one.n_samples), batch_size, seed=config.seed),
+        plan_batches(max(1, one.n_samples), batch_size, seed=config.seed, drawn=_expected_by(one)),
         limit=limit,
         before_epoch=(lambda: evict(one.files)) if config.cache == "cold" else None,
     )
@@ -215,6 +216,14 @@ def _make_run(
         digests=digests,
         numbers=one.numbers,
     )
+
+
+def _expected_by(one: Prepared) -> Callable[[list[int]], None] | None:
+    """Return what tells a dataset of this process the order of an epoch; None where none asks."""
+    work = one.work
+    if one.workers or not isinstance(work, Pipeline) or work.dataset is None:
+        return None
+    return lambda order: work.expect(order, follows=True)
 
 
 def _limits(config: RunConfig, one: Prepared, batch_size: int) -> tuple[int | None, float | None]:
@@ -360,6 +369,8 @@ def _document(
         "title": source.dataset.title,
         "format": one.format,
         "pipeline": one.pipeline,
+        "source_kind": source.index.provenance.get("kind"),
+        "chunks": _chunks(config, source, one),
         "own_order": one.pipeline == "own" and isinstance(one.work, Stream),
         "described_by": one.described_by,
         "framework": one.framework,
@@ -407,6 +418,18 @@ def _document(
         "digests": config.digests,
         "seed": config.seed,
     }
+
+
+def _chunks(config: RunConfig, source: Source, one: Prepared) -> dict[str, Any] | None:
+    """Return how the original files are cut into chunks that samples share; None of a store."""
+    dataset = source.dataset
+    if one.store is not None or not isinstance(dataset, PlannedDataset):
+        return None
+    found = dataset.chunking()
+    if found is None:
+        return None
+    named = ["--sample-dim", config.sample_dim] if config.sample_dim else []
+    return {**asdict(found), "targets": mask_words(config.targets), "options": named}
 
 
 def _machine() -> dict[str, Any]:

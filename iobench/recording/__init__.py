@@ -30,7 +30,7 @@ from iobench.recording.session import (
     loop_recording,
     record,
 )
-from iobench.recording.span_file import SPAN_DTYPE, Flag
+from iobench.recording.span_file import SPAN_DTYPE, Flag, io_looks
 from iobench.recording.span_reader import Anchor, SpanFile, read_span_file
 from iobench.recording.stages import stage
 
@@ -70,6 +70,7 @@ __all__ = [
     "active_recorder",
     "current_recording",
     "find_job",
+    "io_looks",
     "loop_recording",
     "now_ns",
     "read_digests",

@@ -16,11 +16,14 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntFlag
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-__all__ = ["SPAN_DTYPE", "Flag", "Identity"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["SPAN_DTYPE", "Flag", "Identity", "io_looks"]
 
 
 class Flag(IntFlag):
@@ -36,6 +39,16 @@ class Flag(IntFlag):
     """Time of an accelerator, not of a thread; always with ``DETAIL``, on a lane of its own."""
     ESTIMATED = 16
     """With ``SUMMED``: its samples were not timed; the batch's time, in others' proportions."""
+    DECODED = 32
+    """With ``IO``, another counter: of kind decode, ``nbytes`` of whole chunks that were decoded,
+    ``cpu_ns`` the bytes of chunks that samples took; of kind read, ``nbytes`` the number of chunks
+    that were needed, ``cpu_ns`` of those that had to be decoded."""
+
+
+def io_looks(spans: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return a mark for each span that counts what the system says was read."""
+    marks: NDArray[np.bool_] = (spans["flags"] & (Flag.IO | Flag.DECODED)) == Flag.IO
+    return marks
 
 
 SPAN_DTYPE: Final = np.dtype(

@@ -117,7 +117,15 @@ def reason_text(ruled_out: RuledOut) -> str:
             return "the training loop loads for itself: there is nobody to be ahead."
         case Reason.READS_WHAT_IT_USES:
             read = None if needed is None or not there else needed / there
-            return f"{units.ratio(read)} bytes are read for each one used: chunks fit."
+            return (
+                f"{units.ratio(read)} bytes are read for each one used; how many are decoded for "
+                "each was not counted."
+            )
+        case Reason.CHUNKS_FIT:
+            return (
+                f"{units.ratio(needed)} bytes are read and {units.ratio(there)} decoded for each "
+                "one used: chunks fit."
+            )
 
 
 def _loss(share: float) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from iobench.analysis.span_sums import sums_of_spans
 from iobench.analysis.timeline import lanes_of_spans
 from iobench.errors import MissingExtraError, ProfileError
-from iobench.recording import Flag, Kind, stage_name
+from iobench.recording import Flag, Kind, io_looks, stage_name
 from iobench.report.arrow_columns import COLUMNS, RUN
 from iobench.report.trace_clock import machine_of, wall_offsets
 from iobench.report.written import whole_file
@@ -209,9 +209,11 @@ def _columns(
     share = sums.share[order]
     yield "exposed_share", (share, ~np.isnan(share))
     is_counter = (spans["flags"] & Flag.IO) != 0
-    yield "device_nbytes", (spans["cpu_ns"], is_counter & (spans["cpu_ns"] >= 0))
+    yield "device_nbytes", (spans["cpu_ns"], io_looks(spans) & (spans["cpu_ns"] >= 0))
     yield "cpu_ns", (spans["cpu_ns"], ~is_counter & (spans["cpu_ns"] >= 0))
-    for name in ("nbytes", "epoch", "batch", "sample"):
+    is_count = is_counter & ~io_looks(spans)
+    yield "nbytes", (spans["nbytes"], (spans["nbytes"] >= 0) & ~is_count)
+    for name in ("epoch", "batch", "sample"):
         yield name, (spans[name], spans[name] >= 0)
     yield "thread", (spans["thread"], None)
     yield "pieces", (spans["pieces"].astype(np.int32), None)

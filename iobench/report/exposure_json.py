@@ -9,7 +9,14 @@ from iobench.report.facts import PUBLISHED_FIGURES
 from iobench.report.units import seconds
 
 if TYPE_CHECKING:
-    from iobench.analysis import Exposure, LongWaits, PartExposure, StageExposure, WaitStatistics
+    from iobench.analysis import (
+        DecodedChunkFigures,
+        Exposure,
+        LongWaits,
+        PartExposure,
+        StageExposure,
+        WaitStatistics,
+    )
 
 __all__ = ["long_waits_to_json", "phases_to_json", "window_to_json"]
 
@@ -32,6 +39,7 @@ def window_to_json(window: PartExposure) -> dict[str, Any]:
         "estimated_fraction": window.estimated_fraction,
         "read_nbytes": window.read_nbytes,
         "read_per_byte": rates.read_per_byte(window),
+        "decoded": _decoded(window.decoded),
         "cold_fraction": window.cold_fraction,
         "exposed_ns": window.exposed_ns,
         "stages": [_stage(row, window.wait_ns) for row in window.stages],
@@ -40,6 +48,18 @@ def window_to_json(window: PartExposure) -> dict[str, Any]:
             for row in window.compute_stages
         ],
         "wait_per_step": _wait(window.wait),
+    }
+
+
+def _decoded(decoded: DecodedChunkFigures | None) -> dict[str, Any] | None:
+    if decoded is None:
+        return None
+    return {
+        "nbytes": decoded.nbytes,
+        "used_nbytes": decoded.used_nbytes,
+        "per_used": decoded.per_used,
+        "chunks_needed": decoded.n_needed,
+        "chunks_decoded": decoded.n_decoded,
     }
 
 

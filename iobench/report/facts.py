@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -12,12 +13,66 @@ if TYPE_CHECKING:
     from iobench.analysis import LoaderExposure
     from iobench.storage.limits.figures import StorageLimits
 
-__all__ = ["PUBLISHED_FIGURES", "RunFacts"]
+__all__ = ["PUBLISHED_FIGURES", "ChunkFacts", "RunFacts"]
 
 T = TypeVar("T")
 OWN: Final = "own"
 SCRIPT: Final = "script"
 PUBLISHED_FIGURES: Final = ("min", "mean", "median", "max", "stdev")
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkFacts:
+    """How the variable of a source is cut of which chunks hold most for a sample.
+
+    Parameters
+    ----------
+    variable, sample_dim : str
+    dims : tuple of str
+    shape, chunk : tuple of int
+        Of the variable in one file, and of its chunks.
+    targets, options : tuple of str
+        The files as they were named, and what says which samples they hold.
+    """
+
+    variable: str
+    sample_dim: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    chunk: tuple[int, ...]
+    targets: tuple[str, ...]
+    options: tuple[str, ...]
+
+    @property
+    def spelled(self) -> str:
+        """The chunks, as ``6 x 5 x 91 x 180``."""
+        return " x ".join(map(str, self.chunk))
+
+    @property
+    def fitting(self) -> str:
+        """The chunks that hold one sample and nothing else."""
+        lengths = zip(self.dims, self.shape, strict=True)
+        return " x ".join(str(1 if dim == self.sample_dim else n) for dim, n in lengths)
+
+    @property
+    def command(self) -> str:
+        """What writes each sample as one chunk."""
+        return shlex.join(
+            ["iobench", "convert", *self.targets, "samples.zarr", "--to", "zarr", *self.options]
+        )
+
+    @classmethod
+    def from_config(cls, told: Mapping[str, Any]) -> Self | None:
+        """Read what ``run.json`` says; None where that is nothing, or of other types."""
+        texts = [_typed(told.get(name), str) for name in ("variable", "sample_dim")]
+        dims, targets = _texts(told.get("dims")), _texts(told.get("targets"))
+        options = _texts(told.get("options")) or ()
+        shape, chunk = _counts(told.get("shape")), _counts(told.get("chunk"))
+        if dims is None or targets is None or shape is None or chunk is None:
+            return None
+        if not (texts[0] and texts[1] and len(dims) == len(shape) == len(chunk)):
+            return None
+        return cls(texts[0], texts[1], dims, shape, chunk, targets, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +128,10 @@ class RunFacts:
         What ``iobench limits`` had found of the storage when the run was made.
     mounts : tuple of str or None
         Of a script: the mount points then, by which its files are told to lie on one.
+    chunks : ChunkFacts or None
+        How the source is cut into chunks, where several samples share one.
+    source_kind : str or None
+        Of users' own files ``"NetCDF"``, ``"Zarr"`` or ``"GRIB"``.
     """
 
     dataset: str | None
@@ -106,6 +165,8 @@ class RunFacts:
     steps: tuple[int, int] | None = None
     storage_limits: tuple[StorageLimits, ...] = ()
     mounts: tuple[str, ...] | None = None
+    chunks: ChunkFacts | None = None
+    source_kind: str | None = None
 
     def with_loaders(self, loaders: Sequence[LoaderExposure]) -> Self:
         """Return these facts with what loaders of a script have in common."""
@@ -196,6 +257,8 @@ class RunFacts:
             steps=_steps(config.get("steps")),
             storage_limits=tuple(read_limits(config.get("storage_limits"))),
             mounts=_texts(config.get("mounts")),
+            source_kind=_typed(config.get("source_kind"), str) or None,
+            chunks=ChunkFacts.from_config(_mapping(config.get("chunks"))),
         )
 
 
@@ -210,6 +273,12 @@ def _steps(value: object) -> tuple[int, int] | None:
         return None
     first, end = value
     return (first, end) if isinstance(first, int) and isinstance(end, int) else None
+
+
+def _counts(value: object) -> tuple[int, ...] | None:
+    if not isinstance(value, list) or not all(type(each) is int for each in value):
+        return None
+    return tuple(value)
 
 
 def _texts(value: object) -> tuple[str, ...] | None:

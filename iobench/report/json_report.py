@@ -82,6 +82,9 @@ def to_json(
       - ``wait_per_step``: ``n_steps``, ``min_s``, ``mean_s``, ``median_s``, ``max_s``, ``stdev_s``.
       - ``read_nbytes``: bytes the loading processes read by the system's count, cached or not;
         ``read_per_byte``: the same for each byte delivered.
+      - ``decoded``: of chunks that samples share, ``nbytes`` decoded and ``used_nbytes`` of them,
+        ``per_used`` their quotient, ``chunks_needed`` and ``chunks_decoded`` (the others were
+        kept); null where it was not counted.
       - ``cold_fraction``: bytes fetched from the device over bytes read.
       - ``overhead_fraction``: time spent recording over the time of all processes.
       - ``estimated_fraction``: batches whose samples are too short to time each, and whose time

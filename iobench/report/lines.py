@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from iobench.profiles import TRAINING_PROCESS
 from iobench.recording import Kind
 from iobench.report import rates, units
+from iobench.report.facts import OWN
 from iobench.report.limit_lines import limit_lines
 from iobench.report.script_lines import script_lines
 
@@ -18,14 +19,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "compute_line",
+    "decoded_line",
     "estimated_lines",
     "fused_lines",
     "headline",
     "measurement_lines",
+    "reader_line",
     "setup_lines",
     "stand_in_line",
     "title_line",
 ]
+
+
+SOURCE: Final = "source"
+MUCH_DECODED: Final = 2.0
+"""Bytes decoded for each one used, above which the headline says so."""
 
 
 def title_line(reports: Sequence[RunReport]) -> str:
@@ -82,6 +90,21 @@ def compute_line(facts: RunFacts) -> str:
     )
 
 
+def reader_line(facts: RunFacts) -> str | None:
+    """Return whose reader was measured, of users' own files; None where that is told anyway."""
+    if facts.source_kind is None or facts.pipeline != OWN or facts.format != SOURCE:
+        return None
+    beside = (
+        "--pipeline own,upstream measures a plain xarray loop in turns with it, "
+        if facts.source_kind != "GRIB"
+        else ""
+    )
+    return (
+        f"The reader is iobench's own, not your script's: {beside}iobench run -- python train.py "
+        "measures your script."
+    )
+
+
 def headline(exposure: Exposure) -> list[str]:
     """Return the exposed share of the whole run and of its steady state, from sums, first."""
     whole, steady = exposure.whole, exposure.steady
@@ -101,6 +124,24 @@ def headline(exposure: Exposure) -> list[str]:
         else f"{units.fraction(steady.wait_fraction)} of its steady state"
     )
     return [f"Exposed I/O: {share}, {rest}.", f"{_step(window)}; {_throughput(window)} ({of})."]
+
+
+def decoded_line(window: PartExposure, facts: RunFacts) -> str | None:
+    """Return what was decoded of chunks that samples share; of much, what chunks would fit."""
+    decoded, chunks = window.decoded, facts.chunks
+    if decoded is None or decoded.per_used is None:
+        return None
+    said = (
+        f"{units.ratio(decoded.per_used)} bytes are decoded for each one used: of "
+        f"{units.count(decoded.n_needed)} chunks that samples needed "
+        f"{units.count(decoded.n_decoded)} were decoded for them, the others were there already."
+    )
+    if chunks is None or decoded.per_used <= MUCH_DECODED:
+        return said
+    return (
+        f"{said} {chunks.variable} has chunks of {chunks.spelled}; chunks of {chunks.fitting}, "
+        f"one sample each, would fit: {chunks.command}"
+    )
 
 
 def _step(window: PartExposure) -> str:

@@ -48,6 +48,9 @@ def profile_fragment(profile: Profile) -> str:
         page.table(_short(script_tables.rank_table(job)))
         page.section(f"rank {report.exposure.rank}, which waits longest")
     _headline(page, report.exposure)
+    decoded = lines.decoded_line(report.exposure.whole, report.facts)
+    if decoded:
+        page.text(decoded)
     page.verdict(report)
     for table in script_tables.process_tables(report.processes)[:1]:
         page.table(_short(table))

@@ -107,6 +107,9 @@ def _opening(page: Page, reports: Sequence[RunReport]) -> None:
     for stand_in in dict.fromkeys(lines.stand_in_line(report.facts) for report in reports):
         if stand_in:
             page.text(stand_in, "bold yellow")
+    for reader in dict.fromkeys(lines.reader_line(report.facts) for report in reports):
+        if reader:
+            page.text(reader)
     for compute in dict.fromkeys(lines.compute_line(report.facts) for report in reports):
         page.text(compute)
     page.gap()
@@ -121,7 +124,8 @@ def _run(page: Page, report: RunReport, *, judged: bool) -> None:
     replayed = replay_sentence(report.diagnosis)
     if replayed:
         page.text(replayed)
-    for line in rest:
+    decoded = lines.decoded_line(exposure.whole, report.facts)
+    for line in (*rest, *([decoded] if decoded else [])):
         page.text(line)
     if report.facts.described_by:
         page.text(f"This pipeline: {report.facts.described_by}")

@@ -184,10 +184,18 @@ def _chunks(baseline: LoadingWay, predictor: GainPredictor) -> Iterator[Found | 
     handed_on = sum(row.nbytes or 0 for row in window.stages if row.kind in (Kind.READ, Kind.FUSED))
     used = max(window.nbytes, handed_on)
     ratio = window.read_nbytes / used
-    if ratio < READ_PER_BYTE:
-        yield RuledOut(candidate, Reason.READS_WHAT_IT_USES, window.read_nbytes, used)
+    decoded = None if window.decoded is None else window.decoded.per_used
+    if max(ratio, decoded or 0.0) < READ_PER_BYTE:
+        if decoded is None:
+            yield RuledOut(candidate, Reason.READS_WHAT_IT_USES, window.read_nbytes, used)
+        else:
+            yield RuledOut(candidate, Reason.CHUNKS_FIT, ratio, decoded)
         return
-    change = factors(baseline.run, dict.fromkeys((*READING, "decode"), 1 / ratio))
+    # Each stage by what it does too much of; what decodes is not known where nobody counted.
+    shorter = dict.fromkeys((*READING, "decode"), 1 / max(ratio, 1.0))
+    if decoded is not None:
+        shorter["decode"] = 1 / max(decoded, 1.0)
+    change = factors(baseline.run, shorter)
     yield Found(candidate, predictor.bound(change))
 
 

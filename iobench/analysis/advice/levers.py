@@ -76,3 +76,4 @@ class Reason(Enum):
     NOT_WAITED_FOR = "not waited for"
     NO_WORKERS = "no workers"
     READS_WHAT_IT_USES = "reads what it uses"
+    CHUNKS_FIT = "chunks fit"

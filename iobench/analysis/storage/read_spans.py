@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.recording import Flag, Kind
+from iobench.recording import Flag, Kind, io_looks
 from iobench.storage.traces.interpreter_files import is_of_interpreter
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def counted_bytes(profile: Profile, reads: ReadSpans) -> tuple[CountedBytes, ...
     file system of its files keeps them.
     """
     spans = profile.spans
-    looks = spans[(spans["flags"] & Flag.IO) != 0]
+    looks = spans[io_looks(spans)]
     n_processes = len(profile.processes)
     process = looks["process"].astype(np.int64)
     n_looks = np.bincount(process, minlength=n_processes)

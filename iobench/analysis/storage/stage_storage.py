@@ -10,7 +10,7 @@ from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.storage.read_spans import NOT_SUMMED, is_decoding, names_interpreter
 from iobench.analysis.storage.storage_figures import ProcessStorage, StageStorage
 from iobench.analysis.storage.storage_times import StorageTimes, stage_keys
-from iobench.recording import WORKER_KINDS, Flag, Kind, stage_name
+from iobench.recording import WORKER_KINDS, Kind, io_looks, stage_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -121,7 +121,7 @@ def _verdict(profile: Profile, mine: NDArray[Any], counted: tuple[CountedBytes, 
     if not processes or any(counted[each].device is None for each in processes):
         return UNKNOWN
     spans = profile.spans
-    looks = spans[(spans["flags"] & Flag.IO) != 0]
+    looks = spans[io_looks(spans)]
     looks = looks[np.isin(_process_and_batch(looks), _process_and_batch(mine))]
     read, device = int(looks["nbytes"].sum()), int(looks["cpu_ns"].sum())
     handed_on = int(np.maximum(mine["nbytes"], 0).sum())

@@ -6,17 +6,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.extents import read_extents
+from iobench.datasets.decoded_chunks import DecodedChunks, file_and_index, widest_chunks
 from iobench.datasets.grouped import SampleGroups
-from iobench.datasets.netcdf.file import (
-    decode_slab,
-    inspect_netcdf,
-    read_through_library,
-    where_slab,
-)
+from iobench.datasets.netcdf.cached import SlabBytes, read_slabs, stored_slabs
+from iobench.datasets.netcdf.file import inspect_netcdf, read_through_library, where_slab
 from iobench.datasets.netcdf.pieces import pieced_netcdf
 from iobench.datasets.netcdf.rows import FileRows
-from iobench.datasets.netcdf.storage import Slab, slab_extents
+from iobench.datasets.netcdf.storage import Chunked
+from iobench.datasets.packing import unpack
 from iobench.datasets.selection import (
     Selection,
     check_same_schema,
@@ -32,22 +29,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.contract import Arrays, Locator, Raw
+    from iobench.datasets.contract import Arrays, Locator, Raw, SharedChunks
     from iobench.datasets.netcdf.file import NetcdfFile
-    from iobench.datasets.packing import Packing
     from iobench.datasets.pieces import PiecedVariable
 
 __all__ = ["NetcdfSamples"]
-
-
-class _RawSample(list[memoryview]):
-    """A sample's bytes, with which slab of which variable each run of them is."""
-
-    def __init__(
-        self, parts: list[tuple[str, Slab, Packing, int]], content: list[memoryview]
-    ) -> None:
-        super().__init__(content)
-        self.parts = parts
 
 
 class NetcdfSamples:
@@ -67,6 +53,7 @@ class NetcdfSamples:
         self._dim = ""
         self._names: tuple[str, ...] = ()
         self._files: tuple[NetcdfFile, ...] = ()
+        self._chunks = DecodedChunks()
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return the samples; files whose schemas differ are an error."""
@@ -108,27 +95,52 @@ class NetcdfSamples:
         file = self._files[number]
         if self.fused:
             return {name: self._through_library(file, name, index) for name in self._names}
-        parts, extents = [], []
-        for name in self._names:
-            variable = file.variables[name]
-            slab = where_slab(file, variable, dim=self._dim, index=index)
-            found = slab_extents(slab)
-            parts.append((name, slab, variable.packing, len(found)))
-            extents += found
-        return _RawSample(parts, read_extents(extents))
+        slabs = [
+            where_slab(file, file.variables[name], dim=self._dim, index=index)
+            for name in self._names
+        ]
+        return read_slabs(self._chunks, slabs, where)
 
     def _through_library(self, file: NetcdfFile, name: str, index: int) -> NDArray[Any]:
         return read_through_library(file, file.variables[name], dim=self._dim, index=index)
 
     def decode(self, raw: Raw) -> Arrays:
         """Return the arrays of the sample's bytes."""
-        if not isinstance(raw, _RawSample):
+        if not isinstance(raw, SlabBytes):
             raise TypeError("decode takes what read returned")
-        arrays, start = {}, 0
-        for name, slab, packing, n_buffers in raw.parts:
-            arrays[name] = decode_slab(slab, packing, raw[start : start + n_buffers])
-            start += n_buffers
-        return arrays
+        variables = self._files[raw.sample[0]].variables
+        return {
+            name: unpack(stored, variables[name].packing)
+            for name, stored in zip(self._names, stored_slabs(raw), strict=True)
+        }
+
+    def expect(self, where: Sequence[tuple[int, int]], *, follows: bool) -> None:
+        """Say which samples will be asked for, in order; see `DecodedChunks.expect`."""
+        if not self.fused:
+            self._chunks.expect(*file_and_index(where), follows=follows)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files, in the order that samples count them by."""
+        return tuple(file.path for file in self._files)
+
+    @property
+    def sample_dim(self) -> str:
+        """The sample dimension; known once `samples` has run."""
+        return self._dim
+
+    def chunking(self) -> SharedChunks | None:
+        """Return the variable of whose chunks a sample takes least; None where all are its own."""
+        chosen = [self._files[0].variables[name] for name in self._names]
+        stored = [(each, each.storage) for each in chosen]
+        return widest_chunks(
+            self._dim,
+            (
+                (each.name, each.dims, each.shape, storage.chunk)
+                for each, storage in stored
+                if isinstance(storage, Chunked)
+            ),
+        )
 
     @cached_property
     def grouped(self) -> SampleGroups:

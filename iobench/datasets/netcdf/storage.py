@@ -21,7 +21,7 @@ from iobench.errors import FileFormatError
 from iobench.remote import shown_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -32,9 +32,12 @@ __all__ = [
     "Contiguous",
     "Slab",
     "Storage",
+    "decoded_chunk",
     "shuffled_slices",
     "slab_array",
     "slab_extents",
+    "slab_of_chunks",
+    "slab_places",
     "unfiltered_chunk",
 ]
 
@@ -113,7 +116,7 @@ def slab_extents(slab: Slab) -> list[FileExtent]:
         return _contiguous_extents(slab, slab.storage)
     return [
         (slab.file, int(slab.storage.offsets[where]), int(slab.storage.nbytes[where]))
-        for where in _chunks(slab, slab.storage)
+        for where in slab_places(slab, slab.storage)
         if slab.storage.offsets[where] >= 0
     ]
 
@@ -126,9 +129,13 @@ def slab_array(slab: Slab, buffers: Sequence[memoryview]) -> NDArray[Any]:
     FileFormatError
         If a chunk cannot be inflated, has a wrong size or checksum: names file and variable.
     """
-    if isinstance(slab.storage, Contiguous):
+    storage = slab.storage
+    if isinstance(storage, Contiguous):
         return _contiguous_array(slab, buffers)
-    return _chunked_array(slab, slab.storage, buffers)
+    remaining = iter(buffers)
+    return slab_of_chunks(
+        slab, storage, lambda place: decoded_chunk(slab, storage, place, next(remaining))
+    )
 
 
 def _strides(slab: Slab) -> tuple[int, int, int]:
@@ -166,7 +173,7 @@ def _contiguous_array(slab: Slab, buffers: Sequence[memoryview]) -> NDArray[Any]
     return values.view(slab.stored).reshape(slab.slab_shape)
 
 
-def _chunks(slab: Slab, storage: Chunked) -> Iterator[tuple[int, ...]]:
+def slab_places(slab: Slab, storage: Chunked) -> Iterator[tuple[int, ...]]:
     """Yield the places in the grid of chunks that the slab touches, in C order."""
     ranges = [range(n) for n in storage.offsets.shape]
     if slab.axis >= 0:
@@ -175,16 +182,15 @@ def _chunks(slab: Slab, storage: Chunked) -> Iterator[tuple[int, ...]]:
     return itertools.product(*ranges)
 
 
-def _chunked_array(slab: Slab, storage: Chunked, buffers: Sequence[memoryview]) -> NDArray[Any]:
+def slab_of_chunks(
+    slab: Slab, storage: Chunked, chunk_at: Callable[[tuple[int, ...]], NDArray[Any] | None]
+) -> NDArray[Any]:
+    """Return the slab's numbers as stored, from its chunks, asked for in C order if written."""
     values = np.empty(slab.slab_shape, dtype=slab.stored)
-    remaining = iter(buffers)
-    for where in _chunks(slab, storage):
+    for where in slab_places(slab, storage):
         target, source = _overlap(slab, storage.chunk, where)
-        if storage.offsets[where] < 0:
-            values[target] = slab.fill
-        else:
-            chunk = _undo_filters(slab, storage, where, next(remaining))
-            values[target] = chunk[source]
+        chunk = None if storage.offsets[where] < 0 else chunk_at(where)
+        values[target] = slab.fill if chunk is None else chunk[source]
     return values
 
 
@@ -205,9 +211,10 @@ def _overlap(
     return tuple(target), tuple(source)
 
 
-def _undo_filters(
+def decoded_chunk(
     slab: Slab, storage: Chunked, where: tuple[int, ...], stored: memoryview
 ) -> NDArray[Any]:
+    """Return a chunk's numbers as stored, from its bytes; raises as `slab_array` does."""
     content, shuffled = unfiltered_chunk(slab, storage, where, stored)
     dtype = np.dtype(slab.stored)
     if shuffled:

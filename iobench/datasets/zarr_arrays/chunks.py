@@ -14,7 +14,6 @@ import numpy as np
 
 from iobench.datasets.extents import read_extents
 from iobench.datasets.memory import from_heap
-from iobench.datasets.packing import unpack
 from iobench.datasets.source_bytes import cached_source_file, file_nbytes, read_whole_files
 from iobench.datasets.used_bytes import note_used
 from iobench.datasets.zarr_arrays.chunk_codecs import DamagedChunkError, decode_chunk
@@ -23,7 +22,7 @@ from iobench.remote import is_url
 from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,7 +34,8 @@ __all__ = [
     "check_held",
     "chunk_nbytes",
     "cut_array",
-    "decode_cut",
+    "cut_of_chunks",
+    "cut_places",
     "decode_stored_chunk",
     "missing_keys",
     "read_chunks",
@@ -86,7 +86,7 @@ def read_cut(cut: Cut) -> list[memoryview | None]:
     """
     if cut.axis < 0:
         check_held(cut.variable)
-    return read_chunks(cut.variable, _places(cut))
+    return read_chunks(cut.variable, cut_places(cut))
 
 
 def read_chunks(
@@ -153,12 +153,6 @@ def chunk_nbytes(variable: ZarrVariable, place: Place) -> int:
     return sum(length for _, _, length in extents.values())
 
 
-def decode_cut(cut: Cut, buffers: Sequence[memoryview | None]) -> NDArray[Any]:
-    """Return the numbers of a cut unpacked, equal to what xarray decodes, from its chunks."""
-    stored = cut_array(cut, buffers)
-    return unpack(stored.view(cut.variable.packing.stored), cut.variable.packing)
-
-
 def cut_array(cut: Cut, buffers: Sequence[memoryview | None]) -> NDArray[Any]:
     """Return the numbers of a cut as stored, from what `read_cut` returned.
 
@@ -167,20 +161,29 @@ def cut_array(cut: Cut, buffers: Sequence[memoryview | None]) -> NDArray[Any]:
     FileFormatError
         If a chunk cannot be decoded, has a wrong size or checksum: names store, array and chunk.
     """
-    places = _places(cut)
-    if len(places) == 1 and buffers[0] is not None:
-        chunk = decode_stored_chunk(cut.variable, places[0], buffers[0])
-        if chunk.size == math.prod(cut.shape) and chunk.flags.c_contiguous:
-            return chunk.reshape(cut.shape)
+    remaining = iter(buffers)
+
+    def decoded(place: Place) -> NDArray[Any] | None:
+        stored = next(remaining)
+        return None if stored is None else decode_stored_chunk(cut.variable, place, stored)
+
+    return np.asarray(cut_of_chunks(cut, decoded), order="C")
+
+
+def cut_of_chunks(cut: Cut, chunk_at: Callable[[Place], NDArray[Any] | None]) -> NDArray[Any]:
+    """Return the numbers of a cut as stored, from its chunks; None is one never written.
+
+    Of a single chunk a view.
+    """
+    places = cut_places(cut)
+    if len(places) == 1 and (chunk := chunk_at(places[0])) is not None:
         # With an ellipsis one number stays an array, and keeps its byte order.
-        return np.asarray(chunk[(*_overlap(cut, chunk.shape, places[0])[1], ...)], order="C")
+        return chunk[(*_overlap(cut, chunk.shape, places[0])[1], ...)]
     values = np.empty(cut.shape, dtype=cut.variable.dtype)
-    for place, buffer in zip(places, buffers, strict=True):
+    for place in places:
         target, source = _overlap(cut, _chunking(cut.variable).codecs.shape, place)
-        if buffer is None:
-            values[target] = cut.variable.fill
-        else:
-            values[target] = decode_stored_chunk(cut.variable, place, buffer)[source]
+        chunk = chunk_at(place) if len(places) > 1 else None
+        values[target] = cut.variable.fill if chunk is None else chunk[source]
     return values
 
 
@@ -195,7 +198,7 @@ def missing_keys(cuts: Sequence[Cut]) -> list[str | None]:
     present = set() if nested else {entry.name for entry in os.scandir(variable.folder)}
     found: list[str | None] = []
     for cut in cuts:
-        keys = dict.fromkeys(_file_key(chunking, place) for place in _places(cut))
+        keys = dict.fromkeys(_file_key(chunking, place) for place in cut_places(cut))
         if nested:
             absent = [key for key in keys if not Path(variable.folder, key).exists()]
         else:
@@ -212,7 +215,7 @@ def _chunking(variable: ZarrVariable) -> Chunking:
     return variable.chunking
 
 
-def _places(cut: Cut) -> list[Place]:
+def cut_places(cut: Cut) -> list[Place]:
     """Return the places of the chunks that the cut touches, in C order."""
     chunk = _chunking(cut.variable).codecs.shape
     counts = _grid(cut.variable.shape, chunk)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.contract import SampleIndex
+from iobench.datasets.decoded_chunks import DecodedChunks, file_and_index, widest_chunks
 from iobench.datasets.grouped import SampleGroups
+from iobench.datasets.packing import unpack
 from iobench.datasets.rows import SampleRows
 from iobench.datasets.selection import (
     Selection,
@@ -17,7 +19,8 @@ from iobench.datasets.selection import (
     choose_variables,
     sample_variable,
 )
-from iobench.datasets.zarr_arrays.chunks import Cut, check_held, cut_array, decode_cut, read_cut
+from iobench.datasets.zarr_arrays.cached import CutBytes, CutPart, read_cuts, stored_cut
+from iobench.datasets.zarr_arrays.chunks import Cut, check_held, cut_array, read_cut
 from iobench.datasets.zarr_arrays.pieces import PiecedZarr
 from iobench.datasets.zarr_arrays.store import inspect_zarr, metadata_fingerprint
 from iobench.datasets.zarr_arrays.through_library import check_through_zarr, read_through_zarr
@@ -29,18 +32,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.contract import Arrays, Locator, Raw
+    from iobench.datasets.contract import Arrays, Locator, Raw, SharedChunks
     from iobench.datasets.zarr_arrays.arrays import ZarrStore, ZarrVariable
 
 __all__ = ["ZarrSamples"]
-
-
-class _ChunksOfSample(list[memoryview]):
-    """A sample's bytes, with which chunks of which variable they are."""
-
-    def __init__(self, parts: list[tuple[Cut, list[memoryview | None]]]) -> None:
-        super().__init__(buffer for _, chunks in parts for buffer in chunks if buffer is not None)
-        self.parts = parts
 
 
 class ZarrSamples:
@@ -58,6 +53,7 @@ class ZarrSamples:
         self._dim = ""
         self._names: tuple[str, ...] = ()
         self._stores: tuple[ZarrStore, ...] = ()
+        self._chunks = DecodedChunks()
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return the samples; stores whose schemas differ are an error."""
@@ -128,13 +124,40 @@ class ZarrSamples:
                 name: read_through_zarr(cut.variable, axis=cut.axis, index=cut.index)
                 for name, cut in zip(self._names, cuts, strict=True)
             }
-        return _ChunksOfSample([(cut, read_cut(cut)) for cut in cuts])
+        return read_cuts(self._chunks, cuts, where)
 
     def decode(self, raw: Raw) -> Arrays:
         """Return the arrays of the sample's bytes."""
-        if not isinstance(raw, _ChunksOfSample):
+        if not isinstance(raw, CutBytes):
             raise TypeError("decode takes what read returned")
-        return {cut.variable.name: decode_cut(cut, chunks) for cut, chunks in raw.parts}
+        return {part.cut.variable.name: _unpacked(part) for part in raw.parts}
+
+    def expect(self, where: Sequence[tuple[int, int]], *, follows: bool) -> None:
+        """Say which samples will be asked for, in order; see `DecodedChunks.expect`."""
+        if not self.fused:
+            self._chunks.expect(*file_and_index(where), follows=follows)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The stores, in the order that samples count them by."""
+        return tuple(store.path for store in self._stores)
+
+    @property
+    def sample_dim(self) -> str:
+        """The sample dimension; known once `samples` has run."""
+        return self._dim
+
+    def chunking(self) -> SharedChunks | None:
+        """Return the variable of whose chunks a sample takes least; None where all are its own."""
+        chosen = [self._stores[0].variables[name] for name in self._names]
+        return widest_chunks(
+            self._dim,
+            (
+                (each.name, each.dims, each.shape, each.chunking.codecs.shape)
+                for each in chosen
+                if each.chunking is not None
+            ),
+        )
 
     @cached_property
     def grouped(self) -> SampleGroups:
@@ -144,6 +167,11 @@ class ZarrSamples:
     def _pieced(self, number: int) -> list[PiecedZarr]:
         variables = self._stores[number].variables
         return [PiecedZarr(variables[name], self._dim) for name in self._names]
+
+
+def _unpacked(part: CutPart) -> NDArray[Any]:
+    packing = part.cut.variable.packing
+    return unpack(stored_cut(part).view(packing.stored), packing)
 
 
 def _cut(variable: ZarrVariable, dim: str, index: int) -> Cut:

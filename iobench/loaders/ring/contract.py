@@ -26,9 +26,11 @@ __all__ = [
     "DevicePath",
     "Filler",
     "OwnMemory",
+    "PlannedSource",
     "Present",
     "RingBatch",
     "Rows",
+    "is_planned",
     "refuse_own_memory",
 ]
 
@@ -101,6 +103,25 @@ class OwnMemory(Protocol):
     def close(self) -> None:
         """End what the source keeps running."""
         ...
+
+
+@runtime_checkable
+class PlannedSource(Protocol):
+    """A source that keeps what it decoded by the order of the pass."""
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether knowing that order helps."""
+        ...
+
+    def expect(self, samples: NDArray[np.int64]) -> None:
+        """Say which samples a pass will ask for, in order."""
+        ...
+
+
+def is_planned(source: BatchSource) -> bool:
+    """Tell whether a source is helped by knowing the order of a pass."""
+    return isinstance(source, PlannedSource) and source.is_planned
 
 
 class DevicePath(Protocol):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import OptionError, StoreError
-from iobench.loaders.ring.contract import refuse_own_memory
+from iobench.loaders.ring.contract import PlannedSource, is_planned, refuse_own_memory
 from iobench.loaders.ring.scratch import ScratchRows
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.stretch_filler import StretchFiller, wanted_of
@@ -255,6 +255,16 @@ class GridPartSource:
 
     def __len__(self) -> int:
         return len(self.source)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether knowing the order of a pass helps."""
+        return is_planned(self.source)
+
+    def expect(self, samples: NDArray[np.int64]) -> None:
+        """Say which samples a pass will ask for, in order."""
+        if isinstance(self.source, PlannedSource):
+            self.source.expect(samples)
 
     def filler(self) -> Filler:
         """Return a filler with memory for whole samples."""

@@ -7,10 +7,12 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError
 from iobench.loaders.ring.buffers import BufferPool
-from iobench.loaders.ring.contract import OwnMemory, RingBatch
+from iobench.loaders.ring.contract import OwnMemory, PlannedSource, RingBatch, is_planned
 from iobench.loaders.ring.passes import RingPass
 from iobench.loaders.ring.recorded import RecordedLoader
 from iobench.loaders.ring.reused import ReusedBuffers
@@ -196,6 +198,10 @@ class RingLoader:
         self._is_begun, self._is_resumed, self._is_over = True, False, False
         if log is not None:
             log.of_epoch(self.epoch)
+        if isinstance(self.source, PlannedSource) and is_planned(self.source):
+            places = range(self._n_taken, len(self.order))
+            drawn = [self.order.samples(self.epoch, place) for place in places]
+            self.source.expect(np.concatenate(drawn) if drawn else np.empty(0, np.int64))
         return RingRun(
             self.source,
             self._batches(self.epoch, self._n_taken, log),

@@ -57,6 +57,16 @@ class PipelineSource:
     def __len__(self) -> int:
         return len(self._pipeline)
 
+    def expect(self, samples: NDArray[np.int64]) -> None:
+        """Say which samples a pass will ask for, in order."""
+        if self._pipeline.dataset is not None:
+            self._pipeline.expect(samples.tolist(), follows=False)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether knowing the order of a pass helps."""
+        return self._pipeline.dataset is not None
+
     def filler(self) -> Filler:
         """Return what one thread makes samples with."""
         return _StepFiller(self._pipeline, self._detail, self._unit_costs)

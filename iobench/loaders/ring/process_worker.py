@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.cpus import available_cpus
+from iobench.datasets import share_chunk_cache
 from iobench.errors import IobenchError, SampleError, WorkerError
 from iobench.loaders.ring.buffers import BatchLayout
 from iobench.loaders.ring.log import BatchLog, listed_samples
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DESCRIBE", "ProcessJob", "run_process", "spec_of_batch"]
 
+USUAL_PROCESSES: Final = 4
+"""As many as a loader has threads by default, at most."""
 DESCRIBE: Final = -1
 """The offset of a task that only asks what a batch looks like."""
 
@@ -84,6 +88,8 @@ def run_process(connection: Connection, memory: SharedFile, packed: bytes) -> No
         _answer(connection, refusal)
         return
     try:
+        # Started one by one, as threads ask for them.
+        share_chunk_cache(max(worker + 1, min(available_cpus(), USUAL_PROCESSES)))
         job = ProcessJob(source, transform, batch_size, memory, run_directory, worker)
         serving = _Worker(job)
     except Exception as error:  # noqa: BLE001 - whatever opening the user's data raises travels

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iobench.errors import OptionError
-from iobench.loaders.ring.contract import refuse_own_memory
+from iobench.loaders.ring.contract import PlannedSource, is_planned, refuse_own_memory
 from iobench.loaders.ring.scratch import ScratchRows
 from iobench.loaders.windows import stacking, windowed_spec
 from iobench.recording import Kind
@@ -55,6 +55,16 @@ class WindowSource:
 
     def __len__(self) -> int:
         return len(self._table)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether knowing the order of a pass helps the items' source."""
+        return is_planned(self.items)
+
+    def expect(self, samples: NDArray[np.int64]) -> None:
+        """Say which windows a pass will ask for, in order."""
+        if isinstance(self.items, PlannedSource):
+            self.items.expect(self._table[samples].ravel())
 
     def filler(self) -> Filler:
         """Return a filler with memory for the items of one batch."""

@@ -235,12 +235,18 @@ def _evidence(report: RunReport) -> Iterator[str]:
     replayed = replay_sentence(report.diagnosis)
     if replayed:
         yield replayed
+    decoded = lines.decoded_line(report.exposure.whole, report.facts)
+    if decoded:
+        yield decoded
     if report.facts.is_script:
         compute = script_lines.measured_compute_line(report)
     else:
         compute = lines.compute_line(report.facts)
     if compute:
         yield compute
+    reader = lines.reader_line(report.facts)
+    if reader:
+        yield reader
     if report.facts.described_by:
         yield f"This pipeline: {report.facts.described_by}"
 

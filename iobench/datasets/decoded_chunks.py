@@ -1,0 +1,530 @@
+"""Decoded chunks that samples share: each is read and decoded once while it is kept.
+
+All threads of a process share them. Which are kept follows the order of the pass where a loader
+told it: the chunk whose next use is farthest goes first (Belady), and one that would be needed
+later than all that are kept is not kept at all. Without an order the one unused for longest goes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from iobench.datasets.contract import SharedChunks
+from iobench.datasets.memory import available_memory_nbytes, is_bounded
+from iobench.sizes import parse_nbytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = [
+    "CHUNK_CACHE",
+    "ChunkKey",
+    "ChunkRow",
+    "DecodedChunk",
+    "DecodedChunks",
+    "OrderedSamples",
+    "chunk_cache_nbytes",
+    "count_decoded",
+    "file_and_index",
+    "forget_decoded",
+    "keeping_nothing",
+    "share_chunk_cache",
+    "take_decode_counts",
+    "widest_chunks",
+]
+
+CHUNK_CACHE: Final = "IOBENCH_CHUNK_CACHE"
+"""Environment variable: what decoded chunks may take on this machine, e.g. ``2GiB``; 0: nothing."""
+MEMORY_SHARE: Final = 0.25
+CEILING_NBYTES: Final = 8 << 30
+
+Stored = memoryview | None
+"""A chunk's bytes as stored; None of one that was never written."""
+Decode = Callable[[tuple[int, ...], Stored], "NDArray[Any] | None"]
+"""Makes the numbers of the chunk at a place from its bytes."""
+
+
+class ChunkRow(NamedTuple):
+    """Chunks of a variable that the same samples need.
+
+    Parameters
+    ----------
+    file : int
+        Number of the file or store.
+    variable : str
+    length : int
+        How many indexes along the sample dimension a chunk holds; 0: the variable lacks it.
+    number : int
+        Place in the grid of chunks along that dimension; 0 where there is none.
+    """
+
+    file: int
+    variable: str
+    length: int
+    number: int
+
+
+ChunkKey = tuple[ChunkRow, tuple[int, ...]]
+"""A chunk: its row, and its place in the grid."""
+
+
+class DecodeCounts(NamedTuple):
+    """What a thread decoded: bytes of whole chunks, bytes of them that samples took.
+
+    ``n_found`` chunks were there decoded already, or in the making; ``n_made`` were decoded.
+    """
+
+    decoded_nbytes: int
+    used_nbytes: int
+    n_found: int
+    n_made: int
+
+
+class _Counting(threading.local):
+    def __init__(self) -> None:
+        self.decoded_nbytes = self.used_nbytes = self.n_found = self.n_made = 0
+
+
+_counting = _Counting()
+_lock = threading.Lock()
+"""Of all caches of the process, which share one bound; held for microseconds."""
+_n_sharing = 1
+_n_keeping_nothing = 0
+_caches: weakref.WeakSet[DecodedChunks] = weakref.WeakSet()
+
+
+def file_and_index(
+    where: Sequence[tuple[int, int]],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return of each sample the number of its file, and its index there."""
+    pairs = np.array(where, dtype=np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def take_decode_counts() -> DecodeCounts | None:
+    """Return what this thread decoded since the last call; None where it used no chunk."""
+    mine = _counting
+    if not mine.used_nbytes and not mine.decoded_nbytes:
+        return None
+    counts = DecodeCounts(mine.decoded_nbytes, mine.used_nbytes, mine.n_found, mine.n_made)
+    mine.decoded_nbytes = mine.used_nbytes = mine.n_found = mine.n_made = 0
+    return counts
+
+
+def count_decoded(*, used_nbytes: int) -> None:
+    """Count bytes that a sample took of its chunks, as stored numbers."""
+    _counting.used_nbytes += used_nbytes
+
+
+def share_chunk_cache(n_processes: int) -> None:
+    """Let this process keep one of so many shares: each loading process has chunks of its own."""
+    global _n_sharing
+    _n_sharing = max(1, n_processes)
+
+
+def chunk_cache_nbytes() -> int:
+    """Return what decoded chunks may take in this process.
+
+    `CHUNK_CACHE` if it is set, else a quarter of the free memory, of the machine and of the cgroup,
+    and 8 GiB at most; shared out among loading processes, and among the ranks of a machine.
+
+    Raises
+    ------
+    OptionError
+        If `CHUNK_CACHE` is no size.
+    """
+    text = os.environ.get(CHUNK_CACHE, "").strip()
+    if text:
+        whole = 0 if text == "0" else parse_nbytes(CHUNK_CACHE, text)
+    else:
+        whole = min(int(available_memory_nbytes() * MEMORY_SHARE), CEILING_NBYTES)
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    n_ranks = max(1, int(ranks) if ranks.isdecimal() else 1)
+    return whole // (max(_n_sharing, _torch_workers()) * n_ranks)
+
+
+def _torch_workers() -> int:
+    """Return how many workers a DataLoader has whose worker this process is, else 1."""
+    data = sys.modules.get("torch.utils.data")
+    told = None if data is None else data.get_worker_info()
+    return 1 if told is None else int(told.num_workers)
+
+
+@contextmanager
+def keeping_nothing() -> Iterator[None]:
+    """Let samples be made as if none had been made before, and count nothing of it."""
+    global _n_keeping_nothing
+    _n_keeping_nothing += 1
+    try:
+        yield
+    finally:
+        _n_keeping_nothing -= 1
+        take_decode_counts()
+
+
+def forget_decoded() -> None:
+    """Drop all chunks of the process, so that a replaced file is seen."""
+    for cache in list(_caches):
+        cache.clear()
+
+
+def _start_anew() -> None:
+    """Forget, in a forked child, what threads of the parent held and were at."""
+    global _lock
+    _lock = threading.Lock()
+    for cache in list(_caches):
+        cache.start_anew()
+
+
+os.register_at_fork(after_in_child=_start_anew)
+
+
+class _Claim:
+    """Chunks that one thread reads: others that want them wait for it."""
+
+    __slots__ = ("done", "failed")
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.failed = False
+
+
+class DecodedChunk:
+    """A chunk on its way from storage, or decoded."""
+
+    __slots__ = (
+        "__weakref__", "_cache", "_claim", "_is_decoded", "_lock", "_stored", "_values", "key",
+    )  # fmt: skip
+
+    def __init__(self, key: ChunkKey, cache: weakref.ref[DecodedChunks], claim: _Claim) -> None:
+        self.key = key
+        self._cache = cache  # weakly: else it would live, and count, until garbage is collected
+        self._claim = claim
+        self._lock = threading.Lock()
+        self._stored: Stored = None
+        self._values: NDArray[Any] | None = None
+        self._is_decoded = False
+
+    @property
+    def nbytes(self) -> int:
+        """Of its numbers; 0 before they are decoded, and where it was never written."""
+        return 0 if self._values is None else self._values.nbytes
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether it was never written."""
+        return self._stored is None and not self.nbytes
+
+    def values(self, decode: Decode) -> NDArray[Any] | None:
+        """Return the chunk's numbers as stored, not to be written; whoever is first decodes it.
+
+        None of a chunk that was never written.
+        """
+        if self._is_decoded:
+            return self._values
+        with self._lock:  # whoever holds it waits for nobody
+            if not self._is_decoded:
+                values = decode(self.key[1], self._stored)
+                if values is not None:
+                    values.flags.writeable = False
+                    _counting.n_made += 1
+                    _counting.decoded_nbytes += values.nbytes
+                self._values, self._stored, self._is_decoded = values, None, True
+                if (cache := self._cache()) is not None:
+                    cache.keep(self)
+            return self._values
+
+
+class OrderedSamples:
+    """Samples in the order in which a pass asks for them; tells when a chunk is needed next.
+
+    Parameters
+    ----------
+    files, indexes : ndarray of int64, shape (samples,)
+        Of each sample, its file and its index along the sample dimension.
+    """
+
+    def __init__(self, files: NDArray[np.int64], indexes: NDArray[np.int64]) -> None:
+        self._files, self._indexes = files, indexes
+        self._n = len(files)
+        n_files = int(files.max(initial=-1)) + 1
+        self._lengths = np.zeros(n_files, dtype=np.int64)
+        np.maximum.at(self._lengths, files, indexes + 1)
+        self._rows: dict[int, tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = {}
+        self._asked = np.zeros(self._n, dtype=np.bool_)
+        self._front = self._lag = 0
+
+    @property
+    def now(self) -> int:
+        """The place of the pass up to which all samples were asked for, as far as it is known."""
+        return self._front - self._lag
+
+    def ask(self, file: int, index: int) -> None:
+        """Note that a sample is asked for; threads may be a little out of order."""
+        for place in self._places(ChunkRow(file, "", 1, index)).tolist():
+            if not self._asked[place]:
+                self._asked[place] = True
+                self._front = max(self._front, place)
+                self._lag = max(self._lag, self._front - place)
+                return
+
+    def left(self) -> OrderedSamples:
+        """Return what was not asked for yet."""
+        left = ~self._asked
+        return OrderedSamples(self._files[left], self._indexes[left])
+
+    def then(self, other: OrderedSamples) -> OrderedSamples:
+        """Return these and behind them those of another."""
+        return OrderedSamples(
+            np.concatenate((self._files, other._files)),
+            np.concatenate((self._indexes, other._indexes)),
+        )
+
+    def next_use(self, row: ChunkRow) -> int:
+        """Return the place at which a row is needed next.
+
+        Behind the end where it is not needed again: there in the order of this pass, as the next
+        one is not known, and is the same where nothing is shuffled.
+        """
+        if not row.length:
+            return self.now + 1
+        places = self._places(row)
+        following = int(np.searchsorted(places, self.now, side="right"))
+        if following < len(places):
+            return int(places[following])
+        return self._n + (int(places[0]) if len(places) else self._n)
+
+    def _places(self, row: ChunkRow) -> NDArray[np.int64]:
+        """Return the places of the samples that need a row, ascending."""
+        starts, offsets, order = self._rows.get(row.length) or self._grouped(row.length)
+        if row.file >= len(offsets) - 1:
+            return order[:0]
+        number = int(offsets[row.file]) + row.number
+        if number >= offsets[row.file + 1]:
+            return order[:0]
+        return order[starts[number] : starts[number + 1]]
+
+    def _grouped(
+        self, length: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return where the places of a row begin, where the rows of a file, and the places."""
+        offsets = np.concatenate(([0], np.cumsum(-(-self._lengths // length)))).astype(np.int64)
+        rows = offsets[self._files] + self._indexes // length
+        order = np.argsort(rows, kind="stable").astype(np.int64)
+        starts = np.searchsorted(rows[order], np.arange(offsets[-1] + 1)).astype(np.int64)
+        found = self._rows[length] = starts, offsets, order
+        return found
+
+
+def widest_chunks(
+    sample_dim: str,
+    variables: Iterable[tuple[str, tuple[str, ...], tuple[int, ...], tuple[int, ...]]],
+) -> SharedChunks | None:
+    """Return the variable of whose chunks a sample takes least; None where all are its own.
+
+    Parameters
+    ----------
+    sample_dim : str
+    variables : iterable of (name, dims, shape, chunk)
+        Those in chunks.
+    """
+    found = [
+        SharedChunks(name, sample_dim, dims, shape, chunk)
+        for name, dims, shape, chunk in variables
+        if sample_dim in dims and chunk[dims.index(sample_dim)] > 1
+    ]
+    return max(found, key=lambda each: each.chunk[each.dims.index(sample_dim)], default=None)
+
+
+class DecodedChunks:
+    """The decoded chunks of one source of samples. Pickled or forked it is empty again.
+
+    At any time each chunk is read and decoded by one thread at most; others wait for it.
+    """
+
+    def __init__(self) -> None:
+        self._self = weakref.ref(self)
+        self._order: OrderedSamples | None = None
+        self.start_anew()
+        _caches.add(self)
+
+    def __reduce__(self) -> tuple[type[DecodedChunks], tuple[()]]:
+        return DecodedChunks, ()
+
+    def start_anew(self) -> None:
+        """Hold nothing, as if nobody had used it."""
+        self.nbytes = 0
+        self._rows: dict[ChunkRow, dict[tuple[int, ...], DecodedChunk]] = {}
+        self._uses: dict[ChunkRow, int] = {}
+        self._farthest: list[tuple[int, ChunkRow]] = []
+        self._making: weakref.WeakValueDictionary[ChunkKey, DecodedChunk] = (
+            weakref.WeakValueDictionary()
+        )
+        self._limit: int | None = None
+        self._clock = 0
+
+    def clear(self) -> None:
+        """Drop all chunks."""
+        with _lock:
+            self.nbytes = 0
+            self._rows.clear()
+            self._uses.clear()
+            self._farthest.clear()
+            self._making.clear()
+
+    def expect(
+        self, files: NDArray[np.int64], indexes: NDArray[np.int64], *, follows: bool
+    ) -> None:
+        """Say in which order samples will be asked for.
+
+        Parameters
+        ----------
+        files, indexes : ndarray of int64, shape (samples,)
+            Their file, and their index along the sample dimension.
+        follows : bool
+            Whether they come behind those said before that were not asked for yet; else instead.
+        """
+        order = OrderedSamples(files, indexes)
+        with _lock:
+            if follows and self._order is not None:
+                order = self._order.left().then(order)
+            self._order = order
+            self._look_again()
+
+    def _look_again(self) -> None:
+        """Find anew when each row is needed; also lets go of what is outdated of the heap."""
+        if self._order is not None:
+            self._uses = {row: self._order.next_use(row) for row in self._rows}
+        else:
+            self._uses = {row: self._uses[row] for row in self._rows}
+        self._farthest = [(-use, row) for row, use in self._uses.items()]
+        heapq.heapify(self._farthest)
+
+    def take(
+        self,
+        wanted: Sequence[ChunkKey],
+        sample: tuple[int, int],
+        read: Callable[[list[ChunkKey]], Sequence[Stored]],
+    ) -> tuple[list[DecodedChunk], list[memoryview]]:
+        """Return chunks, and what was read of them here: of those that are kept nothing is read.
+
+        Parameters
+        ----------
+        wanted : sequence of ChunkKey
+            Each once.
+        sample : (int, int)
+            For which: number of the file, index along the sample dimension.
+        read : callable
+            Returns the stored bytes of some of them.
+        """
+        chunks: list[DecodedChunk] = []
+        own: list[memoryview] = []
+        with _lock:
+            if self._order is not None:
+                self._order.ask(*sample)
+        n_mine = 0
+        while True:
+            chunks, mine = self._claimed(wanted)
+            if mine:
+                n_mine += len(mine)
+                own += self._read(mine, read)
+            for chunk in chunks:
+                chunk._claim.done.wait()
+            if not any(chunk._claim.failed for chunk in chunks):
+                break
+            # Whoever read them for us could not: then we try, and say why not.
+        _counting.n_found += len(chunks) - n_mine
+        return chunks, own
+
+    def _claimed(self, wanted: Sequence[ChunkKey]) -> tuple[list[DecodedChunk], list[DecodedChunk]]:
+        """Return the wanted chunks, and which of them are for this thread to read."""
+        claim = _Claim()
+        chunks, mine = [], []
+        with _lock:
+            for row in {row for row, _ in wanted}:
+                self._touch(row)
+            for key in wanted:
+                chunk = self._rows.get(key[0], {}).get(key[1]) or self._making.get(key)
+                if chunk is None or chunk._claim.failed:
+                    chunk = self._making[key] = DecodedChunk(key, self._self, claim)
+                    mine.append(chunk)
+                chunks.append(chunk)
+        return chunks, mine
+
+    def _read(
+        self,
+        mine: Sequence[DecodedChunk],
+        read: Callable[[list[ChunkKey]], Sequence[Stored]],
+    ) -> list[memoryview]:
+        claim = mine[0]._claim
+        try:
+            contents = read([chunk.key for chunk in mine])
+            for chunk, content in zip(mine, contents, strict=True):
+                chunk._stored = content
+        except BaseException:
+            claim.failed = True
+            raise
+        finally:
+            claim.done.set()
+        return [content for content in contents if content is not None]
+
+    def _touch(self, row: ChunkRow) -> None:
+        self._clock += 1
+        if row in self._rows:
+            use = self._uses[row] = self._next_use(row)
+            heapq.heappush(self._farthest, (-use, row))
+            if len(self._farthest) > 4 * len(self._rows) + 64:
+                self._look_again()
+
+    def _next_use(self, row: ChunkRow) -> int:
+        return -self._clock if self._order is None else self._order.next_use(row)
+
+    def keep(self, chunk: DecodedChunk) -> None:
+        """Keep a chunk that was decoded, if there is room or others are needed later."""
+        with _lock:
+            row, place = chunk.key
+            if self._making.get(chunk.key) is not chunk:
+                return  # dropped meanwhile
+            del self._making[chunk.key]
+            if self._limit is None:
+                self._limit = chunk_cache_nbytes()
+            use = self._next_use(row)
+            room = self._limit - sum(each.nbytes for each in _caches if each is not self)
+            if is_bounded() or _n_keeping_nothing:
+                return  # a conversion keeps within its own memory
+            while self.nbytes + chunk.nbytes > room:
+                if not self._evict(row, use):
+                    return
+            self._rows.setdefault(row, {})[place] = chunk
+            if self._uses.get(row) != use:
+                self._uses[row] = use
+                heapq.heappush(self._farthest, (-use, row))
+            self.nbytes += chunk.nbytes
+
+    def _evict(self, row: ChunkRow, use: int) -> bool:
+        """Drop a chunk that is needed later than a row, or tell that there is none."""
+        while self._farthest:
+            farthest, victim = self._farthest[0]
+            if victim not in self._rows or self._uses[victim] != -farthest:
+                heapq.heappop(self._farthest)
+                continue
+            if victim == row or -farthest <= use:
+                return False
+            chunks = self._rows[victim]
+            _, dropped = chunks.popitem()
+            self.nbytes -= dropped.nbytes
+            if not chunks:
+                del self._rows[victim], self._uses[victim]
+            return True
+        return False

@@ -1,0 +1,309 @@
+"""Chunks that samples share are read and decoded once while they are kept, and kept by plan."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import iobench
+from iobench.cli import main
+from iobench.datasets import take_decode_counts
+from iobench.datasets.decoded_chunks import (
+    CHUNK_CACHE,
+    ChunkRow,
+    DecodedChunks,
+    chunk_cache_nbytes,
+    keeping_nothing,
+    share_chunk_cache,
+)
+from iobench.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from iobench.sources.opened import OpenDataset
+
+N_TIMES, CHUNK = 24, 6
+CHUNK_NBYTES = CHUNK * 8 * 10 * 4
+
+
+@pytest.fixture(autouse=True)
+def _counts_of_this_test() -> Iterator[None]:
+    take_decode_counts()
+    yield
+    share_chunk_cache(1)
+
+
+def values(name: str) -> np.ndarray:
+    rng = np.random.default_rng(len(name))
+    return rng.integers(0, 999, (N_TIMES, 8, 10)).astype("f4")
+
+
+def written(folder: Path, kind: str, chunk: tuple[int, ...] = (CHUNK, 8, 10)) -> Path:
+    """Write two variables of 24 times."""
+    xarray = pytest.importorskip("xarray")
+    named = {name: (("time", "y", "x"), values(name)) for name in ("a", "bb")}
+    data = xarray.Dataset(named, coords={"time": np.arange(N_TIMES)})
+    if kind == "netcdf":
+        path = folder / "a.nc"
+        coding = {"zlib": True, "shuffle": True, "chunksizes": chunk}
+        data.to_netcdf(path, engine="h5netcdf", encoding=dict.fromkeys(named, coding))
+    else:
+        pytest.importorskip("zarr")
+        path = folder / "a.zarr"
+        coding = {"chunks": chunk}
+        version = int(kind[-1])
+        data.to_zarr(
+            path, zarr_format=version, consolidated=False, encoding=dict.fromkeys(named, coding)
+        )
+    return path
+
+
+def opened(path: Path) -> OpenDataset:
+    return iobench.open_dataset(str(path), sample_dim="time")
+
+
+def made(samples: OpenDataset, numbers: list[int]) -> tuple[int, int]:
+    """Make samples, compare them, and return how many chunks were needed and how many decoded."""
+    for number in numbers:
+        sample = samples[number]
+        for name in ("a", "bb"):
+            np.testing.assert_array_equal(sample[name], values(name)[number])
+            assert sample[name].flags.writeable
+            sample[name][...] = -1  # nobody else has it
+    counts = take_decode_counts()
+    assert counts is not None
+    assert counts.decoded_nbytes == counts.n_made * CHUNK_NBYTES
+    assert counts.used_nbytes == len(numbers) * 2 * CHUNK_NBYTES // CHUNK
+    return counts.n_found + counts.n_made, counts.n_made
+
+
+@pytest.mark.parametrize("kind", ["netcdf", "zarr2", "zarr3"])
+def test_each_chunk_is_read_and_decoded_once(tmp_path: Path, kind: str) -> None:
+    samples = opened(written(tmp_path, kind))
+    assert made(samples, list(range(N_TIMES))) == (2 * N_TIMES, 2 * N_TIMES // CHUNK)
+    assert made(samples, list(range(N_TIMES))) == (2 * N_TIMES, 0)
+    dataset, where = samples.dataset, samples.index.where
+    assert sum(len(each) for each in dataset.read(where[0])) == 0  # nothing of what is kept
+    with keeping_nothing():
+        made(samples, [0])
+
+
+def test_nothing_is_kept_beyond_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, "netcdf")
+    monkeypatch.setenv(CHUNK_CACHE, "0")
+    assert made(opened(path), list(range(N_TIMES))) == (48, 48)
+    # In order, room for the chunks of one sample is as good as room for all.
+    monkeypatch.setenv(CHUNK_CACHE, str(2 * CHUNK_NBYTES))
+    assert made(opened(path), list(range(N_TIMES))) == (48, 8)
+
+
+def test_the_bound_is_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CHUNK_CACHE, "1GiB")
+    assert chunk_cache_nbytes() == 1 << 30
+    share_chunk_cache(4)
+    assert chunk_cache_nbytes() == 1 << 28
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert chunk_cache_nbytes() == 1 << 27
+    monkeypatch.setenv(CHUNK_CACHE, "much")
+    with pytest.raises(OptionError, match=f"{CHUNK_CACHE} much: expected a size"):
+        chunk_cache_nbytes()
+    monkeypatch.delenv(CHUNK_CACHE)
+    assert 0 < chunk_cache_nbytes() <= 1 << 30
+
+
+def test_a_pass_in_any_order_keeps_what_is_needed_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Belady's rule against what it is in a plain simulation, that looks at the whole future.
+    path = written(tmp_path, "netcdf")
+    room = 2
+    monkeypatch.setenv(CHUNK_CACHE, str(2 * room * CHUNK_NBYTES))
+    for seed in range(4):
+        order = np.random.default_rng(seed).permutation(N_TIMES).tolist()
+        samples = opened(path)
+        samples.dataset.expect([samples.index.where[n] for n in order], follows=False)
+        _, n_made = made(samples, order)
+        assert (seed, n_made) == (seed, 2 * fewest_misses([n // CHUNK for n in order], room))
+
+
+def fewest_misses(rows: list[int], room: int) -> int:
+    """Return how often a row has to be made if the one needed last is let go, new ones included."""
+    kept: set[int] = set()
+    misses = 0
+    for place, row in enumerate(rows):
+        if row in kept:
+            continue
+        misses += 1
+        later = rows[place + 1 :]
+
+        def next_use(each: int, later: list[int] = later) -> int:
+            return later.index(each) if each in later else N_TIMES + rows.index(each)
+
+        kept.add(row)
+        if len(kept) > room:
+            kept.remove(max(kept, key=next_use))
+    return misses
+
+
+def test_columns_of_all_times_that_do_not_fit_are_kept_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path, "netcdf", chunk=(N_TIMES, 4, 5))  # 4 chunks of each variable
+    monkeypatch.setenv(CHUNK_CACHE, str(6 * N_TIMES * 4 * 5 * 4))
+    samples = opened(path)
+    for number in range(N_TIMES):
+        samples[number]
+    counts = take_decode_counts()
+    assert counts is not None
+    assert counts.n_made == 8 + 2 * (N_TIMES - 1)
+
+
+def test_two_threads_that_want_a_chunk_decode_it_once() -> None:
+    kept = DecodedChunks()
+    key = ChunkRow(0, "a", 1, 0), (0,)
+    entered, go_on = threading.Event(), threading.Event()
+    reads, decodes, found = [], [], []
+
+    def read(wanted: list[object]) -> list[memoryview]:
+        reads.append(len(wanted))
+        entered.set()
+        assert go_on.wait(10)
+        return [memoryview(b"1234")]
+
+    def decode(place: tuple[int, ...], stored: memoryview | None) -> np.ndarray:
+        decodes.append(place)
+        return np.frombuffer(stored, dtype=np.uint8)
+
+    def work() -> None:
+        chunks, own = kept.take([key], (0, 0), read)
+        found.append((chunks[0].values(decode).tobytes(), sum(map(len, own))))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    threads[0].start()
+    assert entered.wait(10)
+    threads[1].start()
+    go_on.set()
+    for thread in threads:
+        thread.join(10)
+    assert (reads, decodes) == ([1], [(0,)])
+    assert sorted(found) == [(b"1234", 0), (b"1234", 4)]
+
+
+def test_who_waited_for_a_read_that_failed_reads_for_itself() -> None:
+    kept = DecodedChunks()
+    key = ChunkRow(0, "a", 1, 0), (0,)
+
+    def fails(wanted: list[object]) -> list[memoryview]:
+        raise OSError("gone")
+
+    for _ in range(2):
+        with pytest.raises(OSError, match="gone"):
+            kept.take([key], (0, 0), fails)
+    chunks, own = kept.take([key], (0, 0), lambda wanted: [memoryview(b"12")])
+    assert len(chunks) == 1
+    assert own == [b"12"]
+
+
+def test_what_is_sent_to_a_process_or_forked_keeps_nothing(tmp_path: Path) -> None:
+    samples = opened(written(tmp_path, "netcdf"))
+    made(samples, [0])
+    sent = pickle.loads(pickle.dumps(samples.dataset))
+    sent.decode(sent.read(samples.index.where[0]))
+    counts = take_decode_counts()
+    assert counts is not None
+    assert counts.n_made == 2
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            samples.dataset.decode(samples.dataset.read(samples.index.where[0]))
+            counts = take_decode_counts()
+            status = 0 if counts is not None and counts.n_made == 2 else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert made(samples, [0])[1] == 0
+
+
+def test_a_profile_counts_what_is_decoded_and_names_what_would_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, "netcdf")
+    monkeypatch.chdir(tmp_path)
+
+    def told(*words: str) -> str:
+        assert main([*words]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    profile = (
+        "profile", path.name, "--sample-dim", "time", "--epochs", "1", "--compute", "none",
+        "--workers", "0", "--store-dir", "stores", "--out",
+    )  # fmt: skip
+    monkeypatch.setenv(CHUNK_CACHE, "0")
+    report = told(*profile, "none")
+    assert "6.00 bytes are decoded for each one used: of 48 chunks that samples needed 48" in report
+    assert "a has chunks of 6 x 8 x 10; chunks of 1 x 8 x 10, one sample each, would" in report
+    assert "iobench convert a.nc samples.zarr --to zarr --sample-dim time" in report
+    assert "The reader is iobench's own, not your script's" in report
+    monkeypatch.delenv(CHUNK_CACHE)
+    (run,) = json.loads(told(*profile, "kept", "--json"))["runs"]
+    assert run["decoded"] == {
+        "nbytes": 8 * CHUNK_NBYTES,
+        "used_nbytes": 8 * CHUNK_NBYTES,
+        "per_used": 1.0,
+        "chunks_needed": 48,
+        "chunks_decoded": 8,
+    }
+
+
+def test_a_profile_runs_a_plain_loop_beside_our_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, "netcdf")
+    monkeypatch.chdir(tmp_path)
+    words = [
+        "profile", path.name, "--sample-dim", "time", "--epochs", "1", "--compute", "none",
+        "--workers", "0", "--store-dir", "stores", "--out", "loop", "--pipeline", "own,upstream",
+    ]  # fmt: skip
+    assert main(words) == 0
+    assert "a plain loop over xarray.open_dataset(file)" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    assert main(["report", "loop", "--json"]) == 0
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [run["pipeline"] for run in runs] == ["own", "upstream"]
+    # What a library decodes inside itself is not counted, and not guessed.
+    assert [run["decoded"] is None for run in runs] == [False, True]
+    samples = opened(path)
+    loop = samples.dataset.upstream([], samples.index, None, batch_size=None).pipeline.dataset
+    for number in (0, 7, 23):
+        found = loop.read(samples.index.where[number])
+        for name in ("a", "bb"):
+            np.testing.assert_array_equal(found[name], values(name)[number])
+
+
+def test_a_loader_tells_the_order_of_its_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = opened(written(tmp_path, "netcdf"))
+    told = []
+    monkeypatch.setattr(
+        DecodedChunks,
+        "expect",
+        lambda self, files, indexes, *, follows: told.append((indexes.tolist(), follows)),
+    )
+    loader = samples.loader(4, shuffle=True, threads=1)
+    seen = [n for batch in loader for n in batch["a"][:, 0, 0].tolist()]
+    loader.close()
+    ((order, follows),) = told
+    assert seen == values("a")[order, 0, 0].tolist()
+    assert not follows
+    assert order != sorted(order)
