@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import stat
 from pathlib import PurePath
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["open_regular", "parse_json", "read_json", "read_small_file"]
+__all__ = ["LARGEST_NBYTES", "open_regular", "parse_json", "read_json", "read_small_file"]
 
 MAX_NBYTES = 1 << 28
+LARGEST_NBYTES = 1 << 40
+"""Of files that grow with a run: the disk bounds them."""
+
 MAX_DEPTH = 100
 """Lists and objects in each other; Python's own reader and writers stop at about 1,000."""
 
 
-def open_regular(path: str | Path) -> IO[bytes]:
-    """Open a file of this machine for reading; nothing that could be waited for.
+def open_regular(path: str | Path) -> int:
+    """Return a descriptor of a file of this machine, for reading; of nothing that is waited for.
 
     Raises
     ------
@@ -43,7 +47,7 @@ def open_regular(path: str | Path) -> IO[bytes]:
     except OSError:
         os.close(descriptor)
         raise
-    return os.fdopen(descriptor, "rb")
+    return descriptor
 
 
 def read_small_file(path: Path, *, limit: int = MAX_NBYTES) -> bytes:
@@ -56,14 +60,25 @@ def read_small_file(path: Path, *, limit: int = MAX_NBYTES) -> bytes:
     """
     if not isinstance(path, PurePath):  # an address, with the face of a path
         return path.read_bytes()
-    with open_regular(path) as stream:
+    with os.fdopen(open_regular(path), "rb") as stream:
         if (size := os.fstat(stream.fileno()).st_size) > limit:
             raise OSError(errno.EFBIG, f"has {size} bytes, more than {limit}", str(path))
         return stream.read(size)
 
 
-def parse_json(data: bytes | str) -> Any:
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+_FINITE: Final[dict[str, Any]] = {"parse_constant": lambda _: None, "parse_float": _finite}
+
+
+def parse_json(data: bytes | str, *, finite: bool = False) -> Any:
     """Return the values of a JSON text.
+
+    With ``finite``, None stands for NaN and infinities, which are no JSON, and for numbers too
+    large for a float: who counts with them knows nothing, and who passes them on writes no JSON.
 
     Raises
     ------
@@ -71,7 +86,7 @@ def parse_json(data: bytes | str) -> Any:
         If it is none, or has lists in lists beyond what any writer of ours or others makes.
     """
     try:
-        values = json.loads(data)
+        values = json.loads(data, **(_FINITE if finite else {}))
     except RecursionError:
         raise ValueError("lists in lists without end") from None
     level: list[Any] = [values] if isinstance(values, dict | list) else []
@@ -83,8 +98,8 @@ def parse_json(data: bytes | str) -> Any:
     raise ValueError(f"more than {MAX_DEPTH} lists in each other")
 
 
-def read_json(path: Path, *, limit: int = MAX_NBYTES) -> Any:
-    """Return the values of a JSON file.
+def read_json(path: Path, *, limit: int = MAX_NBYTES, finite: bool = False) -> Any:
+    """Return the values of a JSON file; ``finite`` as for `parse_json`.
 
     Raises
     ------
@@ -93,4 +108,4 @@ def read_json(path: Path, *, limit: int = MAX_NBYTES) -> Any:
     ValueError
         As `parse_json`, or where it is no UTF-8.
     """
-    return parse_json(read_small_file(path, limit=limit))
+    return parse_json(read_small_file(path, limit=limit), finite=finite)

@@ -10,7 +10,6 @@ All of it lies in ``iobench.journal`` in the store's folder and goes when the st
 from __future__ import annotations
 
 import base64
-import json
 from array import array
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,6 +34,7 @@ from iobench.stores import (
     list_folders,
     modified_ns,
     open_room,
+    read_json,
     remove_leftovers,
     remove_tree,
     storage_errors,
@@ -106,7 +106,7 @@ class Journal:
         """
         try:
             with storage_errors(self._path):
-                values = json.loads((self._path / PLAN_NAME).read_bytes())
+                values = read_json(self._path / PLAN_NAME)
             mark = PlanMark(**values)
         except FileNotFoundError:
             return None
@@ -147,7 +147,7 @@ class Journal:
         Files of the size and time noted are taken as they are; others are read.
         """
         try:
-            values = json.loads(self._entry(number).read_bytes())
+            values = read_json(self._entry(number))
             numbers = np.frombuffer(base64.b85decode(values["checksums"]), dtype="<u4")
             checksums = array("I", numbers.astype(np.uintc).tobytes())
             info = ShardInfo(Shard.from_dict(values["shard"]), checksums, values["lossy"])
@@ -170,7 +170,7 @@ class Journal:
         """
         for number in range(self._plan.n_shards):
             try:
-                noted = json.loads(self._entry(number).read_bytes())["sources"]
+                noted = read_json(self._entry(number))["sources"]
                 changed = first_changed(files, noted)
             except (FileNotFoundError, ValueError, KeyError, TypeError, IndexError):
                 continue  # not finished, or not as written: the shard is written again

@@ -9,11 +9,10 @@ real libraries read them is tested.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import StoreError
-from iobench.stores import canonical_json, open_file_size, storage_errors
+from iobench.stores import canonical_json, open_file_size, read_json, storage_errors
 from iobench_converters.blosc_chunks import BLOSC_LEVEL
 from iobench_converters.zarr_layout import BLOSC_LZ4, SAMPLE
 
@@ -115,9 +114,9 @@ def read_shard_length(path: Path, file: ShardFile) -> int:
         raise StoreError(f"{name}: {nbytes} bytes, expected the metadata of an array")
     try:
         with storage_errors(name):
-            values = json.loads(name.read_bytes())
+            values = read_json(name)
         length = values["chunk_grid"]["configuration"]["chunk_shape"][0]
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, IndexError) as error:
         raise StoreError(f"{name}: no metadata of a sharded array; convert again") from error
     if type(length) is not int or not 0 < length < MAX_LENGTH:
         raise StoreError(f"{name}: shards of {length!r} samples; convert the store again")

@@ -79,12 +79,14 @@ def _show(made: Bundle, *, json: bool) -> None:
         rows = [asdict(each) for each in made.replacements]
         typer.echo(json_text.dumps({"replacements": rows, "notes": made.notes}, indent=1))
         return
+    from iobench.cli.screen import say
+
     width = max((len(each.pseudonym) for each in made.replacements), default=0)
     for each in made.replacements:
         where = "" if each.everywhere else "  (in paths only: also a word of reports)"
         typer.echo(f"{each.pseudonym:{width}}  {each.kind}: {ascii(each.name)[1:-1]}{where}")
     for note in made.notes:
-        typer.echo(note)
+        say(note)
 
 
 def _write(made: Bundle, out: Path, *, json: bool) -> None:
@@ -105,8 +107,10 @@ def _write(made: Bundle, out: Path, *, json: bool) -> None:
         }
         typer.echo(json_text.dumps(answer, indent=1))
         return
+    from iobench.cli.screen import say
+
     n_names = count(len(made.replacements))
-    typer.echo(
+    say(
         f"{out}: {nbytes(len(data))}, {count(len(made.files))} files, {n_names} names replaced; "
         "look at them with --show before you pass it on"
     )

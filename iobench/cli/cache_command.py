@@ -47,8 +47,10 @@ def cache(
         ]
         typer.echo(json_text.dumps({"items": rows}, indent=1))
         return
+    from iobench.cli.screen import say
+
     for item in items:
-        typer.echo(f"{nbytes(item.nbytes):>10}  {item.kind:9} {item.title}")
-        typer.echo(f"{'':12}{item.path}")
+        say(f"{nbytes(item.nbytes):>10}  {item.kind:9} {item.title}")
+        say(f"{'':12}{item.path}")
     total = nbytes(sum(item.nbytes for item in items))
     typer.echo(f"{len(items)} items, {total}" if items else "nothing: iobench has made no files")

@@ -197,9 +197,11 @@ def _keep(run: Path, counts: Path, *, json: bool) -> None:
         }
         typer.echo(json_text.dumps({"file": str(counts), "runs": figures}, indent=1))
         return
+    from iobench.cli.screen import say
+
     for line in kept_lines(kept):
-        typer.echo(line)
-    typer.echo(f"Written to {counts}; commit it.")
+        say(line)
+    say(f"Written to {counts}; commit it.")
 
 
 def _paired(

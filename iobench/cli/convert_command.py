@@ -193,5 +193,7 @@ def _print(facts: dict[str, object], lines: list[str], *, json: bool) -> None:
     if json:
         typer.echo(json_text.dumps(facts, indent=1, allow_nan=False))
         return
+    from iobench.cli.screen import say
+
     for line in lines:
-        typer.echo(line)
+        say(line)

@@ -137,13 +137,16 @@ def describe_run(path: Path) -> dict[str, Any]:
     ProfileError
         If one cannot be read.
     """
+    from iobench.profiles.configuration import check_configuration
     from iobench.recording import RunDirectory
 
     folders = run_folders(path)
     if not folders:
         raise ProfileError(f"{path}: holds no run.json; name the directory --out made")
     runs = [RunDirectory.open(folder) for folder in folders]
-    runs.sort(key=lambda run: int(run.config.get("position", 0)))
+    for run in runs:
+        check_configuration(run.path, run.config)
+    runs.sort(key=lambda run: run.config.get("position") or 0)
     return {
         "kind": "run",
         "path": str(path.absolute()),

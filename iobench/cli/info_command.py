@@ -45,7 +45,7 @@ def info(
         describe_store,
         run_folders,
     )
-    from iobench.cli.screen import TerminalScreen
+    from iobench.cli.screen import TerminalScreen, say
     from iobench.errors import OptionError
     from iobench.registry import dataset_names, format_names, unknown_name
     from iobench.stores import MANIFEST_NAME
@@ -89,7 +89,7 @@ def info(
             "run": _run_lines,
         }
         for line in show[facts["kind"]](facts):
-            typer.echo(line)
+            say(line)
 
 
 def _dataset_lines(facts: Mapping[str, Any]) -> Iterator[str]:

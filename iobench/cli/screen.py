@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from iobench.datasets import Progress
 
-__all__ = ["TerminalScreen", "line_width", "print_lines"]
+__all__ = ["TerminalScreen", "line_width", "print_lines", "say"]
 
 JUPYTER_KERNEL: Final = "JPY_PARENT_PID"
 """Set by Jupyter for its kernels, and so for what their cells start."""
@@ -19,8 +19,6 @@ JUPYTER_KERNEL: Final = "JPY_PARENT_PID"
 
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines on stdout; a terminal gets sentences that fit, others get them whole."""
-    import typer
-
     width = line_width()
     if width:
         from iobench.masking import mask_text
@@ -28,7 +26,16 @@ def print_lines(lines: Iterable[str]) -> None:
 
         lines = fitted(map(mask_text, lines), width)  # a secret in two pieces would not be found
     for line in lines:
-        typer.echo(line)
+        say(line)
+
+
+def say(line: str) -> None:
+    """Print one line on stdout, whatever it tells of: what a terminal would obey is spelled out."""
+    import typer
+
+    from iobench.report.wrapping import plain
+
+    typer.echo(plain(line))
 
 
 def line_width(otherwise: int = 0) -> int:
@@ -53,7 +60,9 @@ class TerminalScreen:
 
     def note(self, text: str) -> None:
         """Say one line."""
-        self._console.print(text, markup=False)
+        from iobench.report.wrapping import plain
+
+        self._console.print(plain(text), markup=False)
 
     @contextmanager
     def progress(self, title: str, *, in_bytes: bool = False) -> Iterator[Progress]:
@@ -78,9 +87,11 @@ class TerminalScreen:
             TransferSpeedColumn,
         )
 
+        from iobench.report.wrapping import plain
+
         counts = (DownloadColumn(), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)
         bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             *counts,
             TimeElapsedColumn(),
@@ -90,7 +101,7 @@ class TerminalScreen:
             transient=True,
         )
         with bar:
-            task = bar.add_task(title, total=None)
+            task = bar.add_task(plain(title), total=None)
             drawn = -1
 
             def move(done: int, total: int) -> None:

@@ -27,7 +27,7 @@ def synthesize(
     option: DatasetOptions = None,
 ) -> None:
     """Write files with exactly the layout of a dataset that cannot be downloaded."""
-    from iobench.cli.screen import TerminalScreen
+    from iobench.cli.screen import TerminalScreen, say
     from iobench.datasets import Synthesizer, ensure_stand_in
     from iobench.errors import OptionError
     from iobench.registry import find_dataset
@@ -42,4 +42,4 @@ def synthesize(
             dataset, folder, seed=seed, scale=scale, tiny=tiny, progress=move, notice=screen.note
         )
     remember_place(root)
-    typer.echo(f"{root}: use it with iobench profile {name} --data-dir {root}")
+    say(f"{root}: use it with iobench profile {name} --data-dir {root}")

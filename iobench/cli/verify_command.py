@@ -49,7 +49,7 @@ def verify(
     import json as json_text
 
     from iobench.cli.conversion_text import verification_lines
-    from iobench.cli.screen import TerminalScreen
+    from iobench.cli.screen import TerminalScreen, say
     from iobench.conversion import VerifyRequest, parse_nbytes
     from iobench.conversion import verify as check
     from iobench.errors import StoreError
@@ -78,4 +78,4 @@ def verify(
         typer.echo(json_text.dumps(facts, indent=1, allow_nan=False))
         return
     for line in verification_lines(found):
-        typer.echo(line)
+        say(line)

@@ -7,7 +7,6 @@ cache (without importing climetlab), else a stand-in. The network is never tried
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import re
 import sqlite3
@@ -21,6 +20,7 @@ from urllib.parse import urlsplit
 
 from iobench.datasets.contract import Locator, Progress, no_progress
 from iobench.errors import StorageError
+from iobench.json_files import parse_json, read_json
 
 if TYPE_CHECKING:
     from iobench.datasets.patterns import DatedFile, FilePattern
@@ -233,7 +233,7 @@ def climetlab_cached_files(folder: Path) -> dict[str, Path]:
             rows = connection.execute("SELECT path, args FROM cache").fetchall()
         finally:
             connection.close()
-        entries = [(Path(path), json.loads(args)) for path, args in rows]
+        entries = [(Path(path), parse_json(args)) for path, args in rows]
     except (sqlite3.Error, ValueError, TypeError) as error:
         raise StorageError(
             f"{database}: cannot be read as the index of CliMetLab's cache ({error}); "
@@ -248,7 +248,7 @@ def climetlab_cached_files(folder: Path) -> dict[str, Path]:
 
 def _says_tiny(manifest: Path) -> bool:
     try:
-        return bool(json.loads(manifest.read_bytes())["tiny"])
+        return bool(read_json(manifest)["tiny"])
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(
             f"{manifest}: is not iobench's list of a stand-in ({error}); delete its folder"

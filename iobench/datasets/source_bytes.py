@@ -7,6 +7,7 @@ stretches of it are asked for at once.
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from functools import lru_cache
@@ -22,6 +23,7 @@ from iobench.datasets.remote_bytes import (
     remote_sizes,
 )
 from iobench.errors import MissingFileError, StorageError
+from iobench.json_files import open_regular
 from iobench.remote import is_url, shown_url
 from iobench.remote_paths import RemotePath
 from iobench.stores import descriptors
@@ -179,17 +181,21 @@ def open_source_file(path: str | Path) -> LocalBytes | RemoteBytes:
     if is_url(spelled):
         return _open_remote(spelled)
     try:
-        fd = os.open(spelled, os.O_RDONLY | os.O_CLOEXEC)
+        return LocalBytes(spelled, open_regular(spelled))
     except FileNotFoundError as error:
         raise MissingFileError(f"{path}: no such file") from error
+    except IsADirectoryError as error:
+        raise StorageError(f"{path}: is a folder, expected a file; name the files in it") from error
     except OSError as error:
-        raise StorageError(
-            f"{path}: cannot be opened: {error.strerror}; give yourself read permission"
-        ) from error
-    opened = LocalBytes(spelled, fd)
-    if Path(spelled).is_dir():
-        raise StorageError(f"{path}: is a folder, expected a file; name the files in it")
-    return opened
+        raise _not_opened(path, error) from error
+
+
+def _not_opened(path: str | Path, error: OSError) -> StorageError:
+    if error.errno == errno.EINVAL:
+        return StorageError(f"{path}: {error.strerror}; name a file")
+    return StorageError(
+        f"{path}: cannot be opened: {error.strerror}; give yourself read permission"
+    )
 
 
 def _open_remote(url: str) -> RemoteBytes:
@@ -225,13 +231,11 @@ def read_whole_files(
 
 def _whole_local(path: str, allocate: Callable[[int], NDArray[np.uint8]]) -> memoryview | None:
     try:
-        opened = LocalBytes(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        opened = LocalBytes(path, open_regular(path))
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StorageError(
-            f"{path}: cannot be opened: {error.strerror}; give yourself read permission"
-        ) from error
+        raise _not_opened(path, error) from error
     buffer = allocate(opened.nbytes).data
     opened.fill(buffer, 0)
     return buffer

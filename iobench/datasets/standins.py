@@ -19,6 +19,7 @@ from iobench.datasets.contract import Progress, Synthesizer, no_progress
 from iobench.datasets.locate import JOURNAL, MANIFEST, FileLocator
 from iobench.datasets.processes import Advance, run_jobs
 from iobench.errors import MissingFileError, OptionError, StorageError
+from iobench.json_files import parse_json, read_json, read_small_file
 from iobench.stores import claim, crc32c_of_file, make_item, storage_errors, write_atomically
 
 if TYPE_CHECKING:
@@ -312,12 +313,12 @@ def _read_finished(root: Path, identity: Mapping[str, Any]) -> list[FinishedFile
         return []
     try:
         if source.name == MANIFEST:
-            header = json.loads(source.read_text())
+            header = read_json(source)
             rows = header.pop("files")
         else:
             # A crash can cut the last line short; the file it names is then still temporary.
-            lines = source.read_text().splitlines(keepends=True)
-            header, *rows = [json.loads(line) for line in lines if line.endswith("\n")] or [{}]
+            lines = read_small_file(source).decode().splitlines(keepends=True)
+            header, *rows = [parse_json(line) for line in lines if line.endswith("\n")] or [{}]
         files = [FinishedFile(**row) for row in rows]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StorageError(

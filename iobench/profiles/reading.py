@@ -81,7 +81,7 @@ def open_profiles(path: Path | str) -> Sequence[Profile]:
         found = RankProfiles(path)
         return found if len(found) > 1 else (found.whole(),)
     profiles = [open_profile(run) for run in runs]
-    return tuple(sorted(profiles, key=lambda profile: profile.config.get("position", 0)))
+    return tuple(sorted(profiles, key=lambda profile: profile.config.get("position") or 0))
 
 
 def run_paths(path: Path | str) -> tuple[Path, ...]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import ProfileError
+from iobench.json_files import LARGEST_NBYTES, read_small_file
 from iobench.recording.canonical import (
     UndigestibleError,
     batch_digests,
@@ -243,7 +244,7 @@ def read_digests(run: Path) -> DigestTable | None:
     paths = sorted((run / "digests").glob("*.bin"))
     for path in paths:
         try:
-            data = path.read_bytes()
+            data = read_small_file(path, limit=LARGEST_NBYTES)
         except OSError:
             n_damaged += 1
             continue

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import ProfileError
+from iobench.json_files import LARGEST_NBYTES, read_small_file
 from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
 
 if TYPE_CHECKING:
@@ -142,7 +143,8 @@ def read_energy(run: Path) -> tuple[HostEnergy, ...]:
     found = []
     for path in sorted((run / "energy").glob("*.jsonl")):
         try:
-            lines = path.read_bytes().split(b"\n")[:-1]  # one that has no end was cut off
+            # A line that has no end was cut off.
+            lines = read_small_file(path, limit=LARGEST_NBYTES).split(b"\n")[:-1]
         except OSError:
             lines = []
         found.append(_host_energy(path, lines))

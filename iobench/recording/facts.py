@@ -9,6 +9,7 @@ import os
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
+from iobench.json_files import read_json
 from iobench.masking import mask_values, mask_words
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def read_process_facts(directory: Path) -> tuple[ProcessFacts, ...]:
     found = []
     for path in sorted(directory.glob("*.json")):
         try:
-            document = json.loads(path.read_text("utf-8"))
+            document = read_json(path, finite=True)
             found.append(_process_facts(document))
         except (OSError, ValueError, TypeError, KeyError) as error:
             logger.warning("%s: cannot be read (%s)", path, error)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from iobench.errors import ProfileError, StorageError
+from iobench.json_files import read_json
 from iobench.masking import mask_values
 from iobench.recording import spool as spools
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
@@ -158,13 +159,13 @@ class RunDirectory:
         path = Path(path).absolute()
         file = path / "run.json"
         try:
-            config = json.loads(file.read_text("utf-8"))
+            config = read_json(file, finite=True)
         except OSError as error:
             raise ProfileError(
                 f"{file}: {error.strerror or error}; name the directory that "
                 "'iobench profile --out' or 'iobench run --out' made"
             ) from error
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise ProfileError(f"{file}: is not JSON ({error}); measure again") from error
         if not isinstance(config, dict) or config.get("version") != RUN_VERSION:
             raise ProfileError(

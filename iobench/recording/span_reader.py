@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import ProfileError
+from iobench.json_files import open_regular
 from iobench.masking import mask_urls
 from iobench.recording import span_file as layout
 from iobench.recording.kinds import Kind
@@ -170,7 +172,7 @@ def read_span_file(path: Path) -> SpanFile:
 def read_head(path: Path) -> Head:
     """Read only who wrote a span file and whether it is closed; raises as ``read_span_file``."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             return _head(path, file.read(layout.HEADER_NBYTES))
     except OSError as error:
         raise _unreadable(path, error) from error

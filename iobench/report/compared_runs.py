@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.samples_compared import compare_seen
 from iobench.errors import OptionError
+from iobench.json_files import read_json
 from iobench.profiles import run_paths
 from iobench.report.comparable import refuse
 from iobench.report.compare_figures import PairComparison, compare_pair
@@ -155,7 +156,7 @@ def _ordered(paths: tuple[Path, ...]) -> list[Path]:
 
     def position(path: Path) -> int:
         try:
-            value = json.loads((path / "run.json").read_text("utf-8")).get("position", 0)
+            value = read_json(path / "run.json", finite=True).get("position", 0)
         except (OSError, ValueError, AttributeError):
             return 0  # whoever opens it says what is wrong
         return value if isinstance(value, int) else 0

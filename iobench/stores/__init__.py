@@ -1,5 +1,6 @@
 """Finished samples in standard containers: contract, manifest, checksums, framing, claims."""
 
+from iobench.json_files import read_json
 from iobench.stores.atomic import (
     TEMPORARY_SUFFIX,
     is_local,
@@ -177,6 +178,7 @@ __all__ = [
     "plan_conversion",
     "probe_samples",
     "read_checksums",
+    "read_json",
     "read_manifest",
     "remember_place",
     "remove_claims_of_the_dead",

@@ -9,6 +9,7 @@ import secrets
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from iobench.json_files import parse_json
 from iobench.stores.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
 from iobench.stores.holders import Holder
 from iobench.stores.remote import StoreAddress, objects_at
@@ -136,7 +137,7 @@ def read_claim_file(file: Path) -> ClaimFile | None:
     except FileNotFoundError:
         return None
     try:
-        holder = Holder(**json.loads(text))
+        holder = Holder(**parse_json(text))
     except (ValueError, TypeError):
         holder = None  # just created, or its writer was killed between two system calls
     return ClaimFile(file, int(generation or 0), holder, beat_ns)

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+from iobench.json_files import read_json
 from iobench.masking import mask_urls
 from iobench.report.written import write_whole
 
@@ -71,7 +72,7 @@ class TrackingNotes:
 def _read(path: Path) -> dict[str, dict[str, Any]]:
     """Return what a file of notes says; nothing of one that is not there or cannot be read."""
     try:
-        document = json.loads(path.read_text("utf-8"))
+        document = read_json(path)
     except (OSError, ValueError):
         return {}
     told = document.get("told") if isinstance(document, dict) else None

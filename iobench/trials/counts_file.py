@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.count_differences import BOUNDS, ExpectedCounts
 from iobench.errors import FileFormatError, MissingFileError, StorageError
+from iobench.json_files import parse_json, read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,15 +31,15 @@ def read_counts(path: Path) -> dict[str, ExpectedCounts]:
         If it is no file of counts, or one of another version.
     """
     try:
-        text = path.read_text("utf-8")
+        data = read_small_file(path)
     except FileNotFoundError:
         raise MissingFileError(
             f"{path}: is not there; make it from a run that is right, with --update"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise FileFormatError(f"{path}: cannot be read ({error}); expected a JSON file") from error
     try:
-        document = json.loads(text)
+        document = parse_json(data)
         if document["iobench_counts"] != VERSION:
             raise FileFormatError(
                 f"{path}: counts of version {document['iobench_counts']}, expected {VERSION}; "

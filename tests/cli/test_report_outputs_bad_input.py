@@ -232,6 +232,46 @@ def test_a_run_whose_description_is_rubbish_is_refused_by_name(
     refused_everywhere(run, tmp_path, say, r"run\.json: is not", few=True)
 
 
+NOT_NUMBERS = ("NaN", "1e999", "-Infinity")
+
+
+@pytest.mark.parametrize("text", NOT_NUMBERS)
+def test_numbers_that_are_none_are_unknown(tmp_path: Path, say: Say, text: str) -> None:
+    """They are no JSON: the page, which carries the run's figures, ended in a traceback."""
+    run = whole_run(tmp_path / "run", cache={"asked": "warm", "resident_fraction_before": 0.125})
+    file = run / "run.json"
+    file.write_text(file.read_text().replace("0.125", text).replace('"version"', '"position": '
+                    f'{text}, "version"'))  # fmt: skip
+    for output, arguments in (("html", ("--html", tmp_path / "page.html")), ("json", ("--json",))):
+        need(output)
+        code, out, err = say("report", run, *arguments)
+        assert code == 0, err
+        if output == "json":
+            assert json.loads(out)
+    assert say("info", run)[0] == 0
+
+
+def test_what_info_tells_does_nothing_to_a_terminal(tmp_path: Path, say: Say) -> None:
+    run = whole_run(tmp_path / "run", HOSTILE, setup={HOSTILE: HOSTILE}, cache=[HOSTILE])
+    code, out, err = say("info", run)
+    assert code == 0, err
+    for sign in ("\x1b", "\x07", "\u2028"):
+        assert sign not in out + err
+    assert r"\x1b[31m" in out
+
+
+@pytest.mark.parametrize("name", ["run.json", "spans/0.spans", "processes/0.json"])
+def test_a_pipe_among_the_files_is_not_waited_for(tmp_path: Path, say: Say, name: str) -> None:
+    run = whole_run(tmp_path / "run")
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    code, _, err = say("report", run)
+    assert code == (0 if name.startswith("processes") else 1)
+    if code:
+        assert "is a pipe or device, not a file" in one_line(err)
+
+
 def test_what_is_no_run_is_refused_by_name(tmp_path: Path, say: Say) -> None:
     (tmp_path / "empty").mkdir()
     refused_everywhere(tmp_path / "empty", tmp_path, say, r"empty.*run\.json")

@@ -1,6 +1,8 @@
 import os
 import sys
+import tracemalloc
 import zlib
+from random import Random
 from types import SimpleNamespace
 
 import h5py
@@ -12,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iobench.datasets import read_extents
+from iobench.datasets.netcdf.classic import read_classic_header
 from iobench.datasets.netcdf.file import (
     decode_slab,
     inspect_netcdf,
@@ -21,7 +24,7 @@ from iobench.datasets.netcdf.file import (
 from iobench.datasets.netcdf.filters import fletcher32
 from iobench.datasets.netcdf.storage import Chunked, Contiguous, slab_extents
 from iobench.datasets.packing import packing_of, unpack
-from iobench.errors import FileFormatError
+from iobench.errors import FileFormatError, StorageError
 
 VALUES = np.arange(7 * 5 * 6).reshape(7, 5, 6)
 
@@ -200,6 +203,100 @@ def test_filter_left_out_for_one_chunk(tmp_path):
     np.testing.assert_array_equal(read(path, "v"), values)
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_chunk_is_inflated_no_further_than_it_may_be_long(tmp_path, shuffle):
+    path = tmp_path / "file.h5"
+    with h5py.File(path, "w") as file:
+        layout = {"chunks": (4,), "compression": "gzip", "shuffle": shuffle}
+        dataset = file.create_dataset("v", (4,), "<i4", **layout)
+        dataset.id.write_direct_chunk((0,), zlib.compress(bytes(1 << 26)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileFormatError, match=r"'v': chunk \(0,\) is damaged: it inflates to"):
+            read(path, "v")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 23
+    finally:
+        tracemalloc.stop()
+
+
+def classic_file(path, file_format):
+    """A classic file with everything a header has; return the bytes of the header."""
+    with netCDF4.Dataset(path, "w", format=file_format) as ds:
+        for dim, length in (("time", None), ("y", 3), ("x", 4)):
+            ds.createDimension(dim, length)
+        ds.setncatts({"title": "hello", "numbers": np.arange(3, dtype="i4")})
+        ds.createVariable("time", "f8", ("time",))[:] = range(5)
+        for name, dtype, dims in (("v", "f4", "tyx"), ("s", "i2", "yx"), ("b", "i1", "tx")):
+            names = tuple({"t": "time"}.get(dim, dim) for dim in dims)
+            ds.createVariable(name, dtype, names).units = "K"
+            ds[name][:] = 1
+    _, variables = read_classic_header(path)
+    return min(
+        each.storage.offset if isinstance(each.storage, Contiguous) else each.storage.offsets.min()
+        for each in variables
+    )
+
+
+WORDS = (b"\xff" * 4, b"\x7f\xff\xff\xff", b"\x80\0\0\0", bytes(4), b"\0\0\0\x01", b"\0\0\0\x0b")
+
+
+@pytest.mark.parametrize(
+    ("seed", "n"), [(0, 40), *(pytest.param(s, 1500, marks=pytest.mark.long) for s in (1, 2, 3))]
+)
+@pytest.mark.parametrize("file_format", CLASSIC)
+def test_damaged_classic_headers(tmp_path, file_format, seed, n):
+    """What the NetCDF library refuses is refused, and whatever is said takes no memory to say."""
+    path = tmp_path / "file.nc"
+    header = int(classic_file(path, file_format))
+    whole, random, wrong = path.read_bytes(), Random(f"{file_format} {seed}"), []
+    for _ in range(n):
+        damaged, at = bytearray(whole), random.randrange(4, header)
+        if random.random() < 0.4:
+            damaged[at] ^= 1 << random.randrange(8)
+        else:
+            damaged[at // 4 * 4 : at // 4 * 4 + 4] = random.choice(WORDS)
+        path.write_bytes(damaged)
+        tracemalloc.start()
+        try:
+            read_classic_header(path)
+            refused = False
+        except FileFormatError as error:
+            refused = "\n" not in str(error)
+        finally:
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        if not refused:
+            try:
+                netCDF4.Dataset(path).close()
+            except (OSError, ValueError) as error:
+                wrong.append((bytes(damaged[:header]), str(error)))
+        assert peak < 1 << 23
+    assert wrong == []
+
+
+@pytest.mark.parametrize("n_records", [2**31, 2**32 - 2])
+def test_records_that_the_file_cannot_hold(tmp_path, n_records):
+    """Their places alone took 16 to 32 GiB."""
+    path = tmp_path / "file.nc"
+    classic_file(path, "NETCDF3_CLASSIC")
+    with path.open("rb+") as file:
+        file.seek(4)
+        file.write(n_records.to_bytes(4, "big"))
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileFormatError, match="is cut short: variable 'time' ends at byte"):
+            inspect_netcdf(path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 23
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "file.nc")
+    with pytest.raises(StorageError, match=r"file\.nc: is a pipe or device, not a file"):
+        inspect_netcdf(tmp_path / "file.nc")
+
+
 def test_only_the_bytes_a_sample_needs(write):
     file = inspect_netcdf(write(contiguous=True))
     slab = where_slab(file, file.variables["v"], dim="time", index=3)
@@ -272,16 +369,24 @@ class OtherInflateError(Exception):
 def other_inflate(monkeypatch):
     """Put a module in isal's place, whose errors are not zlib's either."""
 
-    def decompress(content, bufsize):
-        used.append(len(content))
-        try:
-            return zlib.decompress(content, bufsize=bufsize)
-        except zlib.error as error:
-            raise OtherInflateError(str(error)) from error
+    class Inflating:
+        def __init__(self):
+            self._zlib = zlib.decompressobj()
+
+        def decompress(self, content, max_length):
+            used.append(len(content))
+            try:
+                return self._zlib.decompress(content, max_length)
+            except zlib.error as error:
+                raise OtherInflateError(str(error)) from error
+
+        @property
+        def eof(self):
+            return self._zlib.eof
 
     used = []
     module = SimpleNamespace(
-        isal_zlib=SimpleNamespace(decompress=decompress, error=OtherInflateError)
+        isal_zlib=SimpleNamespace(decompressobj=Inflating, error=OtherInflateError)
     )
     monkeypatch.setitem(sys.modules, "isal", module)
     return used

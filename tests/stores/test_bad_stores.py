@@ -238,6 +238,14 @@ def test_deep_facts_in_an_otherwise_right_manifest(numpy_store):
     refused(numpy_store.path, match=MANIFEST_NAME)
 
 
+@pytest.mark.parametrize("name", [MANIFEST_NAME, CHECKSUMS_NAME])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(numpy_store, name):
+    (numpy_store.path / name).unlink()
+    os.mkfifo(numpy_store.path / name)
+    with pytest.raises(IobenchError, match=name):
+        verify_store(open_store(numpy_store.path))
+
+
 def test_a_manifest_of_any_size_is_not_read(numpy_store):
     os.truncate(numpy_store.path / MANIFEST_NAME, 1 << 40)  # sparse: the disk holds nothing of it
     refused(numpy_store.path, match=f"{MANIFEST_NAME}: expected a manifest, found {1 << 40} bytes")

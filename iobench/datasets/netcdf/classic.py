@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["ClassicVariable", "read_classic_header"]
 
 HEADER_NBYTES = 1 << 20
-"""Read at first; a longer header is read whole on a second go."""
+"""Read at first; of a longer header what is below on a second go: a damaged one has no end."""
+
+LARGEST_HEADER_NBYTES = 1 << 28
 
 DIMENSIONS, VARIABLES, ATTRIBUTES = 10, 11, 12
 TYPES = {1: "i1", 2: "S1", 3: ">i2", 4: ">i4", 5: ">f4", 6: ">f8"}
@@ -130,8 +132,8 @@ def read_classic_header(path: Path) -> tuple[dict[str, int], list[ClassicVariabl
     """
     opened = open_source_file(path)
     size = opened.nbytes
-    for limit in (HEADER_NBYTES, size):
-        content = opened.read_at(0, limit)
+    for limit in (HEADER_NBYTES, LARGEST_HEADER_NBYTES):
+        content = opened.read_at(0, min(limit, size))
         try:
             return _parsed(path, _Header(content), size)
         except _EndOfBuffer:
@@ -153,17 +155,20 @@ def _parsed(path: Path, header: _Header, size: int) -> tuple[dict[str, int], lis
     header.attributes()
     described = [header.variable() for _ in range(header.list_length(VARIABLES))]
     lengths = [length for _, length in dimensions]
+    if any(lengths[dim] == 0 for each in described for dim in each.dims[1:]):
+        raise ValueError("the unlimited dimension is not the first of a variable")
     in_records = [each for each in described if each.dims and lengths[each.dims[0]] == 0]
     record_nbytes = _record_nbytes(in_records, lengths)
     if n_records == UNKNOWN_RECORDS[header.version]:
         first = min((each.begin for each in in_records), default=size)
         n_records = (size - first) // record_nbytes if record_nbytes else 0
+    _check_places(header.place, described, in_records, lengths)
     sizes = [length or n_records for length in lengths]
     variables = []
     for each in described:
         shape = tuple(sizes[dim] for dim in each.dims)
         record = each in in_records
-        end, storage = _storage(each, shape, record_nbytes if record else None)
+        end, storage = _storage(each, shape, record_nbytes if record else None, size)
         if end > size:
             raise FileFormatError(
                 f"{path}: is cut short: variable {each.name!r} ends at byte {end}, the file at "
@@ -176,6 +181,19 @@ def _parsed(path: Path, header: _Header, size: int) -> tuple[dict[str, int], lis
     return {name: size for (name, _), size in zip(dimensions, sizes, strict=True)}, variables
 
 
+def _check_places(
+    end: int, described: list[_Described], in_records: list[_Described], lengths: list[int]
+) -> None:
+    """Check that variables lie one behind the other, behind the header, as the library asks."""
+    fixed = [each for each in described if each not in in_records]
+    for each in (*fixed, *in_records):
+        if each.begin < end:
+            raise ValueError(f"variable {each.name!r} begins at byte {each.begin}, before {end}")
+        inner = each.dims[1:] if each in in_records else each.dims
+        nbytes = math.prod(lengths[dim] for dim in inner) * each.dtype.itemsize
+        end = each.begin + nbytes + -nbytes % 4
+
+
 def _record_nbytes(in_records: list[_Described], lengths: list[int]) -> int:
     """Return the size of a record: one variable alone is not padded to four bytes."""
     parts = [
@@ -186,13 +204,16 @@ def _record_nbytes(in_records: list[_Described], lengths: list[int]) -> int:
 
 
 def _storage(
-    each: _Described, shape: tuple[int, ...], record_nbytes: int | None
+    each: _Described, shape: tuple[int, ...], record_nbytes: int | None, size: int
 ) -> tuple[int, Storage]:
     """Return where the variable ends and how it lies; records are chunks of one index."""
     if record_nbytes is None:
         return each.begin + math.prod(shape) * each.dtype.itemsize, Contiguous(each.begin)
-    grid = (shape[0],) + (1,) * (len(shape) - 1)
     nbytes = math.prod(shape[1:]) * each.dtype.itemsize
+    end = each.begin + (shape[0] - 1) * record_nbytes + nbytes if shape[0] else 0
+    if end > size:  # before as many places are made as there are records
+        return end, Contiguous(each.begin)
+    grid = (shape[0],) + (1,) * (len(shape) - 1)
     offsets = each.begin + np.arange(shape[0], dtype=np.int64) * record_nbytes
     chunked = Chunked(
         chunk=(1, *shape[1:]),
@@ -201,4 +222,4 @@ def _storage(
         nbytes=np.full(grid, nbytes, dtype=np.int64),
         masks=np.zeros(grid, dtype=np.uint32),
     )
-    return int(offsets[-1]) + nbytes if shape[0] else 0, chunked
+    return end, chunked

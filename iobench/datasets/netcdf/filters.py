@@ -91,12 +91,23 @@ def inflate_in_slices(content: memoryview | bytes) -> Iterator[bytes]:
 
 
 def inflate(content: memoryview | bytes, expected: int) -> bytes:
-    """Return what was deflated: ``expected`` bytes, if nothing is wrong with it."""
+    """Return what was deflated: ``expected`` bytes, if nothing is wrong; never many more.
+
+    What checksums and shuffling add fits in as many again.
+    """
     library, failure = _library()
+    inflating = library.decompressobj()
     try:
-        inflated: bytes = library.decompress(content, bufsize=max(expected, 1))
+        inflated: bytes = inflating.decompress(content, 2 * expected + SLICE_NBYTES)
     except failure as error:
         raise zlib.error(str(error)) from error
+    if not inflating.eof:
+        long = len(inflated) > expected
+        raise EOFError(
+            f"it inflates to more than {len(inflated)} bytes, expected {expected}"
+            if long
+            else "its compressed bytes end early"
+        )
     return inflated
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import StorageError
+from iobench.json_files import read_json
 from iobench.recording.hosts import host_name
 from iobench.remote import is_url
 from iobench.storage.file_systems import file_system_of, mount_of, read_mounts
@@ -114,7 +115,7 @@ def _file(mount: str, folder: Path | None) -> Path:
 
 def _read(file: Path) -> list[StorageLimits]:
     try:
-        told = json.loads(file.read_text())
+        told = read_json(file)
     except (OSError, ValueError):
         return []
     return read_limits(told.get("limits") if isinstance(told, dict) else None)
