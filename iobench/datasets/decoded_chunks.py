@@ -270,14 +270,18 @@ class OrderedSamples:
         """The place of the pass up to which all samples were asked for, as far as it is known."""
         return self._front - self._lag
 
-    def ask(self, file: int, index: int) -> None:
-        """Note that a sample is asked for; threads may be a little out of order."""
+    def ask(self, file: int, index: int) -> bool:
+        """Note that a sample is asked for, and tell whether it was to come.
+
+        Threads may be a little out of order.
+        """
         for place in self._places(ChunkRow(file, "", 1, index)).tolist():
             if not self._asked[place]:
                 self._asked[place] = True
                 self._front = max(self._front, place)
                 self._lag = max(self._lag, self._front - place)
-                return
+                return True
+        return False
 
     def left(self) -> OrderedSamples:
         """Return what was not asked for yet."""
@@ -431,8 +435,11 @@ class DecodedChunks:
         chunks: list[DecodedChunk] = []
         own: list[memoryview] = []
         with _lock:
-            if self._order is not None:
-                self._order.ask(*sample)
+            if self._order is not None and not self._order.ask(*sample):
+                # Somebody goes another way: what was said of the order is worth nothing any more.
+                self._order = None
+                self._uses = dict.fromkeys(self._rows, 0)
+                self._look_again()
         n_mine = 0
         while True:
             chunks, mine = self._claimed(wanted)

@@ -134,6 +134,18 @@ def test_a_pass_in_any_order_keeps_what_is_needed_next(
         assert (seed, n_made) == (seed, 2 * fewest_misses([n // CHUNK for n in order], room))
 
 
+def test_samples_outside_of_the_order_are_kept_by_their_last_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path, "netcdf")
+    monkeypatch.setenv(CHUNK_CACHE, str(2 * CHUNK_NBYTES))
+    samples = opened(path)
+    everything = list(range(N_TIMES))
+    samples.dataset.expect([samples.index.where[n] for n in everything], follows=False)
+    assert made(samples, everything) == (48, 8)
+    assert made(samples, everything) == (48, 8)  # the pass is over, and this another one
+
+
 def fewest_misses(rows: list[int], room: int) -> int:
     """Return how often a row has to be made if the one needed last is let go, new ones included."""
     kept: set[int] = set()
