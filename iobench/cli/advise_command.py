@@ -135,25 +135,17 @@ def _config_of(words: Sequence[str]) -> RunConfig:
 
 
 def _advice(run: Path, *, ranks: int | None, epochs: int) -> tuple[AdviceInput, Advice]:
-    from iobench.analysis.advice import advise as advise_on
     from iobench.errors import ProfileError
     from iobench.profiles import open_profiles
-    from iobench.report.advice_input import advice_input
+    from iobench.report.advice_input import advice_input, advice_of, measured_ways
 
-    given = advice_input(str(run), open_profiles(run))
+    given = advice_input(str(run), measured_ways(open_profiles(run)))
     if given is None:
         raise ProfileError(
             f"{run}: no loader in it delivered a batch, expected a training loop that was fed; "
             "iobench report shows what its processes did"
         )
-    return given, advise_on(
-        given.ways,
-        given.circumstances,
-        ranks=given.ranks if ranks is None else ranks,
-        epochs=epochs,
-        idle_fraction=given.idle_fraction,
-        n_loaders=given.n_loaders,
-    )
+    return given, advice_of(given, ranks=ranks, epochs=epochs)
 
 
 def _try(

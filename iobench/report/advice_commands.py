@@ -71,10 +71,10 @@ def title_of(candidate: Candidate) -> str:
             case Lever.FORMAT:
                 names.append(f"finished samples as {settings.get('format', 'a store')}")
             case Lever.OFFLINE:
-                names.append(
-                    "decoding and preprocessing moved offline"
-                    + (f", finished samples as {settings['format']}" * ("format" in settings))
+                stored = (
+                    f", finished samples as {settings['format']}" if "format" in settings else ""
                 )
+                names.append(f"decoding and preprocessing moved offline{stored}")
             case Lever.LOADER:
                 names.append(_loader_title(settings))
             case Lever.WORKERS:

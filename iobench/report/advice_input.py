@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis import measure_rank
-from iobench.analysis.advice import Circumstances, LoadingWay, StoreProbe
+from iobench.analysis.advice import Advice, Circumstances, LoadingWay, StoreProbe, advise
 from iobench.analysis.device import device_exposure
 from iobench.analysis.replay import RecordedRun, recorded_runs
 from iobench.analysis.replay.demands import machine_of
@@ -15,11 +15,21 @@ from iobench.analysis.step_sums import step_sums
 from iobench.report.facts import RunFacts
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from iobench.analysis import Exposure
     from iobench.analysis.step_sums import StepSums
+    from iobench.analysis.windows import MeasuredRank
     from iobench.profiles import Profile
 
-__all__ = ["AdviceInput", "advice_input"]
+__all__ = [
+    "AdviceInput",
+    "MeasuredWay",
+    "advice_input",
+    "advice_of",
+    "measured_way",
+    "measured_ways",
+]
 
 TODAY: Final = ("upstream", "climetlab")
 """Pipelines that are how an application loads now: everything is compared with them."""
@@ -56,79 +66,127 @@ class AdviceInput:
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
-    """One run directory, of the rank that waits longest."""
+class MeasuredWay:
+    """A way of loading, and the circumstances of its run: of one training process.
 
-    profile: Profile
-    facts: RunFacts
-    exposure: Exposure
+    Parameters
+    ----------
+    path : Path
+        Of the run directory: several training processes have one.
+    way : LoadingWay
+    circumstances : Circumstances
+    facts : RunFacts
+    position : int
+        Among the ways of loading that took turns.
+    ranks, n_loaders : int
+    idle_fraction : float or None
+        As `AdviceInput` has them.
+    """
+
+    path: Path
     way: LoadingWay
+    circumstances: Circumstances
+    facts: RunFacts
+    position: int
+    ranks: int
     n_loaders: int
+    idle_fraction: float | None
+
+    @property
+    def place(self) -> tuple[bool, bool, int]:
+        """Where it stands: how an application loads today, then the original files."""
+        return self.way.pipeline not in TODAY, self.way.store is not None, self.position
 
 
-def advice_input(run: str, profiles: Sequence[Profile]) -> AdviceInput | None:
+def advice_input(run: str, measured: Iterable[MeasuredWay | None]) -> AdviceInput | None:
     """Return what advice on a run is made of; None where no batch was delivered.
 
     Parameters
     ----------
     run : str
         The run directory, for messages.
-    profiles : sequence of Profile
-        Its ways of loading; of one run of several training processes one for each rank.
+    measured : iterable of MeasuredWay or None
+        Its ways of loading; of one run of several training processes one for each rank, of which
+        the one that waits longest is taken.
     """
-    by_path: dict[str, _Measured] = {}
-    for profile in profiles:  # of many ranks one after the other, and only the worst is kept
-        each = _measured(profile)
+    by_path: dict[Path, MeasuredWay] = {}
+    for each in measured:
         if each is None:
             continue
-        path = str(profile.path)
-        worst = by_path.get(path)
-        if worst is None or each.exposure.whole.wait_ns > worst.exposure.whole.wait_ns:
-            by_path[path] = each
-    if not by_path:
+        worst = by_path.setdefault(each.path, each)
+        if each.way.whole.wait_ns > worst.way.whole.wait_ns:
+            by_path[each.path] = each
+    ways = sorted(by_path.values(), key=lambda each: each.place)
+    if not ways:
         return None
-    measured = sorted(by_path.values(), key=_place)
-    baseline = measured[0]
-    device = device_exposure(baseline.profile, baseline.exposure.rank)
-    idle = None
-    if device is not None and baseline.exposure.whole.wall_ns:
-        idle = min(1.0, device.total_ns / baseline.exposure.whole.wall_ns)
+    baseline = ways[0]
     return AdviceInput(
         run=run,
-        ways=tuple(each.way for each in measured),
-        circumstances=_circumstances(baseline, has_device=device is not None),
+        ways=tuple(each.way for each in ways),
+        circumstances=baseline.circumstances,
         facts=baseline.facts,
-        ranks=max(1, len(baseline.profile.ranks)),
-        idle_fraction=idle,
+        ranks=baseline.ranks,
+        idle_fraction=baseline.idle_fraction,
         n_loaders=baseline.n_loaders,
     )
 
 
-def _place(measured: _Measured) -> tuple[bool, bool, int]:
-    """Return where a way stands: how an application loads today, then the original files."""
-    position = measured.profile.config.get("position", 0)
-    return (
-        measured.way.pipeline not in TODAY,
-        measured.way.store is not None,
-        position if isinstance(position, int) else 0,
+def advice_of(given: AdviceInput, *, ranks: int | None = None, epochs: int = 1) -> Advice:
+    """Return the advice on a run, for its bill of so many ranks and epochs."""
+    return advise(
+        given.ways,
+        given.circumstances,
+        ranks=given.ranks if ranks is None else ranks,
+        epochs=epochs,
+        idle_fraction=given.idle_fraction,
+        n_loaders=given.n_loaders,
     )
 
 
-def _measured(profile: Profile) -> _Measured | None:
-    rank = profile.rank if len(profile.ranks) > 1 else None
-    found = measure_rank(profile, rank=rank)
+def measured_ways(profiles: Iterable[Profile]) -> Iterator[MeasuredWay | None]:
+    """Yield how each profile loads, one after the other, that of many ranks one is kept."""
+    for profile in profiles:
+        rank = profile.rank if len(profile.ranks) > 1 else None
+        yield measured_way(
+            profile,
+            measure_rank(profile, rank=rank),
+            recorded_runs(profile, rank=rank),
+        )
+
+
+def measured_way(
+    profile: Profile, found: MeasuredRank, runs: Sequence[RecordedRun]
+) -> MeasuredWay | None:
+    """Return how a training process loads: of several loaders, that which is waited for most.
+
+    Parameters
+    ----------
+    profile : Profile
+        Of the whole run.
+    found : MeasuredRank
+        What was measured of this process.
+    runs : sequence of RecordedRun
+        What its loaders did.
+    """
     exposure = found.exposure
-    if not exposure.has_consumer:
-        return None
-    runs = recorded_runs(profile, rank=rank)
-    if not runs:
+    if not exposure.has_consumer or not runs:
         return None
     run = max(runs, key=lambda each: each.wait_ns)
     facts = RunFacts.from_config(profile.config)
     if facts.is_script:
         facts = facts.with_loaders(exposure.loaders)
-    sums = step_sums(found, steady=exposure.steady is not None)
-    return _Measured(profile, facts, exposure, _way(run, facts, exposure, sums), len(runs))
+    device, wall_ns = device_exposure(profile, exposure.rank), exposure.whole.wall_ns
+    way = _way(run, facts, exposure, step_sums(found, steady=exposure.steady is not None))
+    return MeasuredWay(
+        path=profile.path,
+        way=way,
+        circumstances=_circumstances(profile, facts, exposure, run, has_device=device is not None),
+        facts=facts,
+        position=_number(profile.config.get("position")) or 0,
+        ranks=max(1, len(profile.ranks)),
+        n_loaders=len(runs),
+        idle_fraction=min(1.0, device.total_ns / wall_ns) if device and wall_ns else None,
+    )
 
 
 def _way(
@@ -155,24 +213,25 @@ def _way(
     )
 
 
-def _circumstances(baseline: _Measured, *, has_device: bool) -> Circumstances:
-    facts, config = baseline.facts, baseline.profile.config
+def _circumstances(
+    profile: Profile, facts: RunFacts, exposure: Exposure, run: RecordedRun, *, has_device: bool
+) -> Circumstances:
+    config = profile.config
     cpus = _number(facts.machine.get("cpus"))
-    memory = facts.machine.get("memory_nbytes")
     return Circumstances(
-        cpus=None if cpus is None else max(1, cpus // _ranks_here(baseline.profile)),
-        memory_nbytes=_number(memory),
+        cpus=None if cpus is None else max(1, cpus // _ranks_here(profile)),
+        memory_nbytes=_number(facts.machine.get("memory_nbytes")),
         n_samples_all=facts.n_samples_all
         or _number(config.get("n_samples_all"))
-        or (_samples_of_epoch(baseline) if facts.is_script else None),
-        sample_nbytes=facts.sample_nbytes or _sample_nbytes(baseline.exposure),
+        or (_samples_of_epoch(profile, exposure, run) if facts.is_script else None),
+        sample_nbytes=facts.sample_nbytes or _sample_nbytes(exposure),
         files_nbytes=_number(config.get("files_nbytes")),
         resident_fraction=facts.resident_fraction_before,
-        cold_fraction=baseline.exposure.whole.cold_fraction,
+        cold_fraction=exposure.whole.cold_fraction,
         has_device=has_device,
         is_script=facts.is_script,
         own_order=config.get("own_order") is True,
-        machine=machine_of(baseline.profile),
+        machine=machine_of(profile),
     )
 
 
@@ -182,18 +241,17 @@ def _ranks_here(profile: Profile) -> int:
     return max(1, sum(told.role == "consumer" and told.host in here for told in profile.facts))
 
 
-def _samples_of_epoch(measured: _Measured) -> int | None:
+def _samples_of_epoch(profile: Profile, exposure: Exposure, run: RecordedRun) -> int | None:
     """Return what the loader of a script handed out in a round of its own, over all ranks.
 
     None where a round was cut off, or where there are several loaders.
     """
-    exposure, run = measured.exposure, measured.way.run
     rounds = len(run.startup_ns)
     if exposure.n_unfinished_rounds or len(exposure.loaders) > 1 or not run.shutdown_ns.all():
         return None
-    if not run.batch_size or not rounds:
+    if not run.batch_size or not rounds or run.is_part:
         return None
-    return round(len(run) / rounds) * run.batch_size * max(1, len(measured.profile.ranks))
+    return round(len(run) / rounds) * run.batch_size * max(1, len(profile.ranks))
 
 
 def _sample_nbytes(exposure: Exposure) -> int | None:

@@ -1,4 +1,4 @@
-"""What to try next, with the command that tries it; what would be gained is the replay's to say."""
+"""What to try next, with the command that tries it: the advice in short, and longer runs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis import Verdict
+from iobench.analysis.advice import Evidence
 from iobench.report import units
-from iobench.report.run_report import SOURCE
+from iobench.report.advice_commands import commands_of, title_of
+from iobench.report.advice_input import advice_input, advice_of
 from iobench.report.sentences import MOST
 
 if TYPE_CHECKING:
@@ -19,6 +21,12 @@ __all__ = ["NextStep", "next_steps"]
 
 ONE_RUN_OPTIONS: Final = {"--out": 1, "--json": 0}
 """Options not to repeat, with how many values they take: a run directory is written once."""
+MOST_ADVISED: Final = 2
+EVIDENCE: Final = {
+    Evidence.MEASURED: "as measured here",
+    Evidence.REPLAYED: "by replay",
+    Evidence.BOUND: "at most, to be measured",
+}
 START_FRACTION: Final = 0.1
 """Waits outside of the steady state are worth a word from this share of the run on."""
 STAND_IN_OPTIONS: Final = {"--tiny": 0, "--scale": 1}
@@ -54,58 +62,45 @@ def _about_waiting(best: RunReport, reports: Sequence[RunReport]) -> list[NextSt
     if verdict is Verdict.NO_COMPUTE:
         step = _varied(best, {"--compute": "25ms"})
         return [NextStep("a step time shows what compute can hide", step)] if step else []
-    if verdict is Verdict.HIDDEN:
-        which = f" of {best.facts.label}" if len(reports) > 1 and best.facts.label else ""
-        text = f"nothing to gain from faster loading{which} at this step time"
-        share = best.diagnosis.loop_fraction
-        if share is not None and share < MOST:
-            text += (
-                f" in the training loop, which is {units.fraction(share)} of the script's time: "
-                "look at what the script does before and beside it"
-            )
-        if best.facts.is_script and (best.diagnosis.start_fraction or 0) > START_FRACTION:
-            text += _about_starts(best)
-        return [NextStep(text)]
-    if best.config.get("own_order"):  # it has no samples by number, to convert or to deal out
-        return []
-    if best.facts.format == SOURCE and {report.facts.format for report in reports} == {SOURCE}:
-        stored = "numpy" if best.facts.framework == "torch" else "tfrecord"
-        step = _varied(best, {"--format": stored})
-        return (
-            [NextStep(f"the same samples, finished beforehand, as {stored}", step)] if step else []
+    if verdict is not Verdict.HIDDEN:
+        return _advised(reports, proven=False)
+    helps = _advised([best], proven=True)
+    if helps:
+        return helps
+    which = f" of {best.facts.label}" if len(reports) > 1 and best.facts.label else ""
+    text = f"nothing to gain from faster loading{which} at this step time"
+    share = best.diagnosis.loop_fraction
+    if share is not None and share < MOST:
+        text += (
+            f" in the training loop, which is {units.fraction(share)} of the script's time: "
+            "look at what the script does before and beside it"
         )
-    if best.facts.is_script:
-        return _about_a_script(best)
-    cpus = best.facts.machine.get("cpus")
-    # Threads of the training process load as well as processes do.
-    at_work = best.exposure.workers or best.facts.threads
-    if not isinstance(cpus, int) or at_work >= cpus:
-        return []
-    step = _varied(best, {"--workers": str(cpus)})
-    return [NextStep(f"a loading process on each of the {cpus} CPUs", step)] if step else []
+    if best.facts.is_script and (best.diagnosis.start_fraction or 0) > START_FRACTION:
+        text += _about_starts(best)
+    return [NextStep(text)]
 
 
-def _about_a_script(best: RunReport) -> list[NextStep]:
-    """Return what may help a script: only for the loader behind most of its wait, if known."""
-    waits = best.exposure.whole.wait_ns
-    main = max(best.exposure.loaders, key=lambda each: each.wait_ns, default=None)
-    cpus = best.facts.machine.get("cpus")
-    if main is None or not isinstance(cpus, int) or 2 * main.wait_ns < waits:
+def _advised(reports: Sequence[RunReport], *, proven: bool) -> list[NextStep]:
+    """Return what ``iobench advise`` has to say of these runs, in short: the best few changes."""
+    given = advice_input("", (report.way for report in reports))
+    if given is None:
         return []
-    ranks = [told for told in best.job if told.role == "consumer"]
-    here = {told.host for told in best.told}
-    each = cpus // max(1, sum(told.host in here for told in ranks))
-    if main.framework != "torch" or main.workers >= each:
-        return []
-    name = f" of {main.name}" if main.name else ""
-    if main.number is not None and len(best.exposure.loaders) > 1:
-        name = f" {main.number}{name}"
-    return [
-        NextStep(
-            f"num_workers={each} in the loader{name}, one for each CPU this process has; "
-            f"there are {main.workers} now"
-        )
-    ]
+    advice = advice_of(given)
+    found = []
+    changes = advice.changes if proven else (*advice.changes, *advice.to_measure)
+    for change in changes[:MOST_ADVISED]:
+        lines = commands_of(change.candidate, given.facts, advice.baseline)
+        commands = [line for line in lines if line.startswith("iobench ")]
+        if change.gain.evidence is not Evidence.MEASURED:  # first of all to be tried
+            commands.sort(key=lambda line: not line.startswith("iobench profile "))
+        saved = units.fraction(change.gain.expected)
+        how = f"saves {saved} of the time {EVIDENCE[change.gain.evidence]}"
+        if not change.gain.is_proven and change.gain.evidence is not Evidence.BOUND:
+            how += ", too few batches to be sure"
+        code = f" ({lines[0]})" if lines and not commands else ""
+        title = f"{title_of(change.candidate)}{code}: {how}"
+        found.append(NextStep(title, commands[0] if commands else None))
+    return found
 
 
 def _about_starts(best: RunReport) -> str:

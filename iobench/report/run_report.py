@@ -18,7 +18,9 @@ from iobench.analysis import (
 )
 from iobench.analysis.device import device_exposure
 from iobench.analysis.energy import energy_of_rank
-from iobench.analysis.replay import judge_by_replay
+from iobench.analysis.replay import recorded_runs
+from iobench.analysis.replay.judgement import JUDGED_BATCHES, judge_runs
+from iobench.report.advice_input import MeasuredWay, measured_way
 from iobench.report.facts import RunFacts
 
 if TYPE_CHECKING:
@@ -88,6 +90,8 @@ class RunReport:
         Digests of what was delivered; None for one of many ranks.
     energy : EnergyFigures or None
         What it took, of a machine shared with other ranks its equal part; None where nobody looked.
+    way : MeasuredWay or None
+        How it loads, for advice; None for one of many ranks, and where nobody asked a loader.
     """
 
     run: str | None
@@ -109,6 +113,7 @@ class RunReport:
     utilisation: Utilisation | None = None
     samples: SamplesSeen | None = None
     energy: EnergyFigures | None = None
+    way: MeasuredWay | None = None
 
     @property
     def judged(self) -> PartExposure:
@@ -194,12 +199,12 @@ def _report(
         facts = facts.with_loaders(measured.loaders)
     here = [each for each in profile.processes if rank is None or each.rank == rank]
     device = device_exposure(profile, measured.rank)
-    replayed = None if slim else judge_by_replay(found.profile, rank=measured.rank)
+    runs = () if slim else recorded_runs(found.profile, max_batches=JUDGED_BATCHES)
     return RunReport(
         run=str(profile.path),
         facts=facts,
         exposure=measured,
-        diagnosis=diagnose(measured, replay=replayed),
+        diagnosis=diagnose(measured, replay=judge_runs(runs)),
         unclosed=tuple(_name(each, facts) for each in here if not each.closed),
         damaged=tuple(_name(each, facts) for each in here if each.damaged),
         told=tuple(each for each in profile.facts if rank is None or each.rank == rank),
@@ -214,6 +219,7 @@ def _report(
         utilisation=utilisation_of(found) if measured.has_consumer else None,
         samples=None if slim else samples_seen(found.profile),
         energy=energy_of_rank(found, profile),
+        way=measured_way(profile, found, runs),
     )
 
 

@@ -6,15 +6,22 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from schedules import pool
 
+from iobench.analysis.advice import AdviceOutcome
+from iobench.report.advice_commands import title_of
+from iobench.report.advice_input import advice_input, advice_of, measured_ways
 from iobench.report.next_steps import next_steps
+from iobench.report.run_report import make_reports
 
 if TYPE_CHECKING:
+    from iobench.profiles import Profile
     from iobench.report.run_report import RunReport
 
+MS = 1_000_000
 Make = Callable[..., "RunReport"]
 
 
@@ -22,22 +29,87 @@ def commands(*reports: RunReport) -> list[str | None]:
     return [step.command for step in next_steps(reports)]
 
 
-def test_torch_reads_numpy(make: Make) -> None:
-    report = make(
-        framework="torch", stand_in=False, command="iobench profile a.grib --framework torch --json"
+SLOW = [(60 * MS, 30 * MS, 10 * MS)] * 60
+TURNS = [(100 * MS, 0, 0), (0, 100 * MS, 0)] * 40
+STORE = {"path": "a", "probe": True, "nbytes": 10**9, "n_samples": 240, "n_samples_all": 240}
+KINDS: dict[str, dict[str, Any]] = {
+    "bound": {},
+    "no more CPUs": {"cpus": 2},
+    "serial": {"workers": 0},
+    "one worker": {"workers": 1},
+    "more workers than CPUs": {"workers": 8, "cpus": 2, "step_ms": 2},
+    "hidden": {"step_ms": 80},
+    "hardly hidden": {"step_ms": 49},
+    "stages in turns": {"durations": TURNS, "step_ms": 5},
+    "few batches": {"durations": SLOW[:3]},
+    "own order": {"own_order": True},
+    "a store": {"format": "numpy", "store": STORE},
+    "a script": {"kind": "script", "command": "python train.py"},
+    "a hidden script": {"kind": "script", "command": "python train.py", "step_ms": 80},
+    "tensorflow": {"framework": "tensorflow"},
+    "native": {"framework": "native"},
+    "nobody saw its workers": {"unseen": True},
+}
+
+
+def run_of(
+    *,
+    durations: Any = SLOW,
+    workers: int = 2,
+    step_ms: int = 15,
+    cpus: int = 4,
+    unseen: bool = False,
+    **config: Any,
+) -> Profile:
+    """Return a run of a pool, as a report reads it."""
+    sketch = pool(durations, workers=workers, step_ns=step_ms * MS)
+    if unseen:
+        for worker in range(workers):
+            sketch = sketch.without(("worker", worker))
+    sketch.config |= {
+        "dataset": "own",
+        "format": "source",
+        "framework": "torch",
+        "n_samples_all": 1000,
+        "sample_nbytes": 10**6,
+        "machine": {"cpus": cpus, "memory_nbytes": 16 * 10**9},
+        "command": "iobench profile a.nc --format source --out runs/1",
+        **config,
+    }
+    return sketch.profile()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_recommended_is_what_advise_proposes_and_never_what_it_rules_out(kind: str) -> None:
+    profile = run_of(**KINDS[kind])
+    given = advice_input("run", measured_ways([profile]))
+    assert given is not None
+    advice = advice_of(given)
+    titles = [title_of(each.candidate) for each in (*advice.changes, *advice.to_measure)]
+    ruled_out = {title_of(each.candidate) for each in advice.ruled_out} - {*titles}
+    steps = next_steps(make_reports([profile]))
+    promised = [step for step in steps if "saves" in step.reason]
+    for step, title in zip(promised, titles, strict=False):
+        assert step.reason.startswith(title)
+    for step in steps:
+        assert not any(step.reason.startswith(f"{title}:") for title in ruled_out)
+    if advice.changes or (titles and "hidden" not in kind):
+        assert promised
+    if any("nothing to gain" in step.reason for step in steps):
+        assert advice.outcome is AdviceOutcome.NOTHING_TO_GAIN
+
+
+def test_the_command_of_a_step_tries_it() -> None:
+    reports = make_reports([run_of(workers=1)])
+    first, second = next_steps(reports)
+    assert first.reason.startswith("4 workers: saves 75 % of the time by replay")
+    assert first.command == "iobench profile a.nc --format source --workers 4"
+    assert second.reason.endswith("% of the time at most, to be measured")
+    assert second.command == "iobench profile a.nc --format numpy"
+    script = make_reports([run_of(workers=1, kind="script", command="python train.py")])
+    assert next_steps(script)[0].reason.startswith(
+        "4 workers (DataLoader(..., num_workers=4)): saves 75 % of the time by replay"
     )
-    assert commands(report) == ["iobench profile a.grib --framework torch --format numpy"]
-
-
-def test_a_loader_that_is_run_as_it_is_can_neither_be_converted_nor_get_workers(make: Make) -> None:
-    report = make(framework="torch", stand_in=False, machine={"cpus": 8})
-    assert commands(replace(report, config={"own_order": True})) == []
-
-
-def test_stores_that_are_waited_for_get_workers_as_far_as_there_are_cpus(make: Make) -> None:
-    report = make(format="numpy", stand_in=False, machine={"cpus": 8})
-    assert commands(report) == ["iobench profile maelstrom-ens10 --workers 8"]
-    assert commands(make(format="numpy", stand_in=False)) == []
 
 
 def test_without_compute_a_step_time_is_proposed(make: Make) -> None:

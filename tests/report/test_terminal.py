@@ -111,8 +111,6 @@ def test_how_far_to_trust_it(bound: RunReport, show: Show) -> None:
 def test_next_commands(bound: RunReport, show: Show) -> None:
     assert show(bound).endswith(
         "Next\n"
-        "  the same samples, finished beforehand, as tfrecord:\n"
-        "    iobench profile maelstrom-ens10 --workers 2 --format tfrecord\n"
         "  the same on your own files, in DIR:\n"
         "    iobench profile maelstrom-ens10 --workers 2 --data-dir DIR\n"
     )

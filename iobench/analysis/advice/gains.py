@@ -23,7 +23,7 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-LONGEST_RUN: Final = 2000
+LONGEST_RUN: Final = 1000
 """Batches that are replayed: more tell little more."""
 UNSEEN_WORKERS_ERROR: Final = 0.15
 """What a changed run may miss its replay by where others share CPUs, memory and storage than did:

@@ -10,10 +10,12 @@ from iobench.analysis.replay.payoffs import payoffs
 from iobench.analysis.replay.runs import recorded_runs
 
 if TYPE_CHECKING:
-    from iobench.analysis.replay.contract import Payoff, Payoffs
+    from collections.abc import Sequence
+
+    from iobench.analysis.replay.contract import Payoff, Payoffs, RecordedRun
     from iobench.profiles import Profile
 
-__all__ = ["JUDGED_BATCHES", "ReplayJudgement", "judge_by_replay"]
+__all__ = ["JUDGED_BATCHES", "ReplayJudgement", "judge_by_replay", "judge_runs"]
 
 JUDGED_BATCHES: Final = 10_000
 """Batches of a run that a report replays, from its start: it is made in seconds."""
@@ -91,7 +93,13 @@ def judge_by_replay(
     ProfileError
         If several training processes recorded and none is named, or the waits of one overlap.
     """
-    runs = recorded_runs(profile, rank=rank, max_batches=JUDGED_BATCHES)
+    return judge_runs(recorded_runs(profile, rank=rank, max_batches=JUDGED_BATCHES), factor)
+
+
+def judge_runs(
+    runs: Sequence[RecordedRun], factor: float = JUDGED_FACTOR
+) -> ReplayJudgement | None:
+    """Return what a replay says of the loader with most batches, the first; None without any."""
     if not runs:
         return None
     run = runs[0]
