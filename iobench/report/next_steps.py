@@ -85,19 +85,21 @@ def _advised(reports: Sequence[RunReport], *, proven: bool) -> list[NextStep]:
     given = advice_input("", (report.way for report in reports))
     if given is None:
         return []
-    advice = advice_of(given)
+    advice, script = advice_of(given), given.facts.is_script
     found = []
     changes = advice.changes if proven else (*advice.changes, *advice.to_measure)
     for change in changes[:MOST_ADVISED]:
         lines = commands_of(change.candidate, given.facts, advice.baseline)
-        commands = [line for line in lines if line.startswith("iobench ")]
+        # A script's dataset is an object of its own: a command would not find it by name.
+        commands = [line for line in lines if line.startswith("iobench ") and not script]
         if change.gain.evidence is not Evidence.MEASURED:  # first of all to be tried
             commands.sort(key=lambda line: not line.startswith("iobench profile "))
         saved = units.fraction(change.gain.expected)
         how = f"saves {saved} of the time {EVIDENCE[change.gain.evidence]}"
         if not change.gain.is_proven and change.gain.evidence is not Evidence.BOUND:
             how += ", too few batches to be sure"
-        code = f" ({lines[0]})" if lines and not commands else ""
+        settings = [line for line in lines if line.startswith("DataLoader(...")]
+        code = f" ({settings[0]})" if settings and not commands else ""
         title = f"{title_of(change.candidate)}{code}: {how}"
         found.append(NextStep(title, commands[0] if commands else None))
     return found

@@ -179,6 +179,6 @@ def test_long_parts_are_folded_and_commands_fenced(bound: RunReport) -> None:
     assert "| decode     |     11.000 |" in text
     assert "| ---------- | ---------: |" in text
     assert "<summary>Stages over the whole run</summary>\n\n| stage" in text
-    assert "```sh\niobench profile maelstrom-ens10 --workers 2 --format tfrecord\n```" in text
+    assert "```sh\niobench profile maelstrom-ens10 --workers 2 --data-dir DIR\n```" in text
     assert text.count("<details>") == text.count("</details>") == 3
     assert "\x1b" not in text
