@@ -204,7 +204,7 @@ def _report(
         run=str(profile.path),
         facts=facts,
         exposure=measured,
-        diagnosis=diagnose(measured, replay=judge_runs(runs)),
+        diagnosis=diagnose(measured, replay=judge_runs(found.profile, runs)),
         unclosed=tuple(_name(each, facts) for each in here if not each.closed),
         damaged=tuple(_name(each, facts) for each in here if each.damaged),
         told=tuple(each for each in profile.facts if rank is None or each.rank == rank),

@@ -93,11 +93,12 @@ def judge_by_replay(
     ProfileError
         If several training processes recorded and none is named, or the waits of one overlap.
     """
-    return judge_runs(recorded_runs(profile, rank=rank, max_batches=JUDGED_BATCHES), factor)
+    runs = recorded_runs(profile, rank=rank, max_batches=JUDGED_BATCHES)
+    return judge_runs(profile, runs, factor)
 
 
 def judge_runs(
-    runs: Sequence[RecordedRun], factor: float = JUDGED_FACTOR
+    profile: Profile, runs: Sequence[RecordedRun], factor: float = JUDGED_FACTOR
 ) -> ReplayJudgement | None:
     """Return what a replay says of the loader with most batches, the first; None without any."""
     if not runs:
