@@ -205,7 +205,7 @@ def _located(
         if beside is not None or real.n_found or not isinstance(dataset, Synthesizer):
             raise
     else:
-        real.cache_dir = choose_place(beside, store_dir=store_dir).path / "indexes"
+        real.cache_dir = choose_place(store_dir=store_dir).path / "indexes"
         yield paths, real, "files"
         return
     name = getattr(dataset, "stand_in_name", dataset.name)

@@ -1,4 +1,7 @@
-"""Indexes kept in a hidden folder beside the data, or in a cache folder where that is read-only."""
+"""Indexes of source files, kept in the store directory by the files' paths, sizes and times.
+
+Nothing is written beside the data. What earlier versions kept there is still used.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.remote_paths import RemotePath
-from iobench.stores import BESIDE_NAME, make_item, write_atomically
+from iobench.stores import kept_beside, make_item, write_atomically
 
 if TYPE_CHECKING:
     from iobench.datasets.source_bytes import SourceBytes
@@ -28,12 +31,12 @@ _DESCRIPTION = "_description"
 
 
 def index_folders(data_dir: Path, cache_dir: Path) -> tuple[Path, Path]:
-    """Return where what was learnt about files in ``data_dir`` may be kept, the best first."""
-    return data_dir / BESIDE_NAME / "indexes", cache_dir
+    """Return where what was learnt about files in ``data_dir`` may be; the first is written."""
+    return cache_dir, kept_beside(data_dir) / "indexes"
 
 
 def make_index_folder(folder: Path) -> None:
-    """Make one of the `index_folders` and mark it, so that ``iobench cache`` lists it.
+    """Make the first of the `index_folders` and mark it, so that ``iobench cache`` lists it.
 
     Raises
     ------
@@ -44,16 +47,13 @@ def make_index_folder(folder: Path) -> None:
 
 
 def sidecar_paths(source: Path, cache_dir: Path) -> tuple[Path, ...]:
-    """Return where the index of ``source`` may be: beside it, and in ``cache_dir``.
-
-    Of a remote file only in the latter: nothing is written where we only read.
-    """
-    beside, cached = index_folders(source.parent, cache_dir)
+    """Return where the index of ``source`` may be: in ``cache_dir``, and beside it from before."""
     digest = hashlib.blake2b(os.fsencode(source.resolve()), digest_size=16).hexdigest()
-    in_cache = cached / f"{digest}.npz"
-    return (
-        (in_cache,) if isinstance(source, RemotePath) else (beside / f"{source.name}.npz", in_cache)
-    )
+    kept = cache_dir / f"{digest}.npz"
+    if isinstance(source, RemotePath):
+        return (kept,)
+    _, beside = index_folders(source.parent, cache_dir)
+    return kept, beside / f"{source.name}.npz"
 
 
 def load_sidecar(
@@ -77,22 +77,21 @@ def load_sidecar(
 def save_sidecar(
     source: Path, cache_dir: Path, columns: Columns, *, description: str
 ) -> Path | None:
-    """Save the columns beside ``source``, else in ``cache_dir``; return where, None for nowhere.
+    """Save the columns in ``cache_dir``; return where, None for nowhere.
 
-    Where neither folder takes them the index serves this run only: a read-only file system is no
-    reason to refuse to read.
+    Where that takes nothing the index serves this run only: a read-only file system is no reason
+    to refuse to read.
     """
     buffer = io.BytesIO()
     named: dict[str, Any] = {_DESCRIPTION: np.array(description), **columns}
     np.savez_compressed(buffer, **named)
-    for path in sidecar_paths(source, cache_dir):
-        try:
-            make_index_folder(path.parent)
-            write_atomically(path, buffer.getvalue())
-        except OSError:  # a StorageError, or the folder was removed meanwhile
-            continue
-        return path
-    return None
+    path, *_ = sidecar_paths(source, cache_dir)
+    try:
+        make_index_folder(path.parent)
+        write_atomically(path, buffer.getvalue())
+    except OSError:  # a StorageError, or the folder was removed meanwhile
+        return None
+    return path
 
 
 def describe(opened: SourceBytes, *, reader: str) -> str:

@@ -15,7 +15,7 @@ from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
 from iobench.profiling.config import DEFAULT_PREFETCH, OF_STORES
 from iobench.profiling.wanted import WantedSamples, find_wanted
 from iobench.registry import SOURCE, find_converter, find_format
-from iobench.stores import store_name
+from iobench.stores import MANIFEST_NAME, choose_place, is_local, kept_beside, store_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -327,7 +327,15 @@ def _prepare_store(
         "limit_nbytes": PROBE_NBYTES,
         "limit_s": PROBE_S,
     }
-    path = source.place / "stores" / store_name(source.dataset, source.index, fmt, **arguments)
+    name_there = store_name(source.dataset, source.index, fmt, **arguments)
+    path = source.place / "stores" / name_there
+    for data_dir in dict.fromkeys(file.parent for file in source.files if is_local(file)):
+        earlier = kept_beside(data_dir) / "stores" / name_there
+        if not path.exists() and (earlier / MANIFEST_NAME).exists():
+            path = earlier  # a version before wrote it there: nothing is converted twice
+    notice = choose_place(store_dir=config.store_dir).notice
+    if notice and not source.stand_in and not path.exists():
+        screen.note(notice)
     wrote = False
     watch = stopwatch()
     with _removable(path), screen.progress(f"converting a probe to {name}") as move:

@@ -26,7 +26,7 @@ from iobench.remote import is_url
 from iobench.remote_paths import RemotePath, source_path
 from iobench.sources.terms import show_terms_once, terms_file
 from iobench.sources.url_patterns import expand_sources
-from iobench.stores import BESIDE_NAME, choose_place, remember_place
+from iobench.stores import choose_place, kept_beside, remember_place
 
 if TYPE_CHECKING:
     from iobench.datasets import Dataset, SampleIndex
@@ -69,12 +69,11 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
             "target is"
         )
     dataset = _DATASETS[kind](config)
-    data_dir = _data_dir(config, kind)
+    _check_own_files(config, kind)
     pattern = FilePattern(config.files) if config.files is not None else None
-    beside = data_dir or (pattern.folder if pattern else None)
-    place = choose_place(beside, store_dir=config.store_dir)
-    if place.notice:
-        screen.note(place.notice)
+    place = choose_place(store_dir=config.store_dir)
+    if place.notice and kind == "named" and config.data_dir is None and pattern is None:
+        screen.note(place.notice)  # a stand-in may be made there; an index alone is small
     if config.download:
         _download(config, dataset, place.path, screen)
     watch = stopwatch()
@@ -103,7 +102,7 @@ def open_source(config: SourceRequest, screen: Screen) -> Source:
         index = dataset.samples(files, locator)
     setup_s["index"] = watch() - sum(index.setup.values())
     if not locator.stand_in:
-        _remember_indexes(files)
+        _remember_kept(files)
         show_terms_once(dataset.name, index.provenance, screen, terms_file())
     return Source(
         dataset=dataset,
@@ -138,18 +137,16 @@ def _download(config: SourceRequest, dataset: Dataset, place: Path, screen: Scre
         )
 
 
-def _remember_indexes(files: list[Path]) -> None:
-    """Let ``iobench cache`` find what was kept beside the files."""
+def _remember_kept(files: list[Path]) -> None:
+    """Let ``iobench cache`` find what an earlier version kept beside the files."""
     local = [file for file in files if not isinstance(file, RemotePath)]
-    for beside in {file.parent / BESIDE_NAME for file in local}:
+    for beside in {kept_beside(file.parent) for file in local}:
         if beside.is_dir():
             remember_place(beside)
 
 
-def _data_dir(config: SourceRequest, kind: str) -> Path | None:
-    """Return the folder of the user's own data, if any; it exists."""
-    if kind == "anemoi":
-        return Path(config.targets[0].removeprefix(ANEMOI)).absolute().parent
+def _check_own_files(config: SourceRequest, kind: str) -> None:
+    """Refuse files and folders of the user's own that are not there."""
     if kind == "files":
         paths = [source_path(target) for target in config.targets]
         missing = [f"{path}" for path in paths if not path.exists()]
@@ -157,13 +154,10 @@ def _data_dir(config: SourceRequest, kind: str) -> Path | None:
             raise MissingFileError(
                 f"{', '.join(missing)}: no such file, seen from {Path.cwd()}; check the spelling"
             )
-        local = [path for path in paths if not isinstance(path, RemotePath)]
-        return local[0].parent if local else None
     if config.data_dir is not None and not config.data_dir.is_dir():
         raise MissingFileError(
             f"--data-dir {config.data_dir}: no such folder; name the one that holds the files"
         )
-    return config.data_dir
 
 
 def _kind(targets: Sequence[Any]) -> str:

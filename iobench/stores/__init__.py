@@ -69,8 +69,8 @@ from iobench.stores.manifest import (
 )
 from iobench.stores.opening import open_store
 from iobench.stores.places import (
-    BESIDE_NAME,
     choose_place,
+    kept_beside,
     list_items,
     list_places,
     make_item,
@@ -102,7 +102,6 @@ from iobench.stores.verification import not_covered, verify_store
 from iobench.stores.verify_result import Difference, SourceFiles, VerifyResult
 
 __all__ = [
-    "BESIDE_NAME",
     "CHECKSUMS_NAME",
     "FRAME_NBYTES",
     "HEADER_NBYTES",
@@ -164,6 +163,7 @@ __all__ = [
     "frame_header",
     "free_nbytes",
     "is_local",
+    "kept_beside",
     "list_folders",
     "list_items",
     "list_places",

@@ -6,6 +6,7 @@ import errno
 import os
 import secrets
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import IobenchError, StorageError
@@ -13,7 +14,6 @@ from iobench.stores.write_behind import WriteBehind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from iobench.stores.remote import RemoteFile
 
@@ -38,8 +38,8 @@ _REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 def is_local(path: Path) -> bool:
-    """Tell a path of this machine from an address (`iobench.stores.remote.StoreAddress`)."""
-    return hasattr(path, "__fspath__")
+    """Tell a path of this machine from an address (`StoreAddress`, `RemotePath`)."""
+    return isinstance(path, Path)
 
 
 @contextmanager

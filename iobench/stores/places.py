@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = [
-    "BESIDE_NAME",
     "MARK_NAME",
     "Item",
     "ItemKind",
     "Place",
     "choose_place",
+    "kept_beside",
     "list_items",
     "list_places",
     "make_item",
@@ -64,7 +64,7 @@ class Place:
         How it was chosen, in words.
     notice : str
         What the user should be told before it fills, else ``""``: that it is in their home
-        directory, and not because the data is.
+        directory.
     """
 
     path: Path
@@ -86,17 +86,15 @@ class Item:
 
 
 def choose_place(
-    data_dir: Path | None,
     *,
     store_dir: Path | None = None,
     nbytes: int = 0,
     environ: Mapping[str, str] | None = None,
 ) -> Place:
-    """Return where to put ``nbytes`` that were made from the data in ``data_dir``.
+    """Return where to put ``nbytes``; never beside somebody's data, unless that is asked for.
 
-    In this order: ``store_dir``, ``$IOBENCH_STORE_DIR`` (these two or an error), a folder
-    ``.iobench`` beside the data, ``$SCRATCH``, ``$TMPDIR``, the user's cache; the first that is
-    writable and has room.
+    In this order: ``store_dir``, ``$IOBENCH_STORE_DIR`` (these two or an error), ``$SCRATCH``,
+    ``$TMPDIR``, the user's cache; the first that is writable and has room.
 
     Raises
     ------
@@ -105,11 +103,11 @@ def choose_place(
     """
     environ = os.environ if environ is None else environ
     tried: list[str] = []
-    for path, why, asked in _candidates(data_dir, store_dir, environ):
+    for path, why, asked in _candidates(store_dir, environ):
         reason = _unusable(path, nbytes)
         if not reason:
             remember_place(path, environ)
-            return Place(path, why, _home_notice(path, data_dir, environ, asked=asked))
+            return Place(path, why, _home_notice(path, environ, asked=asked))
         tried.append(f"{path} ({why}): {reason}")
         if asked:
             break
@@ -157,14 +155,11 @@ def list_places(
 ) -> list[Path]:
     """Return the existing folders in which iobench may have put something.
 
-    Those it would choose now for each of ``data_dirs``, and those it chose before.
+    Those it would choose now, those it chose before, and `kept_beside` for each of ``data_dirs``.
     """
     environ = os.environ if environ is None else environ
-    found = dict.fromkeys(
-        path
-        for data_dir in (None, *data_dirs)
-        for path, _, _ in _candidates(data_dir, store_dir, environ)
-    )
+    found = dict.fromkeys(path for path, _, _ in _candidates(store_dir, environ))
+    found |= dict.fromkeys(kept_beside(data_dir) for data_dir in data_dirs)
     with suppress(OSError):
         lines = (user_folder(environ) / PLACES_NAME).read_text().splitlines()
         found |= dict.fromkeys(Path(line) for line in lines if Path(line).is_absolute())
@@ -209,16 +204,19 @@ def remove_item(item: Item) -> None:
             parent.rmdir()
 
 
+def kept_beside(data_dir: Path) -> Path:
+    """Return the folder beside data where earlier versions put things; only looked into now."""
+    return data_dir.absolute() / BESIDE_NAME
+
+
 def _candidates(
-    data_dir: Path | None, store_dir: Path | None, environ: Mapping[str, str]
+    store_dir: Path | None, environ: Mapping[str, str]
 ) -> Iterator[tuple[Path, str, bool]]:
     """Yield (folder, why, whether the user asked for it)."""
     if store_dir is not None:
         yield store_dir.absolute(), "--store-dir", True
     if environ.get(ENVIRONMENT_NAME):
         yield Path(environ[ENVIRONMENT_NAME]).absolute(), f"${ENVIRONMENT_NAME}", True
-    if data_dir is not None:
-        yield data_dir.absolute() / BESIDE_NAME, "beside the data", False
     for name in ("SCRATCH", "TMPDIR"):
         if environ.get(name):
             yield Path(environ[name]).absolute() / "iobench", f"${name}", False
@@ -246,13 +244,9 @@ def _unusable(path: Path, nbytes: int) -> str:
     return "" if free >= nbytes else f"only {free} bytes free"
 
 
-def _home_notice(
-    path: Path, data_dir: Path | None, environ: Mapping[str, str], *, asked: bool
-) -> str:
+def _home_notice(path: Path, environ: Mapping[str, str], *, asked: bool) -> str:
     home = Path(environ.get("HOME") or Path.home())
     if asked or not path.resolve().is_relative_to(home.resolve()):
-        return ""
-    if data_dir is not None and path == data_dir.absolute() / BESIDE_NAME:
         return ""
     return f"writing to {path}, in your home directory; --store-dir chooses another place"
 

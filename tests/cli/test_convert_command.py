@@ -265,7 +265,7 @@ def test_the_plan(own, converts, capsys: pytest.CaptureFixture[str], tmp_path: P
     )  # fmt: skip
     planned = converts(*common, "--dry-run", "--compute", "none", "--workers", "1")
     assert set(planned) == PLAN
-    assert {path.name for path in tmp_path.iterdir()} == {name, ".iobench"}
+    assert {path.name for path in tmp_path.iterdir()} == {name}
     done = converts(*common)
     assert planned["n_shards"] == len(done["shards"]) == 2
     assert planned["n_samples"] == done["n_samples"]

@@ -50,7 +50,7 @@ def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path):
         said = capsys.readouterr()
         assert said.out == ""
         [line] = said.err.splitlines()
-        assert {path.name for path in set(tmp_path.iterdir()) - before} <= {".iobench"}
+        assert set(tmp_path.iterdir()) == before
         return line
 
     return run
@@ -79,30 +79,59 @@ def test_only_the_variables_asked_for(own, runs, tmp_path: Path) -> None:
     assert document["sample_nbytes"] == 10 * 2 * 61 * 120 * 4
 
 
-def test_all_that_was_made_beside_own_files_is_listed_and_removed(
+def test_all_that_was_made_of_own_files_is_listed_and_removed_and_nothing_lies_beside_them(
     own, runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = own(MEMBERS)
-    runs(*names, "--sample-dim", "time", "--format", "numpy")
+    runs(*names, "--sample-dim", "time", "--format", "numpy", "--store-dir", "kept")
+    assert {path.name for path in tmp_path.iterdir()} == {*names, "run", "kept"}
     assert main(["cache", "--json"]) == 0
     items = json.loads(capsys.readouterr().out)["items"]
     own_items = [item for item in items if Path(item["path"]).is_relative_to(tmp_path)]
     assert sorted(item["kind"] for item in own_items) == ["index", "probe"]
     removals = [f"--remove={item['path']}" for item in own_items]
     assert main(["cache", *removals]) == 0
-    assert not (tmp_path / ".iobench").exists()
     left = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     made = {path.name for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert left == {*names, *made}
 
 
-def test_an_index_goes_to_the_store_dir_where_the_data_is_read_only(
-    own, runs, tmp_path: Path
-) -> None:
+def test_indexes_know_files_by_path_size_and_time(own, runs, tmp_path: Path) -> None:
+    """Data that is read-only, two folders with files of one name, data that was moved."""
+    [name] = own(MEMBERS)
+    for folder in ("a", "b"):
+        Path(folder).mkdir()
+        shutil.copy(name, f"{folder}/x.grib")
+        Path(folder).chmod(0o555)
+    runs("a/x.grib", "--sample-dim", "time", "--store-dir", "stores")
+    shutil.rmtree("run")
+    runs("b/x.grib", "--sample-dim", "time", "--store-dir", "stores")
+    shutil.rmtree("run")
+    Path("a").chmod(0o755)
+    Path("a").rename("c")
+    runs("c/x.grib", "--sample-dim", "time", "--store-dir", "stores")
+    assert len(list((tmp_path / "stores/indexes").glob("*.npz"))) == 3
+    assert [path.name for folder in "bc" for path in Path(folder).iterdir()] == ["x.grib"] * 2
+
+
+def test_a_folder_that_a_profile_failed_in_can_be_converted_into(own, capsys, tmp_path: Path):
+    [name] = own(MEMBERS)
+    Path("data").mkdir()
+    Path("data/x.grib").write_bytes(Path(name).read_bytes()[:5000])
+    assert main(["profile", "data/x.grib", "--sample-dim", "time", "--workers", "0"]) == 1
+    Path("data/x.grib").unlink()
+    command = ["convert", name, "data", "--to", "numpy", "--sample-dim", "time"]
+    assert main(command) == 0, capsys.readouterr().err
+
+
+def test_a_probe_of_before_beside_the_data_is_used(own, runs, tmp_path: Path) -> None:
     names = own(MEMBERS)
-    (tmp_path / ".iobench").touch()  # in the way, as a read-only file system is
-    runs(*names, "--sample-dim", "time", "--store-dir", "stores")
-    assert len(list((tmp_path / "stores/indexes").glob("*.npz"))) == 1
+    common = (*names, "--sample-dim", "time", "--format", "numpy")
+    runs(*common, "--store-dir", ".iobench")
+    shutil.rmtree("run")
+    runs(*common, "--store-dir", "stores")
+    assert json.loads(Path("run/run.json").read_text())["store"]["reused"] is True
+    assert not list((tmp_path / "stores").rglob("iobench.json"))
 
 
 def cut(name: str, nbytes: int) -> str:
@@ -194,7 +223,7 @@ def test_a_full_disk_leaves_the_store_resumable(
     own, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["profile", *own(MEMBERS), "--sample-dim", "time", "--format", "numpy", "--json"]
-    command += ["--workers", "0", "--batches", "2", "--compute", "none"]
+    command += ["--workers", "0", "--batches", "2", "--compute", "none", "--store-dir", "kept"]
     fsync = os.fsync
 
     def full(descriptor: int) -> None:

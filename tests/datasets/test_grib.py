@@ -231,29 +231,30 @@ def test_index_of_a_changed_file_is_built_again(written, index):
 
 
 @pytest.mark.parametrize("damage", [b"", b"rubbish", "half"])
-def test_damaged_index_is_built_again(real, index, damage):
+def test_damaged_index_is_built_again(real, index, damage, tmp_path):
     path = real(MEMBERS)
     index(path)
-    sidecar = path.with_name(".iobench") / "indexes" / f"{path.name}.npz"
+    [sidecar] = (tmp_path / "cache").glob("*.npz")
     content = sidecar.read_bytes()
     sidecar.write_bytes(content[: len(content) // 2] if damage == "half" else damage)
     assert len(index(path)) == 160
     assert sidecar.stat().st_size == len(content)
 
 
-def test_an_index_is_marked_as_iobenchs(real, index):
+def test_an_index_is_marked_as_iobenchs(real, index, tmp_path):
     path = real(MEMBERS)
     index(path)
-    [item] = list_items([path.parent])
-    assert (item.kind, item.path) == ("index", path.parent / ".iobench" / "indexes")
+    [item] = list_items([tmp_path / "cache"])
+    assert item.kind == "index"
+    assert not path.with_name(".iobench").exists()
 
 
-def test_folder_that_cannot_be_written(real, tmp_path, monkeypatch):
+def test_an_index_of_before_beside_the_data_is_still_used(real, tmp_path, monkeypatch):
     path = real(MEMBERS)
-    path.with_name(".iobench").touch()  # in the way, as a read-only file system is
-    beside, cached = sidecar_paths(path, tmp_path / "cache")
+    cached, beside = sidecar_paths(path, tmp_path / "cache")
     index_grib([path], cache_dir=tmp_path / "cache")
-    assert (beside.exists(), cached.exists()) == (False, True)
+    beside.parent.mkdir(parents=True)
+    cached.rename(beside)
     seen = scans(monkeypatch)
     assert len(index_grib([path], cache_dir=tmp_path / "cache")) == 160
     assert seen == []

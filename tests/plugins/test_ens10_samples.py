@@ -141,7 +141,7 @@ def test_nowhere_to_keep_the_normalisation_is_said(tiny, tmp_path):
 
 def test_half_written_normalisation_is_computed_again(copied):
     _, _index = sampled(copied)
-    [folder] = copied.glob(".iobench/indexes/ens10-normalisation-*")
+    [folder] = copied.parent.rglob("ens10-normalisation-*")
     (folder / "about.json").write_text("{")
     assert "normalisation" in sampled(copied)[1].setup
 

@@ -31,16 +31,15 @@ def test_order_of_places(tmp_path, data, environ):
         "SCRATCH": str(tmp_path / "scratch"),
         "TMPDIR": str(tmp_path / "tmp"),
     }
-    found = [choose_place(data, store_dir=tmp_path / "asked", environ=everything).path]
-    found.append(choose_place(data, environ=everything).path)
+    found = [choose_place(store_dir=tmp_path / "asked", environ=everything).path]
+    found.append(choose_place(environ=everything).path)
     del everything["IOBENCH_STORE_DIR"]
-    for _ in range(4):
-        found.append(choose_place(data, environ=everything).path)
+    for _ in range(3):
+        found.append(choose_place(environ=everything).path)
         close(found[-1])
     assert [str(path.relative_to(tmp_path)) for path in found] == [
         "asked",
         "named",
-        "data/.iobench",
         "scratch/iobench",
         "tmp/iobench",
         "home/.cache/iobench",
@@ -48,40 +47,37 @@ def test_order_of_places(tmp_path, data, environ):
 
 
 def test_home_is_never_filled_silently(data, environ):
-    assert "home directory" in choose_place(None, environ=environ).notice
-    assert not choose_place(data, environ=environ).notice
-
-
-def test_home_is_named_where_the_data_on_the_same_disk_is_read_only(data, environ):
-    close(data / ".iobench")
-    assert "home directory" in choose_place(data, environ=environ).notice
+    assert "home directory" in choose_place(environ=environ).notice
+    asked = choose_place(store_dir=data / "stores", environ=environ)
+    assert not asked.notice
 
 
 def test_place_asked_for_is_used_or_refused(tmp_path, data, environ):
     close(tmp_path / "asked")
     with pytest.raises(StorageError, match=r"asked \(--store-dir\): not writable"):
-        choose_place(data, store_dir=tmp_path / "asked", environ=environ)
+        choose_place(store_dir=tmp_path / "asked", environ=environ)
 
 
 def test_a_folder_closed_to_all_is_left_alone_by_root_too(data, environ):
     close(data)
-    assert choose_place(data, environ=environ).path == data.parent / "home/.cache/iobench"
+    assert choose_place(environ=environ).path == data.parent / "home/.cache/iobench"
     with pytest.raises(StorageError, match="not writable"):
-        choose_place(None, store_dir=data, environ=environ)
+        choose_place(store_dir=data, environ=environ)
     with pytest.raises(StorageError, match="not writable; make it writable"):
         make_item(data / ".iobench/indexes", kind="index", title="a")
     assert list(data.iterdir()) == []
 
 
 def test_no_room_says_what_was_tried(data, environ):
-    with pytest.raises(StorageError, match=r"beside the data\): only \d+ bytes free.*user's cache"):
-        choose_place(data, nbytes=1 << 70, environ=environ)
+    with pytest.raises(StorageError, match=r"user's cache\): only \d+ bytes free"):
+        choose_place(nbytes=1 << 70, environ=environ)
 
 
 def test_places_used_before_are_listed(data, environ):
-    place = choose_place(data, environ=environ)
-    assert list_places(environ=environ) == [data.parent / "home/.cache/iobench", place.path]
-    choose_place(data, environ=environ)
+    place = choose_place(store_dir=data / "asked", environ=environ)
+    home = choose_place(environ=environ)
+    assert list_places(environ=environ) == [home.path, place.path]
+    choose_place(environ=environ)
     assert len(list_places(environ=environ)) == 2
 
 

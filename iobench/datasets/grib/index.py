@@ -131,9 +131,8 @@ def index_grib(
     files : sequence of Path
         GRIB1 or GRIB2 files, one field per message.
     cache_dir : Path
-        Where an index goes whose file lies in a folder that cannot be written; else it lies in
-        the hidden folder ``.iobench/indexes`` beside the data. It holds as long as the file's size
-        and modification time do.
+        Where indexes are kept. One holds as long as the file's path, size and modification time
+        do; if nothing can be written there it serves this call.
     progress : callable
         Called with bytes done and in all.
 

@@ -144,9 +144,9 @@ def normalisation_folder(
     Parameters
     ----------
     beside : Path
-        Folder of the data, where they are kept if it is writable.
+        Folder of the data, where an earlier version may have kept them.
     cache_dir : Path
-        Where they are kept otherwise.
+        Where they are kept.
     samples : sequence of sequence of FileExtent
         Messages of each sample, by variable and member.
     n_members, n_points : int
@@ -159,7 +159,7 @@ def normalisation_folder(
     Raises
     ------
     StorageError
-        If neither folder takes them.
+        If they cannot be written.
     """
     about = describe_messages(samples, n_members=n_members)
     return keep_statistics(
@@ -181,7 +181,7 @@ def keep_statistics(
     Parameters
     ----------
     places : sequence of Path
-        Folders that may hold them, the best first.
+        Folders that may hold them; the first is written.
     name : str
         Of their folder.
     about : dict
@@ -192,7 +192,7 @@ def keep_statistics(
     Raises
     ------
     StorageError
-        If no folder takes them.
+        If the first folder does not take them.
     """
     for parent in places:
         if _holds(parent / name, about):
@@ -201,17 +201,15 @@ def keep_statistics(
     mean = np.concatenate([part.mean for part in parts]).astype(np.float32)
     deviation = np.concatenate([np.sqrt(part.squares / part.count) for part in parts])
     divisor = (deviation + SPREAD).astype(np.float32)
-    refusals = []
-    for parent in places:
-        try:
-            make_index_folder(parent)
-            return Statistics(_save(parent / name, mean, divisor, about)), True
-        except OSError as error:
-            refusals.append(f"{parent} ({error.strerror or error})")
-    raise StorageError(
-        f"the normalisation of {about['n_samples']} samples cannot be kept in "
-        f"{' nor in '.join(refusals)}; make one of them writable or give --store-dir"
-    )
+    parent = places[0]
+    try:
+        make_index_folder(parent)
+        return Statistics(_save(parent / name, mean, divisor, about)), True
+    except OSError as error:
+        raise StorageError(
+            f"the normalisation of {about['n_samples']} samples cannot be kept in {parent} "
+            f"({error.strerror or error}); make it writable or give --store-dir"
+        ) from error
 
 
 def _channel_moments(
