@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.datasets.zarr_arrays.store import check_for_library
 from iobench.errors import FileFormatError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -93,7 +94,10 @@ def _opened(pid: int, path: str) -> Any:
     """Open a file, once per process: handles of HDF5 do not survive a fork."""
     import xarray
 
-    options = {"engine": "zarr"} if Path(path).is_dir() else {}
+    options = {}
+    if Path(path).is_dir():
+        check_for_library(Path(path))
+        options = {"engine": "zarr"}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of metadata: it says nothing about the numbers

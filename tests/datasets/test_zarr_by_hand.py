@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from iobench.datasets.files import user_files
+from iobench.datasets.plain_loop import XarrayLoop
 from iobench.datasets.zarr_arrays.chunks import Cut, cut_array, missing_keys, read_cut
 from iobench.datasets.zarr_arrays.store import inspect_zarr
 from iobench.errors import FileFormatError, IobenchError, MissingExtraError, StoreError
@@ -283,6 +284,26 @@ def test_zarr_opens_nothing_that_was_not_looked_at(tmp_path, flagged, beside):
     refused = pytest.raises(FileFormatError, match="array 'v'")
     with suppress(FileFormatError) if beside else refused:
         opened(path)
+    assert Flagged.made == []
+
+
+@pytest.mark.parametrize("where", ["file", "consolidated", "beside", "objects", "codec of 3"])
+def test_a_store_that_xarray_opens_is_looked_at_whole(tmp_path, flagged, where):
+    """It makes the codecs of all arrays, and loads coordinates, whatever is asked for."""
+    path = version_2(tmp_path / "s")
+    loop = XarrayLoop([path], "y", opened(path).spec)
+    bad = RAW_2 | {"compressor": flagged}
+    if where == "objects":
+        bad = RAW_2 | {"dtype": "|O", "filters": [{"id": "json2"}]}
+    if where == "consolidated":
+        metadata = {"zarr_consolidated_format": 1, "metadata": {"w/.zarray": bad}}
+        write(path / ".zmetadata", metadata)
+    elif where == "codec of 3":
+        write(path / "w" / "zarr.json", RAW_3 | {"codecs": [f"numcodecs.{Flagged.codec_id}"]})
+    else:
+        write(path / ("v" if where == "beside" else "w") / ".zarray", bad)
+    with pytest.raises(FileFormatError, match=r"is not handed to zarr: (codec|objects)"):
+        loop.read((0, 0))
     assert Flagged.made == []
 
 

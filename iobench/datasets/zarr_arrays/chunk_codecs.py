@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHECKSUM",
     "SAFE_CODECS",
+    "TEXT_CODECS",
     "ChunkCodecs",
     "DamagedChunkError",
     "decode_chunk",
@@ -49,6 +50,9 @@ SAFE_CODECS = frozenset({
 factor, and nothing else. Never here: ``pickle``, which runs code that is in the data; ``json2``,
 ``msgpack2``, ``vlen-*`` and ``categorize``, which make objects. Others are for us to look at first.
 """
+
+TEXT_CODECS = frozenset({"vlen-utf8", "vlen-bytes"})
+"""Never made here; a library may make them of a store that we hand to it whole, for its names."""
 
 MAX_CODECS = 16
 MAX_GROWTH = 16

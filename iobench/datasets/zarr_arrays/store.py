@@ -12,7 +12,9 @@ import numpy as np
 from iobench.datasets.packing import Packing, packing_of
 from iobench.datasets.zarr_arrays.arrays import StoredArray, ZarrStore, ZarrVariable
 from iobench.datasets.zarr_arrays.version2 import array_of_version2
+from iobench.datasets.zarr_arrays.version2 import check_safe as check_safe2
 from iobench.datasets.zarr_arrays.version3 import array_of_version3, fill_attribute
+from iobench.datasets.zarr_arrays.version3 import check_safe as check_safe3
 from iobench.errors import FileFormatError, MissingExtraError, StorageError
 from iobench.json_files import read_json
 from iobench.remote import is_url
@@ -20,7 +22,7 @@ from iobench.remote import is_url
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["inspect_zarr", "is_zarr", "metadata_fingerprint"]
+__all__ = ["check_for_library", "inspect_zarr", "is_zarr", "metadata_fingerprint"]
 
 VERSION3 = "zarr.json"
 CONSOLIDATED = ".zmetadata"
@@ -65,6 +67,47 @@ def inspect_zarr(path: Path) -> ZarrStore:
         f"{path}: is no Zarr store: there is neither {VERSION3} nor {GROUP2} nor {ARRAY2} in it; "
         "name the folder that holds them"
     )
+
+
+def check_for_library(path: Path) -> None:
+    """Check all metadata of a local store that is about to be opened whole, by xarray and zarr.
+
+    Whatever they might read: files and consolidated metadata, of both versions.
+
+    Raises
+    ------
+    FileFormatError
+        If an array may not be made: names file and array.
+    StorageError
+        If metadata cannot be read.
+    """
+    if path.suffix in (".n5", ".zip"):  # zarr 2 goes by the name, and reads other files
+        raise FileFormatError(f"{path}: is opened as something else by zarr; rename the folder")
+    for folder in (path, *_folders(path)):
+        for name in (ARRAY2, CONSOLIDATED, VERSION3):
+            if (folder / name).exists():
+                _check_document(folder / name, "", _json(folder / name))
+
+
+def _check_document(file: Path, name: str, document: Any) -> None:
+    """Check one document, and those that it holds of the arrays below."""
+    try:
+        if file.name == ARRAY2:
+            check_safe2(document)
+        elif file.name == VERSION3 and document["node_type"] == "array":
+            check_safe3(document)
+        held = document if file.name == CONSOLIDATED else document.get("consolidated_metadata")
+        for key, value in held["metadata"].items() if held else ():
+            if file.name == VERSION3 or key.endswith(ARRAY2):
+                kind = VERSION3 if file.name == VERSION3 else ARRAY2
+                _check_document(file.with_name(kind), key, value)
+    except FileFormatError:
+        raise
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise FileFormatError(
+            f"{file}{f', {name}' if name else ''}: is not handed to zarr: {error}; read it without "
+            "--pipeline upstream, or fetch the store again"
+        ) from error
 
 
 def metadata_fingerprint(store: ZarrStore) -> str:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.zarr_arrays.arrays import Chunking, StoredArray, fill_number, lengths
-from iobench.datasets.zarr_arrays.chunk_codecs import ChunkCodecs, refused_codecs
+from iobench.datasets.zarr_arrays.chunk_codecs import TEXT_CODECS, ChunkCodecs, refused_codecs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DIMENSIONS", "array_of_version2"]
+__all__ = ["DIMENSIONS", "array_of_version2", "check_safe"]
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 SPECIAL_FILLS: dict[Any, Any] = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
@@ -47,6 +47,17 @@ def array_of_version2(metadata: Mapping[str, Any], attributes: Mapping[str, Any]
         only_zarr=only_zarr,
         attributes={name: value for name, value in attributes.items() if name != DIMENSIONS},
     )
+
+
+def check_safe(metadata: Mapping[str, Any]) -> None:
+    """Check what zarr would make of a ``.zarray`` before it does; raises as that of version 3."""
+    described = [*(metadata.get("filters") or []), metadata.get("compressor")]
+    applied = [each for each in described if each is not None]
+    texts = any(each["id"] in TEXT_CODECS for each in applied)
+    if "O" in str(metadata["dtype"]) and not texts:
+        raise ValueError(f"objects, dtype {metadata['dtype']!r:.80}")
+    if refused := refused_codecs([each for each in applied if each["id"] not in TEXT_CODECS]):
+        raise ValueError(f"codec {', '.join(refused)}")
 
 
 def _dtype(described: Any) -> str:

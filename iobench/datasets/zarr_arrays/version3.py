@@ -24,6 +24,7 @@ from iobench.datasets.zarr_arrays.arrays import (
 from iobench.datasets.zarr_arrays.chunk_codecs import (
     CHECKSUM,
     MAX_CODECS,
+    TEXT_CODECS,
     ChunkCodecs,
     refused_codecs,
 )
@@ -42,6 +43,7 @@ COMPRESSORS = ("blosc", "gzip", "zstd")
 FOREIGN = "numcodecs."
 FOREIGN_BYTES = ("blosc", "zstd", "gzip", "zlib", "bz2", "lzma", "lz4", "shuffle")
 """Of those called ``numcodecs.NAME``, the ones that turn bytes into bytes."""
+TEXTS = ("string", "fixed_length_utf32", "null_terminated_bytes", "raw_bytes")
 NUMBERS = {
     "bool": "|b1", "int8": "|i1", "uint8": "|u1", "int16": "i2", "uint16": "u2", "int32": "i4",
     "uint32": "u4", "int64": "i8", "uint64": "u8", "float16": "f2", "float32": "f4",
@@ -83,14 +85,14 @@ def array_of_version3(metadata: Mapping[str, Any]) -> StoredArray:
 
 
 def check_safe(metadata: Mapping[str, Any]) -> None:
-    """Check what zarr would make of a ``zarr.json`` before it does: numbers, by codecs we know.
+    """Check what zarr would make of a ``zarr.json`` before it does, by codecs that we know.
 
     Raises
     ------
     KeyError, ValueError, TypeError
-        If it holds something else than numbers, or names a codec that may not be made.
+        If it holds something else than numbers and texts, or names a codec that may not be made.
     """
-    if not _dtype(metadata["data_type"]):
+    if _named(metadata["data_type"])[0] not in TEXTS and not _dtype(metadata["data_type"]):
         raise ValueError(f"data type {metadata['data_type']!r:.80}")
     described = list(metadata["codecs"])
     for number, codec in enumerate(described):  # grows by what shards hold, which JSON bounds
@@ -100,7 +102,7 @@ def check_safe(metadata: Mapping[str, Any]) -> None:
         elif name.startswith(FOREIGN):
             if refused_codecs([{**configuration, "id": name.removeprefix(FOREIGN)}]):
                 raise ValueError(f"codec {name}")
-        elif name not in (*COMPRESSORS, "bytes", "transpose", "crc32c"):
+        elif name not in (*COMPRESSORS, *TEXT_CODECS, "bytes", "transpose", "crc32c"):
             raise ValueError(f"codec {name}")
         if number > MAX_CODECS:
             raise ValueError(f"more than {MAX_CODECS} codecs")
