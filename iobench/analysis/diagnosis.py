@@ -25,6 +25,8 @@ class Verdict(Enum):
 
     NO_CONSUMER = "no consumer"
     """No loader was asked for anything: exposure is not defined."""
+    NOT_RECORDED = "not recorded"
+    """Recording stopped before a batch was in it: nothing can be said."""
     NO_BATCH = "no batch"
     """Nothing was delivered, so nothing can be said."""
     NO_COMPUTE = "no compute"
@@ -73,6 +75,8 @@ class Diagnosis:
         Of loaders that differ the one that most of the run's wait is for.
     waited_fraction : float or None
         Its share of the run's wait; those made anew for each epoch count as one.
+    stopped : str
+        Why recording stopped before the end, and where; ``""`` where it did not.
     """
 
     verdict: Verdict
@@ -89,6 +93,7 @@ class Diagnosis:
     loop_fraction: float | None = None
     waited_for: LoaderExposure | None = None
     waited_fraction: float | None = None
+    stopped: str = ""
 
 
 def diagnose(exposure: Exposure, *, replay: ReplayJudgement | None = None) -> Diagnosis:
@@ -108,9 +113,12 @@ def diagnose(exposure: Exposure, *, replay: ReplayJudgement | None = None) -> Di
     outside_ns = whole.wait_ns - window.wait_ns
     waited_for, loader_ns = _waited_for(exposure)
     return Diagnosis(
-        verdict=_verdict(whole.n_batches, window.wait_fraction, exposure.has_compute)
+        verdict=Verdict.NOT_RECORDED
+        if exposure.stopped and not whole.n_batches
+        else _verdict(whole.n_batches, window.wait_fraction, exposure.has_compute)
         if exposure.has_consumer
         else Verdict.NO_CONSUMER,
+        stopped=exposure.stopped,
         steady=steady is not None,
         wait_fraction=window.wait_fraction,
         top_stage=top.stage if top else None,

@@ -343,6 +343,9 @@ class Exposure:
         Whether a loader was asked for batches: without that, exposure is not defined.
     has_compute : bool
         False only where the run's emulated step was set to nothing.
+    stopped : str
+        Why recording stopped, and where to: ``"No space left on device in FOLDER"``; ``""`` where
+        it did not.
     is_script : bool
         Whether a user's own script was recorded, of which the training loop is a part.
     job_ns : int or None
@@ -365,6 +368,7 @@ class Exposure:
     rank: int = 0
     has_consumer: bool = True
     has_compute: bool = True
+    stopped: str = ""
     is_script: bool = False
     job_ns: int | None = None
 

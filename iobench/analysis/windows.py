@@ -260,6 +260,7 @@ def _figures(run: _Run) -> Exposure:
         other_loops=loop.others,
         n_failed_waits=int(deliveries.failed.sum()),
         rank=loop.rank,
+        stopped=_stopped(profile),
         is_script=profile.is_script,
         job_ns=_job_ns(profile, loop),
         has_consumer=bool(
@@ -287,6 +288,15 @@ def _main_loader(
     if not numbers:
         return loop.loaders[min(loop.loaders, key=lambda number: (number == ONLY, number))]
     return loop.loaders.get(numbers[0], loop.loaders[ONLY])
+
+
+def _stopped(profile: Profile) -> str:
+    """Return why recording stopped, and in which folder; ``""`` where it did not."""
+    spool = profile.config.get("spool")
+    known = isinstance(spool, Mapping) and isinstance(spool.get("path"), str)
+    folder = spool["path"] if isinstance(spool, Mapping) and known else str(profile.path)
+    reasons = dict.fromkeys(each.reason for each in profile.stopped)
+    return f"{', '.join(reasons)} in {folder}" if reasons else ""
 
 
 def _job_ns(profile: Profile, loop: TrainingLoop) -> int | None:

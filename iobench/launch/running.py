@@ -170,7 +170,7 @@ def run_script(
     if job.rank == 0:
         _await_launchers(run, job.world_size, clock)
     recorded = read_process_facts(run.processes_path)
-    nothing = nothing_recorded(recorded, facts)
+    nothing = "" if run.stopped() else nothing_recorded(recorded, facts)
     return EndedCommand(
         code, run.path, job.rank, _not_closed(recorded, job), nothing and (unseen or nothing)
     )

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.recording import SPAN_DTYPE, Anchor, DigestTable, HostEnergy, ProcessFacts
+from iobench.recording import (
+    SPAN_DTYPE,
+    Anchor,
+    DigestTable,
+    HostEnergy,
+    ProcessFacts,
+    StoppedRecording,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,6 +111,8 @@ class Profile:
         The only one whose spans were read; None where all were.
     digests : DigestTable or None
         Of samples, where they were asked for.
+    stopped : tuple of StoppedRecording
+        Processes whose recording stopped, as on a full disk.
     energy : tuple of HostEnergy
         What counters of energy showed, of all machines; empty where nobody looked.
     """
@@ -119,6 +128,7 @@ class Profile:
     rank: int | None = None
     digests: DigestTable | None = None
     energy: tuple[HostEnergy, ...] = ()
+    stopped: tuple[StoppedRecording, ...] = ()
 
     @property
     def is_script(self) -> bool:
@@ -145,6 +155,7 @@ class Profile:
             missing_workers=find_missing_workers(self.config, self.facts, processes, rank),
             rank=rank,
             digests=None if self.digests is None else self.digests.of_rank(rank),
+            stopped=tuple(each for each in self.stopped if each.rank == rank),
         )
 
     def facts_of(self, process: int) -> ProcessFacts | None:
@@ -155,7 +166,9 @@ class Profile:
     @property
     def lost_spans(self) -> int:
         """Spans that could not be written, and records that cannot be read."""
-        return sum(process.lost + process.damaged for process in self.processes)
+        counted = {process.pid for process in self.processes}
+        without_file = sum(each.lost for each in self.stopped if each.pid not in counted)
+        return without_file + sum(process.lost + process.damaged for process in self.processes)
 
     def string_number(self, text: str) -> int:
         """Return the index of a text in ``strings``, -1 if no span has it."""

@@ -18,6 +18,7 @@ from iobench.recording import (
     ProcessFacts,
     RunDirectory,
     SpanFile,
+    StoppedRecording,
     read_digests,
     read_energy,
     read_process_facts,
@@ -137,6 +138,7 @@ class RankProfiles(Sequence[Profile]):
         self._facts = read_process_facts(run.processes_path)
         self._digests = read_digests(run.path)
         self._energy = read_energy(run.path)
+        self._stopped = run.stopped()
         heads = [(file, read_head(file).identity) for file in run.span_files()]
         _check_boots(heads)
         self._files: dict[int, list[Path]] = {}
@@ -177,6 +179,7 @@ class RankProfiles(Sequence[Profile]):
             rank=rank,
             digests=digests if digests is None or rank is None else digests.of_rank(rank),
             energy=self._energy,
+            stopped=[each for each in self._stopped if rank is None or each.rank == rank],
         )
 
 
@@ -190,6 +193,7 @@ def make_profile(
     rank: int | None = None,
     digests: DigestTable | None = None,
     energy: Sequence[HostEnergy] = (),
+    stopped: Sequence[StoppedRecording] = (),
 ) -> Profile:
     """Join the span files of one run; the other parameters are those of `Profile`."""
     files = sorted(
@@ -216,6 +220,7 @@ def make_profile(
         rank=rank,
         digests=digests,
         energy=tuple(energy),
+        stopped=tuple(stopped),
     )
 
 

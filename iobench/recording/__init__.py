@@ -33,6 +33,7 @@ from iobench.recording.session import (
 from iobench.recording.span_file import SPAN_DTYPE, Flag, io_looks
 from iobench.recording.span_reader import Anchor, SpanFile, read_span_file
 from iobench.recording.stages import stage
+from iobench.recording.stopped import StoppedRecording
 
 __all__ = [
     "CONSUMER_KINDS",
@@ -65,6 +66,7 @@ __all__ = [
     "Recording",
     "RunDirectory",
     "SpanFile",
+    "StoppedRecording",
     "UnreadableEnergy",
     "activate",
     "active_recorder",

@@ -22,6 +22,7 @@ from iobench.recording.kinds import WORKER_KINDS, Kind
 from iobench.recording.lanes import NOWHERE, FullSpan, Lane, Span
 from iobench.recording.process_memory import peak_memory_nbytes
 from iobench.recording.span_writer import SpanWriter, new_span_file
+from iobench.recording.stopped import leave_mark, mark_losses
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -82,6 +83,7 @@ class Recorder:
         "_local",
         "_lock",
         "_lost",
+        "_mark",
         "_stages",
         "_strings",
         "_writer",
@@ -131,6 +133,7 @@ class Recorder:
         self._writer: SpanWriter | None = None
         self._lane_count = 0
         self._lost = 0
+        self._mark: Path | None = None
         self.path: Path | None = None
         self.failure: str | None = None
 
@@ -162,6 +165,8 @@ class Recorder:
     def _fail(self, error: OSError) -> None:
         where = self.path or (self.spool or self.directory)
         self.failure = f"{where}: {error.strerror or error}; further spans are counted as lost"
+        folders = [self.directory, *([] if self.spool is None else [self.spool])]
+        self._mark = leave_mark(folders, host_name(), self.rank, error)
         logger.warning("recording stopped: %s", self.failure)
 
     @property
@@ -182,6 +187,8 @@ class Recorder:
                 return
             self._closed = True
             _open_recorders.discard(self)
+            if self._mark is not None:
+                mark_losses(self._mark, self._lost)
             writer, self._writer = self._writer, None
             if writer is None:
                 return

@@ -15,6 +15,7 @@ from iobench.recording import spool as spools
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.hosts import host_name
 from iobench.recording.recorder import Recorder
+from iobench.recording.stopped import StoppedRecording, read_stopped
 
 __all__ = ["RunDirectory"]
 
@@ -249,6 +250,10 @@ class RunDirectory:
         """
         spool = self.spool
         return 0 if spool is None else spools.gather(spool, self.spans_path)
+
+    def stopped(self) -> tuple[StoppedRecording, ...]:
+        """Return the processes whose recording stopped, as on a full disk."""
+        return read_stopped([self.spans_path, *([] if self.spool is None else [self.spool])])
 
     def span_files(self) -> list[Path]:
         """Return the span files that are home, by name."""

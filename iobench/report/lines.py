@@ -108,6 +108,12 @@ def reader_line(facts: RunFacts) -> str | None:
 def headline(exposure: Exposure) -> list[str]:
     """Return the exposed share of the whole run and of its steady state, from sums, first."""
     whole, steady = exposure.whole, exposure.steady
+    if exposure.stopped and not whole.n_batches:
+        return [
+            f"Exposed I/O: unknown, nothing was recorded: recording stopped, {exposure.stopped}; "
+            f"{units.count(exposure.lost_spans)} spans or more were lost. Make room there, or name "
+            "another folder with --out or --spool."
+        ]
     if not exposure.has_consumer:
         return ["Exposed I/O: not defined, no consumer: nothing asked a loader for batches."]
     if not whole.n_batches:

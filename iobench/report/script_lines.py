@@ -30,6 +30,10 @@ def script_title(reports: Sequence[RunReport], job: JobExposure | None = None) -
     first = max(reports, key=lambda report: report.exposure.whole.n_batches)
     loaders = first.exposure.loaders
     batches = units.count(sum(report.exposure.whole.n_batches for report in reports))
+    if not any(report.exposure.whole.n_batches for report in reports) and any(
+        report.exposure.stopped for report in reports
+    ):
+        return f"{first.facts.command or 'unnamed script'}: nothing was recorded"
     if not any(report.exposure.has_consumer for report in reports):
         return f"{first.facts.command or 'unnamed script'}: no loader"
     what = _loader(loaders[0]) if len(loaders) == 1 else f"{units.count(len(loaders))} loaders"
@@ -64,7 +68,7 @@ def workers_text(each: LoaderExposure) -> str:
 def measured_compute_line(report: RunReport) -> str:
     """Return what the training loop did between waits, as measured."""
     whole = report.exposure.whole
-    if not report.exposure.has_consumer:
+    if not report.exposure.has_consumer or (report.exposure.stopped and not whole.n_batches):
         return ""
     text = f"Compute: the training loop's own, {units.duration(whole.compute_ns)} measured"
     parts = [

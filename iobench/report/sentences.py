@@ -42,6 +42,8 @@ COINCIDENCES: Final = {
 
 def verdict_sentence(diagnosis: Diagnosis) -> str:
     """Return what is concluded: one sentence, and one more where start-up weighs on the run."""
+    if diagnosis.verdict is Verdict.NOT_RECORDED:
+        return f"No verdict: nothing was recorded, as recording stopped ({diagnosis.stopped})."
     if diagnosis.verdict is Verdict.NO_CONSUMER:
         return "No verdict: nothing waits for data here."
     if diagnosis.verdict is Verdict.NO_BATCH:
@@ -52,6 +54,8 @@ def verdict_sentence(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict is Verdict.NO_COMPUTE:
         return f"No compute stage, so there is nothing to hide loading behind: {waits}"
     text = f"{_judgement(diagnosis)}: {waits}"
+    if diagnosis.stopped:
+        text += f" Recording stopped before the end ({diagnosis.stopped}): what came after is lost."
     if diagnosis.start_fraction >= WORTH_SAYING:
         text += (
             " Waits outside the steady state (start-up, fill, end) are another "

@@ -8,6 +8,7 @@ import pytest
 
 from iobench.recording import Kind, Recorder, read_span_file
 from iobench.recording import span_file as layout
+from iobench.recording.stopped import read_stopped
 
 STEP_SPANS = 16 * layout.SPANS_PER_CHUNK
 
@@ -52,12 +53,16 @@ def test_losses_are_in_the_file_before_it_is_closed(tmp_path, disk):
         assert read_span_file(recorder.path).lost == 2
 
 
-def test_no_space_even_for_the_header_leaves_no_file(tmp_path, disk):
+def test_no_space_even_for_the_header_leaves_an_empty_mark(tmp_path, disk):
     disk[0] = 0
-    with Recorder(tmp_path, role="consumer") as recorder:
+    with Recorder(tmp_path, role="consumer", rank=3) as recorder:
         recorder.emit(Kind.READ, 1, 2)
     assert recorder.lost == 1
-    assert list(tmp_path.iterdir()) == []
+    [mark] = tmp_path.iterdir()
+    assert mark.stat().st_size == 0
+    [stopped] = read_stopped([tmp_path])
+    assert (stopped.pid, stopped.rank, stopped.lost) == (os.getpid(), 3, 1)
+    assert stopped.reason == os.strerror(errno.ENOSPC)
 
 
 def test_a_text_without_space_is_said_to_be_unknown(tmp_path, disk):

@@ -1,0 +1,132 @@
+"""A spool or run directory without room: what is said is that nothing was recorded, and why."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import iobench
+from iobench.cli import main
+from iobench.profiles import open_profiles
+from iobench.recording import DeliveryLog, current_recording
+from iobench.report import render_terminal, to_json
+
+NO_ROOM = os.strerror(errno.ENOSPC)
+SCRIPT = """
+import sys
+import numpy
+from test_no_room import train
+train()
+print("trained")
+sys.exit(3)
+"""
+
+
+def train() -> None:
+    """A loader of a script, asked for four batches."""
+    recording = current_recording()
+    assert recording is not None
+    log = DeliveryLog(recording, recording.add_loader("own", "a.Loader", "Samples"))
+    for batch in range(4):
+        log.ask(batch)
+        log.deliver(batch, maker="consumer")
+    log.end()
+
+
+def full(monkeypatch: pytest.MonkeyPatch, left: int) -> list[int]:
+    """Let the disk have so many bytes left, as ``posix_fallocate`` sees it."""
+    room, allocate = [left], os.posix_fallocate
+
+    def limited(descriptor: int, start: int, nbytes: int) -> None:
+        if nbytes > room[0]:
+            raise OSError(errno.ENOSPC, NO_ROOM)
+        room[0] -= nbytes
+        allocate(descriptor, start, nbytes)
+
+    monkeypatch.setattr(os, "posix_fallocate", limited)
+    return room
+
+
+def said(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, dict[str, Any]]:
+    profiles = open_profiles(path)
+    render_terminal(profiles)
+    return " ".join(capsys.readouterr().out.split()), to_json(profiles)["runs"][0]
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="no space is reserved here")
+@pytest.mark.parametrize("spool", [False, True])
+@pytest.mark.parametrize("left", [0, 4096])  # not even a header, or nothing but a header
+def test_a_recording_without_room_says_that_nothing_was_recorded(
+    tmp_path, monkeypatch, capsys, spool, left
+):
+    full(monkeypatch, left)
+    folder = tmp_path / ("spool" if spool else "run")
+    with iobench.record(tmp_path / "run", spool=folder if spool else None):
+        train()
+    text, document = said(tmp_path / "run", capsys)
+    assert f"nothing was recorded: recording stopped, {NO_ROOM} in {folder}" in text
+    assert f"No verdict: nothing was recorded, as recording stopped ({NO_ROOM} in {folder}" in text
+    assert "nothing waits" not in text
+    assert "no loader" not in text
+    assert document["lost_spans"] > 4
+    assert f"Lost spans: {document['lost_spans']}" in text
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="no space is reserved here")
+def test_a_recording_that_stopped_midway_says_so_beside_its_verdict(tmp_path, monkeypatch, capsys):
+    room = full(monkeypatch, 1 << 40)
+    with iobench.record(tmp_path / "run"):
+        room[0] = 1 << 20
+        train()
+        recorder = current_recording().recorder
+        for _ in range(20_000):
+            recorder.emit(2, 1, 2)
+    text, document = said(tmp_path / "run", capsys)
+    assert document["batches"] == 4
+    assert f"Recording stopped before the end ({NO_ROOM} in {tmp_path / 'run'})" in text
+    assert document["lost_spans"] > 3000
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on the size of files")
+def test_a_command_whose_recording_has_no_room_ends_as_it_would(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    limited = f"ulimit -f 8; exec {sys.executable} {script}"
+    ended = subprocess.run(
+        [sys.executable, "-m", "iobench", "run", "--out", "run", "--", "sh", "-c", limited],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 3
+    assert ended.stdout == "trained\n"
+    told = " ".join(ended.stderr.split())
+    reason = os.strerror(errno.EFBIG)
+    assert f"nothing was recorded: recording stopped, {reason} in {tmp_path / 'run'};" in told
+    assert "nothing waits" not in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="no space is reserved here")
+def test_a_profile_without_room_says_that_nothing_was_recorded(tmp_path, monkeypatch, capsys):
+    full(monkeypatch, 4096)
+    code = main(
+        [
+            *("profile", "maelstrom-ens10", "--tiny", "--workers", "0"),
+            *("--batches", "3", "--compute", "1ms", "--store-dir", str(tmp_path / "store")),
+            *("--out", str(tmp_path / "run")),
+        ]
+    )
+    shown = capsys.readouterr()
+    assert code == 0, shown.err
+    text = " ".join(shown.out.split())
+    assert f"recording stopped, {NO_ROOM} in {tmp_path / 'run'}" in text
