@@ -222,7 +222,7 @@ def _kernel_and_calls(known: Known) -> list[ByteGap]:
     if 0 < gap.left <= _own_limit(known):
         gap.explain("own reads", gap.left)
     if traced is None and 0 < gap.left <= known.n_reads * READ_BUFFER + _own_limit(known):
-        gap.explain("read buffers", gap.left)
+        gap.explain("headers and buffers", gap.left)
     if traced is not None:
         # Before the first batch nobody looked at /proc.
         gap.explain("outside stages", -min(max(-gap.left, 0), known.outside))

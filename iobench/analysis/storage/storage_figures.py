@@ -202,7 +202,7 @@ class ByteGap:
         ``"header read twice"``, ``"compression"``, ``"metadata"``, ``"format sniffing"``,
         ``"mapping"``, ``"read-ahead"``, ``"partial log"``, ``"stray segments"``, ``"no log"``,
         ``"outside stages"``, ``"other stages"``, ``"own reads"``, ``"start-up"``,
-        ``"samples not timed"``, ``"read buffers"``, ``"page cache"``,
+        ``"samples not timed"``, ``"headers and buffers"``, ``"page cache"``,
         ``"read for other processes"``; ``""`` is a gap that nothing explains.
     nbytes : int
         Positive: the first column has more.

@@ -145,7 +145,7 @@ def test_what_each_worker_reads_at_its_start_is_its_start_up():
     found = storage(rchar=MB + 9000, first=5 * MB)
     said = " ".join(gap_lines(found.rows))
     assert f"{EPOCHS * WORKERS * 5}.0 MB more in rchar than in asked: start-up." in said
-    assert "162 kB more in rchar than in asked: read buffers." in said
+    assert "162 kB more in rchar than in asked: headers and buffers." in said
     assert "nothing" not in said
 
 
