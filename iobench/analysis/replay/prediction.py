@@ -18,7 +18,8 @@ __all__ = ["UNSEEN_ERROR", "Prediction", "judged_times", "predicted"]
 
 UNSEEN_ERROR: Final = 0.05
 """By what share of its time a changed run may miss its replay beyond its own noise, since loaders
-do what no span tells: what nine in ten of ``tests/benchmarks/replaying.py`` stay below."""
+do what no span tells: the goal of ``tests/benchmarks/held_out.py`` for its median.
+``tests/benchmarks/replaying.py`` prints what nine in ten predictions stay below."""
 
 
 @dataclass(frozen=True, slots=True)
