@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
@@ -10,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis import exposed_share_of_spans, monotonic_of_wall, place_segments
-from iobench.errors import OptionError, StorageError
+from iobench.errors import OptionError
 from iobench.recording import WORKER_KINDS, Flag, Kind
 from iobench.report import units
 from iobench.report.storage_tables import printable, short_path
+from iobench.report.written import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -312,24 +312,7 @@ def _draw(
     suffix, picture = path.suffix.lower(), BytesIO()
     dateless = {"Date": None} if suffix == ".svg" else None
     figure.savefig(picture, format=suffix[1:], dpi=140, metadata=dateless)
-    try:
-        _write(path, picture)
-    except OSError as error:
-        raise StorageError(
-            f"{path}: cannot be written ({error.strerror or error}); name another file"
-        ) from error
-
-
-def _write(path: Path, picture: BytesIO) -> None:
-    """Write a picture whole or not at all; what cannot be opened is left alone."""
-    with path.open("wb") as file:
-        try:
-            file.write(picture.getbuffer())
-            file.flush()
-        except OSError:
-            with suppress(OSError):
-                path.unlink()
-            raise
+    write_whole(path, picture.getvalue())
 
 
 def _draw_lane(axes: Any, row: int, lane: LaneBars, *, zero: int, low: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,7 +71,7 @@ def write_counts(path: Path, runs: Mapping[str, ExpectedCounts]) -> None:
             for name, each in runs.items()
         },
     }
-    part = path.with_name(f".{path.name}.part")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")

@@ -130,6 +130,23 @@ def test_pictures_are_written(
     assert head.startswith(b"<?xml" if suffix == ".svg" else b"\x89PNG")
 
 
+def test_a_picture_that_cannot_be_finished_leaves_the_old_one(
+    raw: tuple[Profile, StorageTrace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib", reason="draws: pip install 'iobench[darshan]'")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "lanes.svg"
+    path.write_text("old")
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(StorageError, match="No space left"):
+        draw_lanes(raw[0], path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_what_cannot_be_drawn_is_said(raw: tuple[Profile, StorageTrace], tmp_path: Path) -> None:
     profile, _ = raw
     with pytest.raises(OptionError, match=r"lanes\.html: expected a name that ends in \.svg"):

@@ -132,3 +132,13 @@ def test_item_being_written_is_not_removed(tmp_path):
     (item,) = list_items([tmp_path])
     with claim(item.path), pytest.raises(StoreClaimedError, match=str(os.getpid())):
         remove_item(item)
+
+
+def test_an_address_is_no_path_of_this_machine(tmp_path):
+    from iobench.remote_paths import RemotePath
+    from iobench.stores import is_local
+    from iobench.stores.remote import StoreAddress
+
+    assert is_local(tmp_path)
+    assert not is_local(RemotePath("s3://bucket/x.nc"))
+    assert not is_local(StoreAddress("s3://bucket/x"))

@@ -223,3 +223,16 @@ def test_another_file_is_refused(tmp_path: Path, document: str, message: str) ->
         read_counts(tmp_path / "none.json")
     with pytest.raises(FileFormatError, match="cannot be read"):
         read_counts(tmp_path)
+
+
+def test_two_writers_of_one_file_of_counts_do_not_share_a_part(tmp_path, monkeypatch):
+    from pathlib import Path
+
+    from iobench.trials.counts_file import write_counts
+
+    parts = []
+    monkeypatch.setattr(Path, "replace", lambda part, target: parts.append(part.name))
+    for pid in (1, 2):
+        monkeypatch.setattr("os.getpid", lambda pid=pid: pid)
+        write_counts(tmp_path / "counts.json", {})
+    assert len(set(parts)) == 2

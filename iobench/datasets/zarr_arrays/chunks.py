@@ -294,7 +294,7 @@ def _extents_in_shards(
     extents = {}
     for place in places:
         path = f"{variable.folder}/{_file_key(chunking, place)}"
-        index = _shard_index(variable.store, variable.name, path, sharding)
+        index = read_shard_index(variable, path, sharding)
         if index is None:
             continue
         offset, length = index[tuple(n % count for n, count in zip(place, counts, strict=True))]
@@ -330,18 +330,18 @@ def read_shard_index(variable: ZarrVariable, path: str, sharding: Sharding) -> N
     FileFormatError
         If the index is cut short or damaged.
     """
-    return _shard_index(variable.store, variable.name, path, sharding)
+    try:
+        return _shard_index(variable.store, variable.name, path, sharding)
+    except MissingFileError:
+        return None  # not kept: it may be written yet
 
 
 @lru_cache(maxsize=SHARD_INDEXES)
-def _shard_index(store: str, name: str, path: str, sharding: Sharding) -> NDArray[Any] | None:
-    """Return offset and length of each chunk of a shard, or None where there is no shard."""
+def _shard_index(store: str, name: str, path: str, sharding: Sharding) -> NDArray[Any]:
+    """Return offset and length of each chunk of a shard, which is there."""
     nbytes = math.prod(sharding.chunks_per_shard) * 16
     stored_nbytes = _index_nbytes(sharding)
-    try:
-        opened = cached_source_file(path)
-    except MissingFileError:
-        return None
+    opened = cached_source_file(path)
     size = opened.nbytes
     said = f"{store}: array {name!r}: shard {path}"
     if size < stored_nbytes:
