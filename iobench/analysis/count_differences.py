@@ -24,6 +24,8 @@ BOUNDS: Final = ("asked_nbytes", "peak_nbytes")
 LEAST_STEP: Final = 1 << 20
 TOTALS_ONLY: Final = ("batches", "digests/")
 """What has no meaning per sample."""
+LESS_IS_BETTER: Final = ("opens", "reads", "read_nbytes", "handed_on_nbytes", "stages/")
+"""Work done for what is delivered: less of it for the same samples is an improvement."""
 NESTED: Final = ("stages", "digests", "unknown")
 
 
@@ -72,16 +74,20 @@ class CountsComparison:
     n_equal : int
         Figures that are as expected, bounds that are kept.
     differences : tuple of CountDifference
+        Other samples than expected, or more work for them.
     unknown : tuple of (str, str)
         Figures that are expected and that this run does not tell, and why.
     not_expected : tuple of str
         Figures that this run tells and nobody wrote down.
+    improvements : tuple of CountDifference
+        Less work than expected for what was delivered.
     """
 
     n_equal: int
     differences: tuple[CountDifference, ...]
     unknown: tuple[tuple[str, str], ...]
     not_expected: tuple[str, ...]
+    improvements: tuple[CountDifference, ...] = ()
 
 
 def expected_counts(counts: Counts) -> ExpectedCounts:
@@ -95,11 +101,15 @@ def expected_counts(counts: Counts) -> ExpectedCounts:
 def compare_counts(expected: ExpectedCounts, found: Counts) -> CountsComparison:
     """Return where a run differs from what is expected.
 
-    Where the number of samples differs, that is a difference, and all else is compared per sample.
+    Fewer opens, reads, bytes and spans of stages are improvements. A stage that is gone is one only
+    where digests show that the samples are the same: it may have been dropped by mistake. Where the
+    number of samples differs, that is a difference, and all else is compared per sample.
     """
     now = _figures(found)
     rates = _sample_numbers(expected.exact.get("samples"), now["samples"])
     differences: list[CountDifference] = []
+    improvements: list[CountDifference] = []
+    same_samples = _same_samples(expected.exact, now)
     unknown: list[tuple[str, str]] = []
     not_expected: list[str] = []
     n_equal = 0
@@ -113,7 +123,8 @@ def compare_counts(expected: ExpectedCounts, found: Counts) -> CountsComparison:
         elif _is_gone_with_stage(name, found) or (rates and name.startswith(TOTALS_ONLY)):
             pass
         elif (difference := _difference(name, before, after, rates)) is not None:
-            differences.append(difference)
+            less = _is_less(difference, same_samples=same_samples)
+            (improvements if less else differences).append(difference)
         else:
             n_equal += 1
     for name in BOUNDS:
@@ -126,7 +137,9 @@ def compare_counts(expected: ExpectedCounts, found: Counts) -> CountsComparison:
             differences.append(CountDifference(name, bound, value, "at_most"))
         else:
             n_equal += 1
-    return CountsComparison(n_equal, tuple(differences), tuple(unknown), tuple(not_expected))
+    return CountsComparison(
+        n_equal, tuple(differences), tuple(unknown), tuple(not_expected), tuple(improvements)
+    )
 
 
 def _figures(counts: Counts) -> dict[str, Figure]:
@@ -201,6 +214,24 @@ def _difference(
     assert isinstance(after, int)
     was, now = Fraction(before, rates[0]), Fraction(after, rates[1])
     return None if was == now else CountDifference(name, was, now, "per_sample")
+
+
+def _same_samples(expected: Mapping[str, Figure], now: Mapping[str, Figure]) -> bool:
+    """Return whether digests show that the samples of every epoch are those expected."""
+    names = {name for name in {*expected, *now} if name.startswith("digests/")}
+    return bool(names) and all(
+        expected.get(name) is not None and expected.get(name) == now.get(name) for name in names
+    )
+
+
+def _is_less(difference: CountDifference, *, same_samples: bool) -> bool:
+    """Return whether a figure tells of less work than expected."""
+    expected, found = difference.expected, difference.found
+    if not difference.name.startswith(LESS_IS_BETTER) or expected is None:
+        return False
+    if found is None:  # the stage is gone
+        return same_samples
+    return not isinstance(expected, str) and not isinstance(found, str) and found < expected
 
 
 def _are_numbers(*values: Figure) -> bool:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from math import hypot
+from math import ceil, hypot, inf, log, log1p
+from statistics import median, stdev
 from typing import TYPE_CHECKING, Any, Final
+
+from iobench.analysis.paired import median_edge
 
 if TYPE_CHECKING:
     from iobench.analysis.count_differences import CountsComparison
@@ -14,18 +17,27 @@ if TYPE_CHECKING:
     from iobench.analysis.paired import PairedRatio
 
 __all__ = [
+    "LEAST_ROUNDS",
     "CountsGate",
     "Doubt",
     "GrowthGate",
     "Outcome",
     "PairedGate",
     "ShareGate",
+    "can_decide",
+    "rounds_to_decide",
     "unlike_machines",
     "worst_outcome",
 ]
 
 LEAST_ROUNDS: Final = 6
 """Below that a median has no interval of 95 %."""
+LEAST_FOR_NOISE: Final = 3
+MOST_ROUNDS: Final = 1000
+OF_MEDIAN: Final = 4.1
+"""Half an interval of a median of normal values (1.96 of its standard errors), and 1.3 of them by
+which the median itself may be off, so that four of five are decided; over the root of the number.
+"""
 OF_MACHINE: Final = ("cpu_model", "cpus", "system")
 
 
@@ -60,7 +72,7 @@ class CountsGate:
 
     @property
     def judged(self) -> Judged:
-        """A difference fails; a figure that is expected and not known leaves it open."""
+        """More work, or other samples, fails; a figure that is not known leaves it open."""
         if self.comparison.differences:
             return Outcome.REGRESSION, None
         if self.comparison.unknown:
@@ -83,6 +95,12 @@ class PairedGate:
         By how much it may be slower: 0.05 is 5 %.
     by_cpu : bool
         Whether CPU time was compared, and not that of the wall.
+    planned : int
+        Rounds that were asked for. More than ``paired`` has: the rest could not decide any more,
+        whatever they had measured, and was not run.
+    enough : int or None
+        With as many rounds the machine's noise so far would let the gate decide, about; None where
+        no number that can be waited for would.
     """
 
     command: tuple[str, ...]
@@ -92,6 +110,8 @@ class PairedGate:
     reference_s: float
     margin: float
     by_cpu: bool
+    planned: int = 0
+    enough: int | None = None
 
     @property
     def noise(self) -> float:
@@ -102,17 +122,21 @@ class PairedGate:
     def judged(self) -> Judged:
         """Slower than margin and noise fails, faster passes; what noise hides stays open."""
         paired, most = self.paired, 1 + self.margin
+        if paired.n_rounds < self.planned:
+            return Outcome.INCONCLUSIVE, self._doubt
         if paired.n_rounds < LEAST_ROUNDS:
             return Outcome.INCONCLUSIVE, Doubt.FEW_ROUNDS
         if paired.slower and paired.low > most:
             return Outcome.REGRESSION, None
         if paired.faster:
             return Outcome.PASSED, None
-        if self.noise > self.margin:
-            return Outcome.INCONCLUSIVE, Doubt.NOISE
-        if paired.high <= most:
+        if self.noise <= self.margin and paired.high <= most:
             return Outcome.PASSED, None
-        return Outcome.INCONCLUSIVE, Doubt.STRADDLES
+        return Outcome.INCONCLUSIVE, self._doubt
+
+    @property
+    def _doubt(self) -> Doubt:
+        return Doubt.NOISE if self.noise > self.margin else Doubt.STRADDLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +214,69 @@ class GrowthGate:
         if low - unknown <= self.margin:
             return Outcome.INCONCLUSIVE, Doubt.UNKNOWN
         return Outcome.REGRESSION, None
+
+
+def can_decide(
+    ratios: Sequence[float], again: Sequence[float], *, rounds: int, margin: float
+) -> bool:
+    """Return whether the rounds that are left can still let a `PairedGate` pass or fail.
+
+    Exact: each of them is taken as what would help most. Its intervals go from one order statistic
+    of all rounds to another, and each of these has bounds once some rounds are known.
+
+    Parameters
+    ----------
+    ratios, again : sequence of float
+        Of the command, and of the reference beside itself, over the reference, of the rounds so
+        far.
+    rounds : int
+        How many there will be in all.
+    margin : float
+    """
+    most, edge = 1 + margin, median_edge(rounds)
+    low, high = _highest_low(ratios, edge), _lowest_high(ratios, edge)
+    band_low, band_high = _highest_low(again, edge), _lowest_high(again, edge)
+    fails = low > max(1.0, band_high) and low > most
+    faster = high < min(1.0, band_low)
+    quiet = band_high <= most and band_low >= 1 / most and high <= most
+    return fails or faster or quiet
+
+
+def rounds_to_decide(
+    ratios: Sequence[float], again: Sequence[float], *, margin: float
+) -> int | None:
+    """Return about how many rounds a `PairedGate` would need in the noise of those so far.
+
+    Intervals have to end short of the margin for the reference beside itself, and of the limit for
+    the command, in normal noise (`OF_MEDIAN`).
+
+    Returns
+    -------
+    int or None
+        None from `MOST_ROUNDS` on, and where fewer than three rounds tell nothing of noise.
+    """
+    if len(ratios) < LEAST_FOR_NOISE:
+        return None
+    logs, logs_again = ([log(each) for each in values] for values in (ratios, again))
+    limit = log1p(margin)
+    needed = max(
+        (OF_MEDIAN * stdev(logs_again) / limit) ** 2 if limit else inf,
+        (OF_MEDIAN * stdev(logs) / distance) ** 2
+        if (distance := abs(limit - median(logs)))
+        else inf,
+        LEAST_ROUNDS,
+    )
+    return ceil(needed) if needed < MOST_ROUNDS else None
+
+
+def _highest_low(values: Sequence[float], edge: int) -> float:
+    """Return where an interval can start at most, whatever values are still to come."""
+    return sorted(values)[edge] if len(values) > edge else inf
+
+
+def _lowest_high(values: Sequence[float], edge: int) -> float:
+    """Return where an interval can end at least, whatever values are still to come."""
+    return sorted(values)[-1 - edge] if len(values) > edge else 0.0
 
 
 def worst_outcome(outcomes: Sequence[Outcome]) -> Outcome:

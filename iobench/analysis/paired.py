@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 from math import comb
 
-__all__ = ["PairedRatio", "paired_ratio"]
+__all__ = ["PairedRatio", "median_edge", "paired_ratio"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,12 @@ def paired_ratio(a: list[float], b: list[float], again: list[float]) -> PairedRa
 def _median(values: list[float]) -> tuple[float, float, float]:
     """Return the median and its distribution-free interval of at least 95 % (David, Nagaraja)."""
     values = sorted(values)
-    n = len(values)
+    edge = median_edge(len(values))
+    return statistics.median(values), values[edge], values[-1 - edge]
+
+
+def median_edge(n: int) -> int:
+    """Return how many of ``n`` sorted values lie outside the median's interval on either side."""
     outside, rank = 0.0, 0
     # The interval from the r-th smallest to the r-th largest misses the median with probability
     # 2 * sum_{i<r} C(n, i) / 2^n.
@@ -68,5 +73,4 @@ def _median(values: list[float]) -> tuple[float, float, float]:
         if more > 0.05:
             break
         outside, rank = more, rank + 1
-    edge = max(rank - 1, 0)
-    return statistics.median(values), values[edge], values[n - 1 - edge]
+    return max(rank - 1, 0)

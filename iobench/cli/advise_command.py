@@ -94,9 +94,10 @@ def advise(
 def _run_directory(words: Sequence[str]) -> Path | None:
     """Return the run directory that is named, None where it is something to profile."""
     from iobench.errors import OptionError
+    from iobench.profiles.folders import holds_runs
 
     path = Path(words[0])
-    if not (path / "run.json").is_file() and not any(path.glob("*/run.json")):
+    if not holds_runs(path):
         return None
     if len(words) > 1:
         raise OptionError(

@@ -11,11 +11,15 @@ import typer
 from iobench.cli.command import Command
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from iobench.analysis.gates import PairedGate
+    from iobench.recording import Clock
     from iobench.report.check_text import Gate
 
 __all__ = ["CheckCommand", "check"]
 
+SAID_EVERY_NS: Final = 30_000_000_000
 COMMANDS: Final = "iobench.check.commands"
 STDOUT: Final = "-"
 
@@ -90,7 +94,8 @@ def check(
         str, typer.Option(metavar="SHARE", help="What may be lost against a run or a command.")
     ] = "5%",
     rounds: Annotated[
-        int, typer.Option(min=1, help="Rounds of two commands, after one that does not count.")
+        int,
+        typer.Option(help="Rounds of two commands, 6 or more, after one that does not count."),
     ] = 12,
     cpu: Annotated[
         bool, typer.Option("--cpu", help="Compare the CPU time of two commands, not their time.")
@@ -105,8 +110,9 @@ def check(
 ) -> None:
     """Pass or fail a change, for CI: exit 0 passed, 3 regression, 4 cannot be told, 1 error.
 
-    By counts that no machine changes (RUN --counts), by two commands in turns (-- A --against -- B:
-    the first may not be slower), or by exposed time (RUN --max-exposed, RUN --against STORED).
+    By counts that no machine changes (RUN --counts: more work fails, less passes), by two commands
+    in turns (-- A --against -- B: the first may not be slower), or by exposed time (RUN
+    --max-exposed, RUN --against STORED).
     A ends at the first --against that a -- follows; B is all the rest.
     """
     from iobench.errors import OptionError
@@ -215,21 +221,67 @@ def _paired(
     if len(commands) != 2 or not all(commands):
         raise OptionError("expected two commands: -- COMMAND... --against -- COMMAND...")
     screen = TerminalScreen()
-    done = 0
     try:
-        with screen.progress("rounds") as move:
-
-            def finished(n_rounds: int) -> None:
-                nonlocal done
-                done = n_rounds
-                move(n_rounds, rounds + 1)
-
+        with screen.progress("commands run") as move:
+            told = TrialProgress(rounds, screen.note, move)
             return compare_commands(
-                *commands, rounds=rounds, margin=margin, by_cpu=by_cpu, finished=finished
+                *commands, rounds=rounds, margin=margin, by_cpu=by_cpu, ran=told.ran
             )
     except Interrupted as interrupt:
-        interrupt.add_note(f"{done} of {rounds + 1} rounds were run, and nothing follows from them")
+        interrupt.add_note(f"{told.n_rounds} of {rounds} rounds counted, nothing follows from them")
         raise
+
+
+class TrialProgress:
+    """Says before two commands take turns how often they run, then how long it takes, and how far.
+
+    Parameters
+    ----------
+    rounds : int
+        That count, after a first one that does not.
+    say : callable
+        Takes one line.
+    move : callable
+        Moves the bar of a terminal: (done, total).
+    clock : Clock, optional
+    """
+
+    def __init__(
+        self,
+        rounds: int,
+        say: Callable[[str], None],
+        move: Callable[[int, int], None],
+        clock: Clock | None = None,
+    ) -> None:
+        from iobench.recording import SYSTEM_CLOCK
+
+        self.n_rounds = 0
+        self._rounds, self._say, self._move = rounds, say, move
+        self._clock = clock or SYSTEM_CLOCK
+        self._start_ns = self._told_ns = self._clock.now_ns()
+        say(
+            f"{rounds} rounds of three runs (the command, the other, the other again), after one "
+            "that does not count; how long they take is told after that one"
+        )
+
+    def ran(self, done: int, most: int) -> None:
+        """Take note of another run of a command: so many of so many are done."""
+        from iobench.report.units import duration
+
+        self._move(done, most)
+        now_ns = self._clock.now_ns()
+        per_round = most // (self._rounds + 1)
+        self.n_rounds = max(0, done // per_round - 1)
+        left_ns = (now_ns - self._start_ns) * (most - done) // done
+        if done == per_round:
+            self._told_ns = now_ns
+            self._say(
+                f"a round took {duration(now_ns - self._start_ns)}: the {self._rounds} that count "
+                f"take about {duration(left_ns)}, less where no further one can decide"
+            )
+        elif now_ns - self._told_ns >= SAID_EVERY_NS and done < most:
+            self._told_ns = now_ns
+            self._say(f"{self.n_rounds} of {self._rounds} rounds, about {duration(left_ns)} left")
 
 
 def _tell(gates: list[Gate], markdown: str | None, *, json: bool) -> None:

@@ -19,7 +19,7 @@ from iobench.datasets import (
     pipelines_of,
     stand_in_root,
 )
-from iobench.errors import MissingFileError, ProfileError
+from iobench.errors import MissingFileError
 from iobench.registry import dataset_factory, find_dataset, find_format
 
 if TYPE_CHECKING:
@@ -135,15 +135,13 @@ def describe_run(path: Path) -> dict[str, Any]:
     Raises
     ------
     ProfileError
-        If one cannot be read.
+        If one cannot be read, or there are several that are not one profile's.
     """
+    from iobench.profiles import run_paths
     from iobench.profiles.configuration import check_configuration
     from iobench.recording import RunDirectory
 
-    folders = run_folders(path)
-    if not folders:
-        raise ProfileError(f"{path}: holds no run.json; name the directory --out made")
-    runs = [RunDirectory.open(folder) for folder in folders]
+    runs = [RunDirectory.open(folder) for folder in run_paths(path)]
     for run in runs:
         check_configuration(run.path, run.config)
     runs.sort(key=lambda run: run.config.get("position") or 0)
@@ -155,13 +153,6 @@ def describe_run(path: Path) -> dict[str, Any]:
             for run in runs
         ],
     }
-
-
-def run_folders(path: Path) -> list[Path]:
-    """Return the folders of a run that hold a ``run.json``: itself, or one for each format."""
-    if (path / "run.json").is_file():
-        return [path]
-    return sorted(file.parent for file in path.glob("*/run.json"))
 
 
 def describe_options(factory: Any) -> list[dict[str, str]]:

@@ -43,10 +43,10 @@ def info(
         describe_format,
         describe_run,
         describe_store,
-        run_folders,
     )
     from iobench.cli.screen import TerminalScreen, say
     from iobench.errors import OptionError
+    from iobench.profiles.folders import holds_runs
     from iobench.registry import dataset_names, format_names, unknown_name
     from iobench.stores import MANIFEST_NAME
 
@@ -69,7 +69,7 @@ def info(
         facts = describe_format(target)
     elif (path / MANIFEST_NAME).exists():
         facts = describe_store(path)
-    elif run_folders(path):
+    elif holds_runs(path):
         facts = describe_run(path)
     elif path.exists():
         raise OptionError(

@@ -19,7 +19,9 @@ LONGEST_S: Final = 1e9
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run directory; a folder of them is listed.")
+    ],
     json: Annotated[
         bool, typer.Option("--json", help="Print the result as JSON instead of a report.")
     ] = False,
@@ -85,6 +87,7 @@ def report(
 ) -> None:
     """Print what a run measured; works for runs that were killed, too."""
     from iobench.errors import OptionError
+    from iobench.profiles.folders import holds_several
 
     stretch = None if between is None else _stretch(between)
     if stretch is not None and lanes is None:
@@ -98,6 +101,11 @@ def report(
     check_tracking_options(mlflow, wandb)
     if json and markdown:
         raise OptionError("--json and --markdown: both go to stdout; name one of them")
+    if holds_several(run) and not any(
+        (html, darshan, lanes, trace, parquet, mlflow, wandb, markdown)
+    ):
+        _list_runs(run, json=json)
+        return
     opened = OpenedRun.of(run, darshan or ())
     opened.print(json=json, markdown=markdown)
     if html is not None:
@@ -110,6 +118,21 @@ def report(
         report_files.write_parquet_file(opened, parquet)
     if mlflow is not None or wandb is not None:
         tell_of_run(opened, mlflow, wandb)
+
+
+def _list_runs(folder: Path, *, json: bool) -> None:
+    """Print the runs in a folder, newest first, a line each."""
+    from iobench.profiles.folders import find_runs
+    from iobench.report.listed_runs import listed_lines, listed_to_json
+
+    found = find_runs(folder)
+    if json:
+        import json as json_text
+
+        typer.echo(json_text.dumps(listed_to_json(folder, found), indent=1))
+        return
+    for line in listed_lines(folder, found):
+        typer.echo(line)
 
 
 def _stretch(text: str) -> tuple[float, float]:

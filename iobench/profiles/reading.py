@@ -11,6 +11,7 @@ import numpy as np
 from iobench.errors import ProfileError
 from iobench.profiles.configuration import check_configuration
 from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile, find_missing_workers
+from iobench.profiles.folders import run_paths
 from iobench.recording import (
     SPAN_DTYPE,
     DigestTable,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from iobench.recording.span_file import Identity
 
-__all__ = ["RankProfiles", "make_profile", "open_profile", "open_profiles", "run_paths"]
+__all__ = ["RankProfiles", "make_profile", "open_profile", "open_profiles"]
 
 
 def open_profile(path: Path | str, *, rank: int | None = None) -> Profile:
@@ -75,7 +76,7 @@ def open_profiles(path: Path | str) -> Sequence[Profile]:
     Raises
     ------
     ProfileError
-        As `open_profile`; or if there is no run at all.
+        As `open_profile`; or if there is no run at all, or several that are not one profile's.
     """
     runs = run_paths(path)
     if runs == (Path(path),):
@@ -83,27 +84,6 @@ def open_profiles(path: Path | str) -> Sequence[Profile]:
         return found if len(found) > 1 else (found.whole(),)
     profiles = [open_profile(run) for run in runs]
     return tuple(sorted(profiles, key=lambda profile: profile.config.get("position") or 0))
-
-
-def run_paths(path: Path | str) -> tuple[Path, ...]:
-    """Return the run directory itself, or those inside one that holds one per format, by name.
-
-    Raises
-    ------
-    ProfileError
-        If there is no run at all.
-    """
-    path = Path(path)
-    if (path / "run.json").exists():
-        return (path,)
-    runs = tuple(sorted(file.parent for file in path.glob("*/run.json")))
-    if not runs:
-        state = "holds no run" if path.is_dir() else "is no directory"
-        raise ProfileError(
-            f"{path}: {state}; expected run.json in it or in <format>/, as made by "
-            "'iobench profile --out' or 'iobench run --out'"
-        )
-    return runs
 
 
 class RankProfiles(Sequence[Profile]):

@@ -11,6 +11,7 @@ import itertools
 import os
 import platform
 import re
+import secrets
 import shlex
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -97,6 +98,7 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
     costs = unit_costs()
     out = _new_run_path(config, source.dataset.name)
     runs: list[Run] = []
+    turns = secrets.token_hex(8) if len(prepared) > 1 else None
     try:
         with ExitStack() as stack:
             directories, reasons = [], []
@@ -112,6 +114,7 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
                 limit, limit_s = _limits(config, one, batch_size)
                 document |= {
                     "position": position,
+                    "turns": turns,
                     "darshan": tracing.document(),
                     "detail": config.detail,
                     "energy": config.energy,

@@ -11,6 +11,7 @@ from iobench.analysis.gates import CountsGate, GrowthGate, PairedGate, ShareGate
 from iobench.report.check_text import WORDS
 
 if TYPE_CHECKING:
+    from iobench.analysis.count_differences import CountDifference
     from iobench.analysis.exposed_share import ExposedShare
     from iobench.report.check_text import Gate
 
@@ -44,6 +45,8 @@ def _gate(gate: Gate) -> dict[str, Any]:
                 "noise_fraction": gate.noise,
                 "command_s": gate.command_s,
                 "reference_s": gate.reference_s,
+                "planned_rounds": gate.planned,
+                "rounds_to_decide": gate.enough,
                 **asdict(gate.paired),
             }
         case ShareGate():
@@ -68,17 +71,19 @@ def _counts(gate: CountsGate) -> dict[str, Any]:
     comparison = gate.comparison
     return {
         "n_equal": comparison.n_equal,
-        "differences": [
-            {
-                "name": each.name,
-                "how": each.how,
-                "expected": _plain(each.expected),
-                "found": _plain(each.found),
-            }
-            for each in comparison.differences
-        ],
+        "differences": [_difference(each) for each in comparison.differences],
+        "improvements": [_difference(each) for each in comparison.improvements],
         "unknown": dict(comparison.unknown),
         "not_expected": list(comparison.not_expected),
+    }
+
+
+def _difference(difference: CountDifference) -> dict[str, Any]:
+    return {
+        "name": difference.name,
+        "how": difference.how,
+        "expected": _plain(difference.expected),
+        "found": _plain(difference.found),
     }
 
 

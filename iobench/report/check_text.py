@@ -39,8 +39,8 @@ NAMES: Final = {
 }
 DOUBTS: Final = {
     Doubt.FEW_ROUNDS: "under 6 rounds have no interval; run more with --rounds",
-    Doubt.NOISE: "the machine's noise is larger than the margin; run more rounds, a quieter "
-    "machine, --cpu, or allow more with --margin",
+    Doubt.NOISE: "the machine's noise is larger than the margin; a quieter machine, --cpu, or a "
+    "larger --margin would help",
     Doubt.STRADDLES: "the interval has the limit inside; measure longer, or more rounds",
     Doubt.SHORT: "under 20 steps of steady state have no interval; run more batches",
     Doubt.LOST: "spans were lost, so that waits may be missing",
@@ -48,6 +48,7 @@ DOUBTS: Final = {
 }
 MOST_LINES: Final = 40
 IF_MEANT: Final = "if that is meant: --update"
+RENEW: Final = "less work than the file expects passes; to hold later runs to it: --update"
 
 
 def check_lines(gates: Sequence[Gate]) -> Iterator[str]:
@@ -68,7 +69,10 @@ def gate_title(gate: Gate) -> str:
             return f"counts of {_run(gate.run)}"
         case PairedGate():
             what = "CPU time" if gate.by_cpu else "time"
-            return f"{what} of two commands, {gate.paired.n_rounds} rounds in turns"
+            n_rounds = f"{gate.paired.n_rounds} rounds in turns"
+            if gate.paired.n_rounds < gate.planned:
+                n_rounds += f" of {gate.planned}; the rest could not decide and was not run"
+            return f"{what} of two commands, {n_rounds}"
         case ShareGate():
             return f"exposed share of {_run(gate.run)}, at most {units.fraction(gate.limit)}"
         case GrowthGate():
@@ -94,10 +98,11 @@ def gate_lines(gate: Gate) -> Iterator[str]:
 def difference_lines(gate: CountsGate, if_meant: str = IF_MEANT) -> Iterator[str]:
     """Yield the counts that differ, those that this run does not tell, and how many are equal."""
     comparison = gate.comparison
-    for difference in comparison.differences[:MOST_LINES]:
-        yield _difference(difference)
-    if len(comparison.differences) > MOST_LINES:
-        yield f"and {len(comparison.differences) - MOST_LINES} more"
+    for differences, suffix in ((comparison.differences, ""), (comparison.improvements, ": less")):
+        for difference in differences[:MOST_LINES]:
+            yield f"{_difference(difference)}{suffix}"
+        if len(differences) > MOST_LINES:
+            yield f"and {len(differences) - MOST_LINES} more{suffix}"
     for name, why in comparison.unknown:
         yield f"{_name(name)}: expected, but not known here: {why}"
     plural = "s" if comparison.n_equal != 1 else ""
@@ -106,6 +111,8 @@ def difference_lines(gate: CountsGate, if_meant: str = IF_MEANT) -> Iterator[str
         yield f"not in the file: {', '.join(map(_name, comparison.not_expected))}"
     if comparison.differences:
         yield if_meant
+    elif comparison.improvements:
+        yield RENEW
 
 
 def kept_lines(kept: dict[str, ExpectedCounts]) -> Iterator[str]:
@@ -181,6 +188,13 @@ def _paired_lines(gate: PairedGate) -> Iterator[str]:
         ("reference", gate.reference_s, gate.reference),
     ):
         yield f"{what}: {units.duration(units.nanoseconds(median_s))}, {shlex.join(words)}"
+    if gate.judged[0] is Outcome.INCONCLUSIVE:
+        yield (
+            "no number of rounds up to 1,000 would decide this in such noise"
+            if gate.enough is None
+            else f"about {units.count(gate.enough)} rounds would decide this in such noise: "
+            f"--rounds {gate.enough}"
+        )
 
 
 def _growth_lines(gate: GrowthGate) -> Iterator[str]:

@@ -172,11 +172,26 @@ def _grouped(runs: Sequence[MeasuredRun]) -> list[ComparedRun]:
     few = next((members[0] for members in groups.values() if len(members) < 2), None)
     if few is not None:
         raise OptionError(
-            f"--group: {few.name} is the only run of its configuration, expected two or more of "
-            "each; leave --group out, or name more runs"
+            f"--group: {few.name} is the only run of its configuration{_unlike(few, runs)}, "
+            "expected two or more of each; leave --group out, or name more runs"
         )
     if not 2 <= len(groups) <= MOST:
         raise OptionError(
             f"--group: these runs have {len(groups)} configuration(s), expected 2 to {MOST}"
         )
     return [ComparedRun(tuple(members)) for members in groups.values()]
+
+
+def _unlike(run: MeasuredRun, runs: Sequence[MeasuredRun]) -> str:
+    """Return in what a run differs from the one of another configuration that is most like it."""
+    told = [
+        [
+            f"{name} {run.told.get(name, 'unknown')}, not {other.told.get(name, 'unknown')}"
+            for name in dict.fromkeys((*run.told, *other.told))
+            if name not in NOT_CONFIGURED and run.told.get(name) != other.told.get(name)
+        ]
+        for other in runs
+        if other is not run
+    ]
+    least = min(told, key=len)
+    return f" ({'; '.join(least)})"

@@ -94,6 +94,8 @@ class MeasuredRun:
             found["step_ns"] = self.facts.step_ns
         if self.facts.cache_asked is not None:
             found["cache"] = self.facts.cache_asked
+        if self.facts.is_script and config.get("command"):
+            found["script"] = config["command"]
         found["ranks"] = len(self.exposures)
         return found | {name: machine[name] for name in OF_MACHINE if machine.get(name) is not None}
 

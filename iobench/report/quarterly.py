@@ -17,8 +17,8 @@ from iobench.analysis import measure_rank
 from iobench.analysis.epochs import BatchStatistics, batch_statistics, step_times
 from iobench.errors import IobenchError, ProfileError
 from iobench.profiles import open_profiles
+from iobench.profiles.folders import made_ns
 from iobench.recording import RunDirectory
-from iobench.recording.span_reader import read_head
 from iobench.report.facts import PUBLISHED_FIGURES, RunFacts
 
 if TYPE_CHECKING:
@@ -141,15 +141,16 @@ def make_quarterly(folders: Sequence[Path]) -> Quarterly:
     dated: list[tuple[int, Path]] = []
     for path in dict.fromkeys(path for folder in folders for path in _runs_below(folder, skipped)):
         try:
-            dated.append((_made_ns(path), path))
+            RunDirectory.open(path).gather()
+            dated.append((made_ns(path), path))
         except IobenchError as error:
             skipped.append(SkippedRun(str(path), str(error)))
     taken: dict[tuple[str, bool, str, str], QuarterlyRun] = {}
     published: dict[tuple[str, str], Published] = {}
-    for made_ns, path in sorted(dated, key=lambda each: (-each[0], str(each[1]))):
+    for started_ns, path in sorted(dated, key=lambda each: (-each[0], str(each[1]))):
         try:
             profiles = open_profiles(path)
-            found = _run(path, made_ns, profiles, taken)
+            found = _run(path, started_ns, profiles, taken)
         except IobenchError as error:
             skipped.append(SkippedRun(str(path), str(error)))
             continue
@@ -195,13 +196,6 @@ def _runs_below(folder: Path, skipped: list[SkippedRun]) -> Iterator[Path]:
             folders.clear()
             yield Path(parent)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-
-
-def _made_ns(path: Path) -> int:
-    """Return when the first process of a run started, by its wall clock; 0 where none did."""
-    run = RunDirectory.open(path)
-    run.gather()
-    return min((read_head(file).identity.wall_ns for file in run.span_files()), default=0)
 
 
 def _run(

@@ -14,10 +14,13 @@ from iobench.analysis.count_differences import (
 from iobench.analysis.counts import counts_of
 from iobench.analysis.exposed_share import exposed_share
 from iobench.analysis.gates import (
+    LEAST_ROUNDS,
     CountsGate,
     GrowthGate,
     PairedGate,
     ShareGate,
+    can_decide,
+    rounds_to_decide,
     unlike_machines,
 )
 from iobench.analysis.paired import paired_ratio
@@ -37,6 +40,7 @@ __all__ = ["compare_commands", "gate_counts", "gate_growth", "gate_shares", "kee
 
 ONLY_RUN = "run"
 """What a run is called that is alone in its directory."""
+N_ARMS = 3
 WARM_UPS = 1
 """Rounds that do not count: the first one finds other caches than all that follow."""
 
@@ -158,10 +162,10 @@ def compare_commands(
     rounds: int,
     margin: float,
     by_cpu: bool = False,
-    finished: Callable[[int], None] | None = None,
+    ran: Callable[[int, int], None] | None = None,
     arm: Callable[..., CommandArm] = CommandArm,
 ) -> PairedGate:
-    """Run two commands, and the second one again, in turns.
+    """Run two commands, and the second one again, in turns; stop where nothing can follow any more.
 
     Parameters
     ----------
@@ -171,41 +175,67 @@ def compare_commands(
     margin : float
     by_cpu : bool
         Compare CPU time.
-    finished : callable, optional
-        Called after each round with how many there were.
+    ran : callable, optional
+        Called after each run of a command with how many there were, and how many there are at most.
     arm : callable
         Makes what runs a command, as `CommandArm`.
 
     Raises
     ------
+    OptionError
+        If so few rounds can never decide.
     TrialError
         If a command fails, or takes no time.
     """
+    if rounds < LEAST_ROUNDS:
+        raise OptionError(
+            f"--rounds {rounds}: so few have no interval of 95 % and can decide nothing; give "
+            f"{LEAST_ROUNDS} or more"
+        )
     of_command, of_reference = arm(command, by_cpu=by_cpu), arm(reference, by_cpu=by_cpu)
+    most, n_ran = N_ARMS * (rounds + WARM_UPS), 0
+    ratios: list[float] = []
+    again: list[float] = []
 
-    def told(round: int, _: tuple[float, ...]) -> None:
-        if finished is not None:
-            finished(round + 1)
+    def counted(run: Callable[[int], float]) -> Callable[[int], float]:
+        def run_counted(round: int) -> float:
+            nonlocal n_ran
+            cost = run(round)
+            n_ran += 1
+            if ran is not None:
+                ran(n_ran, most)
+            return cost
 
-    new, old, again = (
+        return run_counted
+
+    def is_settled(round: int, costs: tuple[float, ...]) -> bool:
+        if round < WARM_UPS:
+            return False
+        if min(costs) <= 0:
+            raise TrialError("a command took no time that can be measured; expected longer ones")
+        ratios.append(costs[0] / costs[1])
+        again.append(costs[2] / costs[1])
+        return not can_decide(ratios, again, rounds=rounds, margin=margin)
+
+    new, old, beside = (
         costs[WARM_UPS:]
         for costs in interleave(
-            [of_command, of_reference, of_reference],
+            [counted(of_command), counted(of_reference), counted(of_reference)],
             rounds + WARM_UPS,
             names=["the command", "the reference", "the reference again"],
-            finished=told,
+            finished=is_settled,
         )
     )
-    if min(*new, *old, *again) <= 0:
-        raise TrialError("a command took no time that can be measured; expected longer ones")
     return PairedGate(
         command=tuple(command),
         reference=tuple(reference),
-        paired=paired_ratio(old, new, again),
+        paired=paired_ratio(old, new, beside),
         command_s=statistics.median(new),
         reference_s=statistics.median(old),
         margin=margin,
         by_cpu=by_cpu,
+        planned=rounds,
+        enough=rounds_to_decide(ratios, again, margin=margin),
     )
 
 

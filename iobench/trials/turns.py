@@ -33,7 +33,7 @@ def interleave(
     rounds: int,
     *,
     names: Sequence[str] = (),
-    finished: Callable[[int, tuple[float, ...]], None] | None = None,
+    finished: Callable[[int, tuple[float, ...]], bool | None] | None = None,
 ) -> list[list[float]]:
     """Let all arms do their work once in each round; return what each cost in each round.
 
@@ -49,7 +49,7 @@ def interleave(
         Of the arms, for messages; by default ``arm 1``, ``arm 2`` ...
     finished : callable, optional
         Called after each round, with its number and what the arms cost in it: for progress, and
-        for what an interrupted caller wants to keep.
+        for what an interrupted caller wants to keep. No further round is run once it returns True.
 
     Returns
     -------
@@ -70,8 +70,8 @@ def interleave(
     for round in range(rounds):
         for index in turn_order(len(arms), round):
             costs[index].append(_cost(arms[index], called[index], round))
-        if finished is not None:
-            finished(round, tuple(cost[-1] for cost in costs))
+        if finished is not None and finished(round, tuple(cost[-1] for cost in costs)):
+            break
     return costs
 
 

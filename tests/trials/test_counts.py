@@ -165,6 +165,25 @@ def test_other_numbers_of_samples_are_compared_per_sample() -> None:
         CountDifference("stages/read/nbytes", Fraction(40), Fraction(3201, 80), "per_sample"),
     )
     assert compared.not_expected == ("stages/decode/nbytes",)
+    assert compared.improvements == ()
+
+
+def test_less_work_for_the_same_samples_is_an_improvement() -> None:
+    found = replace(COUNTS, opens=1, reads=40, stages={"read": StageCount(40, 1600)})
+    compared = compare_counts(expected_counts(COUNTS), found)
+    assert compared.differences == ()
+    assert compared.improvements == (
+        CountDifference("opens", 3, 1),
+        CountDifference("reads", 80, 40),
+        CountDifference("stages/decode/spans", 40, None),  # digests say that nothing is missing
+        CountDifference("stages/read/spans", 80, 40),
+    )
+    undigested = replace(COUNTS, digests=None, unknown={"digests": "none"})
+    expected = expected_counts(undigested)
+    gone = compare_counts(expected, replace(found, digests=None, unknown={"digests": "none"}))
+    assert gone.differences == (CountDifference("stages/decode/spans", 40, None),)
+    for fewer in ({"samples": 39}, {"batches": 9}, {"used_nbytes": 799}):
+        assert compare_counts(expected_counts(COUNTS), replace(COUNTS, **fewer)).differences
 
 
 def test_what_a_run_does_not_tell_is_no_difference() -> None:

@@ -8,13 +8,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from iobench.analysis.exposed_share import ExposedShare, exposed_share
-from iobench.analysis.gates import Doubt, GrowthGate, Outcome, PairedGate, ShareGate, worst_outcome
-from iobench.analysis.paired import PairedRatio
+from iobench.analysis.gates import (
+    Doubt,
+    GrowthGate,
+    Outcome,
+    PairedGate,
+    ShareGate,
+    can_decide,
+    rounds_to_decide,
+    worst_outcome,
+)
+from iobench.analysis.paired import PairedRatio, paired_ratio
 from iobench.cli import main
 from iobench.errors import TrialError
 from iobench.profiles import open_profile
+from iobench.report.check_json import check_to_json
+from iobench.report.check_text import check_lines
 from iobench.trials import gating
 from iobench.trials.gating import compare_commands
 
@@ -24,6 +37,8 @@ if TYPE_CHECKING:
 
     from conftest import MakeRun
 
+RATIO = st.sampled_from([0.5, 0.9, 0.97, 1.0, 1.02, 1.04, 1.06, 1.2, 2.0])
+EXTREMES = [(low, band) for low in (1e-6, 1.0, 1e6) for band in (1e-6, 1.0, 1e6)]
 PASSED, ERROR, REGRESSION, OPEN = 0, 1, 3, 4
 
 
@@ -47,6 +62,14 @@ def test_counts_are_written_and_held_against_other_runs(
     assert "  reads: 300, expected 200" in told
     assert "  spans of read: 300, expected 200" in told
     assert "if that is meant: --update" in told
+    fewer = str(make_run("e", reads=1))
+    assert main(["check", fewer, "--counts", kept]) == PASSED
+    told = capsys.readouterr().out
+    assert "passed: counts of the run\n  reads: 100, expected 200: less" in told
+    assert "less work than the file expects passes; to hold later runs to it: --update" in told
+    assert main(["check", fewer, "--counts", kept, "--json"]) == PASSED
+    [gate] = json.loads(capsys.readouterr().out)["gates"]
+    assert {"reads", "read_nbytes"} <= {each["name"] for each in gate["improvements"]}
     assert main(["check", more, "--counts", kept, "--update"]) == PASSED
     assert main(["check", more, "--counts", kept]) == PASSED
 
@@ -243,15 +266,17 @@ def test_commands_take_turns_and_the_first_round_does_not_count() -> None:
             asked.append(self.command[0])
             return (100.0 if not round else 1.0) * (1.5 if self.command[0] == "new" else 1.0)
 
-    done: list[int] = []
-    gate = compare_commands(
-        ["new"], ["old"], rounds=8, margin=0.1, by_cpu=True, finished=done.append, arm=Arm
-    )
+    done: list[tuple[int, int]] = []
+
+    def ran(n_ran: int, most: int) -> None:
+        done.append((n_ran, most))
+
+    gate = compare_commands(["new"], ["old"], rounds=8, margin=0.1, by_cpu=True, ran=ran, arm=Arm)
     assert gate.judged == (Outcome.REGRESSION, None)
     assert (gate.paired.ratio, gate.paired.band_high, gate.paired.n_rounds) == (1.5, 1.0, 8)
     assert (gate.command_s, gate.reference_s) == (1.5, 1.0)
     assert (asked.count("new"), asked.count("old")) == (9, 18)
-    assert done == list(range(1, 10))
+    assert done == [(number, 27) for number in range(1, 28)]
 
 
 def test_commands_without_any_time_are_refused() -> None:
@@ -291,6 +316,73 @@ def test_equal_commands_hardly_ever_fail_and_slow_ones_never_pass() -> None:
         slower = [_judged_in_noise(seed, 1.3, spread) for seed in range(150)]
         assert Outcome.PASSED not in slower
         assert slower.count(Outcome.REGRESSION) > 135
+
+
+@given(st.lists(st.tuples(RATIO, RATIO), min_size=12, max_size=12), st.sampled_from([0.0, 0.05]))
+def test_what_is_said_to_be_settled_is(rounds: list[tuple[float, float]], margin: float) -> None:
+    for n in range(13):
+        settled = not can_decide(*_parted(rounds[:n]), rounds=12, margin=margin)
+        ends = [rounds, *([*rounds[:n], *[end] * (12 - n)] for end in EXTREMES)]
+        for end in ends if settled else []:
+            ratio = paired_ratio([1.0] * 12, *_parted(end))
+            gate = PairedGate(("new",), ("old",), ratio, 1.0, 1.0, margin, by_cpu=False)
+            assert gate.judged[0] is Outcome.INCONCLUSIVE
+
+
+def _parted(rounds: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [one for one, _ in rounds], [other for _, other in rounds]
+
+
+def test_rounds_that_cannot_decide_are_not_run() -> None:
+    times = iter([1.0, 1.3, 1.7] * 40)
+
+    class Noisy:
+        def __init__(self, command: Sequence[str], *, by_cpu: bool) -> None:
+            pass
+
+        def __call__(self, round: int) -> float:
+            return next(times)
+
+    ran: list[tuple[int, int]] = []
+    gate = compare_commands(
+        ["new"], ["old"], rounds=12, margin=0.05, arm=Noisy, ran=lambda *each: ran.append(each)
+    )
+    assert gate.judged == (Outcome.INCONCLUSIVE, Doubt.NOISE)
+    assert 3 <= gate.paired.n_rounds < 12
+    assert ran[-1] == (3 * (gate.paired.n_rounds + 1), 39)
+    told = "\n".join(check_lines([gate]))
+    assert f"{gate.paired.n_rounds} rounds in turns of 12; the rest could not decide" in told
+    assert "would decide this in such noise" in told
+    assert check_to_json([gate])["gates"][0]["planned_rounds"] == 12
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.05])
+def test_as_many_rounds_as_are_said_to_decide_mostly_do(spread: float) -> None:
+    chance = random.Random(1)
+
+    def noise(n: int) -> list[float]:
+        return [chance.lognormvariate(0, spread) for _ in range(n)]
+
+    decided = []
+    for _ in range(80):
+        enough = rounds_to_decide(noise(12), noise(12), margin=0.03)
+        if enough is None:  # the median happens to lie at the limit
+            continue
+        ratio = paired_ratio([1.0] * enough, noise(enough), noise(enough))
+        gate = PairedGate(("new",), ("old",), ratio, 1.0, 1.0, 0.03, by_cpu=False)
+        decided.append(gate.judged[0] is not Outcome.INCONCLUSIVE)
+    assert len(decided) > 60
+    assert sum(decided) > len(decided) // 2
+    assert rounds_to_decide(noise(12), noise(12), margin=0.0) is None
+    assert rounds_to_decide([1.0, 1.1], [1.0, 1.1], margin=0.05) is None
+
+
+def test_so_few_rounds_are_refused_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["check", "--rounds", "5", "--", "no-such-program", "--against", "--", "another"]
+    assert main(words) == ERROR
+    told = capsys.readouterr().err
+    assert "--rounds 5: so few have no interval of 95 %" in told
+    assert "give 6 or more" in told
 
 
 def test_a_regression_counts_more_than_what_is_open() -> None:

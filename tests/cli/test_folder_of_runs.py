@@ -1,0 +1,139 @@
+"""A folder of runs: one profile's formats are one run, anything else is listed, never merged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from iobench.cli import main
+from iobench.errors import ProfileError
+from iobench.profiles import run_paths
+from iobench.recording import Kind, RunDirectory
+from iobench.testing import FakeClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DAY_NS = 86_400 * 10**9
+
+
+def made(path: Path, day: int = 0, **config: object) -> Path:
+    told = {"dataset": "own", "format": "source", "framework": "native", "workers": 0,
+            "batch_size": 1, "command": "iobench profile own"}  # fmt: skip
+    run = RunDirectory.create(path, {**told, **config})
+    clock = FakeClock(1000, wall_offset_ns=1_700_000_000 * 10**9 + day * DAY_NS)
+    with run.recorder(role="consumer", clock=clock) as recorder:
+        for batch in range(3):
+            start_ns = clock.now_ns()
+            clock.advance(1000)
+            recorder.emit(Kind.READ, start_ns, start_ns + 900, 8, -1, batch, 0)
+            recorder.emit(Kind.WAIT, start_ns, clock.now_ns(), 8, -1, batch, 0)
+            clock.advance(5000)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made(tmp_path / "runs" / "old", 1)
+    made(tmp_path / "runs" / "train-1", 3, kind="script", command="python train.py --lr 1")
+    for place, name in enumerate(("source", "numpy")):
+        made(tmp_path / "runs" / "both" / name, 2, position=place, turns="x", format=name)
+    (tmp_path / "runs" / "notes").mkdir()
+    return tmp_path / "runs"
+
+
+def test_they_are_listed_newest_first_with_a_line_each(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(folder)]) == 0
+    title, *lines, how = capsys.readouterr().out.splitlines()
+    assert title == f"3 runs in {folder}, newest first"
+    assert [line.split()[0] for line in lines] == ["train-1", "both", "old"]
+    assert [line.split()[1] for line in lines] == ["2023-11-17", "2023-11-16", "2023-11-15"]
+    assert lines[0].endswith("python train.py --lr 1")
+    assert lines[1].endswith("own as source, numpy (native)")
+    assert how == f"One of them: iobench report {folder / 'train-1'}"
+    assert main(["report", str(folder), "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["listed"]
+    assert [each["path"] for each in listed] == [
+        str(folder / name) for name in ("train-1", "both", "old")
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "--html", "page.html"], ["compare"], ["advise"], ["simulate"], ["info"],
+        ["bundle", "--show"], ["check", "--max-exposed", "5%"],
+    ],
+    ids=lambda words: words[0],
+)  # fmt: skip
+def test_what_is_of_one_run_says_in_a_line_what_to_do(
+    words: list[str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    command, *more = words
+    assert main([command, str(folder), *more]) == 1
+    assert capsys.readouterr().err == (
+        f"iobench: {folder}: holds 3 runs, expected one; 'iobench report {folder}' lists them, "
+        "name one\n"
+    )
+
+
+def test_which_runs_took_turns_is_in_their_run_json(tmp_path: Path) -> None:
+    def are_one(*configs: dict[str, object]) -> bool:
+        parent = tmp_path / str(len(list(tmp_path.iterdir())))
+        for number, config in enumerate(configs):
+            made(parent / str(number), **config)
+        return main(["info", str(parent)]) == 0
+
+    assert are_one({"turns": "a"}, {"turns": "a"})
+    assert not are_one({"turns": "a"}, {"turns": "b"})
+    assert not are_one({"turns": None}, {"turns": None})
+    assert not are_one({"turns": "a"}, {"turns": "a"}, {"turns": None})
+    assert are_one({"turns": None})
+    # Made before there was such a key: places within one command.
+    assert are_one({"position": 0}, {"position": 1})
+    assert not are_one({"position": 0}, {"position": 0})
+    assert not are_one({"position": 0}, {"position": 1, "command": "another"})
+    assert not are_one({"kind": "script"}, {"kind": "script"})
+
+
+def test_one_run_beside_the_formats_of_another_is_not_taken_alone(folder: Path) -> None:
+    shutil.rmtree(folder / "train-1")
+    with pytest.raises(ProfileError, match="holds 2 runs"):
+        run_paths(folder)
+    shutil.rmtree(folder / "old")
+    assert [path.name for path in run_paths(folder)] == ["numpy", "source"]
+
+
+def test_a_damaged_format_is_named_and_not_called_another_run(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "both" / "numpy" / "run.json").write_text("{")
+    assert len(run_paths(folder / "both")) == 2
+    assert main(["report", str(folder / "both")]) == 1
+    assert "numpy/run.json: is not JSON" in capsys.readouterr().err
+
+
+def test_two_scripts_are_no_group_of_one_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [
+        str(made(tmp_path / f"{name}{number}", kind="script", command=f"python {name}.py"))
+        for name in ("a", "b")
+        for number in range(2)
+    ]
+    assert main(["compare", "--group", *runs[:3]]) == 1
+    assert (
+        "b0 is the only run of its configuration (script python b.py, not python a.py), expected "
+        "two or more"
+    ) in capsys.readouterr().err
+    assert main(["compare", "--group", "--json", *runs]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [run["group"] for run in found["runs"]] == [0, 0, 1, 1]
+    assert found["differences"]["script"] == ["python a.py", "python b.py"]
