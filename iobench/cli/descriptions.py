@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from iobench.samples import SampleSpec
     from iobench.sources import Screen
 
-__all__ = ["describe_dataset", "describe_format", "describe_run", "describe_store"]
+__all__ = [
+    "describe_dataset", "describe_files", "describe_format", "describe_run", "describe_store",
+]  # fmt: skip
 
 SAMPLE_FROM = {
     "files": "the files at hand",
@@ -153,6 +155,21 @@ def describe_run(path: Path) -> dict[str, Any]:
             for run in runs
         ],
     }
+
+
+def describe_files(path: Path) -> dict[str, Any]:
+    """Return what a file of the user's own holds, and how it is profiled."""
+    import shlex
+
+    from iobench.datasets.file_description import describe_file
+
+    with tempfile.TemporaryDirectory(prefix="iobench-info-") as folder:
+        told = describe_file(path, cache_dir=Path(folder))
+    dims = told["sample_dims"]
+    words = ["iobench", "profile", str(path), "--sample-dim", *dims[:1]]
+    nbytes = path.stat().st_size if path.is_file() else None
+    command = shlex.join(words) if dims else None
+    return {"kind": "file", "path": str(path), "nbytes": nbytes, **told, "command": command}
 
 
 def describe_options(factory: Any) -> list[dict[str, str]]:

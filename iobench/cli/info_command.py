@@ -27,8 +27,9 @@ def info(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="NAME|STORE|RUN",
-            help="A dataset, a store format, or the folder of a store or run.",
+            metavar="NAME|FILE|STORE|RUN",
+            help="A dataset, a store format, a file or Zarr store of your own, or the folder of a "
+            "store or run.",
         ),
     ],
     data_dir: DataDir = None,
@@ -37,14 +38,16 @@ def info(
     store_dir: StoreDir = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Say what a dataset's samples are, what options a format has, what a store or a run is."""
+    """Say what a dataset's samples are, a format's options, what a file, a store or a run is."""
     from iobench.cli.descriptions import (
         describe_dataset,
+        describe_files,
         describe_format,
         describe_run,
         describe_store,
     )
     from iobench.cli.screen import TerminalScreen, say
+    from iobench.datasets.zarr_arrays.store import is_zarr
     from iobench.errors import OptionError
     from iobench.profiles.folders import holds_runs
     from iobench.registry import dataset_names, format_names, unknown_name
@@ -71,9 +74,12 @@ def info(
         facts = describe_store(path)
     elif holds_runs(path):
         facts = describe_run(path)
+    elif path.is_file() or is_zarr(path):
+        facts = describe_files(path)
     elif path.exists():
         raise OptionError(
-            f"{path}: is neither a store (it has no {MANIFEST_NAME}) nor a run (no run.json)"
+            f"{path}: is neither a store (it has no {MANIFEST_NAME}) nor a run (no run.json) nor "
+            "a Zarr store; name a file in it"
         )
     else:
         raise unknown_name("dataset", target, dataset_names())
@@ -84,6 +90,7 @@ def info(
     else:
         show = {
             "dataset": _dataset_lines,
+            "file": _file_lines,
             "format": _format_lines,
             "store": _store_lines,
             "run": _run_lines,
@@ -116,6 +123,34 @@ def _dataset_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield from _published_lines(facts["published"])
     for name in ("terms_of_use", "citation"):
         yield from _wrapped(name.replace("_", " "), facts[name] or "unknown")
+
+
+def _file_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    from iobench.report.units import count, nbytes
+    from iobench.report.wrapping import plain
+
+    size = f", {nbytes(facts['nbytes'])}" if facts["nbytes"] is not None else ""
+    yield plain(f"{facts['path']}: {facts['format']}{size}")
+    lengths = ", ".join(f"{dim} {count(length)}" for dim, length in facts["dims"].items())
+    yield from map(plain, _wrapped("dimensions", lengths or "none"))
+    for number, variable in enumerate(facts["variables"]):
+        axes = ", ".join(
+            f"{dim} {length}"
+            for dim, length in zip(variable["dims"], variable["shape"], strict=True)
+        )
+        chunk = f", chunks {' x '.join(map(str, variable['chunk']))}" if variable["chunk"] else ""
+        text = (
+            f"{variable['name']} ({axes}) {variable['dtype']}, "
+            f"{variable['units'] or 'units unknown'}{chunk}; {variable['codec']}"
+        )
+        yield from map(plain, _wrapped("variables" if number == 0 else "", text))
+    for name in ("coordinates", "skipped"):
+        if facts[name]:
+            yield from map(plain, _wrapped(name, _plain(facts[name])))
+    candidates = ", ".join(f"{dim} ({count(facts['dims'][dim])})" for dim in facts["sample_dims"])
+    yield from map(plain, _wrapped("--sample-dim", candidates or "none: no dimension has two"))
+    if facts["command"]:
+        yield plain(f"Profile it, a sample for each index: {facts['command']}")
 
 
 def _windows_text(windows: Mapping[str, Any] | None) -> str:

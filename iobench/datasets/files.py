@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     )
     from iobench.samples import Sample
 
-__all__ = ["UserFiles", "user_files"]
+__all__ = ["UserFiles", "file_kind", "user_files"]
 
 STORE_MARK = "iobench.json"
 """What the manifest of a store is called."""
@@ -247,7 +247,7 @@ def _check_memory(stored_nbytes: int, sample_nbytes: int, memory_nbytes: int) ->
 
 
 def _source(files: Sequence[Path], selection: Selection) -> _Source:
-    kinds = {path: _kind(path) for path in files}
+    kinds = {path: file_kind(path) for path in files}
     if len(set(kinds.values())) > 1:
         spelled = ", ".join(f"{path} is {kind}" for path, kind in kinds.items())
         raise FileFormatError(f"files of one kind are expected, but {spelled}; profile them apart")
@@ -257,8 +257,14 @@ def _source(files: Sequence[Path], selection: Selection) -> _Source:
     return made[kinds[files[0]]](selection)
 
 
-def _kind(path: Path) -> str:
-    """Return the kind of a file by its first bytes, of a folder by the metadata in it."""
+def file_kind(path: Path) -> str:
+    """Return the kind of a file by its first bytes, of a folder by the metadata in it.
+
+    Raises
+    ------
+    FileFormatError
+        If it is neither GRIB nor NetCDF nor Zarr; says what it is, as far as that can be told.
+    """
     if path.is_dir():
         if is_zarr(path):
             return ZarrSamples.kind

@@ -26,6 +26,7 @@ __all__ = [
     "check_same_schema",
     "check_sample_dim",
     "choose_variables",
+    "helper_names",
     "sample_variable",
 ]
 
@@ -150,7 +151,7 @@ def choose_variables(
     """
     selection.check_names(list(file.variables))
     skipped = dict(file.skipped)
-    helpers = _helpers(file)
+    helpers = helper_names(file)
     chosen = []
     for name, variable in file.variables.items():
         if reason := _left_out(variable, selection, dim, helpers):
@@ -176,7 +177,7 @@ def _left_out(variable: SourceVariable, selection: Selection, dim: str, helpers:
     return "" if dim in variable.dims else f"lacks the dimension {dim}"
 
 
-def _helpers(file: SourceFile) -> set[str]:
+def helper_names(file: SourceFile) -> set[str]:
     """Return the names of variables that only describe others."""
     names = {name for name in file.variables if name in file.dims}
     for variable in file.variables.values():

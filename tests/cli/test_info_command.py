@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from iobench.cli import main
@@ -198,3 +199,52 @@ def test_long_lists_are_shortened_and_say_how_long_they_are():
     assert _few(["a", "b"]) == "a, b"
     assert _few([str(n) for n in range(10)], 4) == "0, 1, 2, ... 9 (10 in all)"
     assert _plain({"a": [True, None], "b": []}) == "a yes, none, b none"
+
+
+@pytest.mark.parametrize("name", ["test4.nc", "test4.grib"])
+def test_a_file_tells_its_dimensions_variables_and_the_command_to_profile_it(told, tmp_path, name):
+    path = Path(__file__).parents[1] / "data" / "era5" / name
+    found = told(path)
+    assert found["kind"] == "file"
+    assert found["format"] == {"nc": "NetCDF", "grib": "GRIB"}[name.partition(".")[2]]
+    by_name = {each["name"]: each for each in found["variables"]}
+    assert {"t", "z"} <= by_name.keys()
+    assert {"t": by_name["t"]["units"]} == {"t": "K"}
+    assert found["command"] == f"iobench profile {path} --sample-dim {found['sample_dims'][0]}"
+    text = told(path, json_too=False)
+    assert text.startswith(f"{path}: {found['format']}, ")
+    assert text.rstrip().endswith(found["command"])
+    assert list(tmp_path.iterdir()) == []
+    # The command is one that works.
+    words = [*found["command"].split()[1:], "--batches", "1", "--workers", "0"]
+    assert main([*words, "--compute", "none", "--store-dir", str(tmp_path / "stores")]) == 0
+
+
+def test_chunks_and_codecs_of_a_file_are_told(told, tmp_path):
+    xarray = pytest.importorskip("xarray", reason="writes the files")
+    pytest.importorskip("h5netcdf", reason="writes the files")
+    values = np.arange(4 * 3 * 5, dtype="f4").reshape(4, 3, 5)
+    hostile = "x\x1b[31m"
+    data = xarray.Dataset({"t": (("time", "y", "x"), values, {"units": hostile})})
+    encoding = {"t": {"zlib": True, "shuffle": True, "chunksizes": (2, 3, 5)}}
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", encoding=encoding)
+    [variable] = told(tmp_path / "a.nc")["variables"]
+    assert (variable["chunk"], variable["codec"]) == ([2, 3, 5], "shuffle, deflate")
+    text = told(tmp_path / "a.nc", json_too=False)
+    assert "chunks 2 x 3 x 5; shuffle, deflate" in " ".join(text.split())
+    assert "--sample-dim    time (4), y (3), x (5)" in text
+    assert "\x1b" not in text
+
+
+def test_a_zarr_store_of_others_is_told(told, tmp_path):
+    zarr = pytest.importorskip("zarr", minversion="3", reason="writes the store")
+    group = zarr.create_group(tmp_path / "a.zarr")
+    group.create_array("t", shape=(4, 6), chunks=(2, 6), dtype="f4", dimension_names=("time", "x"))[
+        :
+    ] = 1.0
+    found = told(tmp_path / "a.zarr")
+    assert found["format"] == "Zarr 3"
+    [variable] = found["variables"]
+    assert (variable["dims"], variable["chunk"]) == (["time", "x"], [2, 6])
+    assert variable["codec"] == "zstd"
+    assert found["sample_dims"] == ["time", "x"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.contract import SampleIndex
+from iobench.datasets.contract import SampleIndex, no_progress
 from iobench.datasets.grib.decoding import decode_message
 from iobench.datasets.grib.index import index_grib, read_messages
 from iobench.datasets.positions import time_positions
@@ -152,6 +152,43 @@ class GribSamples:
             raise TypeError("decode takes what read returned")
         messages = zip(raw, raw.extents, strict=True)
         return {plan.name: _stack(plan, messages) for plan in self._plans}
+
+
+def describe_messages(files: Sequence[Path], *, cache_dir: Path) -> dict[str, Any]:
+    """Return dimensions and variables of GRIB files, complete or not, as values for JSON."""
+    index = index_grib(files, cache_dir=cache_dir, progress=no_progress)
+    # A variable that nobody asks for need not have all its messages.
+    fields = _fields(index, Selection(None, ("",), ()))
+    lengths = _dimensions(fields)
+    variables = []
+    for field in fields:
+        pairs = [
+            (dim, len(values))
+            for dim, values in zip(field.dims, field.coordinates, strict=True)
+            if dim in lengths or dim not in ("number", "time", "step")
+        ]
+        first = index.rows(shortName=field.name)[:1]
+        variables.append(
+            {
+                "name": field.name,
+                "dims": [dim for dim, _ in pairs],
+                "shape": [length for _, length in pairs],
+                "dtype": "float32",
+                "units": field.units,
+                "chunk": None,
+                "codec": _packed_as(index, first),
+            }
+        )
+    return {"dims": lengths, "variables": variables, "coordinates": [], "skipped": {}}
+
+
+def _packed_as(index: GribIndex, rows: NDArray[np.int64]) -> str:
+    if not len(rows):
+        return "a message for each field"
+    bits, values = (int(index[name][rows[0]]) for name in ("bitsPerValue", "numberOfValues"))
+    grid = str(index["gridType"][rows[0]])
+    packed = f", {bits} bits a value" if bits >= 0 else ""
+    return f"a message for each field of {values} values ({grid}){packed}"
 
 
 def _stack(plan: _Plan, messages: Iterator[tuple[memoryview, FileExtent]]) -> NDArray[np.float32]:
