@@ -144,7 +144,8 @@ def test_a_user_called_like_a_word_of_reports_wrecks_none(
 
 def test_runs_of_several_formats_lie_side_by_side(tmp_path: Path, write: Write) -> None:
     for position, name in enumerate(("source", "tfrecord")):
-        write(tmp_path / "runs" / name, config={**CONFIG, "format": name, "position": position})
+        told = {"format": name, "position": position, "turns": "1f2e3d4c5b6a7988"}
+        write(tmp_path / "runs" / name, config={**CONFIG, **told})
     folder = unpacked(bundled(tmp_path / "runs"), tmp_path)
     assert {file.parent.name for file in folder.glob("*/run.json")} == {"source", "tfrecord"}
     one, two = to_json(open_profiles(tmp_path / "runs")), to_json(open_profiles(folder))

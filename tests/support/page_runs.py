@@ -35,6 +35,7 @@ def write_run(
         "published": PUBLISHED,
         "machine": {"cpus": 2, "cpu_model": "unnamed", "memory_nbytes": 8 * 10**9},
         "command": f"iobench profile grib --format {path.name}",
+        "turns": "one profile",
     }
     run = RunDirectory.create(path, {**facts, **config})
     recorder = run.recorder(role="consumer", clock=FakeClock(1000))
