@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from iobench.analysis.paired import PairedRatio
 
 __all__ = [
+    "LEAST_FOR_NOISE",
     "LEAST_ROUNDS",
     "CountsGate",
     "Doubt",
@@ -33,6 +34,7 @@ __all__ = [
 LEAST_ROUNDS: Final = 6
 """Below that a median has no interval of 95 %."""
 LEAST_FOR_NOISE: Final = 3
+"""Rounds from which on their noise tells how many would decide."""
 MOST_ROUNDS: Final = 1000
 OF_MEDIAN: Final = 4.1
 """Half an interval of a median of normal values (1.96 of its standard errors), and 1.3 of them by
