@@ -28,6 +28,19 @@ MACHINE_PATH = re.compile(r"(?<![\w.])/(?:root|work|tmp/dev)/\w")
 INDEX_SETTING = re.compile(r"(?:--(?:extra-)?index-url|--find-links|PIP_\w*INDEX\w*)[ =]+\S")
 
 
+RUNS_DATA = re.compile(
+    r"allow_pickle ?= ?True|\byaml\.(?:unsafe_)?load\b|shell ?= ?True|\b(?:torch|joblib)\.load\("
+    r"|\bos\.system\(|\b(?:marshal|shelve|dill|cloudpickle)\b|(?<![.\w])(?:eval|exec)\("
+)
+UNPICKLES = {
+    "iobench/datasets/processes.py", "iobench/storage/darshan/reader_process.py",
+    "iobench/testing/datasets.py", "iobench/testing/stores.py",
+    "iobench/loaders/ring/process_worker.py", "iobench/loaders/workers.py",
+    "iobench/loaders/worker_process.py", "converters/iobench_converters/on_dask.py",
+}  # fmt: skip
+"""What unpickles: from pipes of processes that were started here, never from a file."""
+
+
 def _is_recording(path: Path) -> bool:
     return path.is_relative_to(ROOT / "iobench" / "recording")
 
@@ -50,6 +63,12 @@ def test_nothing_counts_the_cpus_of_the_machine() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             name = getattr(node, "attr", getattr(node, "id", None))
             assert name not in CPU_COUNTS, f"{path}:{getattr(node, 'lineno', 0)}"
+
+
+def test_nothing_that_data_say_is_run() -> None:
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text() for path in SOURCES}
+    assert not [name for name, text in texts.items() if RUNS_DATA.search(text)]
+    assert {name for name, text in texts.items() if "pickle.load" in text} == UNPICKLES
 
 
 def test_no_folder_of_tests_is_a_package() -> None:
