@@ -65,7 +65,8 @@ def predict_full_conversion(
     probe_convert_s : float or None
         Seconds its conversion took; None where it was there already.
     source, store : PartExposure
-        Steady state of the run on the original files, and of that on the store.
+        What tells what a long training sees, of the run on the original files and of that on the
+        store.
     """
     share = n_samples / probe_n_samples
     before_s, after_s = _seconds_per_sample(source), _seconds_per_sample(store)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.analysis.epoch_numbers import repeated_epochs
+from iobench.analysis.loader_roles import by_importance, roles_of_loaders
+from iobench.analysis.loop import ONLY
 from iobench.analysis.rounds import find_rounds
 
 if TYPE_CHECKING:
@@ -61,6 +64,11 @@ class Deliveries:
         Number of the loader, and its loading processes.
     numbered : ndarray of bool
         Whether it is of a script, whose waits tell who made their batches.
+    repeated : ndarray of bool
+        Whether it is of an epoch of a script as a long training has them: whole, after the first.
+    main : int
+        Number of the loader that trains, as far as that is known; of several that one with most
+        batches.
     process, thread : int
         Where the training loop runs; -1 if it never waited.
     n_unfinished_rounds : int
@@ -84,6 +92,8 @@ class Deliveries:
     loader: Integers
     workers: Integers
     numbered: Marks
+    repeated: Marks
+    main: int
     process: int
     thread: int
     n_unfinished_rounds: int
@@ -135,7 +145,7 @@ def find_deliveries(profile: Profile, loop: TrainingLoop) -> Deliveries:
     filled_after = np.array([each.filled_after for each in settings], dtype=np.int64)
     loader = np.array([each.number for each in settings], dtype=np.int64)
     workers = np.array([each.workers for each in settings], dtype=np.int64)
-    return Deliveries(
+    found = Deliveries(
         asked_ns=asked,
         delivered_ns=delivered,
         **_shares(rounds, asked),
@@ -152,10 +162,17 @@ def find_deliveries(profile: Profile, loop: TrainingLoop) -> Deliveries:
         loader=loader[rounds.of_wait],
         workers=workers[rounds.of_wait],
         numbered=numbered,
+        repeated=np.zeros(len(batch), dtype=bool),
+        main=min(loop.loaders, key=lambda number: (number == ONLY, number)),
         process=loop.process,
         thread=loop.thread,
         n_unfinished_rounds=int((~rounds.recorded).sum()),
     )
+    numbers = by_importance(found, roles_of_loaders(profile, loop, found))
+    if numbers:
+        found = replace(found, main=numbers[0])
+    # The rounds of iobench profile are turns, not epochs: its workers live on.
+    return replace(found, repeated=repeated_epochs(loop, found)) if profile.is_script else found
 
 
 def _positions(rounds: Rounds, *, counted: Marks) -> Integers:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from iobench.recording import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
-    from iobench.analysis.figures import Exposure, LoaderExposure, PartExposure
+    from iobench.analysis.figures import Exposure, LoaderExposure, PartExposure, Window
     from iobench.analysis.replay import ReplayJudgement
 
 __all__ = ["Diagnosis", "Verdict", "diagnose", "hidden_fraction"]
@@ -45,9 +45,9 @@ class Diagnosis:
     Parameters
     ----------
     verdict : Verdict
-    steady : bool
-        Whether it is about the steady state; False for a run too short to have one, where it is
-        about the whole run.
+    window : str
+        What it is about: ``"recurring"``, the epochs after the first; of a run without such the
+        ``"steady"`` state; of one too short for that the ``"whole"`` run.
     wait_fraction : float or None
         Share of the time spent waiting; None where nothing was measured.
     top_stage : str or None
@@ -61,7 +61,10 @@ class Diagnosis:
         Share of the loading work that was hidden behind compute; None without such work.
     start_fraction : float
         Waits outside the steady state (start-up, fill, end), as a share of the whole run; 0
-        where the verdict is about the whole run.
+        for a run without a steady state.
+    again_fraction : float
+        Of the epochs after the first, share of the time that is waiting at their start and end,
+        outside of their steady state; 0 where the verdict is not about them.
     serial : bool
         Whether the training loop loads for itself, which hides nothing.
     replay : ReplayJudgement or None
@@ -80,13 +83,14 @@ class Diagnosis:
     """
 
     verdict: Verdict
-    steady: bool
+    window: Window
     wait_fraction: float | None
     top_stage: str | None
     top_fraction: float | None
     unknown_fraction: float | None
     hidden_fraction: float | None
     start_fraction: float
+    again_fraction: float
     serial: bool
     replay: ReplayJudgement | None = None
     in_script: bool = False
@@ -106,11 +110,11 @@ def diagnose(exposure: Exposure, *, replay: ReplayJudgement | None = None) -> Di
     replay : ReplayJudgement, optional
         Of the same run.
     """
-    whole, steady = exposure.whole, exposure.steady
-    window = steady or whole
+    whole, window = exposure.whole, exposure.judged
     top = window.stages[0] if window.stages and window.stages[0].exposed_ns else None
     unknown_ns = sum(row.exposed_ns for row in window.stages if row.kind == Kind.UNKNOWN)
-    outside_ns = whole.wait_ns - window.wait_ns
+    outside_ns = whole.wait_ns - (exposure.steady or whole).wait_ns
+    again_ns = exposure.recurring_start_ns if exposure.window == "recurring" else 0
     waited_for, loader_ns = _waited_for(exposure)
     return Diagnosis(
         verdict=Verdict.NOT_RECORDED
@@ -119,13 +123,14 @@ def diagnose(exposure: Exposure, *, replay: ReplayJudgement | None = None) -> Di
         if exposure.has_consumer
         else Verdict.NO_CONSUMER,
         stopped=exposure.stopped,
-        steady=steady is not None,
+        window=exposure.window,
         wait_fraction=window.wait_fraction,
         top_stage=top.stage if top else None,
         top_fraction=top.exposed_ns / window.wait_ns if top else None,
         unknown_fraction=unknown_ns / window.wait_ns if window.wait_ns else None,
         hidden_fraction=hidden_fraction(window),
         start_fraction=outside_ns / whole.wall_ns if whole.wall_ns else 0.0,
+        again_fraction=again_ns / window.wall_ns if window.wall_ns else 0.0,
         serial=not exposure.workers and not any(row.hidden_ns for row in whole.stages),
         replay=replay,
         in_script=exposure.is_script,

@@ -280,7 +280,7 @@ def _epochs(
     deliveries = measured.deliveries
     if not len(deliveries) or not energies:
         return ()
-    number = epoch_of_deliveries(measured)
+    number = epoch_of_deliveries(measured.loop, measured.deliveries)
     complete = complete_epochs(measured, number)
     return tuple(
         EpochEnergy(

@@ -11,15 +11,22 @@ from iobench.analysis.loop import ONLY
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
+    from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.windows import MeasuredRank
 
-__all__ = ["complete_epochs", "epoch_of_deliveries", "of_main_loader"]
+__all__ = [
+    "complete_epochs",
+    "epoch_of_deliveries",
+    "of_main_loader",
+    "one_loader",
+    "repeated_epochs",
+]
 
 Integers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 
 
-def epoch_of_deliveries(measured: MeasuredRank) -> Integers:
+def epoch_of_deliveries(loop: TrainingLoop, deliveries: Deliveries) -> Integers:
     """Return the number of each delivery's epoch, from 0 where its loader numbers from 0.
 
     The loader that trains says, of several that one with most batches; deliveries of others are of
@@ -27,15 +34,14 @@ def epoch_of_deliveries(measured: MeasuredRank) -> Integers:
     epoch, are none. Where a script makes its loader anew for each epoch, its loaders are counted
     instead, and where a loader does not number its epochs, its rounds.
     """
-    deliveries = measured.deliveries
     brought = np.unique(deliveries.round[deliveries.batch >= 0])
-    main = (deliveries.loader == measured.main_loader) & np.isin(deliveries.round, brought)
-    renewed = _renewed(measured)
+    main = (deliveries.loader == deliveries.main) & np.isin(deliveries.round, brought)
+    renewed = _renewed(loop, deliveries)
     if len(renewed) > 1:
         main = np.isin(deliveries.loader, renewed)
         told = _in_order(deliveries.loader, main)
     elif (deliveries.epoch[main] >= 0).any():
-        own = (deliveries.loader == measured.main_loader) & (deliveries.epoch >= 0)
+        own = (deliveries.loader == deliveries.main) & (deliveries.epoch >= 0)
         empty = np.setdiff1d(deliveries.epoch[own], deliveries.epoch[main])
         less = np.searchsorted(empty, deliveries.epoch)
         told = np.where(main & (deliveries.epoch >= 0), deliveries.epoch - less, -1)
@@ -44,10 +50,37 @@ def epoch_of_deliveries(measured: MeasuredRank) -> Integers:
     return _filled(told, deliveries.round)
 
 
-def of_main_loader(measured: MeasuredRank) -> Marks:
+def of_main_loader(loop: TrainingLoop, deliveries: Deliveries) -> Marks:
     """Tell which deliveries are of the loader that trains, made anew or not."""
-    found: Marks = np.isin(measured.deliveries.loader, [*_renewed(measured), measured.main_loader])
+    found: Marks = np.isin(deliveries.loader, [*_renewed(loop, deliveries), deliveries.main])
     return found
+
+
+def one_loader(loop: TrainingLoop, deliveries: Deliveries) -> Integers:
+    """Return each delivery's loader; one made anew for each epoch has one number."""
+    return np.where(of_main_loader(loop, deliveries), deliveries.main, deliveries.loader)
+
+
+def repeated_epochs(loop: TrainingLoop, deliveries: Deliveries) -> Marks:
+    """Tell which deliveries are of epochs as a long training has them: whole, after the first.
+
+    An epoch is whole that was recorded from its first batch to its end, or that the training went
+    on from to the next one; of under half the batches of the longest it is no epoch like others.
+    """
+    of_main = of_main_loader(loop, deliveries)
+    number = epoch_of_deliveries(loop, deliveries)
+    main = of_main & (deliveries.batch >= 0)
+    found, counts = np.unique(number[main], return_counts=True)
+    if len(found) < 2:
+        return np.zeros(len(deliveries), dtype=bool)
+    begun = np.isin(found, number[main & (deliveries.position == 0)])
+    ended = np.isin(found, number[of_main & deliveries.ends_round])
+    ended[:-1] = True
+    ended |= counts == counts.max()
+    whole = begun & ended & (2 * counts >= counts.max())
+    whole[0] = False
+    repeated: Marks = np.isin(number, found[whole])
+    return repeated
 
 
 def _in_order(values: Integers, chosen: Marks) -> Integers:
@@ -75,13 +108,12 @@ def _filled(told: Integers, rounds: Integers) -> Integers:
     return filled
 
 
-def _renewed(measured: MeasuredRank) -> list[int]:
+def _renewed(loop: TrainingLoop, deliveries: Deliveries) -> list[int]:
     """Return the loaders that are the one that trains, made anew for each epoch.
 
     They are alike and have one round each, with as many batches, or cut off.
     """
-    deliveries, loaders = measured.deliveries, measured.loop.loaders
-    main = measured.main_loader
+    loaders, main = loop.loaders, deliveries.main
     if main == ONLY:
         return []
     settings = loaders[main]
@@ -140,7 +172,7 @@ def complete_epochs(measured: MeasuredRank, number: Integers) -> set[int]:
     n_samples, batch_size = config.get("n_samples"), config.get("batch_size")
     if isinstance(n_samples, int) and isinstance(batch_size, int) and batch_size > 0:
         return _full(found, counts, n_samples, batch_size)
-    main = of_main_loader(measured)
+    main = of_main_loader(measured.loop, deliveries)
     begun = number[main & with_batch & (deliveries.position == 0)]
     ended = number[main & deliveries.ends_round]
     return set(found.tolist()) & set(begun.tolist()) & set(ended.tolist())

@@ -63,7 +63,7 @@ def epoch_figures(profile: Profile, rank: int | None = None) -> tuple[EpochFigur
 
 def epochs_of_rank(measured: MeasuredRank) -> tuple[EpochFigures, ...]:
     """Return the figures of each epoch of a training process that was analysed before."""
-    number = epoch_of_deliveries(measured)
+    number = epoch_of_deliveries(measured.loop, measured.deliveries)
     complete = complete_epochs(measured, number)
     tables = _Tables(measured)
     return tuple(
@@ -190,7 +190,7 @@ def step_times(profile: Profile, rank: int | None = None) -> dict[str, Integers]
     deliveries = measured.deliveries
     with_batch = deliveries.batch >= 0
     timed = with_batch & _followed(deliveries)
-    number = epoch_of_deliveries(measured)
+    number = epoch_of_deliveries(measured.loop, measured.deliveries)
     complete = complete_epochs(measured, number)
     sums = [deliveries.wall_ns[with_batch & (number == each)].sum() for each in sorted(complete)]
     return {

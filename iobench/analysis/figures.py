@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from iobench.recording import Kind
@@ -19,7 +19,11 @@ __all__ = [
     "Phase",
     "StageExposure",
     "WaitStatistics",
+    "Window",
 ]
+
+Window = Literal["recurring", "steady", "whole"]
+"""Of which part of a run a figure is: see `Exposure`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ class DecodedChunkFigures:
 
 @dataclass(frozen=True, slots=True)
 class PartExposure:
-    """Some deliveries of a run, summed: the whole run, or its steady state.
+    """Some deliveries of a run, summed: the whole run, its epochs after the first, or steady state.
 
     ``wait_ns + compute_ns == wall_ns`` and the stages' ``exposed_ns`` add up to ``wait_ns``.
 
@@ -316,6 +320,11 @@ class Exposure:
     steady : PartExposure or None
         Deliveries of each round after its start-up and fill, without the last call that finds no
         batch; None where the run was too short to have any.
+    recurring : PartExposure or None
+        Epochs of a script as a long training has them: the whole ones after the first, with what
+        each of them starts and ends with. None where there is none, and of ``iobench profile``.
+    recurring_start_ns : int
+        Waits of these epochs outside of their steady state.
     phases : tuple of Phase
         ``startup, fill, steady, drain``; they add up to ``whole``.
     long_waits : LongWaits or None
@@ -378,6 +387,38 @@ class Exposure:
         if not self.job_ns:
             return None
         return min(self.whole.wall_ns / self.job_ns, 1.0)
+
+    recurring: PartExposure | None = None
+    recurring_start_ns: int = 0
+
+    @property
+    def window(self) -> Window:
+        """Which part of the run tells what a long training sees."""
+        if self.recurring is not None:
+            return "recurring"
+        return "whole" if self.steady is None else "steady"
+
+    @property
+    def judged(self) -> PartExposure:
+        """That part: epochs after the first, else the steady state, else the whole run."""
+        return self.recurring or self.steady or self.whole
+
+    def part(self, window: Window) -> PartExposure | None:
+        """Return one of the parts; None where the run has none."""
+        return {"recurring": self.recurring, "steady": self.steady, "whole": self.whole}[window]
+
+    def without_waits(self) -> Exposure:
+        """Return it without the wait of every step: of many ranks they would fill the memory."""
+
+        def slim(part: PartExposure) -> PartExposure:
+            return replace(part, waits_ns=())
+
+        return replace(
+            self,
+            whole=slim(self.whole),
+            steady=self.steady and slim(self.steady),
+            recurring=self.recurring and slim(self.recurring),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, with the keys that ``iobench report --json`` has."""

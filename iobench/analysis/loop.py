@@ -54,6 +54,11 @@ class LoaderSettings:
     gradients: bool | None = None
 
     @property
+    def restarts(self) -> bool:
+        """Whether more processes loaded for it than it has workers: they were started anew."""
+        return len(set(self.worker_pids)) > self.workers > 0
+
+    @property
     def filled_after(self) -> int:
         """Deliveries of a round before its steady state.
 

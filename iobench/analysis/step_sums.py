@@ -16,11 +16,13 @@ from iobench.analysis.comparison import (
     ratio_of_cells,
 )
 from iobench.analysis.deliveries import STEADY
+from iobench.analysis.epoch_numbers import epoch_of_deliveries
 from iobench.recording import stage_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from iobench.analysis.figures import Window
     from iobench.analysis.windows import MeasuredRank
 
 __all__ = [
@@ -102,23 +104,28 @@ class StepSums:
 
 
 def step_sums(
-    measured: MeasuredRank, *, steady: bool, n_cells: int | None = None
+    measured: MeasuredRank, window: Window, n_cells: int | None = None
 ) -> StepSums | None:
     """Return the sums of one training process; None where it has no such step.
 
     Parameters
     ----------
     measured : MeasuredRank
-    steady : bool
-        Of the steady state, else of the whole run, start-up and the last call included.
+    window : str
+        Of which part of the run, as `Exposure.part` has it.
     n_cells : int, optional
-        How many stretches; by default `n_stretches`.
+        How many stretches; by default `n_stretches`, of several epochs not more than these.
     """
     deliveries = measured.deliveries
-    window = measured.exposure.steady if steady else measured.exposure.whole
-    rows = np.flatnonzero(deliveries.phase == STEADY) if steady else np.arange(len(deliveries))
-    if window is None or not window.n_batches:
+    part = measured.exposure.part(window)
+    if part is None or not part.n_batches:
         return None
+    chosen = {
+        "recurring": deliveries.repeated,
+        "steady": deliveries.phase == STEADY,
+        "whole": np.ones(len(deliveries), dtype=bool),
+    }
+    rows = np.flatnonzero(chosen[window])
     with_batch = (deliveries.batch[rows] >= 0).astype(np.float64)
     columns = {
         "steps": with_batch,
@@ -127,15 +134,23 @@ def step_sums(
     }
     columns["compute"] = columns["wall"] - columns["wait"]
     nbytes = np.where(with_batch > 0, deliveries.nbytes[rows], 0).astype(np.float64)
-    if window.nbytes is not None:
+    if part.nbytes is not None:
         columns["nbytes"] = nbytes
-    if window.n_samples is not None:
-        told = window.nbytes is not None and window.nbytes > 0
+    if part.n_samples is not None:
+        told = part.nbytes is not None and part.nbytes > 0
         share = nbytes / nbytes.sum() if told else with_batch / with_batch.sum()
-        columns["samples"] = window.n_samples * share
+        columns["samples"] = part.n_samples * share
     columns |= _stage_columns(measured, rows)
-    n_cells = n_stretches(window.n_batches) if n_cells is None else n_cells
-    cell = np.arange(len(rows)) * n_cells // max(len(rows), 1)
+    place, n_places = np.arange(len(rows)), len(rows)
+    if window == "recurring":
+        # Each epoch has one start: stretches that cut epochs would have one or none.
+        epochs, place = np.unique(
+            epoch_of_deliveries(measured.loop, deliveries)[rows], return_inverse=True
+        )
+        place, n_places = place.reshape(-1), len(epochs)
+    if n_cells is None:
+        n_cells = min(n_stretches(part.n_batches), n_places)
+    cell = place * n_cells // max(n_places, 1)
     in_round = deliveries.round[rows]
     n_rounds = int(deliveries.round.max()) + 1
     return StepSums(

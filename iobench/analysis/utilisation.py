@@ -138,7 +138,10 @@ def utilisation(profile: Profile, *, rank: int | None = None) -> Utilisation:
 def utilisation_of(measured: MeasuredRank) -> Utilisation:
     """Return the accelerator utilisation of a training process that was analysed."""
     deliveries, attribution = measured.deliveries, measured.attribution
-    main, number = of_main_loader(measured), epoch_of_deliveries(measured)
+    main, number = (
+        of_main_loader(measured.loop, measured.deliveries),
+        epoch_of_deliveries(measured.loop, measured.deliveries),
+    )
     stretches = tuple(
         _stretch(deliveries, attribution, rows, main, number)
         for rows in _rows_of_stretches(deliveries, attribution, main)

@@ -30,8 +30,8 @@ from iobench.analysis.figures import (
     Phase,
     StageExposure,
 )
-from iobench.analysis.loader_roles import by_importance, roles_of_loaders
-from iobench.analysis.loop import ONLY, LoaderSettings, TrainingLoop, find_loop
+from iobench.analysis.loader_roles import roles_of_loaders
+from iobench.analysis.loop import ONLY, TrainingLoop, find_loop
 from iobench.analysis.rank_steps import RankSteps, rank_steps
 from iobench.analysis.sample_counts import count_samples
 from iobench.analysis.span_shares import share_of_spans
@@ -109,9 +109,6 @@ class MeasuredRank:
     steps : RankSteps
         What `compare_ranks` needs of it.
     deliveries : Deliveries
-    main_loader : int
-        Number of the loader that trains, as far as that is known; of several that one with most
-        batches.
     attribution : Attribution
         Of these deliveries.
     loop : TrainingLoop
@@ -121,7 +118,6 @@ class MeasuredRank:
     exposure: Exposure
     steps: RankSteps
     deliveries: Deliveries
-    main_loader: int
     attribution: Attribution
     loop: TrainingLoop
 
@@ -138,11 +134,6 @@ def measure_rank(profile: Profile, *, rank: int | None = None) -> MeasuredRank:
         _figures(run),
         rank_steps(run.profile, run.loop, run.deliveries),
         run.deliveries,
-        _main_loader(
-            run.loop,
-            run.deliveries,
-            roles_of_loaders(run.profile, run.loop, run.deliveries),
-        ).number,
         run.attribution,
         run.loop,
     )
@@ -237,10 +228,13 @@ def _figures(run: _Run) -> Exposure:
     profile, loop, deliveries, attribution = run.profile, run.loop, run.deliveries, run.attribution
     steady = deliveries.phase == STEADY
     roles = roles_of_loaders(profile, loop, deliveries)
-    main = _main_loader(loop, deliveries, roles)
+    main = loop.loaders.get(deliveries.main, loop.loaders[ONLY])
+    repeated = deliveries.repeated
     return Exposure(
         whole=_window(run, np.ones(len(deliveries), dtype=bool)),
         steady=_window(run, steady) if steady.any() else None,
+        recurring=_window(run, repeated) if repeated.any() else None,
+        recurring_start_ns=int(deliveries.wait_ns[repeated & ~steady].sum()),
         phases=_phases(deliveries),
         long_waits=find_long_waits(
             profile,
@@ -278,16 +272,6 @@ def _computes_nothing(told: object) -> bool:
     if not isinstance(told, Mapping):
         return False
     return all(told.get(name) == 0 for name in ("forward_ns", "backward_ns"))
-
-
-def _main_loader(
-    loop: TrainingLoop, deliveries: Deliveries, roles: Mapping[int, str]
-) -> LoaderSettings:
-    """Return the loader that a report is about first; where none brought a batch, the first one."""
-    numbers = by_importance(deliveries, roles)
-    if not numbers:
-        return loop.loaders[min(loop.loaders, key=lambda number: (number == ONLY, number))]
-    return loop.loaders.get(numbers[0], loop.loaders[ONLY])
 
 
 def _stopped(profile: Profile) -> str:

@@ -176,7 +176,7 @@ def measured_way(
     if facts.is_script:
         facts = facts.with_loaders(exposure.loaders)
     device, wall_ns = device_exposure(profile, exposure.rank), exposure.whole.wall_ns
-    way = _way(run, facts, exposure, step_sums(found, steady=exposure.steady is not None))
+    way = _way(run, facts, exposure, step_sums(found, exposure.window))
     return MeasuredWay(
         path=profile.path,
         way=way,
@@ -208,6 +208,7 @@ def _way(
         run=run if run.batch_size else replace(run, batch_size=facts.batch_size),
         whole=exposure.whole,
         steady=exposure.steady,
+        recurring=exposure.recurring,
         sums=sums,
         store=store,
     )

@@ -24,6 +24,7 @@ from iobench.report.advice_sentences import (
     seconds_text,
     signed_fraction,
 )
+from iobench.report.sentences import OVER
 from iobench.report.wrapping import fitted
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _opening(advice: Advice, given: AdviceInput) -> str:
     maker = "thread" if facts.threads and not facts.is_script else "worker"
     makers = f"{units.count(number)} {maker}{'s' * (number != 1)}"
     loaders = f", of {advice.n_loaders} loaders the one waited for most" * (advice.n_loaders > 1)
-    when = "in steady state" if way.steady is not None else "over the whole, short run"
+    when = OVER[way.part]
     stand_in = ", a stand-in" if facts.stand_in else ""
     return (
         f"{what}{stand_in}: {way.label}{by}, {makers}{loaders}. "

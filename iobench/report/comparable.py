@@ -63,8 +63,8 @@ def refuse(runs: Sequence[MeasuredRun], *, anyway: bool) -> tuple[str, ...]:
 
 
 def _of_one(run: MeasuredRun) -> list[Obstacle]:
-    if run.whole is None:
-        some = any(window.n_batches for window in run.windows(steady=False))
+    if run.sums["whole"] is None:
+        some = any(window.n_batches for window in run.parts("whole"))
         what = "some of its training processes got no batch" if some else "no batch was delivered"
         return [Obstacle(f"{run.name}: {what}", is_final=True)]
     if run.damaged or run.lost_spans:

@@ -23,6 +23,8 @@ from iobench.report.measured_runs import MeasuredRun, total_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from iobench.analysis.figures import Window
+
 __all__ = [
     "BETWEEN",
     "TURNS",
@@ -120,7 +122,7 @@ class _Asked:
 
 
 def compare_pair(
-    first: Sequence[MeasuredRun], other: Sequence[MeasuredRun], *, steady: bool, anyway: bool
+    first: Sequence[MeasuredRun], other: Sequence[MeasuredRun], *, window: Window, anyway: bool
 ) -> PairComparison:
     """Return the figures of two runs, or of two groups of them, and their ratios.
 
@@ -128,7 +130,7 @@ def compare_pair(
     follow from another emulated step, are withheld unless that is waved aside.
     """
     reasons = withheld(first[0], other[0])
-    a_all, b_all = _sums(first, steady=steady), _sums(other, steady=steady)
+    a_all, b_all = _sums(first, window), _sums(other, window)
     a, b, basis, n_turns = a_all, b_all, WITHIN, (0, 0)
     if len(first) > 1 or len(other) > 1:
         basis = BETWEEN
@@ -185,8 +187,8 @@ def _interval(a: Cells, b: Cells, basis: str) -> RatioInterval:
     return ratio_of_cells(a, b, in_order=basis == WITHIN)
 
 
-def _sums(runs: Sequence[MeasuredRun], *, steady: bool) -> StepSums:
-    found = [sums for run in runs if (sums := run.sums(steady=steady)) is not None]
+def _sums(runs: Sequence[MeasuredRun], window: Window) -> StepSums:
+    found = [sums for run in runs if (sums := run.sums[window]) is not None]
     return found[0] if len(runs) == 1 else total_of(found)
 
 

@@ -11,6 +11,7 @@ from iobench.report.utilisation_lines import digest_text, utilisation_to_json
 
 if TYPE_CHECKING:
     from iobench.analysis import FirstDifference, SamplesComparison
+    from iobench.analysis.step_sums import StepSums
     from iobench.report.compare_figures import ComparedFigure, PairComparison
     from iobench.report.compared_runs import ComparedRun, Comparison
     from iobench.report.measured_runs import MeasuredRun
@@ -23,12 +24,14 @@ COMPARISON_VERSION: Final = 2
 def comparison_to_json(found: Comparison) -> dict[str, Any]:
     """Return the comparison for ``json.dumps(allow_nan=False)``.
 
-    - ``runs``: of each ``run`` (its directory), ``whole`` and ``steady`` (null without), which have
+    - ``runs``: of each ``run`` (its directory), ``whole``, ``steady`` and ``recurring``, a script's
+      whole epochs after the first (null without), which have
       ``batches``, ``wall_s`` (of a rank, in the mean), ``wait_fraction``, ``wait_per_step_s``,
       ``samples_per_s``, ``bytes_per_s`` and ``exposed_fraction`` by stage, and
       ``mlperf_utilisation`` as of `iobench.report.to_json`. Of groups there is one entry for each
       run, and ``group`` counts their configurations from 0.
-    - ``interleaved``: whether all runs took turns with the first. ``grouped``, ``steady``;
+    - ``interleaved``: whether all runs took turns with the first. ``grouped``; ``window``: of
+      which of these parts the comparisons are; ``steady`` whether it is that;
       ``waved``: why they would not have been compared without ``--anyway``.
     - ``comparisons``: of each run, or group, but the first: ``basis`` (``"turns"``,
       ``"stretches"``, ``"runs"``), ``n_cells`` of both, ``n_turns`` paired and there,
@@ -45,7 +48,8 @@ def comparison_to_json(found: Comparison) -> dict[str, Any]:
         "schema_version": COMPARISON_VERSION,
         "interleaved": all(pair.basis == TURNS for pair in found.pairs),
         "grouped": found.grouped,
-        "steady": found.steady,
+        "window": found.window,
+        "steady": found.window == "steady",
         "waved": list(found.waved),
         "runs": [
             _run(member) | ({"group": number} if found.grouped else {})
@@ -64,14 +68,12 @@ def _run(run: MeasuredRun) -> dict[str, Any]:
     return {
         "run": run.name,
         "ranks": len(run.exposures),
-        "whole": _window(run, steady=False),
-        "steady": _window(run, steady=True),
+        **{window: _window(sums) for window, sums in run.sums.items()},
         "mlperf_utilisation": utilisation_to_json(run.utilisation),
     }
 
 
-def _window(run: MeasuredRun, *, steady: bool) -> dict[str, Any] | None:
-    sums = run.sums(steady=steady)
+def _window(sums: StepSums | None) -> dict[str, Any] | None:
     if sums is None:
         return None
     found = {name: sums.total(name) for name in ("steps", "wall", "wait", "loop")}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.analysis.step_sums import BUSY, EXPOSED
 from iobench.report import compare_sentences, units
 from iobench.report.samples_sentence import samples_lines
-from iobench.report.tables import NOT_APPLICABLE, TextTable
+from iobench.report.tables import NOT_APPLICABLE, PARTS, TextTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +66,7 @@ def names(found: Comparison) -> list[str]:
 
 def _pair_tables(found: Comparison, pair: PairComparison, name: str) -> list[TextTable]:
     """Return the figures of a run beside those of the first: the loop's, then stage by stage."""
-    window = "steady state" if found.steady else "whole run"
+    window = PARTS[found.window]
     loop = [figure for figure in pair.figures if not figure.stage]
     tables = [_table(f"{name} against {NAMES[0]} ({window})", "", loop, name)]
     for prefix in (BUSY, EXPOSED):
@@ -132,7 +132,7 @@ def _whole_table(found: Comparison) -> TextTable:
 
 
 def _windows(run: ComparedRun) -> list[Any]:
-    return [window for member in run.members for window in member.windows(steady=False)]
+    return [window for member in run.members for window in member.parts("whole")]
 
 
 def _wait_fraction(run: ComparedRun) -> float | None:
@@ -142,9 +142,7 @@ def _wait_fraction(run: ComparedRun) -> float | None:
 
 def _wall_ns(run: ComparedRun) -> int:
     """Return the longest of the ranks' walls, of several runs all of them."""
-    return sum(
-        max(window.wall_ns for window in member.windows(steady=False)) for member in run.members
-    )
+    return sum(max(window.wall_ns for window in member.parts("whole")) for member in run.members)
 
 
 def _n_batches(run: ComparedRun) -> int:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.analysis import SamplesComparison
+    from iobench.analysis.figures import Window
 
 __all__ = ["ComparedRun", "Comparison", "compare_runs"]
 
@@ -77,8 +78,8 @@ class Comparison:
         The same; empty for groups of runs.
     waved : tuple of str
         Why they would not have been compared, had nobody insisted.
-    steady : bool
-        Whether figures are of steady states: all runs have one.
+    window : str
+        What part of the runs figures are of, as `Exposure` knows it: the first that all have.
     grouped : bool
     """
 
@@ -86,7 +87,7 @@ class Comparison:
     pairs: tuple[PairComparison, ...]
     samples: tuple[SamplesComparison, ...]
     waved: tuple[str, ...]
-    steady: bool
+    window: Window
     grouped: bool
 
     @property
@@ -132,19 +133,21 @@ def compare_runs(paths: Sequence[Path], *, anyway: bool = False, group: bool = F
     measured = [measure_run(path) for path in found]
     waved = refuse(measured, anyway=anyway)
     runs = _grouped(measured) if group else [ComparedRun((each,)) for each in measured]
-    steady = all(member.steady is not None for run in runs for member in run.members)
+    members = [member for run in runs for member in run.members]
+    parts: tuple[Window, ...] = ("recurring", "steady", "whole")
+    window = next(each for each in parts if all(run.sums[each] is not None for run in members))
     first, *others = runs
     return Comparison(
         runs=tuple(runs),
         pairs=tuple(
-            compare_pair(first.members, other.members, steady=steady, anyway=anyway)
+            compare_pair(first.members, other.members, window=window, anyway=anyway)
             for other in others
         ),
         samples=()
         if group
         else tuple(compare_seen(first.first.seen, other.first.seen) for other in others),
         waved=waved,
-        steady=steady,
+        window=window,
         grouped=group,
     )
 

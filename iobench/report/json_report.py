@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Diagnosis,
         Exposure,
         FullConversion,
+        PartExposure,
     )
     from iobench.profiles import Profile
     from iobench.report.facts import RunFacts
@@ -56,19 +57,24 @@ def to_json(
       ring), ``prefetch``,
       ``batch_size``, ``n_samples`` (it could draw from), ``sample_nbytes``.
     - ``verdict``: the sentence; ``diagnosis``: the same as data, ``verdict`` one of ``"no batch"``,
-      ``"no compute"``, ``"hidden"``, ``"partly hidden"``, ``"I/O-bound"``; ``steady`` whether it
-      is about the steady state; ``top_stage``; ``wait_fraction``, ``top_fraction``,
-      ``unknown_fraction``, ``hidden_fraction``, ``start_fraction``.
+      ``"no compute"``, ``"hidden"``, ``"partly hidden"``, ``"I/O-bound"``; ``window``: what it
+      is about, ``"recurring"`` (epochs after the first of a script), else ``"steady"``, else
+      ``"whole"``; ``steady`` whether it is about the steady state; ``top_stage``;
+      ``wait_fraction``, ``top_fraction``, ``unknown_fraction``, ``hidden_fraction``,
+      ``start_fraction`` (waits outside the steady state, of the whole run), ``again_fraction`` (the
+      same of the epochs after the first).
     - ``replay`` (null for jobs of more than 16 ranks): ``error_fraction`` of the unmodified run
       (null with a ``reason``), ``withheld`` (above 10 %: no savings follow), ``batches`` replayed,
-      ``is_part``; ``window`` that savings are of (``"steady"``, or of short runs ``"whole"``), and
+      ``is_part``; ``window`` that savings are of, as the verdict's, and
       its ``wall_s``; ``factor`` of a stage's time, ``joint_fraction`` of ``wall_s`` saved
       if all stages took it, ``no_single_stage_helps`` (each under 1 %),
       ``stages``: ``[{stage, saved_fraction, low_fraction, high_fraction}]``, the last two what
       another run may save (null of too few batches); ``together``: the same of the fewest
       ``stages`` that save nearly as much as all, null where one does.
     - ``next_steps``: ``[{reason, command}]``.
-    - of the whole run, and again of its steady state under ``steady`` (null if there is none):
+    - of the whole run, again of its steady state under ``steady``, and of a script's whole epochs
+      after the first, with what each starts and ends with, under ``recurring`` (null if there is
+      none):
 
       - ``batches``, ``samples``, ``nbytes``: delivered. ``wall_s`` = ``wait_s`` + ``compute_s``;
         ``wait_s``, ``wait_ns``: the training loop blocked for its next batch; ``compute_s``:
@@ -214,9 +220,8 @@ def _measured(exposure: Exposure, shared: Mapping[str, Any]) -> dict[str, Any]:
         figures = dict.fromkeys(figures) | {"batches": 0, "stages": [], "compute_stages": []}
     return {
         **figures,
-        "steady": None
-        if exposure.steady is None
-        else {**shared, **window_to_json(exposure.steady)},
+        "steady": _part(exposure.steady, shared),
+        "recurring": _part(exposure.recurring, shared),
         "waits_ns": list(waits_ns) if len(waits_ns) == whole.n_batches else None,
         "phases": phases_to_json(exposure) if exposure.has_consumer else None,
         "long_waits": long_waits_to_json(exposure.long_waits),
@@ -229,6 +234,10 @@ def _measured(exposure: Exposure, shared: Mapping[str, Any]) -> dict[str, Any]:
         "other_loops": [other_loop_to_json(each) for each in exposure.other_loops],
         "failed_waits": exposure.n_failed_waits,
     }
+
+
+def _part(part: PartExposure | None, shared: Mapping[str, Any]) -> dict[str, Any] | None:
+    return None if part is None else {**shared, **window_to_json(part)}
 
 
 def _run(report: RunReport) -> dict[str, Any]:
@@ -284,11 +293,12 @@ def _shared(report: RunReport) -> dict[str, Any]:
 def _diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
     return {
         "verdict": diagnosis.verdict.value,
-        "steady": diagnosis.steady,
+        "steady": diagnosis.window == "steady",
+        "window": diagnosis.window,
         "top_stage": diagnosis.top_stage,
         **{
             f"{name}_fraction": getattr(diagnosis, f"{name}_fraction")
-            for name in ("wait", "top", "unknown", "hidden", "start")
+            for name in ("wait", "top", "unknown", "hidden", "start", "again")
         },
     }
 

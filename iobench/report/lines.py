@@ -11,6 +11,7 @@ from iobench.report import rates, units
 from iobench.report.facts import OWN
 from iobench.report.limit_lines import limit_lines
 from iobench.report.script_lines import script_lines
+from iobench.report.tables import PARTS
 
 if TYPE_CHECKING:
     from iobench.analysis import Exposure, FullConversion, PartExposure, StageExposure
@@ -107,7 +108,7 @@ def reader_line(facts: RunFacts) -> str | None:
 
 def headline(exposure: Exposure) -> list[str]:
     """Return the exposed share of the whole run and of its steady state, from sums, first."""
-    whole, steady = exposure.whole, exposure.steady
+    whole = exposure.whole
     if exposure.stopped and not whole.n_batches:
         return [
             f"Exposed I/O: unknown, nothing was recorded: recording stopped, {exposure.stopped}; "
@@ -123,13 +124,16 @@ def headline(exposure: Exposure) -> list[str]:
         return ["Exposed I/O: unknown, no batch was delivered."]
     spent = f"{units.duration(whole.wait_ns)} of {units.duration(whole.wall_ns)}"
     share = f"{units.fraction(whole.wait_fraction)} of the whole run ({spent})"
-    window, of = (whole, "whole run") if steady is None else (steady, "steady state")
-    rest = (
-        "too short to have a steady state"
-        if steady is None
-        else f"{units.fraction(steady.wait_fraction)} of its steady state"
-    )
-    return [f"Exposed I/O: {share}, {rest}.", f"{_step(window)}; {_throughput(window)} ({of})."]
+    window = exposure.judged
+    rest = "too short to have a steady state"
+    if exposure.window == "recurring":
+        rest = f"{units.fraction(window.wait_fraction)} of its epochs after the first"
+    elif exposure.window == "steady":
+        rest = f"{units.fraction(window.wait_fraction)} of its steady state"
+    return [
+        f"Exposed I/O: {share}, {rest}.",
+        f"{_step(window)}; {_throughput(window)} ({PARTS[exposure.window]}).",
+    ]
 
 
 def decoded_line(window: PartExposure, facts: RunFacts) -> str | None:

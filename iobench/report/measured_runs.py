@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.analysis import Exposure, PartExposure, SamplesSeen, Utilisation
+    from iobench.analysis.figures import Window
     from iobench.analysis.windows import MeasuredRank
 
 __all__ = ["OF_MACHINE", "MeasuredRun", "measure_run", "total_of"]
@@ -45,9 +46,10 @@ class MeasuredRun:
         By rank, without the wait of each step; at least one.
     utilisation : Utilisation or None
         By the formula of MLPerf Storage, the mean of its ranks; None where nothing was delivered.
-    whole, steady : StepSums or None
-        Of all ranks, with ``loop``, the wall time of one of them in the mean, beside the sums that
-        `StepSums` has. None without a batch; for ``steady``, unless all ranks have one.
+    sums : mapping of str to StepSums or None
+        By part of the run, as `Exposure.part` has them: of all ranks, with ``loop``, the wall time
+        of one of them in the mean, beside the sums that `StepSums` has. None unless all ranks have
+        such a part with a batch.
     seen : SamplesSeen
     unclosed, damaged : tuple of str
         Processes that were killed or are still at work, and those with spans that cannot be read.
@@ -58,22 +60,15 @@ class MeasuredRun:
     facts: RunFacts
     exposures: tuple[Exposure, ...]
     utilisation: Utilisation | None
-    whole: StepSums | None
-    steady: StepSums | None
+    sums: Mapping[Window, StepSums | None]
     seen: SamplesSeen
     unclosed: tuple[str, ...]
     damaged: tuple[str, ...]
 
-    def windows(self, *, steady: bool) -> tuple[PartExposure, ...]:
-        """Return the steady states of its ranks (those that have one), or all of their runs."""
-        if not steady:
-            return tuple(each.whole for each in self.exposures)
-        found = (each.steady for each in self.exposures)
-        return tuple(window for window in found if window is not None)
-
-    def sums(self, *, steady: bool) -> StepSums | None:
-        """Return the sums over its steady state, or over all of it."""
-        return self.steady if steady else self.whole
+    def parts(self, window: Window) -> tuple[PartExposure, ...]:
+        """Return a part of the run of those ranks that have it."""
+        found = (each.part(window) for each in self.exposures)
+        return tuple(part for part in found if part is not None)
 
     @property
     def lost_spans(self) -> int:
@@ -111,20 +106,20 @@ def measure_run(path: Path, name: str | None = None) -> MeasuredRun:
     profiles = open_profiles(path)
     last: MeasuredRank | None = None
     config: Mapping[str, Any] = {}
-    n_cells: dict[bool, int] = {}
-    parts: dict[bool, list[StepSums | None]] = {True: [], False: []}
+    n_cells: dict[Window, int] = {}
+    parts: dict[Window, list[StepSums | None]] = {"recurring": [], "steady": [], "whole": []}
     exposures, used = [], []
     unclosed: list[str] = []
     damaged: list[str] = []
     for profile in profiles:
         measured = measure_rank(profile, rank=profile.rank)
         config = profile.config
-        for steady, sums in parts.items():
-            part = step_sums(measured, steady=steady, n_cells=n_cells.get(steady))
+        for window, sums in parts.items():
+            part = step_sums(measured, window, n_cells.get(window))
             if part is not None:
-                n_cells.setdefault(steady, len(part.stretches["steps"]))
+                n_cells.setdefault(window, len(part.stretches["steps"]))
             sums.append(part)
-        exposures.append(_slim(measured.exposure))
+        exposures.append(measured.exposure.without_waits())
         if measured.exposure.has_consumer and (one := utilisation_of(measured)) is not None:
             used.append(one)
         unclosed += [each.name for each in profile.processes if not each.closed]
@@ -144,20 +139,10 @@ def measure_run(path: Path, name: str | None = None) -> MeasuredRun:
         facts=facts,
         exposures=tuple(exposures),
         utilisation=mean_utilisation(used) if used else None,
-        whole=_joined(parts[False]),
-        steady=_joined(parts[True]),
+        sums={window: _joined(each) for window, each in parts.items()},
         seen=samples_seen(whole),
         unclosed=tuple(unclosed),
         damaged=tuple(damaged),
-    )
-
-
-def _slim(exposure: Exposure) -> Exposure:
-    steady = exposure.steady
-    return replace(
-        exposure,
-        whole=replace(exposure.whole, waits_ns=()),
-        steady=None if steady is None else replace(steady, waits_ns=()),
     )
 
 

@@ -75,7 +75,7 @@ def _about_waiting(best: RunReport, reports: Sequence[RunReport]) -> list[NextSt
             f" in the training loop, which is {units.fraction(share)} of the script's time: "
             "look at what the script does before and beside it"
         )
-    if best.facts.is_script and (best.diagnosis.start_fraction or 0) > START_FRACTION:
+    if best.facts.is_script and best.diagnosis.start_fraction > START_FRACTION:
         text += _about_starts(best)
     return [NextStep(text)]
 
@@ -106,7 +106,9 @@ def _advised(reports: Sequence[RunReport], *, proven: bool) -> list[NextStep]:
 
 
 def _about_starts(best: RunReport) -> str:
-    """Return what may help where the steady state waits for nothing, but the rest of a run does."""
+    """Return what may help where only the rest of a run waits: its starts."""
+    if best.diagnosis.window == "recurring":
+        return ", after the first epoch; that its start weighs less takes more epochs"
     again = any(
         each.framework == "torch" and each.workers and each.n_rounds > 1
         for each in best.exposure.loaders
@@ -117,7 +119,7 @@ def _about_starts(best: RunReport) -> str:
 
 def _about_length(best: RunReport) -> list[NextStep]:
     # Rounds end where epochs do on a cold cache: however many there are, each has to fill again.
-    if best.diagnosis.steady or best.exposure.n_rounds > 1:
+    if best.exposure.window != "whole" or best.exposure.n_rounds > 1:
         return []
     step = _varied(best, {"--batches": "200"}, without={"--duration": 1, "--epochs": 1})
     return [NextStep("a longer run, to have a steady state", step)] if step else []

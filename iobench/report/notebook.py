@@ -86,9 +86,7 @@ def _headline(page: FragmentPage, exposure: Exposure) -> None:
 
 
 def _stages(exposure: Exposure) -> TextTable:
-    if exposure.steady is None:
-        return _short(tables.stage_table(exposure.whole, "Stages over the whole run"))
-    return _short(tables.stage_table(exposure.steady, "Stages in the steady state"))
+    return _short(tables.stage_tables(exposure)[0])
 
 
 def _short(table: TextTable) -> TextTable:

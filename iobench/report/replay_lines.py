@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.report import units
+from iobench.report.tables import PARTS
 
 if TYPE_CHECKING:
     from iobench.analysis import Diagnosis
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["replay_sentence", "replay_to_json"]
 
-WINDOWS: Final = {"steady": "the steady state", "whole": "the whole run"}
+WINDOWS: Final = {part: f"the {what}" for part, what in PARTS.items()}
 
 
 def replay_sentence(diagnosis: Diagnosis) -> str:

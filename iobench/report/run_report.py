@@ -117,8 +117,8 @@ class RunReport:
 
     @property
     def judged(self) -> PartExposure:
-        """The window that the verdict is about: the steady state, else the whole run."""
-        return self.exposure.steady or self.exposure.whole
+        """The window that the verdict is about."""
+        return self.exposure.judged
 
     @property
     def wait_fraction(self) -> float | None:
@@ -159,7 +159,7 @@ def _conversion(report: RunReport, source: RunReport | None) -> FullConversion |
         probe_n_samples=facts.store_n_samples,
         probe_nbytes=facts.store_nbytes,
         probe_convert_s=facts.convert_s,
-        source=None if source is None else source.exposure.steady,
+        source=None if source is None else source.judged,
         store=report.judged,
     )
 
@@ -177,16 +177,7 @@ def _reports(
 
 def _slim(report: RunReport) -> RunReport:
     """Return a report without the wait of every step: of many ranks they would fill the memory."""
-    measured = report.exposure
-    steady = measured.steady
-    return replace(
-        report,
-        exposure=replace(
-            measured,
-            whole=replace(measured.whole, waits_ns=()),
-            steady=None if steady is None else replace(steady, waits_ns=()),
-        ),
-    )
+    return replace(report, exposure=report.exposure.without_waits())
 
 
 def _report(

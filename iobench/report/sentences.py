@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from iobench.analysis import Diagnosis, LongWaits, PartExposure
+    from iobench.analysis.figures import Window
     from iobench.report.run_report import RunReport
 
-__all__ = ["long_waits_sentence", "today_sentence", "verdict_sentence"]
+__all__ = ["OVER", "long_waits_sentence", "starts_sentence", "today_sentence", "verdict_sentence"]
 
 WORTH_SAYING: Final = 0.05
 """Share from which a verdict names start-up, or causes that were not recorded."""
@@ -21,6 +22,12 @@ MOST: Final = 0.5
 """A training loop of a smaller share of its job says little about the job."""
 RARE_FRACTION: Final = 0.2
 """Up to this share of the steps long waits are called rare; more are called uneven waits."""
+OVER: Final[Mapping[Window, str]] = {
+    "recurring": "over the epochs after the first",
+    "steady": "in steady state",
+    "whole": "in a run too short to have a steady state",
+}
+"""How sentences say which part of a run they are of."""
 SPOKEN: Final = {
     "handover": "the hand-over of batches",
     "handover:release": "freeing the memory of the batch before (handover:release)",
@@ -48,7 +55,7 @@ def verdict_sentence(diagnosis: Diagnosis) -> str:
         return "No verdict: nothing waits for data here."
     if diagnosis.verdict is Verdict.NO_BATCH:
         return "No verdict: no batch was delivered."
-    when = "in steady state" if diagnosis.steady else "in a run too short to have a steady state"
+    when = OVER[diagnosis.window]
     waits = f"the training loop waits {units.fraction(diagnosis.wait_fraction)} of its time"
     waits = f"{when} {waits} for data{_blame(diagnosis)}{_which(diagnosis)}{_extent(diagnosis)}."
     if diagnosis.verdict is Verdict.NO_COMPUTE:
@@ -56,12 +63,33 @@ def verdict_sentence(diagnosis: Diagnosis) -> str:
     text = f"{_judgement(diagnosis)}: {waits}"
     if diagnosis.stopped:
         text += f" Recording stopped before the end ({diagnosis.stopped}): what came after is lost."
-    if diagnosis.start_fraction >= WORTH_SAYING:
+    if diagnosis.again_fraction >= WORTH_SAYING:
+        text += (
+            f" {units.fraction(diagnosis.again_fraction)} of their time is waiting at the start "
+            "and end of an epoch, which every epoch does again."
+        )
+    if diagnosis.window == "steady" and diagnosis.start_fraction >= WORTH_SAYING:
         text += (
             " Waits outside the steady state (start-up, fill, end) are another "
             f"{units.fraction(diagnosis.start_fraction)} of the run."
         )
     return text
+
+
+def starts_sentence(diagnosis: Diagnosis, *, is_script: bool) -> str:
+    """Return what start-up means for a long training, as far as the run tells."""
+    if diagnosis.window == "recurring":
+        return (
+            "Every epoch has its start-up, fill and end: of the time of the epochs after the first "
+            f"{units.fraction(diagnosis.again_fraction)} is waiting there. Only what the first "
+            "epoch takes beyond the others is paid once."
+        )
+    if is_script:
+        return (
+            "No epoch after the first is whole in this run, so it does not tell whether start-up "
+            "comes back with each epoch; the steady state has none of it."
+        )
+    return "Start-up and fill are apart from the steady state, which is what a long training sees."
 
 
 def _judgement(diagnosis: Diagnosis) -> str:

@@ -12,12 +12,27 @@ from iobench.report.facts import PUBLISHED_FIGURES
 
 if TYPE_CHECKING:
     from iobench.analysis import Exposure, PartExposure, StageExposure
+    from iobench.analysis.figures import Window
     from iobench.report.run_report import RunReport
 
-__all__ = ["TextTable", "comparison_table", "phase_table", "stage_table", "wait_table", "waits_of"]
+__all__ = [
+    "TextTable",
+    "comparison_table",
+    "phase_table",
+    "stage_table",
+    "stage_tables",
+    "wait_table",
+    "waits_of",
+]
 
 Row = tuple[str, ...]
 NOT_APPLICABLE: Final = "-"
+PARTS: Final[Mapping[Window, str]] = {
+    "recurring": "epochs after the first",
+    "steady": "steady state",
+    "whole": "whole run",
+}
+"""What the parts of a run are called, as `Exposure` knows them."""
 WAIT_UNIT: Final = "ms"
 """Waits per step reach from microseconds to minutes; published ones are tenths of a second."""
 CARRIES_BYTES: Final = WORKER_KINDS | {Kind.SERIALISE, Kind.PIN, Kind.H2D, Kind.UNPICKLE}
@@ -96,6 +111,16 @@ def _steady_share(exposure: Exposure) -> str:
     return units.fraction(exposure.steady.wait_fraction) if exposure.steady else NOT_APPLICABLE
 
 
+def stage_tables(exposure: Exposure) -> list[TextTable]:
+    """Return the stages of each part of a run, first of the one that is judged."""
+    named = (
+        ("Stages over the epochs after the first", exposure.recurring),
+        ("Stages in the steady state", exposure.steady),
+        ("Stages over the whole run", exposure.whole),
+    )
+    return [stage_table(part, title) for title, part in named if part is not None]
+
+
 def stage_table(window: PartExposure, title: str) -> TextTable:
     """Return busy, hidden and exposed time by stage; rows without any time are left out."""
     shown = [row for row in window.stages if row.busy_ns or row.exposed_ns or row.n_spans]
@@ -163,10 +188,12 @@ def wait_table(report: RunReport) -> TextTable:
 
 
 def waits_of(exposure: Exposure, published_s: Mapping[str, float] | None = None) -> TextTable:
-    """Return the wait per step of the whole run and its steady state; below, a published one."""
+    """Return the wait per step of the run and of its parts; below, a published one."""
     named = [("whole run", exposure.whole.wait)]
-    if exposure.steady is not None:
-        named.append(("steady state", exposure.steady.wait))
+    for window in ("recurring", "steady"):
+        part = exposure.part(window)
+        if part is not None:
+            named.append((PARTS[window], part.wait))
     values: list[int | None] = [
         getattr(wait, f"{figure}_ns") if wait else None
         for _, wait in named

@@ -153,13 +153,11 @@ def _run(page: Page, report: RunReport, *, judged: bool) -> None:
 
 def _tables(page: Page, report: RunReport) -> None:
     exposure = report.exposure
-    whole = tables.stage_table(exposure.whole, "Stages over the whole run")
-    if exposure.steady is None:
-        page.table(whole)
-    else:
-        page.table(tables.stage_table(exposure.steady, "Stages in the steady state"))
-        with page.folded(whole.title):
-            page.table(whole)
+    first, *others = tables.stage_tables(exposure)
+    page.table(first)
+    for table in others:
+        with page.folded(table.title):
+            page.table(table)
     page.list(
         lines.fused_lines(exposure.whole, is_script=report.facts.is_script)
         + lines.estimated_lines(exposure.whole)

@@ -169,7 +169,9 @@ def _epochs(measured: MeasuredRank, pid: int, moved_ns: int) -> Iterator[str]:
     """Yield a mark where each epoch begins, by the numbers that tables have."""
     deliveries = measured.deliveries
     rows = np.flatnonzero(deliveries.batch >= 0)
-    numbers, first = np.unique(epoch_of_deliveries(measured)[rows], return_index=True)
+    numbers, first = np.unique(
+        epoch_of_deliveries(measured.loop, measured.deliveries)[rows], return_index=True
+    )
     for number, row in zip(numbers.tolist(), rows[first].tolist(), strict=True):
         when = microseconds(int(deliveries.asked_ns[row]) + moved_ns)
         yield (

@@ -206,8 +206,10 @@ def _epoch_metrics(epoch: EpochFigures, names: Mapping[str, str]) -> dict[str, f
 def _totals(exposure: Exposure, names: Mapping[str, str]) -> dict[str, float]:
     metrics: dict[str, float | None] = {"lost_spans": exposure.lost_spans}
     metrics |= _window("run", exposure.whole)
-    if exposure.steady is not None:
-        metrics |= _window("steady", exposure.steady)
+    for name in ("steady", "recurring"):
+        part = exposure.part(name)
+        if part is not None:
+            metrics |= _window(name, part)
     for row in exposure.whole.stages:
         metrics[f"run/{names[row.stage]}/busy_s"] = seconds(row.busy_ns)
         metrics[f"run/{names[row.stage]}/exposed_s"] = seconds(row.exposed_ns)

@@ -182,7 +182,7 @@ def _arm(config: RunConfig, folder: Path, name: str, screen: Screen) -> Callable
     def run(round: int) -> float:
         path = profile(replace(config, out=folder / f"{round}"), quiet)
         measured = exposure(open_profile(path))
-        window = measured.steady or measured.whole
+        window = measured.judged
         if not window.n_samples or not window.wall_ns:
             raise TrialError(f"{path}: {name} delivered no samples to time")
         return window.wall_ns / window.n_samples / 1e9

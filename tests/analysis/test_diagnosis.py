@@ -15,7 +15,7 @@ def of_pool(stages, n_batches=50, has_compute=True, **options):
 
 def test_io_bound_names_the_stage_waited_for_most():
     found = of_pool([60, 30, 10], step_ns=15)
-    assert (found.verdict, found.steady, found.top_stage) == (Verdict.IO_BOUND, True, "read")
+    assert (found.verdict, found.window, found.top_stage) == (Verdict.IO_BOUND, "steady", "read")
     assert round(found.top_fraction, 2) == 0.6
 
 
@@ -32,7 +32,7 @@ def test_start_up_stands_beside_the_steady_state():
 
 def test_a_run_too_short_is_judged_as_a_whole():
     found = of_pool([60, 30, 10], step_ns=80, n_batches=3)
-    assert (found.steady, found.start_fraction) == (False, 0.0)
+    assert (found.window, found.start_fraction) == ("whole", 0.0)
 
 
 def test_without_compute_there_is_nothing_to_hide_behind():

@@ -26,13 +26,14 @@ def judged(stages=None, *, joint=200, error=-0.016, together=None, **more):
 def diagnosis(replay, top="read"):
     return Diagnosis(
         verdict=Verdict.IO_BOUND,
-        steady=True,
+        window="steady",
         wait_fraction=0.5,
         top_stage=top,
         top_fraction=0.6,
         unknown_fraction=0.0,
         hidden_fraction=0.5,
         start_fraction=0.0,
+        again_fraction=0.0,
         serial=False,
         replay=replay,
     )

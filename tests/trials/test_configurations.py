@@ -86,7 +86,7 @@ def test_turns_are_compared_with_the_baseline_and_it_with_itself(
     def window(path: Path) -> Any:
         changed = asked[-1].workers == 4
         measured = SimpleNamespace(n_samples=10, wall_ns=5 * 10**9 if changed else 10**10)
-        return SimpleNamespace(steady=None, whole=measured)
+        return SimpleNamespace(judged=measured)
 
     monkeypatch.setattr(configurations, "profile", profile)
     monkeypatch.setattr(configurations, "open_profile", lambda path: path)
@@ -106,7 +106,7 @@ def test_turns_are_compared_with_the_baseline_and_it_with_itself(
 
 
 def test_a_turn_without_samples_is_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    empty = SimpleNamespace(steady=None, whole=SimpleNamespace(n_samples=0, wall_ns=0))
+    empty = SimpleNamespace(judged=SimpleNamespace(n_samples=0, wall_ns=0))
     monkeypatch.setattr(configurations, "profile", lambda config, screen: config.out)
     monkeypatch.setattr(configurations, "open_profile", lambda path: path)
     monkeypatch.setattr(configurations, "exposure", lambda profile: empty)
@@ -127,7 +127,7 @@ def test_stores_that_a_trial_makes_in_memory_go_again(
         assert config.out is not None
         return config.out
 
-    measured = SimpleNamespace(steady=None, whole=SimpleNamespace(n_samples=1, wall_ns=10))
+    measured = SimpleNamespace(judged=SimpleNamespace(n_samples=1, wall_ns=10))
     monkeypatch.setattr(configurations, "profile", profile)
     monkeypatch.setattr(configurations, "open_profile", lambda path: path)
     monkeypatch.setattr(configurations, "exposure", lambda profile: measured)

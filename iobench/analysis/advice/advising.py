@@ -116,9 +116,7 @@ def _predictor(baseline: LoadingWay, circumstances: Circumstances) -> GainPredic
 
 
 def _outcome(advice: Advice, *, trusted: bool) -> AdviceOutcome:
-    if (advice.wait_fraction or 0.0) < HIDDEN_FRACTION and not (
-        advice.changes or any(Lever.KEEP_WORKERS in _levers(each) for each in advice.to_measure)
-    ):
+    if (advice.wait_fraction or 0.0) < HIDDEN_FRACTION and not advice.changes:
         return AdviceOutcome.NOTHING_TO_GAIN
     if not trusted and not advice.changes:
         return AdviceOutcome.OPAQUE if advice.error_fraction is None else AdviceOutcome.WITHHELD
@@ -241,8 +239,8 @@ def _bill(
     idle = idle_fraction
     if idle is None:
         idle = baseline.window.wait_fraction or 0.0
-    # Both the devices' idle time and the wait of a whole run have the starts in them.
-    apart = idle_fraction is None and baseline.steady is not None
+    # The devices' idle time, and the wait of whole epochs or of a whole run have starts in them.
+    apart = idle_fraction is None and baseline.window is baseline.steady
     startups = baseline.run.startup_ns if apart else baseline.run.startup_ns[:0]
     return bill_of(
         ranks=ranks,

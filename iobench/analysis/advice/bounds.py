@@ -25,7 +25,7 @@ from iobench.analysis.advice.figures import (
 )
 from iobench.analysis.advice.gains import GainPredictor, kind_of
 from iobench.analysis.advice.levers import Evidence, Lever, Reason
-from iobench.analysis.replay import Change, RecordedRun, changed
+from iobench.analysis.replay import Change, LoaderRule, RecordedRun, changed
 from iobench.recording import Kind
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ CACHE_FRACTION: Final = 0.8
 READ_PER_BYTE: Final = 1.5
 """From so many bytes read for each byte used, chunks or compression blocks do not fit samples."""
 COLD_FRACTION: Final = 0.5
+LOOKS_AHEAD: Final = 64
+"""Batches that a bound lets threads be ahead: more than any ring has."""
 
 
 def bounded_candidates(
@@ -54,12 +56,11 @@ def bounded_candidates(
         yield RuledOut(Candidate((Lever.OFFLINE,)), Reason.OWN_ORDER)
     else:
         yield from _offline(baseline, ways, predictor)
-        yield from _loader(baseline, ways, predictor)
+        yield from _loader(baseline, ways, circumstances, predictor)
     yield from _caches(baseline, ways, circumstances, predictor)
     if _first_store(baseline, ways) is None:  # a store holds samples as they are asked for
         yield from _chunks(baseline, predictor)
     yield from _codec(baseline, predictor)
-    yield from _starts(baseline, circumstances)
     yield from _pinning(baseline, circumstances)
 
 
@@ -72,11 +73,15 @@ def _offline(
     if any(way.store is not None for way in ways):
         return  # measured
     stored = _stored(baseline)
-    gone = dict.fromkeys(MAKING, 0.0)
     yield Found(
         Candidate((Lever.OFFLINE, Lever.FORMAT), {"format": stored}),
-        predictor.bound(factors(baseline.run, gone)),
+        predictor.bound(_finished(baseline.run)),
     )
+
+
+def _finished(run: RecordedRun) -> Change:
+    """Return loading samples that are finished: nothing is left to make, or to start for it."""
+    return replace(factors(run, dict.fromkeys(MAKING, 0.0)), keep_workers=True)
 
 
 def _stored(baseline: LoadingWay) -> str:
@@ -85,7 +90,10 @@ def _stored(baseline: LoadingWay) -> str:
 
 
 def _loader(
-    baseline: LoadingWay, ways: Sequence[LoadingWay], predictor: GainPredictor
+    baseline: LoadingWay,
+    ways: Sequence[LoadingWay],
+    circumstances: Circumstances,
+    predictor: GainPredictor,
 ) -> Iterator[Found | RuledOut]:
     """Yield the fast loader for what is loaded now, and for each format that was measured."""
     if NATIVE in baseline.framework.split(","):
@@ -102,21 +110,32 @@ def _loader(
             levers.insert(0, Lever.FORMAT)
         elif way is not baseline:
             continue
-        change = Change(work_of=None if way is baseline else _handed_free(way.run))
-        gain = predictor.bound(change, instead=_handed_free(predictor.run))
+        work_of = None if way is baseline else _handed_free(way.run, circumstances.cpus)
+        gain = predictor.bound(
+            Change(work_of=work_of), instead=_handed_free(predictor.run, circumstances.cpus)
+        )
         yield Found(Candidate(tuple(levers), settings), gain, way=way)
 
 
-def _handed_free(run: RecordedRun) -> RecordedRun:
-    """Return a run whose batches are made in place: nothing is copied, sent or picked up."""
+def _handed_free(run: RecordedRun, cpus: int | None) -> RecordedRun:
+    """Return a run whose batches are made in place, by threads that are there all the time.
+
+    Nothing is copied, sent or picked up. Of the making what computes is left, on all CPUs: threads
+    may be as many as wait for storage. What is not known to compute may wait.
+    """
     copies = np.array([kind_of(stage) in ("collate", "serialise") for stage in run.stages])
-    work_ns = np.where(copies, 0, run.work_ns) if len(run.stages) else run.work_ns
-    cpu_ns = np.where(copies, np.minimum(run.cpu_ns, 0), run.cpu_ns) if len(copies) else run.cpu_ns
+    run = changed(run, Change(keep_workers=True))
+    computes = np.clip(run.cpu_ns, 0, run.work_ns)
+    work_ns = np.where(copies, 0, computes) if len(copies) else computes
     none = np.zeros_like(run.gap_ns)
+    workers = max(run.workers, cpus or 1)
+    if run.rule is not LoaderRule.STREAM:
+        run = replace(run, rule=LoaderRule.THREADS, workers=workers, prefetch=LOOKS_AHEAD)
     return replace(
         run,
         work_ns=work_ns,
-        cpu_ns=cpu_ns,
+        cpu_ns=work_ns,
+        maker=None,
         gap_ns=none,
         submit_ns=none,
         transit_ns=none,
@@ -169,7 +188,7 @@ def _from_memory(baseline: LoadingWay, ways: Sequence[LoadingWay]) -> Change:
     """Return loading from memory: reads of a store as if cached, or where none was run, nothing."""
     store = _first_store(baseline, ways)
     if store is None:
-        return factors(baseline.run, dict.fromkeys(MAKING, 0.0))
+        return _finished(baseline.run)
     cached = factors(store.run, {kind: cpu_fraction(store.run, kind) for kind in READING})
     return cached if store is baseline else Change(work_of=changed(store.run, cached))
 
@@ -213,18 +232,6 @@ def _codec(baseline: LoadingWay, predictor: GainPredictor) -> Iterator[Found | R
         yield Found(Candidate((Lever.CODEC,), settings), predictor.bound(change))
     else:
         yield RuledOut(Candidate((Lever.CODEC,)), Reason.CACHED_ALREADY)
-
-
-def _starts(baseline: LoadingWay, circumstances: Circumstances) -> Iterator[Found | RuledOut]:
-    """Yield keeping the workers of one epoch for the next, where rounds are the script's own."""
-    run = baseline.run
-    if not circumstances.is_script or not run.workers or baseline.framework != "torch":
-        return
-    again_ns = int(run.startup_ns[1:].sum()) + int(run.shutdown_ns[:-1].sum())
-    most = again_ns / run.wall_ns if run.wall_ns else 0.0
-    if most:
-        candidate = Candidate((Lever.KEEP_WORKERS,), {"persistent_workers": "True"})
-        yield Found(candidate, Gain(Evidence.BOUND, None, 0.0, min(most, 1.0)))
 
 
 def _pinning(baseline: LoadingWay, circumstances: Circumstances) -> Iterator[Found | RuledOut]:

@@ -16,8 +16,8 @@ from iobench.analysis.advice.figures import (
     RuledOut,
 )
 from iobench.analysis.advice.gains import GainPredictor, gain_between, kind_of
-from iobench.analysis.advice.levers import Lever, Reason
-from iobench.analysis.replay import Change, LoaderRule, RecordedRun
+from iobench.analysis.advice.levers import Evidence, Lever, Reason
+from iobench.analysis.replay import Change, LoaderRule, RecordedRun, changed
 
 __all__ = ["Found", "measured_candidates", "replayed_candidates"]
 
@@ -77,6 +77,28 @@ def replayed_candidates(
             yield Found(candidate, predictor.gain(Change(), instead=instead))
         elif not baseline.run.in_order:
             yield RuledOut(candidate, Reason.IN_USE)
+    if baseline.run.restarts and baseline.run.recurs and baseline.framework == "torch":
+        yield _kept_workers(predictor)
+
+
+def _kept_workers(predictor: GainPredictor) -> Found:
+    """Return keeping the workers of one epoch for the next.
+
+    Whether a worker's first batch of an epoch was slow since the worker was new, or since the epoch
+    was, as where a shuffle has to fill, the run does not tell. Where that may be all of the gain,
+    it has to be measured.
+    """
+    run = predictor.run
+    kept = changed(run, Change(keep_workers=True))
+    slow = replace(kept, work_ns=run.work_ns, cpu_ns=run.cpu_ns, beside_ns=run.beside_ns)
+    gain = predictor.gain(Change(), instead=kept)
+    least = predictor.gain(Change(), instead=slow)
+    if least.is_proven and least.low is not None and gain.low is not None:
+        gain = replace(gain, low=min(gain.low, least.low))
+    else:
+        saved = gain.saved or 0.0
+        gain = Gain(Evidence.BOUND, None, 0.0, max(saved, gain.high or saved) if saved > 0 else 0.0)
+    return Found(Candidate((Lever.KEEP_WORKERS,), {"persistent_workers": "True"}), gain)
 
 
 def _workers(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from iobench.analysis.advice.break_even import BreakEven, DeviceBill
     from iobench.analysis.advice.levers import AdviceOutcome, Evidence, Lever, Reason
-    from iobench.analysis.figures import PartExposure
+    from iobench.analysis.figures import PartExposure, Window
     from iobench.analysis.replay import Machine, Payoffs, RecordedRun
     from iobench.analysis.step_sums import StepSums
 
@@ -50,7 +50,8 @@ class LoadingWay:
         Of the loader that was waited for most.
     whole : PartExposure
         All of the run.
-    steady : PartExposure or None
+    steady, recurring : PartExposure or None
+        Its steady state, and its epochs as a long training has them; see `Exposure`.
     sums : StepSums or None
         Of the window, for what other ways gain; None without samples.
     store : StoreProbe or None
@@ -66,11 +67,19 @@ class LoadingWay:
     steady: PartExposure | None
     sums: StepSums | None = None
     store: StoreProbe | None = None
+    recurring: PartExposure | None = None
 
     @property
     def window(self) -> PartExposure:
-        """The steady state, or of a run too short for one the whole run."""
-        return self.steady or self.whole
+        """What tells what a long training sees: `Exposure.judged`."""
+        return self.recurring or self.steady or self.whole
+
+    @property
+    def part(self) -> Window:
+        """What that is, as `Exposure.window` has it."""
+        if self.recurring is not None:
+            return "recurring"
+        return "whole" if self.steady is None else "steady"
 
     @property
     def sample_ns(self) -> float | None:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from iobench.analysis.advice.figures import Gain, LoadingWay
 from iobench.analysis.advice.levers import Evidence
 from iobench.analysis.replay import Change, Machine, RecordedRun, replay, replay_error
-from iobench.analysis.replay.prediction import UNSEEN_ERROR, judged_times, predicted
+from iobench.analysis.replay.prediction import UNSEEN_ERROR, predicted
+from iobench.analysis.replay.runs import part_of_epochs
 from iobench.analysis.step_sums import ratio_of_runs
 
 __all__ = [
@@ -28,7 +29,7 @@ LONGEST_RUN: Final = 1000
 UNSEEN_WORKERS_ERROR: Final = 0.15
 """What a changed run may miss its replay by where others share CPUs, memory and storage than did:
 the goal of ``tests/benchmarks/held_out.py`` for nine in ten."""
-OF_ROUNDS: Final = frozenset({"startup_ns", "shutdown_ns", "opening_ns", "lead_ns"})
+OF_ROUNDS: Final = frozenset({"startup_ns", "shutdown_ns", "opening_ns", "lead_ns", "repeated"})
 
 
 def kind_of(stage: str) -> str:
@@ -37,17 +38,24 @@ def kind_of(stage: str) -> str:
 
 
 def beginning_of(run: RecordedRun, n_batches: int = LONGEST_RUN) -> RecordedRun:
-    """Return a run's first batches as a run of their own, the run itself where it has no more."""
+    """Return a run's first batches as a run of their own, the run itself where it has no more.
+
+    Where its epochs recur, those of the first such epochs, or of a part of one.
+    """
     if len(run) <= n_batches:
         return run
-    n_rounds = int(run.round[n_batches - 1]) + 1
+    rows, weight = np.arange(n_batches), run.weight
+    if run.repeated is not None and run.recurs:
+        rows, weight = part_of_epochs(run.round, run.repeated[run.round], run.steady, n_batches)
+    rounds, number = np.unique(run.round[rows], return_inverse=True)
     kept: dict[str, Any] = {
-        each.name: value[: n_rounds if each.name in OF_ROUNDS else n_batches]
+        each.name: value[rounds if each.name in OF_ROUNDS else rows]
         for each in fields(run)
         if isinstance(value := getattr(run, each.name), np.ndarray)
     }
-    share = n_batches / len(run)
+    share = len(rows) / len(run)
     times = {name: round(getattr(run, name) * share) for name in ("wall_ns", "wait_ns")}
+    kept |= {"round": number.reshape(-1).astype(np.int64), "weight": weight}
     return replace(run, **kept, **times)
 
 
@@ -108,9 +116,14 @@ class GainPredictor:
         return Gain(Evidence.REPLAYED, found.saved, found.low, found.high, found.helps)
 
     def bound(self, change: Change, *, instead: RecordedRun | None = None) -> Gain:
-        """Return what a change cannot gain more than."""
-        most = max(0.0, self.gain(change, instead=instead).saved or 0.0)
+        """Return what a change cannot gain more than, also where what it leaves is faster.
+
+        Whoever no longer works leaves the CPUs and storage to the others.
+        """
+        gains = (self.gain(change, instead=instead, parallel=each) for each in (False, True))
+        most = max(0.0, *(gain.saved or 0.0 for gain in gains))
         return Gain(Evidence.BOUND, None, 0.0, most)
 
     def _times(self, run: RecordedRun, change: Change, shared: bool) -> Floats:
-        return judged_times(run, replay(run, change, self._machine if shared else None))
+        replayed = replay(run, change, self._machine if shared else None)
+        return replayed.judged_ns.astype(np.float64)

@@ -14,7 +14,7 @@ from iobench.analysis.replay.contract import (
 from iobench.analysis.replay.engine import can_replay, replay, replay_error
 from iobench.analysis.replay.judgement import ReplayJudgement, judge_by_replay
 from iobench.analysis.replay.payoffs import payoffs
-from iobench.analysis.replay.prediction import Prediction, judged_times, predicted
+from iobench.analysis.replay.prediction import Prediction, predicted
 from iobench.analysis.replay.runs import recorded_runs
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "can_replay",
     "changed",
     "judge_by_replay",
-    "judged_times",
     "payoffs",
     "predicted",
     "recorded_runs",

@@ -46,6 +46,8 @@ def changed(run: RecordedRun, change: Change) -> RecordedRun:
         run = replace(run, compute_ns=np.full(len(run), change.step_ns, dtype=np.int64))
     if change.workers is not None or change.prefetch is not None:
         run = _with_workers(run, change.workers, change.prefetch)
+    if change.keep_workers:
+        run = _with_kept_workers(run)
     return run
 
 
@@ -222,13 +224,82 @@ def _with_workers(run: RecordedRun, workers: int | None, prefetch: int | None) -
             loop_ns=None,
         )
     rule = LoaderRule.POOL if run.rule is LoaderRule.SERIAL else run.rule
+    submit = _submit_of(run, workers)
+    if run.restarts and run.workers:
+        run = _with_starts(run, workers)
+    return replace(run, rule=rule, workers=workers, prefetch=prefetch, submit_ns=submit, maker=None)
+
+
+def _with_starts(run: RecordedRun, workers: int) -> RecordedRun:
+    """Return a run in whose rounds so many workers start; each is made, and begins, as those did.
+
+    What a worker's first batch of a round takes beyond a usual one is its start as well: a dataset
+    opens its files, and imports what it needs, when it is first asked.
+    """
+    usual = _usual_work(run)
+    work = run.work_ns.copy()
+    for rows in _rows_by_round(run):
+        first, begun = rows[: run.workers], rows[:workers]
+        beyond = np.maximum(run.work_ns[first] - usual, 0)
+        work[first] -= beyond
+        work[begun] += np.resize(beyond, (len(begun), len(usual)))
+    ratio = workers / run.workers
+    return replace(
+        _with_work(run, work),
+        opening_ns=None if run.opening_ns is None else scaled(run.opening_ns, ratio),
+        startup_ns=scaled(run.startup_ns, ratio),
+        shutdown_ns=scaled(run.shutdown_ns, ratio),
+    )
+
+
+def _with_kept_workers(run: RecordedRun) -> RecordedRun:
+    """Return a run whose workers start in its first round, and are there in all others."""
+    if not run.restarts or not run.workers:
+        return run
+    usual, later = _usual_work(run), np.arange(len(run.startup_ns)) > 0
+    work, submit = run.work_ns.copy(), run.submit_ns.copy()
+    for rows in _rows_by_round(run):
+        if not len(rows) or not later[run.round[rows[0]]]:
+            continue
+        first, others = rows[: run.workers], rows[run.workers :]
+        work[first] = np.minimum(work[first], usual)
+        submit[first] = np.minimum(submit[first], np.median(submit[others]) if len(others) else 0)
+    return replace(
+        _with_work(run, work),
+        submit_ns=submit,
+        opening_ns=None if run.opening_ns is None else np.where(later, 0, run.opening_ns),
+        startup_ns=np.where(later, 0, run.startup_ns),
+        shutdown_ns=np.append(np.zeros_like(run.shutdown_ns[1:]), run.shutdown_ns[-1:]),
+        restarts=False,
+    )
+
+
+def _rows_by_round(run: RecordedRun) -> list[Integers]:
+    """Return the batches of each round in the order in which they were asked for."""
+    asked = np.arange(len(run)) if run.batch is None else run.batch
+    order = np.lexsort((asked, run.round))
+    edges = np.searchsorted(run.round[order], np.arange(1, len(run.startup_ns)))
+    return np.split(order, edges)
+
+
+def _usual_work(run: RecordedRun) -> Integers:
+    """Return what a batch takes, stage by stage, that is not the first one of its worker."""
+    later = np.concatenate([rows[run.workers :] for rows in _rows_by_round(run)])
+    if not len(later):
+        return np.zeros(len(run.stages), dtype=np.int64)
+    usual: Integers = np.median(run.work_ns[later], axis=0).astype(np.int64)
+    return usual
+
+
+def _with_work(run: RecordedRun, work: Integers) -> RecordedRun:
+    """Return a run of other work; its parts on a CPU and on other threads go along."""
+    ratio = np.divide(work, run.work_ns, out=np.ones(work.shape), where=run.work_ns > 0)
+    beside = run.beside_ns
     return replace(
         run,
-        rule=rule,
-        workers=workers,
-        prefetch=prefetch,
-        submit_ns=_submit_of(run, workers),
-        maker=None,
+        work_ns=work,
+        cpu_ns=np.where(run.cpu_ns >= 0, np.rint(run.cpu_ns * ratio).astype(np.int64), run.cpu_ns),
+        beside_ns=None if beside is None else np.rint(beside * ratio).astype(np.int64),
     )
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from iobench.analysis.figures import Window
 
 __all__ = [
     "Change",
@@ -102,6 +105,14 @@ class RecordedRun:
         As measured, of all that is replayed.
     steady : ndarray of bool, shape (n_batches,)
         Whether each was delivered in the steady state.
+    repeated : ndarray of bool, shape (n_rounds,), optional
+        Which rounds are of epochs as a long training has them, whole and after the first; by
+        default none.
+    restarts : bool
+        Whether workers are made anew for each round.
+    weight : ndarray of float64, shape (n_batches,), optional
+        How many batches each stands for, where an epoch is too long to replay all of it; 1 each by
+        default.
     reason : str
         Why it cannot be replayed; ``""`` where it can.
     beside_ns : ndarray of int64, shape (n_batches, n_stages), optional
@@ -145,6 +156,9 @@ class RecordedRun:
     wait_ns: int
     steady: NDArray[np.bool_]
     reason: str = ""
+    repeated: NDArray[np.bool_] | None = None
+    restarts: bool = False
+    weight: NDArray[np.float64] | None = None
     beside_ns: Integers | None = None
     maker: Integers | None = None
     batch: Integers | None = None
@@ -158,6 +172,42 @@ class RecordedRun:
     def __len__(self) -> int:
         return len(self.round)
 
+    @property
+    def recurs(self) -> bool:
+        """Whether it has rounds that tell what each of a long training's epochs takes."""
+        return self.repeated is not None and bool(self.repeated.any())
+
+    @property
+    def window(self) -> Window:
+        """What `judged` are of, as `Exposure.window` has it."""
+        if self.recurs:
+            return "recurring"
+        return "steady" if self.steady.any() else "whole"
+
+    @property
+    def judged(self) -> NDArray[np.bool_]:
+        """The batches that tell what a long training sees: `Exposure.judged`, batch by batch."""
+        if self.repeated is not None and self.recurs:
+            found: NDArray[np.bool_] = self.repeated[self.round]
+            return found
+        return self.steady if self.steady.any() else np.ones(len(self), dtype=bool)
+
+    def judged_ns(self, spent_ns: Integers) -> Integers:
+        """Return `Replayed.judged_ns` of what each batch took between two questions."""
+        judged = self.judged
+        if self.weight is not None:
+            spent_ns = np.rint(spent_ns * self.weight).astype(np.int64)
+        if not self.recurs:
+            return spent_ns[judged]
+        found = spent_ns.copy()
+        edge = self.round[1:] != self.round[:-1]
+        first, last = np.append(True, edge), np.append(edge, True)
+        for each in (self.opening_ns, self.lead_ns):
+            if each is not None:
+                found[first] += each[self.round[first]]
+        found[last] += self.shutdown_ns[self.round[last]]
+        return found[judged]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -168,6 +218,9 @@ class Change:
     stage_factors : mapping of str to float
         What the time of each stage is multiplied by: 0.5 is twice as fast, 0 leaves it out.
     workers, prefetch : int, optional
+    keep_workers : bool
+        Workers live on from one round to the next, and do at the start of a later one what they
+        do all the time.
     batch_size : int, optional
         Needs a run whose own is known: work, bytes and compute grow in proportion.
     step_ns : int, optional
@@ -181,6 +234,7 @@ class Change:
     stage_factors: Mapping[str, float] = field(default_factory=dict)
     workers: int | None = None
     prefetch: int | None = None
+    keep_workers: bool = False
     batch_size: int | None = None
     step_ns: int | None = None
     work_of: RecordedRun | None = None
@@ -217,6 +271,10 @@ class Replayed:
     steady_wall_ns, steady_wait_ns : int
         Of the batches that were in the steady state of the recorded run.
     waits_ns : ndarray of int64, shape (n_batches,)
+    judged_ns : ndarray of int64, shape (n_judged,)
+        What each batch took that tells what a long training sees (`RecordedRun.judged`), from one
+        question to the next; in epochs that recur the first and last have what surrounds the
+        batches of theirs.
     """
 
     wall_ns: int
@@ -224,6 +282,7 @@ class Replayed:
     steady_wall_ns: int
     steady_wait_ns: int
     waits_ns: Integers
+    judged_ns: Integers
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class Demands:
         if self.run.rule is LoaderRule.STREAM:
             return replay(self.run, change)
         run = changed(self.run, change)
-        return share_machine(run, machine or self.machine).replayed(run.steady)
+        return share_machine(run, machine or self.machine).replayed(run)
 
 
 def machine_of(profile: Profile, *, read_nbytes_per_s: float | None = None) -> Machine:

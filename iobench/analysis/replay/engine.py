@@ -71,6 +71,7 @@ def replay(
         steady_wall_ns=int(share[run.steady].sum()),
         steady_wait_ns=int(waits[run.steady].sum()),
         waits_ns=waits,
+        judged_ns=run.judged_ns(share),
     )
 
 

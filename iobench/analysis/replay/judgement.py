@@ -12,6 +12,7 @@ from iobench.analysis.replay.runs import recorded_runs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from iobench.analysis.figures import Window
     from iobench.analysis.replay.contract import Payoff, Payoffs, RecordedRun
     from iobench.profiles import Profile
 
@@ -37,7 +38,7 @@ class ReplayJudgement:
         What savings are a share of: the replayed time of the batches that gains are of; of what
         cannot be replayed, the measured time.
     window : str
-        What these batches are: of the ``"steady"`` state, or the ``"whole"`` run.
+        What these batches are of, as `Exposure` calls it.
     n_batches : int
         Of what was replayed.
     is_part : bool
@@ -54,7 +55,7 @@ class ReplayJudgement:
     n_batches: int
     is_part: bool = False
     n_loaders: int = 1
-    window: str = "steady"
+    window: Window = "steady"
     loader: str = ""
 
     @property
@@ -112,6 +113,6 @@ def judge_runs(
         n_batches=len(run),
         is_part=run.is_part,
         n_loaders=len(runs),
-        window="steady" if run.steady.any() else "whole",
+        window=run.window,
         loader=run.name.removeprefix(f"{profile.path.name}, "),
     )

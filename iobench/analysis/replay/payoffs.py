@@ -10,7 +10,7 @@ import numpy as np
 
 from iobench.analysis.replay.contract import Change, Payoff, Payoffs, RecordedRun
 from iobench.analysis.replay.engine import replay
-from iobench.analysis.replay.prediction import judged_times, predicted
+from iobench.analysis.replay.prediction import predicted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,12 +51,12 @@ def payoffs(run: RecordedRun, factor: float = 0.8) -> Payoffs:
     run = _merged(run, MAX_STAGES - len(in_loop))
     asked = (*run.stages, *in_loop)
     unmodified = replay(run)
-    before = judged_times(run, unmodified)
+    before = unmodified.judged_ns.astype(np.float64)
 
     def of(chosen: Iterable[str]) -> Payoff:
         stages = tuple(sorted(chosen, key=asked.index))
         change = Change(stage_factors=dict.fromkeys(stages, factor))
-        after = judged_times(run, replay(run, change))
+        after = replay(run, change).judged_ns.astype(np.float64)
         found = predicted(before, after)
         return Payoff(stages, round(before.sum() - after.sum()), found.low, found.high)
 

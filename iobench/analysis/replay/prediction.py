@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from iobench.analysis.comparison import cells_of, paired_cell_ratio, ratio_of_cells
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
-    from iobench.analysis.replay.contract import RecordedRun, Replayed
 
-__all__ = ["UNSEEN_ERROR", "Prediction", "judged_times", "predicted"]
+__all__ = ["UNSEEN_ERROR", "Prediction", "predicted"]
 
 UNSEEN_ERROR: Final = 0.05
 """By what share of its time a changed run may miss its replay beyond its own noise, since loaders
@@ -42,12 +40,6 @@ class Prediction:
     low: float | None
     high: float | None
     helps: bool | None
-
-
-def judged_times(run: RecordedRun, replayed: Replayed) -> NDArray[np.float64]:
-    """Return what each batch takes that a verdict is about: those of the steady state, if any."""
-    times: NDArray[np.float64] = (replayed.waits_ns + run.compute_ns).astype(np.float64)
-    return times[run.steady] if run.steady.any() else times
 
 
 def predicted(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.counters import io_counters
 from iobench.analysis.deliveries import IN_THREADS, SERIAL, STEADY, find_deliveries
+from iobench.analysis.epoch_numbers import one_loader
 from iobench.analysis.loader_roles import by_importance, roles_of_loaders
 from iobench.analysis.loop import ONLY, find_loop
 from iobench.analysis.replay.contract import LoaderRule, RecordedRun
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
     from iobench.analysis.stages import Lanes
     from iobench.profiles import Profile
 
-__all__ = ["recorded_runs"]
+__all__ = ["part_of_epochs", "recorded_runs"]
 
 Integers = NDArray[np.int64]
+Marks = NDArray[np.bool_]
 
 UNSEEN_LIMIT: Final = 0.01
 """Share of batches nobody saw being made from which on a run cannot be replayed."""
@@ -43,13 +45,14 @@ def recorded_runs(
     rank : int, optional
         Which training process; may be left out where only one recorded.
     max_batches : int, optional
-        How many of each loader, from the start of the run; by default all.
+        How many of each loader, from the start of the run, or of the epochs as a long training
+        has them where there are such; by default all.
 
     Returns
     -------
     tuple of RecordedRun
-        One for each loader with batches; what cannot be replayed has `LoaderRule.OPAQUE` and
-        says why in ``reason``.
+        One for each loader with batches, made anew for each epoch or not; what cannot be replayed
+        has `LoaderRule.OPAQUE` and says why in ``reason``.
 
     Raises
     ------
@@ -60,12 +63,14 @@ def recorded_runs(
     if rank is None:
         rank = min((each.rank for each in profile.processes if each.role == "consumer"), default=0)
     loop = find_loop(profile, rank=rank)
-    deliveries = find_deliveries(profile, loop)
+    seen = find_deliveries(profile, loop)
+    deliveries = replace(seen, loader=one_loader(loop, seen))
     numbers = by_importance(deliveries, roles_of_loaders(profile, loop, deliveries))
     if not numbers:
         return ()
     frames = {number: _frame(deliveries, number, max_batches) for number in numbers}
-    parts = _Parts(profile, loop, deliveries, max(each.end_ns for each in frames.values()))
+    end_ns = max(each.end_ns for each in frames.values())
+    parts = _Parts(profile, loop, deliveries, seen.loader, end_ns)
     return tuple(
         parts.run(number, frame, several=len(frames) > 1) for number, frame in frames.items()
     )
@@ -86,6 +91,8 @@ class _Frame:
     wall_ns: int
     wait_ns: int
     is_part: bool
+    repeated: NDArray[np.bool_]
+    weight: NDArray[np.float64] | None
 
 
 def _frame(deliveries: Deliveries, loader: int, max_batches: int | None) -> _Frame:
@@ -94,10 +101,20 @@ def _frame(deliveries: Deliveries, loader: int, max_batches: int | None) -> _Fra
     Of the last of ``max_batches`` what follows it belongs to it, to the next question.
     """
     of_loader = deliveries.loader == loader
-    brought = np.flatnonzero(of_loader & (deliveries.batch >= 0))
-    is_part = max_batches is not None and len(brought) > max_batches
-    if is_part:
-        of_loader[brought[max_batches] :] = False
+    with_batch = deliveries.batch >= 0
+    brought = np.flatnonzero(of_loader & with_batch)
+    is_part, weight = False, None
+    if max_batches is not None and len(brought) > max_batches:
+        is_part = True
+        repeated = of_loader & with_batch & deliveries.repeated
+        if repeated.any():
+            kept, weight = part_of_epochs(
+                deliveries.round, repeated, deliveries.phase == STEADY, max_batches
+            )
+            of_loader &= np.isin(deliveries.round, deliveries.round[kept])
+            brought = np.append(kept, np.flatnonzero(of_loader & with_batch)[len(kept) :])
+        if len(brought) > max_batches:
+            of_loader[brought[max_batches] :] = False
     rounds = np.unique(deliveries.round[of_loader & (deliveries.batch >= 0)])
     n_rounds = len(rounds)
     opening, lead, start, shutdown = (np.zeros(n_rounds, dtype=np.int64) for _ in range(4))
@@ -134,7 +151,29 @@ def _frame(deliveries: Deliveries, loader: int, max_batches: int | None) -> _Fra
         wall_ns=wall_ns,
         wait_ns=wait_ns,
         is_part=is_part,
+        repeated=np.isin(rounds, deliveries.round[deliveries.repeated]),
+        weight=weight,
     )
+
+
+def part_of_epochs(
+    round: Integers, chosen: Marks, steady: Marks, n_batches: int
+) -> tuple[Integers, NDArray[np.float64] | None]:
+    """Return the rows of the first chosen rounds that have so many batches at most together.
+
+    Where one alone has more, its first ones, with how many batches each then stands for: those of
+    the steady state for all that were left out.
+    """
+    rows = np.flatnonzero(chosen)
+    rounds, counts = np.unique(round[rows], return_counts=True)
+    fits = np.cumsum(counts) <= n_batches
+    if fits.any():
+        return rows[np.isin(round[rows], rounds[fits])], None
+    rows = rows[round[rows] == rounds[0]]
+    kept = rows[:n_batches]
+    weight = np.ones(len(kept))
+    weight[steady[kept]] = steady[rows].sum() / max(steady[kept].sum(), 1)
+    return kept, weight
 
 
 def _end(deliveries: Deliveries, row: int) -> int:
@@ -146,12 +185,18 @@ class _Parts:
     """Everything that the runs of one training loop are made of."""
 
     def __init__(
-        self, profile: Profile, loop: TrainingLoop, deliveries: Deliveries, end_ns: int
+        self,
+        profile: Profile,
+        loop: TrainingLoop,
+        deliveries: Deliveries,
+        numbers: Integers,
+        end_ns: int,
     ) -> None:
         begun = profile.spans["start_ns"] < end_ns
         if not begun.all():
             profile = replace(profile, spans=profile.spans[begun])
         self.profile, self.loop, self.deliveries = profile, loop, deliveries
+        self.numbers = numbers
         self.lanes: Lanes = find_lanes(profile, loop)
         of_loop = profile.spans
         if not loop.mine.all():
@@ -161,6 +206,8 @@ class _Parts:
     def run(self, loader: int, frame: _Frame, *, several: bool) -> RecordedRun:
         """Return what one loader did."""
         settings = self.loop.loaders.get(loader, self.loop.loaders[ONLY])
+        if settings.workers:
+            settings = replace(settings, worker_pids=self._worker_pids(frame))
         rule = self._rule(settings, frame)
         making = find_making(
             self.lanes,
@@ -178,6 +225,12 @@ class _Parts:
             of = f" ({settings.name})" if settings.name else ""
             name = f"{name}, loader {loader}{of}"
         return self._recorded(name, rule, reason, settings, frame, making)
+
+    def _worker_pids(self, frame: _Frame) -> tuple[int, ...]:
+        """Return whose workers made these batches: of one loader, or of it made anew each time."""
+        numbers = np.unique(self.numbers[frame.rows]).tolist()
+        told = (self.loop.loaders.get(number, self.loop.loaders[ONLY]) for number in numbers)
+        return tuple(pid for each in told for pid in each.worker_pids)
 
     def _rule(self, settings: LoaderSettings, frame: _Frame) -> LoaderRule:
         """Return by what rule a loader worked, by who it says made its batches."""
@@ -258,6 +311,9 @@ class _Parts:
             opening_ns=frame.opening_ns,
             lead_ns=frame.lead_ns,
             is_part=frame.is_part,
+            repeated=frame.repeated,
+            restarts=settings.restarts,
+            weight=frame.weight,
             stream=making.stream,
             loop_stages=loop_work.stages,
             loop_ns=loop_work.work_ns,

@@ -51,16 +51,18 @@ class SharedRun:
     wall: float = 0.0
     closing: float = 0.0
 
-    def replayed(self, steady: NDArray[np.bool_]) -> Replayed:
-        """Return the figures, in whole ns."""
+    def replayed(self, run: RecordedRun) -> Replayed:
+        """Return the figures of the run this came of, in whole ns."""
         waits = np.rint(self.delivered - self.asked).astype(np.int64)
         shares = np.rint(self.until - self.asked).astype(np.int64)
+        steady = run.steady
         return Replayed(
             wall_ns=round(self.wall),
             wait_ns=int(waits.sum()) + round(self.closing),
             steady_wall_ns=int(shares[steady].sum()),
             steady_wait_ns=int(waits[steady].sum()),
             waits_ns=waits,
+            judged_ns=run.judged_ns(shares),
         )
 
 

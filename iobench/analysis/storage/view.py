@@ -140,7 +140,10 @@ def _sanity(measured: MeasuredRank, reading: ReadSpans) -> SanityLine | None:
     other loaders, or before the loop, is in none.
     """
     deliveries, spans = measured.deliveries, measured.profile.spans
-    number, main = epoch_of_deliveries(measured), of_main_loader(measured)
+    number, main = (
+        epoch_of_deliveries(measured.loop, measured.deliveries),
+        of_main_loader(measured.loop, measured.deliveries),
+    )
     complete = sorted(complete_epochs(measured, number))
     rows = np.flatnonzero(main & np.isin(number, complete))
     batches = deliveries.batch[rows]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.report import units
 from iobench.report.facts import PUBLISHED_FIGURES
-from iobench.report.tables import CARRIES_BYTES, NOT_APPLICABLE, PHASES, WAIT_UNIT, TextTable
+from iobench.report.tables import CARRIES_BYTES, NOT_APPLICABLE, PARTS, PHASES, WAIT_UNIT, TextTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -143,10 +143,13 @@ def _bytes(figures: PageFigures, row: str) -> tuple[Any, Any]:
 
 
 def waits_table(figures: PageFigures, run: str) -> PageTable:
-    """Return the wait per step of the whole run, of its steady state, and as published."""
+    """Return the wait per step of the run, of its parts, and as published."""
     named = [("whole run", f"{run}.wait_per_step", "_s")]
-    if figures.value(f"{run}.steady") is not None:
-        named.append(("steady state", f"{run}.steady.wait_per_step", "_s"))
+    named += [
+        (PARTS[part], f"{run}.{part}.wait_per_step", "_s")
+        for part in ("recurring", "steady")
+        if figures.value(f"{run}.{part}") is not None
+    ]
     n_measured = len(named)
     if figures.value(f"{run}.published") is not None:
         named.append(("published", f"{run}.published.exposed_io_s", ""))

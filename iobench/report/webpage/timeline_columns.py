@@ -169,7 +169,9 @@ def _steps(measured: Mapping[int, MeasuredRank]) -> list[dict[str, Any]]:
         with_batch = one.deliveries.batch >= 0
         if not with_batch.any():
             continue
-        numbers, first = np.unique(epoch_of_deliveries(one)[with_batch], return_index=True)
+        numbers, first = np.unique(
+            epoch_of_deliveries(one.loop, one.deliveries)[with_batch], return_index=True
+        )
         begins = sorted(
             zip(numbers.tolist(), first.tolist(), strict=True), key=lambda each: each[1]
         )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.analysis import Verdict, mean_utilisation
 from iobench.report import energy_lines, lines, script_lines, units
 from iobench.report.replay_lines import replay_sentence
-from iobench.report.sentences import long_waits_sentence
+from iobench.report.sentences import long_waits_sentence, starts_sentence
+from iobench.report.tables import PARTS
 from iobench.report.utilisation_lines import digest_lines, utilisation_lines
 from iobench.report.webpage import bars, page_tables
 from iobench.report.webpage.circumstances import configuration, energy_part_table, machine_facts
@@ -21,7 +22,7 @@ from iobench.report.webpage.storage_part import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.analysis import JobExposure
+    from iobench.analysis import Exposure, JobExposure
     from iobench.report.run_report import RunReport
     from iobench.report.webpage.figures import PageFigures
     from iobench.report.webpage.page_tables import PageTable
@@ -74,6 +75,8 @@ class RunView:
     stages : tuple of StageView
     stage_lines, wait_lines, phase_lines : tuple of str
     waits, phases, epochs : PageTable or None
+    phase_lead : str
+        What start-up means for a long training.
     phase_bars, rates : tuple of BarRow
     storage_lines, access_lines : tuple of str
     storage : tuple of PageTable
@@ -109,6 +112,7 @@ class RunView:
     waits: PageTable | None
     phases: PageTable | None
     epochs: PageTable | None
+    phase_lead: str
     phase_bars: tuple[bars.BarRow, ...]
     rates: tuple[bars.BarRow, ...]
     storage_lines: tuple[str, ...]
@@ -153,8 +157,7 @@ def run_view(
     What is told of a job as a whole, its energy, is not told of its ranks again.
     """
     path, exposure = f"runs.{number}", report.exposure
-    steady = exposure.steady is not None
-    window = f"{path}.steady" if steady else path
+    window = path if exposure.window == "whole" else f"{path}.{exposure.window}"
     has_batches = exposure.whole.n_batches > 0
     gain = _gain(figures, path)
     return RunView(
@@ -163,7 +166,7 @@ def run_view(
         name=name,
         verdict_style=STYLES.get(report.diagnosis.verdict, "none"),
         window=window,
-        when="steady state" if steady else "whole run",
+        when=PARTS[exposure.window],
         has_batches=has_batches,
         warnings=tuple(_warnings(report)),
         evidence=tuple(_evidence(report)),
@@ -171,7 +174,7 @@ def run_view(
         gain_stage=str(figures.value(f"{gain}.stage")) if gain else "",
         time=bars.time_bar(figures, window) if has_batches else (),
         most=bars.most_exposed(figures, window) if has_batches else (),
-        stages=_stages(figures, path, steady=steady) if has_batches else (),
+        stages=_stages(figures, path, exposure) if has_batches else (),
         stage_lines=(
             *lines.fused_lines(exposure.whole, is_script=report.facts.is_script),
             *lines.estimated_lines(exposure.whole),
@@ -183,6 +186,7 @@ def run_view(
         waits=page_tables.waits_table(figures, path) if has_batches else None,
         phases=page_tables.phases_table(figures, path) if has_batches else None,
         epochs=epochs,
+        phase_lead=starts_sentence(report.diagnosis, is_script=report.facts.is_script),
         phase_bars=bars.phase_bars(figures, path) if has_batches else (),
         rates=bars.rate_bars(figures, path) if has_batches else (),
         storage_lines=tuple(storage_sentences(report)),
@@ -260,9 +264,12 @@ def _gain(figures: PageFigures, path: str) -> str:
     return f"{path}.replay.stages.{best}"
 
 
-def _stages(figures: PageFigures, path: str, *, steady: bool) -> tuple[StageView, ...]:
-    named = [("Steady state", f"{path}.steady")] if steady else []
-    named.append(("Whole run", path))
+def _stages(figures: PageFigures, path: str, exposure: Exposure) -> tuple[StageView, ...]:
+    named = [
+        (what.capitalize(), path if part == "whole" else f"{path}.{part}")
+        for part, what in PARTS.items()
+        if exposure.part(part) is not None
+    ]
     return tuple(
         StageView(
             name,

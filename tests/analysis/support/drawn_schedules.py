@@ -16,7 +16,7 @@ from simulator import simulate
 from simulator_spans import Schedule, SpanLog
 
 from iobench.analysis import exposure
-from iobench.analysis.replay import Change, Prediction, judged_times, predicted, recorded_runs
+from iobench.analysis.replay import Change, Prediction, predicted, recorded_runs
 from iobench.analysis.replay import replay as replayed
 from iobench.recording import Kind
 
@@ -62,12 +62,12 @@ def held(seed: int, changes: Sequence[Sequence[str]], *, n_batches: int) -> list
     shape = _Shape(seed, n_batches)
     profile = _run(shape.draw(0, ()))
     (run,) = recorded_runs(profile)
-    before = judged_times(run, replayed(run))
+    before = replayed(run).judged_ns
     now = _batch_ns(profile)
     found = []
     for number, stages in enumerate(changes, start=1):
         change = Change(stage_factors=dict.fromkeys(stages, 0.5))
-        told = predicted(before, judged_times(run, replayed(run, change)))
+        told = predicted(before, replayed(run, change).judged_ns)
         obtained = 1 - _batch_ns(_run(shape.draw(number, stages))) / now
         found.append(Held(shape.name, told, obtained))
     return found

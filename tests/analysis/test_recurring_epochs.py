@@ -1,0 +1,157 @@
+"""What every epoch does again counts: verdict, replay and bounds are over whole epochs."""
+
+from __future__ import annotations
+
+import pytest
+from epochs import epochs_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iobench.analysis import Verdict, diagnose, exposure
+from iobench.analysis.advice import Circumstances, Evidence, Lever, LoadingWay, advise
+from iobench.analysis.advice.bounds import bounded_candidates
+from iobench.analysis.advice.candidates import Found, replayed_candidates
+from iobench.analysis.advice.gains import GainPredictor
+from iobench.analysis.replay import Change, judge_by_replay, recorded_runs, replay
+
+US = 1000
+HERE = Circumstances(cpus=2, is_script=True, cold_fraction=0.0)
+
+
+def way(profile):
+    (run,) = recorded_runs(profile)
+    found = exposure(profile)
+    return LoadingWay(
+        label="source", format="source", framework="torch", pipeline="own", run=run,
+        whole=found.whole, steady=found.steady, recurring=found.recurring,
+    )  # fmt: skip
+
+
+def found(advice, lever):
+    changes = (*advice.changes, *advice.to_measure)
+    return next((each.gain for each in changes if lever in each.candidate.levers), None)
+
+
+def bounds(one):
+    """Return what changes gain at the most, or within what they are predicted to, by lever."""
+    predictor = GainPredictor(one.run, None)
+    items = [
+        *bounded_candidates(one, [one], HERE, predictor),
+        *replayed_candidates(one, HERE, predictor),
+    ]
+    return {
+        lever: each.gain for each in items if isinstance(each, Found)
+        for lever in each.candidate.levers
+    }  # fmt: skip
+
+
+def saved(before, after):
+    first, second = (exposure(each).recurring for each in (before, after))
+    return 1 - (second.wall_ns / second.n_batches) / (first.wall_ns / first.n_batches)
+
+
+def test_whole_epochs_after_the_first_are_judged():
+    figures = exposure(epochs_of(epochs=4, batches=10, start_ns=500, end_ns=30))
+    assert figures.window == "recurring"
+    # Of each epoch: 500 until workers begin, 60 for the first batch, 30 at the end.
+    assert figures.recurring.wall_ns == 3 * (500 + 60 + 10 * 40 + 30)
+    assert figures.recurring.wait_ns == 3 * (500 + 60 + 30)
+    assert figures.recurring_start_ns == figures.recurring.wait_ns
+    verdict = diagnose(figures)
+    assert (verdict.verdict, verdict.window) == (Verdict.IO_BOUND, "recurring")
+    assert verdict.again_fraction == pytest.approx(590 / 990)
+    assert figures.steady is not None
+    assert figures.steady.wait_ns == 0
+
+
+@pytest.mark.parametrize("last", [0, 4])
+def test_an_epoch_cut_off_early_is_none_to_judge_by(last):
+    figures = exposure(epochs_of(epochs=2, last=last))
+    assert (figures.recurring, figures.window) == (None, "steady")
+    assert exposure(epochs_of(epochs=3, last=last)).recurring.n_batches == 10
+
+
+def test_one_epoch_is_judged_by_its_steady_state():
+    assert exposure(epochs_of(epochs=1)).window == "steady"
+
+
+def test_stage_gains_are_shares_of_whole_epochs():
+    judged = judge_by_replay(epochs_of(epochs=3, start_ns=0, open_ns=300), factor=0.0)
+    assert judged is not None
+    assert judged.window == "recurring"
+    assert judged.wall_ns == 2 * (300 + 60 + 10 * 40)
+    read = next(each for each in judged.payoffs.stages if each.stage == "read")
+    assert read.saved_ns == 2 * 330
+
+
+SHAPES = {
+    "workers": st.integers(1, 3),
+    "prefetch": st.integers(1, 2),
+    "batches": st.integers(9, 14),
+    "stages": st.tuples(*[st.integers(1, 60)] * 3),
+    "step_ns": st.integers(0, 80),
+    "start_ns": st.sampled_from([0, 50, 1000]),
+    "open_ns": st.sampled_from([0, 200, 1000]),
+    "end_ns": st.sampled_from([0, 100]),
+}
+
+
+@given(st.fixed_dictionaries(SHAPES))
+@settings(max_examples=20, deadline=None)
+def test_kept_workers_take_what_they_are_replayed_to_take(shape):
+    (run,) = recorded_runs(epochs_of(**shape))
+    assert run.restarts
+    assert replay(run).wall_ns == run.wall_ns
+    kept = exposure(epochs_of(**shape, kept=True)).recurring
+    replayed = replay(run, Change(keep_workers=True)).judged_ns
+    assert replayed.sum() == kept.wall_ns
+
+
+@given(st.fixed_dictionaries(SHAPES), st.tuples(*[st.integers(0, 100)] * 2))
+@settings(max_examples=15, deadline=None)
+def test_no_bound_is_exceeded_where_workers_restart(shape, left):
+    before = epochs_of(**shape)
+    gains = bounds(way(before))
+    # Finished samples: nothing to open, nothing to decode, little to read, the same to collate.
+    fast = {
+        **shape,
+        "open_ns": 0,
+        "stages": (*(share // 100 for share in left), shape["stages"][2]),
+    }
+    ways = {
+        Lever.OFFLINE: (epochs_of(**fast), epochs_of(**fast, kept=True)),
+        Lever.LOADER: (
+            epochs_of(**fast, kept=True),
+            epochs_of(**{**shape, "workers": 4}, kept=True),
+        ),
+        Lever.KEEP_WORKERS: (epochs_of(**shape, kept=True),),
+    }
+    for lever, afters in ways.items():
+        for after in afters:
+            assert saved(before, after) <= gains[lever].high + 1e-9, lever
+
+
+@given(st.fixed_dictionaries(SHAPES), st.integers(1, 3))
+@settings(max_examples=15, deadline=None)
+def test_other_workers_start_as_often(shape, workers):
+    """Starting workers takes its time once for each epoch, and in proportion to how many start."""
+    shape |= {"start_ns": 0, "end_ns": 0}
+    (run,) = recorded_runs(epochs_of(**shape))
+    after = exposure(epochs_of(**{**shape, "workers": workers})).recurring
+    replayed = replay(run, Change(workers=workers)).judged_ns
+    assert replayed.sum() == after.wall_ns
+
+
+def test_kept_workers_are_advised_with_what_they_gain():
+    shape = {"batches": 20, "start_ns": 900, "end_ns": 100}
+    advice = advise([way(epochs_of(epochs=6, **shape))], HERE)
+    gain = found(advice, Lever.KEEP_WORKERS)
+    assert gain.evidence is Evidence.REPLAYED
+    obtained = saved(epochs_of(epochs=6, **shape), epochs_of(epochs=6, **shape, kept=True))
+    assert gain.low <= obtained <= gain.high
+    assert gain.saved == pytest.approx(obtained, abs=0.02)
+
+
+def test_who_keeps_workers_is_not_told_to():
+    advice = advise([way(epochs_of(epochs=4, kept=True))], HERE)
+    assert found(advice, Lever.KEEP_WORKERS) is None
