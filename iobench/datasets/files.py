@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from iobench.datasets.baselines import Baseline, MapStyle
 from iobench.datasets.grib.samples import GribSamples
 from iobench.datasets.grouped import SampleGroups, decode_apart
-from iobench.datasets.netcdf.file import CLASSIC_MAGIC, HDF5_MAGIC
+from iobench.datasets.netcdf.file import CLASSIC_MAGIC, is_hdf5
 from iobench.datasets.netcdf.samples import NetcdfSamples
 from iobench.datasets.plain_loop import PLAIN_LOOP, XarrayLoop, require_xarray
 from iobench.datasets.selection import Selection
@@ -276,10 +276,11 @@ def file_kind(path: Path) -> str:
         raise FileFormatError(
             f"{path}: is a folder without Zarr metadata; name the files in it, or the Zarr store"
         )
-    magic = open_source_file(path).read_at(0, 8)
+    opened = open_source_file(path)
+    magic = opened.read_at(0, 8)
     if magic[:4] == b"GRIB":
         return "GRIB"
-    if magic == HDF5_MAGIC or magic[:4] in CLASSIC_MAGIC:
+    if magic[:4] in CLASSIC_MAGIC or is_hdf5(opened):
         return "NetCDF"
     if magic[:4] == ZIP_MAGIC:
         raise FileFormatError(

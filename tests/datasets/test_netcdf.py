@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iobench.datasets import read_extents
+from iobench.datasets.files import file_kind
 from iobench.datasets.netcdf.classic import read_classic_header
 from iobench.datasets.netcdf.file import (
     decode_slab,
@@ -415,3 +416,22 @@ def test_groups_and_text_are_listed(tmp_path):
         ds.createDimension("x", 2)
         ds.createVariable("names", str, ("x",))
     assert set(inspect_netcdf(path).skipped) == {"more/", "names"}
+
+
+@pytest.mark.parametrize("nbytes", [512, 4096])
+def test_hdf5_behind_a_block_of_somebody_elses(tmp_path, nbytes):
+    path = tmp_path / "block.nc"
+    with h5py.File(path, "w", userblock_size=nbytes) as file:
+        for name, options in {"v": {}, "w": {"chunks": (2, 5, 3), "compression": "gzip"}}.items():
+            made = file.create_dataset(name, data=VALUES.astype("f4"), **options)
+            for axis, dim in enumerate("tyx"):
+                made.dims[axis].label = dim
+    with path.open("r+b") as stream:
+        stream.write(b"#!/bin/sh\n")
+    assert file_kind(path) == "NetCDF"
+    for name in ("v", "w"):
+        np.testing.assert_array_equal(read(path, name), VALUES.astype("f4"))
+    cut = tmp_path / "cut.nc"
+    cut.write_bytes(path.read_bytes()[: nbytes + 4])
+    with pytest.raises(FileFormatError, match="is neither GRIB nor NetCDF"):
+        file_kind(cut)

@@ -31,12 +31,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.datasets.source_bytes import SourceBytes
+
 
 __all__ = [
     "NetcdfFile",
     "NetcdfVariable",
     "decode_slab",
     "inspect_netcdf",
+    "is_hdf5",
     "read_through_library",
     "where_slab",
 ]
@@ -97,14 +100,27 @@ def inspect_netcdf(path: Path) -> NetcdfFile:
     MissingFileError, StorageError, MissingExtraError
         If it cannot be read, or a library is missing.
     """
-    magic = open_source_file(path).read_at(0, 8)
+    opened = open_source_file(path)
+    magic = opened.read_at(0, 8)
     if magic[:4] in CLASSIC_MAGIC:
         return _inspect_classic(path)
-    if magic == HDF5_MAGIC:
+    if is_hdf5(opened):
         return _inspect_hdf5(path)
     raise FileFormatError(
         f"{path}: is not NetCDF: expected it to begin with b'\\x89HDF' or b'CDF', found {magic!r}"
     )
+
+
+def is_hdf5(opened: SourceBytes) -> bool:
+    """Return whether a file is HDF5: it may begin with a block of somebody else's.
+
+    The signature then lies at byte 512, or at twice that, and so on (HDF5 File Format
+    Specification Version 3.0, section II.A).
+    """
+    if opened.read_at(0, 8) == HDF5_MAGIC:
+        return True
+    doublings = range(max(0, opened.nbytes // 512).bit_length())
+    return HDF5_MAGIC in opened.read_each([512 << n for n in doublings], 8)
 
 
 def where_slab(file: NetcdfFile, variable: NetcdfVariable, *, dim: str | None, index: int) -> Slab:
