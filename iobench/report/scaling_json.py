@@ -36,7 +36,8 @@ def scaling_to_json(
 
     - ``schema_version``; ``run``; ``verdict``: sentences.
     - ``measured``: ``ranks``, ``ranks_looked_at``, ``rule``, ``workers``, ``batches_ahead``,
-      ``batch_size``, ``batches``, ``sample_nbytes`` (read for a sample), ``reads_per_sample``,
+      ``batch_size``, ``batches``, ``sample_nbytes`` (read for a sample), ``delivered_nbytes``
+      (of a sample as the loop gets it; null: not known), ``reads_per_sample``,
       ``step_ns`` (null: not known), ``compute_median_ns``, ``cold_fraction``, ``reading_known``,
       ``loaders``.
     - ``model_error_fraction``, ``seeds``, ``allreduce_ms``; ``storage`` and ``nodes`` as given.
@@ -62,6 +63,7 @@ def scaling_to_json(
             "batch_size": demand.batch_size,
             "batches": len(demand),
             "sample_nbytes": float(demand.nbytes.mean()) / demand.batch_size,
+            "delivered_nbytes": job.delivered_nbytes,
             "reads_per_sample": job.reads_per_sample,
             "step_ns": job.step_ns,
             "compute_median_ns": float(np.median(demand.compute_ns)),

@@ -207,9 +207,12 @@ def _assumed(
     if job.n_loaders > 1:
         yield f"The run has {job.n_loaders} loaders; this one trains, or has most batches."
     per_sample = float(demand.nbytes.mean()) / demand.batch_size
+    delivered = job.delivered_nbytes
+    loaded = "" if delivered is None else f" and has {units.nbytes(delivered)} once it is loaded"
     yield (
-        f"A sample is {units.nbytes(per_sample)} in {units.number(job.reads_per_sample)} "
-        f"read{'s' * (job.reads_per_sample != 1)}; reads under way share storage alike."
+        f"A sample takes {units.nbytes(per_sample)} from storage, in "
+        f"{units.number(job.reads_per_sample)} read{'s' * (job.reads_per_sample != 1)},{loaded}; "
+        "reads under way share storage alike."
     )
     yield _reading_line(job, storage)
     if not demand.reading_known:

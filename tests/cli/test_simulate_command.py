@@ -77,7 +77,7 @@ def test_it_says_where_storage_saturates(run: Path, capsys: pytest.CaptureFixtur
         "drawn from 39",
         "25.0 ms besides loading",
         "Communication that the run did not have is left out",
-        "A sample is 2.00 MB in 1 read;",
+        "A sample takes 2.00 MB from storage, in 1 read",
         "Nobody counted whether the run read from storage",
         "Beyond 8 ranks",
         "Of the measured run the model makes a step 0 % shorter.",
@@ -125,7 +125,7 @@ def test_caches_serve_later_epochs(run: Path, capsys: pytest.CaptureFixture[str]
         "with 8 nodes 100 %",
     ):
         assert words in output
-    dealt = [*map(str, arguments[:-1]), "--dataset-size", "1GB", "--ranks", "2"]
+    dealt = [str(run), "--ranks", "2", *arguments[3:-1], "--dataset-size", "1GB"]
     assert main(["simulate", *dealt]) == 0
     output = capsys.readouterr().out
     assert "samples are dealt anew in every epoch" in output

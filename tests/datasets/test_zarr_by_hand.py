@@ -21,7 +21,13 @@ from iobench.datasets.files import user_files
 from iobench.datasets.plain_loop import XarrayLoop
 from iobench.datasets.zarr_arrays.chunks import Cut, cut_array, missing_keys, read_cut
 from iobench.datasets.zarr_arrays.store import inspect_zarr
-from iobench.errors import FileFormatError, IobenchError, MissingExtraError, StoreError
+from iobench.errors import (
+    FileFormatError,
+    IobenchError,
+    MissingExtraError,
+    MissingFileError,
+    StoreError,
+)
 from iobench.loaders.opening import open_store
 from iobench.stores.checksums import crc32c
 
@@ -406,3 +412,20 @@ def test_a_chunk_is_inflated_no_further_than_it_may_be_long(tmp_path, codec, fil
         assert tracemalloc.get_traced_memory()[1] < len(BOMB) / 4
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_folder_that_metadata_name_and_nobody_has(tmp_path, zarr_format):
+    path = tmp_path / "a.zarr"
+    if zarr_format == 2:
+        write(path / ".zmetadata", {"metadata": {".zgroup": {"zarr_format": 2},
+                                                 "data/.zarray": RAW_2}})  # fmt: skip
+        write(path / ".zgroup", {"zarr_format": 2})
+    else:
+        held = {"kind": "inline", "must_understand": False, "metadata": {"data": RAW_3}}
+        write(path / "zarr.json", {"zarr_format": 3, "node_type": "group", "attributes": {},
+                                   "consolidated_metadata": held})  # fmt: skip
+    with pytest.raises(MissingFileError, match=r"a\.zarr: the folder of array 'data' is missing"):
+        inspect_zarr(path)
+    (path / "data").mkdir()
+    assert inspect_zarr(path).variables["data"].shape == (4, 6)

@@ -48,6 +48,8 @@ class MeasuredJob:
     reads_per_sample : float
     dataset_nbytes : int or None
         Of one epoch, as it is read; None where it is not known.
+    delivered_nbytes : float or None
+        Of a sample as the loop gets it; None where nobody counted, or with several loaders.
     """
 
     name: str
@@ -58,6 +60,7 @@ class MeasuredJob:
     cold_fraction: float | None
     reads_per_sample: float
     dataset_nbytes: int | None
+    delivered_nbytes: float | None
 
 
 def measured_job(
@@ -114,7 +117,16 @@ def measured_job(
         cold_fraction=float(np.mean(known)) if len(known) == len(cold) else None,
         reads_per_sample=reads,
         dataset_nbytes=_dataset_nbytes(profiles[0].config, demand),
+        delivered_nbytes=_delivered_nbytes(profiles[0], demand) if n_loaders == 1 else None,
     )
+
+
+def _delivered_nbytes(profile: Profile, demand: RankDemand) -> float | None:
+    """Return the bytes of a sample as the loop gets it: not those read for it, which are packed."""
+    spans = profile.spans
+    nbytes = spans["nbytes"][(spans["kind"] == Kind.WAIT) & (spans["batch"] >= 0)]
+    known = nbytes[nbytes >= 0]
+    return float(np.median(known)) / demand.batch_size if known.size else None
 
 
 def _reads_per_sample(profile: Profile, runs: Sequence[RecordedRun]) -> float:

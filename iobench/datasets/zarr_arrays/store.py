@@ -15,7 +15,12 @@ from iobench.datasets.zarr_arrays.version2 import array_of_version2
 from iobench.datasets.zarr_arrays.version2 import check_safe as check_safe2
 from iobench.datasets.zarr_arrays.version3 import array_of_version3, fill_attribute
 from iobench.datasets.zarr_arrays.version3 import check_safe as check_safe3
-from iobench.errors import FileFormatError, MissingExtraError, StorageError
+from iobench.errors import (
+    FileFormatError,
+    MissingExtraError,
+    MissingFileError,
+    StorageError,
+)
 from iobench.json_files import read_json
 from iobench.remote import is_url
 
@@ -189,6 +194,11 @@ def _inspected(path: Path, zarr_format: int, documents: _Documents) -> ZarrStore
             skipped[f"{name.partition('/')[0]}/"] = "in a group, only the root group is read"
         elif not found.dtype:
             skipped[name] = "not numeric"
+        elif not is_url(str(path)) and not (path / name).is_dir():
+            raise MissingFileError(
+                f"{path}: the folder of array {name!r} is missing, though metadata name it; fetch "
+                "the store again"
+            )
         else:
             arrays[name or path.stem] = found
             folders[name or path.stem] = str(path / name)
