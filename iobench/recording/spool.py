@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import shutil
@@ -78,7 +79,7 @@ def choose_spool(
     if asked is not None:
         try:
             asked.mkdir(parents=True, exist_ok=True)
-            return Path(tempfile.mkdtemp(prefix="iobench-", dir=asked)).resolve()
+            return Path(tempfile.mkdtemp(prefix=_prefix(run), dir=asked)).resolve()
         except OSError as error:
             raise StorageError(
                 f"{asked}: cannot hold the spool ({error.strerror or error}); "
@@ -89,15 +90,21 @@ def choose_spool(
     for candidate in (environment.get("SLURM_TMPDIR"), "/dev/shm", tempfile.gettempdir()):
         if candidate and not is_shared(file_system_type(Path(candidate))):
             with contextlib.suppress(OSError):
-                return Path(tempfile.mkdtemp(prefix="iobench-", dir=candidate)).resolve()
+                return Path(tempfile.mkdtemp(prefix=_prefix(run), dir=candidate)).resolve()
     return None
+
+
+def _prefix(run: Path) -> str:
+    """Return how the name of a run's spool begins: nobody else's does."""
+    return f"iobench-{hashlib.blake2b(os.fsencode(run.resolve()), digest_size=6).hexdigest()}-"
 
 
 def gather(spool: Path, directory: Path) -> int:
     """Bring the span files of a spool home; return how many were brought.
 
-    Files of ended processes are moved, those of living ones copied, to be brought again later.
-    A file is replaced only by its whole successor, so this may be cut off and repeated. Does
+    Files of ended processes are moved, those of living ones copied, to be brought again later; of
+    a spool that is not this run's own, whatever its ``run.json`` says, all are only copied. A file
+    is replaced only by its whole successor, so this may be cut off and repeated. Does
     nothing where the spool is not on this machine.
 
     Raises
@@ -108,23 +115,25 @@ def gather(spool: Path, directory: Path) -> int:
     if not spool.is_dir():
         return 0
     paths = sorted(spool.glob("*.spans"))
+    is_own = spool.name.startswith(_prefix(directory.parent))
     for path in paths:
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            _bring(path, directory / path.name)
+            _bring(path, directory / path.name, remove=is_own)
         except OSError as error:
             raise StorageError(
                 f"{path}: cannot be copied to {directory} ({error.strerror or error}); "
                 "make room, then run 'iobench report' to fetch it"
             ) from error
-    with contextlib.suppress(OSError):
-        spool.rmdir()
+    if is_own:
+        with contextlib.suppress(OSError):
+            spool.rmdir()
     return len(paths)
 
 
-def _bring(source: Path, target: Path) -> None:
+def _bring(source: Path, target: Path, *, remove: bool) -> None:
     # Asked before copying: a process that ends in between leaves its file for the next time.
-    ended = _has_ended(source)
+    ended = remove and _has_ended(source)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         shutil.copyfile(source, part)

@@ -130,6 +130,17 @@ def test_recording_goes_on_after_the_spool_was_emptied(run):
     assert [read_span_file(path).worker for path in run.span_files()] == [0, 1]
 
 
+def test_a_run_takes_no_files_from_the_spool_of_another(run, tmp_path):
+    with run.recorder(role="worker", worker=0) as recorder:
+        recorder.emit(Kind.READ, 1, 2)
+    other = RunDirectory.create(tmp_path / "other", {})
+    other.update(spool={"path": str(run.spool), "host": "here"})
+    RunDirectory.open(other.path).gather()
+    assert recorder.path.exists()
+    assert RunDirectory.open(run.path).gather() == 1
+    assert len(run.span_files()) == 1
+
+
 DIES = """
 import os, signal, sys
 from pathlib import Path
