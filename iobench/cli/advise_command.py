@@ -113,6 +113,8 @@ def _profile_for_advice(words: Sequence[str]) -> RunConfig:
     more: list[str] = []
     if "--format" not in given and ":" not in words[0]:
         more += ["--format", _formats(words)]
+    if "--pipeline" not in given:
+        more += ["--pipeline", "own"]  # advice is for our loader, and for scripts that ran
     if not given & {"--batches", "--duration"}:
         more += ["--batches", BATCHES, "--duration", DURATION_S]
     return _config_of([*words, *more])

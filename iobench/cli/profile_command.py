@@ -50,10 +50,11 @@ def profile(
     pipeline: Annotated[
         str,
         typer.Option(
-            help="Who loads the original files: own; upstream: the application's own code; "
-            "climetlab: the real plugin. Several with commas take turns."
+            help="Who loads the original files: own; upstream: the application's own code, of "
+            "files of yours a plain xarray loop; climetlab: the real plugin. Several with commas "
+            "take turns. auto: own,upstream of your NetCDF files and Zarr stores, else own."
         ),
-    ] = "own",
+    ] = "auto",
     framework: Annotated[
         str,
         typer.Option(

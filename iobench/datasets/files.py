@@ -122,6 +122,14 @@ class UserFiles:
         """Return how the variable is cut of whose chunks a sample takes least."""
         return None if isinstance(self._source, GribSamples) else self._source.chunking()
 
+    @property
+    def has_plain_loop(self) -> bool:
+        """Whether ``upstream`` is for such files: NetCDF or Zarr of this machine."""
+        source = self._source
+        return not isinstance(source, GribSamples) and not any(
+            isinstance(path, RemotePath) for path in source.paths
+        )
+
     def upstream(
         self, files: Sequence[Path], index: SampleIndex, locator: Locator, *, batch_size: int | None
     ) -> Baseline:
@@ -133,6 +141,8 @@ class UserFiles:
             If the files are GRIB, or lie behind URLs.
         MissingExtraError
             If xarray is not installed.
+        FileFormatError
+            If xarray makes something else of the first sample.
         """
         source = self._source
         if isinstance(source, GribSamples):
@@ -147,6 +157,7 @@ class UserFiles:
             )
         require_xarray()
         loop = XarrayLoop(source.paths, source.sample_dim, index.spec)
+        loop.check(index.where[0])
         running = MapStyle(loop, index, framework="workers", workers=0, prefetch=0)
         return Baseline(running, batch_size or 1, PLAIN_LOOP)
 

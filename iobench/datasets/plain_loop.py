@@ -28,6 +28,10 @@ PLAIN_LOOP: Final = (
 )
 
 
+NOT_READ: Final = (OSError, ValueError, RuntimeError, KeyError, IndexError, ImportError)
+"""What xarray and the libraries below it raise of files they cannot read."""
+
+
 def require_xarray() -> None:
     """Raise MissingExtraError where xarray is not installed."""
     try:
@@ -59,7 +63,7 @@ class XarrayLoop:
         self.name = "xarray loop"
         self._paths = tuple(map(str, paths))
         self._dim = dim
-        self._variables = tuple((each.name, each.dtype) for each in spec)
+        self._variables = tuple((each.name, each.dtype, each.shape) for each in spec)
 
     def files(self, locator: Locator) -> list[Path]:
         """Nothing is looked for: the files were found by our own reader."""
@@ -72,13 +76,28 @@ class XarrayLoop:
     def read(self, where: Where) -> Any:
         """Return the arrays of a sample."""
         number, index = where
-        opened = _opened(os.getpid(), self._paths[number])
+        path = self._paths[number]
+        opened = _opened(os.getpid(), path)
         found = {}
-        for name, dtype in self._variables:
-            variable = opened[name]
-            one = variable.isel({self._dim: index}) if self._dim in variable.dims else variable
-            found[name] = np.asarray(one.values).astype(dtype, copy=False)
+        for name, dtype, _ in self._variables:
+            try:
+                variable = opened[name]
+                one = variable.isel({self._dim: index}) if self._dim in variable.dims else variable
+                found[name] = np.asarray(one.values).astype(dtype, copy=False)
+            except NOT_READ as error:
+                raise _not_read(path, f"{name}: {error}") from error
         return found
+
+    def check(self, where: Where) -> None:
+        """Raise FileFormatError if xarray makes something else of a sample than our reader."""
+        try:
+            sample = self.read(where)
+        finally:
+            _opened.cache_clear()  # what it decoded goes, too; the run opens the files itself
+        for name, _, shape in self._variables:
+            if sample[name].shape != shape:
+                found = " x ".join(map(str, sample[name].shape))
+                raise _not_read(self._paths[where[0]], f"{name}: it makes {found} of a sample")
 
     def decode(self, raw: Raw) -> Arrays:
         """Nothing is left to decode: xarray reads and decodes at once."""
@@ -102,8 +121,12 @@ def _opened(pid: int, path: str) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of metadata: it says nothing about the numbers
             return xarray.open_dataset(path, decode_times=False, **options)
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise FileFormatError(
-            f"{path}: xarray cannot open it: {reason}; leave --pipeline upstream out"
-        ) from error
+    except NOT_READ as error:
+        raise _not_read(path, str(error)) from error
+
+
+def _not_read(path: str, why: str) -> FileFormatError:
+    reason = why.partition("\n")[0]
+    return FileFormatError(
+        f"{path}: a plain xarray loop cannot read it: {reason}; use --pipeline own"
+    )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iobench.datasets import PluginBaseline, UpstreamBaseline, pipelines_of, stopwatch
-from iobench.errors import OptionError
+from iobench.errors import FileFormatError, MissingExtraError, OptionError
+from iobench.profiling.config import AUTO_PIPELINES
+from iobench.registry import SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,23 +24,46 @@ def open_baselines(
 ) -> Mapping[str, tuple[Baseline, dict[str, float]]]:
     """Return each baseline that ``--pipeline`` names, with the seconds its set-up took.
 
+    With ``auto`` a plain loop over users' own files, where it reads the first sample; why it does
+    not is said.
+
     Raises
     ------
     OptionError
         If the dataset has none of that name.
     """
     found = {}
-    for name in config.pipelines:
+    auto = config.pipelines == AUTO_PIPELINES
+    for name in _of_own_files(config, source) if auto else config.pipelines:
         if name == "own":
             continue
         watch = stopwatch()
-        with screen.progress(f"preparing {name}") as move:
-            source.locator.progress = move
-            baseline = _open(name, source, batch_size)
+        try:
+            with screen.progress(f"preparing {name}") as move:
+                source.locator.progress = move
+                baseline = _open(name, source, batch_size)
+        except (FileFormatError, MissingExtraError) as error:
+            if not auto:
+                raise
+            screen.note(f"iobench's own reader is measured alone: {error}")
+            continue
         setup_s = dict(baseline.setup_s)
         setup_s["opening"] = max(watch() - sum(setup_s.values()), 0.0)
         found[name] = (baseline, setup_s)
     return found
+
+
+def _of_own_files(config: RunConfig, source: Source) -> tuple[str, ...]:
+    """Return what is measured beside our reader where nobody said."""
+    told_otherwise = (
+        SOURCE not in config.formats
+        or config.window is not None
+        or config.cache == "cold"  # one would warm it for the other
+        or len(config.frameworks) > 1
+    )
+    if told_otherwise or not getattr(source.dataset, "has_plain_loop", False):
+        return ()
+    return ("upstream",)
 
 
 def _open(name: str, source: Source, batch_size: int | None) -> Baseline:

@@ -17,11 +17,13 @@ from iobench.registry import SOURCE, find_format, unknown_name
 from iobench.samples import Window
 from iobench.sources import SourceRequest
 
-__all__ = ["OF_STORES", "RunConfig"]
+__all__ = ["AUTO_PIPELINES", "OF_STORES", "RunConfig"]
 
 FRAMEWORKS: Final = ("native", "workers", "torch", "tensorflow", "dali")
 OF_STORES: Final = {"tensorflow", "dali"}
 """Frameworks whose own readers are measured: they know stores, not a dataset's files."""
+AUTO_PIPELINES: Final = ("auto",)
+"""Of users' own files our reader and a plain xarray loop in turns, else our reader alone."""
 CACHES: Final = ("as-is", "warm", "cold")
 DEFAULT_BATCHES: Final = 200
 DEFAULT_STEADY_S: Final = 60.0
@@ -40,7 +42,7 @@ class RunConfig(SourceRequest):
         ``source`` for the original files, else store formats; several are interleaved.
     pipelines : tuple of str
         Of `iobench.datasets.PIPELINES`: which code loads the original files; several are
-        interleaved. Stores are loaded by our own.
+        interleaved. Stores are loaded by our own. Or `AUTO_PIPELINES`.
     framework : str
         ``native`` for the ring of reader threads, ``workers`` for our worker processes, ``torch``
         for torch's DataLoader, ``tensorflow`` for tf.data, ``dali`` for DALI's readers; several
@@ -130,13 +132,13 @@ class RunConfig(SourceRequest):
                 f"--format {','.join(self.formats)!r}: expected distinct names of formats"
             )
         for name in self.pipelines:
-            if name not in PIPELINES:
+            if name not in PIPELINES and self.pipelines != AUTO_PIPELINES:
                 raise unknown_name("pipeline", name, PIPELINES)
         if len(set(self.pipelines)) != len(self.pipelines) or not self.pipelines:
             raise OptionError(
                 f"--pipeline {','.join(self.pipelines)!r}: expected distinct names of pipelines"
             )
-        if self.pipelines != ("own",) and SOURCE not in self.formats:
+        if self.asks_for_others and SOURCE not in self.formats:
             raise OptionError(
                 f"--pipeline {','.join(self.pipelines)}: says how the original files are loaded; "
                 f"add {SOURCE} to --format"
@@ -148,7 +150,7 @@ class RunConfig(SourceRequest):
             )
         if self.window is not None:
             Window.parse(self.window)
-            if self.pipelines != ("own",):
+            if self.asks_for_others:
                 raise OptionError("--window is for our own reading: leave --pipeline out")
         for option, value in (
             ("--batches", self.batches),
@@ -163,6 +165,11 @@ class RunConfig(SourceRequest):
             raise OptionError("--batches and --epochs both say how long to run: give one of them")
         if self.workers is not None and self.workers < 0:
             raise OptionError(f"--workers {self.workers}: expected 0 or more")
+
+    @property
+    def asks_for_others(self) -> bool:
+        """Whether somebody asked that other code than ours loads the original files."""
+        return self.pipelines not in (("own",), AUTO_PIPELINES)
 
     @property
     def frameworks(self) -> tuple[str, ...]:

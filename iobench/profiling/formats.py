@@ -12,7 +12,7 @@ from iobench.datasets import ObjectDataset, Stream, stopwatch
 from iobench.errors import OptionError, StoreClaimedError, StoreError
 from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
-from iobench.profiling.config import DEFAULT_PREFETCH, OF_STORES
+from iobench.profiling.config import AUTO_PIPELINES, DEFAULT_PREFETCH, OF_STORES
 from iobench.profiling.wanted import WantedSamples, find_wanted
 from iobench.registry import SOURCE, find_converter, find_format
 from iobench.stores import MANIFEST_NAME, choose_place, is_local, kept_beside, store_name
@@ -123,12 +123,15 @@ def prepare(
     # The original files are read for the samples the stores hold, no more and no fewer.
     held = [one[1].manifest.samples for one in stores.values()]
     chosen = min(held, key=len) if held else sorted(wanted.samples)
+    # Ours goes first: what lies in no page cache yet is not on the other's account.
+    auto = config.pipelines == AUTO_PIPELINES
+    pipelines = ("own", *baselines) if auto else config.pipelines
     prepared: list[Prepared] = []
     for name in config.formats:
         if name != SOURCE:
             prepared.append(_of_store(name, config, wanted, *stores[name]))
             continue
-        for pipeline in config.pipelines:
+        for pipeline in pipelines:
             if pipeline == "own":
                 prepared.append(_of_source(config, source, wanted, chosen, screen))
             else:
@@ -142,7 +145,7 @@ def _refuse_for_streams(config: RunConfig) -> None:
     """Raise OptionError for what takes samples by their number."""
     given = {
         "--format": config.formats != (SOURCE,),
-        "--pipeline": config.pipelines != ("own",),
+        "--pipeline": config.asks_for_others,
         "--window": config.window is not None,
         "--split": config.split is not None,
         "--workers": config.workers is not None,

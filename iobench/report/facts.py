@@ -18,6 +18,7 @@ __all__ = ["PUBLISHED_FIGURES", "ChunkFacts", "RunFacts"]
 T = TypeVar("T")
 OWN: Final = "own"
 SCRIPT: Final = "script"
+FILE_KINDS: Final = ("NetCDF", "Zarr", "GRIB")
 PUBLISHED_FIGURES: Final = ("min", "mean", "median", "max", "stdev")
 
 
@@ -221,6 +222,7 @@ class RunFacts:
         published_s, published_source = _published_io(config)
         cache = _mapping(config.get("cache"))
         stand_in = _typed(config.get("stand_in"), bool)
+        kind = config.get("source_kind")  # objects of the user's own have kinds as well
         return cls(
             dataset=_typed(config.get("dataset"), str),
             format=_typed(config.get("format"), str),
@@ -257,7 +259,7 @@ class RunFacts:
             steps=_steps(config.get("steps")),
             storage_limits=tuple(read_limits(config.get("storage_limits"))),
             mounts=_texts(config.get("mounts")),
-            source_kind=_typed(config.get("source_kind"), str) or None,
+            source_kind=kind if kind in FILE_KINDS else None,
             chunks=ChunkFacts.from_config(_mapping(config.get("chunks"))),
         )
 

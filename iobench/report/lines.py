@@ -93,16 +93,21 @@ def compute_line(facts: RunFacts) -> str:
 
 def reader_line(facts: RunFacts) -> str | None:
     """Return whose reader was measured, of users' own files; None where that is told anyway."""
-    if facts.source_kind is None or facts.pipeline != OWN or facts.format != SOURCE:
+    if facts.source_kind is None or facts.format != SOURCE:
         return None
+    if facts.pipeline != OWN:
+        return (
+            f"The reader of {facts.label} is a plain xarray loop, as training scripts commonly "
+            "have it, and not your script itself."
+        )
     beside = (
-        "--pipeline own,upstream measures a plain xarray loop in turns with it, "
+        "--pipeline upstream is a plain xarray loop over local files, "
         if facts.source_kind != "GRIB"
         else ""
     )
     return (
-        f"The reader is iobench's own, not your script's: {beside}iobench run -- python train.py "
-        "measures your script."
+        f"The reader of {facts.label} is iobench's own, not your script's: {beside}iobench run -- "
+        "python train.py measures your script."
     )
 
 

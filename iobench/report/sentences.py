@@ -153,16 +153,19 @@ def today_sentence(reports: Sequence[RunReport]) -> str:
         return ""
     whole = {f"as {each.facts.label}": each.exposure.whole for each in others}
     share, told = _compared(today.exposure.whole, whole)
+    of_files = today.facts.source_kind is not None
+    who = "a plain xarray loop" if of_files else "the application's own loading code"
     text = (
-        f"Over the whole run the application's own loading code waits {share} of its time for "
-        f"data; with iobench the same training {told}."
+        f"Over the whole run {who} waits {share} of its time for data; with iobench the same "
+        f"training {told}."
     )
     steady = {f"as {each.facts.label}": each.exposure.steady for each in others}
     known = {label: part for label, part in steady.items() if part is not None}
     if today.exposure.steady is None or not known:
         return text
     share, told = _compared(today.exposure.steady, known)
-    return f"{text} In steady state its own waits {share}; {told}."
+    who = "the loop" if of_files else "its own"
+    return f"{text} In steady state {who} waits {share}; {told}."
 
 
 def _compared(today: PartExposure, others: Mapping[str, PartExposure]) -> tuple[str, str]:

@@ -67,7 +67,8 @@ def test_grib_members_in_every_format(own, runs) -> None:
 
 
 def test_two_netcdf_files_in_every_format(own, runs, tmp_path: Path) -> None:
-    done = runs(*own(*YR), "--sample-dim", "leadtime", "--format", "source,numpy,tfrecord,zarr")
+    formats = ("--format", "source,numpy,tfrecord,zarr", "--pipeline", "own")
+    done = runs(*own(*YR), "--sample-dim", "leadtime", *formats)
     assert len(done) == 4
     document = json.loads((tmp_path / "run/numpy/run.json").read_text())
     assert (document["n_samples"], document["dataset"]) == (6, "2 files")

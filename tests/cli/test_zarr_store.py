@@ -42,7 +42,7 @@ def run(*arguments: str) -> int:
 
 @pytest.mark.parametrize("cache", ["as-is", "warm"])
 def test_every_stage_of_a_store_is_measured(store, capsys, cache) -> None:
-    assert run(store, "--format", "source,numpy", "--cache", cache) == 0
+    assert run(store, "--format", "source,numpy", "--pipeline", "own", "--cache", cache) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert [each["format"] for each in runs] == ["source", "numpy"]
     stages = {stage["stage"]: stage for stage in runs[0]["stages"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -257,14 +258,14 @@ def test_a_profile_counts_what_is_decoded_and_names_what_would_fit(
 
     profile = (
         "profile", path.name, "--sample-dim", "time", "--epochs", "1", "--compute", "none",
-        "--workers", "0", "--store-dir", "stores", "--out",
+        "--workers", "0", "--store-dir", "stores", "--pipeline", "own", "--out",
     )  # fmt: skip
     monkeypatch.setenv(CHUNK_CACHE, "0")
     report = told(*profile, "none")
     assert "6.00 bytes are decoded for each one used: of 48 chunks that samples needed 48" in report
     assert "a has chunks of 6 x 8 x 10; chunks of 1 x 8 x 10, one sample each, would" in report
     assert "iobench convert a.nc samples.zarr --to zarr --sample-dim time" in report
-    assert "The reader is iobench's own, not your script's" in report
+    assert "The reader of source is iobench's own, not your script's" in report
     monkeypatch.delenv(CHUNK_CACHE)
     (run,) = json.loads(told(*profile, "kept", "--json"))["runs"]
     assert run["decoded"] == {
@@ -276,6 +277,34 @@ def test_a_profile_counts_what_is_decoded_and_names_what_would_fit(
     }
 
 
+@pytest.mark.parametrize("why", ["no xarray", "no such codec"])
+def test_our_reader_is_measured_alone_where_a_plain_loop_is_not_possible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], why: str
+) -> None:
+    path = written(tmp_path, "zarr2")
+    monkeypatch.chdir(tmp_path)
+    if why == "no xarray":
+        monkeypatch.setitem(sys.modules, "xarray", None)
+        why = "pip install 'iobench[netcdf]'"
+    else:
+
+        def refuse(*_: object, **__: object) -> None:
+            raise ValueError(why)
+
+        monkeypatch.setattr("xarray.open_dataset", refuse)
+    words = [
+        "profile", path.name, "--sample-dim", "time", "--epochs", "1", "--compute", "none",
+        "--workers", "0", "--store-dir", "stores", "--out",
+    ]  # fmt: skip
+    assert main([*words, "alone", "--json"]) == 0
+    said = capsys.readouterr()
+    assert [run["pipeline"] for run in json.loads(said.out)["runs"]] == ["own"]
+    [line] = [each for each in said.err.splitlines() if "measured alone" in each]
+    assert why in line
+    assert main([*words, "asked", "--pipeline", "upstream"]) == 1
+    assert why in capsys.readouterr().err
+
+
 def test_a_profile_runs_a_plain_loop_beside_our_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -283,12 +312,14 @@ def test_a_profile_runs_a_plain_loop_beside_our_reader(
     monkeypatch.chdir(tmp_path)
     words = [
         "profile", path.name, "--sample-dim", "time", "--epochs", "1", "--compute", "none",
-        "--workers", "0", "--store-dir", "stores", "--out", "loop", "--pipeline", "own,upstream",
+        "--workers", "0", "--store-dir", "stores", "--out", "loop",
     ]  # fmt: skip
     assert main(words) == 0
-    assert "a plain loop over xarray.open_dataset(file)" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    said = " ".join(capsys.readouterr().out.split())
+    assert "The reader of source is iobench's own, not your script's" in said
+    assert "The reader of upstream is a plain xarray loop" in said
+    assert "Over the whole run a plain xarray loop waits" in said
+    assert "a plain loop over xarray.open_dataset(file)" in said
     assert main(["report", "loop", "--json"]) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert [run["pipeline"] for run in runs] == ["own", "upstream"]
