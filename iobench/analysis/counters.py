@@ -123,7 +123,8 @@ def spans_written_ns(
     if costs is None:
         return None
     flags = spans["flags"]
-    is_io, summed = io_looks(spans), (flags & Flag.SUMMED) != 0
+    is_io = io_looks(spans)
+    summed = (flags & (Flag.SUMMED | Flag.ESTIMATED)) == Flag.SUMMED  # each sample was timed
     full = ((flags & Flag.IO) == 0) & (spans["cpu_ns"] >= 0)
     number = np.where(summed, spans["pieces"], 1)
     cost = np.zeros(len(spans))

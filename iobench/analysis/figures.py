@@ -149,7 +149,9 @@ class PartExposure:
     cold_fraction : float or None
         Bytes fetched from the device over bytes read by the workers; None where unknown.
     overhead_fraction : float or None
-        Share of the lanes' time spent writing spans; None where the cost of a span is unknown.
+        Share of the time that recording took: of the training loop's or of its workers', whichever
+        is larger, as they measured it; where they did not, spans times what one costs, over the
+        time of all lanes. None where that is unknown too.
     estimated_fraction : float
         Share of the batches whose samples were too short to be timed each: their time is known,
         its stages are in the proportions of the batches that were timed.
@@ -359,6 +361,8 @@ class Exposure:
         Whether a user's own script was recorded, of which the training loop is a part.
     job_ns : int or None
         From the start of its process to the end of the recording; None where that is not known.
+    overhead_once_ns : int or None
+        The most that starting to record took in one process, once; None where none measured it.
     """
 
     whole: PartExposure
@@ -380,6 +384,7 @@ class Exposure:
     stopped: str = ""
     is_script: bool = False
     job_ns: int | None = None
+    overhead_once_ns: int | None = None
 
     @property
     def loop_fraction(self) -> float | None:

@@ -249,6 +249,7 @@ def _figures(run: _Run) -> Exposure:
         workers=main.workers,
         prefetch=main.prefetch,
         lost_spans=profile.lost_spans,
+        overhead_once_ns=_once_ns(run),
         missing_workers=profile.missing_workers,
         loaders=_loaders(loop, deliveries, roles),
         other_loops=loop.others,
@@ -464,7 +465,27 @@ def _cold_fraction(run: _Run, chosen: Marks) -> float | None:
     return min(n_device / n_read, 1.0)
 
 
+def _once_ns(run: _Run) -> int | None:
+    """Return the most that recording took once in a process; None where none measured it."""
+    own = [who.once_ns for who in run.profile.processes if who.once_ns is not None]
+    return max(own, default=None)
+
+
 def _overhead_fraction(run: _Run, chosen: Marks, wall_ns: int) -> float | None:
+    """Return what recording took, over the time: of the loop or of its workers, the larger share.
+
+    As the processes measured it themselves, else by what a span costs alone.
+    """
+    processes = [
+        who for who, mine in zip(run.profile.processes, run.loop.mine, strict=True) if mine
+    ]
+    loop = [who.own_ns for who in processes if who.role == "consumer"]
+    if wall_ns and loop and all(own is not None for own in loop):
+        share = chosen.sum() / len(run.deliveries)
+        workers = {who.worker for who in processes if who.worker >= 0}
+        working = sum(who.own_ns or 0 for who in processes if who.worker >= 0)
+        own_ns = max(sum(own or 0 for own in loop), working / max(len(workers), 1))
+        return float(own_ns * share / wall_ns)
     if run.written_ns is None or not wall_ns:
         return None
     return float(run.written_ns[:-1][chosen].sum() / (wall_ns * run.n_lanes))

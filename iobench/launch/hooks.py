@@ -20,10 +20,11 @@ from iobench.recording import (
     activate,
     current_recording,
     find_job,
+    now_ns,
 )
 from iobench.recording.session import RUN_STEPS
 
-__all__ = ["begin", "tensorflow", "torch"]
+__all__ = ["begin", "count_once", "tensorflow", "torch"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,12 @@ def begin() -> None:
         atexit.register(_tell_misfits)
     except Exception as error:  # noqa: BLE001 - any library's own shape may be a surprise
         _add_unseen("reads of libraries", error)
+
+
+def count_once(began_ns: int) -> None:
+    """Count what was done since then as what recording takes once in this process."""
+    if _recording is not None:
+        _recording.recorder.once_ns += now_ns() - began_ns
 
 
 def _tell_misfits() -> None:

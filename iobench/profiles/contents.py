@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis import Exposure
+    from iobench.recording.folding import Fold
 
 __all__ = ["PROFILE_DTYPE", "TRAINING_PROCESS", "Process", "Profile", "find_missing_workers"]
 
@@ -62,6 +63,10 @@ class Process:
         The process that started it, -1 where unknown.
     peak_nbytes : int or None
         The most memory it had at once; None where it did not tell, as a killed one.
+    once_ns, own_ns : int or None
+        What recording took of its time, once and since; None where it did not measure.
+    fold : Fold or None
+        Sums of its spans that are no longer there one by one; labels as of the profile's spans.
     """
 
     role: str
@@ -77,6 +82,9 @@ class Process:
     threads: tuple[str, ...]
     ppid: int = -1
     peak_nbytes: int | None = None
+    once_ns: int | None = None
+    own_ns: int | None = None
+    fold: Fold | None = None
 
     @property
     def name(self) -> str:

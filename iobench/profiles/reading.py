@@ -244,4 +244,6 @@ def _process(file: SpanFile) -> Process:
         threads=file.thread_names,
         ppid=file.ppid,
         peak_nbytes=file.peak_nbytes,
+        once_ns=file.once_ns,
+        own_ns=file.own_ns,
     )

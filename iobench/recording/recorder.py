@@ -62,6 +62,8 @@ class Recorder:
         Node-local directory the file lies in until it is gathered.
     at_first_span : bool
         Open the file with the first span, so that a process without any leaves none.
+    keep_nbytes : int
+        From this size on the file does not grow: the oldest spans are folded. 0 is no bound.
 
     Attributes
     ----------
@@ -71,6 +73,9 @@ class Recorder:
         The file being written; None before it is opened, or if none can be made.
     failure : str or None
         Why recording stopped, in one line.
+    once_ns, own_ns : int
+        What recording took of this process's time, as those who record measure it: once, and
+        since; written to the file now and then. 0 where nobody measures.
     """
 
     __slots__ = (
@@ -90,6 +95,9 @@ class Recorder:
         "clock",
         "directory",
         "failure",
+        "keep_nbytes",
+        "once_ns",
+        "own_ns",
         "path",
         "rank",
         "role",
@@ -107,6 +115,7 @@ class Recorder:
         clock: Clock = SYSTEM_CLOCK,
         spool: Path | None = None,
         at_first_span: bool = False,
+        keep_nbytes: int = 0,
     ) -> None:
         self.directory = Path(directory)
         self.role = role
@@ -114,6 +123,7 @@ class Recorder:
         self.rank = rank
         self.clock = clock
         self.spool = spool
+        self.keep_nbytes = keep_nbytes
         self._strings: dict[str, int] = {}
         self._descriptions: dict[tuple[int, str, str], bytes] = {}
         self._kind_descriptions: dict[int, bytes] = {}
@@ -134,6 +144,7 @@ class Recorder:
         self._lane_count = 0
         self._lost = 0
         self._mark: Path | None = None
+        self.once_ns = self.own_ns = 0
         self.path: Path | None = None
         self.failure: str | None = None
 
@@ -144,6 +155,7 @@ class Recorder:
         try:
             self._writer = new_span_file(self.directory, self.spool, self._identity())
             self.path = self._writer.path
+            self._writer.keep_nbytes = self.keep_nbytes
             for text, number in self._strings.items():
                 self._writer.string(number, text)
         except OSError as error:
@@ -193,6 +205,7 @@ class Recorder:
             if writer is None:
                 return
             try:
+                writer.write_own(self.once_ns, self.own_ns)
                 writer.close(self.clock.now_ns(), self.clock.wall_ns(), peak_memory_nbytes())
             except OSError as error:
                 self._fail(error)
@@ -256,8 +269,10 @@ class Recorder:
             thread = (0, lane.foreign)
             if not lane.foreign:
                 thread = (threading.get_native_id(), threading.current_thread().name)
+            writer.write_own(self.once_ns, self.own_ns)
             try:
-                buffer, offset = writer.chunk(layout.SPANS, lane.number, sequence, thread)
+                live = {each.number for each in self._lanes}
+                buffer, offset = writer.chunk(layout.SPANS, lane.number, sequence, thread, live)
             except OSError as error:
                 self._fail(error)
                 self._lose()

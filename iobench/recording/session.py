@@ -18,10 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from iobench.errors import IobenchError, MissingExtraError, OptionError, StorageError
 from iobench.recording.activation import activate
-from iobench.recording.canonical import load_xxhash
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock, process_start_ns
 from iobench.recording.costs import unit_costs
-from iobench.recording.energy_reader import EnergyReader, start_energy_reader
 from iobench.recording.facts import LoaderFacts, ProcessFacts, facts_path
 from iobench.recording.hosts import host_name
 from iobench.recording.job import find_job
@@ -36,6 +34,7 @@ from iobench.recording.script_run import (
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from iobench.recording.energy_reader import EnergyReader
     from iobench.recording.job import JobRank
     from iobench.recording.recorder import Recorder
 
@@ -224,6 +223,8 @@ class Recording:
     def _read_energy(self) -> None:
         """Read this machine's counters of energy; of its training processes the first one does."""
         if self.job.local_rank == 0 and self._energy_reader is None:
+            from iobench.recording.energy_reader import start_energy_reader
+
             self._energy_reader = start_energy_reader([self.run.path], clock=self.clock)
 
     def _to_environment(self) -> None:
@@ -412,7 +413,7 @@ def record(
     """
     environment = os.environ
     if digests:
-        load_xxhash()
+        _load_xxhash()
     if path is None and environment.get(RUN_PATH):
         path = environment[RUN_PATH]
     if detail not in DETAILS:
@@ -499,11 +500,17 @@ def _wants_digests() -> bool:
     if os.environ.get(RUN_DIGESTS) != "1":
         return False
     try:
-        load_xxhash()
+        _load_xxhash()
     except MissingExtraError as error:
         logger.warning("recording without digests: %s", error)
         return False
     return True
+
+
+def _load_xxhash() -> None:
+    from iobench.recording.canonical import load_xxhash  # only recordings with digests need it
+
+    load_xxhash()
 
 
 def _alike(one: LoaderFacts, other: LoaderFacts) -> bool:

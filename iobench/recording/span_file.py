@@ -94,6 +94,18 @@ END_OFFSET: Final = 528
 PEAK: Final = struct.Struct("<q")  # the most resident memory, bytes; 0 where nobody told
 PEAK_OFFSET: Final = 552
 
+OWN: Final = struct.Struct("<2q")  # what recording took: (once, since), nanoseconds; 0 is unknown
+OWN_OFFSET: Final = 560
+
+# What was folded, so that a file stays within its bound: two places written in turns, the one with
+# the larger turn and a sound CRC-32 counts. A kill in between loses nothing, and counts nothing
+# twice: ``pending`` names what is in the sums and may still be there.
+FOLD_OFFSETS: Final = (768, 2432)
+FOLD_NBYTES: Final = 1664
+FOLD_HEAD: Final = struct.Struct("<I2q3qI4x")  # CRC-32, turn, pending, until, spans, batches, sums
+FOLD_SUM: Final = struct.Struct("<2I3q")  # kind, label, spans, nanoseconds, bytes
+FOLD_LIMIT: Final = (FOLD_NBYTES - FOLD_HEAD.size) // FOLD_SUM.size
+
 CHUNK_NBYTES: Final = 65536
 CHUNK_MAGIC: Final = 0x4B4E4843
 SPANS: Final = 1

@@ -14,6 +14,7 @@ from iobench.errors import ProfileError
 from iobench.json_files import open_regular
 from iobench.masking import mask_urls
 from iobench.recording import span_file as layout
+from iobench.recording.folding import Fold, unpacked_fold
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -41,13 +42,19 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The header of a span file; ``end`` and ``peak_nbytes`` are None unless it was closed."""
+    """The header of a span file; ``end`` and ``peak_nbytes`` are None unless it was closed.
+
+    ``once_ns`` and ``own_ns`` are what recording took, once and since; None where nobody measured.
+    """
 
     identity: layout.Identity
     lost: int
     reserved_nbytes: int
     end: Anchor | None
     peak_nbytes: int | None
+    once_ns: int | None = None
+    own_ns: int | None = None
+    fold: Fold | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +95,10 @@ class SpanFile:
         Texts of ``label`` and ``detail``; 0 is ``""``, a text that is gone ``"unknown"``.
     peak_nbytes : int or None
         The most memory the process had at once; None where it did not tell.
+    once_ns, own_ns : int or None
+        What recording took of its time, once and since; None where it did not measure.
+    fold : Fold or None
+        Sums of the spans that it no longer has one by one.
     """
 
     path: Path
@@ -110,6 +121,9 @@ class SpanFile:
     thread_ids: tuple[int, ...]
     strings: dict[int, str]
     peak_nbytes: int | None = None
+    once_ns: int | None = None
+    own_ns: int | None = None
+    fold: Fold | None = None
 
 
 @dataclass(slots=True)
@@ -117,7 +131,7 @@ class _Contents:
     """What the chunks held: texts, what was damaged, and per lane its chunks.
 
     Of a chunk: its first sequence, its spans, and how many empty records follow the last of them.
-    ``start_ns`` is when the file was begun.
+    ``start_ns`` is when the file was begun; ``folded`` counts spans that are in sums alone.
     """
 
     start_ns: int
@@ -125,6 +139,7 @@ class _Contents:
     threads: dict[int, tuple[int, str]]
     strings: dict[int, str]
     damaged: int = 0
+    folded: int = 0
 
 
 def read_span_file(path: Path) -> SpanFile:
@@ -141,7 +156,7 @@ def read_span_file(path: Path) -> SpanFile:
         raise _unreadable(path, error) from error
     head = _head(path, raw[: layout.HEADER_NBYTES].tobytes())
     identity = head.identity
-    contents = _contents(raw, identity.monotonic_ns)
+    contents = _contents(raw, identity.monotonic_ns, head.fold)
     spans, threads = _joined(contents)
     _name_missing_strings(spans, contents)
     lanes = sorted(contents.lanes)
@@ -166,6 +181,9 @@ def read_span_file(path: Path) -> SpanFile:
         thread_ids=tuple(contents.threads[lane][0] for lane in lanes),
         strings=contents.strings,
         peak_nbytes=head.peak_nbytes,
+        once_ns=head.once_ns,
+        own_ns=head.own_ns,
+        fold=head.fold,
     )
 
 
@@ -203,19 +221,28 @@ def _head(path: Path, header: bytes) -> Head:
         raise ProfileError(f"{path}: its header is damaged; remove it, or measure again")
     monotonic_ns, wall_ns, closed = layout.END.unpack_from(header, layout.END_OFFSET)
     (peak_nbytes,) = layout.PEAK.unpack_from(header, layout.PEAK_OFFSET)
+    once_ns, own_ns = layout.OWN.unpack_from(header, layout.OWN_OFFSET)
     return Head(
         identity=identity,
         lost=layout.LOST.unpack_from(header, layout.LOST_OFFSET)[0],
         reserved_nbytes=layout.RESERVED.unpack_from(header, layout.RESERVED_OFFSET)[0],
         end=Anchor(monotonic_ns, wall_ns) if closed == 1 else None,
         peak_nbytes=peak_nbytes if closed == 1 and 0 < peak_nbytes < MOST_NBYTES else None,
+        once_ns=once_ns if 0 < once_ns < FURTHEST_NS else None,
+        own_ns=own_ns if 0 < own_ns < FURTHEST_NS else None,
+        fold=unpacked_fold(header),
     )
 
 
-def _contents(raw: NDArray[np.uint8], start_ns: int) -> _Contents:
+def _contents(raw: NDArray[np.uint8], start_ns: int, fold: Fold | None) -> _Contents:
     contents = _Contents(start_ns, defaultdict(list), {}, {0: ""})
     for start in range(layout.HEADER_NBYTES, len(raw), layout.CHUNK_NBYTES):
-        _read_chunk(raw[start : start + layout.CHUNK_NBYTES], contents)
+        if fold is None or fold.pending != start:  # else it is in the sums, and was to be emptied
+            _read_chunk(raw[start : start + layout.CHUNK_NBYTES], contents)
+    if fold is not None:
+        contents.folded = fold.n_spans
+        for chunks in contents.lanes.values():
+            chunks.sort(key=lambda chunk: chunk[0])  # emptied ones were filled again
     return contents
 
 
@@ -299,16 +326,18 @@ def _joined(contents: _Contents) -> tuple[NDArray[Any], NDArray[np.int32]]:
     """Return all spans lane by lane, with each one's thread; count the chunks that are gone."""
     pieces: list[NDArray[Any]] = [np.empty(0, layout.SPAN_DTYPE)]
     threads: list[NDArray[np.int32]] = [np.empty(0, np.int32)]
+    missing = 0
     for index, lane in enumerate(sorted(contents.lanes)):
         expected, n_empty = 1, 0
         for sequence, spans, n_after in contents.lanes[lane]:
             contents.damaged += n_empty  # a thread gets a further chunk when the last one is full
             n_empty = n_after
             if sequence > expected:
-                contents.damaged += sequence - expected
+                missing += sequence - expected
             expected = sequence + layout.SPANS_PER_CHUNK
             pieces.append(spans)
             threads.append(np.full(len(spans), index, np.int32))
+    contents.damaged += max(missing - contents.folded, 0)
     return np.concatenate(pieces), np.concatenate(threads)
 
 

@@ -8,12 +8,17 @@ import mmap
 import os
 import weakref
 import zlib
+from collections import deque
 from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from iobench.masking import mask_urls
 from iobench.recording import span_file as layout
+from iobench.recording.folding import Fold
 
 if TYPE_CHECKING:
+    from collections.abc import Container
     from pathlib import Path
 
 __all__ = ["SpanWriter", "new_span_file"]
@@ -69,6 +74,13 @@ class SpanWriter:
     identity : Identity
         Written into the header at once.
 
+    Attributes
+    ----------
+    keep_nbytes : int
+        From this size on the file does not grow: the oldest spans are folded. 0 is no bound.
+    fold : Fold
+        What was folded.
+
     Raises
     ------
     OSError
@@ -77,11 +89,15 @@ class SpanWriter:
 
     __slots__ = (
         "_descriptor",
+        "_given",
         "_header",
         "_maps",
+        "_newest",
         "_reserved",
         "_step",
         "_strings",
+        "fold",
+        "keep_nbytes",
         "path",
         "used",
     )
@@ -91,6 +107,11 @@ class SpanWriter:
         self.used = layout.HEADER_NBYTES
         self._reserved = layout.HEADER_NBYTES
         self._step: tuple[mmap.mmap, int] | None = None
+        self.keep_nbytes = 0
+        self.fold = Fold()
+        # Chunks of spans by when they were given out: (place, lane).
+        self._given: deque[tuple[int, int]] = deque()
+        self._newest: dict[int, int] = {}
         self._strings: tuple[mmap.mmap, int, int] | None = None
         # Weak: a step no thread writes to any more is unmapped, and gives its descriptor back.
         self._maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
@@ -128,15 +149,29 @@ class SpanWriter:
         return self._step
 
     def chunk(
-        self, content: int, lane: int = 0, sequence: int = 0, thread: tuple[int, str] = (0, "")
+        self,
+        content: int,
+        lane: int = 0,
+        sequence: int = 0,
+        thread: tuple[int, str] = (0, ""),
+        live: Container[int] = (),
     ) -> tuple[mmap.mmap, int]:
-        """Give out a chunk; return its mapping and the offset after its head, or raise OSError."""
-        step = self._step
-        if step is None or self.used == self._reserved:
-            step = self._grow()
-        mapping, origin = step
-        offset = self.used - origin
-        self.used += layout.CHUNK_NBYTES
+        """Give out a chunk; return its mapping and the offset after its head, or raise OSError.
+
+        Beyond ``keep_nbytes`` it is the oldest one of spans, folded; ``live`` are the lanes that
+        may still be written to.
+        """
+        emptied = None
+        if content == layout.SPANS and self.used >= self.keep_nbytes and self.keep_nbytes:
+            emptied = self._fold_oldest(live)
+        if emptied is None:
+            step = self._step
+            if step is None or self.used == self._reserved:
+                step = self._grow()
+            mapping, origin = step
+            emptied = mapping, self.used - origin, self.used
+            self.used += layout.CHUNK_NBYTES
+        mapping, offset, place = emptied
         native_id, name = thread
         head = layout.CHUNK_HEAD.pack(
             layout.CHUNK_MAGIC, content, lane, sequence, native_id, layout.clipped_text(name, 36)
@@ -144,6 +179,9 @@ class SpanWriter:
         mapping[offset : offset + layout.RECORD_NBYTES] = head + layout.CHUNK_CRC.pack(
             zlib.crc32(head)
         )
+        if content == layout.SPANS:
+            self._given.append((place, lane))
+            self._newest[lane] = place
         return mapping, offset + layout.RECORD_NBYTES
 
     def string(self, number: int, text: str) -> None:
@@ -166,6 +204,54 @@ class SpanWriter:
     def write_lost(self, lost: int) -> None:
         """Store how many spans could not be written; survives SIGKILL."""
         layout.LOST.pack_into(self._header, layout.LOST_OFFSET, lost)
+
+    def write_fold(self, pending: int) -> None:
+        """Store what was folded, in the place that does not hold what counts now.
+
+        ``pending`` is what is in the sums and still there.
+        """
+        fold = self.fold
+        fold.turn += 1
+        fold.pending = pending
+        offset = layout.FOLD_OFFSETS[fold.turn % 2]
+        packed = fold.packed()
+        self._header[offset : offset + len(packed)] = packed
+
+    def _fold_oldest(self, live: Container[int]) -> tuple[mmap.mmap, int, int] | None:
+        """Fold the oldest chunk of spans that no thread writes to, and empty it.
+
+        Return a mapping of it, where it begins in that, and its place in the file; None if all of
+        them are in use. ``live`` are the lanes of threads that may still write.
+        """
+        for _ in range(len(self._given)):
+            place, lane = self._given.popleft()
+            if lane in live and self._newest.get(lane) == place:
+                self._given.append((place, lane))
+                continue
+            if self._newest.get(lane) == place:
+                del self._newest[lane]
+            origin = place - place % mmap.ALLOCATIONGRANULARITY
+            mapping = mmap.mmap(
+                self._descriptor,
+                place - origin + layout.CHUNK_NBYTES,
+                access=mmap.ACCESS_WRITE,
+                offset=origin,
+            )
+            self._maps.add(mapping)
+            begin, end = place - origin, place - origin + layout.CHUNK_NBYTES
+            records = np.frombuffer(mapping[begin:end], layout.SPAN_DTYPE)[1:]
+            self.fold.add(records[records["sequence"] != 0], lane)
+            # In this order, so that a kill in between loses nothing and counts nothing twice.
+            self.write_fold(place)
+            mapping[begin : begin + layout.RECORD_NBYTES] = bytes(layout.RECORD_NBYTES)
+            mapping[begin:end] = bytes(layout.CHUNK_NBYTES)
+            self.write_fold(0)
+            return mapping, begin, place
+        return None
+
+    def write_own(self, once_ns: int, own_ns: int) -> None:
+        """Store what recording took this process; survives SIGKILL."""
+        layout.OWN.pack_into(self._header, layout.OWN_OFFSET, once_ns, own_ns)
 
     def close(self, monotonic_ns: int, wall_ns: int, peak_nbytes: int | None = None) -> None:
         """Unmap, cut the file to what is used, and mark it closed.

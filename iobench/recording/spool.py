@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.errors import ProfileError, StorageError
 from iobench.recording.hosts import boot_id, host_name
-from iobench.recording.span_reader import read_head
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,6 +147,8 @@ def _bring(source: Path, target: Path, *, remove: bool) -> None:
 
 def _has_ended(path: Path) -> bool:
     """Return whether nobody writes to a span file any more; False where that is not certain."""
+    from iobench.recording.span_reader import read_head  # a process that only writes needs none
+
     try:
         head = read_head(path)
     except ProfileError:

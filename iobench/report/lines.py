@@ -260,7 +260,7 @@ def _conversion(full: FullConversion, facts: RunFacts) -> str:
 def measurement_lines(report: RunReport) -> list[str]:
     """Return how far to trust the figures: cache, own overhead, what is missing or unknown."""
     exposure = report.exposure
-    overhead = _overhead(exposure.whole)
+    overhead = _overhead(exposure)
     lines = [
         _cache(report),
         *limit_lines(report),
@@ -297,10 +297,17 @@ def _unclosed(report: RunReport) -> list[str]:
     return [f"Killed, or still at work: {', '.join(unclosed)}."]
 
 
-def _overhead(window: PartExposure) -> str:
-    if window.overhead_fraction is None:
+def _overhead(exposure: Exposure) -> str:
+    """Return what recording took: in all, and apart from that once in each process."""
+    fraction, once_ns = exposure.whole.overhead_fraction, exposure.overhead_once_ns
+    if fraction is None:
         return units.UNKNOWN
-    return f"{units.fraction(window.overhead_fraction)} of the time of all processes"
+    if once_ns is None:
+        return f"{units.fraction(fraction)} of the time of all processes"
+    return (
+        f"{units.fraction(fraction)} of the time of the epochs, as measured meanwhile; besides, "
+        f"{units.duration(once_ns)} at most in each process, once"
+    )
 
 
 def _cache(report: RunReport) -> str:

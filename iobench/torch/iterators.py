@@ -9,8 +9,6 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from iobench.adapters import loading
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -124,8 +122,7 @@ class _Made:
         observation: LocalObservation = self.__dict__[PLACE]
         if not observation.live:
             return super()._next_data()  # type: ignore[misc]
-        with loading():
-            return observation.take(super()._next_data)  # type: ignore[misc]
+        return observation.take(super()._next_data)  # type: ignore[misc]
 
 
 class _MadeStateful(_Made):

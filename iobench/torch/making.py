@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["BatchMaker", "BatchTag", "batch_nbytes"]
 
 ITEMS_LIMIT: Final = 1000
+STRIDED: Final = torch.strided
 DESCRIBED: Final = (*STAGES.values(), Kind.COLLATE)
 _packed: Final = span_file.POSITION.pack
 # Plain numbers: arithmetic of flags takes longer than writing a span.
@@ -41,6 +42,8 @@ DIGEST: Final = "digest"
 CALL_LIGHT_SPANS: Final = 4
 """What timing a sample, or one call of a method, costs in light spans: 1.4 in a loop of nothing
 else, 3 to 5 where the sample's own work has been in the caches meanwhile."""
+BATCH_LIGHT_SPANS: Final = 40
+"""What recording a batch in full costs in light spans, measured likewise: 30 to 80."""
 
 
 class BatchTag(NamedTuple):
@@ -90,6 +93,9 @@ class BatchMaker:
         Of the thread that makes it.
     inner_ns : int
         Time of stages inside the one that goes on: summed, it is theirs alone.
+    theirs_ns : int
+        Time that went to the user's code and the framework's since somebody set it to 0: what is
+        left of the time meanwhile went to recording.
     with_cpu : bool
         Whether spans of samples and their stages tell the CPU time of the thread.
     """
@@ -111,6 +117,7 @@ class BatchMaker:
         self.tag: BatchTag | None = None
         self.nbytes = self.ended_ns = -1
         self.inner_ns = 0
+        self.theirs_ns = 0
         self._described = {kind: recorder.described(kind) for kind in DESCRIBED}
         self._fused = recorder.described(Kind.FUSED)
         self._position = self.lane.position
@@ -138,6 +145,11 @@ class BatchMaker:
         self._sums = StageSums()
         # Of samples too short to be timed all, those of one batch in ``every`` are.
         self._every, self._n_batches, self._timed = 1, 0, True
+        # Of batches that are short themselves, the others are told by their ends alone.
+        self._batch_cost_ns = BATCH_LIGHT_SPANS * light_ns
+        self._short = self._brief = False
+        self._fetched_ns = self._collated_ns = 0
+        self._estimates: dict[tuple[Kind, int], bytes] = {}
         self._hush: AbstractContextManager[None] | None = None
 
     def begin(self, tag: BatchTag, index: Any) -> Any:
@@ -147,6 +159,8 @@ class BatchMaker:
             self.tag = None
             return index
         self.tag = tag
+        if self.next_is_brief:
+            return self._begin_brief(tag, index)
         if makers.maker is not self:
             self._outer, makers.maker = makers.maker, self
         self.lane = lane = self.recorder.lane()
@@ -167,6 +181,54 @@ class BatchMaker:
         self._begun_ns = lane.now_ns()
         lane.resume()
         return _Samples(index, self) if self._by_sample else index
+
+    @property
+    def next_is_brief(self) -> bool:
+        """Whether of the next batch only the ends will be noted."""
+        return self._short and self._n_batches % self._every != 0
+
+    def _begin_brief(self, tag: BatchTag, index: Any) -> Any:
+        """Start on a batch of which only the ends are noted."""
+        self._n_batches += 1
+        self._brief, self._timed = True, False
+        if len(self.methods):
+            self.methods.timed(False)
+        self.lane = lane = self.recorder.lane()
+        lane.place(tag.batch, tag.epoch)
+        lane.quiet += 1
+        self._n_samples = max(len(index), 1) if type(index) in (list, tuple) else 1
+        self._begun_ns = lane.now_ns()
+        return index
+
+    def _end_brief(self, tag: BatchTag) -> None:
+        """Record a batch's stages one after the other, in the proportions of those timed."""
+        self._brief = False
+        lane = self.lane
+        lane.quiet -= 1
+        start_ns, end_ns = self._begun_ns, lane.now_ns()
+        self.theirs_ns += end_ns - start_ns
+        lane.place(tag.batch, tag.epoch)  # the user's code may work on other things as well
+        spent_ns, n_samples = end_ns - start_ns, self._n_samples
+        if self.nbytes >= 0:  # else it was not joined
+            spent_ns -= spent_ns * self._collated_ns // max(self._fetched_ns + self._collated_ns, 1)
+        joined_ns = start_ns + spent_ns
+        if len(self.methods):
+            for kind, each in self._sums.like_others(spent_ns, n_samples).items():
+                stop_ns = min(start_ns + each.spent_ns, joined_ns)
+                lane.write(start_ns, stop_ns, each.nbytes, -1, self._estimate(kind, n_samples))
+                start_ns = stop_ns
+        lane.write(start_ns, joined_ns, -1, -1, self._estimate(Kind.FUSED, n_samples))
+        if self.nbytes >= 0:
+            lane.write(joined_ns, end_ns, self.nbytes, -1, self._estimate(Kind.COLLATE, 1))
+
+    def _estimate(self, kind: Kind, pieces: int) -> bytes:
+        """Return the description of a span whose time was not measured itself."""
+        known = self._estimates.get((kind, pieces))
+        if known is None:
+            flags = ESTIMATED | (SUMMED if pieces > 1 else 0)
+            known = span_file.DESCRIPTION.pack(0, 0, kind, flags, min(pieces, 65535))
+            self._estimates[kind, pieces] = known
+        return known
 
     def _time_calls(self, wanted: bool) -> None:
         """Time what is called for each sample of this batch, or only the batch."""
@@ -255,6 +317,11 @@ class BatchMaker:
         if not self._by_sample:
             self._emit_summed(tag, end_ns)
         spent_ns = (end_ns - self._begun_ns) / self._n_samples
+        self.theirs_ns += end_ns - self._begun_ns
+        if self._timed and (self._by_sample or len(self.methods)):
+            # Not more than half of it: what a timed call costs is known by and large.
+            own_ns = self._sample_cost_ns * self._n_samples
+            self.theirs_ns -= min(own_ns, (end_ns - self._begun_ns) // 2)
         if spent_ns < self._fastest_ns:
             self._fastest_ns = spent_ns
             self._choose()
@@ -272,6 +339,8 @@ class BatchMaker:
         if n_samples > 1:
             flags |= SUMMED
         start_ns = self._begun_ns
+        if self._timed:
+            self._fetched_ns += spent_ns
         for kind, each in [*stages.items(), (Kind.FUSED, StageSum(spent_ns, -1))]:
             stop_ns = min(start_ns + each.spent_ns, end_ns)
             cpu = cpu_ns if kind is Kind.FUSED else -1
@@ -290,6 +359,11 @@ class BatchMaker:
             if self._summed and not before:
                 self._n_batches = 0  # the next one is timed
             self._every = math.ceil(cost_ns / max(budget_ns, 1.0)) if self._summed else 1
+            batch_budget_ns = max(budget_ns * self._n_samples, 1.0)
+            self._short = self._summed and self._digests is None
+            self._short = self._short and self._batch_cost_ns > batch_budget_ns
+            if self._short:
+                self._every = max(self._every, math.ceil(self._batch_cost_ns / batch_budget_ns))
         self.with_cpu = not self._summed and cost_ns + self._cpu_cost_ns <= budget_ns
 
     def collating(self, collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -305,6 +379,10 @@ class BatchMaker:
         tag = self.tag
         if tag is None:
             return collate(samples)
+        if self._brief:
+            made = collate(samples)
+            self.nbytes = batch_nbytes(made)
+            return made
         if self._fetching:
             self.samples_made()
         if self._digests is not None:
@@ -318,6 +396,9 @@ class BatchMaker:
         finally:
             cpu_ns = read_cpu_ns() - cpu_ns
             self.ended_ns = end_ns = now_ns()
+        self.theirs_ns += end_ns - start_ns
+        if not self._by_sample:
+            self._collated_ns += end_ns - start_ns
         self.nbytes = nbytes = batch_nbytes(made)
         lane.position = self._position
         lane.write(start_ns, end_ns, nbytes, cpu_ns, self._described[Kind.COLLATE])
@@ -344,6 +425,12 @@ class BatchMaker:
         tag = self.tag
         if tag is None:
             return None
+        if self._brief:
+            self._end_brief(tag)
+            if self._process_io is not None:
+                self._count_reads(self._process_io, tag)
+            self.tag = None
+            return tag
         if self._fetching:
             self.samples_made()
         if self._process_io is not None:
@@ -404,6 +491,14 @@ def _takes_one_by_one(dataset: Any) -> bool:
 
 def batch_nbytes(batch: Any) -> int:
     """Return the bytes of the tensors and arrays in a batch; -1 where they cannot be told."""
+    if type(batch) in (list, tuple):  # nearly always, and of tensors
+        total = 0
+        for item in batch:
+            if type(item) is not torch.Tensor or item.layout is not STRIDED:
+                break
+            total += item.nbytes
+        else:
+            return total if batch else -1
     total, found, waiting = 0, False, [batch]
     for _ in range(ITEMS_LIMIT):
         if not waiting:

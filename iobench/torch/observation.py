@@ -7,14 +7,15 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.adapters import loading
 from iobench.loaders.stages import Detail
-from iobench.recording import DeliveryLog, DigestLog, Flag, Kind
+from iobench.recording import DeliveryLog, Flag, Kind
 from iobench.torch.making import BatchMaker, BatchTag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iobench.recording import LoaderFacts, Recording
+    from iobench.recording import DigestLog, LoaderFacts, Recording
 
 __all__ = ["KnownLoader", "LocalObservation", "Observation", "WorkersObservation"]
 
@@ -102,7 +103,10 @@ class Observation:
         """Return what the function returns, and record the wait for it."""
         if not self.live:
             return take()
+        now_ns = self.recorder.clock.now_ns
+        entered_ns = now_ns()
         self.ask()
+        asked_ns = now_ns()
         try:
             data = take()
         except StopIteration:
@@ -111,7 +115,9 @@ class Observation:
         except BaseException:
             self.log.fail()
             raise
+        taken_ns = now_ns()
         self.deliver()
+        self.recorder.own_ns += now_ns() - taken_ns + asked_ns - entered_ns
         return data
 
     def ask(self) -> None:
@@ -175,13 +181,22 @@ class LocalObservation(Observation):
         now_ns = self.recorder.clock.now_ns()
         tag = BatchTag(recording.next_batch(), self.log.epoch, now_ns, wanted)
         if wanted:
-            self.recorder.emit(Kind.SAMPLER, drawn_ns, now_ns, batch=tag.batch, epoch=tag.epoch)
+            self.recorder.emit(
+                Kind.SAMPLER, drawn_ns, now_ns, -1, -1, tag.batch, tag.epoch, -1, 0, 0, 0
+            )
+        self.maker.theirs_ns += now_ns - drawn_ns
         return self.maker.begin(tag, index)
 
     def take(self, take: Callable[[], Any]) -> Any:
         """Return what the iterator makes, and record how."""
-        with self.maker.methods:
-            return self.wait_for(lambda: self._make(take))
+        maker, now_ns = self.maker, self.recorder.clock.now_ns
+        entered_ns, maker.theirs_ns = now_ns(), 0
+        around = contextlib.nullcontext() if maker.next_is_brief else maker.methods
+        with loading(), around:
+            own_ns = self.recorder.own_ns  # what the wait counts is within what is counted here
+            made = self.wait_for(lambda: self._make(take))
+        self.recorder.own_ns = own_ns + now_ns() - entered_ns - maker.theirs_ns
+        return made
 
     def _make(self, take: Callable[[], Any]) -> Any:
         self._made = (-1, -1)
@@ -208,6 +223,8 @@ def _digests_of(recording: Recording) -> DigestLog | None:
     """Return where this process notes digests, if they were asked for."""
     if not recording.digests:
         return None
+    from iobench.recording import DigestLog  # few recordings keep any
+
     return DigestLog(recording.run.path, rank=recording.job.rank)
 
 
@@ -258,6 +275,8 @@ class WorkersObservation(Observation):
         if wanted and start_ns >= 0:
             self.recorder.emit(Kind.SAMPLER, start_ns, now_ns, batch=tag.batch, epoch=tag.epoch)
         self._drawn = tag
+        # Twice: telling the queue and sending the tag take as long.
+        self.recorder.own_ns += 2 * (self.recorder.clock.now_ns() - now_ns)
         return tag
 
     def submitted(self, number: int) -> BatchTag | None:
@@ -305,8 +324,10 @@ class WorkersObservation(Observation):
             Kind.UNPICKLE, start_ns, end_ns, nbytes, spent_ns, tag.batch, tag.epoch,
             -1, 0, 0, flags,
         )  # fmt: skip
+        arrived_ns = clock.now_ns()
+        self.recorder.own_ns += arrived_ns - end_ns
         if self._pins:
-            self._pinning = (tag, nbytes, clock.now_ns())
+            self._pinning = (tag, nbytes, arrived_ns)
 
     def _next_in_order(self) -> BatchTag | None:
         """Return the batch that must be delivered next; None where any may."""

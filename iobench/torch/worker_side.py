@@ -14,14 +14,14 @@ from torch.utils.data import get_worker_info
 from iobench.adapters import install
 from iobench.errors import IobenchError
 from iobench.loaders.stages import Detail
-from iobench.recording import DigestLog, Kind, RunDirectory, activate, active_recorder, now_ns
+from iobench.recording import Kind, RunDirectory, activate, active_recorder, now_ns
 from iobench.storage import ProcessIo
 from iobench.torch.making import BatchMaker, BatchTag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from iobench.recording import Recorder
+    from iobench.recording import DigestLog, Recorder
 
 __all__ = ["WorkerCollate", "WorkerSide", "WorkerSpec", "WorkerStarter", "without_own_frames"]
 
@@ -122,6 +122,7 @@ class WorkerSide:
     """The recording worker; one per process, in `worker`."""
 
     def __init__(self, spec: WorkerSpec, number: int) -> None:
+        began_ns = now_ns()
         self.number = number
         self.stateful = spec.stateful
         self.recorder: Recorder = RunDirectory.open(spec.run).recorder(
@@ -137,14 +138,16 @@ class WorkerSide:
             detail=Detail.parse(spec.detail),
             unit_costs=spec.unit_costs,
             process_io=ProcessIo(),
-            digests=DigestLog(spec.run, rank=spec.rank) if spec.digests else None,
+            digests=_digests_of(spec),
         )
         self.maker.methods.__enter__()  # for the life of this process
         self._opened_ns = now_ns()
         self._waits_for_first = True
         self._snapshot = False
+        self._taken_ns = self._opened_ns
         self.recorder.emit(Kind.STARTUP, spec.started_ns, self._opened_ns)
         activate(self.recorder)
+        self.recorder.once_ns += now_ns() - began_ns
 
     def _close(self) -> None:
         self.maker.count_last_reads()
@@ -163,10 +166,11 @@ class WorkerSide:
             activate(recording)
         if tag.wanted:
             recorder.emit(Kind.SUBMIT_QUEUE, tag.submitted_ns, taken_ns, -1, -1, *tag[:2])
-        if not self.stateful:
-            return self.maker.begin(tag, index)
-        index, self._snapshot = index
-        return self.maker.begin(tag, index), self._snapshot
+        if self.stateful:
+            index, self._snapshot = index
+        self._taken_ns, self.maker.theirs_ns = taken_ns, 0
+        index = self.maker.begin(tag, index)
+        return (index, self._snapshot) if self.stateful else index
 
     def made(self, number: int, result: Any) -> tuple[Any, ...]:
         """End the batch of this task; return what is to travel."""
@@ -183,7 +187,18 @@ class WorkerSide:
                 Kind.SERIALISE, ended_ns, put_ns, batch=tag.batch, epoch=tag.epoch,
                 label=self.recorder.string(SNAPSHOT),
             )  # fmt: skip
-        return number, _Sent(result, self.recorder, nbytes, tag), nbytes
+            maker.theirs_ns += put_ns - ended_ns
+        sent = number, _Sent(result, self.recorder, nbytes, tag), nbytes
+        self.recorder.own_ns += now_ns() - self._taken_ns - maker.theirs_ns
+        return sent
+
+
+def _digests_of(spec: WorkerSpec) -> DigestLog | None:
+    if not spec.digests:
+        return None
+    from iobench.recording import DigestLog  # few recordings keep any
+
+    return DigestLog(spec.run, rank=spec.rank)
 
 
 class _Sent:
@@ -209,6 +224,7 @@ class _Sent:
         recorder = self._recorder
         spent_ns, end_ns = recorder.clock.cpu_ns() - start_cpu_ns, recorder.clock.now_ns()
         recorder.emit(Kind.SERIALISE, start_ns, end_ns, self._nbytes, spent_ns, *self._tag[:2])
+        recorder.own_ns += 2 * (recorder.clock.now_ns() - end_ns)  # with what led here
         yield from ()
 
 

@@ -74,6 +74,20 @@ def test_overhead_is_spans_times_their_cost_over_the_time_of_the_lanes():
     assert sketch.profile().exposure().whole.overhead_fraction == (13 + 4 + 2) / (200 * 2)
 
 
+def test_overhead_is_what_processes_measured_of_themselves():
+    sketch = one_batch(unit_costs={"light_ns": 1, "full_ns": 4, "io_ns": 2})
+    sketch.round(0, 200)
+    sketch.add(WORKER, Kind.READ, 0, 40, batch=0)
+    profile = sketch.profile()
+    own = {"consumer": (6, 30), "worker": (9, 50)}
+    processes = tuple(
+        replace(who, own_ns=own[who.role][0], once_ns=own[who.role][1]) for who in profile.processes
+    )
+    found = replace(profile, processes=processes).exposure()
+    assert found.whole.overhead_fraction == 9 / 200, "of the worker, which it slows most"
+    assert found.overhead_once_ns == 50
+
+
 def test_overhead_is_unknown_without_the_costs():
     assert one_batch().profile().exposure().whole.overhead_fraction is None
     sketch = one_batch(unit_costs={"light_ns": None, "full_ns": 4, "io_ns": 2})

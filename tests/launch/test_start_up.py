@@ -169,3 +169,17 @@ def test_wrapt_and_iobench_both_follow_an_import(
     code = IMPORTS + theirs + again + "import torch; print(sorted(seen), torch.whole)"
     found = launch(sys.executable, "-c", code, environment=packages)
     assert (found.out, found.err) == ("['begin', 'torch', 'wrapt'] True\n", "")
+
+
+def test_recording_starts_with_few_modules() -> None:
+    """Each costs the user's process a millisecond: readers, digests and energy are for others."""
+    code = (
+        "import sys; from iobench.launch import hooks; from iobench.recording import record; "
+        "import iobench.adapters; print(*[each for each in sys.modules if each in "
+        "('statistics', 'iobench.recording.span_reader', 'iobench.recording.canonical', "
+        "'iobench.recording.digests', 'iobench.recording.energy_reader', 'iobench.profiles')])"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ran.stdout.strip() == ""

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="batches of torch's DataLoader need torch")
@@ -202,3 +203,34 @@ def test_a_stage_left_open_across_yield_has_the_time_of_its_stretches(
             assert (rows["end_ns"] - rows["start_ns"]).sum() == 4_000_000
         assert set(read["batch"].tolist()) == {0, 1, 2, 3}
     assert spans["nbytes"][spans["kind"] == Kind.READ].sum() == 3 * 600
+
+
+def test_short_batches_are_told_by_their_ends_with_their_bytes_and_proportions(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock(1000)
+    dataset = Columns(clock)
+
+    def joined(samples: list[int]) -> list[torch.Tensor]:
+        clock.advance(250_000)
+        return [torch.zeros(len(samples))]
+
+    with Recorder(tmp_path, role="worker", clock=clock) as recorder:
+        maker = BatchMaker(
+            recorder, dataset, batches=True, detail=Detail.AUTO, unit_costs=UNIT_COSTS
+        )
+        with maker.methods:
+            for batch in range(100):
+                index = maker.begin(BatchTag(batch, 0, clock.now_ns(), True), [1, 2, 3])
+                maker.collate(joined, [dataset[number] for number in index])
+                maker.finish()
+        assert recorder.path is not None
+        path = recorder.path
+    spans = read_span_file(path).spans
+    brief = spans[(spans["flags"] & Flag.ESTIMATED) != 0]
+    assert len(np.unique(brief["batch"])) > 90
+    rows = brief[brief["batch"] == brief["batch"][-1]]
+    length = {int(row["kind"]): int(row["end_ns"] - row["start_ns"]) for row in rows}
+    assert length[Kind.COLLATE] == pytest.approx(250_000, rel=0.01)
+    assert rows["nbytes"][rows["kind"] == Kind.COLLATE].tolist() == [12]
+    assert (rows["start_ns"][1:] == rows["end_ns"][:-1]).all(), "no time is counted twice or lost"
