@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from iobench.profiles import Folded
     from iobench.recording import Kind
 
 __all__ = [
@@ -363,6 +364,8 @@ class Exposure:
         From the start of its process to the end of the recording; None where that is not known.
     overhead_once_ns : int or None
         The most that starting to record took in one process, once; None where none measured it.
+    folded : Folded or None
+        Of a run too long to be kept whole: the sums of what was before, which are in nothing else.
     """
 
     whole: PartExposure
@@ -385,6 +388,7 @@ class Exposure:
     is_script: bool = False
     job_ns: int | None = None
     overhead_once_ns: int | None = None
+    folded: Folded | None = None
 
     @property
     def loop_fraction(self) -> float | None:

@@ -250,6 +250,7 @@ def _figures(run: _Run) -> Exposure:
         prefetch=main.prefetch,
         lost_spans=profile.lost_spans,
         overhead_once_ns=_once_ns(run),
+        folded=profile.folded,
         missing_workers=profile.missing_workers,
         loaders=_loaders(loop, deliveries, roles),
         other_loops=loop.others,

@@ -13,6 +13,7 @@ import numpy as np
 
 from iobench.errors import ProfileError
 from iobench.recording import span_file as layout
+from iobench.recording.folding import unpacked_fold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,7 +57,12 @@ def rewritten_spans(
         If it has no sound header, so that nobody can tell what is in it.
     """
     pieces: list[bytes] = []
-    for head, body in _chunks(data):
+    fold = unpacked_fold(data[: layout.HEADER_NBYTES])
+    for number, (head, body) in enumerate(_chunks(data)):
+        place = layout.HEADER_NBYTES + number * layout.CHUNK_NBYTES
+        if fold is not None and fold.pending == place:  # it is in the sums, and was to be emptied
+            pieces.append(bytes(len(head) + len(body)))
+            continue
         content, name = _content(head)
         if content == layout.SPANS:
             pieces.append(_head_with(head, text(name)) + _span_rows(head, body))
@@ -98,8 +104,14 @@ def _header(
         (layout.LOST, layout.LOST_OFFSET),
         (layout.END, layout.END_OFFSET),
         (layout.PEAK, layout.PEAK_OFFSET),
+        (layout.OWN, layout.OWN_OFFSET),
     ):
         header[offset : offset + field.size] = data[offset : offset + field.size]
+    fold = unpacked_fold(data[: layout.HEADER_NBYTES])
+    if fold is not None:
+        fold.pending = 0
+        packed = fold.packed()
+        header[layout.FOLD_OFFSETS[0] : layout.FOLD_OFFSETS[0] + len(packed)] = packed
     (reserved,) = layout.RESERVED.unpack_from(data, layout.RESERVED_OFFSET)
     layout.RESERVED.pack_into(header, layout.RESERVED_OFFSET, reserved + more)
     return bytes(header)

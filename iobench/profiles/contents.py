@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis import Exposure
-    from iobench.recording.folding import Fold
 
 __all__ = ["PROFILE_DTYPE", "TRAINING_PROCESS", "Process", "Profile", "find_missing_workers"]
 
@@ -32,6 +31,28 @@ TRAINING_PROCESS: Final = "training process"
 
 PROFILE_DTYPE: Final = np.dtype([*SPAN_DTYPE.descr, ("process", "<i4"), ("thread", "<i4")])
 """A span, the index of its process in ``Profile.processes`` and of its thread within that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What a long run no longer has one by one: the sums of its first spans.
+
+    Parameters
+    ----------
+    until_ns : int
+        All other figures are of what came after it.
+    n_batches : int
+        Batches that were delivered until then.
+    wait_ns : int
+        What the training loop waited for them.
+    busy_ns : dict of str to int
+        Own time of every stage, in all processes.
+    """
+
+    until_ns: int
+    n_batches: int
+    wait_ns: int
+    busy_ns: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +86,6 @@ class Process:
         The most memory it had at once; None where it did not tell, as a killed one.
     once_ns, own_ns : int or None
         What recording took of its time, once and since; None where it did not measure.
-    fold : Fold or None
-        Sums of its spans that are no longer there one by one; labels as of the profile's spans.
     """
 
     role: str
@@ -84,7 +103,6 @@ class Process:
     peak_nbytes: int | None = None
     once_ns: int | None = None
     own_ns: int | None = None
-    fold: Fold | None = None
 
     @property
     def name(self) -> str:
@@ -123,6 +141,8 @@ class Profile:
         Processes whose recording stopped, as on a full disk.
     energy : tuple of HostEnergy
         What counters of energy showed, of all machines; empty where nobody looked.
+    folded : Folded or None
+        Of a run too long to be kept whole: what was before its spans.
     """
 
     path: Path
@@ -137,6 +157,7 @@ class Profile:
     digests: DigestTable | None = None
     energy: tuple[HostEnergy, ...] = ()
     stopped: tuple[StoppedRecording, ...] = ()
+    folded: Folded | None = None
 
     @property
     def is_script(self) -> bool:

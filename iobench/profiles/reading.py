@@ -11,6 +11,7 @@ import numpy as np
 from iobench.errors import ProfileError
 from iobench.profiles.configuration import check_configuration
 from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile, find_missing_workers
+from iobench.profiles.folded import without_folded
 from iobench.profiles.folders import run_paths
 from iobench.recording import (
     SPAN_DTYPE,
@@ -25,6 +26,7 @@ from iobench.recording import (
     read_process_facts,
     read_span_file,
 )
+from iobench.recording.folding import fold_name
 from iobench.recording.span_reader import read_head
 
 if TYPE_CHECKING:
@@ -149,6 +151,8 @@ class RankProfiles(Sequence[Profile]):
     def _read(self, rank: int | None) -> Profile:
         chosen = [rank] if rank is not None else sorted(self._files)
         files = [read_span_file(file) for each in chosen for file in self._files[each]]
+        pending = {file.fold.pending for file in files if file.fold is not None}
+        files = [file for file in files if fold_name(file.path.name) not in pending]
         digests = self._digests
         return make_profile(
             self.path,
@@ -188,6 +192,7 @@ def make_profile(
         _fill(spans[row : row + len(file.spans)], file, process, number)
         row += len(file.spans)
     processes = tuple(_process(file) for file in files)
+    spans, folded = without_folded(spans, files, strings, facts)
     return Profile(
         path=path,
         config=config,
@@ -201,6 +206,7 @@ def make_profile(
         digests=digests,
         energy=tuple(energy),
         stopped=tuple(stopped),
+        folded=folded,
     )
 
 

@@ -6,6 +6,7 @@ time; what is kept of them is, for each stage, how many there were, their own ti
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import zlib
@@ -19,10 +20,13 @@ from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
-__all__ = ["KEEP", "Fold", "fold_name", "keep_nbytes"]
+    from iobench.recording.recorder import Recorder
+
+__all__ = ["KEEP", "EndedWorkers", "Fold", "fold_name", "keep_nbytes", "unpacked_fold"]
 
 KEEP: Final = "IOBENCH_KEEP"
 """Environment: how many bytes of spans a run keeps one by one: ``500MB``, ``2GB``."""
@@ -38,6 +42,10 @@ NEVER_SUMMED: Final = int(Flag.DETAIL | Flag.IO | Flag.DEVICE)
 OTHERS: Final = (int(Kind.OTHER), 0)
 """Where stages go that have no place of their own."""
 OPEN_LIMIT: Final = 64
+KINDS: Final = frozenset(kind.value for kind in Kind)
+LARGEST: Final = 2**61
+FILES_LIMIT: Final = 1000
+"""Of one training process: workers made anew for each epoch leave one each."""
 
 
 def keep_nbytes(environment: Mapping[str, str] = os.environ) -> int:
@@ -51,7 +59,7 @@ def keep_nbytes(environment: Mapping[str, str] = os.environ) -> int:
     text = environment.get(KEEP, "").strip()
     if not text:
         return KEPT_NBYTES
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*([KMGT]?B?)", text.upper())
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,3})?)\s*([KMGT]?B?)", text.upper())
     unit = "" if found is None else found[2] if found[2].endswith("B") else f"{found[2]}B"
     nbytes = 0 if found is None else int(float(found[1]) * UNITS[unit])
     if nbytes < LEAST_NBYTES:
@@ -145,7 +153,79 @@ class Fold:
         return zlib.crc32(body).to_bytes(4, "little") + body
 
 
+class EndedWorkers:
+    """The span files of a training process's ended workers, held within a bound.
+
+    Parameters
+    ----------
+    folder : Path
+        Where workers write.
+    recorder : Recorder
+        Of the training process; it holds the sums.
+    keep_nbytes : int
+        What the files may take; the oldest are folded, and removed.
+    """
+
+    def __init__(self, folder: Path, recorder: Recorder, keep_nbytes: int) -> None:
+        self._folder = folder
+        self._recorder = recorder
+        self._keep_nbytes = keep_nbytes
+        self._others = {recorder.path.name} if recorder.path is not None else set()
+        self._ended: dict[str, int] = {}  # name: bytes, oldest first
+
+    def fold(self) -> int:
+        """Fold the oldest files where there are too many; return how many are gone."""
+        from iobench.errors import ProfileError
+        from iobench.recording.span_reader import read_head
+
+        found = []
+        for path in self._folder.glob("*.spans"):
+            if path.name in self._others or path.name in self._ended:
+                continue
+            try:
+                head = read_head(path)
+            except ProfileError:
+                continue  # being made
+            if head.identity.ppid != os.getpid() or head.identity.role != "worker":
+                self._others.add(path.name)
+            elif head.end is not None:
+                found.append((head.identity.monotonic_ns, path.name, head.reserved_nbytes))
+        self._ended |= {name: nbytes for _, name, nbytes in sorted(found)}
+        n_folded, nbytes = 0, sum(self._ended.values())
+        while self._ended and (nbytes > self._keep_nbytes or len(self._ended) > FILES_LIMIT):
+            name = next(iter(self._ended))
+            nbytes -= self._ended.pop(name)
+            n_folded += self._fold_file(self._folder / name)
+        return n_folded
+
+    def _fold_file(self, path: Path) -> bool:
+        from iobench.errors import ProfileError
+        from iobench.recording.span_reader import read_span_file
+
+        try:
+            file = read_span_file(path)
+        except ProfileError:
+            return False  # gathered, or removed by somebody
+        fold = file.fold or Fold()
+        for lane in range(len(file.thread_names)):
+            fold.add(file.spans[file.threads == lane], lane)
+        if not self._recorder.fold_in(fold, file.strings, path.name):
+            return False
+        with contextlib.suppress(OSError):
+            path.unlink()
+        return True
+
+
 _FIELDS: Final = ("start_ns", "end_ns", "nbytes", "batch", "kind", "label", "flags")
+
+
+def _can_be(fold: Fold) -> bool:
+    """Return whether a process can have folded this: the sum of a file's bytes says little."""
+    counts = [fold.until_ns, fold.n_spans, fold.n_batches]
+    counts += [count for sums in fold.sums.values() for count in (*sums[:2], sums[2] + 1)]
+    return all(0 <= count < LARGEST for count in counts) and KINDS.issuperset(
+        kind for kind, _ in fold.sums
+    )
 
 
 def unpacked_fold(header: bytes) -> Fold | None:
@@ -158,8 +238,10 @@ def unpacked_fold(header: bytes) -> Fold | None:
             continue
         if zlib.crc32(header[offset + 4 : end]) != crc or (found and numbers[0] < found.turn):
             continue
-        found = Fold(*numbers)
+        fold = Fold(*numbers)
         for place in range(offset + layout.FOLD_HEAD.size, end, layout.FOLD_SUM.size):
             kind, label, *counts = layout.FOLD_SUM.unpack_from(header, place)
-            found.sums[kind, label] = counts
+            fold.sums[kind, label] = counts
+        if _can_be(fold):
+            found = fold
     return found

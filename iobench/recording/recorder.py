@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from iobench.recording import span_file as layout
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
+from iobench.recording.folding import Fold, fold_name
 from iobench.recording.hosts import boot_id, host_name
 from iobench.recording.kinds import WORKER_KINDS, Kind
 from iobench.recording.lanes import NOWHERE, FullSpan, Lane, Span
@@ -25,6 +26,7 @@ from iobench.recording.span_writer import SpanWriter, new_span_file
 from iobench.recording.stopped import leave_mark, mark_losses
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
 __all__ = ["Recorder", "close_recorders"]
@@ -230,6 +232,20 @@ class Recorder:
         self._forget_file()
         self.role = "child"
         self.worker = -1
+
+    def fold_in(self, fold: Fold, strings: Mapping[int, str], name: str) -> bool:
+        """Take over the sums of another process's file, which is to be removed then.
+
+        Return False where this one can hold none.
+        """
+        labels = {number: self.string(text) for number, text in strings.items()}
+        with self._lock:
+            writer = self._writer
+            if writer is None or self._closed:
+                return False
+            writer.fold.merge(fold, labels)
+            writer.write_fold(fold_name(name))
+            return True
 
     # -- lanes and strings ----------------------------------------------------------------
 

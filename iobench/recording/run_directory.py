@@ -226,6 +226,7 @@ class RunDirectory:
         rank: int = 0,
         clock: Clock = SYSTEM_CLOCK,
         at_first_span: bool = False,
+        keep_nbytes: int = 0,
     ) -> Recorder:
         """Return a new recorder whose span file belongs to this run."""
         return Recorder(
@@ -236,6 +237,7 @@ class RunDirectory:
             clock=clock,
             spool=self.spool,
             at_first_span=at_first_span,
+            keep_nbytes=keep_nbytes,
         )
 
     def gather(self) -> int:

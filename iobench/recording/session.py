@@ -21,6 +21,7 @@ from iobench.recording.activation import activate
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock, process_start_ns
 from iobench.recording.costs import unit_costs
 from iobench.recording.facts import LoaderFacts, ProcessFacts, facts_path
+from iobench.recording.folding import EndedWorkers, keep_nbytes
 from iobench.recording.hosts import host_name
 from iobench.recording.job import find_job
 from iobench.recording.run_directory import RunDirectory
@@ -93,11 +94,17 @@ class Recording:
         Whether loaders keep a digest of every sample.
     step : int
         Batches delivered to the training loop so far, of all loaders.
+    keep_nbytes : int
+        How many bytes of spans this training process and its workers keep one by one.
+    ended_workers : EndedWorkers
+        Their files.
     """
 
     run: RunDirectory
     recorder: Recorder
     facts: ProcessFacts
+    keep_nbytes: int
+    ended_workers: EndedWorkers
 
     def __init__(
         self,
@@ -182,7 +189,17 @@ class Recording:
     def _begin(self, run: RunDirectory, costs: dict[str, int | None]) -> None:
         """Write to the files of this process from now on."""
         self.run = run
-        self.recorder = self.run.recorder(role="consumer", rank=self.job.rank, clock=self.clock)
+        # Half is for files of workers that have ended, a quarter for those at work.
+        self.keep_nbytes = keep_nbytes() // max(self.job.world_size, 1)
+        self.recorder = self.run.recorder(
+            role="consumer",
+            rank=self.job.rank,
+            clock=self.clock,
+            keep_nbytes=self.keep_nbytes // 4,
+        )
+        self.ended_workers = EndedWorkers(
+            self.run.spool or self.run.spans_path, self.recorder, self.keep_nbytes // 2
+        )
         self.facts = ProcessFacts(
             pid=os.getpid(),
             ppid=os.getppid(),
@@ -216,6 +233,7 @@ class Recording:
         """Be a view of the recording that goes on; ending this one ends nothing."""
         self._joined = other
         self.run, self.recorder, self.facts = other.run, other.recorder, other.facts
+        self.keep_nbytes, self.ended_workers = other.keep_nbytes, other.ended_workers
         self.digests = other.digests
         if self._energy:
             other._read_energy()

@@ -15,6 +15,7 @@ from iobench.report.tables import PARTS
 
 if TYPE_CHECKING:
     from iobench.analysis import Exposure, FullConversion, PartExposure, StageExposure
+    from iobench.profiles import Folded
     from iobench.report.facts import RunFacts
     from iobench.report.run_report import RunReport
 
@@ -268,6 +269,8 @@ def measurement_lines(report: RunReport) -> list[str]:
         f"Lost spans: {units.count(exposure.lost_spans)}. "
         f"Missing workers: {', '.join(exposure.missing_workers) or 'none'}.",
     ]
+    if exposure.folded is not None:
+        lines.append(_folded(exposure.folded))
     if exposure.missing_workers or exposure.lost_spans:
         lines.append("What a lost span or a missing worker would explain counts as unknown.")
     if report.damaged:
@@ -295,6 +298,18 @@ def _unclosed(report: RunReport) -> list[str]:
             "had recorded by then counts."
         ]
     return [f"Killed, or still at work: {', '.join(unclosed)}."]
+
+
+def _folded(folded: Folded) -> str:
+    """Return what was before the batches that the figures are of."""
+    busy = sorted(folded.busy_ns.items(), key=lambda item: -item[1])[:3]
+    worked = ", ".join(f"{name} {units.duration(spent_ns)}" for name, spent_ns in busy)
+    return (
+        f"Too long to be kept whole (IOBENCH_KEEP): of the first {units.count(folded.n_batches)} "
+        f"batches there are sums only. They were waited for {units.duration(folded.wait_ns)}; most "
+        f"time of all processes was in {worked or 'nothing'}. Every other figure, the verdict too, "
+        "is of the batches after them; who was waited for before is unknown."
+    )
 
 
 def _overhead(exposure: Exposure) -> str:

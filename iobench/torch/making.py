@@ -360,7 +360,7 @@ class BatchMaker:
                 self._n_batches = 0  # the next one is timed
             self._every = math.ceil(cost_ns / max(budget_ns, 1.0)) if self._summed else 1
             batch_budget_ns = max(budget_ns * self._n_samples, 1.0)
-            self._short = self._summed and self._digests is None
+            self._short = self._summed and self._digests is None and not self._yields
             self._short = self._short and self._batch_cost_ns > batch_budget_ns
             if self._short:
                 self._every = max(self._every, math.ceil(self._batch_cost_ns / batch_budget_ns))

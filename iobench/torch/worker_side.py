@@ -62,6 +62,8 @@ class WorkerSpec:
         Whether a digest of every sample is kept.
     started_ns : int
         When the training process began to start the workers.
+    keep_nbytes : int
+        From this size on a worker's file does not grow; 0 is no bound.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class WorkerSpec:
         stateful: bool,
         digests: bool,
         started_ns: int,
+        keep_nbytes: int = 0,
     ) -> None:
         self.run = run
         self.rank = rank
@@ -84,6 +87,7 @@ class WorkerSpec:
         self.stateful = stateful
         self.digests = digests
         self.started_ns = started_ns
+        self.keep_nbytes = keep_nbytes
 
 
 class WorkerStarter:
@@ -126,7 +130,7 @@ class WorkerSide:
         self.number = number
         self.stateful = spec.stateful
         self.recorder: Recorder = RunDirectory.open(spec.run).recorder(
-            role="worker", worker=number, rank=spec.rank
+            role="worker", worker=number, rank=spec.rank, keep_nbytes=spec.keep_nbytes
         )
         util.Finalize(None, self._close, exitpriority=CLOSE_PRIORITY)
         install(where="everywhere")

@@ -1,0 +1,189 @@
+"""Recordings too long to be kept whole: bounded, nothing counted twice or lost, and said."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iobench import open_profile
+from iobench.bundling.span_copy import rewritten_spans
+from iobench.errors import OptionError
+from iobench.recording import Flag, Kind, Recorder, RunDirectory, read_span_file
+from iobench.recording.folding import KEPT_NBYTES, EndedWorkers, keep_nbytes
+from iobench.testing import FakeClock
+
+BOUND = 1_000_000
+
+
+def work(recorder: Recorder, clock: FakeClock, n_batches: int, first: int = 0) -> None:
+    """Write a batch of four samples each: decode inside the sample, 3 of 5 us, then collate."""
+    for batch in range(first, first + n_batches):
+        recorder.position(batch, 0)
+        for _ in range(4):
+            with recorder.span(Kind.FUSED):
+                clock.advance(2000)
+                with recorder.span(Kind.DECODE, nbytes=10):
+                    clock.advance(3000)
+        with recorder.span(Kind.COLLATE):
+            clock.advance(1000)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_file_stays_within_its_bound_and_its_sums_are_exact(tmp_path: Path, closed: bool) -> None:
+    clock = FakeClock(1000)
+    recorder = Recorder(tmp_path, role="worker", worker=0, clock=clock, keep_nbytes=BOUND)
+    work(recorder, clock, 10_000)
+    assert recorder.path is not None
+    if closed:
+        recorder.close()
+    file = read_span_file(recorder.path)
+    recorder.close()
+    assert recorder.path.stat().st_size < 2 * BOUND + 2**20
+    assert file.fold is not None
+    assert len(file.spans) + file.fold.n_spans == 90_000
+    assert (file.lost, file.damaged) == (0, 0)
+    assert file.fold.until_ns <= file.spans["end_ns"].min()
+    kept = {kind: int((file.spans["kind"] == kind).sum()) for kind in (Kind.FUSED, Kind.DECODE)}
+    assert file.fold.sums[Kind.DECODE, 0] == [
+        40_000 - kept[Kind.DECODE], (40_000 - kept[Kind.DECODE]) * 3000,
+        (40_000 - kept[Kind.DECODE]) * 10,
+    ]  # fmt: skip
+    assert file.fold.sums[Kind.FUSED, 0][1] == (40_000 - kept[Kind.FUSED]) * 2000, "its own time"
+
+
+def test_a_kill_at_any_moment_loses_nothing_and_counts_nothing_twice(tmp_path: Path) -> None:
+    for wait in range(8):
+        ready, tell = os.pipe()
+        folder = tmp_path / str(wait)
+        child = os.fork()
+        if not child:
+            clock = FakeClock(1000)
+            recorder = Recorder(folder, role="worker", clock=clock, keep_nbytes=BOUND)
+            for batch in range(10**6):
+                work(recorder, clock, 1, batch)
+                if batch in (2000, 4000 + 500 * wait):
+                    os.write(tell, b".")
+            os._exit(0)
+        os.read(ready, 1)
+        os.read(ready, 1)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        (path,) = folder.glob("*.spans")
+        file = read_span_file(path)
+        assert file.fold is not None
+        assert file.damaged <= 1, "the record that was being written"
+        n_spans = len(file.spans) + file.fold.n_spans
+        last = int(file.spans["batch"].max())
+        assert 9 * last <= n_spans <= 9 * (last + 1)
+
+
+def test_the_oldest_files_of_ended_workers_are_folded(tmp_path: Path) -> None:
+    clock = FakeClock(1000)
+    consumer = Recorder(tmp_path, role="consumer", clock=clock)
+    ended = EndedWorkers(tmp_path, consumer, BOUND)
+    for pass_ in range(6):
+        worker = Recorder(tmp_path, role="worker", worker=0, clock=clock)
+        work(worker, clock, 500, 500 * pass_)
+        worker.close()
+        assert worker.path is not None
+        _as_of_child(worker.path)
+        ended.fold()
+    consumer.close()
+    assert consumer.path is not None
+    file = read_span_file(consumer.path)
+    left = [read_span_file(path) for path in tmp_path.glob("*.spans") if path != consumer.path]
+    assert sum(each.path.stat().st_size for each in left) <= BOUND
+    assert file.fold is not None
+    assert file.fold.n_spans + sum(len(each.spans) for each in left) == 6 * 4500
+    assert all(each.spans["start_ns"].min() >= file.fold.until_ns for each in left)
+
+
+def _as_of_child(path: Path) -> None:
+    """Let a file say that this process started its writer, as a worker's does."""
+    import zlib
+
+    from iobench.recording import span_file as layout
+
+    data = bytearray(path.read_bytes())
+    fields = list(layout.IDENTITY.unpack_from(data))
+    fields[3] = os.getpid()
+    packed = layout.IDENTITY.pack(*fields)
+    data[: len(packed)] = packed
+    layout.IDENTITY_CRC.pack_into(data, layout.IDENTITY_CRC_OFFSET, zlib.crc32(packed))
+    path.write_bytes(data)
+
+
+def long_run(folder: Path, n_batches: int, keep: int) -> RunDirectory:
+    """Write a run of one worker: each batch takes it 10 us, of which the loop waits for 4."""
+    run = RunDirectory.create(folder, {"workers": 1, "prefetch": 1, "batch_size": 4})
+    clock = FakeClock(1000)
+    consumer = run.recorder(role="consumer", clock=clock, keep_nbytes=keep)
+    worker = run.recorder(role="worker", worker=0, clock=clock, keep_nbytes=keep)
+    round_ = consumer.string("round")
+    begun_ns = clock.now_ns()
+    for batch in range(n_batches):
+        start_ns = clock.now_ns()
+        clock.advance(10_000)
+        at: dict[str, Any] = {"batch": batch, "epoch": 0}
+        worker.emit(Kind.SUBMIT_QUEUE, start_ns, start_ns, **at)
+        worker.emit(Kind.READ, start_ns, start_ns + 7000, flags=Flag.SUMMED, pieces=4, **at)
+        worker.emit(Kind.COLLATE, start_ns + 7000, start_ns + 10_000, **at)
+        consumer.emit(Kind.WAIT, start_ns + 6000, start_ns + 10_000, nbytes=8, sample=0, **at)
+    consumer.emit(Kind.OTHER, begun_ns, clock.now_ns(), 0, sample=0, epoch=0, label=round_)
+    consumer.close()
+    worker.close()
+    return run
+
+
+def test_figures_are_of_whole_batches_and_the_rest_is_in_sums(tmp_path: Path) -> None:
+    n_batches = 40_000
+    whole = open_profile(long_run(tmp_path / "whole", 2000, 0).path)
+    assert whole.folded is None
+    profile = open_profile(long_run(tmp_path / "folded", n_batches, BOUND).path)
+    assert profile.folded is not None
+    found = profile.exposure()
+    assert found.whole.n_batches + profile.folded.n_batches == n_batches
+    assert found.whole.n_batches > 1000
+    assert found.whole.wait_ns == 4000 * found.whole.n_batches
+    assert profile.folded.wait_ns == 4000 * profile.folded.n_batches
+    busy = {row.stage: row.busy_ns for row in found.whole.stages}
+    assert busy["read"] + profile.folded.busy_ns["read"] == 7000 * n_batches
+    shares = {row.stage: row.exposed_ns / found.whole.wait_ns for row in found.whole.stages}
+    before = whole.exposure().whole
+    for row in before.stages:
+        if row.exposed_ns > 0.01 * before.wait_ns:
+            assert shares[row.stage] == pytest.approx(row.exposed_ns / before.wait_ns, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [("", KEPT_NBYTES), ("1MB", 10**6), ("2.5 gb", 2_500_000_000), ("3000000", 3_000_000)],
+)
+def test_how_much_is_kept_is_asked_for_by_the_environment(text: str, nbytes: int) -> None:
+    assert keep_nbytes({"IOBENCH_KEEP": text}) == nbytes
+
+
+@pytest.mark.parametrize("text", ["1kB", "much", "-2GB", "0"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="IOBENCH_KEEP"):
+        keep_nbytes({"IOBENCH_KEEP": text})
+
+
+def test_a_bundled_span_file_keeps_its_sums(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, role="worker", worker=0, clock=FakeClock(1000), keep_nbytes=BOUND)
+    with recorder:
+        work(recorder, FakeClock(1000), 3000)
+    assert recorder.path is not None
+    before = read_span_file(recorder.path)
+    copy = tmp_path / "copy.spans"
+    copy.write_bytes(rewritten_spans(recorder.path.read_bytes(), str, str, str))
+    after = read_span_file(copy)
+    assert before.fold is not None
+    assert after.fold is not None
+    assert (after.fold.sums, after.fold.n_spans) == (before.fold.sums, before.fold.n_spans)
+    assert (after.spans == before.spans).all()
+    assert after.damaged == 0
