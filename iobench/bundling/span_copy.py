@@ -57,6 +57,7 @@ def rewritten_spans(
         If it has no sound header, so that nobody can tell what is in it.
     """
     pieces: list[bytes] = []
+    _identity(data)
     fold = unpacked_fold(data[: layout.HEADER_NBYTES])
     for number, (head, body) in enumerate(_chunks(data)):
         place = layout.HEADER_NBYTES + number * layout.CHUNK_NBYTES

@@ -20,7 +20,6 @@ from iobench.recording import (
     activate,
     current_recording,
     find_job,
-    now_ns,
 )
 from iobench.recording.session import RUN_STEPS
 
@@ -60,10 +59,10 @@ def begin() -> None:
         _add_unseen("reads of libraries", error)
 
 
-def count_once(began_ns: int) -> None:
-    """Count what was done since then as what recording takes once in this process."""
+def count_once(spent_ns: int) -> None:
+    """Count what hooks took after an import as what recording takes once in this process."""
     if _recording is not None:
-        _recording.recorder.once_ns += now_ns() - began_ns
+        _recording.recorder.once_ns += spent_ns
 
 
 def _tell_misfits() -> None:

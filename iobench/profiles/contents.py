@@ -181,7 +181,9 @@ class Profile:
             self,
             processes=processes,
             spans=spans,
-            missing_workers=find_missing_workers(self.config, self.facts, processes, rank),
+            missing_workers=find_missing_workers(
+                self.config, self.facts, processes, rank, folded=self.folded is not None
+            ),
             rank=rank,
             digests=None if self.digests is None else self.digests.of_rank(rank),
             stopped=tuple(each for each in self.stopped if each.rank == rank),
@@ -221,11 +223,14 @@ def find_missing_workers(
     facts: Sequence[ProcessFacts],
     processes: Sequence[Process],
     rank: int | None,
+    *,
+    folded: bool = False,
 ) -> tuple[str, ...]:
     """Return the loading processes of one rank, or of all, that left nothing.
 
     Those that the configuration names, those that the loaders of scripts started, and the training
-    process itself where only its loading processes are there.
+    process itself where only its loading processes are there. Where spans were ``folded``, files of
+    ended workers are gone, so that what loaders started tells nothing.
     """
     loading = {process.rank for process in processes if process.role == "worker"}
     training = {process.rank for process in processes if process.role == "consumer"}
@@ -236,7 +241,7 @@ def find_missing_workers(
     by_pid = [
         f"loader-{loader.number} process {pid}"
         for told in facts
-        if rank is None or told.rank == rank
+        if not folded and (rank is None or told.rank == rank)
         for loader in told.loaders
         for pid in loader.worker_pids
         if (told.host, pid) not in seen

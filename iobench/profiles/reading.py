@@ -199,7 +199,9 @@ def make_profile(
         processes=processes,
         spans=spans,
         strings=strings,
-        missing_workers=find_missing_workers(config, facts, processes, rank),
+        missing_workers=find_missing_workers(
+            config, facts, processes, rank, folded=folded is not None
+        ),
         facts=tuple(facts),
         ranks=tuple(ranks),
         rank=rank,

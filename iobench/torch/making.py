@@ -185,7 +185,8 @@ class BatchMaker:
     @property
     def next_is_brief(self) -> bool:
         """Whether of the next batch only the ends will be noted."""
-        return self._short and self._n_batches % self._every != 0
+        # A generator's stages may be open between batches: each is to be told that it goes on.
+        return self._short and not self._yields and self._n_batches % self._every != 0
 
     def _begin_brief(self, tag: BatchTag, index: Any) -> Any:
         """Start on a batch of which only the ends are noted."""

@@ -145,6 +145,7 @@ def test_figures_are_of_whole_batches_and_the_rest_is_in_sums(tmp_path: Path) ->
     assert whole.folded is None
     profile = open_profile(long_run(tmp_path / "folded", n_batches, BOUND).path)
     assert profile.folded is not None
+    assert profile.missing_workers == ()
     found = profile.exposure()
     assert found.whole.n_batches + profile.folded.n_batches == n_batches
     assert found.whole.n_batches > 1000
