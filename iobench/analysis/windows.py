@@ -482,7 +482,11 @@ def _overhead_fraction(run: _Run, chosen: Marks, wall_ns: int) -> float | None:
     ]
     loop = [who.own_ns for who in processes if who.role == "consumer"]
     if wall_ns and loop and all(own is not None for own in loop):
-        share = chosen.sum() / len(run.deliveries)
+        n_batches = len(run.deliveries)
+        if run.profile.folded is not None:  # they took their part of it, in every rank
+            n_ranks = len({who.rank for who in run.profile.processes})
+            n_batches += run.profile.folded.n_batches // n_ranks
+        share = chosen.sum() / n_batches
         workers = {who.worker for who in processes if who.worker >= 0}
         working = sum(who.own_ns or 0 for who in processes if who.worker >= 0)
         own_ns = max(sum(own or 0 for own in loop), working / max(len(workers), 1))

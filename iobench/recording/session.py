@@ -95,16 +95,16 @@ class Recording:
     step : int
         Batches delivered to the training loop so far, of all loaders.
     keep_nbytes : int
-        How many bytes of spans this training process and its workers keep one by one.
-    ended_workers : EndedWorkers
-        Their files.
+        How many bytes of spans this training process and its workers keep one by one; 0 is all.
+    ended_workers : EndedWorkers or None
+        Their files, where there is such a bound.
     """
 
     run: RunDirectory
     recorder: Recorder
     facts: ProcessFacts
-    keep_nbytes: int
-    ended_workers: EndedWorkers
+    keep_nbytes: int = 0
+    ended_workers: EndedWorkers | None = None
 
     def __init__(
         self,

@@ -185,8 +185,7 @@ class BatchMaker:
     @property
     def next_is_brief(self) -> bool:
         """Whether of the next batch only the ends will be noted."""
-        # A generator's stages may be open between batches: each is to be told that it goes on.
-        return self._short and not self._yields and self._n_batches % self._every != 0
+        return self._short and self._n_batches % self._every != 0
 
     def _begin_brief(self, tag: BatchTag, index: Any) -> Any:
         """Start on a batch of which only the ends are noted."""
@@ -361,6 +360,7 @@ class BatchMaker:
                 self._n_batches = 0  # the next one is timed
             self._every = math.ceil(cost_ns / max(budget_ns, 1.0)) if self._summed else 1
             batch_budget_ns = max(budget_ns * self._n_samples, 1.0)
+            # A generator's stages may be open between batches: each is told that it goes on.
             self._short = self._summed and self._digests is None and not self._yields
             self._short = self._short and self._batch_cost_ns > batch_budget_ns
             if self._short:
@@ -431,6 +431,7 @@ class BatchMaker:
             if self._process_io is not None:
                 self._count_reads(self._process_io, tag)
             self.tag = None
+            _go_on_with(makers.maker)
             return tag
         if self._fetching:
             self.samples_made()
@@ -439,8 +440,7 @@ class BatchMaker:
         self.tag = self._index = None
         outer, self._outer = self._outer, None
         makers.maker = outer
-        if outer is not None and outer.tag is not None:  # of a loader inside this one's samples
-            outer.lane.position = outer._sample_position
+        _go_on_with(outer)
         return tag
 
     def _count_reads(self, process_io: ProcessIo, tag: BatchTag) -> None:
@@ -459,6 +459,12 @@ class BatchMaker:
         tag, self._uncounted = self._uncounted, None
         if tag is not None and self._process_io is not None:
             self._process_io.emit(self.recorder, tag.batch, tag.epoch)
+
+
+def _go_on_with(outer: BatchMaker | None) -> None:
+    """Return to the sample inside of which another loader made a batch, if there is one."""
+    if outer is not None and outer.tag is not None:
+        outer.lane.position = outer._sample_position
 
 
 class _Samples:

@@ -150,7 +150,8 @@ def _observe_worked(
 ) -> Iterator[Any]:
     ahead = loader.num_workers * (loader.prefetch_factor or 1)
     observation = WorkersObservation(known, log, ahead=ahead, pins=_pins(loader))
-    known.recording.ended_workers.fold()  # of earlier passes, where there is too much of them
+    if known.recording.ended_workers is not None:
+        known.recording.ended_workers.fold()  # of earlier passes, where there is too much of them
     copy, context = _private_copy(loader, observation)
     # The copy may be changed by torch's method: what it keeps is the user's loader's as well.
     hooked = dict(copy.__dict__)
