@@ -347,7 +347,6 @@ def test_variables_of_unequal_length_are_named(
     [
         (("--sample-dim", "hour"), "no such dimension; dimensions (lengths): "),
         (("--sample-dim", "time", "--window=-1:0"), "holds each item once"),
-        (("--sample-dim", "time", "--to", "numpi"), "did you mean numpy"),
         (("--sample-dim", "time", "--stage", "early"), "unknown --stage 'early'"),
         (("--sample-dim", "time", "--codec", "blosc-lz4"), "codec"),
         (("--sample-dim", "time", "--format-option", "a"), "--format-option a: expected NAME"),
@@ -365,6 +364,11 @@ def test_what_cannot_be_asked_for(own, refused, arguments, words: str) -> None:
     [name] = own(MEMBERS)
     assert words in refused(name, "out", "--to", "numpy", *arguments)
     assert not Path("out").exists()
+
+
+def test_a_format_that_nobody_has(own, refused) -> None:
+    [name] = own(MEMBERS)
+    assert "did you mean numpy" in refused(name, "out", "--sample-dim", "time", "--to", "numpi")
 
 
 def test_where_a_store_cannot_be(own, refused, converts, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_one_bit_is_found_and_named(store: Path, wrong, capsys) -> None:
 def test_a_flipped_bit_of_the_manifest_is_found(store: Path, wrong) -> None:
     file = store / "iobench.json"
     text = file.read_bytes()
-    for place in ('"provenance"', '"fingerprint"', '"plan"', '"samples"', '"crc32c": '):
+    for place in ('"provenance"', '"fingerprint"', '"plan"', '"samples"', '\n  "crc32c": '):
         start = text.rindex(place.encode()) + len(place)
         flip_bit(file, next(n for n in range(start, len(text)) if text[n : n + 1].isalnum()))
         line = wrong(store)

@@ -293,7 +293,8 @@ def test_augmented_files_are_read(tier1, tmp_path):
 
 def test_the_normalisation_is_computed_once(tier1):
     dataset, files, _ = tier1
-    locator = FileLocator(stand_in=files[0].parents[5], cache_dir=files[0].parent)
+    root = files[0].parents[5]
+    locator = FileLocator(stand_in=root, cache_dir=root / "cache")
     assert dataset.samples(files, locator).setup == {}
 
 

@@ -122,8 +122,8 @@ def statistics_of(tiny, beside, cache, processes=1):
 
 @pytest.mark.timeout(60)
 def test_normalisation_does_not_depend_on_the_number_of_processes(tiny, tmp_path):
-    one = statistics_of(tiny, tmp_path / "1", tmp_path / "cache")
-    two = statistics_of(tiny, tmp_path / "2", tmp_path / "cache", processes=2)
+    one = statistics_of(tiny, tmp_path, tmp_path / "1")
+    two = statistics_of(tiny, tmp_path, tmp_path / "2", processes=2)
     assert one.checksum() == two.checksum()
 
 

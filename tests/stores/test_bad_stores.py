@@ -90,7 +90,7 @@ def refused(path, *, match="store", error=StoreError):
 def edit(path, change):
     """Change the manifest of a store by hand, and leave out its checksum, as one may."""
     values = json.loads((path / MANIFEST_NAME).read_text())
-    del values["crc32c"]
+    values.pop("crc32c", None)
     change(values)
     (path / MANIFEST_NAME).write_text(json.dumps(values))
 
