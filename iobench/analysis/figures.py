@@ -364,6 +364,8 @@ class Exposure:
         From the start of its process to the end of the recording; None where that is not known.
     overhead_once_ns : int or None
         The most that starting to record took in one process, once; None where none measured it.
+    day_nbytes : int or None
+        What a day of spans takes at the pace of this run; None of less than a minute.
     folded : Folded or None
         Of a run too long to be kept whole: the sums of what was before, which are in nothing else.
     """
@@ -388,6 +390,7 @@ class Exposure:
     is_script: bool = False
     job_ns: int | None = None
     overhead_once_ns: int | None = None
+    day_nbytes: int | None = None
     folded: Folded | None = None
 
     @property

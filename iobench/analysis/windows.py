@@ -39,6 +39,7 @@ from iobench.analysis.waits import find_long_waits, wait_statistics
 from iobench.errors import ProfileError
 from iobench.profiles import TRAINING_PROCESS
 from iobench.recording import Flag, stage_name
+from iobench.recording.span_file import RECORD_NBYTES
 
 if TYPE_CHECKING:
     from iobench.profiles import Profile
@@ -55,6 +56,7 @@ Marks = NDArray[np.bool_]
 LARGEST_SUM: Final = 2.0**61
 UNCOUNTED: Final = 2
 """A device that gave more than so many times what was read gave it to reads nobody counted."""
+MINUTE_NS: Final = 60 * 10**9
 HARDLY_ANY_NBYTES: Final = 1 << 20
 
 
@@ -250,6 +252,7 @@ def _figures(run: _Run) -> Exposure:
         prefetch=main.prefetch,
         lost_spans=profile.lost_spans,
         overhead_once_ns=_once_ns(run),
+        day_nbytes=_day_nbytes(profile),
         folded=profile.folded,
         missing_workers=profile.missing_workers,
         loaders=_loaders(loop, deliveries, roles),
@@ -464,6 +467,15 @@ def _cold_fraction(run: _Run, chosen: Marks) -> float | None:
         return None  # through mappings of the script's own: nobody knows how many bytes those were
     # The device is read in whole pages, so that it may give a little more than was asked for.
     return min(n_device / n_read, 1.0)
+
+
+def _day_nbytes(profile: Profile) -> int | None:
+    """Return what a day of spans takes at this pace; None where less than a minute tells it."""
+    spans = profile.spans
+    lasted_ns = int(spans["end_ns"].max() - spans["start_ns"].min()) if len(spans) else 0
+    if lasted_ns < MINUTE_NS:
+        return None
+    return len(spans) * RECORD_NBYTES * (24 * 60 * MINUTE_NS) // lasted_ns
 
 
 def _once_ns(run: _Run) -> int | None:
