@@ -108,7 +108,7 @@ def test_a_changed_file_is_inspected_again(month, tmp_path, inspected):
 
 def test_a_damaged_index_is_made_again(month, tmp_path, inspected):
     learn([month], tmp_path)
-    (kept,) = (tmp_path / "data").rglob("*.layout.npz")
+    (kept,) = (tmp_path / "cache").rglob("*.npz")
     kept.write_bytes(kept.read_bytes()[:100])
     learn([month], tmp_path)
     assert inspected == [month, month]

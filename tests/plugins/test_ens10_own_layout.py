@@ -31,7 +31,8 @@ def split(tiny, tmp_path):
 
 
 def located(own, pattern="ensemble/output.sfc.{year}{month}{day}.grib"):
-    return FileLocator(cache_dir=own, data_dir=own, pattern=FilePattern(f"{own}/{pattern}"))
+    pattern = FilePattern(f"{own}/{pattern}")
+    return FileLocator(cache_dir=own.with_name("cache"), data_dir=own, pattern=pattern)
 
 
 def test_samples_are_the_same(tiny, split):

@@ -41,7 +41,7 @@ def assert_equal_samples(dataset, index, pipeline, numbers):
 @pytest.mark.parametrize("target", ["era5", "none"])
 def test_its_samples_are_ours(tiny, tmp_path, target):
     before = sorted(tiny.bucket.rglob("*"))
-    dataset, index, made = baselined(tiny.root, tmp_path, target=target)
+    dataset, index, made = baselined(tiny.root, tmp_path / "cache", target=target)
     assert isinstance(dataset, PluginBaseline)
     assert (made.pipeline.framework, made.pipeline.workers, made.batch_size) == ("torch", 2, 1)
     assert_equal_samples(dataset, index, made.pipeline, range(4) if target == "era5" else [1])
@@ -57,7 +57,7 @@ def test_its_samples_are_ours_at_a_pressure_level(pressure_root, tmp_path):
 
 
 def test_a_file_is_opened_once(tiny, tmp_path, monkeypatch):
-    _, _, made = baselined(tiny.root, tmp_path, date="0101")
+    _, _, made = baselined(tiny.root, tmp_path / "cache", date="0101")
     opened = []
     real = plugin_samples.open_through_plugin
     monkeypatch.setattr(
@@ -85,14 +85,14 @@ def test_a_date_in_several_files_is_refused(tiny, tmp_path):
         (folder / f"{year}0101.grib").write_bytes(b"".join(parts))
     dataset = ens10(target="none")
     pattern = FilePattern(f"{folder}/{{year}}{{month}}{{day}}.grib")
-    locator = FileLocator(cache_dir=tmp_path, data_dir=folder, pattern=pattern)
+    locator = FileLocator(cache_dir=tmp_path / "cache", data_dir=folder, pattern=pattern)
     files = dataset.files(locator)
     with pytest.raises(MissingFileError, match=r"all years of 0101 from https.*0101, here they"):
         dataset.through_plugin(files, dataset.samples(files, locator), locator)
 
 
 def test_other_members_than_the_indexs_are_an_error(tiny, tmp_path):
-    _, _, made = baselined(tiny.root, tmp_path, date="0101")
+    _, _, made = baselined(tiny.root, tmp_path / "cache", date="0101")
     dataset = made.pipeline.dataset
     dataset._layout = dataclasses.replace(dataset._layout, members=(1, 2, 4))
     with pytest.raises(FileFormatError, match=r"members \(1, 2, 3\), expected .*\(1, 2, 4\)"):
@@ -102,7 +102,7 @@ def test_other_members_than_the_indexs_are_an_error(tiny, tmp_path):
 def test_a_file_that_went_away_is_named_by_its_url(tiny, tmp_path):
     root = tmp_path / "root"
     shutil.copytree(tiny.root, root)
-    _, _, made = baselined(root, tmp_path, date="0101")
+    _, _, made = baselined(root, tmp_path / "cache", date="0101")
     for path in root.rglob("output.sfc.20180101"):
         path.unlink()
     with pytest.raises(MissingFileError, match=r"https://.*output\.sfc\.20180101"):
@@ -114,4 +114,4 @@ def test_without_the_plugin_says_what_installs_it(tiny, tmp_path, monkeypatch):
     with pytest.raises(
         MissingExtraError, match=r"needs climetlab and climetlab_maelstrom_ens10: pip install"
     ):
-        baselined(tiny.root, tmp_path)
+        baselined(tiny.root, tmp_path / "cache")

@@ -93,10 +93,11 @@ def test_one_sidecar_serves_a_folder_and_grows(tmp_path, uninspected):
     one, two = (write(tmp_path / name, n=n) for name, n in (("1.nc", 3), ("2.nc", 4)))
     (tmp_path / "elsewhere").mkdir()
     three = write(tmp_path / "elsewhere" / "1.nc", n=5)
-    inspected(one)
-    inspected(three, two)
+    cache = tmp_path / "cache"
+    inspected(one, cache=cache)
+    inspected(three, two, cache=cache)
     uninspected()
-    found = inspected(two, one, three)
+    found = inspected(two, one, three, cache=cache)
     assert [(file.path, file.dims["column"]) for file in found] == [(two, 4), (one, 3), (three, 5)]
     sidecars = list(tmp_path.rglob("*.npz"))
     assert len(sidecars) == 2

@@ -8,7 +8,7 @@ import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from iobench.errors import StoreError
+from iobench.errors import StorageError, StoreError
 from iobench.loaders.ring.fork_lock import ForkLock
 from iobench.stores import descriptors, storage_errors
 
@@ -110,9 +110,17 @@ class OpenFiles:
             limit = descriptors(OPEN_SHARE / len(_open_tables), MAX_OPEN_FILES)
             while len(self._open) >= limit:
                 self._open.popitem(last=False)
-            path = self.paths[number]
-            file = self._open[number] = _StoreFile(path, self.nbytes.get(path), self._flags)
+            file = self._open[number] = self._opened(self.paths[number])
         return file.checked()
+
+    def _opened(self, path: Path) -> _StoreFile:
+        try:
+            return _StoreFile(path, self.nbytes.get(path), self._flags)
+        except StorageError:  # others may hold more descriptors than their share
+            self._open.clear()
+            for table in list(_mapped_tables):
+                table.let_go()
+            return _StoreFile(path, self.nbytes.get(path), self._flags)
 
     def read_into(self, number: int, views: Sequence[memoryview], offset: int) -> None:
         """Fill memory that lies in pieces with bytes of a file from ``offset`` on.
@@ -178,12 +186,24 @@ class MappedFiles:
                     limit = descriptors(MAPPED_SHARE / len(_mapped_tables), MAX_MAPPED_FILES)
                     while len(self._files) >= limit:  # who reads from one keeps it until then
                         self._files.popitem(last=False)
-                    path = self._paths[number]
-                    file = _StoreFile(path, self._nbytes.get(path))
-                    descriptor = file.checked()
-                    with storage_errors(path):
-                        file.mapped = mmap.mmap(descriptor, file.nbytes, prot=mmap.PROT_READ)
+                    try:
+                        file = self._mapped(self._paths[number])
+                    except StorageError:  # others may hold more descriptors than their share
+                        self._files.clear()
+                        file = self._mapped(self._paths[number])
                     self._files[number] = file
         file.checked()
         assert file.mapped is not None
         return file.mapped
+
+    def _mapped(self, path: Path) -> _StoreFile:
+        file = _StoreFile(path, self._nbytes.get(path))
+        descriptor = file.checked()
+        with storage_errors(path):
+            file.mapped = mmap.mmap(descriptor, file.nbytes, prot=mmap.PROT_READ)
+        return file
+
+    def let_go(self) -> None:
+        """Keep no file any more; who reads from one keeps it until then."""
+        with self._lock:
+            self._files.clear()

@@ -31,6 +31,7 @@ def few_descriptors() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("n_values", [8, 40_000])  # taken from mappings, read with preadv
+@pytest.mark.filterwarnings("ignore:.* batches are held at once:UserWarning")
 @pytest.mark.usefixtures("few_descriptors")
 def test_a_store_of_many_files(make_store: Callable[..., Store], n_values: int) -> None:
     spec = SampleSpec((Variable("x", (n_values,), "<f4", ("x",)),))
