@@ -102,6 +102,7 @@ class StageTimer:
         then names the sample.
         """
         self.failed_sample = -1
+        self._take_counts()  # what this thread decoded before belongs to no batch
         started_ns = self._recorder.clock.now_ns()
         if self._summed:
             self._make_summed(batch, epoch, samples, place)

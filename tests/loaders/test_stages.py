@@ -6,6 +6,7 @@ import pytest
 from span_rows import rows_of
 from tiny_pipeline import SPEC
 
+from iobench.datasets.decoded_chunks import count_decoded
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.stages import Detail, StageTimer
@@ -62,6 +63,13 @@ def test_sample_spans_are_exact(run):
     ]
     assert {(r.batch, r.epoch, r.flags, r.pieces) for r in rows_of(run)} == {(2, 3, 0, 1)}
     assert [r.label for r in rows_of(run)] == ["", "tiny", ""] * 2
+
+
+def test_what_was_decoded_before_a_batch_is_not_counted_in_it(run):
+    bench = Bench(run, Detail.SAMPLE)
+    count_decoded(used_nbytes=8)  # by a script that looks at a sample itself
+    bench.make(0, 40)
+    assert [r.kind for r in rows_of(run)] == [Kind.READ, Kind.DECODE, Kind.COLLATE]
 
 
 def test_batch_detail_is_one_summed_span_per_stage(run):
