@@ -49,7 +49,7 @@ def values(name: str) -> np.ndarray:
 
 def written(folder: Path, kind: str, chunk: tuple[int, ...] = (CHUNK, 8, 10)) -> Path:
     """Write two variables of 24 times."""
-    xarray = pytest.importorskip("xarray")
+    xarray = pytest.importorskip("xarray", reason="writes the files")
     named = {name: (("time", "y", "x"), values(name)) for name in ("a", "bb")}
     data = xarray.Dataset(named, coords={"time": np.arange(N_TIMES)})
     if kind == "netcdf":
@@ -57,7 +57,7 @@ def written(folder: Path, kind: str, chunk: tuple[int, ...] = (CHUNK, 8, 10)) ->
         coding = {"zlib": True, "shuffle": True, "chunksizes": chunk}
         data.to_netcdf(path, engine="h5netcdf", encoding=dict.fromkeys(named, coding))
     else:
-        pytest.importorskip("zarr")
+        pytest.importorskip("zarr", reason="writes the store")
         path = folder / "a.zarr"
         coding = {"chunks": chunk}
         version = int(kind[-1])

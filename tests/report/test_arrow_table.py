@@ -185,7 +185,7 @@ def test_others_read_the_same_from_the_file(tmp_path: Path) -> None:
 
 
 def test_a_file_has_the_schema_its_metadata_and_zstd(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="reads what was written")
     profile = run_of()
     write_parquet(tmp_path / "run.parquet", [profile])
     file = parquet.ParquetFile(tmp_path / "run.parquet")
@@ -251,7 +251,7 @@ def test_the_command_writes_both_beside_the_report(
     assert first.startswith(f"wrote {trace} (")
     assert first.endswith("open it in ui.perfetto.dev or chrome://tracing")
     assert second.startswith(f"wrote {table} (")
-    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="reads what was written")
     assert sum(parquet.read_table(table)["exposed_ns"].drop_null().to_pylist()) == 12 + 15
 
 
