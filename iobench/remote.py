@@ -15,6 +15,7 @@ import threading
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from iobench.errors import MissingExtraError, MissingFileError, OptionError, StorageError
 from iobench.masking import MASK, mask_text, mask_urls, note_secrets
@@ -37,6 +38,7 @@ _SECRET_NAME = re.compile(r"^(AWS|FSSPEC|GOOGLE|AZURE|GCS|S3)_.*|.*(SECRET|TOKEN
 MIN_SECRET_LENGTH = 8
 MAX_REASON_LENGTH = 300
 MAX_CONNECTIONS = 64
+_WITH_PORT = {"http", "https", "ftp"}
 _CLOUD = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "ossfs"}
 _LIBRARIES = {
     "botocore.exceptions": ("BotoCoreError", "ClientError"),
@@ -95,6 +97,7 @@ def open_filesystem(url: str) -> tuple[Any, str]:
     except ImportError as error:
         raise MissingExtraError(_missing(url, error)) from error
     note_secrets([url])
+    _check_hosts(url)
     with _opening:
         base = _base(url)
         key = (os.getpid(), base)
@@ -115,6 +118,19 @@ def open_filesystem(url: str) -> tuple[Any, str]:
             reason = without_secrets(str(error))
             raise OptionError(f"{shown_url(url)}: cannot be opened ({reason})") from None
     return known, str(path)
+
+
+def _check_hosts(url: str) -> None:
+    """Refuse what no library can ask: a password with a slash ends the host too early."""
+    for part in url.split("::"):
+        if protocol_of(part) in _WITH_PORT:
+            try:
+                _ = urlsplit(part).port
+            except ValueError:
+                raise OptionError(
+                    f"{shown_url(url)}: its host and port cannot be told; write / in a user or "
+                    "password as %2F"
+                ) from None
 
 
 @contextmanager

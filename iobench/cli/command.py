@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 
 __all__ = ["Command", "make_typer"]
 
-_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/[^\\]")
+_ADDRESS: Final = re.compile(r"(?:[\w+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+:/[^\\]")
 """pathlib leaves one slash of ``https://``."""
 
 

@@ -36,7 +36,7 @@ URLS = {
     "azure": f"abfs://box@account.dfs/x.nc?sig={SECRET}",
     "pattern": f"http://user:{SECRET}@{HOST}/*.nc",
 }
-SHORT = ("password", "signed", "unknown-scheme", "zip")
+SHORT = ("password", "signed", "unknown-scheme", "zip", "chain", "slash")
 
 # RUN, STORE and NEW are a run, a store and a name that is free; URL is the URL.
 ASKED = {
