@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FEWEST_CELLS",
+    "MOST_CELLS",
     "Cells",
     "RatioInterval",
+    "cell_of_each",
     "cells_of",
     "n_stretches",
     "paired_cell_ratio",
@@ -29,6 +31,9 @@ __all__ = [
 FEWEST_CELLS: Final = 2
 STRETCHES: Final = ((96, 8), (48, 6))
 """From so many steps on, so many stretches of them."""
+MOST_CELLS: Final = 8
+FEWEST_EPOCHS: Final = 4
+"""From so many epochs on each may be a cell, however short: they are repetitions by themselves."""
 STUDENT: Final = (
     12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281,
     2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860,
@@ -90,12 +95,39 @@ def n_stretches(n_steps: int) -> int:
     return next((n for least, n in STRETCHES if n_steps >= least), 1)
 
 
-def cells_of(times: NDArray[np.float64]) -> Cells:
-    """Return what each of a run's steps takes, in order, as stretches of neighbouring steps."""
-    n_cells, n_steps = n_stretches(len(times)), len(times)
-    edges = [n_steps * cell // n_cells for cell in range(n_cells)]
-    amounts = np.add.reduceat(times, edges) if n_steps else np.zeros(1)
-    return Cells(amounts, np.diff([*edges, n_steps]).astype(np.float64))
+def cell_of_each(
+    n_steps: int, epochs: NDArray[np.int64] | None = None, n_cells: int | None = None
+) -> tuple[NDArray[np.int64], int]:
+    """Return in which cell each of a run's steps is, and how many cells there are.
+
+    Cells are stretches of neighbouring steps. Where ``epochs`` tells of which epoch each step is,
+    with what it starts and ends with, they are of whole epochs: stretches that cut these would have
+    a start or none.
+
+    Parameters
+    ----------
+    n_steps : int
+    epochs : ndarray of int64, shape (n_steps,), optional
+        Not decreasing.
+    n_cells : int, optional
+        By default as many as may be told apart.
+    """
+    place, n_places, most = np.arange(n_steps), n_steps, n_stretches(n_steps)
+    if epochs is not None:
+        found, place = np.unique(epochs, return_inverse=True)
+        place, n_places = place.reshape(-1), len(found)
+        most = MOST_CELLS if n_places >= FEWEST_EPOCHS else most
+    if n_cells is None:
+        n_cells = max(1, min(most, n_places))
+    return place * n_cells // max(n_places, 1), n_cells
+
+
+def cells_of(times: NDArray[np.float64], epochs: NDArray[np.int64] | None = None) -> Cells:
+    """Return what each of a run's steps takes, in order, in the cells of `cell_of_each`."""
+    cell, n_cells = cell_of_each(len(times), epochs)
+    return Cells(
+        np.bincount(cell, times, n_cells), np.bincount(cell, minlength=n_cells).astype(np.float64)
+    )
 
 
 def ratio_of_cells(a: Cells, b: Cells, *, in_order: bool = True) -> RatioInterval:

@@ -11,7 +11,7 @@ import numpy as np
 from iobench.analysis.comparison import (
     Cells,
     RatioInterval,
-    n_stretches,
+    cell_of_each,
     paired_cell_ratio,
     ratio_of_cells,
 )
@@ -114,7 +114,7 @@ def step_sums(
     window : str
         Of which part of the run, as `Exposure.part` has it.
     n_cells : int, optional
-        How many stretches; by default `n_stretches`, of several epochs not more than these.
+        How many stretches; by default as `cell_of_each` has them.
     """
     deliveries = measured.deliveries
     part = measured.exposure.part(window)
@@ -141,16 +141,10 @@ def step_sums(
         share = nbytes / nbytes.sum() if told else with_batch / with_batch.sum()
         columns["samples"] = part.n_samples * share
     columns |= _stage_columns(measured, rows)
-    place, n_places = np.arange(len(rows)), len(rows)
+    epochs = None
     if window == "recurring":
-        # Each epoch has one start: stretches that cut epochs would have one or none.
-        epochs, place = np.unique(
-            epoch_of_deliveries(measured.loop, deliveries)[rows], return_inverse=True
-        )
-        place, n_places = place.reshape(-1), len(epochs)
-    if n_cells is None:
-        n_cells = min(n_stretches(part.n_batches), n_places)
-    cell = place * n_cells // max(n_places, 1)
+        epochs = epoch_of_deliveries(measured.loop, deliveries)[rows]
+    cell, n_cells = cell_of_each(len(rows), epochs, n_cells)
     in_round = deliveries.round[rows]
     n_rounds = int(deliveries.round.max()) + 1
     return StepSums(

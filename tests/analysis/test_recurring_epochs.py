@@ -142,14 +142,32 @@ def test_other_workers_start_as_often(shape, workers):
     assert replayed.sum() == after.wall_ns
 
 
-def test_kept_workers_are_advised_with_what_they_gain():
-    shape = {"batches": 20, "start_ns": 900, "end_ns": 100}
-    advice = advise([way(epochs_of(epochs=6, **shape))], HERE)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"epochs": 6, "batches": 20, "start_ns": 900},
+        {"epochs": 5, "batches": 8, "start_ns": 900},  # few batches, but epochs enough
+        {"epochs": 4, "batches": 400, "start_ns": 9000},  # of each, a part is replayed
+    ],
+)
+def test_kept_workers_are_advised_with_what_they_gain(shape):
+    shape |= {"end_ns": 100}
+    advice = advise([way(epochs_of(**shape))], HERE)
     gain = found(advice, Lever.KEEP_WORKERS)
     assert gain.evidence is Evidence.REPLAYED
-    obtained = saved(epochs_of(epochs=6, **shape), epochs_of(epochs=6, **shape, kept=True))
+    obtained = saved(epochs_of(**shape), epochs_of(**shape, kept=True))
     assert gain.low <= obtained <= gain.high
     assert gain.saved == pytest.approx(obtained, abs=0.02)
+    # Epochs are alike, but that the last one has the end of the workers in both.
+    assert gain.high - gain.low < 0.2
+    assert gain.is_proven
+
+
+def test_one_epoch_does_not_tell_how_epochs_vary():
+    advice = advise([way(epochs_of(epochs=2, batches=100, start_ns=4000))], HERE)
+    gain = found(advice, Lever.KEEP_WORKERS)
+    assert gain.is_proven is None
+    assert not advice.changes
 
 
 def test_who_keeps_workers_is_not_told_to():

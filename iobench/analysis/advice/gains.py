@@ -40,7 +40,7 @@ def kind_of(stage: str) -> str:
 def beginning_of(run: RecordedRun, n_batches: int = LONGEST_RUN) -> RecordedRun:
     """Return a run's first batches as a run of their own, the run itself where it has no more.
 
-    Where its epochs recur, those of the first such epochs, or of a part of one.
+    Where its epochs recur, those of the first such epochs, or the first ones of each.
     """
     if len(run) <= n_batches:
         return run
@@ -112,7 +112,7 @@ class GainPredictor:
         after = self._times(instead or self.run, change, shared)
         least = UNSEEN_WORKERS_ERROR if parallel else UNSEEN_ERROR
         error = min(max(abs(self.error_fraction), least), 1.0)
-        found = predicted(self._before[shared], after, error=error)
+        found = predicted(self._before[shared], after, epochs=self.run.judged_epochs, error=error)
         return Gain(Evidence.REPLAYED, found.saved, found.low, found.high, found.helps)
 
     def bound(self, change: Change, *, instead: RecordedRun | None = None) -> Gain:

@@ -253,10 +253,15 @@ def _with_starts(run: RecordedRun, workers: int) -> RecordedRun:
 
 
 def _with_kept_workers(run: RecordedRun) -> RecordedRun:
-    """Return a run whose workers start in its first round, and are there in all others."""
+    """Return a run whose workers start in its first round, and are there in all others.
+
+    Of part of a run the first round may be one of those others.
+    """
     if not run.restarts or not run.workers:
         return run
     usual, later = _usual_work(run), np.arange(len(run.startup_ns)) > 0
+    if run.repeated is not None:
+        later |= run.repeated
     work, submit = run.work_ns.copy(), run.submit_ns.copy()
     for rows in _rows_by_round(run):
         if not len(rows) or not later[run.round[rows[0]]]:

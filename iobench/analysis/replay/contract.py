@@ -192,6 +192,11 @@ class RecordedRun:
             return found
         return self.steady if self.steady.any() else np.ones(len(self), dtype=bool)
 
+    @property
+    def judged_epochs(self) -> Integers | None:
+        """Of which epoch each of these is, where they are of epochs as a long training has them."""
+        return self.round[self.judged] if self.recurs else None
+
     def judged_ns(self, spent_ns: Integers) -> Integers:
         """Return `Replayed.judged_ns` of what each batch took between two questions."""
         judged = self.judged

@@ -57,7 +57,7 @@ def payoffs(run: RecordedRun, factor: float = 0.8) -> Payoffs:
         stages = tuple(sorted(chosen, key=asked.index))
         change = Change(stage_factors=dict.fromkeys(stages, factor))
         after = replay(run, change).judged_ns.astype(np.float64)
-        found = predicted(before, after)
+        found = predicted(before, after, epochs=run.judged_epochs)
         return Payoff(stages, round(before.sum() - after.sum()), found.low, found.high)
 
     alone = sorted((of([stage]) for stage in asked), key=_largest_first)

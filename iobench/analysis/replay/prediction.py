@@ -43,7 +43,11 @@ class Prediction:
 
 
 def predicted(
-    before: NDArray[np.float64], after: NDArray[np.float64], *, error: float = UNSEEN_ERROR
+    before: NDArray[np.float64],
+    after: NDArray[np.float64],
+    *,
+    epochs: NDArray[np.int64] | None = None,
+    error: float = UNSEEN_ERROR,
 ) -> Prediction:
     """Return what a change saves, from what each batch takes without it and with it.
 
@@ -55,6 +59,8 @@ def predicted(
     ----------
     before, after : ndarray of float64, shape (n_batches,)
         Of the same batches, by two replays.
+    epochs : ndarray of int64, shape (n_batches,), optional
+        `RecordedRun.judged_epochs`: what varies is then how long epochs take, as in a comparison.
     error : float
         Share of its time by which a changed run may miss its replay.
     """
@@ -62,7 +68,7 @@ def predicted(
         return Prediction(0.0, None, None, None)
     saved = 1.0 - float(after.sum()) / float(before.sum())
     within = False if (1.0 - saved) * (1.0 + error) >= 1.0 else None
-    a, b = cells_of(before), cells_of(after)
+    a, b = cells_of(before, epochs), cells_of(after, epochs)
     same, apart = paired_cell_ratio(a, b), ratio_of_cells(a, b)
     if same.high is None or apart.low is None or apart.high is None:
         return Prediction(saved, None, None, within)

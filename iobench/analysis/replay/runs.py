@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.analysis.comparison import MOST_CELLS
 from iobench.analysis.counters import io_counters
 from iobench.analysis.deliveries import IN_THREADS, SERIAL, STEADY, find_deliveries
 from iobench.analysis.epoch_numbers import one_loader
@@ -103,7 +104,7 @@ def _frame(deliveries: Deliveries, loader: int, max_batches: int | None) -> _Fra
     of_loader = deliveries.loader == loader
     with_batch = deliveries.batch >= 0
     brought = np.flatnonzero(of_loader & with_batch)
-    is_part, weight = False, None
+    is_part, weight, left_out = False, None, np.zeros(len(deliveries), dtype=bool)
     if max_batches is not None and len(brought) > max_batches:
         is_part = True
         repeated = of_loader & with_batch & deliveries.repeated
@@ -112,8 +113,9 @@ def _frame(deliveries: Deliveries, loader: int, max_batches: int | None) -> _Fra
                 deliveries.round, repeated, deliveries.phase == STEADY, max_batches
             )
             of_loader &= np.isin(deliveries.round, deliveries.round[kept])
-            brought = np.append(kept, np.flatnonzero(of_loader & with_batch)[len(kept) :])
-        if len(brought) > max_batches:
+            left_out = of_loader & with_batch
+            left_out[kept] = False
+        else:
             of_loader[brought[max_batches] :] = False
     rounds = np.unique(deliveries.round[of_loader & (deliveries.batch >= 0)])
     n_rounds = len(rounds)
@@ -126,12 +128,14 @@ def _frame(deliveries: Deliveries, loader: int, max_batches: int | None) -> _Fra
     for number, (low, high) in enumerate(edges.T.tolist()):
         waits = order[low:high]
         waits = waits[of_loader[waits]]
+        more, waits = waits[left_out[waits]], waits[~left_out[waits]]
         batches = waits[deliveries.batch[waits] >= 0]
         before, after = waits[waits < batches[0]], waits[waits > batches[-1]]
         start[number] = asked[waits[0]]
         opening[number] = (delivered - asked)[before].sum()
         lead[number] = asked[batches[0]] - start[number] - opening[number]
-        end = asked[after[0]] if len(after) else _end(deliveries, waits[-1])
+        next_one = more if len(more) else after
+        end = asked[next_one[0]] if len(next_one) else _end(deliveries, waits[-1])
         ends_ns = max(ends_ns, end)
         shutdown[number] = (delivered - asked)[after].sum()
         rows.append(batches)
@@ -161,19 +165,23 @@ def part_of_epochs(
 ) -> tuple[Integers, NDArray[np.float64] | None]:
     """Return the rows of the first chosen rounds that have so many batches at most together.
 
-    Where one alone has more, its first ones, with how many batches each then stands for: those of
-    the steady state for all that were left out.
+    Where fewer fit than tell how rounds vary, the first batches of each of that many, with how many
+    each then stands for: those of the steady state for all that were left out.
     """
     rows = np.flatnonzero(chosen)
     rounds, counts = np.unique(round[rows], return_counts=True)
     fits = np.cumsum(counts) <= n_batches
-    if fits.any():
+    if fits[:MOST_CELLS].all():
         return rows[np.isin(round[rows], rounds[fits])], None
-    rows = rows[round[rows] == rounds[0]]
-    kept = rows[:n_batches]
-    weight = np.ones(len(kept))
-    weight[steady[kept]] = steady[rows].sum() / max(steady[kept].sum(), 1)
-    return kept, weight
+    found = [rows[round[rows] == number] for number in rounds[:MOST_CELLS]]
+    if not all(steady[of[: n_batches // len(found)]].any() for of in found if steady[of].any()):
+        found = found[:1]
+    kept = [of[: n_batches // len(found)] for of in found]
+    weight = []
+    for of, first in zip(found, kept, strict=True):
+        stands_for = steady[of].sum() / max(steady[first].sum(), 1)
+        weight.append(np.where(steady[first], stands_for, 1.0))
+    return np.concatenate(kept), np.concatenate(weight)
 
 
 def _end(deliveries: Deliveries, row: int) -> int:
