@@ -125,9 +125,10 @@ def cell_of_each(
 def cells_of(times: NDArray[np.float64], epochs: NDArray[np.int64] | None = None) -> Cells:
     """Return what each of a run's steps takes, in order, in the cells of `cell_of_each`."""
     cell, n_cells = cell_of_each(len(times), epochs)
-    return Cells(
-        np.bincount(cell, times, n_cells), np.bincount(cell, minlength=n_cells).astype(np.float64)
+    amounts, weights = (
+        np.bincount(cell, each, n_cells).astype(np.float64) for each in (times, np.ones_like(times))
     )
+    return Cells(amounts, weights)
 
 
 def ratio_of_cells(a: Cells, b: Cells, *, in_order: bool = True) -> RatioInterval:

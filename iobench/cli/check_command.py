@@ -81,7 +81,10 @@ def check(
     ] = False,
     max_exposed: Annotated[
         str | None,
-        typer.Option(metavar="SHARE", help="The run may wait so much of its steady state: 5%."),
+        typer.Option(
+            metavar="SHARE",
+            help="The run may wait so much of its epochs after the first, else steady state: 5%.",
+        ),
     ] = None,
     against: Annotated[
         Path | None,

@@ -93,6 +93,7 @@ def _plain(value: int | str | Fraction | None) -> int | str | float | None:
 
 def _share(found: ExposedShare) -> dict[str, Any]:
     return {
+        "window": found.window,
         "exposed_fraction": found.share,
         "low_fraction": found.low,
         "high_fraction": found.high,

@@ -16,6 +16,7 @@ from iobench.analysis.gates import (
     ShareGate,
 )
 from iobench.report import units
+from iobench.report.tables import PARTS
 
 if TYPE_CHECKING:
     from iobench.analysis.count_differences import CountDifference, ExpectedCounts
@@ -42,7 +43,8 @@ DOUBTS: Final = {
     Doubt.NOISE: "the machine's noise is larger than the margin; a quieter machine, --cpu, or a "
     "larger --margin would help",
     Doubt.STRADDLES: "the interval has the limit inside; measure longer, or more rounds",
-    Doubt.SHORT: "under 20 steps of steady state have no interval; run more batches",
+    Doubt.SHORT: "under 20 steps of steady state, or too few whole epochs after the first (of them "
+    "four, or two of 48 steps together), have no interval; run more batches, or epochs",
     Doubt.LOST: "spans were lost, so that waits may be missing",
     Doubt.UNKNOWN: "too much of it has no known cause",
 }
@@ -210,8 +212,9 @@ def _share_lines(what: str, found: ExposedShare) -> Iterator[str]:
     interval = "without an interval"
     if found.low is not None:
         interval = f"{units.fraction(found.low)} to {units.fraction(found.high)}"
-    steps = units.count(found.n_steps)
-    yield f"{what}: {units.fraction(found.share)} ({interval}) of {steps} steps' steady state"
+    steps = f"{units.count(found.n_steps)} steps"
+    part = f"{steps}, {PARTS[found.window]}" if found.window != "whole" else "no steady state"
+    yield f"{what}: {units.fraction(found.share)} ({interval}) of {part}"
     if found.unknown_ns:
         unknown = units.fraction(found.unknown_ns / found.wall_ns)
         yield f"  of which without a known cause: {unknown}"

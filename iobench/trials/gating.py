@@ -144,15 +144,15 @@ def gate_growth(
         ranks, before = _ranks(name, profile), _ranks(name, old[name])
         if ranks != before:
             raise OptionError(f"{stored}: has {len(before)} training processes, {run} {len(ranks)}")
-        gates += [
-            GrowthGate(
-                called,
-                exposed_share(profile, rank=rank),
-                exposed_share(old[name], rank=rank),
-                margin,
-            )
-            for called, rank in ranks
-        ]
+        for called, rank in ranks:
+            found, kept = (exposed_share(each, rank=rank) for each in (profile, old[name]))
+            if "whole" not in (found.window, kept.window) and found.window != kept.window:
+                has, lacks = (stored, run) if kept.window == "recurring" else (run, stored)
+                raise OptionError(
+                    f"{has}: has whole epochs after the first, whose start-up counts, and {lacks} "
+                    "has none; expected as many epochs in both"
+                )
+            gates.append(GrowthGate(called, found, kept, margin))
     return tuple(gates)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from epochs import epochs_of
 from hypothesis import given, settings
@@ -12,7 +14,11 @@ from iobench.analysis.advice import Circumstances, Evidence, Lever, LoadingWay, 
 from iobench.analysis.advice.bounds import bounded_candidates
 from iobench.analysis.advice.candidates import Found, replayed_candidates
 from iobench.analysis.advice.gains import GainPredictor
+from iobench.analysis.gates import Outcome
 from iobench.analysis.replay import Change, judge_by_replay, recorded_runs, replay
+from iobench.errors import OptionError
+from iobench.report.check_text import check_lines
+from iobench.trials import gating
 
 US = 1000
 HERE = Circumstances(cpus=2, is_script=True, cold_fraction=0.0)
@@ -82,6 +88,34 @@ def test_stage_gains_are_shares_of_whole_epochs():
     assert judged.wall_ns == 2 * (300 + 60 + 10 * 40)
     read = next(each for each in judged.payoffs.stages if each.stage == "read")
     assert read.saved_ns == 2 * 330
+
+
+def gated(monkeypatch, profile, stored=None):
+    """Return what ``iobench check RUN --max-exposed 20%`` says, or ``--against`` a stored run."""
+    profiles = {"run": profile, "stored": stored}
+    monkeypatch.setattr(gating, "run_paths", lambda path: (path,))
+    monkeypatch.setattr(gating, "open_profile", lambda path: profiles[path.name])
+    gates = gating.gate_shares(Path("run"), 0.2)
+    if stored is not None:
+        gates = gating.gate_growth(Path("run"), Path("stored"), 0.05, any_machine=True)
+    return gates[0].judged[0], list(check_lines(gates))
+
+
+def test_a_gate_sees_workers_that_restart(monkeypatch):
+    shape = {"epochs": 6, "batches": 20, "start_ns": 500}
+    kept, lost = epochs_of(**shape, kept=True), epochs_of(**shape)
+    assert gated(monkeypatch, kept)[0] is Outcome.PASSED
+    outcome, lines = gated(monkeypatch, lost)
+    assert outcome is Outcome.REGRESSION
+    # Of each epoch 500 until workers begin and 60 for the first batch.
+    assert "  exposed: 41 % (41 % to 41 %) of 100 steps, epochs after the first" in lines
+    assert gated(monkeypatch, lost, kept)[0] is Outcome.REGRESSION
+    assert gated(monkeypatch, lost, lost)[0] is Outcome.PASSED
+    with pytest.raises(OptionError, match="expected as many epochs in both"):
+        gated(monkeypatch, lost, epochs_of(epochs=1, batches=100))
+    outcome, lines = gated(monkeypatch, epochs_of(epochs=2, batches=20))
+    assert outcome is Outcome.INCONCLUSIVE
+    assert any("too few whole epochs after the first" in line for line in lines)
 
 
 SHAPES = {

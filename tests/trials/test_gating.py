@@ -148,7 +148,7 @@ def test_the_exposed_share_has_a_limit(
     make_run: MakeRun, wait_ns: int, limit: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["check", str(make_run(wait_ns=wait_ns)), "--max-exposed", limit]) == code
-    assert "steps' steady state" in capsys.readouterr().out
+    assert "steps, steady state" in capsys.readouterr().out
 
 
 def test_a_limit_inside_the_interval_stays_open(
