@@ -16,11 +16,11 @@ from iobench.datasets.anemoi_layout import (
     stored_dates,
     variable_names,
 )
+from iobench.datasets.cached import PartBytes
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.dates import parse_period
 from iobench.datasets.decoded_chunks import DecodedChunks, widest_chunks
-from iobench.datasets.zarr_arrays.cached import CutBytes, read_cuts, stored_cut
-from iobench.datasets.zarr_arrays.chunks import Cut, missing_keys
+from iobench.datasets.zarr_arrays.chunks import Cut, missing_keys, read_cuts
 from iobench.datasets.zarr_arrays.store import inspect_zarr, metadata_fingerprint
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import SampleSpec, Variable
@@ -224,7 +224,7 @@ class AnemoiDataset:
             raise TypeError("read takes samples that samples() found")
         cut = Cut(self._data, 0, where)
         raw = read_cuts(self._chunks, [cut], (0, where))
-        if any(chunk.is_absent for chunk in raw.parts[0].chunks):
+        if raw.is_absent:
             raise _absent_chunk(
                 self._path, missing_keys([cut])[0] or "in a shard", f"number {where}"
             )
@@ -246,9 +246,9 @@ class AnemoiDataset:
 
     def decode(self, raw: Raw) -> Arrays:
         """Return all variables of the date, as stored."""
-        if not isinstance(raw, CutBytes):
+        if not isinstance(raw, PartBytes):
             raise TypeError("decode takes what read returned")
-        stored = stored_cut(raw.parts[0])
+        (stored,) = raw.arrays()
         return {"data": stored.astype(stored.dtype.newbyteorder("="), copy=False)}
 
     def preprocess(self, arrays: Arrays) -> Sample:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.datasets.cached import ChunkedPart, PartBytes, places_touched, read_parts
+from iobench.datasets.extents import read_extents
 from iobench.datasets.netcdf.file import read_through_library
 from iobench.datasets.netcdf.storage import (
     PICK_NBYTES,
     Chunked,
     Contiguous,
     Slab,
+    chunk_extents,
+    chunks_array,
+    decoded_chunk,
     slab_array,
     slab_extents,
 )
@@ -21,15 +27,25 @@ from iobench.datasets.packing import unpack
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
+    from iobench.datasets.cached import Place
+    from iobench.datasets.decoded_chunks import DecodedChunks
     from iobench.datasets.extents import FileExtent
     from iobench.datasets.netcdf.file import NetcdfFile, NetcdfVariable
     from iobench.datasets.netcdf.storage import Storage
 
-__all__ = ["Box", "box_array", "box_extents", "box_through_library", "decode_box", "make_box"]
+__all__ = [
+    "Box",
+    "box_array",
+    "box_extents",
+    "box_through_library",
+    "decode_box",
+    "make_box",
+    "read_fields",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +62,10 @@ class Box:
         Where its numbers lie in ``file``.
     start, stop : tuple of int
         One per dimension, not empty, inside the variable's shape.
+    axis : int
+        The sample dimension; -1 where the variable lacks it.
+    of_all : bool
+        Whether the file is one that samples of all files need.
     """
 
     file: str
@@ -53,6 +73,8 @@ class Box:
     storage: Storage
     start: tuple[int, ...]
     stop: tuple[int, ...]
+    axis: int = -1
+    of_all: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -68,7 +90,7 @@ def box_extents(box: Box) -> list[FileExtent]:
     system calls cost less than the bytes they save.
     """
     if isinstance(box.storage, Chunked):
-        return slab_extents(_chunks_of(box, box.storage)[0])
+        return chunk_extents(box.file, box.storage, box.start, box.stop)
     if box.storage.offset < 0:
         return []
     offsets, length, distance = _rows(box, box.storage)
@@ -88,8 +110,7 @@ def box_array(box: Box, buffers: Sequence[memoryview]) -> NDArray[Any]:
     """
     stored = box.variable.packing.stored
     if isinstance(box.storage, Chunked):
-        slab, inside = _chunks_of(box, box.storage)
-        return slab_array(slab, buffers)[inside]
+        return chunks_array(_whole(box), box.storage, box.start, box.stop, buffers)
     if not buffers:
         return np.full(box.shape, box.variable.fill, dtype=stored)
     offsets, length, distance = _rows(box, box.storage)
@@ -158,41 +179,21 @@ def _reads_between(offsets: NDArray[np.int64], length: int) -> bool:
     return offsets.shape[-1] > 1 and length < PICK_NBYTES
 
 
-def _chunks_of(box: Box, storage: Chunked) -> tuple[Slab, tuple[slice, ...]]:
-    """Return the chunks that a box touches as a variable of their own, and the box inside it."""
-    variable = box.variable
-    ends = list(zip(box.start, box.stop, storage.chunk, variable.shape, strict=True))
-    grid = tuple(slice(start // chunk, -(-stop // chunk)) for start, stop, chunk, _ in ends)
-    first = [start // chunk * chunk for start, _, chunk, _ in ends]
-    shape = tuple(
-        min(-(-stop // chunk) * chunk, length) - begin
-        for begin, (_, stop, chunk, length) in zip(first, ends, strict=True)
-    )
-    touched = Chunked(
-        storage.chunk,
-        storage.filters,
-        storage.offsets[grid],
-        storage.nbytes[grid],
-        storage.masks[grid],
-    )
-    slab = Slab(
-        file=box.file,
-        name=variable.name,
-        shape=shape,
-        stored=variable.packing.stored,
-        fill=variable.fill,
-        storage=touched,
-        axis=-1,
-        index=-1,
-    )
-    inside = tuple(
-        slice(start - begin, stop - begin)
-        for begin, start, stop in zip(first, box.start, box.stop, strict=True)
-    )
-    return slab, inside
+def _whole(box: Box) -> Slab:
+    """Return all of the variable that a box is of."""
+    variable, stored = box.variable, box.variable.packing.stored
+    return Slab(box.file, variable.name, variable.shape, stored, variable.fill, box.storage, -1, -1)
 
 
-def make_box(file: NetcdfFile, name: str, start: Sequence[int], stop: Sequence[int]) -> Box:
+def make_box(
+    file: NetcdfFile,
+    name: str,
+    start: Sequence[int],
+    stop: Sequence[int],
+    *,
+    axis: int = -1,
+    of_all: bool = False,
+) -> Box:
     """Return a box of a variable of a file.
 
     Raises
@@ -205,4 +206,87 @@ def make_box(file: NetcdfFile, name: str, start: Sequence[int], stop: Sequence[i
         raise FileFormatError(
             f"{file.path}: variable {name!r} has no known extents; read it through the library"
         )
-    return Box(str(file.path), variable, variable.storage, tuple(start), tuple(stop))
+    return Box(str(file.path), variable, variable.storage, tuple(start), tuple(stop), axis, of_all)
+
+
+def read_fields(
+    kept: DecodedChunks, fields: Sequence[Slab | Box], sample: tuple[int, int]
+) -> PartBytes:
+    """Read what the fields of a sample need and no thread has read or decoded already.
+
+    Parameters
+    ----------
+    kept : DecodedChunks
+        Of the source.
+    fields : sequence of Slab or Box
+        Of one file, but for boxes that are ``of_all``.
+    sample : (int, int)
+        Number of the file, index along the sample dimension.
+
+    Returns
+    -------
+    PartBytes
+        Whose ``arrays()`` are what `slab_array` and `box_array` return.
+    """
+    parts = [_chunked_part(each) for each in fields]
+    plain = [
+        (slab_extents(each) if isinstance(each, Slab) else box_extents(each))
+        if part is None
+        else []
+        for each, part in zip(fields, parts, strict=True)
+    ]
+    flat = [extent for extents in plain for extent in extents]
+    contiguous: list[memoryview] = []
+
+    def read(wanted: Sequence[tuple[ChunkedPart, Place]]) -> list[memoryview]:
+        extents = list(flat) if not contiguous else []
+        for part, place in wanted:
+            slab, storage = part.source
+            extents.append((slab.file, int(storage.offsets[place]), int(storage.nbytes[place])))
+        found = read_extents(extents)  # neighbours at once, whichever variable they are of
+        n_flat = len(extents) - len(wanted)
+        contiguous.extend(found[:n_flat])
+        return found[n_flat:]
+
+    held = read_parts(kept, [part for part in parts if part is not None], sample, read)
+    if flat and not contiguous:
+        read(())
+    joined, buffers = iter(held.decoders), iter(contiguous)
+    decoders = [
+        next(joined) if part is not None else _decoder(each, [next(buffers) for _ in extents])
+        for each, part, extents in zip(fields, parts, plain, strict=True)
+    ]
+    return PartBytes([*contiguous, *held], sample, decoders)
+
+
+def _decoder(field: Slab | Box, buffers: Sequence[memoryview]) -> Callable[[], NDArray[Any]]:
+    if isinstance(field, Slab):
+        return functools.partial(slab_array, field, buffers)
+    return functools.partial(box_array, field, buffers)
+
+
+def _chunked_part(field: Slab | Box) -> ChunkedPart | None:
+    """Return what the field takes of a variable in chunks; None of a contiguous one."""
+    storage = field.storage
+    if not isinstance(storage, Chunked):
+        return None
+    slab = field if isinstance(field, Slab) else _whole(field)
+
+    def decode(place: Place, stored: memoryview | None) -> NDArray[Any] | None:
+        return None if stored is None else decoded_chunk(slab, storage, place, stored)
+
+    touched = places_touched(storage.chunk, field.start, field.stop)
+    return ChunkedPart(
+        source=(slab, storage),
+        name=slab.name,
+        chunk=storage.chunk,
+        start=field.start,
+        stop=field.stop,
+        shape=field.slab_shape if isinstance(field, Slab) else field.shape,
+        axis=field.axis,
+        of_all=isinstance(field, Box) and field.of_all,
+        dtype=slab.stored,
+        fill=slab.fill,
+        places=[place for place in touched if storage.offsets[place] >= 0],
+        decode=decode,
+    )

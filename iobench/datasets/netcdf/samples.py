@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from iobench.datasets.cached import PartBytes
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.decoded_chunks import DecodedChunks, file_and_index, widest_chunks
 from iobench.datasets.grouped import SampleGroups
-from iobench.datasets.netcdf.cached import SlabBytes, read_slabs, stored_slabs
+from iobench.datasets.netcdf.boxes import read_fields
 from iobench.datasets.netcdf.file import inspect_netcdf, read_through_library, where_slab
 from iobench.datasets.netcdf.pieces import pieced_netcdf
 from iobench.datasets.netcdf.rows import FileRows
@@ -99,19 +100,19 @@ class NetcdfSamples:
             where_slab(file, file.variables[name], dim=self._dim, index=index)
             for name in self._names
         ]
-        return read_slabs(self._chunks, slabs, where)
+        return read_fields(self._chunks, slabs, where)
 
     def _through_library(self, file: NetcdfFile, name: str, index: int) -> NDArray[Any]:
         return read_through_library(file, file.variables[name], dim=self._dim, index=index)
 
     def decode(self, raw: Raw) -> Arrays:
         """Return the arrays of the sample's bytes."""
-        if not isinstance(raw, SlabBytes):
+        if not isinstance(raw, PartBytes):
             raise TypeError("decode takes what read returned")
         variables = self._files[raw.sample[0]].variables
         return {
             name: unpack(stored, variables[name].packing)
-            for name, stored in zip(self._names, stored_slabs(raw), strict=True)
+            for name, stored in zip(self._names, raw.arrays(), strict=True)
         }
 
     def expect(self, where: Sequence[tuple[int, int]], *, follows: bool) -> None:

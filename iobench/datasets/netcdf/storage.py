@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import zlib
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.datasets.cached import join_chunks, places_touched
 from iobench.datasets.netcdf.filters import (
     DEFLATE,
     SHUFFLE,
@@ -21,7 +21,7 @@ from iobench.errors import FileFormatError
 from iobench.remote import shown_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -32,12 +32,12 @@ __all__ = [
     "Contiguous",
     "Slab",
     "Storage",
+    "chunk_extents",
+    "chunks_array",
     "decoded_chunk",
     "shuffled_slices",
     "slab_array",
     "slab_extents",
-    "slab_of_chunks",
-    "slab_places",
     "unfiltered_chunk",
 ]
 
@@ -109,15 +109,33 @@ class Slab:
             return self.shape
         return self.shape[: self.axis] + self.shape[self.axis + 1 :]
 
+    @property
+    def start(self) -> tuple[int, ...]:
+        """First index along each dimension of the variable."""
+        return tuple(self.index if axis == self.axis else 0 for axis in range(len(self.shape)))
+
+    @property
+    def stop(self) -> tuple[int, ...]:
+        """Behind the last index along each dimension of the variable."""
+        ends = enumerate(self.shape)
+        return tuple(self.index + 1 if axis == self.axis else end for axis, end in ends)
+
 
 def slab_extents(slab: Slab) -> list[FileExtent]:
     """Return the stretches of the file that the slab needs, in the order `slab_array` takes."""
     if isinstance(slab.storage, Contiguous):
         return _contiguous_extents(slab, slab.storage)
+    return chunk_extents(slab.file, slab.storage, slab.start, slab.stop)
+
+
+def chunk_extents(
+    file: str, storage: Chunked, start: tuple[int, ...], stop: tuple[int, ...]
+) -> list[FileExtent]:
+    """Return where the chunks lie that hold a range along each dimension, if they were written."""
     return [
-        (slab.file, int(slab.storage.offsets[where]), int(slab.storage.nbytes[where]))
-        for where in slab_places(slab, slab.storage)
-        if slab.storage.offsets[where] >= 0
+        (file, int(storage.offsets[place]), int(storage.nbytes[place]))
+        for place in places_touched(storage.chunk, start, stop)
+        if storage.offsets[place] >= 0
     ]
 
 
@@ -132,10 +150,25 @@ def slab_array(slab: Slab, buffers: Sequence[memoryview]) -> NDArray[Any]:
     storage = slab.storage
     if isinstance(storage, Contiguous):
         return _contiguous_array(slab, buffers)
+    return chunks_array(slab, storage, slab.start, slab.stop, buffers).reshape(slab.slab_shape)
+
+
+def chunks_array(
+    slab: Slab,
+    storage: Chunked,
+    start: tuple[int, ...],
+    stop: tuple[int, ...],
+    buffers: Sequence[memoryview],
+) -> NDArray[Any]:
+    """Return a range along each dimension of a slab's variable, from its `chunk_extents`' bytes."""
     remaining = iter(buffers)
-    return slab_of_chunks(
-        slab, storage, lambda place: decoded_chunk(slab, storage, place, next(remaining))
-    )
+
+    def chunk_at(place: tuple[int, ...]) -> NDArray[Any] | None:
+        if storage.offsets[place] < 0:
+            return None
+        return decoded_chunk(slab, storage, place, next(remaining))
+
+    return join_chunks(storage.chunk, start, stop, chunk_at, dtype=slab.stored, fill=slab.fill)
 
 
 def _strides(slab: Slab) -> tuple[int, int, int]:
@@ -171,44 +204,6 @@ def _contiguous_array(slab: Slab, buffers: Sequence[memoryview]) -> NDArray[Any]
     for row, buffer in zip(values, buffers, strict=True):
         row[:] = np.frombuffer(buffer, dtype=np.uint8)
     return values.view(slab.stored).reshape(slab.slab_shape)
-
-
-def slab_places(slab: Slab, storage: Chunked) -> Iterator[tuple[int, ...]]:
-    """Yield the places in the grid of chunks that the slab touches, in C order."""
-    ranges = [range(n) for n in storage.offsets.shape]
-    if slab.axis >= 0:
-        first = slab.index // storage.chunk[slab.axis]
-        ranges[slab.axis] = range(first, first + 1)
-    return itertools.product(*ranges)
-
-
-def slab_of_chunks(
-    slab: Slab, storage: Chunked, chunk_at: Callable[[tuple[int, ...]], NDArray[Any] | None]
-) -> NDArray[Any]:
-    """Return the slab's numbers as stored, from its chunks, asked for in C order if written."""
-    values = np.empty(slab.slab_shape, dtype=slab.stored)
-    for where in slab_places(slab, storage):
-        target, source = _overlap(slab, storage.chunk, where)
-        chunk = None if storage.offsets[where] < 0 else chunk_at(where)
-        values[target] = slab.fill if chunk is None else chunk[source]
-    return values
-
-
-def _overlap(
-    slab: Slab, chunk: tuple[int, ...], where: tuple[int, ...]
-) -> tuple[tuple[slice, ...], tuple[Any, ...]]:
-    """Return which part of the slab a chunk fills, and which part of the chunk that is."""
-    target: list[slice] = []
-    source: list[Any] = []
-    for axis, (place, length, extent) in enumerate(zip(where, chunk, slab.shape, strict=True)):
-        start = place * length
-        if axis == slab.axis:
-            source.append(slab.index - start)
-        else:
-            stop = min(start + length, extent)
-            target.append(slice(start, stop))
-            source.append(slice(0, stop - start))
-    return tuple(target), tuple(source)
 
 
 def decoded_chunk(

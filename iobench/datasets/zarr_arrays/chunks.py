@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 from dataclasses import dataclass
@@ -12,6 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.datasets.cached import (
+    ChunkedPart,
+    Place,
+    join_chunks,
+    places_touched,
+    read_parts,
+)
 from iobench.datasets.extents import read_extents
 from iobench.datasets.memory import from_heap
 from iobench.datasets.source_bytes import cached_source_file, file_nbytes, read_whole_files
@@ -22,10 +28,12 @@ from iobench.remote import is_url
 from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from iobench.datasets.cached import PartBytes
+    from iobench.datasets.decoded_chunks import DecodedChunks
     from iobench.datasets.extents import Allocate, FileExtent
     from iobench.datasets.zarr_arrays.arrays import Chunking, Sharding, ZarrVariable
 
@@ -34,17 +42,14 @@ __all__ = [
     "check_held",
     "chunk_nbytes",
     "cut_array",
-    "cut_of_chunks",
     "cut_places",
     "decode_stored_chunk",
     "missing_keys",
     "read_chunks",
     "read_cut",
+    "read_cuts",
     "read_shard_index",
 ]
-
-Place = tuple[int, ...]
-"""Where a chunk is in the grid of chunks."""
 
 ABSENT = (1 << 64) - 1
 """Offset and length of a chunk that a shard does not hold."""
@@ -70,6 +75,18 @@ class Cut:
         """Shape of the cut: the variable's without ``axis``."""
         shape = self.variable.shape
         return shape if self.axis < 0 else shape[: self.axis] + shape[self.axis + 1 :]
+
+    @property
+    def start(self) -> tuple[int, ...]:
+        """First index along each dimension of the variable."""
+        axes = range(len(self.variable.shape))
+        return tuple(self.index if axis == self.axis else 0 for axis in axes)
+
+    @property
+    def stop(self) -> tuple[int, ...]:
+        """Behind the last index along each dimension of the variable."""
+        ends = enumerate(self.variable.shape)
+        return tuple(self.index + 1 if axis == self.axis else end for axis, end in ends)
 
 
 def read_cut(cut: Cut) -> list[memoryview | None]:
@@ -161,30 +178,69 @@ def cut_array(cut: Cut, buffers: Sequence[memoryview | None]) -> NDArray[Any]:
     FileFormatError
         If a chunk cannot be decoded, has a wrong size or checksum: names store, array and chunk.
     """
-    remaining = iter(buffers)
+    chunks = dict(zip(cut_places(cut), buffers, strict=True))
 
     def decoded(place: Place) -> NDArray[Any] | None:
-        stored = next(remaining)
+        stored = chunks[place]
         return None if stored is None else decode_stored_chunk(cut.variable, place, stored)
 
-    return np.asarray(cut_of_chunks(cut, decoded), order="C")
+    variable = cut.variable
+    joined = join_chunks(
+        _chunking(variable).codecs.shape, cut.start, cut.stop, decoded,
+        dtype=variable.dtype, fill=variable.fill,
+    )  # fmt: skip
+    return joined.reshape(cut.shape)
 
 
-def cut_of_chunks(cut: Cut, chunk_at: Callable[[Place], NDArray[Any] | None]) -> NDArray[Any]:
-    """Return the numbers of a cut as stored, from its chunks; None is one never written.
+def read_cuts(kept: DecodedChunks, cuts: Sequence[Cut], sample: tuple[int, int]) -> PartBytes:
+    """Read what the cuts of a sample need and no thread has read or decoded already.
 
-    Of a single chunk a view.
+    Parameters
+    ----------
+    kept : DecodedChunks
+        Of the source.
+    cuts : sequence of Cut
+        Of one store.
+    sample : (int, int)
+        Number of the store, index along the sample dimension.
+
+    Returns
+    -------
+    PartBytes
+        Whose ``arrays()`` are what `cut_array` returns.
     """
-    places = cut_places(cut)
-    if len(places) == 1 and (chunk := chunk_at(places[0])) is not None:
-        # With an ellipsis one number stays an array, and keeps its byte order.
-        return chunk[(*_overlap(cut, chunk.shape, places[0])[1], ...)]
-    values = np.empty(cut.shape, dtype=cut.variable.dtype)
-    for place in places:
-        target, source = _overlap(cut, _chunking(cut.variable).codecs.shape, place)
-        chunk = chunk_at(place) if len(places) > 1 else None
-        values[target] = cut.variable.fill if chunk is None else chunk[source]
-    return values
+
+    def read(wanted: Sequence[tuple[ChunkedPart, Place]]) -> list[memoryview | None]:
+        places: dict[str, list[Place]] = {}
+        for part, place in wanted:
+            places.setdefault(part.name, []).append(place)
+        variables = {part.name: part.source for part, _ in wanted}
+        contents = {name: iter(read_chunks(variables[name], at)) for name, at in places.items()}
+        return [next(contents[part.name]) for part, _ in wanted]
+
+    return read_parts(kept, [_chunked_part(cut) for cut in cuts], sample, read)
+
+
+def _chunked_part(cut: Cut) -> ChunkedPart:
+    variable = cut.variable
+
+    def decode(place: Place, stored: memoryview | None) -> NDArray[Any] | None:
+        return None if stored is None else decode_stored_chunk(variable, place, stored)
+
+    return ChunkedPart(
+        source=variable,
+        name=variable.name,
+        chunk=_chunking(variable).codecs.shape,
+        start=cut.start,
+        stop=cut.stop,
+        shape=cut.shape,
+        axis=cut.axis,
+        of_all=False,
+        dtype=variable.dtype,
+        fill=variable.fill,
+        places=cut_places(cut),
+        decode=decode,
+    )
 
 
 def missing_keys(cuts: Sequence[Cut]) -> list[str | None]:
@@ -217,38 +273,7 @@ def _chunking(variable: ZarrVariable) -> Chunking:
 
 def cut_places(cut: Cut) -> list[Place]:
     """Return the places of the chunks that the cut touches, in C order."""
-    chunk = _chunking(cut.variable).codecs.shape
-    counts = _grid(cut.variable.shape, chunk)
-    if cut.axis < 0:
-        return list(itertools.product(*map(range, counts)))
-    first = cut.index // chunk[cut.axis]
-    before, behind = counts[: cut.axis], counts[cut.axis + 1 :]
-    return list(itertools.product(*map(range, before), (first,), *map(range, behind)))
-
-
-@lru_cache
-def _grid(shape: tuple[int, ...], chunk: tuple[int, ...]) -> tuple[int, ...]:
-    """Return how many chunks there are along each axis."""
-    return tuple(-(-n // length) for n, length in zip(shape, chunk, strict=True))
-
-
-def _overlap(
-    cut: Cut, chunk: tuple[int, ...], place: Place
-) -> tuple[tuple[slice, ...], tuple[Any, ...]]:
-    """Return which part of the cut a chunk fills, and which part of the chunk that is."""
-    target: list[slice] = []
-    source: list[Any] = []
-    for axis, (number, length, extent) in enumerate(
-        zip(place, chunk, cut.variable.shape, strict=True)
-    ):
-        start = number * length
-        if axis == cut.axis:
-            source.append(cut.index - start)
-        else:
-            stop = min(start + length, extent)
-            target.append(slice(start, stop))
-            source.append(slice(0, stop - start))
-    return tuple(target), tuple(source)
+    return list(places_touched(_chunking(cut.variable).codecs.shape, cut.start, cut.stop))
 
 
 def decode_stored_chunk(variable: ZarrVariable, place: Place, stored: memoryview) -> NDArray[Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.datasets.cached import PartBytes
 from iobench.datasets.contract import SampleIndex
 from iobench.datasets.decoded_chunks import DecodedChunks, file_and_index, widest_chunks
 from iobench.datasets.grouped import SampleGroups
@@ -19,8 +20,7 @@ from iobench.datasets.selection import (
     choose_variables,
     sample_variable,
 )
-from iobench.datasets.zarr_arrays.cached import CutBytes, CutPart, read_cuts, stored_cut
-from iobench.datasets.zarr_arrays.chunks import Cut, check_held, cut_array, read_cut
+from iobench.datasets.zarr_arrays.chunks import Cut, check_held, cut_array, read_cut, read_cuts
 from iobench.datasets.zarr_arrays.pieces import PiecedZarr
 from iobench.datasets.zarr_arrays.store import inspect_zarr, metadata_fingerprint
 from iobench.datasets.zarr_arrays.through_library import check_through_zarr, read_through_zarr
@@ -128,9 +128,14 @@ class ZarrSamples:
 
     def decode(self, raw: Raw) -> Arrays:
         """Return the arrays of the sample's bytes."""
-        if not isinstance(raw, CutBytes):
+        if not isinstance(raw, PartBytes):
             raise TypeError("decode takes what read returned")
-        return {part.cut.variable.name: _unpacked(part) for part in raw.parts}
+        variables = self._stores[raw.sample[0]].variables
+        packings = [variables[name].packing for name in self._names]
+        return {
+            name: unpack(stored.view(packing.stored), packing)
+            for name, packing, stored in zip(self._names, packings, raw.arrays(), strict=True)
+        }
 
     def expect(self, where: Sequence[tuple[int, int]], *, follows: bool) -> None:
         """Say which samples will be asked for, in order; see `DecodedChunks.expect`."""
@@ -167,11 +172,6 @@ class ZarrSamples:
     def _pieced(self, number: int) -> list[PiecedZarr]:
         variables = self._stores[number].variables
         return [PiecedZarr(variables[name], self._dim) for name in self._names]
-
-
-def _unpacked(part: CutPart) -> NDArray[Any]:
-    packing = part.cut.variable.packing
-    return unpack(stored_cut(part).view(packing.stored), packing)
 
 
 def _cut(variable: ZarrVariable, dim: str, index: int) -> Cut:
