@@ -24,7 +24,7 @@ its traceback.
 
 from __future__ import annotations
 
-from iobench.masking import mask_text
+from iobench.masking import mask_text, printable
 
 __all__ = [
     "FileFormatError",
@@ -48,13 +48,18 @@ class IobenchError(Exception):
     """Base of all errors raised on purpose; ``str(error)`` is one line for the user.
 
     ``exit_code`` is what the command line exits with: 1, or 75 where the same command resumes.
-    No message holds a credential: texts are masked when the error is made.
+    No message holds a credential, nor what a terminal would obey, though names of files and of
+    what is in them may: texts are masked and spelled out when the error is made.
     """
 
     exit_code: int = 1
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(mask_text(each) if isinstance(each, str) else each for each in args))
+        super().__init__(*(_shown(each) if isinstance(each, str) else each for each in args))
+
+
+def _shown(text: str) -> str:
+    return printable(" ".join(mask_text(text).splitlines()))
 
 
 class UnknownNameError(IobenchError, LookupError):

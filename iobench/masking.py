@@ -25,6 +25,7 @@ __all__ = [
     "mask_values",
     "mask_words",
     "note_secrets",
+    "printable",
 ]
 
 MASK: Final = "***"
@@ -160,6 +161,13 @@ def mask_text(text: str) -> str:
 def mask_line(text: str) -> str:
     """Return a text in one line that tells no credentials, of options and headers in it either."""
     return " ".join(mask_words(mask_text(text).split()))
+
+
+def printable(text: str) -> str:
+    """Return a text as any line, terminal and font can hold it; other signs become escapes."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
 def mask_urls(text: str) -> str:

@@ -95,6 +95,7 @@ def _notes(error: BaseException) -> list[str]:
 
 
 def _say(line: str, code: int) -> int:
-    # Names of files and of what is in them may hold what a terminal would obey.
-    print("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line), file=sys.stderr)
+    from iobench.masking import printable
+
+    print(printable(line), file=sys.stderr)
     return code

@@ -10,9 +10,10 @@ import numpy as np
 
 from iobench.analysis import exposed_share_of_spans, monotonic_of_wall, place_segments
 from iobench.errors import OptionError
+from iobench.masking import printable
 from iobench.recording import WORKER_KINDS, Flag, Kind
 from iobench.report import units
-from iobench.report.storage_tables import printable, short_path
+from iobench.report.storage_tables import short_path
 from iobench.report.written import write_whole
 
 if TYPE_CHECKING:

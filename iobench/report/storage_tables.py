@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
+from iobench.masking import printable
 from iobench.report import units
 from iobench.report.storage_lines import gaps_word
 from iobench.report.tables import NOT_APPLICABLE, TextTable
@@ -25,7 +26,6 @@ StorageLine = tuple[str, int, int | None, int | None, bool, tuple[str, str, str]
 __all__ = [
     "byte_table",
     "cost_table",
-    "printable",
     "short_path",
     "size_table",
     "storage_stage_table",
@@ -96,11 +96,6 @@ def _row_name(row: ByteRow, processes: Counter[str]) -> str:
 
 def _n_unnamed(row: ByteRow) -> int:
     return sum(not gap.name for gap in row.gaps)
-
-
-def printable(text: str) -> str:
-    """Return a name as any line, font and format can hold it; other signs become escapes."""
-    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
 def short_path(path: str, longest: int = LONGEST_NAME) -> str:
