@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from iobench.cli import main
 
@@ -24,8 +24,10 @@ Completed = subprocess.CompletedProcess[str]
 RunIobench = Callable[..., Completed]
 
 # Where a test does not say how many examples it tries. More: pytest --hypothesis-profile=thorough.
-settings.register_profile("quick", max_examples=40)
-settings.register_profile("thorough", max_examples=500, deadline=None)
+# No test is about time: machines may be as busy as they like.
+_unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", _unhurried, max_examples=40)
+settings.register_profile("thorough", _unhurried, max_examples=500)
 settings.load_profile("quick")
 
 # A child that a test forks must not collect what TensorFlow, torch and gRPC left in the process of
