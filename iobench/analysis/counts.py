@@ -106,9 +106,14 @@ def counts_of(profile: Profile) -> Counts:
     Raises
     ------
     ProfileError
-        If no batch was delivered, or the run ended when its time was over: it has other counts
-        each time.
+        If no batch was delivered; or the run ended when its time was over, or is too long to be
+        kept whole: it has other counts each time.
     """
+    if profile.folded is not None:
+        raise ProfileError(
+            f"{profile.path}: of its first {profile.folded.n_batches} batches there are sums only, "
+            "so that its counts are chance; record fewer batches, or with a larger IOBENCH_KEEP"
+        )
     tally = _Tally(profile)
     ranks = profile.ranks if profile.rank is None else (profile.rank,)
     for rank in ranks:

@@ -80,6 +80,8 @@ class Diagnosis:
         Its share of the run's wait; those made anew for each epoch count as one.
     stopped : str
         Why recording stopped before the end, and where; ``""`` where it did not.
+    n_batches, n_folded : int
+        Batches that all of this is of, and those before them, of which there are sums only.
     """
 
     verdict: Verdict
@@ -98,6 +100,8 @@ class Diagnosis:
     waited_for: LoaderExposure | None = None
     waited_fraction: float | None = None
     stopped: str = ""
+    n_batches: int = 0
+    n_folded: int = 0
 
 
 def diagnose(exposure: Exposure, *, replay: ReplayJudgement | None = None) -> Diagnosis:
@@ -137,6 +141,8 @@ def diagnose(exposure: Exposure, *, replay: ReplayJudgement | None = None) -> Di
         loop_fraction=exposure.loop_fraction,
         waited_for=waited_for,
         waited_fraction=loader_ns / whole.wait_ns if whole.wait_ns and waited_for else None,
+        n_batches=whole.n_batches,
+        n_folded=exposure.n_folded,
     )
 
 

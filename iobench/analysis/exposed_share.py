@@ -44,6 +44,8 @@ class ExposedShare:
         differs from one run to the next is not in it.
     window : str
         Of which part of the run, as `Exposure.window` has it; of the whole run there is no share.
+    n_batches, n_folded : int
+        Of the run, and those before them, of which there are sums only.
     """
 
     n_steps: int
@@ -55,6 +57,8 @@ class ExposedShare:
     low_ns: float | None
     high_ns: float | None
     window: Window = "steady"
+    n_batches: int = 0
+    n_folded: int = 0
 
     @property
     def share(self) -> float | None:
@@ -99,6 +103,8 @@ def exposed_share(profile: Profile, *, rank: int | None = None) -> ExposedShare:
         low_ns=None if half_ns is None else max(judged.wait_ns - half_ns, 0.0),
         high_ns=None if half_ns is None else min(judged.wait_ns + half_ns, float(judged.wall_ns)),
         window=figures.window,
+        n_batches=figures.whole.n_batches,
+        n_folded=figures.n_folded,
     )
 
 

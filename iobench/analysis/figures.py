@@ -394,6 +394,21 @@ class Exposure:
     folded: Folded | None = None
 
     @property
+    def n_folded(self) -> int:
+        """Batches before all others, of which there are sums only."""
+        return 0 if self.folded is None else self.folded.n_batches
+
+    @property
+    def all_wait_ns(self) -> int:
+        """Waits for all batches, those of which there are sums only too."""
+        return self.whole.wait_ns + (0 if self.folded is None else self.folded.wait_ns)
+
+    @property
+    def all_wall_ns(self) -> int:
+        """The time of all batches, those of which there are sums only too."""
+        return self.whole.wall_ns + (0 if self.folded is None else self.folded.wall_ns)
+
+    @property
     def loop_fraction(self) -> float | None:
         """Share of its process's time that the training loop is; None where it is not known."""
         if not self.job_ns:

@@ -501,6 +501,8 @@ def _overhead_fraction(run: _Run, chosen: Marks, wall_ns: int) -> float | None:
         share = chosen.sum() / n_batches
         workers = {who.worker for who in processes if who.worker >= 0}
         working = sum(who.own_ns or 0 for who in processes if who.worker >= 0)
+        if run.profile.folded is not None:
+            working += run.profile.folded.workers_own_ns // n_ranks
         own_ns = max(sum(own or 0 for own in loop), working / max(len(workers), 1))
         return float(own_ns * share / wall_ns)
     if run.written_ns is None or not wall_ns:

@@ -43,16 +43,21 @@ class Folded:
         All other figures are of what came after it.
     n_batches : int
         Batches that were delivered until then.
-    wait_ns : int
-        What the training loop waited for them.
+    wait_ns, wall_ns : int
+        What the training loop waited for them, and the time of its passes until then: as exact as
+        that of the batches after them, and none of it in both. Of several ranks the sum.
     busy_ns : dict of str to int
         Own time of every stage, in all processes.
+    workers_own_ns : int
+        What recording took in loading processes of which there is no file any more.
     """
 
     until_ns: int
     n_batches: int
     wait_ns: int
+    wall_ns: int
     busy_ns: dict[str, int]
+    workers_own_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from iobench.profiles.contents import Folded
 from iobench.recording import Kind, stage_name
-from iobench.recording.folding import Fold
+from iobench.recording.folding import QUEUED, Fold, LoopSums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,11 +62,43 @@ def without_folded(
              for each in told.loaders), default=0,
         )  # fmt: skip
         gone |= mine & _before(spans, files, mine, until_ns, ahead)
+    loops = _loops(spans, files, gone)
     for process in np.unique(spans["process"][gone]).tolist():
         of_process = spans[gone & (spans["process"] == process)]
         for thread in np.unique(of_process["thread"]).tolist():
             total.add(of_process[of_process["thread"] == thread], process << 16 | thread)
-    return _rounds_cut(spans, gone, total.until_ns), _folded(total, strings)
+    return _rounds_cut(spans, gone, total.until_ns), _folded(total, loops, strings)
+
+
+def _loops(
+    spans: NDArray[Any], files: Sequence[SpanFile], gone: NDArray[np.bool_]
+) -> list[LoopSums]:
+    """Return what each training process waited in what was folded, and in what is left of it."""
+    found = []
+    for rank in sorted({file.rank for file in files}):
+        of_rank = [
+            (file.fold.loop if file.fold is not None else LoopSums(), process)
+            for process, file in enumerate(files)
+            if file.rank == rank and file.role == "consumer"
+        ]
+        if not of_rank:
+            continue
+        loop, process = max(of_rank, key=lambda each: each[0].n_batches)
+        mine = spans["process"] == process
+        waits = mine & (spans["kind"] == Kind.WAIT)
+        threads = spans["thread"][waits]
+        if len(threads):
+            mine &= spans["thread"] == np.bincount(threads).argmax()
+        rounds = mine & _is_round(spans)
+        loop.add(spans[mine & gone & (waits | rounds)])
+        kept = spans[mine & ~gone & (waits | rounds)]
+        asked_ns = kept["start_ns"][kept["kind"] == Kind.WAIT]
+        for round_ in [*loop.going_on]:
+            ends_ns = kept["end_ns"][kept["sample"] == round_]
+            if len(ends_ns):
+                loop.until(round_, int(min(asked_ns.min(initial=ends_ns.max()), ends_ns.max())))
+        found.append(loop)
+    return found
 
 
 def _before(
@@ -102,22 +134,25 @@ def _rounds_cut(spans: NDArray[Any], gone: NDArray[np.bool_], until_ns: int) -> 
     for row in np.flatnonzero(_is_round(left) & (left["start_ns"] <= until_ns)).tolist():
         one = left[row]
         waits = (spans["kind"] == Kind.WAIT) & (spans["process"] == one["process"])
+        begins_ns = spans["start_ns"][waits & ~gone].min(initial=one["end_ns"])
         waits &= spans["sample"] == one["sample"]
-        kept = spans["start_ns"][waits & ~gone]
-        begins_ns = kept.min() if len(kept) else one["end_ns"]
-        if begins_ns > one["start_ns"]:  # a pass begins with its first wait
+        if begins_ns > one["start_ns"]:  # a pass begins with a wait, its own or of one inside it
             left["start_ns"][row] = begins_ns
             left["nbytes"][row] = max(int(one["nbytes"]), 0) + max(int((waits & gone).sum()), 1)
     return left
 
 
-def _folded(total: Fold, strings: Sequence[str]) -> Folded:
-    wait_ns = 0
+def _folded(total: Fold, loops: Sequence[LoopSums], strings: Sequence[str]) -> Folded:
     busy_ns: dict[str, int] = {}
     for (kind, label), (_, spent_ns, _) in sorted(total.sums.items()):
-        if kind == Kind.WAIT:
-            wait_ns += spent_ns
-        else:
+        if kind != Kind.WAIT and kind not in QUEUED:
             name = stage_name(Kind(kind), strings[label])
             busy_ns[name] = busy_ns.get(name, 0) + spent_ns
-    return Folded(total.until_ns, total.n_batches, wait_ns, busy_ns)
+    return Folded(
+        until_ns=total.until_ns,
+        n_batches=sum(loop.n_batches for loop in loops),
+        wait_ns=sum(loop.wait_ns for loop in loops),
+        wall_ns=sum(loop.wall_ns for loop in loops),
+        busy_ns=busy_ns,
+        workers_own_ns=total.own_ns,
+    )

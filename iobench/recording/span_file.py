@@ -102,7 +102,8 @@ OWN_OFFSET: Final = 560
 # twice: ``pending`` names what is in the sums and may still be there.
 FOLD_OFFSETS: Final = (768, 2432)
 FOLD_NBYTES: Final = 1664
-FOLD_HEAD: Final = struct.Struct("<I2q3qI4x")  # CRC-32, turn, pending, until, spans, batches, sums
+# CRC-32, turn, pending, until, spans, own; nine numbers of the loop; how many sums
+FOLD_HEAD: Final = struct.Struct("<I14qI4x")
 FOLD_SUM: Final = struct.Struct("<2I3q")  # kind, label, spans, nanoseconds, bytes
 FOLD_LIMIT: Final = (FOLD_NBYTES - FOLD_HEAD.size) // FOLD_SUM.size
 

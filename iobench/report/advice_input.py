@@ -54,6 +54,8 @@ class AdviceInput:
         Share of the time in which the devices had nothing to do for want of input.
     n_loaders : int
         Of the rank that waits longest.
+    n_folded : int
+        Batches of that rank before those it is about, of which there are sums only.
     """
 
     run: str
@@ -63,6 +65,7 @@ class AdviceInput:
     ranks: int = 1
     idle_fraction: float | None = None
     n_loaders: int = 1
+    n_folded: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class MeasuredWay:
     facts : RunFacts
     position : int
         Among the ways of loading that took turns.
-    ranks, n_loaders : int
+    ranks, n_loaders, n_folded : int
     idle_fraction : float or None
         As `AdviceInput` has them.
     """
@@ -91,6 +94,7 @@ class MeasuredWay:
     ranks: int
     n_loaders: int
     idle_fraction: float | None
+    n_folded: int = 0
 
     @property
     def place(self) -> tuple[bool, bool, int]:
@@ -128,6 +132,7 @@ def advice_input(run: str, measured: Iterable[MeasuredWay | None]) -> AdviceInpu
         ranks=baseline.ranks,
         idle_fraction=baseline.idle_fraction,
         n_loaders=baseline.n_loaders,
+        n_folded=baseline.n_folded,
     )
 
 
@@ -185,6 +190,7 @@ def measured_way(
         position=_number(profile.config.get("position")) or 0,
         ranks=max(1, len(profile.ranks)),
         n_loaders=len(runs),
+        n_folded=exposure.n_folded,
         idle_fraction=min(1.0, device.total_ns / wall_ns) if device and wall_ns else None,
     )
 

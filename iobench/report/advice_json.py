@@ -27,6 +27,7 @@ def advice_to_json(advice: Advice, given: AdviceInput) -> dict[str, Any]:
     - ``schema_version``, ``run``; ``outcome``: one of ``"no batch"``, ``"nothing to gain"``,
       ``"withheld"``, ``"opaque"``, ``"no single stage"``, ``"nothing found"``, ``"advice"``;
       ``sentence``: the same in words.
+    - ``batches``: it is about; ``folded_batches`` before them, of which there are sums only.
     - ``baseline``: ``label``, ``format``, ``framework``, ``pipeline``, ``workers``, ``prefetch``,
       ``batch_size``, ``sample_s`` (wall time of a sample), ``wait_fraction``,
       ``hidden_fraction``, ``epoch_s``.
@@ -49,6 +50,8 @@ def advice_to_json(advice: Advice, given: AdviceInput) -> dict[str, Any]:
         "run": given.run,
         "outcome": advice.outcome.value,
         "sentence": outcome_sentence(advice),
+        "batches": way.whole.n_batches,
+        "folded_batches": given.n_folded,
         "baseline": {
             "label": way.label,
             "format": way.format or None,

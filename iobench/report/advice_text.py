@@ -24,7 +24,7 @@ from iobench.report.advice_sentences import (
     seconds_text,
     signed_fraction,
 )
-from iobench.report.sentences import OVER
+from iobench.report.sentences import OVER, kept_words
 from iobench.report.wrapping import fitted
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ def _opening(advice: Advice, given: AdviceInput) -> str:
     makers = f"{units.count(number)} {maker}{'s' * (number != 1)}"
     loaders = f", of {advice.n_loaders} loaders the one waited for most" * (advice.n_loaders > 1)
     when = OVER[way.part]
+    if given.n_folded:
+        when = f"in {kept_words(way.whole.n_batches, given.n_folded)}, {when}"
     stand_in = ", a stand-in" if facts.stand_in else ""
     return (
         f"{what}{stand_in}: {way.label}{by}, {makers}{loaders}. "

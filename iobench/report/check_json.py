@@ -103,4 +103,5 @@ def _share(found: ExposedShare) -> dict[str, Any]:
         "n_steps": found.n_steps,
         "n_samples": found.n_samples,
         "lost_spans": found.lost_spans,
+        "folded_batches": found.n_folded,
     }

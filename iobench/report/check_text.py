@@ -16,6 +16,7 @@ from iobench.analysis.gates import (
     ShareGate,
 )
 from iobench.report import units
+from iobench.report.sentences import kept_words
 from iobench.report.tables import PARTS
 
 if TYPE_CHECKING:
@@ -76,10 +77,14 @@ def gate_title(gate: Gate) -> str:
                 n_rounds += f" of {gate.planned}; the rest could not decide and was not run"
             return f"{what} of two commands, {n_rounds}"
         case ShareGate():
-            return f"exposed share of {_run(gate.run)}, at most {units.fraction(gate.limit)}"
+            return (
+                f"exposed share of {_run(gate.run)}{_kept('of it', gate.found)}, at most "
+                f"{units.fraction(gate.limit)}"
+            )
         case GrowthGate():
             return (
-                f"exposed time of {_run(gate.run)} against a stored run, at most "
+                f"exposed time of {_run(gate.run)}{_kept('of it', gate.found)} against a stored "
+                f"run{_kept('of that', gate.stored)}, at most "
                 f"{units.fraction(gate.margin)} of its time per sample more"
             )
 
@@ -218,6 +223,11 @@ def _share_lines(what: str, found: ExposedShare) -> Iterator[str]:
     if found.unknown_ns:
         unknown = units.fraction(found.unknown_ns / found.wall_ns)
         yield f"  of which without a known cause: {unknown}"
+
+
+def _kept(whose: str, found: ExposedShare) -> str:
+    kept = kept_words(found.n_batches, found.n_folded)
+    return f" ({whose}, {kept})" if kept else ""
 
 
 def _run(name: str) -> str:

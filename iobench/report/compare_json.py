@@ -24,7 +24,8 @@ COMPARISON_VERSION: Final = 2
 def comparison_to_json(found: Comparison) -> dict[str, Any]:
     """Return the comparison for ``json.dumps(allow_nan=False)``.
 
-    - ``runs``: of each ``run`` (its directory), ``whole``, ``steady`` and ``recurring``, a script's
+    - ``runs``: of each ``run`` (its directory), ``folded_batches`` (before all that is compared: of
+      them there are sums only), ``whole``, ``steady`` and ``recurring``, a script's
       whole epochs after the first (null without), which have
       ``batches``, ``wall_s`` (of a rank, in the mean), ``wait_fraction``, ``wait_per_step_s``,
       ``samples_per_s``, ``bytes_per_s`` and ``exposed_fraction`` by stage, and
@@ -68,6 +69,7 @@ def _run(run: MeasuredRun) -> dict[str, Any]:
     return {
         "run": run.name,
         "ranks": len(run.exposures),
+        "folded_batches": run.n_folded,
         **{window: _window(sums) for window, sums in run.sums.items()},
         "mlperf_utilisation": utilisation_to_json(run.utilisation),
     }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.analysis.step_sums import BUSY, EXPOSED
 from iobench.report import compare_sentences, units
 from iobench.report.samples_sentence import samples_lines
+from iobench.report.sentences import kept_words
 from iobench.report.tables import NOT_APPLICABLE, PARTS, TextTable
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from iobench.report.compare_figures import ComparedFigure, PairComparison
     from iobench.report.compared_runs import ComparedRun, Comparison
+    from iobench.report.measured_runs import MeasuredRun
     from iobench.report.page import Page
 
 __all__ = ["names", "print_comparison", "print_figures", "print_names"]
@@ -38,10 +40,17 @@ def print_comparison(found: Comparison, page: Page) -> None:
 def print_names(found: Comparison, page: Page) -> None:
     """Write what the runs are called, and what was waved aside."""
     for name, run in zip(names(found), found.runs, strict=True):
-        page.text(f"{name}: {run.name}", "bold")
+        kept = "; ".join(filter(None, map(_kept, run.members)))
+        page.text(f"{name}: {run.name}{kept and f': {kept}'}", "bold")
     for why in found.waved:
         page.text(f"Compared all the same: {why}.", "bold yellow")
     page.gap()
+
+
+def _kept(member: MeasuredRun) -> str:
+    """Return which batches of a run too long to be kept whole are compared; else nothing."""
+    n_batches = sum(part.n_batches for part in member.parts("whole"))
+    return kept_words(n_batches, member.n_folded)
 
 
 def print_figures(found: Comparison, page: Page) -> None:
@@ -120,7 +129,7 @@ def _ratio(figure: ComparedFigure, name: str) -> tuple[str, str, str]:
 
 
 def _whole_table(found: Comparison) -> TextTable:
-    """Return what there is of whole runs, without a judgement."""
+    """Return what there is of whole runs, without a judgement; sums of what was folded, too."""
     runs = found.runs
     rows = (
         ("exposed share", *(units.fraction(_wait_fraction(run)) for run in runs)),
@@ -131,22 +140,20 @@ def _whole_table(found: Comparison) -> TextTable:
     return TextTable(title="Whole runs", columns=("", *names(found)), rows=rows)
 
 
-def _windows(run: ComparedRun) -> list[Any]:
-    return [window for member in run.members for window in member.parts("whole")]
-
-
 def _wait_fraction(run: ComparedRun) -> float | None:
-    wall_ns = sum(window.wall_ns for window in _windows(run))
-    return sum(window.wait_ns for window in _windows(run)) / wall_ns if wall_ns else None
+    exposures = [each for member in run.members for each in member.exposures]
+    wall_ns = sum(each.all_wall_ns for each in exposures)
+    return sum(each.all_wait_ns for each in exposures) / wall_ns if wall_ns else None
 
 
 def _wall_ns(run: ComparedRun) -> int:
     """Return the longest of the ranks' walls, of several runs all of them."""
-    return sum(max(window.wall_ns for window in member.parts("whole")) for member in run.members)
+    return sum(max(each.all_wall_ns for each in member.exposures) for member in run.members)
 
 
 def _n_batches(run: ComparedRun) -> int:
-    return sum(window.n_batches for window in _windows(run))
+    kept = sum(part.n_batches for member in run.members for part in member.parts("whole"))
+    return kept + sum(member.n_folded for member in run.members)
 
 
 def _utilisation(run: ComparedRun) -> float | None:

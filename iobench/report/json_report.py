@@ -99,6 +99,9 @@ def to_json(
         in both, so that both are read by the same code.
 
     - ``waits_ns``: the wait of each delivered batch, in order.
+    - ``folded``: null but for runs too long to be kept whole (then all else is of the batches
+      that are kept): of those before, ``batches``, ``wait_s``, ``wall_s``, exactly, and ``busy_s``
+      by stage; ``all_wait_fraction``: exposed share of these and the kept ones together.
     - ``phases``: ``{startup, fill, steady, drain: {wall_s, wait_s, wait_fraction,
       n_deliveries}}``.
     - ``long_waits``: few waits that hold much of the run, null if there are none: ``n_waits``,
@@ -225,6 +228,7 @@ def _measured(exposure: Exposure, shared: Mapping[str, Any]) -> dict[str, Any]:
         "waits_ns": list(waits_ns) if len(waits_ns) == whole.n_batches else None,
         "phases": phases_to_json(exposure) if exposure.has_consumer else None,
         "long_waits": long_waits_to_json(exposure.long_waits),
+        "folded": _folded(exposure),
         "rounds": exposure.n_rounds,
         "job_s": None if exposure.job_ns is None else seconds(exposure.job_ns),
         "loop_fraction": exposure.loop_fraction,
@@ -233,6 +237,19 @@ def _measured(exposure: Exposure, shared: Mapping[str, Any]) -> dict[str, Any]:
         "loaders": [loader_to_json(each) for each in exposure.loaders],
         "other_loops": [other_loop_to_json(each) for each in exposure.other_loops],
         "failed_waits": exposure.n_failed_waits,
+    }
+
+
+def _folded(exposure: Exposure) -> dict[str, Any] | None:
+    folded, wall_ns = exposure.folded, exposure.all_wall_ns
+    if folded is None:
+        return None
+    return {
+        "batches": folded.n_batches,
+        "wait_s": seconds(folded.wait_ns),
+        "wall_s": seconds(folded.wall_ns),
+        "busy_s": {stage: seconds(spent_ns) for stage, spent_ns in folded.busy_ns.items()},
+        "all_wait_fraction": exposure.all_wait_ns / wall_ns if wall_ns else None,
     }
 
 

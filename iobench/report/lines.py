@@ -11,6 +11,7 @@ from iobench.report import rates, units
 from iobench.report.facts import OWN
 from iobench.report.limit_lines import limit_lines
 from iobench.report.script_lines import script_lines
+from iobench.report.sentences import kept_words
 from iobench.report.tables import PARTS
 
 if TYPE_CHECKING:
@@ -128,8 +129,13 @@ def headline(exposure: Exposure) -> list[str]:
         if lost:
             return [f"Exposed I/O: unknown, {lost[0]} left no spans: what it waited for is lost."]
         return ["Exposed I/O: unknown, no batch was delivered."]
-    spent = f"{units.duration(whole.wait_ns)} of {units.duration(whole.wall_ns)}"
-    share = f"{units.fraction(whole.wait_fraction)} of the whole run ({spent})"
+    wait_ns, wall_ns = exposure.all_wait_ns, exposure.all_wall_ns
+    spent = f"{units.duration(wait_ns)} of {units.duration(wall_ns)}"
+    share = f"{units.fraction(wait_ns / wall_ns if wall_ns else None)} of the whole run ({spent})"
+    kept = kept_words(whole.n_batches, exposure.n_folded)
+    if kept:
+        part = units.fraction(whole.wait_fraction)
+        share += f", by exact sums. All else is of {kept}: {part} of their time"
     window = exposure.judged
     rest = "too short to have a steady state"
     if exposure.window == "recurring":
@@ -306,14 +312,14 @@ def _unclosed(report: RunReport) -> list[str]:
 
 
 def _folded(folded: Folded) -> str:
-    """Return what was before the batches that the figures are of."""
+    """Return what is known of the batches before those that the figures are of."""
     busy = sorted(folded.busy_ns.items(), key=lambda item: -item[1])[:3]
     worked = ", ".join(f"{name} {units.duration(spent_ns)}" for name, spent_ns in busy)
     return (
-        f"Too long to be kept whole (IOBENCH_KEEP): of the first {units.count(folded.n_batches)} "
-        f"batches there are sums only. They were waited for {units.duration(folded.wait_ns)}; most "
-        f"time of all processes was in {worked or 'nothing'}. Every other figure, the verdict too, "
-        "is of the batches after them; who was waited for before is unknown."
+        f"Too long to be kept whole: the first {units.count(folded.n_batches)} batches were waited "
+        f"for {units.duration(folded.wait_ns)} of {units.duration(folded.wall_ns)}, exactly; most "
+        f"time of all processes was in {worked or 'nothing'}. For which stages they were waited "
+        "for is unknown. A larger IOBENCH_KEEP keeps more of them."
     )
 
 

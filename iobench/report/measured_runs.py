@@ -71,6 +71,11 @@ class MeasuredRun:
         return tuple(part for part in found if part is not None)
 
     @property
+    def n_folded(self) -> int:
+        """Batches before all others, of which there are sums only."""
+        return sum(each.n_folded for each in self.exposures)
+
+    @property
     def lost_spans(self) -> int:
         """Spans that were not written, or cannot be read."""
         return sum(each.lost_spans for each in self.exposures)
@@ -92,6 +97,7 @@ class MeasuredRun:
         if self.facts.is_script and config.get("command"):
             found["script"] = config["command"]
         found["ranks"] = len(self.exposures)
+        found["folded_batches"] = self.n_folded
         return found | {name: machine[name] for name in OF_MACHINE if machine.get(name) is not None}
 
 

@@ -39,7 +39,7 @@ def scaling_to_json(
       ``batch_size``, ``batches``, ``sample_nbytes`` (read for a sample), ``delivered_nbytes``
       (of a sample as the loop gets it; null: not known), ``reads_per_sample``,
       ``step_ns`` (null: not known), ``compute_median_ns``, ``cold_fraction``, ``reading_known``,
-      ``loaders``.
+      ``loaders``, ``folded_batches`` (before those measured: of them there are sums only).
     - ``model_error_fraction``, ``seeds``, ``allreduce_ms``; ``storage`` and ``nodes`` as given.
     - ``saturation``, ``later_saturation``: ``ranks`` (null: not with a million), ``by``
       (``"bandwidth"``, ``"reads"``); null without a bound, or without caches;
@@ -70,6 +70,7 @@ def scaling_to_json(
             "cold_fraction": job.cold_fraction,
             "reading_known": demand.reading_known,
             "loaders": job.n_loaders,
+            "folded_batches": job.n_folded,
         },
         "model_error_fraction": curve.model_error_fraction,
         "seeds": curve.n_seeds,

@@ -9,6 +9,7 @@ import numpy as np
 from iobench.analysis.replay import LoaderRule
 from iobench.analysis.scaling import BOUND_FACTOR, FARTHEST
 from iobench.report import units
+from iobench.report.sentences import kept_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -116,7 +117,8 @@ def _measured(job: MeasuredJob) -> str:
     demand = job.demand
     ranks = f"{units.count(demand.n_ranks)} rank{'s' * (demand.n_ranks != 1)} measured"
     size = f"batches of {units.count(demand.batch_size)}"
-    return f"{ranks}, {size}, {_loader(demand)}"
+    kept = kept_words(job.n_batches, job.n_folded)
+    return f"{ranks}, {size}, {_loader(demand)}{kept and f', {kept}'}"
 
 
 def _loader(demand: RankDemand) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.report import units
 from iobench.report.operator_shares import operator_lines
+from iobench.report.sentences import kept_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,9 @@ def script_title(reports: Sequence[RunReport], job: JobExposure | None = None) -
     """Return the script's command, its loaders, and how much of it was recorded."""
     first = max(reports, key=lambda report: report.exposure.whole.n_batches)
     loaders = first.exposure.loaders
-    batches = units.count(sum(report.exposure.whole.n_batches for report in reports))
+    batches = units.count(
+        sum(report.exposure.whole.n_batches + report.exposure.n_folded for report in reports)
+    )
     if not any(report.exposure.whole.n_batches for report in reports) and any(
         report.exposure.stopped for report in reports
     ):
@@ -156,13 +159,16 @@ def _device(report: RunReport) -> str:
     )
 
 
-def job_lines(job: JobExposure) -> list[str]:
+def job_lines(job: JobExposure, reports: Sequence[RunReport]) -> list[str]:
     """Return what the job waited for, first of all; then how that was found."""
+    n_batches = sum(report.exposure.whole.n_batches for report in reports)
+    n_folded = sum(report.exposure.n_folded for report in reports)
     lines = []
     if job.n_steps:
         share = units.fraction(job.wait_ns / job.wall_ns) if job.wall_ns else units.UNKNOWN
+        kept = f"In {kept_words(n_batches, n_folded)}, the" if n_folded else "The"
         lines.append(
-            f"The job waits {share} of its time for the last rank of each step "
+            f"{kept} job waits {share} of its time for the last rank of each step "
             f"({units.duration(job.wait_ns)} of {units.duration(job.wall_ns)}, "
             f"{units.count(job.n_steps)} steps); for {units.duration(job.exposed_ns)} of that all "
             "other ranks had their batch."

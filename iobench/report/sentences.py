@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from iobench.analysis.figures import Window
     from iobench.report.run_report import RunReport
 
-__all__ = ["OVER", "long_waits_sentence", "starts_sentence", "today_sentence", "verdict_sentence"]
+__all__ = [
+    "OVER",
+    "kept_words",
+    "long_waits_sentence",
+    "starts_sentence",
+    "today_sentence",
+    "verdict_sentence",
+]
 
 WORTH_SAYING: Final = 0.05
 """Share from which a verdict names start-up, or causes that were not recorded."""
@@ -47,6 +54,16 @@ COINCIDENCES: Final = {
 }
 
 
+def kept_words(n_batches: int, n_folded: int) -> str:
+    """Return which batches of a run too long to be kept whole figures are of; else nothing."""
+    if not n_folded:
+        return ""
+    return (
+        f"the last {units.count(n_batches)} of {units.count(n_batches + n_folded)} batches, as of "
+        f"the first {units.count(n_folded)} there are sums only"
+    )
+
+
 def verdict_sentence(diagnosis: Diagnosis) -> str:
     """Return what is concluded: one sentence, and one more where start-up weighs on the run."""
     if diagnosis.verdict is Verdict.NOT_RECORDED:
@@ -56,6 +73,9 @@ def verdict_sentence(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict is Verdict.NO_BATCH:
         return "No verdict: no batch was delivered."
     when = OVER[diagnosis.window]
+    kept = kept_words(diagnosis.n_batches, diagnosis.n_folded)
+    if kept:
+        when = f"in {kept}, {when}"
     waits = f"the training loop waits {units.fraction(diagnosis.wait_fraction)} of its time"
     waits = f"{when} {waits} for data{_blame(diagnosis)}{_which(diagnosis)}{_extent(diagnosis)}."
     if diagnosis.verdict is Verdict.NO_COMPUTE:

@@ -68,7 +68,7 @@ def _job(page: Page, reports: Sequence[RunReport], job: JobExposure) -> None:
     """Print a job of several training processes: the comparison, then the rank that waits most."""
     page.title(script_lines.script_title(reports, job))
     page.gap()
-    for line in script_lines.job_lines(job):
+    for line in script_lines.job_lines(job, reports):
         page.text(line)
     for line in script_lines.missing_rank_lines(job):
         page.text(line, "bold yellow")

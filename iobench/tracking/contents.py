@@ -206,6 +206,12 @@ def _epoch_metrics(epoch: EpochFigures, names: Mapping[str, str]) -> dict[str, f
 def _totals(exposure: Exposure, names: Mapping[str, str]) -> dict[str, float]:
     metrics: dict[str, float | None] = {"lost_spans": exposure.lost_spans}
     metrics |= _window("run", exposure.whole)
+    if exposure.folded is not None:
+        metrics |= {
+            "folded/batches": exposure.folded.n_batches,
+            "folded/wait_s": seconds(exposure.folded.wait_ns),
+            "folded/wall_s": seconds(exposure.folded.wall_ns),
+        }
     for name in ("steady", "recurring"):
         part = exposure.part(name)
         if part is not None:

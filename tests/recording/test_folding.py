@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -10,13 +11,17 @@ from typing import Any
 import pytest
 
 from iobench import open_profile
+from iobench.analysis.counts import counts_of
 from iobench.bundling.span_copy import rewritten_spans
-from iobench.errors import OptionError
+from iobench.cli import main
+from iobench.errors import OptionError, ProfileError
 from iobench.recording import Flag, Kind, Recorder, RunDirectory, read_span_file
 from iobench.recording.folding import KEPT_NBYTES, EndedWorkers, keep_nbytes
 from iobench.testing import FakeClock
+from iobench.tracking.contents import run_contents
 
 BOUND = 1_000_000
+SMALL = 200_000
 
 
 def work(recorder: Recorder, clock: FakeClock, n_batches: int, first: int = 0) -> None:
@@ -56,7 +61,7 @@ def test_a_file_stays_within_its_bound_and_its_sums_are_exact(tmp_path: Path, cl
 
 
 def test_a_kill_at_any_moment_loses_nothing_and_counts_nothing_twice(tmp_path: Path) -> None:
-    for wait in range(8):
+    for wait in range(4):
         ready, tell = os.pipe()
         folder = tmp_path / str(wait)
         child = os.fork()
@@ -65,7 +70,7 @@ def test_a_kill_at_any_moment_loses_nothing_and_counts_nothing_twice(tmp_path: P
             recorder = Recorder(folder, role="worker", clock=clock, keep_nbytes=BOUND)
             for batch in range(10**6):
                 work(recorder, clock, 1, batch)
-                if batch in (2000, 4000 + 500 * wait):
+                if batch in (2000, 4000 + 900 * wait):
                     os.write(tell, b".")
             os._exit(0)
         os.read(ready, 1)
@@ -117,47 +122,137 @@ def _as_of_child(path: Path) -> None:
     path.write_bytes(data)
 
 
-def long_run(folder: Path, n_batches: int, keep: int) -> RunDirectory:
-    """Write a run of one worker: each batch takes it 10 us, of which the loop waits for 4."""
-    run = RunDirectory.create(folder, {"workers": 1, "prefetch": 1, "batch_size": 4})
+def long_run(
+    folder: Path, n_batches: int, keep: int, *, ends: bool = True, inner: bool = False
+) -> RunDirectory:
+    """Write a run of one worker, whose passes over a loader are of 700 batches.
+
+    Each takes the worker 10 us, of which the loop waits for 4; in every third one it asks an
+    ``inner`` loader for two batches, which take 2 us each. Between passes it does something else.
+    """
+    run = RunDirectory.create(folder, {"kind": "script", "workers": 1, "prefetch": 1})
     clock = FakeClock(1000)
     consumer = run.recorder(role="consumer", clock=clock, keep_nbytes=keep)
     worker = run.recorder(role="worker", worker=0, clock=clock, keep_nbytes=keep)
-    round_ = consumer.string("round")
-    begun_ns = clock.now_ns()
+    round_, begun_ns = consumer.string("round"), 0
     for batch in range(n_batches):
+        number, place = divmod(batch, 700)
         start_ns = clock.now_ns()
+        begun_ns = begun_ns if place else start_ns + 6000
         clock.advance(10_000)
-        at: dict[str, Any] = {"batch": batch, "epoch": 0}
+        at: dict[str, Any] = {"batch": batch, "epoch": number}
         worker.emit(Kind.SUBMIT_QUEUE, start_ns, start_ns, **at)
         worker.emit(Kind.READ, start_ns, start_ns + 7000, flags=Flag.SUMMED, pieces=4, **at)
         worker.emit(Kind.COLLATE, start_ns + 7000, start_ns + 10_000, **at)
-        consumer.emit(Kind.WAIT, start_ns + 6000, start_ns + 10_000, nbytes=8, sample=0, **at)
-    consumer.emit(Kind.OTHER, begun_ns, clock.now_ns(), 0, sample=0, epoch=0, label=round_)
+        consumer.emit(Kind.WAIT, start_ns + 6000, start_ns + 10_000, nbytes=8, sample=number, **at)
+        if inner and batch % 3 == 2:
+            within = {"sample": 100_000 + batch, "epoch": 0}
+            clock.advance(1000)
+            first_ns = clock.now_ns()
+            for more in range(2):
+                clock.advance(2000)
+                consumer.emit(
+                    Kind.WAIT, clock.now_ns() - 2000, clock.now_ns(),
+                    batch=10**6 + 2 * batch + more, **within,
+                )  # fmt: skip
+            consumer.emit(Kind.OTHER, first_ns, clock.now_ns(), 0, label=round_, **within)
+        if place == 699 or (ends and batch == n_batches - 1):
+            clock.advance(500)
+            at = {"sample": number, "epoch": number, "label": round_}
+            consumer.emit(Kind.OTHER, begun_ns, clock.now_ns(), 0, **at)
+            clock.advance(50_000)
     consumer.close()
     worker.close()
     return run
 
 
-def test_figures_are_of_whole_batches_and_the_rest_is_in_sums(tmp_path: Path) -> None:
-    n_batches = 40_000
-    whole = open_profile(long_run(tmp_path / "whole", 2000, 0).path)
+@pytest.mark.parametrize(("n_batches", "ends"), [(4500, True), (4200, True), (4500, False)])
+def test_waits_and_wall_time_of_a_folded_run_are_exact(
+    tmp_path: Path, n_batches: int, ends: bool
+) -> None:
+    whole = open_profile(long_run(tmp_path / "whole", n_batches, 0, ends=ends, inner=True).path)
     assert whole.folded is None
-    profile = open_profile(long_run(tmp_path / "folded", n_batches, BOUND).path)
+    profile = open_profile(
+        long_run(tmp_path / "folded", n_batches, SMALL, ends=ends, inner=True).path
+    )
     assert profile.folded is not None
     assert profile.missing_workers == ()
+    expected, found, folded = whole.exposure().whole, profile.exposure().whole, profile.folded
+    assert min(found.n_batches, folded.n_batches) > 300
+    assert found.n_batches + folded.n_batches == expected.n_batches
+    assert found.wait_ns + folded.wait_ns == expected.wait_ns
+    assert found.wall_ns + folded.wall_ns == expected.wall_ns
+    busy = {row.stage: row.busy_ns for row in found.stages}
+    assert busy["read"] + folded.busy_ns["read"] == 7000 * n_batches
+    shares = {row.stage: row.exposed_ns / found.wait_ns for row in found.stages}
+    for row in expected.stages:
+        if row.exposed_ns > 0.01 * expected.wait_ns:
+            assert shares[row.stage] == pytest.approx(row.exposed_ns / expected.wait_ns, abs=0.01)
+
+
+@pytest.fixture(scope="module")
+def folded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return long_run(tmp_path_factory.mktemp("runs") / "folded", 4000, SMALL).path
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        (["report"], "Exposed I/O"),
+        (["report"], "I/O-bound"),
+        (["report", "--markdown"], "Exposed I/O"),
+        (["advise"], "a script"),
+        (["simulate", "--ranks", "1", "--bytes-per-sample", "1KB"], "1 rank measured"),
+        (["check", "--max-exposed", "5%"], "exposed share"),
+    ],
+)
+def test_verdicts_say_that_the_first_batches_are_sums_only(
+    folded: Path, capsys: pytest.CaptureFixture[str], command: list[str], line: str
+) -> None:
+    first = open_profile(folded).exposure().n_folded
+    main([command[0], str(folded), *command[1:]])
+    said = " ".join(capsys.readouterr().out.split())
+    after = said[said.index(line) :]
+    assert f"of 4,000 batches, as of the first {first:,} there are sums only" in after[:400]
+
+
+def test_a_comparison_says_which_of_its_runs_is_not_whole(
+    tmp_path: Path, folded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = long_run(tmp_path / "whole", 1000, 0).path
+    assert main(["compare", str(whole), str(folded)]) == 0
+    a, b = " ".join(capsys.readouterr().out.split()).split(" B: ")[:2]
+    assert "sums only" not in a
+    assert "there are sums only" in b[: b.index("B against A")]
+    assert "batches 1,000 4,000" in b
+    assert main(["compare", str(whole), str(folded), "--json"]) == 0
+    of_runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [each["folded_batches"] for each in of_runs] == [
+        0,
+        open_profile(folded).exposure().n_folded,
+    ]
+
+
+def test_counts_of_a_part_are_held_against_nothing(folded: Path) -> None:
+    with pytest.raises(ProfileError, match="sums only"):
+        counts_of(open_profile(folded))
+
+
+def test_json_page_and_trackers_have_what_was_folded(
+    tmp_path: Path, folded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = open_profile(folded)
     found = profile.exposure()
-    assert found.whole.n_batches + profile.folded.n_batches == n_batches
-    assert found.whole.n_batches > 1000
-    assert found.whole.wait_ns == 4000 * found.whole.n_batches
-    assert profile.folded.wait_ns == 4000 * profile.folded.n_batches
-    busy = {row.stage: row.busy_ns for row in found.whole.stages}
-    assert busy["read"] + profile.folded.busy_ns["read"] == 7000 * n_batches
-    shares = {row.stage: row.exposed_ns / found.whole.wait_ns for row in found.whole.stages}
-    before = whole.exposure().whole
-    for row in before.stages:
-        if row.exposed_ns > 0.01 * before.wait_ns:
-            assert shares[row.stage] == pytest.approx(row.exposed_ns / before.wait_ns, abs=0.01)
+    assert main(["report", str(folded), "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["batches"] + run["folded"]["batches"] == 4000
+    assert run["folded"]["all_wait_fraction"] == found.all_wait_ns / found.all_wall_ns
+    page = tmp_path / "page.html"
+    assert main(["report", str(folded), "--html", str(page)]) == 0
+    assert f"as of the first {found.n_folded:,} there are sums only" in page.read_text()
+    told = run_contents(profile)
+    assert told.totals["iobench/folded/batches"] == found.n_folded
+    assert "there are sums only" in told.tags["iobench.verdict"]
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,8 @@ class MeasuredJob:
         Of one epoch, as it is read; None where it is not known.
     delivered_nbytes : float or None
         Of a sample as the loop gets it; None where nobody counted, or with several loaders.
+    n_batches, n_folded : int
+        Of the ranks looked at, and those before them, of which there are sums only.
     """
 
     name: str
@@ -61,6 +63,8 @@ class MeasuredJob:
     reads_per_sample: float
     dataset_nbytes: int | None
     delivered_nbytes: float | None
+    n_batches: int = 0
+    n_folded: int = 0
 
 
 def measured_job(
@@ -86,6 +90,7 @@ def measured_job(
     places = np.unique(np.linspace(0, len(profiles) - 1, min(len(profiles), MOST_MEASURED)))
     runs: list[RecordedRun] = []
     n_loaders, n_reads, step_ns, cold = 0, [], [], []
+    n_batches = n_folded = 0
     for place in places.astype(int).tolist():
         profile = profiles[place]
         found = recorded_runs(profile)
@@ -96,6 +101,8 @@ def measured_job(
         measured = exposure(profile)
         runs.append(found[0])
         n_loaders = max(n_loaders, len(found))
+        n_batches += measured.whole.n_batches
+        n_folded += measured.n_folded
         n_reads.append(_reads_per_sample(profile, found))
         cold.append(measured.whole.cold_fraction)
         if measured.steady is not None and measured.steady.n_batches:
@@ -118,6 +125,8 @@ def measured_job(
         reads_per_sample=reads,
         dataset_nbytes=_dataset_nbytes(profiles[0].config, demand),
         delivered_nbytes=_delivered_nbytes(profiles[0], demand) if n_loaders == 1 else None,
+        n_batches=n_batches,
+        n_folded=n_folded,
     )
 
 

@@ -211,7 +211,7 @@ def job_view(reports: Sequence[RunReport], job: JobExposure, figures: PageFigure
     known = [each.utilisation for each in reports if each.utilisation is not None]
     return JobView(
         title=script_lines.script_title(reports, job),
-        lines=tuple(script_lines.job_lines(job)),
+        lines=tuple(script_lines.job_lines(job, reports)),
         missing=tuple(script_lines.missing_rank_lines(job)),
         table=page_tables.ranks_table(figures) if job.ranks else None,
         heat=bars.heat_map(figures) if job.wall_ns else None,
