@@ -35,6 +35,9 @@ def open_store(path: str | os.PathLike[str]) -> Store:
         If it is unfinished, damaged, or laid out otherwise; with the reason, and with the line that
         converts it.
     """
+    # Workers that are forked for each epoch would import it in each to read their first sample.
+    import iobench.loaders.ring  # noqa: F401
+
     if isinstance(path, str) and "://" in path:
         return open_own(path)
     place = Path(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -33,13 +33,14 @@ OF_SOURCE: Final = {
     "--seed",
 }
 """Options that ``iobench convert`` has as well."""
-SCRIPT_SETTINGS: Final = {
-    "num_workers": "DataLoader(..., num_workers={})",
-    "prefetch_factor": "DataLoader(..., prefetch_factor={})",
-    "in_order": "DataLoader(..., in_order={})",
-    "persistent_workers": "DataLoader(..., persistent_workers={})",
-    "pin_memory": "DataLoader(..., pin_memory={})",
-}
+SCRIPT_SETTINGS: Final = (
+    "num_workers",
+    "prefetch_factor",
+    "in_order",
+    "persistent_workers",
+    "pin_memory",
+)
+"""Arguments of torch's DataLoader."""
 OPTIONS: Final = {
     "format": "--format",
     "framework": "--framework",
@@ -83,6 +84,8 @@ def title_of(candidate: Candidate) -> str:
             case Lever.PREFETCH:
                 ahead = settings.get("prefetch", settings.get("prefetch_factor"))
                 names.append(f"a prefetch of {ahead} batches")
+            case Lever.KEEP_WORKERS if "made" in settings:
+                names.append("one loader for all epochs, its workers kept")
             case Lever.CODEC:
                 how = settings.get("codec") or settings.get("dtype")
                 names.append(f"stored as {how}" if how else "another codec")
@@ -130,20 +133,26 @@ def commands_of(candidate: Candidate, facts: RunFacts, baseline: LoadingWay) -> 
     if {*STORED, Lever.LOADER} & set(candidate.levers):
         lines.extend(_load(candidate, facts, name, baseline))
     if facts.is_script:
-        for setting, value in candidate.settings.items():
-            if setting in SCRIPT_SETTINGS:
-                lines.append(SCRIPT_SETTINGS[setting].format(value))
+        lines.extend(_of_loader(candidate.settings))
         if Lever.PAGE_CACHE in candidate.levers:
             lines.append("cat FILES... > /dev/null")
         return tuple(lines)
     if Lever.OUT_OF_ORDER in candidate.levers:
-        lines.append(SCRIPT_SETTINGS["in_order"].format("False"))
+        lines.extend(_of_loader({"in_order": "False"}))
     if Lever.PIN in candidate.levers:
-        lines.append(SCRIPT_SETTINGS["pin_memory"].format("True"))
+        lines.extend(_of_loader({"pin_memory": "True"}))
     measured = varied_profile(facts.command, {**_of_one(words, baseline), **candidate.settings})
     if measured is not None and {*candidate.settings} & {*OPTIONS}:
         lines.append(measured)
     return tuple(lines)
+
+
+def _of_loader(settings: Mapping[str, str | int]) -> Iterator[str]:
+    """Yield the line that makes torch's loader so, and where it has to stand."""
+    given = [f"{name}={value}" for name, value in settings.items() if name in SCRIPT_SETTINGS]
+    if given:
+        where = "  # made once, before the first epoch" if "made" in settings else ""
+        yield f"DataLoader(..., {', '.join(given)}){where}"
 
 
 def _of_one(words: _ProfileWords | None, baseline: LoadingWay) -> dict[str, str | int]:
@@ -240,7 +249,7 @@ def _load(
     stored = candidate.settings.get("format")
     if stored is None or stored == "source":
         if Lever.LOADER not in candidate.levers or facts.is_script:
-            return ("iobench.loader(DATASET, BATCH_SIZE)",) if facts.is_script else ()
+            return ("iobench.open_dataset(DATASET).loader(BATCH_SIZE)",) if facts.is_script else ()
         if baseline.store is not None:  # the report of the run tells where it lies
             return (f"iobench.loader(STORE, {size}, shuffle=True{framework})",)
         return (f'iobench.open_dataset("{name}").loader({size}, shuffle=True)',)

@@ -239,6 +239,7 @@ def _circumstances(
         is_script=facts.is_script,
         own_order=config.get("own_order") is True,
         machine=machine_of(profile),
+        loop_fraction=exposure.loop_fraction,
     )
 
 

@@ -39,7 +39,8 @@ def advice_to_json(advice: Advice, given: AdviceInput) -> dict[str, Any]:
       ``settings``, ``evidence`` (``"measured"``, ``"replayed"``, ``"bound"``),
       ``saved_fraction`` of the time of a sample (null for a bound), ``low_fraction``,
       ``high_fraction``; ``saved_s`` of an epoch; ``cost``: ``convert_s``, ``at_least``,
-      ``disk_nbytes``, ``memory_nbytes``; ``break_even``: ``epochs`` (null: unknown or never),
+      ``disk_nbytes``, ``memory_nbytes``, ``starts`` (whether workers have to start, which takes
+      what no run told); ``break_even``: ``epochs`` (null: unknown or never),
       ``never``, ``staging_to_epoch``; ``commands``.
     - ``ruled_out``: ``title``, ``levers``, ``reason``, ``sentence``, ``needed``, ``available``.
     - ``bill``: ``ranks``, ``epochs``, ``idle_device_hours``, ``device_hours``, ``on_device``.
@@ -114,6 +115,7 @@ def _change(change: AdvisedChange, given: AdviceInput, advice: Advice) -> dict[s
             "at_least": cost.at_least,
             "disk_nbytes": cost.disk_nbytes,
             "memory_nbytes": cost.memory_nbytes,
+            "starts": cost.starts,
         },
         "break_even": _break_even(change.break_even),
         "commands": list(commands_of(candidate, given.facts, advice.baseline)),

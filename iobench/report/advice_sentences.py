@@ -5,6 +5,7 @@ from __future__ import annotations
 from iobench.analysis.advice import WITHHELD_ABOVE, Advice, AdviceOutcome, Reason, RuledOut
 from iobench.report import units
 from iobench.report.advice_commands import title_of
+from iobench.report.sentences import extent_text
 
 __all__ = [
     "bill_line",
@@ -17,7 +18,8 @@ __all__ = [
 
 
 def outcome_sentence(advice: Advice) -> str:
-    """Return what comes of it all, in one sentence."""
+    """Return what comes of it all, in one sentence: how much of a script it is of among it."""
+    extent = extent_text(advice.loop_fraction, in_script=advice.in_script)
     match advice.outcome:
         case AdviceOutcome.NO_BATCH:
             return "No advice: no batch was delivered."
@@ -28,29 +30,31 @@ def outcome_sentence(advice: Advice) -> str:
             )
             return (
                 f"Nothing to gain: {known}no change of it can save more than the "
-                f"{units.fraction(advice.wait_fraction)} of the time that is waited."
+                f"{units.fraction(advice.wait_fraction)} of the training loop's time that is "
+                f"waited{extent}."
             )
         case AdviceOutcome.WITHHELD | AdviceOutcome.OPAQUE:
             return f"No advice: {_untrusted(advice)}."
         case AdviceOutcome.NO_SINGLE_STAGE:
             return (
                 "No single stage will help: stages take turns in holding the loop up, and only "
-                f"several faster ones together gain{_together(advice)}."
+                f"several faster ones together gain{_together(advice)}{extent}."
             )
         case AdviceOutcome.NOTHING_FOUND:
-            return "It waits, but nothing that iobench knows of is predicted to help."
+            return f"It waits, but nothing that iobench knows of is predicted to help{extent}."
         case AdviceOutcome.ADVICE:
-            return _advice_sentence(advice)
+            return _advice_sentence(advice, extent)
 
 
-def _advice_sentence(advice: Advice) -> str:
+def _advice_sentence(advice: Advice, extent: str) -> str:
     text = ""
     if advice.changes:
         best = advice.changes[0]
         saved = units.fraction(best.gain.saved)
-        text = f"Best: {title_of(best.candidate)}, which saves {saved} of the time."
+        of = "the training loop's time" if extent else "the time"
+        text = f"Best: {title_of(best.candidate)}, which saves {saved} of {of}{extent}."
     else:
-        text = "Nothing is sure to help, but some changes are worth a measurement."
+        text = f"Nothing is sure to help, but some changes are worth a measurement{extent}."
     if not is_trusted(advice):
         text += f" What was not measured is left out: {_untrusted(advice)}."
     elif advice.payoffs is not None and advice.payoffs.no_single_stage_helps:

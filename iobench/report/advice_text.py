@@ -13,6 +13,7 @@ from iobench.analysis.advice import (
     BreakEven,
     Cost,
     Evidence,
+    Lever,
 )
 from iobench.report import units
 from iobench.report.advice_commands import commands_of, title_of
@@ -61,7 +62,7 @@ def advice_lines(advice: Advice, given: AdviceInput, *, width: int = WIDTH) -> l
         lines += ["", *_wrapped(f"What would help, best first{_per(advice)}")]
         lines += _changes(advice.changes, given, advice)
     if advice.to_measure:
-        lines += ["", "What may help, and has to be measured"]
+        lines += ["", *_wrapped(f"What may help, and has to be measured{_assumed(advice)}")]
         lines += _changes(advice.to_measure, given, advice, first=len(advice.changes))
     if advice.ruled_out:
         lines += ["", "Not proposed"]
@@ -123,6 +124,13 @@ def _payoff_line(advice: Advice) -> str:
     )
 
 
+def _assumed(advice: Advice) -> str:
+    """Say what bounds take for granted of the training itself."""
+    if all(each.gain.evidence is not Evidence.BOUND for each in advice.to_measure):
+        return ""
+    return " (at most: with every step of the training as short as the shortest tenth are now)"
+
+
 def _per(advice: Advice) -> str:
     if advice.epoch_s is None:
         return ""
@@ -163,6 +171,10 @@ def _gain_text(change: AdvisedChange) -> str:
 def _cost_text(change: AdvisedChange) -> str:
     parts = [*_cost_parts(change.cost)]
     text = f"costs {', '.join(parts)}" if parts else "costs nothing"
+    if change.cost.starts:
+        kept = Lever.KEEP_WORKERS in change.candidate.levers
+        again = "once, as they are kept" if kept else "each epoch, if they are not kept"
+        text += f", beside the start of the workers, which no run told: {again}"
     if change.break_even is not None:
         text += f"; {_pays(change.break_even, bound=not change.gain.is_proven)}"
     return text

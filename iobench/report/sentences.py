@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OVER",
+    "extent_text",
     "kept_words",
     "long_waits_sentence",
     "starts_sentence",
@@ -77,7 +78,8 @@ def verdict_sentence(diagnosis: Diagnosis) -> str:
     if kept:
         when = f"in {kept}, {when}"
     waits = f"the training loop waits {units.fraction(diagnosis.wait_fraction)} of its time"
-    waits = f"{when} {waits} for data{_blame(diagnosis)}{_which(diagnosis)}{_extent(diagnosis)}."
+    waits = f"{when} {waits} for data{_blame(diagnosis)}{_which(diagnosis)}"
+    waits += f"{extent_text(diagnosis.loop_fraction, in_script=diagnosis.in_script)}."
     if diagnosis.verdict is Verdict.NO_COMPUTE:
         return f"No compute stage, so there is nothing to hide loading behind: {waits}"
     text = f"{_judgement(diagnosis)}: {waits}"
@@ -145,11 +147,10 @@ def _which(diagnosis: Diagnosis) -> str:
     return f"; of the whole run's wait {share} is for {what}{role}"
 
 
-def _extent(diagnosis: Diagnosis) -> str:
-    """Say how much of the job the training loop is, where it is not most of it."""
-    if not diagnosis.in_script:
+def extent_text(share: float | None, *, in_script: bool) -> str:
+    """Say how much of the job a script's training loop is, where it is not most of it."""
+    if not in_script:
         return ""
-    share = diagnosis.loop_fraction
     if share is None:
         return "; what share of the script's time that is, was not recorded"
     if share >= MOST:

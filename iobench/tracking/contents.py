@@ -205,6 +205,8 @@ def _epoch_metrics(epoch: EpochFigures, names: Mapping[str, str]) -> dict[str, f
 
 def _totals(exposure: Exposure, names: Mapping[str, str]) -> dict[str, float]:
     metrics: dict[str, float | None] = {"lost_spans": exposure.lost_spans}
+    if exposure.is_script:
+        metrics["run/loop_fraction"] = exposure.loop_fraction
     metrics |= _window("run", exposure.whole)
     if exposure.folded is not None:
         metrics |= {

@@ -10,7 +10,10 @@ from iobench.analysis.epochs import epochs_of_rank
 from iobench.analysis.replay import recorded_runs
 from iobench.analysis.windows import measure_rank
 from iobench.recording import Kind
+from iobench.report.advice_input import advice_input, advice_of, measured_ways
+from iobench.report.advice_sentences import outcome_sentence
 from iobench.report.sentences import verdict_sentence
+from iobench.tracking.contents import run_contents
 
 ENDED_NS = 10**9
 """When the process of a sketch closed its file."""
@@ -88,11 +91,14 @@ def test_how_much_of_the_job_the_loop_is_stands_in_the_verdict(times, words):
     started_ns = None if times is None else ended_ns - times * wall_ns
     told = replace(profile.facts[0], started_ns=started_ns)
     profile = replace(profile, facts=(told,))
-    text = said(profile)
-    if words is None:
-        assert "script" not in text
-    else:
-        assert words in text.partition(". ")[0] + "."  # in the same sentence
+    told = run_contents(profile)
     found = measure_rank(profile).exposure
+    assert told.totals.get("iobench/run/loop_fraction") == found.loop_fraction
+    given = advice_input("run", measured_ways([profile]))
+    for text in (said(profile), told.tags["iobench.verdict"], outcome_sentence(advice_of(given))):
+        if words is None:
+            assert "script" not in text
+        else:
+            assert words in text.partition(". ")[0] + "."  # in the same sentence
     assert found.job_ns == (None if times is None else times * wall_ns)
     assert measure_rank(replace(profile, config={"kind": "profile"})).exposure.job_ns is None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from epochs import epochs_of
 from hypothesis import given, settings
@@ -17,7 +19,10 @@ from iobench.analysis.advice.gains import GainPredictor
 from iobench.analysis.gates import Outcome
 from iobench.analysis.replay import Change, judge_by_replay, recorded_runs, replay
 from iobench.errors import OptionError
+from iobench.report.advice_input import AdviceInput
+from iobench.report.advice_text import advice_lines
 from iobench.report.check_text import check_lines
+from iobench.report.facts import RunFacts
 from iobench.trials import gating
 
 US = 1000
@@ -202,6 +207,53 @@ def test_one_epoch_does_not_tell_how_epochs_vary():
     gain = found(advice, Lever.KEEP_WORKERS)
     assert gain.is_proven is None
     assert not advice.changes
+
+
+def text_of(advice, change):
+    """Return the lines that ``iobench advise`` has for one change of a script."""
+    facts = RunFacts.from_config({"kind": "script"})
+    given = AdviceInput("run", (advice.baseline,), HERE, facts)
+    _, *parts = " ".join(" ".join(advice_lines(advice, given)).split()).split(" 1. ")
+    return parts[0].split(" 2. ")[0]
+
+
+def test_a_loader_made_anew_for_each_epoch_is_told_to_be_made_once():
+    advice = advise([way(epochs_of(epochs=6, batches=20, start_ns=900, anew=True))], HERE)
+    change = advice.changes[0]
+    assert change.candidate.levers == (Lever.KEEP_WORKERS,)
+    text = text_of(advice, change)
+    assert text.startswith("one loader for all epochs, its workers kept saves")
+    line = "DataLoader(..., persistent_workers=True) # made once, before the first epoch"
+    assert f"{line} What" in text
+    once = advise([way(epochs_of(epochs=6, batches=20, start_ns=900))], HERE)
+    assert "DataLoader(..., persistent_workers=True) What" in text_of(once, change)
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_workers_where_there_are_none_are_to_be_kept_and_have_to_start(anew):
+    shape = {"epochs": 6, "batches": 20, "start_ns": 0}
+    advice = advise([way(epochs_of(**shape, workers=0, anew=anew))], HERE)
+    change = advice.changes[0]
+    assert change.candidate.levers == (Lever.WORKERS, Lever.KEEP_WORKERS)
+    assert change.cost.starts
+    text = text_of(advice, change)
+    assert "beside the start of the workers, which no run told: once, as they are kept" in text
+    assert "DataLoader(..., num_workers=2, persistent_workers=True)" in text
+    assert ("made once" in text) == anew
+    # Starts, however dear, are in the first epoch alone.
+    after = epochs_of(**{**shape, "start_ns": 5000}, workers=2, kept=True)
+    gain = change.gain
+    assert gain.low <= saved(epochs_of(**shape, workers=0), after) <= gain.high
+
+
+def test_a_bound_lets_steps_be_as_short_as_they_are_where_nobody_else_computes():
+    shape = {"epochs": 6, "batches": 20, "start_ns": 0, "step_ns": 40}
+    run = way(epochs_of(**shape))
+    slowed = run.run.compute_ns.copy()
+    slowed[np.arange(len(slowed)) % 5 > 0] += 60
+    gain = bounds(replace(run, run=replace(run.run, compute_ns=slowed)))[Lever.OFFLINE]
+    # Steps of 40 alone, of 88 with others, and a wait for joining of 10.
+    assert gain.high > 1 - 40 / 88
 
 
 def test_who_keeps_workers_is_not_told_to():

@@ -71,6 +71,8 @@ def advise(
         wait_fraction=baseline.window.wait_fraction,
         hidden_fraction=hidden_fraction(baseline.window),
         n_loaders=n_loaders,
+        in_script=circumstances.is_script,
+        loop_fraction=circumstances.loop_fraction,
     )
     if not len(baseline.run) or not baseline.window.wall_ns:
         return blank
@@ -163,7 +165,8 @@ def _cost(found: Found, ways: Sequence[LoadingWay], circumstances: Circumstances
     batch_nbytes = _batch_nbytes(baseline, circumstances)
     if {Lever.WORKERS, Lever.PREFETCH} & set(candidate.levers):
         more = found.batches_more
-        return Cost(memory_nbytes=None if more and not batch_nbytes else more * batch_nbytes)
+        nbytes = None if more and not batch_nbytes else more * batch_nbytes
+        return Cost(memory_nbytes=nbytes, starts=found.starts)
     if Lever.PAGE_CACHE in candidate.levers:
         return Cost(memory_nbytes=baseline.all_nbytes(circumstances.files_nbytes))
     if {Lever.FORMAT, Lever.OFFLINE, Lever.MEMORY, Lever.CHUNKS, Lever.CODEC} & set(

@@ -75,13 +75,31 @@ def _offline(
     stored = _stored(baseline)
     yield Found(
         Candidate((Lever.OFFLINE, Lever.FORMAT), {"format": stored}),
-        predictor.bound(_finished(baseline.run)),
+        predictor.bound(Change(), instead=_finished(predictor.run)),
     )
 
 
-def _finished(run: RecordedRun) -> Change:
-    """Return loading samples that are finished: nothing is left to make, or to start for it."""
-    return replace(factors(run, dict.fromkeys(MAKING, 0.0)), keep_workers=True)
+def _finished(run: RecordedRun) -> RecordedRun:
+    """Return loading samples that are finished: nothing is left to make, or to start for it.
+
+    They may be other objects: of handing batches over only what joins and sends them is left.
+    """
+    change = replace(factors(run, dict.fromkeys(MAKING, 0.0)), keep_workers=True)
+    return _untaken(changed(run, change))
+
+
+def _untaken(run: RecordedRun) -> RecordedRun:
+    """Return a run whose batches take nothing but their stages, and whose end takes nothing."""
+    none = np.zeros_like(run.gap_ns)
+    return replace(
+        run,
+        gap_ns=none,
+        submit_ns=none,
+        transit_ns=none,
+        pickup_ns=none,
+        loop_ns=None if run.loop_ns is None else np.zeros_like(run.loop_ns),
+        shutdown_ns=np.zeros_like(run.shutdown_ns),
+    )
 
 
 def _stored(baseline: LoadingWay) -> str:
@@ -127,21 +145,10 @@ def _handed_free(run: RecordedRun, cpus: int | None) -> RecordedRun:
     run = changed(run, Change(keep_workers=True))
     computes = np.clip(run.cpu_ns, 0, run.work_ns)
     work_ns = np.where(copies, 0, computes) if len(copies) else computes
-    none = np.zeros_like(run.gap_ns)
     workers = max(run.workers, cpus or 1)
     if run.rule is not LoaderRule.STREAM:
         run = replace(run, rule=LoaderRule.THREADS, workers=workers, prefetch=LOOKS_AHEAD)
-    return replace(
-        run,
-        work_ns=work_ns,
-        cpu_ns=work_ns,
-        maker=None,
-        gap_ns=none,
-        submit_ns=none,
-        transit_ns=none,
-        pickup_ns=none,
-        beside_ns=None,
-    )
+    return replace(_untaken(run), work_ns=work_ns, cpu_ns=work_ns, maker=None, beside_ns=None)
 
 
 def _caches(
@@ -177,20 +184,23 @@ def _caches(
     elif finished > MEMORY_FRACTION * memory:
         yield RuledOut(in_memory, Reason.TOO_LARGE, finished, MEMORY_FRACTION * memory)
     else:
-        yield Found(in_memory, predictor.bound(_from_memory(baseline, ways)))
+        yield Found(in_memory, _from_memory(baseline, ways, predictor))
 
 
 def _first_store(baseline: LoadingWay, ways: Sequence[LoadingWay]) -> LoadingWay | None:
     return next((way for way in (baseline, *ways) if way.store is not None), None)
 
 
-def _from_memory(baseline: LoadingWay, ways: Sequence[LoadingWay]) -> Change:
+def _from_memory(
+    baseline: LoadingWay, ways: Sequence[LoadingWay], predictor: GainPredictor
+) -> Gain:
     """Return loading from memory: reads of a store as if cached, or where none was run, nothing."""
     store = _first_store(baseline, ways)
     if store is None:
-        return _finished(baseline.run)
+        return predictor.bound(Change(), instead=_finished(predictor.run))
     cached = factors(store.run, {kind: cpu_fraction(store.run, kind) for kind in READING})
-    return cached if store is baseline else Change(work_of=changed(store.run, cached))
+    change = cached if store is baseline else Change(work_of=changed(store.run, cached))
+    return predictor.bound(change)
 
 
 def _chunks(baseline: LoadingWay, predictor: GainPredictor) -> Iterator[Found | RuledOut]:

@@ -35,12 +35,16 @@ MEMORY_FRACTION: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A change that is possible, with its gain and the batches in memory that it adds."""
+    """A change that is possible, with its gain and the batches in memory that it adds.
+
+    ``starts`` is whether it starts workers, and no run told what that takes.
+    """
 
     candidate: Candidate
     gain: Gain
     batches_more: int = 0
     way: LoadingWay | None = None
+    starts: bool = False
 
 
 def measured_candidates(
@@ -68,16 +72,17 @@ def replayed_candidates(
     baseline: LoadingWay, circumstances: Circumstances, predictor: GainPredictor
 ) -> Iterator[Found | RuledOut]:
     """Yield what the loader's own settings would gain, by replay."""
-    yield from _workers(baseline.run, circumstances, predictor)
+    torch = baseline.framework == "torch"
+    yield from _workers(baseline.run, circumstances, predictor, torch=torch)
     yield from _prefetch(baseline.run, circumstances, predictor)
-    if baseline.run.rule is LoaderRule.POOL and baseline.framework == "torch":
+    if baseline.run.rule is LoaderRule.POOL and torch:
         candidate = Candidate((Lever.OUT_OF_ORDER,), {"in_order": "False"})
         if baseline.run.in_order and baseline.run.workers > 1:
             instead = replace(predictor.run, in_order=False)
             yield Found(candidate, predictor.gain(Change(), instead=instead))
         elif not baseline.run.in_order:
             yield RuledOut(candidate, Reason.IN_USE)
-    if baseline.run.restarts and baseline.run.recurs and baseline.framework == "torch":
+    if baseline.run.restarts and baseline.run.recurs and torch:
         yield _kept_workers(predictor)
 
 
@@ -88,7 +93,7 @@ def _kept_workers(predictor: GainPredictor) -> Found:
     was, as where a shuffle has to fill, the run does not tell. Where that may be all of the gain,
     it has to be measured.
     """
-    run = predictor.run
+    run, settings = predictor.run, _kept(predictor.run)
     kept = changed(run, Change(keep_workers=True))
     slow = replace(kept, work_ns=run.work_ns, cpu_ns=run.cpu_ns, beside_ns=run.beside_ns)
     gain = predictor.gain(Change(), instead=kept)
@@ -98,11 +103,17 @@ def _kept_workers(predictor: GainPredictor) -> Found:
     else:
         saved = gain.saved or 0.0
         gain = Gain(Evidence.BOUND, None, 0.0, max(saved, gain.high or saved) if saved > 0 else 0.0)
-    return Found(Candidate((Lever.KEEP_WORKERS,), {"persistent_workers": "True"}), gain)
+    return Found(Candidate((Lever.KEEP_WORKERS,), settings), gain)
+
+
+def _kept(run: RecordedRun) -> dict[str, str | int]:
+    """Return the settings that keep workers; a loader that is made anew keeps none."""
+    once: dict[str, str | int] = {"made": "once"} if run.anew else {}
+    return {"persistent_workers": "True", **once}
 
 
 def _workers(
-    run: RecordedRun, circumstances: Circumstances, predictor: GainPredictor
+    run: RecordedRun, circumstances: Circumstances, predictor: GainPredictor, *, torch: bool
 ) -> Iterator[Found | RuledOut]:
     name = "num_workers" if circumstances.is_script else "workers"
     more = Candidate((Lever.WORKERS,), {name: run.workers + 1})
@@ -121,10 +132,17 @@ def _workers(
     if best is not None:
         number, gain = best
         ahead = run.prefetch or 2
+        levers = [Lever.WORKERS]
+        settings: dict[str, str | int] = {name: number}
+        if not run.workers and run.recurs and torch:
+            # What their starts take is not known: kept, they have none after the first epoch.
+            levers.append(Lever.KEEP_WORKERS)
+            settings |= _kept(run)
         yield Found(
-            Candidate((Lever.WORKERS,), {name: number}),
+            Candidate(tuple(levers), settings),
             gain,
             batches_more=max(0, number - run.workers) * ahead,
+            starts=circumstances.is_script and not run.workers,
         )
     if run.workers >= most:
         yield RuledOut(more, Reason.NO_MORE_CPUS, run.workers + 1, cpus)

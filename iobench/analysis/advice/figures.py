@@ -120,6 +120,8 @@ class Circumstances:
         Whether samples cannot be asked for by number.
     machine : Machine or None
         What the workers and the loop share in a replay; None for all that they could use.
+    loop_fraction : float or None
+        Share of its process's time that a script's training loop is.
     """
 
     cpus: int | None = None
@@ -133,6 +135,7 @@ class Circumstances:
     is_script: bool = False
     own_order: bool = False
     machine: Machine | None = None
+    loop_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +191,15 @@ class Cost:
     at_least : bool
         Whether ``convert_s`` is only what making the samples takes.
     disk_nbytes, memory_nbytes : int or None
+    starts : bool
+        Whether workers have to start, which takes a time that no run told.
     """
 
     convert_s: float | None = 0.0
     at_least: bool = False
     disk_nbytes: int | None = 0
     memory_nbytes: int | None = 0
+    starts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +267,10 @@ class Advice:
     bill : DeviceBill or None
     n_loaders : int
         How many loaders the run has; the advice is for the one waited for most.
+    in_script : bool
+        Whether the training loop is part of a user's own script.
+    loop_fraction : float or None
+        Share of its process's time that it is.
     """
 
     outcome: AdviceOutcome
@@ -275,3 +285,5 @@ class Advice:
     epoch_s: float | None = None
     bill: DeviceBill | None = None
     n_loaders: int = 1
+    in_script: bool = False
+    loop_fraction: float | None = None

@@ -110,6 +110,8 @@ class RecordedRun:
         default none.
     restarts : bool
         Whether workers are made anew for each round.
+    anew : bool
+        Whether the loader is, and workers with it, if it has any.
     weight : ndarray of float64, shape (n_batches,), optional
         How many batches each stands for, where an epoch is too long to replay all of it; 1 each by
         default.
@@ -158,6 +160,7 @@ class RecordedRun:
     reason: str = ""
     repeated: NDArray[np.bool_] | None = None
     restarts: bool = False
+    anew: bool = False
     weight: NDArray[np.float64] | None = None
     beside_ns: Integers | None = None
     maker: Integers | None = None

@@ -321,6 +321,7 @@ class _Parts:
             is_part=frame.is_part,
             repeated=frame.repeated,
             restarts=settings.restarts,
+            anew=len(np.unique(self.numbers[rows])) > 1,
             weight=frame.weight,
             stream=making.stream,
             loop_stages=loop_work.stages,

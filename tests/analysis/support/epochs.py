@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from scripts import Loader, Script
@@ -56,24 +56,24 @@ def epochs_of(
     open_ns: int = 0,
     end_ns: int = 0,
     kept: bool = False,
+    anew: bool = False,
     last: int | None = None,
 ) -> Profile:
-    """Return the run of a script over so many epochs; ``last`` batches of the last one, unended."""
+    """Return the run of a script over so many epochs; ``last`` batches of the last one, unended.
+
+    ``anew`` is whether the loader is made anew for each.
+    """
     script = Script()
-    script.loader(workers, prefetch, stages, start_ns)
-    loader = StartingLoader(
-        script,
-        0,
-        workers,
-        prefetch,
-        stages,
-        start_ns,
-        kept=kept,
-        open_ns=open_ns,
-        batches=batches,
-    )
-    script.loaders[0] = loader
+    loader = None
     for epoch in range(epochs):
+        if loader is None or anew:
+            script.loader(workers, prefetch, stages, start_ns)
+            facts = script.sketch.loaders
+            facts[-1] = replace(facts[-1], name=facts[0].name)
+            script.loaders[-1] = loader = StartingLoader(
+                script, len(facts) - 1, workers, prefetch, stages, start_ns,
+                kept=kept, open_ns=open_ns, batches=batches,
+            )  # fmt: skip
         cut = last is not None and epoch == epochs - 1
         loader.iter()
         for _ in range(last if cut and last is not None else batches):
