@@ -366,6 +366,8 @@ class Exposure:
         The most that starting to record took in one process, once; None where none measured it.
     day_nbytes : int or None
         What a day of spans takes at the pace of this run; None of less than a minute.
+    keep_nbytes : int or None
+        How many of them such a run keeps one by one; None where it does not tell.
     folded : Folded or None
         Of a run too long to be kept whole: the sums of what was before, which are in nothing else.
     """
@@ -391,6 +393,7 @@ class Exposure:
     job_ns: int | None = None
     overhead_once_ns: int | None = None
     day_nbytes: int | None = None
+    keep_nbytes: int | None = None
     folded: Folded | None = None
 
     @property

@@ -29,6 +29,7 @@ from iobench.recording import (
     start_energy_reader,
     wants_energy,
 )
+from iobench.recording.folding import KEEP, keep_text
 from iobench.recording.job import RUN_TOKEN
 from iobench.recording.script_run import script_document
 from iobench.recording.session import (
@@ -156,6 +157,11 @@ def run_script(
     unseen = why_unseen(asked.command, inside)
     if unseen:
         say(f"nothing will be recorded, the command runs without iobench: {unseen}")
+    elif job.rank == 0:
+        say(
+            f"recording into {run.path}; of more than {keep_text()} ({KEEP}) the oldest spans "
+            "become sums"
+        )
     setup = begin_tracing(choice, run, job, asked.command, environment, say)
     with _energy_read(asked, job, run, environment):
         code = run_and_wait(asked.command, inside if setup is None else setup.environment(inside))

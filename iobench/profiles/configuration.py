@@ -55,6 +55,7 @@ EXPECTED: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "sample_nbytes": COUNT,
     "n_samples": COUNT,
     "world_size": COUNT,
+    "keep_nbytes": (lambda value: type(value) is int and value > 0, "a number of bytes"),
     "expected_workers": (_is_texts, "a list of names"),
     "unit_costs": (_is_costs, "nanoseconds by name"),
     "kind": (lambda value: isinstance(value, str), "a word"),

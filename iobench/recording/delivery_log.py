@@ -200,6 +200,7 @@ class DeliveryLog:
         )
         self._round_ns = -1
         self._left = True
+        self.recording.tell_pace()
 
     def _answer(self, batch: int, nbytes: int, label: int, detail: int) -> None:
         if not self._outer:

@@ -34,14 +34,18 @@ __all__ = [
     "EndedWorkers",
     "Fold",
     "LoopSums",
+    "day_line",
     "fold_name",
     "keep_nbytes",
+    "keep_text",
     "unpacked_fold",
+    "written_nbytes",
 ]
 
 KEEP: Final = "IOBENCH_KEEP"
 """Environment: how many bytes of spans a run keeps one by one: ``500MB``, ``2GB``."""
 KEPT_NBYTES: Final = 2_000_000_000
+KEPT_TEXT: Final = "2 GB"
 LEAST_NBYTES: Final = 1_000_000
 UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
@@ -75,6 +79,43 @@ def keep_nbytes(environment: Mapping[str, str] = os.environ) -> int:
     if nbytes < LEAST_NBYTES:
         raise OptionError(f"{KEEP}={text}: expected a size of 1 MB at least, such as 500MB or 2GB")
     return nbytes
+
+
+def keep_text(environment: Mapping[str, str] = os.environ) -> str:
+    """Return `keep_nbytes` as it was spelled."""
+    return environment.get(KEEP, "").strip() or KEPT_TEXT
+
+
+def day_line(day_nbytes: int, kept_nbytes: int) -> str:
+    """Return what a day of spans takes, and how much of it a run keeps one by one."""
+    takes = f"a day of spans takes about {max(day_nbytes // 10**6, 1):,} MB at this pace"
+    if day_nbytes > kept_nbytes:
+        hours = 24 * kept_nbytes // day_nbytes
+        lasts = f"{hours:,} hours" if hours > 1 else f"{24 * 60 * kept_nbytes // day_nbytes} min"
+        return (
+            f"{takes}: {keep_text()} ({KEEP}) keep the last {lasts}, of older ones there are sums"
+        )
+    return f"{takes}; {keep_text()} ({KEEP}) keep {kept_nbytes // max(day_nbytes, 1):,} days of it"
+
+
+def written_nbytes(folder: Path, rank: int) -> int:
+    """Return what a training process and its workers have written, but for space in reserve."""
+    from iobench.errors import ProfileError
+    from iobench.recording.span_reader import read_head
+
+    found = 0
+    for path in folder.glob("*.spans"):
+        try:
+            head = read_head(path)
+            if head.identity.rank != rank:
+                continue
+            with path.open("rb", buffering=0) as file:
+                for start in range(layout.HEADER_NBYTES, path.stat().st_size, layout.CHUNK_NBYTES):
+                    file.seek(start)
+                    found += layout.CHUNK_NBYTES if any(file.read(layout.RECORD_NBYTES)) else 0
+        except (OSError, ProfileError):
+            continue  # being made, or folded and gone
+    return found
 
 
 def fold_name(name: str) -> int:

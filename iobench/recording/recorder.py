@@ -7,6 +7,7 @@ no system call, no call that can be avoided.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import struct
@@ -26,7 +27,7 @@ from iobench.recording.span_writer import SpanWriter, new_span_file
 from iobench.recording.stopped import leave_mark, mark_losses
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from types import TracebackType
 
 __all__ = ["Recorder", "close_recorders"]
@@ -263,6 +264,16 @@ class Recorder:
         except AttributeError:
             lane = self._open_lane()
         return lane
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Let this thread's own opening and reading of files be no spans."""
+        lane = self.lane()
+        lane.quiet += 1
+        try:
+            yield
+        finally:
+            lane.quiet -= 1
 
     def _refill(self, lane: Lane) -> bool:
         """Give the thread a new chunk; False, with the span counted as lost, if there is none."""

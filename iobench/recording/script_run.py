@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError, StorageError
 from iobench.masking import mask_words
+from iobench.recording.folding import keep_nbytes
 from iobench.recording.hosts import cpu_model, host_name
 
 if TYPE_CHECKING:
@@ -37,7 +38,13 @@ def script_document(
     detail: str,
     digests: bool = False,
 ) -> dict[str, Any]:
-    """Return what ``run.json`` says of the run of a user's script."""
+    """Return what ``run.json`` says of the run of a user's script.
+
+    Raises
+    ------
+    OptionError
+        If ``steps`` or ``IOBENCH_KEEP`` cannot be used.
+    """
     chosen = checked_steps(steps)
     return {
         "kind": "script",
@@ -48,6 +55,7 @@ def script_document(
         "steps": None if chosen is None else [chosen.start, chosen.stop],
         "detail": detail,
         "digests": digests,
+        "keep_nbytes": keep_nbytes(),
         "machine": _machine(),
     }
 

@@ -7,6 +7,7 @@ through `current_recording`, and what they start, through the environment.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
 import logging
 import os
@@ -21,9 +22,9 @@ from iobench.recording.activation import activate
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock, process_start_ns
 from iobench.recording.costs import unit_costs
 from iobench.recording.facts import LoaderFacts, ProcessFacts, facts_path
-from iobench.recording.folding import EndedWorkers, keep_nbytes
+from iobench.recording.folding import EndedWorkers, day_line, keep_nbytes, written_nbytes
 from iobench.recording.hosts import host_name
-from iobench.recording.job import find_job
+from iobench.recording.job import RUN_TOKEN, find_job
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.script_run import (
     checked_steps,
@@ -56,6 +57,10 @@ RUN_ENERGY: Final = "IOBENCH_RUN_ENERGY"
 RUN_SPOOL: Final = "IOBENCH_RUN_SPOOL"
 """Environment: where span files lie until they are gathered."""
 DETAILS: Final = ("auto", "sample", "batch")
+PACE_NS: Final = 60_000_000_000
+FIRST_PASS_NS: Final = 5_000_000_000
+"""When the pace of a recording is known: after a minute, or a first pass that took so long."""
+DAY_NS: Final = 24 * 60 * PACE_NS
 LOADER_LIMIT: Final = 64
 """Of more loaders than this, those that are alike count as one: scripts make them in loops."""
 
@@ -134,6 +139,8 @@ class Recording:
         self._logs: weakref.WeakSet[_Open] = weakref.WeakSet()
         self._joined: Recording | None = None
         self._environment: dict[str, str | None] = {}
+        self._begun_ns = 0
+        self._has_told_pace = False
         # What the calling thread waits for: the outermost loader, if loaders are nested.
         self.waiting = threading.local()
 
@@ -220,6 +227,7 @@ class Recording:
             start_ns=self.clock.now_ns(),
         )
         self._started = True
+        self._begun_ns = self.clock.now_ns()
         self.write_facts()
         atexit.register(self.close)
         activate(self.recorder if self.window_open else None)
@@ -365,6 +373,8 @@ class Recording:
         with self._lock:  # loops of several threads count together
             self.step = step = self.step + 1
         if self.steps is None:
+            if not self._has_told_pace and not step & (step - 1):  # seldom asks for the time
+                self.tell_pace(PACE_NS)
             return
         if step == self.steps.start:
             activate(self.recorder)
@@ -372,6 +382,28 @@ class Recording:
             self.write_facts()
         elif step == self.steps.stop + 1:
             self.close_window()  # of a loop that had asked for this batch before the last one came
+
+    def tell_pace(self, least_ns: int = FIRST_PASS_NS) -> None:
+        """Say once what a day of spans takes, if the recording is ``least_ns`` old or more.
+
+        Under ``iobench run`` on stderr; else to the log, where a script shows it.
+        """
+        lasted_ns = self.clock.now_ns() - self._begun_ns
+        if self._has_told_pace or lasted_ns < least_ns or self.steps is not None:
+            return
+        self._has_told_pace = True
+        if self.job.rank or os.getpid() != self._pid or not self.keep_nbytes:
+            return
+        with self.recorder.quiet():
+            nbytes = written_nbytes(self.run.spool or self.run.spans_path, 0)
+        day_nbytes = nbytes * max(self.job.world_size, 1) * DAY_NS // lasted_ns
+        line = day_line(day_nbytes, keep_nbytes())
+        if RUN_TOKEN not in os.environ:
+            logger.info("%s", line)
+            return
+        # A script may have closed it, or be writing to it while garbage is collected.
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
+            print(f"iobench: {line}", file=sys.stderr, flush=True)
 
     def close_window(self) -> None:
         """End the rounds that go on: the loop asks for the first batch after the window."""

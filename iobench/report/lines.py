@@ -275,10 +275,11 @@ def measurement_lines(report: RunReport) -> list[str]:
         f"Lost spans: {units.count(exposure.lost_spans)}. "
         f"Missing workers: {', '.join(exposure.missing_workers) or 'none'}.",
     ]
+    kept = exposure.keep_nbytes
     if exposure.is_script and exposure.day_nbytes is not None:
         lines.append(
             f"A day of spans takes {units.nbytes(exposure.day_nbytes)} at this pace; of more than "
-            "2 GB, or than IOBENCH_KEEP, the oldest become sums."
+            f"{'IOBENCH_KEEP' if kept is None else units.nbytes(kept)} the oldest become sums."
         )
     if exposure.folded is not None:
         lines.append(_folded(exposure.folded))

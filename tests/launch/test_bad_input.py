@@ -164,7 +164,9 @@ def test_default_directories_are_named_after_the_script(
         found = plainly(*cli, "--no-report", sys.executable, path, cwd=tmp_path)
         run = tmp_path / "iobench-runs" / f"my-train-{number}"
         kept = f"iobench: kept in {run}; the same report again: iobench report {run}\n"
-        assert (found.returncode, found.stderr) == (0, kept)
+        begun, *rest = found.stderr.splitlines(keepends=True)
+        assert (found.returncode, "".join(rest)) == (0, kept)
+        assert begun.startswith(f"iobench: recording into {run}; ")
         assert read_process_facts(run / "processes")
 
 
