@@ -13,6 +13,7 @@ from iobench.datasets.baselines import (
     pipelines_of,
     stream_samples,
 )
+from iobench.datasets.cached import PartBytes
 from iobench.datasets.contract import (
     Arrays,
     Dataset,
@@ -53,10 +54,12 @@ from iobench.datasets.locate import FileLocator, own_files
 from iobench.datasets.memory import pages_used_again
 from iobench.datasets.netcdf.boxes import (
     Box,
+    ChunkedFields,
     box_extents,
     box_through_library,
     decode_box,
     make_box,
+    read_fields,
 )
 from iobench.datasets.netcdf.file import (
     NetcdfFile,
@@ -70,6 +73,7 @@ from iobench.datasets.netcdf.storage import (
     Chunked,
     Contiguous,
     Slab,
+    Storage,
     slab_array,
     slab_extents,
 )
@@ -107,6 +111,7 @@ __all__ = [
     "Baseline",
     "Box",
     "Chunked",
+    "ChunkedFields",
     "Contiguous",
     "Dataset",
     "DatedFile",
@@ -125,6 +130,7 @@ __all__ = [
     "NetcdfVariable",
     "ObjectDataset",
     "Packing",
+    "PartBytes",
     "PlannedDataset",
     "PlannedFile",
     "PluginBaseline",
@@ -138,6 +144,7 @@ __all__ = [
     "SampleIndex",
     "SharedChunks",
     "Slab",
+    "Storage",
     "Stream",
     "StreamStage",
     "Synthesizer",
@@ -174,6 +181,7 @@ __all__ = [
     "pipelines_of",
     "place_index_windows",
     "read_extents",
+    "read_fields",
     "read_messages",
     "read_through_library",
     "run_jobs",

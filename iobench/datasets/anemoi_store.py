@@ -110,6 +110,7 @@ class AnemoiDataset:
     fused: tuple[str, ...] = ()
     published: PublishedStep | None = None
     thread_safe = True
+    has_chunks = True
 
     def __init__(self, path: Path, choice: _Choice) -> None:
         self.name = f"anemoi:{path.name}"

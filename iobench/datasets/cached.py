@@ -80,7 +80,7 @@ class ChunkedPart:
     source : object
         The array, for whoever reads its chunks.
     name : str
-        What tells it from other arrays of the same file.
+        What tells it from other arrays that samples of a file take.
     chunk, start, stop : tuple of int
         Shape of a chunk; which range the sample takes.
     shape : tuple of int
@@ -144,6 +144,11 @@ class PartBytes(list[memoryview]):
         Each returns one of the arrays that were asked for, as stored.
     is_absent : bool
         Whether a chunk was to be read that is not there.
+
+    Attributes
+    ----------
+    about : object
+        What whoever decodes it needs besides.
     """
 
     def __init__(
@@ -157,6 +162,7 @@ class PartBytes(list[memoryview]):
         super().__init__(content)
         self.sample = sample
         self.is_absent = is_absent
+        self.about: Any = None
         self.decoders = decoders
 
     def arrays(self) -> list[NDArray[Any]]:

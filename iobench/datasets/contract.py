@@ -272,6 +272,11 @@ class SharedChunks:
 class PlannedDataset(Protocol):
     """Optional face of a dataset whose samples share chunks that are kept decoded."""
 
+    @property
+    def has_chunks(self) -> bool:
+        """Whether its files have any, known once `samples` has run: else nobody need tell it."""
+        ...
+
     def expect(self, where: Sequence[Where], *, follows: bool) -> None:
         """Say which samples will be asked for, in this order.
 

@@ -61,7 +61,7 @@ class ChunkRow(NamedTuple):
     Parameters
     ----------
     file : int
-        Number of the file or store.
+        Number of the file or store; -1: samples of all need it.
     variable : str
     length : int
         How many indexes along the sample dimension a chunk holds; 0: the variable lacks it.
@@ -105,10 +105,10 @@ _caches: weakref.WeakSet[DecodedChunks] = weakref.WeakSet()
 
 
 def file_and_index(
-    where: Sequence[tuple[int, int]],
+    where: Sequence[tuple[int, ...]],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return of each sample the number of its file, and its index there."""
-    pairs = np.array(where, dtype=np.int64).reshape(-1, 2)
+    """Return of each sample the number of its file, and its index there; more may follow."""
+    pairs = np.array([each[:2] for each in where], dtype=np.int64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
 
 
@@ -301,7 +301,7 @@ class OrderedSamples:
         Behind the end where it is not needed again: there in the order of this pass, as the next
         one is not known, and is the same where nothing is shuffled.
         """
-        if not row.length:
+        if row.file < 0:
             return self.now + 1
         places = self._places(row)
         following = int(np.searchsorted(places, self.now, side="right"))
@@ -311,7 +311,8 @@ class OrderedSamples:
 
     def _places(self, row: ChunkRow) -> NDArray[np.int64]:
         """Return the places of the samples that need a row, ascending."""
-        starts, offsets, order = self._rows.get(row.length) or self._grouped(row.length)
+        length = row.length or max(1, int(self._lengths.max(initial=1)))  # 0: all of the file
+        starts, offsets, order = self._rows.get(length) or self._grouped(length)
         if row.file >= len(offsets) - 1:
             return order[:0]
         number = int(offsets[row.file]) + row.number

@@ -118,6 +118,11 @@ class UserFiles:
         if not isinstance(self._source, GribSamples):
             self._source.expect(where, follows=follows)
 
+    @property
+    def has_chunks(self) -> bool:
+        """Whether there are chunks that are kept decoded."""
+        return not isinstance(self._source, GribSamples) and self._source.has_chunks
+
     def chunking(self) -> SharedChunks | None:
         """Return how the variable is cut of whose chunks a sample takes least."""
         return None if isinstance(self._source, GribSamples) else self._source.chunking()

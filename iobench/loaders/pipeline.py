@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -70,7 +70,8 @@ def dataset_pipeline(
         for name, run in sample_steps(dataset)
     )
     where = index.where if samples is None else [index.where[sample] for sample in samples]
-    planned = dataset if isinstance(dataset, PlannedDataset) else None
+    is_planned = isinstance(dataset, PlannedDataset) and dataset.has_chunks
+    planned = cast("PlannedDataset", dataset) if is_planned else None
     return Pipeline(index.spec, where, steps, planned)
 
 

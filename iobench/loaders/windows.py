@@ -73,6 +73,11 @@ class _PlannedItems:
 
     dataset: PlannedDataset
 
+    @property
+    def has_chunks(self) -> bool:
+        """Whether there are any."""
+        return self.dataset.has_chunks
+
     def expect(self, where: Sequence[Any], *, follows: bool) -> None:
         """Say which windows will be asked for, in order."""
         self.dataset.expect([item for window in where for item in window], follows=follows)

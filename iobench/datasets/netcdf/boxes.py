@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iobench.datasets.cached import ChunkedPart, PartBytes, places_touched, read_parts
+from iobench.datasets.decoded_chunks import DecodedChunks, file_and_index, widest_chunks
 from iobench.datasets.extents import read_extents
 from iobench.datasets.netcdf.file import read_through_library
 from iobench.datasets.netcdf.storage import (
@@ -27,18 +29,19 @@ from iobench.datasets.packing import unpack
 from iobench.errors import FileFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from iobench.datasets.cached import Place
-    from iobench.datasets.decoded_chunks import DecodedChunks
+    from iobench.datasets.contract import SharedChunks
     from iobench.datasets.extents import FileExtent
     from iobench.datasets.netcdf.file import NetcdfFile, NetcdfVariable
     from iobench.datasets.netcdf.storage import Storage
 
 __all__ = [
     "Box",
+    "ChunkedFields",
     "box_array",
     "box_extents",
     "box_through_library",
@@ -209,6 +212,40 @@ def make_box(
     return Box(str(file.path), variable, variable.storage, tuple(start), tuple(stop), axis, of_all)
 
 
+class ChunkedFields:
+    """What datasets of NetCDF files have in common: the decoded chunks that samples share.
+
+    A sample is of one file and lies at one index along the sample dimension; ``where`` begins with
+    both. Several may lie at the same.
+    """
+
+    has_chunks = False
+    _widest: SharedChunks | None = None
+
+    @cached_property
+    def _chunks(self) -> DecodedChunks:
+        return DecodedChunks()
+
+    def _find_chunks(
+        self, sample_dim: str, variables: Iterable[tuple[NetcdfVariable, Storage | None]]
+    ) -> None:
+        """Find out which of the variables of all files are in chunks that are read here."""
+        every = list(variables)
+        found = [(each, how) for each, how in every if isinstance(how, Chunked)]
+        self.has_chunks = bool(found) and all(how is not None for _, how in every)
+        self._widest = widest_chunks(
+            sample_dim, ((each.name, each.dims, each.shape, how.chunk) for each, how in found)
+        )
+
+    def expect(self, where: Sequence[Any], *, follows: bool) -> None:
+        """Say which samples will be asked for, in order; see `DecodedChunks.expect`."""
+        self._chunks.expect(*file_and_index(where), follows=follows)
+
+    def chunking(self) -> SharedChunks | None:
+        """Return the variable of whose chunks a sample takes least; None where all are its own."""
+        return self._widest
+
+
 def read_fields(
     kept: DecodedChunks, fields: Sequence[Slab | Box], sample: tuple[int, int]
 ) -> PartBytes:
@@ -278,7 +315,7 @@ def _chunked_part(field: Slab | Box) -> ChunkedPart | None:
     touched = places_touched(storage.chunk, field.start, field.stop)
     return ChunkedPart(
         source=(slab, storage),
-        name=slab.name,
+        name=f"{slab.name} of {slab.file}",  # a sample may take the same name of two files
         chunk=storage.chunk,
         start=field.start,
         stop=field.stop,

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.datasets.cached import PartBytes
 from iobench.datasets.contract import SampleIndex
-from iobench.datasets.decoded_chunks import DecodedChunks, file_and_index, widest_chunks
 from iobench.datasets.grouped import SampleGroups
-from iobench.datasets.netcdf.boxes import read_fields
+from iobench.datasets.netcdf.boxes import ChunkedFields, read_fields
 from iobench.datasets.netcdf.file import inspect_netcdf, read_through_library, where_slab
 from iobench.datasets.netcdf.pieces import pieced_netcdf
 from iobench.datasets.netcdf.rows import FileRows
-from iobench.datasets.netcdf.storage import Chunked
 from iobench.datasets.packing import unpack
 from iobench.datasets.selection import (
     Selection,
@@ -30,14 +28,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets.contract import Arrays, Locator, Raw, SharedChunks
+    from iobench.datasets.contract import Arrays, Locator, Raw
     from iobench.datasets.netcdf.file import NetcdfFile
     from iobench.datasets.pieces import PiecedVariable
 
 __all__ = ["NetcdfSamples"]
 
 
-class NetcdfSamples:
+class NetcdfSamples(ChunkedFields):
     """Reads and decodes samples of NetCDF files, dtypes as xarray decodes them.
 
     Samples are counted file after file. Files are put in the order of their coordinate along the
@@ -54,7 +52,6 @@ class NetcdfSamples:
         self._dim = ""
         self._names: tuple[str, ...] = ()
         self._files: tuple[NetcdfFile, ...] = ()
-        self._chunks = DecodedChunks()
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return the samples; files whose schemas differ are an error."""
@@ -71,6 +68,8 @@ class NetcdfSamples:
         self._files = rows.files
         if any(file.variables[name].storage is None for file in inspected for name in self._names):
             self.fused = ("read", "decode")
+        chosen = [file.variables[name] for file in inspected for name in self._names]
+        self._find_chunks(self._dim, [(each, each.storage) for each in chosen])
         where = [(n, i) for n, f in enumerate(self._files) for i in range(f.dims[self._dim])]
         return SampleIndex(
             spec=SampleSpec(
@@ -115,11 +114,6 @@ class NetcdfSamples:
             for name, stored in zip(self._names, raw.arrays(), strict=True)
         }
 
-    def expect(self, where: Sequence[tuple[int, int]], *, follows: bool) -> None:
-        """Say which samples will be asked for, in order; see `DecodedChunks.expect`."""
-        if not self.fused:
-            self._chunks.expect(*file_and_index(where), follows=follows)
-
     @property
     def paths(self) -> tuple[Path, ...]:
         """The files, in the order that samples count them by."""
@@ -129,19 +123,6 @@ class NetcdfSamples:
     def sample_dim(self) -> str:
         """The sample dimension; known once `samples` has run."""
         return self._dim
-
-    def chunking(self) -> SharedChunks | None:
-        """Return the variable of whose chunks a sample takes least; None where all are its own."""
-        chosen = [self._files[0].variables[name] for name in self._names]
-        stored = [(each, each.storage) for each in chosen]
-        return widest_chunks(
-            self._dim,
-            (
-                (each.name, each.dims, each.shape, storage.chunk)
-                for each, storage in stored
-                if isinstance(storage, Chunked)
-            ),
-        )
 
     @cached_property
     def grouped(self) -> SampleGroups:

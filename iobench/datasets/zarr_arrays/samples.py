@@ -137,10 +137,14 @@ class ZarrSamples:
             for name, packing, stored in zip(self._names, packings, raw.arrays(), strict=True)
         }
 
+    @property
+    def has_chunks(self) -> bool:
+        """Whether there are chunks that are kept decoded."""
+        return not self.fused
+
     def expect(self, where: Sequence[tuple[int, int]], *, follows: bool) -> None:
         """Say which samples will be asked for, in order; see `DecodedChunks.expect`."""
-        if not self.fused:
-            self._chunks.expect(*file_and_index(where), follows=follows)
+        self._chunks.expect(*file_and_index(where), follows=follows)
 
     @property
     def paths(self) -> tuple[Path, ...]:

@@ -14,7 +14,9 @@ import numpy as np
 from iobench.datasets import (
     Arrays,
     Baseline,
+    ChunkedFields,
     Locator,
+    PartBytes,
     Progress,
     PublishedStep,
     Raw,
@@ -136,7 +138,7 @@ def downscaling(**options: str) -> Downscaling:
     return Downscaling(tier, parse_request(tier, options, of_alias=True), of_alias=True)
 
 
-class Downscaling:
+class Downscaling(ChunkedFields):
     """Tier 1 or 2 of application A5; a `Dataset` and a `Synthesizer`.
 
     Parameters
@@ -224,6 +226,8 @@ class Downscaling:
         watch = stopwatch()
         self._normalisation, computed = normalisation_of(monthly, fitted, locator)
         self._monthly = monthly.without_times()
+        stored = [variable for file in monthly.files for variable in file.variables.values()]
+        self._find_chunks(self.tier.dims[0], [(each, each.storage) for each in stored])
         where = monthly.where()
         positions, units = positions_of(monthly, self.augmented_name)
         return SampleIndex(
@@ -242,11 +246,13 @@ class Downscaling:
 
     def read(self, where: Where) -> Raw:
         """Return the time step's bytes, by variable."""
-        raw: Raw = self._prepared()[0].read(where)
+        raw: Raw = self._prepared()[0].read(where, self._chunks)
         return raw
 
     def decode(self, raw: Raw) -> Arrays:
         """Return each variable at the time step, dtype as stored (float64), in its own units."""
+        if not isinstance(raw, PartBytes):
+            raise TypeError("decode takes what read returned")
         return self._prepared()[0].decode(raw)
 
     def preprocess(self, arrays: Arrays) -> Sample:

@@ -13,10 +13,9 @@ import numpy as np
 from iobench.datasets import (
     NetcdfFile,
     Progress,
-    decode_slab,
-    read_extents,
+    read_fields,
     read_through_library,
-    slab_extents,
+    unpack,
     where_slab,
 )
 from iobench.errors import FileFormatError
@@ -25,20 +24,13 @@ from iobench_maelstrom.downscaling.month_index import months_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from iobench.datasets import DecodedChunks, PartBytes
     from iobench_maelstrom.downscaling.schema import Channels, Field, Tier
 
 __all__ = ["MonthlyFiles", "open_monthly_files"]
 
 Where = tuple[int, int]
 """The file's number and the index along time."""
-
-
-class _RawStep(list[memoryview]):
-    """A time step's bytes, with which step it is."""
-
-    def __init__(self, where: Where, content: list[memoryview]) -> None:
-        super().__init__(content)
-        self.where = where
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +70,20 @@ class MonthlyFiles:
         """Return what reading and decoding need."""
         return dataclasses.replace(self, times=())
 
-    def read(self, where: Where) -> Any:
+    def read(self, where: Where, chunks: DecodedChunks) -> Any:
         """Return the bytes of a time step; its arrays where the library must read them."""
         names = self.channels.names
         if self.fused:
             return {name: self._through_library(where, name) for name in names}
-        extents = [extent for name in names for extent in slab_extents(self._slab(where, name))]
-        return _RawStep(where, read_extents(extents))
+        return read_fields(chunks, [self._slab(where, name) for name in names], where)
 
-    def decode(self, raw: Any) -> dict[str, NDArray[Any]]:
+    def decode(self, raw: PartBytes) -> dict[str, NDArray[Any]]:
         """Return each variable at the time step, shape of a field, dtype as xarray decodes it."""
-        arrays, start = {}, 0
-        for name in self.channels.names:
-            slab = self._slab(raw.where, name)
-            end = start + len(slab_extents(slab))
-            packing = self.files[raw.where[0]].variables[name].packing
-            arrays[name] = decode_slab(slab, packing, raw[start:end])
-            start = end
-        return arrays
+        variables = self.files[raw.sample[0]].variables
+        return {
+            name: unpack(stored, variables[name].packing)
+            for name, stored in zip(self.channels.names, raw.arrays(), strict=True)
+        }
 
     def _slab(self, where: Where, name: str) -> Any:
         file = self.files[where[0]]

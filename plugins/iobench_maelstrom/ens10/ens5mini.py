@@ -16,7 +16,10 @@ from iobench.datasets import (
     Advance,
     Arrays,
     Baseline,
+    ChunkedFields,
+    DecodedChunks,
     Locator,
+    PartBytes,
     Progress,
     PublishedStep,
     Raw,
@@ -31,7 +34,7 @@ from iobench.datasets import (
 from iobench.errors import MissingFileError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.downloads import ens5mini_downloads
-from iobench_maelstrom.ens10.ens5mini_files import Forecasts, open_forecasts
+from iobench_maelstrom.ens10.ens5mini_files import NAMES, Forecasts, open_forecasts
 from iobench_maelstrom.ens10.ens5mini_schema import (
     ALL_MONTHS,
     CHANNELS,
@@ -90,7 +93,7 @@ def ens5mini(**options: str) -> Ens5mini:
     return Ens5mini(months=parse_months(options["date"]) if "date" in options else ())
 
 
-class Ens5mini:
+class Ens5mini(ChunkedFields):
     """The toy data set of ENS-10; a `Dataset` and a `Synthesizer`.
 
     Parameters
@@ -154,6 +157,8 @@ class Ens5mini:
         watch = stopwatch()
         self._statistics, computed = _normalisation(forecasts, files, locator)
         self._forecasts = forecasts.without_starts()
+        stored = [file.variables[name] for file in forecasts.files for name in NAMES]
+        self._find_chunks("time", [(each, each.storage) for each in stored])
         self._mapped = None
         starts = [f"{start[:4]}-{start[4:6]}-{start[6:]}" for start in forecasts.starts]
         return SampleIndex(
@@ -166,11 +171,13 @@ class Ens5mini:
 
     def read(self, where: tuple[int, int]) -> Raw:
         """Return the forecast's bytes at the lead time, by variable and member."""
-        raw: Raw = self._prepared().read(where)
+        raw: Raw = self._prepared().read(where, self._chunks)
         return raw
 
     def decode(self, raw: Raw) -> Arrays:
         """Return each variable, float32, shape (member, level, latitude, longitude)."""
+        if not isinstance(raw, PartBytes):
+            raise TypeError("decode takes what read returned")
         return self._prepared().decode(raw)
 
     def preprocess(self, arrays: Arrays) -> Sample:
@@ -321,8 +328,9 @@ def _part_moments(
     parts = [
         Moments(0, np.zeros((2, n_values)), np.zeros((2, n_values))) for _ in PRESSURE_VARIABLES
     ]
+    chunks = DecodedChunks()
     for one in where:
-        raw = forecasts.read(one)
+        raw = forecasts.read(one, chunks)
         arrays = raw if forecasts.fused else forecasts.decode(raw)
         for moments, variable in zip(parts, PRESSURE_VARIABLES, strict=True):
             moments.add(_moments(arrays[variable.name]))

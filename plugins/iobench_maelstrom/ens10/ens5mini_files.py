@@ -18,8 +18,10 @@ from iobench.datasets import (
     decode_slab,
     inspect_netcdf,
     read_extents,
+    read_fields,
     read_through_library,
     slab_extents,
+    unpack,
     where_slab,
 )
 from iobench.errors import FileFormatError
@@ -29,18 +31,12 @@ from iobench_maelstrom.ens10.target import hourly_times
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Forecasts", "open_forecasts"]
+    from iobench.datasets import DecodedChunks, PartBytes
+
+__all__ = ["NAMES", "Forecasts", "open_forecasts"]
 
 HOURS = {"nanosecond": 1 / 3.6e12, "second": 1 / 3600, "minute": 1 / 60, "hour": 1.0, "day": 24.0}
 NAMES = tuple(variable.name for variable in PRESSURE_VARIABLES)
-
-
-class _RawForecast(list[memoryview]):
-    """A forecast's bytes, with where each variable's begin and end."""
-
-    def __init__(self, where: tuple[int, int], content: list[memoryview]) -> None:
-        super().__init__(content)
-        self.where = where
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,25 +76,19 @@ class Forecasts:
         """Return what reading and decoding need."""
         return dataclasses.replace(self, starts=(), where=())
 
-    def read(self, where: tuple[int, int]) -> Any:
+    def read(self, where: tuple[int, int], chunks: DecodedChunks) -> Any:
         """Return the bytes of a forecast; its arrays where the library must read them."""
         if self.fused:
             return {name: self._through_library(where, name) for name in NAMES}
-        extents = [extent for name in NAMES for extent in slab_extents(self._slab(where, name))]
-        return _RawForecast(where, read_extents(extents))
+        return read_fields(chunks, [self._slab(where, name) for name in NAMES], where)
 
-    def decode(self, raw: Any) -> dict[str, NDArray[np.float32]]:
+    def decode(self, raw: PartBytes) -> dict[str, NDArray[np.float32]]:
         """Return each variable, shape (member, level, latitude, longitude)."""
-        arrays, start = {}, 0
-        for name in NAMES:
-            slab = self._slab(raw.where, name)
-            end = start + len(slab_extents(slab))
-            variable = self.files[raw.where[0]].variables[name]
-            arrays[name] = self._at_lead(
-                raw.where, decode_slab(slab, variable.packing, raw[start:end])
-            )
-            start = end
-        return arrays
+        variables = self.files[raw.sample[0]].variables
+        return {
+            name: self._at_lead(raw.sample, unpack(stored, variables[name].packing))
+            for name, stored in zip(NAMES, raw.arrays(), strict=True)
+        }
 
     def _slab(self, where: tuple[int, int], name: str) -> Slab:
         """Return the forecast's part of a variable: of contiguous ones the lead time's alone."""

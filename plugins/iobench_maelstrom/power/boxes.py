@@ -9,6 +9,7 @@ import numpy as np
 
 from iobench.datasets import (
     Box,
+    PartBytes,
     box_extents,
     box_through_library,
     cf_times,
@@ -16,7 +17,9 @@ from iobench.datasets import (
     inspect_netcdf,
     make_box,
     read_extents,
+    read_fields,
     read_through_library,
+    unpack,
 )
 from iobench.errors import FileFormatError
 
@@ -26,10 +29,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets import Advance, NetcdfFile, NetcdfVariable, Raw
+    from iobench.datasets import (
+        Advance,
+        DecodedChunks,
+        NetcdfFile,
+        NetcdfVariable,
+        Raw,
+        Storage,
+    )
 
 __all__ = [
-    "BoxBytes",
     "box_of",
     "check_variable",
     "decode_boxes",
@@ -39,6 +48,7 @@ __all__ = [
     "read_boxes_through_library",
     "read_times",
     "read_whole",
+    "stored_of",
     "without_other_variables",
 ]
 
@@ -46,32 +56,20 @@ Ranges = tuple[tuple[int, int], ...]
 """First index and the one after the last, for each dimension."""
 
 
-class BoxBytes(list[memoryview]):
-    """A sample's bytes, with which box each run of them belongs to.
-
-    ``seconds`` since 1970 is the sample's time, where decoding needs it.
-    """
-
-    def __init__(
-        self,
-        parts: list[tuple[str, Box, int]],
-        content: list[memoryview],
-        seconds: int | None,
-    ) -> None:
-        super().__init__(content)
-        self.parts = parts
-        self.seconds = seconds
-
-
-def box_of(file: NetcdfFile, variable: NetcdfVariable, ranges: Ranges) -> Box:
+def box_of(
+    file: NetcdfFile, variable: NetcdfVariable, ranges: Ranges, *, of_all: bool = False
+) -> Box:
     """Return a part of a variable; all of a dimension where ``ranges`` ends before it.
+
+    The first dimension is the samples', but where the file is one that all need.
 
     Raises
     ------
     FileFormatError
         If only the library knows where the variable lies.
     """
-    return make_box(file, variable.name, *_ends(variable, ranges))
+    axis = -1 if of_all or not ranges else 0
+    return make_box(file, variable.name, *_ends(variable, ranges), axis=axis, of_all=of_all)
 
 
 def _ends(variable: NetcdfVariable, ranges: Ranges) -> tuple[list[int], list[int]]:
@@ -80,25 +78,32 @@ def _ends(variable: NetcdfVariable, ranges: Ranges) -> tuple[list[int], list[int
     return [start for start, _ in every], [stop for _, stop in every]
 
 
-def read_boxes(boxes: Sequence[tuple[str, Box]], *, seconds: int | None = None) -> BoxBytes:
-    """Return the bytes of named boxes, neighbours read at once."""
-    parts, extents = [], []
-    for name, box in boxes:
-        found = box_extents(box)
-        parts.append((name, box, len(found)))
-        extents += found
-    return BoxBytes(parts, read_extents(extents), seconds)
+def read_boxes(
+    chunks: DecodedChunks,
+    boxes: Sequence[tuple[str, Box]],
+    sample: tuple[int, int],
+    *,
+    seconds: int | None = None,
+) -> PartBytes:
+    """Return the bytes of named boxes of a sample, by its file and index, neighbours at once.
+
+    ``seconds`` since 1970 is the sample's time, where decoding needs it.
+    """
+    raw = read_fields(chunks, [box for _, box in boxes], sample)
+    raw.about = [(name, box.variable.packing) for name, box in boxes], seconds
+    return raw
 
 
 def decode_boxes(raw: Raw) -> dict[str, NDArray[Any]]:
     """Return the numbers of what `read_boxes` returned, as ``xarray.open_dataset`` decodes them."""
-    if not isinstance(raw, BoxBytes):
+    if not isinstance(raw, PartBytes):
         raise TypeError("decode takes what read returned")
-    arrays, start = {}, 0
-    for name, box, n_buffers in raw.parts:
-        arrays[name] = decode_box(box, raw[start : start + n_buffers])
-        start += n_buffers
-    return arrays
+    named, seconds = raw.about
+    arrays = {
+        name: unpack(stored, packing)
+        for (name, packing), stored in zip(named, raw.arrays(), strict=True)
+    }
+    return arrays if seconds is None else {**arrays, "time": np.asarray(seconds)}
 
 
 def read_boxes_through_library(
@@ -126,7 +131,8 @@ def read_whole(file: NetcdfFile, name: str) -> NDArray[Any]:
     variable = file.variables[name]
     if variable.storage is None:
         return read_through_library(file, variable, dim=None, index=-1)
-    return decode_boxes(read_boxes([(name, box_of(file, variable, ()))]))[name]
+    box = box_of(file, variable, ())
+    return decode_box(box, read_extents(box_extents(box)))
 
 
 def read_times(file: NetcdfFile) -> NDArray[np.datetime64]:
@@ -175,6 +181,11 @@ def check_variable(file: NetcdfFile, name: str, dims: tuple[str, ...]) -> Netcdf
 def without_other_variables(file: NetcdfFile, names: Sequence[str]) -> NetcdfFile:
     """Return a file with these variables only: what travels to the workers."""
     return replace(file, variables={name: file.variables[name] for name in names}, skipped={})
+
+
+def stored_of(files: Iterable[NetcdfFile]) -> list[tuple[NetcdfVariable, Storage | None]]:
+    """Return the variables of files, and how each is stored."""
+    return [(each, each.storage) for file in files for each in file.variables.values()]
 
 
 def index_file(path: Path, advance: Advance) -> NetcdfFile:

@@ -19,6 +19,7 @@ import numpy as np
 
 from iobench.datasets import (
     Arrays,
+    ChunkedFields,
     Locator,
     Progress,
     PublishedStep,
@@ -37,6 +38,7 @@ from iobench_maelstrom.power.boxes import (
     read_boxes,
     read_boxes_through_library,
     read_whole,
+    stored_of,
 )
 from iobench_maelstrom.power.clustering_upstream import WholeWeather, clustering_baseline
 from iobench_maelstrom.power.crops import CROP_FRACTION, CROPS, CropSize
@@ -68,7 +70,7 @@ Where = tuple[int, int, int, int]
 """File, step, first row and column of the crop."""
 
 
-class ClusteringFields:
+class ClusteringFields(ChunkedFields):
     """The 25 channels of deep clustering; a `Dataset` and a `Synthesizer`.
 
     They are taken from ERA5's file where it is at hand, else from the weather on pressure levels:
@@ -138,6 +140,7 @@ class ClusteringFields:
         self._size = CropSize(self.crop, (rows, columns))
         self._files = runs.without_other_variables(CLUSTERING_VARIABLES)
         self.fused = runs.fused(CLUSTERING_VARIABLES)
+        self._find_chunks("time", stored_of(self._files))
         hours = self._hours(runs)
         times = [runs.time(run, step) for run, step in hours]
         return SampleIndex(
@@ -179,9 +182,10 @@ class ClusteringFields:
             return read_boxes_through_library(
                 file, [(part, file.variables[name], ranges) for part, name, ranges in wanted]
             )
-        return read_boxes(
-            [(part, box_of(file, file.variables[name], ranges)) for part, name, ranges in wanted]
-        )
+        boxes = [
+            (part, box_of(file, file.variables[name], ranges)) for part, name, ranges in wanted
+        ]
+        return read_boxes(self._chunks, boxes, (run, step))
 
     def decode(self, raw: Raw) -> Arrays:
         """Return the crop of each channel, by name."""

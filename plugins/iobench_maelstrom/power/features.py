@@ -16,6 +16,7 @@ import numpy as np
 
 from iobench.datasets import (
     Arrays,
+    ChunkedFields,
     Locator,
     Progress,
     PublishedStep,
@@ -27,7 +28,6 @@ from iobench.errors import FileFormatError, OptionError
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.downloads import power_downloads
 from iobench_maelstrom.power.boxes import (
-    BoxBytes,
     Ranges,
     box_of,
     decode_boxes,
@@ -35,6 +35,7 @@ from iobench_maelstrom.power.boxes import (
     read_boxes,
     read_boxes_through_library,
     read_whole,
+    stored_of,
     without_other_variables,
 )
 from iobench_maelstrom.power.files import find_all, find_runs, open_runs
@@ -85,7 +86,7 @@ FEATURE_UNITS = "kg m**-3, m s**-1, degree, 1, 1"
 MODEL, SURFACE = LEVEL_TYPES["model"], LEVEL_TYPES["surface"]
 
 
-class PowerFeatures:
+class PowerFeatures(ChunkedFields):
     """Features and production of a turbine, hour by hour; a `Dataset` and a `Synthesizer`.
 
     Parameters
@@ -157,6 +158,7 @@ class PowerFeatures:
         kept = (*self._model, *self._surface, self._production)
         unknown = any(v.storage is None for file in kept for v in file.variables.values())
         self.fused = ("read", "decode") if unknown else ()
+        self._find_chunks("time", stored_of(kept))
         where = hours_with_production(model, turbine)
         return SampleIndex(
             spec=_spec(turbine),
@@ -187,16 +189,16 @@ class PowerFeatures:
                 variable = file.variables[name]
                 arrays |= read_boxes_through_library(file, [(name, variable, ranges)])
             return arrays
-        boxes = [(name, box_of(file, file.variables[name], r)) for file, name, r in wanted]
-        return read_boxes(boxes, seconds=seconds)
+        turbine = self._production
+        boxes = [
+            (name, box_of(file, file.variables[name], ranges, of_all=file is turbine))
+            for file, name, ranges in wanted
+        ]
+        return read_boxes(self._chunks, boxes, (run, step), seconds=seconds)
 
     def decode(self, raw: Raw) -> Arrays:
         """Return ``t, q, u, v, sp`` of the point, the hour's ``production``, ``time`` in s."""
-        arrays = decode_boxes(raw)
-        seconds = raw.seconds if isinstance(raw, BoxBytes) else None
-        if seconds is None:
-            raise TypeError("decode takes what read returned")
-        return {**arrays, "time": np.asarray(seconds)}
+        return decode_boxes(raw)
 
     def preprocess(self, arrays: Arrays) -> Sample:
         """Return ``features``, in the order of `FEATURES`, and the hour's mean ``production``."""

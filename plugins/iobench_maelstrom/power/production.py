@@ -11,6 +11,7 @@ import numpy as np
 
 from iobench.datasets import (
     Arrays,
+    ChunkedFields,
     Locator,
     Progress,
     PublishedStep,
@@ -29,6 +30,7 @@ from iobench_maelstrom.power.boxes import (
     read_boxes,
     read_boxes_through_library,
     read_times,
+    stored_of,
     without_other_variables,
 )
 from iobench_maelstrom.power.files import find_all
@@ -63,7 +65,7 @@ CONSTANTS_DIMS = ("dim0", "dim0_0")
 COEFFICIENTS = ("hyai", "hybi", "hyam", "hybm")
 
 
-class SmallFile:
+class SmallFile(ChunkedFields):
     """One NetCDF file of A6; what `Production` and `LevelConstants` share.
 
     ``fused`` is known once ``samples`` has run.
@@ -117,6 +119,7 @@ class SmallFile:
         self._file = without_other_variables(file, names)
         unknown = any(variable.storage is None for variable in self._file.variables.values())
         self.fused = ("read", "decode") if unknown else ()
+        self._find_chunks("time", stored_of([self._file]))
 
     def _read(self, ranges: tuple[tuple[int, int], ...]) -> Any:
         if self._file is None:
@@ -125,9 +128,14 @@ class SmallFile:
         if self.fused:
             wanted = [(name, variable, ranges) for name, variable in variables.items()]
             return read_boxes_through_library(self._file, wanted)
-        return read_boxes(
-            [(name, box_of(self._file, variable, ranges)) for name, variable in variables.items()]
-        )
+        boxes = [
+            (name, box_of(self._file, variable, ranges)) for name, variable in variables.items()
+        ]
+        return read_boxes(self._chunks, boxes, (0, ranges[0][0] if ranges else 0))
+
+    def expect(self, where: Sequence[int], *, follows: bool) -> None:
+        """Say which samples will be asked for, in order."""
+        super().expect([(0, index) for index in where], follows=follows)
 
     def _facts(self, file: NetcdfFile, **options: object) -> dict[str, object]:
         return {

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import Arrays, Locator, Progress, PublishedStep, SampleIndex, no_progress
+from iobench.datasets import (
+    Arrays,
+    ChunkedFields,
+    Locator,
+    Progress,
+    PublishedStep,
+    SampleIndex,
+    no_progress,
+)
 from iobench.samples import Sample, SampleSpec, Variable
 from iobench_maelstrom.downloads import weather_downloads
 from iobench_maelstrom.power.boxes import (
@@ -19,6 +27,7 @@ from iobench_maelstrom.power.boxes import (
     read_boxes,
     read_boxes_through_library,
     read_whole,
+    stored_of,
 )
 from iobench_maelstrom.power.files import find_runs, open_runs
 from iobench_maelstrom.power.schema import CITATION, HOURS_PER_RUN, TERMS, LevelType
@@ -32,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["WeatherFields"]
 
 
-class WeatherFields:
+class WeatherFields(ChunkedFields):
     """Weather files of one kind of level; a `Dataset` and a `Synthesizer`.
 
     Of each forecast the first 12 hours are samples, as upstream.
@@ -88,6 +97,7 @@ class WeatherFields:
         self._names = runs.names
         self._files = runs.without_other_variables(runs.names)
         self.fused = runs.fused(runs.names)
+        self._find_chunks("time", stored_of(self._files))
         return SampleIndex(
             spec=self._spec(first),
             where=runs.hours,
@@ -105,9 +115,8 @@ class WeatherFields:
         if self.fused:
             wanted = [(name, file.variables[name], time) for name in self._names]
             return _without_time(read_boxes_through_library(file, wanted))
-        return read_boxes(
-            [(name, box_of(file, file.variables[name], time)) for name in self._names]
-        )
+        boxes = [(name, box_of(file, file.variables[name], time)) for name in self._names]
+        return read_boxes(self._chunks, boxes, where)
 
     def decode(self, raw: Raw) -> Arrays:
         """Return the fields by name, as upstream has them: (level,) latitude, longitude."""

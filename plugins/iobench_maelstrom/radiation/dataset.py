@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from iobench.datasets import (
     Arrays,
     Baseline,
+    ChunkedFields,
     Locator,
     Progress,
     PublishedStep,
@@ -46,6 +47,7 @@ from iobench_maelstrom.radiation.outputs import (
     target_variables,
     variables_read,
 )
+from iobench_maelstrom.radiation.pairs import COLUMN
 from iobench_maelstrom.radiation.schema import (
     DATES,
     INPUTS,
@@ -155,7 +157,7 @@ def _pairs_asked_for(options: Mapping[str, str]) -> tuple[FilePair, ...]:
     )
 
 
-class Radiation:
+class Radiation(ChunkedFields):
     """Columns of the raw radiation files: a `Dataset` with both baselines, and a `Synthesizer`.
 
     Parameters
@@ -220,6 +222,7 @@ class Radiation:
             progress=locator.progress,
         )
         self._opened = opened
+        self._find_chunks(COLUMN, opened.stored())
         self.fused = ("read", "decode") if opened.needs_library else ()
         self.thread_safe = not opened.needs_library  # the NetCDF library is not
         labels = [f"{pair.date} step {pair.timestep} patch {pair.patch}" for pair in self.pairs]
@@ -233,7 +236,7 @@ class Radiation:
 
     def read(self, where: tuple[int, int]) -> Any:
         """Return the column's row of each variable; the arrays where the library must read."""
-        return self._prepared().read(where)
+        return self._prepared().read(where, self._chunks)
 
     def decode(self, raw: Raw) -> Arrays:
         """Return the column's variables by name, in file order of dimensions, float32."""

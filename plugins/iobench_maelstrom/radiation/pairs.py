@@ -17,10 +17,11 @@ from iobench.datasets import (
     NetcdfFile,
     NetcdfVariable,
     Packing,
+    PartBytes,
     Raw,
     Slab,
-    decode_slab,
     read_extents,
+    read_fields,
     read_through_library,
     slab_extents,
     unpack,
@@ -29,21 +30,17 @@ from iobench.datasets import (
 from iobench_maelstrom.radiation.schema import INPUTS, SHARED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
+
+    from iobench.datasets import DecodedChunks, Storage
 
 __all__ = ["COLUMN", "OUTPUT_PRESSURE", "Pairs", "Part"]
 
 COLUMN = "column"
 OUTPUT_PRESSURE = "pressure_hl of outputs"
 """Both files hold ``pressure_hl``: how the second is called among decoded arrays."""
-
-
-class _RawColumn(list[memoryview]):
-    """A column's bytes, with the slab and the number of extents of each variable."""
-
-    def __init__(self, slabs: list[tuple[Slab, int]], content: list[memoryview]) -> None:
-        super().__init__(content)
-        self.slabs = slabs
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +121,19 @@ class Pairs:
         """Whether the files hold aerosols as (aerosol type, level), the transpose of samples."""
         return self._by_name["aerosol_mmr"].dims != INPUTS["aerosol_mmr"].dims
 
+    def stored(self) -> Iterator[tuple[NetcdfVariable, Storage | None]]:
+        """Yield each variable of all files and how it is stored; none if all are in one piece."""
+        for pair in self._files:
+            for part in self._parts:
+                variable = self._variable(pair, part)
+                yield variable, variable.storage
+
     def layout(self, name: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """Return dimensions and shape of a decoded variable."""
         part = self._by_name[name]
         return part.dims, part.shape
 
-    def read(self, where: tuple[int, int]) -> Any:
+    def read(self, where: tuple[int, int], chunks: DecodedChunks) -> Any:
         """Return the bytes of a column; its arrays where the library must read them."""
         pair, column = where
         if self._rows is not None:
@@ -149,26 +153,19 @@ class Pairs:
                 )
                 for part in self._parts
             }
-        slabs, extents = [], []
-        for part in self._parts:
-            slab = self._slab(files, part, column)
-            found = slab_extents(slab)
-            slabs.append((slab, len(found)))
-            extents += found
-        return _RawColumn(slabs, read_extents(extents))
+        slabs = [self._slab(files, part, column) for part in self._parts]
+        return read_fields(chunks, slabs, where)
 
     def decode(self, raw: Raw) -> Arrays:
         """Return the arrays of a column's bytes, float32, without the column dimension."""
-        if not isinstance(raw, _RawColumn):
+        if not isinstance(raw, PartBytes):
             return {
                 part.decoded: _row(part, data) for part, data in zip(self._parts, raw, strict=True)
             }
-        arrays, start = {}, 0
-        for part, (slab, n_extents) in zip(self._parts, raw.slabs, strict=True):
-            buffers = raw[start : start + n_extents]
-            arrays[part.decoded] = decode_slab(slab, part.packing, buffers)
-            start += n_extents
-        return arrays
+        return {
+            part.decoded: unpack(stored, part.packing)
+            for part, stored in zip(self._parts, raw.arrays(), strict=True)
+        }
 
     def _find_rows(self, files: tuple[tuple[NetcdfFile, NetcdfFile], ...]) -> _Rows | None:
         base = np.empty((len(files), len(self._parts)), dtype=np.int64)

@@ -15,20 +15,20 @@ import numpy as np
 from iobench.datasets import (
     Arrays,
     Baseline,
-    Box,
+    ChunkedFields,
     Locator,
     NetcdfFile,
+    PartBytes,
     Progress,
     PublishedStep,
     Raw,
     SampleIndex,
-    box_extents,
     box_through_library,
-    decode_box,
     inspect_netcdf,
     no_progress,
-    read_extents,
+    read_fields,
     stand_in_identity,
+    unpack,
     write_planned_files,
 )
 from iobench.errors import MissingFileError, OptionError
@@ -111,18 +111,7 @@ def yr(**options: str) -> Yr:
     return Yr(parse_options(options))
 
 
-class _RawPatch(list[memoryview]):
-    """A sample's bytes, with which boxes of which patch they are."""
-
-    def __init__(
-        self, patch: Patch, boxes: Sequence[tuple[str, Box, int]], content: list[memoryview]
-    ) -> None:
-        super().__init__(content)
-        self.patch = patch
-        self.boxes = boxes
-
-
-class Yr:
+class Yr(ChunkedFields):
     """MAELSTROM A1 as its training reads it; a `Dataset` and a `Synthesizer`.
 
     Patches are read by extent: of each variable only the stretches of the patch's rows. A row of
@@ -201,6 +190,7 @@ class Yr:
             self.fused = ("read", "decode")
             self._opened = tuple(inspect_netcdf(Path(path)) for path in files)
         starts = [file.start for file in opened.files]
+        self._find_chunks("leadtime", opened.stored(self._fields))
         return SampleIndex(
             spec=self._spec(grid),
             where=Computed(len(grid), grid.patch),
@@ -217,13 +207,10 @@ class Yr:
             file = self._opened[where.file]
             read = {name: box_through_library(file, name, *ranges[name]) for name in self._fields}
             return self._with_coordinates(where, read)
-        boxes, extents = [], []
-        for name in self._fields:
-            box = prepared.files.box(where.file, name, *ranges[name])
-            needed = box_extents(box)
-            boxes.append((name, box, len(needed)))
-            extents += needed
-        return _RawPatch(where, boxes, read_extents(extents))
+        boxes = [prepared.files.box(where.file, name, *ranges[name]) for name in self._fields]
+        raw = read_fields(self._chunks, boxes, (where.file, where.lead))
+        raw.about = where
+        return raw
 
     def decode(self, raw: Raw) -> Arrays:
         """Return the variables of the patch as the file has them, and where it is.
@@ -232,13 +219,18 @@ class Yr:
         ``target_mean`` (y, x), ``target_std`` if asked for; ``leadtime`` in seconds, ``y`` and
         ``x`` as places in the grid; all float32.
         """
-        if not isinstance(raw, _RawPatch):
+        if not isinstance(raw, PartBytes):
             raise TypeError("decode takes what read returned")
-        arrays, first = {}, 0
-        for name, box, n_buffers in raw.boxes:
-            arrays[name] = decode_box(box, raw[first : first + n_buffers])
-            first += n_buffers
-        return self._with_coordinates(raw.patch, arrays)
+        fields = dict(zip(FIELDS, self._ready().files.fields, strict=True))
+        arrays = {
+            name: unpack(stored, fields[name].packing)
+            for name, stored in zip(self._fields, raw.arrays(), strict=True)
+        }
+        return self._with_coordinates(raw.about, arrays)
+
+    def expect(self, where: Sequence[Patch], *, follows: bool) -> None:
+        """Say which samples will be asked for, in order."""
+        super().expect([(patch.file, patch.lead) for patch in where], follows=follows)
 
     def preprocess(self, arrays: Arrays) -> Sample:
         """Return ``predictors`` with all 17 channels, normalised, and ``targets``."""

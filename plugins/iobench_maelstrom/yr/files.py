@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from iobench.errors import FileFormatError, MissingExtraError
 from iobench_maelstrom.yr.schema import PREDICTORS, STATIC_PREDICTORS, Predictor
 
 if TYPE_CHECKING:
-    from iobench.datasets import Chunked, Contiguous
+    from iobench.datasets import Chunked, Contiguous, Storage
 
 __all__ = ["FIELDS", "YrFile", "YrFiles", "open_files"]
 
@@ -89,7 +89,16 @@ class YrFiles:
         storage = held.storages[number]
         if storage is None:
             raise FileFormatError(f"{held.path}: variable {name!r} has no known extents")
-        return Box(held.path, self.fields[number], storage, tuple(start), tuple(stop))
+        field = self.fields[number]
+        axis = field.dims.index("leadtime") if "leadtime" in field.dims else -1
+        return Box(held.path, field, storage, tuple(start), tuple(stop), axis)
+
+    def stored(self, names: Sequence[str]) -> Iterator[tuple[NetcdfVariable, Storage | None]]:
+        """Yield each of these variables of each file, and how it is stored."""
+        for file in self.files:
+            for name, field, storage in zip(FIELDS, self.fields, file.storages, strict=True):
+                if name in names:
+                    yield field, storage
 
 
 def open_files(paths: Sequence[Path], *, progress: Progress = no_progress) -> YrFiles:

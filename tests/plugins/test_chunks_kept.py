@@ -1,0 +1,131 @@
+"""Where files of a plugin are in chunks that samples share, each is decoded once for all of them.
+
+The stand-ins, as published files, are contiguous: they are written anew in chunks here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from iobench.datasets import FileLocator, ensure_stand_in, make_sample, take_decode_counts
+from iobench.datasets.decoded_chunks import CHUNK_CACHE
+from iobench.datasets.netcdf import boxes
+from iobench.loaders.pipeline import dataset_pipeline
+from iobench_maelstrom.downscaling.dataset import downscaling_tier1
+from iobench_maelstrom.ens10.ens5mini import ens5mini
+from iobench_maelstrom.power.dataset import (
+    power,
+    power_production,
+    weather_pressure_level,
+    weather_surface_level,
+)
+from iobench_maelstrom.radiation.dataset import radiation
+from iobench_maelstrom.yr.dataset import yr
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+netCDF4 = pytest.importorskip("netCDF4")
+
+CASES: dict[str, Callable[[], Any]] = {
+    "downscaling": downscaling_tier1,
+    "ens5mini": ens5mini,
+    "radiation": lambda: radiation(date="20200101", timestep="0", patch="0"),
+    "yr": lambda: yr(size="5GB", patch="24"),
+    "power": power,
+    "surface": weather_surface_level,
+    "clustering": lambda: weather_pressure_level(sample="clustering"),
+    "production": lambda: power_production(wind_turbine_id="1"),
+}
+QUICK = ("ens5mini", "radiation", "surface", "production")
+"""One of each reader; the other files take seconds to write."""
+LONG = ("time", "leadtime", "column")
+"""Along these three samples share a chunk."""
+N_SAMPLES = 12
+
+
+@pytest.fixture(autouse=True)
+def _counts_of_this_test() -> Iterator[None]:
+    take_decode_counts()
+    yield
+    take_decode_counts()
+
+
+def in_chunks(path: Path) -> None:
+    """Write a NetCDF file anew, its numbers in chunks."""
+    content = path.read_bytes()
+    with netCDF4.Dataset("old", memory=content) as old, netCDF4.Dataset(path, "w") as new:
+        old.set_auto_maskandscale(False)
+        for name, dimension in old.dimensions.items():
+            new.createDimension(name, len(dimension))
+        new.setncatts({name: old.getncattr(name) for name in old.ncattrs()})
+        for name, each in old.variables.items():
+            attributes = {key: each.getncattr(key) for key in each.ncattrs()}
+            fill = attributes.pop("_FillValue", None)
+            pairs = zip(each.dimensions, each.shape, strict=True)
+            chunk = [min(3, n) if dim in LONG else math.ceil(n / 2) for dim, n in pairs]
+            coding = {"chunksizes": chunk} if chunk and each.dtype is not str else {}
+            made = new.createVariable(name, each.dtype, each.dimensions, fill_value=fill, **coding)
+            made.setncatts(attributes)
+            made.set_auto_maskandscale(False)
+            made[...] = each[...]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in CASES],
+)
+def test_each_chunk_of_a_plugins_file_is_decoded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    dataset = CASES[name]()
+    root = ensure_stand_in(dataset, tmp_path / "stand-in", tiny=True)
+    locator = FileLocator(stand_in=root, cache_dir=tmp_path / "cache")
+    files = dataset.files(locator)
+    index = dataset.samples(files, locator)
+    assert not dataset.has_chunks
+    assert dataset_pipeline(dataset, index).dataset is None  # nobody need say the order
+    numbers = range(min(N_SAMPLES, len(index)))
+    expected = [make_sample(dataset, index.where[number]) for number in numbers]
+    assert take_decode_counts() is None
+    for file in files:
+        in_chunks(file)
+    decodes: list[tuple[Any, ...]] = []
+    decode = boxes.decoded_chunk
+
+    def counting(slab: Any, storage: Any, place: Any, stored: Any) -> Any:
+        decodes.append((slab.file, slab.name, place))
+        return decode(slab, storage, place, stored)
+
+    monkeypatch.setattr(boxes, "decoded_chunk", counting)
+    dataset = CASES[name]()
+    index = dataset.samples(files, FileLocator(stand_in=root, cache_dir=tmp_path / "other"))
+    pipeline = dataset_pipeline(dataset, index)
+    assert pipeline.dataset is dataset
+    assert dataset.chunking().sample_dim in LONG
+    pipeline.expect(numbers, follows=False)
+    take_decode_counts()
+    decodes.clear()
+    for _ in range(2):
+        for number, sample in zip(numbers, expected, strict=True):
+            found = make_sample(dataset, index.where[number])
+            for variable, values in sample.items():
+                np.testing.assert_array_equal(found[variable], values)
+    counts = take_decode_counts()
+    assert counts is not None
+    assert len(decodes) == len(set(decodes)) == counts.n_made > 0
+    monkeypatch.setenv(CHUNK_CACHE, "0")
+    dataset = CASES[name]()
+    index = dataset.samples(files, locator)
+    take_decode_counts()
+    decodes.clear()
+    for number in numbers:
+        make_sample(dataset, index.where[number])
+    without = take_decode_counts()
+    assert without is not None
+    assert without.n_made > 1.5 * counts.n_made
