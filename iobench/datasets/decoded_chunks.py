@@ -49,6 +49,9 @@ CHUNK_CACHE: Final = "IOBENCH_CHUNK_CACHE"
 MEMORY_SHARE: Final = 0.25
 CEILING_NBYTES: Final = 8 << 30
 
+IN_FLIGHT: Final = 1024
+"""Samples that may be under way in the threads of a process."""
+
 Stored = memoryview | None
 """A chunk's bytes as stored; None of one that was never written."""
 Decode = Callable[[tuple[int, ...], Stored], "NDArray[Any] | None"]
@@ -284,8 +287,9 @@ class OrderedSamples:
         return False
 
     def left(self) -> OrderedSamples:
-        """Return what was not asked for yet."""
+        """Return what was not asked for yet; what is long past others were asked for."""
         left = ~self._asked
+        left[: max(0, self.now - IN_FLIGHT)] = False
         return OrderedSamples(self._files[left], self._indexes[left])
 
     def then(self, other: OrderedSamples) -> OrderedSamples:

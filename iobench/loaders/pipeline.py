@@ -15,11 +15,18 @@ if TYPE_CHECKING:
     from iobench.samples import SampleSpec
     from iobench.stores import Store
 
-__all__ = ["Pipeline", "Step", "dataset_pipeline", "handed_on_nbytes", "store_pipeline"]
+__all__ = [
+    "MOST_PLANNED",
+    "Pipeline",
+    "Step",
+    "dataset_pipeline",
+    "handed_on_nbytes",
+    "store_pipeline",
+]
 
 STEP_KINDS = {"read": Kind.READ, "decode": Kind.DECODE, "preprocess": Kind.PREPROCESS}
 MOST_PLANNED = 1 << 17
-"""Of longer passes the order is not told: the loop waits for its telling, 1 us a sample."""
+"""Of longer passes the order is told in parts: the loop waits for its telling, 1 us a sample."""
 OF_NO_BYTES = frozenset({int, float, complex, bool, str, type(None)})
 
 
@@ -50,7 +57,7 @@ class Pipeline:
 
     def expect(self, samples: Sequence[int], *, follows: bool) -> None:
         """Tell the dataset, where that helps it, which samples will be asked for, in order."""
-        if self.dataset is not None and len(samples) <= MOST_PLANNED:
+        if self.dataset is not None:
             where = self.where
             self.dataset.expect([where[sample] for sample in samples], follows=follows)
 

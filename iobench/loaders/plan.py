@@ -2,18 +2,78 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from iobench.errors import OptionError
 from iobench.loaders.contract import PlannedBatch
+from iobench.loaders.pipeline import MOST_PLANNED
 from iobench.loaders.ring.order import Permutation
 
-__all__ = ["BatchPlan", "plan_batches"]
+if TYPE_CHECKING:
+    from iobench.loaders.pipeline import Pipeline
+
+__all__ = ["BatchPlan", "EpochOrders", "ToldOrder", "plan_batches"]
 
 DRAWN_AT_ONCE: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class EpochOrders:
+    """In which order each epoch visits the samples; any process can tell.
+
+    Parameters
+    ----------
+    n_samples, seed : int
+    shuffle : bool
+        Else they come one after the other.
+    """
+
+    n_samples: int
+    seed: int = 0
+    shuffle: bool = True
+
+    def of(self, epoch: int) -> Callable[[int, int], list[int]]:
+        """Return what gives the samples of an epoch from one place to another, or to its end."""
+        order = Permutation(self.n_samples, seed=self.seed, epoch=epoch) if self.shuffle else None
+
+        def between(first: int, stop: int) -> list[int]:
+            places = np.arange(first, min(stop, self.n_samples))
+            found: list[int] = (places if order is None else order.at(places)).tolist()
+            return found
+
+        return between
+
+
+class ToldOrder:
+    """Tells a pipeline, where its samples are made, in which order they are asked for.
+
+    A process that makes some of the batches is told the order of all: which of them it will be
+    given nobody knows ahead.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+    orders : EpochOrders
+    batch_size : int
+    """
+
+    def __init__(self, pipeline: Pipeline, orders: EpochOrders, batch_size: int) -> None:
+        self._pipeline, self._orders, self._batch_size = pipeline, orders, batch_size
+        self._part = -1, -1
+
+    def before(self, batch: int) -> None:
+        """Tell the part of an epoch that a batch begins in, once; batches come in their order."""
+        epoch, place = divmod(batch * self._batch_size, self._orders.n_samples)
+        first = place // MOST_PLANNED * MOST_PLANNED
+        if self._part != (epoch, first):
+            self._part = epoch, first
+            samples = self._orders.of(epoch)(first, first + MOST_PLANNED)
+            self._pipeline.expect(samples, follows=False)
 
 
 def plan_batches(
@@ -26,12 +86,12 @@ def plan_batches(
 ) -> Iterator[PlannedBatch]:
     """Yield batches without end: each epoch visits every sample once, in a new order.
 
-    No order is drawn whole but for whoever asks (``drawn``): batches are drawn while the loop waits
-    for them, and a training draws its own in C.
+    No order is drawn far ahead but for whoever asks (``drawn``): batches are drawn while the loop
+    waits for them, and a training draws its own in C.
 
     A batch may span two epochs when ``batch_size`` does not divide ``n_samples``, so that all
     batches have one size; it then counts to the epoch its first sample is of. ``drawn`` is told the
-    order of each epoch before its first batch.
+    order of each epoch before its first batch, `MOST_PLANNED` samples at a time.
 
     Raises
     ------
@@ -42,7 +102,7 @@ def plan_batches(
         raise OptionError(f"--batch-size {batch_size}: expected 1 or more")
     if n_samples < 1:
         raise OptionError("there are no samples to load: nothing to profile")
-    return _batches(batch_size, _samples(n_samples, seed, shuffle, drawn))
+    return _batches(batch_size, _samples(EpochOrders(n_samples, seed, shuffle), drawn))
 
 
 def _batches(batch_size: int, stream: Iterator[tuple[int, int]]) -> Iterator[PlannedBatch]:
@@ -54,19 +114,15 @@ def _batches(batch_size: int, stream: Iterator[tuple[int, int]]) -> Iterator[Pla
 
 
 def _samples(
-    n_samples: int, seed: int, shuffle: bool, drawn: Callable[[list[int]], None] | None
+    orders: EpochOrders, drawn: Callable[[list[int]], None] | None
 ) -> Iterator[tuple[int, int]]:
-    epoch = 0
-    while True:
-        order = Permutation(n_samples, seed=seed, epoch=epoch) if shuffle else None
-        if drawn is not None:
-            places = np.arange(n_samples)
-            drawn((places if order is None else order.at(places)).tolist())
-        for first in range(0, n_samples, DRAWN_AT_ONCE):
-            places = np.arange(first, min(first + DRAWN_AT_ONCE, n_samples))
-            for sample in (places if order is None else order.at(places)).tolist():
+    for epoch in itertools.count():
+        between = orders.of(epoch)
+        for first in range(0, orders.n_samples, DRAWN_AT_ONCE):
+            if drawn is not None and first % MOST_PLANNED == 0:
+                drawn(between(first, first + MOST_PLANNED))
+            for sample in between(first, first + DRAWN_AT_ONCE):
                 yield epoch, sample
-        epoch += 1
 
 
 class BatchPlan:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.loaders.pipeline import Pipeline
+    from iobench.loaders.plan import ToldOrder
     from iobench.loaders.slots import Slots
     from iobench.samples import Sample
 
@@ -67,6 +68,7 @@ class Assignment:
     """Everything a loading process is started with.
 
     ``parent_pid`` is what `ending_parent` says.
+    ``order`` is what tells the pipeline in which order samples are asked for, if anybody knows.
     ``check_s`` is how often an idle worker looks whether the consumer is still alive.
     """
 
@@ -80,6 +82,7 @@ class Assignment:
     parent_pid: int
     check_s: float
     n_workers: int
+    order: ToldOrder | None = None
 
 
 def run_worker(assignment: Assignment, tasks: Connection, errors: Connection, done_fd: int) -> None:
@@ -107,6 +110,8 @@ def run_worker(assignment: Assignment, tasks: Connection, errors: Connection, do
         recorder.emit(
             Kind.SUBMIT_QUEUE, task.submitted_ns, dequeued_ns, batch=task.batch, epoch=task.epoch
         )
+        if assignment.order is not None:
+            assignment.order.before(task.batch)
         error = _make(task, timer, assignment)
         process_io.emit(recorder, task.batch, task.epoch)
         status = DONE if error is None else FAILED

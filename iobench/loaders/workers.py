@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from iobench.errors import IobenchError, OptionError, WorkerError
 from iobench.loaders.contract import Batch
+from iobench.loaders.plan import ToldOrder
 from iobench.loaders.slots import Slots
 from iobench.loaders.stages import Detail
 from iobench.loaders.worker_process import (
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from iobench.loaders.contract import PlannedBatch
     from iobench.loaders.pipeline import Pipeline
+    from iobench.loaders.plan import EpochOrders
 
 __all__ = ["WorkerLoader"]
 
@@ -101,6 +103,8 @@ class WorkerLoader:
         loaded into a profile's process that could break on it.
     check_s : float
         How often either side looks whether the other is alive while nothing arrives.
+    orders : EpochOrders, optional
+        What `batches` will be given is planned by: processes keep decoded chunks accordingly.
 
     Raises
     ------
@@ -124,6 +128,7 @@ class WorkerLoader:
         unit_costs: Mapping[str, int | None],
         start_method: str | None = None,
         check_s: float = 2.0,
+        orders: EpochOrders | None = None,
     ) -> None:
         if workers < 1 or prefetch < 1:
             raise OptionError(f"workers {workers}, prefetch {prefetch}: expected 1 or more of each")
@@ -134,6 +139,9 @@ class WorkerLoader:
         self._detail = detail
         self._unit_costs = dict(unit_costs)
         self._check_s = check_s
+        self._order: ToldOrder | None = None
+        if orders is not None and pipeline.dataset is not None:
+            self._order = ToldOrder(pipeline, orders, batch_size)
         methods = multiprocessing.get_all_start_methods()
         method = start_method or ("fork" if "fork" in methods else None)
         self._context: BaseContext = multiprocessing.get_context(method)
@@ -294,6 +302,7 @@ class WorkerLoader:
             parent_pid=ending_parent(self._context.get_start_method()),
             check_s=self._check_s,
             n_workers=self.workers,
+            order=self._order,
         )
         done = _InheritedFd(self._done_write)
         process = self._context.Process(  # type: ignore[attr-defined]

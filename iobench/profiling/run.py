@@ -30,7 +30,7 @@ from iobench.loaders.compute import Compute, parse_compute
 from iobench.loaders.measure import Run, RunProgress, measure
 from iobench.loaders.native import NativeLoader
 from iobench.loaders.pipeline import Pipeline
-from iobench.loaders.plan import BatchPlan, plan_batches
+from iobench.loaders.plan import BatchPlan, EpochOrders, plan_batches
 from iobench.loaders.ring import PipelineSource
 from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
@@ -319,6 +319,7 @@ def _make_loader(
         run_directory=directory.path,
         detail=detail,
         unit_costs=costs,
+        orders=EpochOrders(max(1, one.n_samples), config.seed),
     )
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import iobench
 from iobench.cli import main
+from iobench.cpus import available_cpus
 from iobench.datasets import take_decode_counts
 from iobench.datasets.decoded_chunks import (
     CHUNK_CACHE,
@@ -24,6 +25,8 @@ from iobench.datasets.decoded_chunks import (
     share_chunk_cache,
 )
 from iobench.errors import OptionError
+from iobench.loaders.plan import EpochOrders, plan_batches
+from iobench.loaders.ring.process_worker import USUAL_PROCESSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -350,3 +353,90 @@ def test_a_loader_tells_the_order_of_its_pass(
     assert seen == values("a")[order, 0, 0].tolist()
     assert not follows
     assert order != sorted(order)
+
+
+def test_a_long_pass_is_told_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iobench.loaders.ring.loader.MOST_PLANNED", 8)
+    monkeypatch.setattr("iobench.loaders.plan.MOST_PLANNED", 8)
+    monkeypatch.setattr("iobench.loaders.plan.DRAWN_AT_ONCE", 4)
+    samples = opened(written(tmp_path, "netcdf"))
+    told = []
+    monkeypatch.setattr(
+        DecodedChunks,
+        "expect",
+        lambda self, files, indexes, *, follows: told.append((indexes.tolist(), follows)),
+    )
+    loader = samples.loader(4, shuffle=True, threads=1)
+    seen = [n for batch in loader for n in batch["a"][:, 0, 0].tolist()]
+    loader.close()
+    assert [(len(order), follows) for order, follows in told] == [(8, False), (8, True), (8, True)]
+    whole = [number for order, _ in told for number in order]
+    assert seen == values("a")[whole, 0, 0].tolist()
+    drawn: list[int] = []
+    batches = plan_batches(20, 3, seed=1, drawn=drawn.extend)
+    planned = [number for _ in range(7) for number in next(batches).samples]
+    assert drawn == [*planned[:20], *drawn[20:28]]  # and the first part of the next epoch
+
+
+def test_parts_of_an_order_that_follow_keep_to_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path, "netcdf")
+    monkeypatch.setenv(CHUNK_CACHE, str(2 * 2 * CHUNK_NBYTES))
+    order = np.random.default_rng(5).permutation(N_TIMES).tolist()
+    samples = opened(path)
+    for first in range(0, N_TIMES, 8):
+        part = [samples.index.where[n] for n in order[first : first + 8]]
+        samples.dataset.expect(part, follows=first > 0)
+        made(samples, order[first : first + 8])
+        assert samples.dataset._source._chunks._order is not None
+
+
+def test_a_worker_process_keeps_chunks_by_the_order_of_the_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, "netcdf")
+    room = 2
+    monkeypatch.setenv(CHUNK_CACHE, str(2 * room * CHUNK_NBYTES))
+    monkeypatch.chdir(tmp_path)
+    words = [
+        "profile", path.name, "--sample-dim", "time", "--epochs", "1", "--compute", "none",
+        "--framework", "workers", "--workers", "1", "--batch-size", "4", "--store-dir", "stores",
+        "--pipeline", "own", "--out", "run", "--json",
+    ]  # fmt: skip
+    assert main(words) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    order = EpochOrders(N_TIMES, 0).of(0)(0, N_TIMES)
+    rows = [number // CHUNK for number in order]
+    assert run["decoded"]["chunks_decoded"] == 2 * fewest_misses(rows, room)
+    assert 2 * fewest_misses(rows, room) < 2 * misses_by_last_use(rows, room)
+
+
+def misses_by_last_use(rows: list[int], room: int) -> int:
+    """Return how often a row has to be made if the one unused for longest is let go."""
+    kept: list[int] = []
+    misses = 0
+    for row in rows:
+        misses += row not in kept
+        kept = [*(each for each in kept if each != row), row][-room:]
+    return misses
+
+
+@pytest.mark.timeout(120)
+def test_a_process_of_the_ring_hears_the_order_of_a_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from decode_counting import with_decodes
+
+    path = written(tmp_path, "netcdf")
+    n_shares = min(available_cpus(), USUAL_PROCESSES)
+    monkeypatch.setenv(CHUNK_CACHE, str(n_shares * 2 * 2 * CHUNK_NBYTES))
+    loader = opened(path).loader(4, transform=with_decodes, processes=True, threads=1)
+    passes = []
+    for _ in range(3):
+        batches = [(batch["a"].copy(), int(batch["made"].sum())) for batch in loader]
+        np.testing.assert_array_equal(np.concatenate([a for a, _ in batches]), values("a"))
+        passes.append(sum(n_made for _, n_made in batches))
+    loader.close()
+    # By last use each pass would decode all anew: what is kept is needed last.
+    assert max(passes[1:]) < 2 * N_TIMES // CHUNK

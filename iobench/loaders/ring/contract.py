@@ -114,8 +114,11 @@ class PlannedSource(Protocol):
         """Whether knowing that order helps."""
         ...
 
-    def expect(self, samples: NDArray[np.int64]) -> None:
-        """Say which samples a pass will ask for, in order."""
+    def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
+        """Say which samples a pass will ask for, in order; see `iobench.datasets.PlannedDataset`.
+
+        Of a long pass some come later, when batches of them are to be made: those ``follows``.
+        """
         ...
 
 

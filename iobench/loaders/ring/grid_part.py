@@ -261,10 +261,10 @@ class GridPartSource:
         """Whether knowing the order of a pass helps."""
         return is_planned(self.source)
 
-    def expect(self, samples: NDArray[np.int64]) -> None:
+    def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
         """Say which samples a pass will ask for, in order."""
         if isinstance(self.source, PlannedSource):
-            self.source.expect(samples)
+            self.source.expect(samples, follows=follows)
 
     def filler(self) -> Filler:
         """Return a filler with memory for whole samples."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError
+from iobench.loaders.pipeline import MOST_PLANNED
 from iobench.loaders.ring.buffers import BufferPool
 from iobench.loaders.ring.contract import OwnMemory, PlannedSource, RingBatch, is_planned
 from iobench.loaders.ring.passes import RingPass
@@ -198,10 +199,6 @@ class RingLoader:
         self._is_begun, self._is_resumed, self._is_over = True, False, False
         if log is not None:
             log.of_epoch(self.epoch)
-        if isinstance(self.source, PlannedSource) and is_planned(self.source):
-            places = range(self._n_taken, len(self.order))
-            drawn = [self.order.samples(self.epoch, place) for place in places]
-            self.source.expect(np.concatenate(drawn) if drawn else np.empty(0, np.int64))
         return RingRun(
             self.source,
             self._batches(self.epoch, self._n_taken, log),
@@ -216,7 +213,13 @@ class RingLoader:
 
     def _batches(self, epoch: int, first: int, log: RecordedPass | None) -> Iterator[RingBatch]:
         order = self.order
+        planned = self.source if is_planned(self.source) else None
+        n_planned = max(1, MOST_PLANNED // order.batch_size)
         for place in range(first, len(order)):
+            if isinstance(planned, PlannedSource) and (place - first) % n_planned == 0:
+                places = range(place, min(place + n_planned, len(order)))
+                drawn = np.concatenate([order.samples(epoch, each) for each in places])
+                planned.expect(drawn, follows=place > first)
             number = epoch * len(order) + place if log is None else log.next_batch()
             yield RingBatch(number, epoch, order.samples(epoch, place), place)
 

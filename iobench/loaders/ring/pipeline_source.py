@@ -57,10 +57,9 @@ class PipelineSource:
     def __len__(self) -> int:
         return len(self._pipeline)
 
-    def expect(self, samples: NDArray[np.int64]) -> None:
+    def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
         """Say which samples a pass will ask for, in order."""
-        if self._pipeline.dataset is not None:
-            self._pipeline.expect(samples.tolist(), follows=False)
+        self._pipeline.expect(samples.tolist(), follows=follows)
 
     @property
     def is_planned(self) -> bool:

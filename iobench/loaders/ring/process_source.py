@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import OptionError, WorkerError
+from iobench.loaders.ring.contract import is_planned
 from iobench.loaders.ring.process_worker import DESCRIBE, run_process
 from iobench.loaders.ring.shared_memory import SharedFile
 
@@ -98,6 +99,7 @@ class ProcessSource:
         self._memory = SharedFile()
         self._pid = os.getpid()
         self._parts = (source, transform, batch_size, run_directory)
+        self._told = _ToldOrders()
         _packed(*self._parts, 0)  # so that what cannot be sent is said here
         self._processes = _Processes()
         self._end = weakref.finalize(self, self._processes.close)
@@ -120,6 +122,15 @@ class ProcessSource:
         """What the processes fill batches from."""
         return self._parts[0]
 
+    @property
+    def is_planned(self) -> bool:
+        """Whether knowing the order of a pass helps."""
+        return is_planned(self.source)
+
+    def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
+        """Say which samples a pass will ask for, in order: each process hears it in its turn."""
+        self._told.add(samples, follows=follows)
+
     def new_memory(self, nbytes: int) -> BatchMemory:
         """Return a buffer that the processes see."""
         return self._memory.new_memory(nbytes)
@@ -134,7 +145,7 @@ class ProcessSource:
         """
         if self._pid != os.getpid():
             raise WorkerError("the loader is of the process that was forked: make a new one")
-        return _ProcessFiller(self._take(), self._processes, self._memory, self.spec)
+        return _ProcessFiller(self._take(), self._processes, self._memory, self.spec, self._told)
 
     def _take(self) -> _Process:
         return self._processes.take() or self._start()
@@ -200,6 +211,7 @@ class _Process:
         self.process = process
         self.connection = connection
         self.is_broken = self.is_begun = False
+        self.heard = 0  # parts of orders
 
     def begin(self) -> None:
         """Hear whether everything could be imported."""
@@ -292,19 +304,47 @@ class _Processes:
             process.close()
 
 
+class _ToldOrders:
+    """The parts of the order of a pass that may be needed yet, as far as they are known."""
+
+    def __init__(self) -> None:
+        self._parts: tuple[tuple[bool, NDArray[np.int64]], ...] = ()
+        self._count = 0
+
+    def add(self, samples: NDArray[np.int64], *, follows: bool) -> None:
+        """Say what comes next; a new pass unless it ``follows``."""
+        self._parts = (*(self._parts[-1:] if follows else ()), (follows, samples))
+        self._count += 1
+
+    def after(self, heard: int) -> tuple[tuple[tuple[bool, NDArray[np.int64]], ...], int]:
+        """Return what a process that heard so many parts has not heard yet, and how many then."""
+        count, parts = self._count, self._parts
+        return parts[max(0, len(parts) - (count - heard)) :], count
+
+
 class _ProcessFiller:
     def __init__(
-        self, process: _Process, processes: _Processes, memory: SharedFile, spec: SampleSpec
+        self,
+        process: _Process,
+        processes: _Processes,
+        memory: SharedFile,
+        spec: SampleSpec,
+        told: _ToldOrders,
     ) -> None:
         self._process = process
         self._processes = processes
         self._memory = memory
         self._spec = spec
+        self._told = told
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
         """Let the process fill the buffer that these rows are of."""
         first = rows[self._spec.names[0]]
         offset = self._memory.offset_of(first.ctypes.data)
+        parts, heard = self._told.after(self._process.heard)
+        for part in parts:
+            self._process.ask(part, log.is_ended)
+        self._process.heard = heard
         self._process.ask((log.batch, log.epoch, samples, offset, self._spec), log.is_ended)
 
     def close(self) -> None:

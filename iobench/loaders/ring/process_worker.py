@@ -19,6 +19,7 @@ from iobench.cpus import available_cpus
 from iobench.datasets import share_chunk_cache
 from iobench.errors import IobenchError, SampleError, WorkerError
 from iobench.loaders.ring.buffers import BatchLayout
+from iobench.loaders.ring.contract import PlannedSource
 from iobench.loaders.ring.log import BatchLog, listed_samples
 from iobench.recording import Kind, RunDirectory
 from iobench.samples import SampleSpec, Variable
@@ -140,13 +141,12 @@ class _Worker:
     def serve(self, connection: Connection) -> None:
         while True:
             try:
-                batch, epoch, samples, offset, spec = connection.recv()
+                task = connection.recv()
             except (EOFError, OSError):
                 break
-            self._log.begin(batch, epoch)
             answer: Any
             try:
-                answer = self._make(samples, offset, spec)
+                answer = self._answer_to(*task)
             except Exception as error:  # noqa: BLE001 - whatever the user's code raises travels
                 answer = _portable(error)
             if not _answer(connection, answer):
@@ -154,6 +154,16 @@ class _Worker:
         self._filler.close()
         if self._log.recorder is not None:
             self._log.recorder.close()
+
+    def _answer_to(self, first: Any, *others: Any) -> SampleSpec | None:
+        """Make a batch, or hear a part of the order of a pass: whether it follows, the samples."""
+        if isinstance(first, bool):
+            source = self._job.source
+            if isinstance(source, PlannedSource):
+                source.expect(others[0], follows=first)
+            return None
+        self._log.begin(first, others[0])
+        return self._make(*others[1:])
 
     def _make(
         self, samples: NDArray[np.int64], offset: int, spec: SampleSpec | None

@@ -61,10 +61,10 @@ class WindowSource:
         """Whether knowing the order of a pass helps the items' source."""
         return is_planned(self.items)
 
-    def expect(self, samples: NDArray[np.int64]) -> None:
+    def expect(self, samples: NDArray[np.int64], *, follows: bool) -> None:
         """Say which windows a pass will ask for, in order."""
         if isinstance(self.items, PlannedSource):
-            self.items.expect(self._table[samples].ravel())
+            self.items.expect(self._table[samples].ravel(), follows=follows)
 
     def filler(self) -> Filler:
         """Return a filler with memory for the items of one batch."""
