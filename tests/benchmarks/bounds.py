@@ -140,7 +140,7 @@ class Trainings:
         environment = {
             **os.environ,
             "BOUNDS_SAMPLES": json.dumps({"n": n, **shape.samples}),
-            "PYTHONPATH": str(HERE),
+            "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
             "IOBENCH_STORE_DIR": str(self.home / "stores"),
         }
         done = subprocess.run(

@@ -43,7 +43,10 @@ class Asked:
 
 
 def batches_ahead_of(asked: Asked, submitted: Integers) -> int | None:
-    """Return how many batches before the one begun was just taken when there was room for it."""
+    """Return how many batches before the one begun was just taken when there was room for it.
+
+    Where several were taken at that very instant, it does not tell which of them made room.
+    """
     lags: list[Integers] = []
     for number in range(len(asked.round_start_ns)):
         rows = np.flatnonzero(asked.round == number)
@@ -51,7 +54,10 @@ def batches_ahead_of(asked: Asked, submitted: Integers) -> int | None:
             continue
         release = submitted[rows]
         taken = np.searchsorted(asked.asked_ns[rows], release, side="right") - 1
-        late = (release != UNKNOWN) & (release > asked.delivered_ns[rows[0]])
+        delivered = asked.delivered_ns[rows]
+        first, after = (np.searchsorted(delivered, release, side) for side in ("left", "right"))
+        taken = np.where(after - first == 1, first, taken)
+        late = (release != UNKNOWN) & (release > delivered[0]) & (after - first <= 1)
         lags.append((np.arange(len(rows)) - taken)[late & (taken >= 1)])
     all_lags = np.concatenate(lags) if lags else np.zeros(0, dtype=np.int64)
     values, counts = np.unique(all_lags[all_lags > 0], return_counts=True)

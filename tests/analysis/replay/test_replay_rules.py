@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from schedules import CONSUMER, Sketch, pool
 
@@ -224,6 +224,7 @@ def threads_run(durations, **how):
     st.integers(1, 4),
 )
 @settings(max_examples=20, deadline=None)
+@example([1, 1, 1, 2, 1], 2, 0, 0, 1)
 def test_threads_take_the_next_batch(durations, n_threads, more, step_ns, other):
     how = {"n_threads": n_threads, "ahead": n_threads + more, "step_ns": step_ns}
     run = threads_run(durations, **how)
@@ -236,6 +237,10 @@ def test_threads_take_the_next_batch(durations, n_threads, more, step_ns, other)
 
 def test_how_far_threads_were_ahead_is_seen_where_they_waited_for_room():
     assert threads_run([10] * 30, n_threads=2, ahead=5, step_ns=50).prefetch == 5
+    # Where several are taken at one instant, none of them is known to have made the room.
+    run = threads_run([1, 1, 1, 2, 1], n_threads=2, ahead=2, step_ns=0)
+    assert run.prefetch == 2
+    assert figures(replay(run)) == (run.wall_ns, run.wait_ns) == (3, 3)
 
 
 def test_a_run_that_nobody_saw_being_made_cannot_be_replayed():
