@@ -78,6 +78,9 @@ class Diagnosis:
         Of loaders that differ the one that most of the run's wait is for.
     waited_fraction : float or None
         Its share of the run's wait; those made anew for each epoch count as one.
+    restarting : LoaderExposure or None
+        Of loaders whose workers start anew for each of their rounds, the one most waited for; None
+        where the verdict is about epochs, which have these starts in them.
     stopped : str
         Why recording stopped before the end, and where; ``""`` where it did not.
     n_batches, n_folded : int
@@ -99,6 +102,7 @@ class Diagnosis:
     loop_fraction: float | None = None
     waited_for: LoaderExposure | None = None
     waited_fraction: float | None = None
+    restarting: LoaderExposure | None = None
     stopped: str = ""
     n_batches: int = 0
     n_folded: int = 0
@@ -140,6 +144,13 @@ def diagnose(exposure: Exposure, *, replay: ReplayJudgement | None = None) -> Di
         in_script=exposure.is_script,
         loop_fraction=exposure.loop_fraction,
         waited_for=waited_for,
+        restarting=None
+        if exposure.window == "recurring"
+        else max(
+            (each for each in exposure.loaders if each.restarts),
+            key=lambda each: each.wait_ns,
+            default=None,
+        ),
         waited_fraction=loader_ns / whole.wait_ns if whole.wait_ns and waited_for else None,
         n_batches=whole.n_batches,
         n_folded=exposure.n_folded,

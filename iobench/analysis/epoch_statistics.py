@@ -92,8 +92,8 @@ class EpochFigures:
     Parameters
     ----------
     epoch : int
-        As the loader with most batches numbers it, from 0. What other loaders delivered belongs to
-        the epoch that went on, or had just ended: a validation to the epoch before it.
+        As the loader that trains numbers it, from 0. What other loaders delivered belongs to the
+        epoch that went on, or had just ended: a validation to the epoch before it.
     rank : int
     complete : bool
         Whether all its batches were measured.

@@ -276,6 +276,8 @@ class LoaderExposure:
     wait_ns : int
     role : str
         ``"training"`` or ``"evaluation"``, ``""`` where nobody tells.
+    restarts : bool
+        Whether its workers were started anew for further rounds.
     """
 
     number: int | None
@@ -290,6 +292,7 @@ class LoaderExposure:
     n_batches: int
     wait_ns: int
     role: str = ""
+    restarts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +341,8 @@ class Exposure:
         Of these, rounds without an end (the process was killed): taken to end with its last span.
     workers, prefetch : int
         Loading processes, and batches each may be ahead; without any, batches that threads of the
-        training process keep ready. Of several loaders, those of the one with most batches.
+        training process keep ready. Of several loaders, those of the one that trains, or where
+        nobody tells which does, of that with most batches.
     lost_spans : int
         Spans that could not be written or were torn.
     missing_workers : tuple of str

@@ -70,7 +70,7 @@ def find_long_waits(
         For the files behind each batch.
     deliveries : Deliveries
     workers : int
-        Loading processes of the loader with most batches.
+        Loading processes of the loader that trains, as `by_importance` tells.
     main : ndarray of bool, shape (n_deliveries,)
         Whether a delivery is of that loader.
     ready_ns : ndarray of int64, shape (n_deliveries,)

@@ -327,6 +327,7 @@ def _loaders(
                 n_batches=int((deliveries.batch[rows] >= 0).sum()),
                 wait_ns=int(deliveries.wait_ns[rows].sum()),
                 role=roles.get(number, ""),
+                restarts=settings.restarts,
             )
         )
     return tuple(found)

@@ -15,6 +15,8 @@ from iobench.analysis.advice import (
     Evidence,
     Lever,
 )
+from iobench.analysis.advice.gains import UNSEEN_WORKERS_ERROR
+from iobench.analysis.replay.prediction import UNSEEN_ERROR
 from iobench.report import units
 from iobench.report.advice_commands import commands_of, title_of
 from iobench.report.advice_sentences import (
@@ -106,7 +108,9 @@ def _replay_line(advice: Advice) -> str:
     return (
         "A replay of the unmodified run misses its time by "
         f"{signed_fraction(advice.error_fraction)}, which tells whether it is understood, not how "
-        "far a prediction may miss: that is beside each."
+        "far a prediction may miss: that is beside each. For what no span tells, it takes "
+        f"{units.fraction(UNSEEN_ERROR)} of the time, {units.fraction(UNSEEN_WORKERS_ERROR)} for "
+        "another number of workers: goals of iobench's benchmarks, not measured here."
     )
 
 

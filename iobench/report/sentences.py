@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from iobench.analysis import Diagnosis, LongWaits, PartExposure
-    from iobench.analysis.figures import Window
+    from iobench.analysis.figures import LoaderExposure, Window
     from iobench.report.run_report import RunReport
 
 __all__ = [
@@ -93,9 +93,25 @@ def verdict_sentence(diagnosis: Diagnosis) -> str:
     if diagnosis.window == "steady" and diagnosis.start_fraction >= WORTH_SAYING:
         text += (
             " Waits outside the steady state (start-up, fill, end) are another "
-            f"{units.fraction(diagnosis.start_fraction)} of the run."
+            f"{units.fraction(diagnosis.start_fraction)} of the run{_restarts(diagnosis)}."
         )
     return text
+
+
+def _restarts(diagnosis: Diagnosis) -> str:
+    """Say whose workers start again and again in what the verdict leaves out."""
+    each = diagnosis.restarting
+    if each is None:
+        return ""
+    return (
+        f"; the workers of {_loader(each)} start anew in each of its "
+        f"{units.count(each.n_rounds)} rounds, which persistent_workers=True spares"
+    )
+
+
+def _loader(each: LoaderExposure) -> str:
+    name = f" ({each.name})" if each.name else ""
+    return f"loader {units.UNKNOWN if each.number is None else each.number}{name}"
 
 
 def starts_sentence(diagnosis: Diagnosis, *, is_script: bool) -> str:
@@ -138,13 +154,11 @@ def _which(diagnosis: Diagnosis) -> str:
     each = diagnosis.waited_for
     if each is None or diagnosis.waited_fraction is None:
         return ""
-    name = f" ({each.name})" if each.name else ""
-    what = f"loader {units.UNKNOWN if each.number is None else each.number}{name}"
     role = {"training": ", which trains", "evaluation": ", which evaluates"}.get(
         each.role, ", of which nobody tells whether it trains"
     )
     share = units.fraction(diagnosis.waited_fraction)
-    return f"; of the whole run's wait {share} is for {what}{role}"
+    return f"; of the whole run's wait {share} is for {_loader(each)}{role}"
 
 
 def extent_text(share: float | None, *, in_script: bool) -> str:

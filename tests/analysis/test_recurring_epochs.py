@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from epochs import epochs_of
+from epochs import StartingLoader, epochs_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scripts import Script
 
 from iobench.analysis import Verdict, diagnose, exposure
 from iobench.analysis.advice import Circumstances, Evidence, Lever, LoadingWay, advise
@@ -23,6 +24,7 @@ from iobench.report.advice_input import AdviceInput
 from iobench.report.advice_text import advice_lines
 from iobench.report.check_text import check_lines
 from iobench.report.facts import RunFacts
+from iobench.report.sentences import verdict_sentence
 from iobench.trials import gating
 
 US = 1000
@@ -104,6 +106,31 @@ def gated(monkeypatch, profile, stored=None):
     if stored is not None:
         gates = gating.gate_growth(Path("run"), Path("stored"), 0.05, any_machine=True)
     return gates[0].judged[0], list(check_lines(gates))
+
+
+def test_validations_whose_workers_restart_in_one_long_epoch_are_told():
+    script = Script()
+    train = script.loader(2, 2, (3, 2, 1))
+    check = StartingLoader(script, 1, 2, 2, (30, 20, 10), 2000, batches=4)
+    script.loader(2, 2, check.stages)
+    train.iter()
+    for step in range(60):
+        train.next()
+        script.compute(100)
+        if step % 15 == 14:
+            check.iter()
+            for _ in range(4):
+                check.next()
+                script.compute(100)
+            check.end(5)
+    train.end()
+    text = verdict_sentence(diagnose(exposure(script.profile())))
+    assert text.startswith("Hidden: in steady state the training loop waits 0 %")
+    assert (
+        "Waits outside the steady state (start-up, fill, end) are another 52 % of the run; the "
+        "workers of loader 1 (Samples1) start anew in each of its 4 rounds, which "
+        "persistent_workers=True spares."
+    ) in text
 
 
 def test_a_gate_sees_workers_that_restart(monkeypatch):

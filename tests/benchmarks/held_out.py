@@ -49,6 +49,7 @@ from unittest import mock
 import numpy as np
 
 from iobench.analysis import exposure
+from iobench.analysis.advice.gains import UNSEEN_WORKERS_ERROR
 from iobench.analysis.replay import Change, RecordedRun, recorded_runs, replay
 from iobench.analysis.replay.demands import Demands, demands_of, machine_of
 from iobench.cpus import available_cpus
@@ -351,6 +352,11 @@ def print_table(held: list[Held], left_out: int, arguments: Any) -> None:
     print(
         f"{len(scored)} held out, {left_out} runs left out; goals {goals[0]:.1f} and "
         f"{goals[1]:.1f} %: {verdict}; Plumber's bound by the disk: {PLUMBER_PERCENT:g} %"
+    )
+    most = quantiles([each.error("predicted") for each in few])[1] / 100
+    print(
+        f"UNSEEN_WORKERS_ERROR = {most:.3f} holds nine in ten with 2 workers or more; "
+        f"now {UNSEEN_WORKERS_ERROR}"
     )
 
 

@@ -2,13 +2,15 @@
 
 Samples sleep in three stages, so that nothing is short: what workers share is another benchmark's
 (`held_out.py`). Each loader runs as it is and with one stage half as long, in turns; each replay
-starts from the run of the same turn. Told are the error of the unmodified replay, and, of halving
-each stage, which share of the steady state's time the replay predicted and which was obtained, as
-medians over the turns; beside them how far the unmodified runs lie apart. At the end: how often
-what was obtained lies in the interval that a report prints, and by what share of the changed run's
-time nine in ten predictions miss it at most, which `UNSEEN_ERROR` is for.
-``--turns 5 --batches 60`` are what figures are given for; ``--simulated N`` adds N schedules of
-`drawn_schedules`, each against a run of other batches.
+starts from the run of the same turn. A row is printed for each run as it is measured; then, of each
+loader, the error of the unmodified replay and, of halving each stage, which share of the steady
+state's time the replay predicted and which was obtained, as medians over the turns; beside them how
+far the unmodified runs lie apart. At the end: how often what was obtained lies in the interval that
+a report prints, and, in the last line, which `UNSEEN_ERROR` would have held 95 % of them: the value
+to put in, of a machine that does nothing else.
+``--turns 5 --batches 60`` are what figures are given for; no turn is begun once a loader has had
+its part of ``--minutes``. ``--simulated N`` adds N schedules of `drawn_schedules`, each against a
+run of other batches; ``--no-loaders`` runs them alone.
 """
 
 from __future__ import annotations
@@ -29,12 +31,12 @@ import iobench
 from iobench.analysis.replay import (
     Change,
     RecordedRun,
-    judged_times,
     predicted,
     recorded_runs,
     replay,
     replay_error,
 )
+from iobench.analysis.replay.prediction import UNSEEN_ERROR
 from iobench.loaders.compute import Compute
 from iobench.loaders.measure import Run, measure
 from iobench.loaders.native import NativeLoader
@@ -142,43 +144,60 @@ def recorded(name: str, stages: Mapping[str, float], path: Path, options: Any) -
 
 
 class Missed(NamedTuple):
-    """A prediction and what was obtained, in per cent of the time of a batch."""
+    """A prediction and what was obtained, in per cent of the time of a batch.
+
+    ``needed`` is the least error that would have let the interval hold it, as a share.
+    """
 
     predicted: float
     obtained: float
     held: bool | None
     of_changed: float
+    needed: float | None
 
 
 def batch_ns(run: RecordedRun) -> Any:
     """Return what each batch of the steady state took."""
-    return judged_times(run, replay(run))
+    return replay(run).judged_ns
 
 
 def missed(base: RecordedRun, other: RecordedRun, stage: str) -> Missed:
     """Return what halving a stage was predicted to gain and did."""
     before = batch_ns(base)
-    after = judged_times(base, replay(base, Change(stage_factors={stage: 0.5})))
+    after = replay(base, Change(stage_factors={stage: 0.5})).judged_ns
     told, obtained = predicted(before, after), 1 - batch_ns(other).mean() / before.mean()
-    held = None
+    held = needed = None
     if told.low is not None and told.high is not None:
         held = bool(told.low <= obtained <= told.high)
+        exact = predicted(before, after, error=0.0)
+        slower, faster = (1 - obtained) / (1 - exact.low), (1 - obtained) / (1 - exact.high)
+        needed = float(max(0.0, slower - 1, 1 - faster))
     off = abs(after.mean() / batch_ns(other).mean() - 1)
-    return Missed(100 * told.saved, 100 * obtained, held, 100 * off)
+    return Missed(100 * told.saved, 100 * obtained, held, 100 * off, needed)
 
 
 def compare(name: str, stages: Mapping[str, float], options: Any, directory: Path) -> list[Missed]:
     """Print what a loader's replay predicted and what was obtained."""
     errors, means = [], []
     found: dict[str, list[Missed]] = {stage: [] for stage in stages}
+    until = time.monotonic() + 60 * options.minutes / len(options.loaders)
     for turn in range(options.turns):
+        if turn and time.monotonic() > until:
+            break
         base = recorded(name, stages, directory / f"{turn}-base", options)
         errors.append(100 * replay_error(base))
         means.append(batch_ns(base).mean() / 1e6)
+        print(f"    turn {turn}: a batch {means[-1]:.2f} ms", flush=True)
         for stage in stages if options.halve else ():
             halved = {**stages, stage: stages[stage] / 2}
             other = recorded(name, halved, directory / f"{turn}-{stage}", options)
-            found[stage].append(missed(base, other, stage))
+            one = missed(base, other, stage)
+            found[stage].append(one)
+            print(
+                f"    turn {turn}: halving {stage:10s} predicted {one.predicted:5.1f} %, "
+                f"obtained {one.obtained:5.1f} %",
+                flush=True,
+            )
     print(
         f"{name:22s} a batch {statistics.median(means):6.2f} ms ({min(means):.2f} to "
         f"{max(means):.2f}); replay error {statistics.median(errors):+.2f} % "
@@ -197,13 +216,21 @@ def compare(name: str, stages: Mapping[str, float], options: Any, directory: Pat
 
 
 def print_missed(found: list[Missed]) -> None:
-    """Print how often intervals held, and how far predictions missed."""
+    """Print how often intervals held, how far predictions missed, and what error holds them."""
     told = [each.held for each in found if each.held is not None]
     off = [each.of_changed for each in found]
     print(
         f"{len(found)} predictions: {sum(told)} of {len(told)} intervals hold what was obtained; "
         f"of the changed run's time they miss {np.median(off):.1f} % in the median, "
         f"{np.percentile(off, 90):.1f} % at most in nine of ten"
+    )
+    needed = [each.needed for each in found if each.needed is not None]
+    if not needed:
+        print("too few batches for an interval: no UNSEEN_ERROR follows")
+        return
+    print(
+        f"UNSEEN_ERROR = {np.percentile(needed, 95):.3f} holds 95 % of {len(needed)} predictions; "
+        f"now {UNSEEN_ERROR}"
     )
 
 
@@ -216,36 +243,45 @@ def simulated(number: int) -> None:
     for n_batches in (60, 120, 400):
         found = [one for seed in range(number) for one in held(seed, changes, n_batches=n_batches)]
         for shape in (*SHAPES, ""):
-            mine = [one for one in found if shape in ("", one.shape) and one.predicted.low]
+            of_shape = [one for one in found if shape in ("", one.shape)]
+            mine = [one for one in of_shape if one.predicted.low is not None]
+            if not mine:
+                print(f"{n_batches:4} batches, {shape or 'all':12} {len(of_shape):4} told nothing")
+                continue
+            same = [one.same.low <= 1 - one.obtained <= one.same.high for one in mine]
             width = [100 * (one.predicted.high - one.predicted.low) / 2 for one in mine]
             off = [100 * abs(one.predicted.saved - one.obtained) for one in mine]
             print(
                 f"{n_batches:4} batches, {shape or 'all':12} {sum(one.holds for one in mine):4} of "
-                f"{len(mine):4} hold; half a width {np.median(width):5.1f} %, off by "
-                f"{np.median(off):4.1f} % (median), {np.percentile(off, 90):4.1f} % in nine of "
-                f"ten; {sum(shape in ('', one.shape) for one in found) - len(mine)} told nothing"
+                f"{len(mine):4} hold ({sum(same)} batch by batch); half a width "
+                f"{np.median(width):5.1f} %, off by {np.median(off):4.1f} % (median), "
+                f"{np.percentile(off, 90):4.1f} % in nine of ten; "
+                f"{len(of_shape) - len(mine)} told nothing",
+                flush=True,
             )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--batches", type=int, default=60)
     parser.add_argument("--step-ms", type=float, default=5.0)
     parser.add_argument("--loaders", nargs="*", default=list(LOADERS), metavar="LOADER")
     parser.add_argument("--no-halving", dest="halve", action="store_false")
     parser.add_argument("--stages-ms", type=float, nargs=3, default=list(STAGES_MS))
     parser.add_argument("--simulated", type=int, default=0)
+    parser.add_argument("--no-loaders", dest="loaders", action="store_const", const=[])
     options = parser.parse_args()
     stages = {name: ms / 1000 for name, ms in zip(STAGES, options.stages_ms, strict=True)}
     found = []
     with tempfile.TemporaryDirectory() as directory:
         for number, name in enumerate(options.loaders):
             found += compare(name, stages, options, Path(directory) / str(number))
-    if found:
-        print_missed(found)
     if options.simulated:
         simulated(options.simulated)
+    if found:
+        print_missed(found)
 
 
 if __name__ == "__main__":

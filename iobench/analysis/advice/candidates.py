@@ -91,7 +91,7 @@ def _kept_workers(predictor: GainPredictor) -> Found:
 
     Whether a worker's first batch of an epoch was slow since the worker was new, or since the epoch
     was, as where a shuffle has to fill, the run does not tell. Where that may be all of the gain,
-    it has to be measured.
+    it has to be measured. Steps may be shorter where no starts compute beside them.
     """
     run, settings = predictor.run, _kept(predictor.run)
     kept = changed(run, Change(keep_workers=True))
@@ -99,7 +99,8 @@ def _kept_workers(predictor: GainPredictor) -> Found:
     gain = predictor.gain(Change(), instead=kept)
     least = predictor.gain(Change(), instead=slow)
     if least.is_proven and least.low is not None and gain.low is not None:
-        gain = replace(gain, low=min(gain.low, least.low))
+        most = predictor.bound(Change(), instead=kept).expected
+        gain = replace(gain, low=min(gain.low, least.low), high=max(gain.high or most, most))
     else:
         saved = gain.saved or 0.0
         gain = Gain(Evidence.BOUND, None, 0.0, max(saved, gain.high or saved) if saved > 0 else 0.0)

@@ -101,7 +101,7 @@ def judge_by_replay(
 def judge_runs(
     profile: Profile, runs: Sequence[RecordedRun], factor: float = JUDGED_FACTOR
 ) -> ReplayJudgement | None:
-    """Return what a replay says of the loader with most batches, the first; None without any."""
+    """Return what a replay says of the first loader, the one that trains; None without any."""
     if not runs:
         return None
     run = runs[0]

@@ -16,6 +16,7 @@ from simulator import simulate
 from simulator_spans import Schedule, SpanLog
 
 from iobench.analysis import exposure
+from iobench.analysis.comparison import RatioInterval, cells_of, paired_cell_ratio
 from iobench.analysis.replay import Change, Prediction, predicted, recorded_runs
 from iobench.analysis.replay import replay as replayed
 from iobench.recording import Kind
@@ -44,11 +45,15 @@ LITTLE: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A prediction, and what another run obtained; shares of the first run's time of a batch."""
+    """A prediction, and what another run obtained; shares of the first run's time of a batch.
+
+    ``same`` is the ratio of both replays batch by batch, which knows nothing of other batches.
+    """
 
     shape: str
     predicted: Prediction
     obtained: float
+    same: RatioInterval
 
     @property
     def holds(self) -> bool:
@@ -67,9 +72,11 @@ def held(seed: int, changes: Sequence[Sequence[str]], *, n_batches: int) -> list
     found = []
     for number, stages in enumerate(changes, start=1):
         change = Change(stage_factors=dict.fromkeys(stages, 0.5))
-        told = predicted(before, replayed(run, change).judged_ns)
+        after = replayed(run, change).judged_ns
+        told = predicted(before, after)
         obtained = 1 - _batch_ns(_run(shape.draw(number, stages))) / now
-        found.append(Held(shape.name, told, obtained))
+        same = paired_cell_ratio(cells_of(before), cells_of(after))
+        found.append(Held(shape.name, told, obtained, same))
     return found
 
 
