@@ -101,7 +101,7 @@ def test_a_script_is_called_by_its_command_and_its_compute_is_measured(tmp_path:
     assert "Compute: the training loop's own, 16.0 ms measured, of which forward 15.0 ms" in text
     assert "emulated" not in text
     assert "iobench convert" not in text
-    assert "saves 65 % of the time at most, to be measured." in text
+    assert "saves 68 % of the time at most, to be measured." in text
 
 
 def test_two_loaders_have_a_table(tmp_path: Path) -> None:
