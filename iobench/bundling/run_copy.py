@@ -14,6 +14,8 @@ from iobench.bundling.paths import is_file_name
 from iobench.bundling.span_copy import rewritten_spans, texts_of_spans
 from iobench.errors import ProfileError, StorageError
 from iobench.recording import RunDirectory
+from iobench.recording import span_file as layout
+from iobench.recording.folding import fold_name, unpacked_fold
 from iobench.recording.span_reader import read_head
 
 if TYPE_CHECKING:
@@ -128,9 +130,17 @@ def scrubbed_run(run: RunFiles, scrubber: Scrubber) -> dict[str, bytes]:
     if isinstance(told, dict) and told.get("logs"):
         document["darshan"] = {**document["darshan"], "logs": None}
     found = {"run.json": _json(document)}
+    folds = [
+        unpacked_fold(data[: layout.HEADER_NBYTES])
+        for name, data in run.files.items()
+        if name.startswith("spans/")
+    ]
+    in_sums = {fold.pending for fold in folds if fold is not None}
     for number, (name, data) in enumerate(sorted(run.files.items())):
         folder, _, rest = name.partition("/")
         match folder:
+            case "spans" if fold_name(rest) in in_sums:
+                pass  # the process was killed before it could remove it
             case "spans":
                 span_name, written = _spans(data, rest, scrubber)
                 found[f"spans/{span_name}"] = written

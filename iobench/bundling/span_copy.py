@@ -26,6 +26,19 @@ GARBAGE: Final = b"\xff"
 
 def texts_of_spans(data: bytes) -> Iterator[str]:
     """Yield every text that a span file holds: who wrote it, its threads, labels and details."""
+    for part in _parts(data):
+        yield from _texts(part)
+
+
+def _parts(data: bytes) -> list[bytes]:
+    """Return the span files in a file, of several the header before them first."""
+    parts = [data[part] for part in layout.joined_parts(data)]
+    if layout.is_joined(data[: layout.HEADER_NBYTES]):
+        return [data[: layout.HEADER_NBYTES], *parts]
+    return parts
+
+
+def _texts(data: bytes) -> Iterator[str]:
     identity = _identity(data)
     yield from (identity.role, identity.host, identity.boot_id)
     for head, body in _chunks(data):
@@ -56,6 +69,15 @@ def rewritten_spans(
     ProfileError
         If it has no sound header, so that nobody can tell what is in it.
     """
+    return b"".join(_rewritten(part, text, host, boot) for part in _parts(data))
+
+
+def _rewritten(
+    data: bytes,
+    text: Callable[[str], str],
+    host: Callable[[str], str],
+    boot: Callable[[str], str],
+) -> bytes:
     pieces: list[bytes] = []
     _identity(data)
     fold = unpacked_fold(data[: layout.HEADER_NBYTES])
@@ -94,8 +116,9 @@ def _header(
     more: int,
 ) -> bytes:
     was = _identity(data)
+    role = was.role if was.role == layout.JOINED else text(was.role)
     identity = layout.Identity(
-        was.pid, was.ppid, was.rank, was.worker, text(was.role), host(was.host), boot(was.boot_id),
+        was.pid, was.ppid, was.rank, was.worker, role, host(was.host), boot(was.boot_id),
         was.monotonic_ns, was.wall_ns,
     ).packed()  # fmt: skip
     header = bytearray(layout.HEADER_NBYTES)

@@ -24,7 +24,7 @@ from iobench.recording import (
     read_digests,
     read_energy,
     read_process_facts,
-    read_span_file,
+    read_span_files,
 )
 from iobench.recording.folding import fold_name
 from iobench.recording.span_reader import read_head
@@ -121,14 +121,36 @@ class RankProfiles(Sequence[Profile]):
         self._digests = read_digests(run.path)
         self._energy = read_energy(run.path)
         self._stopped = run.stopped()
-        heads = [(file, read_head(file).identity) for file in run.span_files()]
-        _check_boots(heads)
+        self._run = run
         self._files: dict[int, list[Path]] = {}
-        for file, identity in heads:
-            self._files.setdefault(identity.rank, []).append(file)
+        heads = self._list()
         self.ranks = tuple(
             sorted({identity.rank for _, identity in heads if identity.role == "consumer"})
         )
+
+    def _list(self) -> list[tuple[Path, Identity]]:
+        """Note the files of each rank; return them with who wrote them."""
+        heads = [(file, read_head(file).identity) for file in self._run.span_files()]
+        _check_boots(heads)
+        self._files.clear()
+        for file, identity in heads:
+            self._files.setdefault(identity.rank, []).append(file)
+        return heads
+
+    def _span_files(self, ranks: Sequence[int]) -> list[SpanFile]:
+        """Read the files of some ranks; once more where one was joined to others meanwhile."""
+        for is_last in (False, False, True):
+            paths = [file for rank in ranks for file in self._files.get(rank, ())]
+            try:
+                files = read_span_files(paths)
+            except ProfileError:
+                if is_last or all(path.exists() for path in paths):
+                    raise
+            else:
+                if is_last or all(path.exists() for path in paths):
+                    return files
+            self._list()
+        raise AssertionError("unreachable")
 
     def __len__(self) -> int:
         return len(self.ranks)
@@ -150,7 +172,7 @@ class RankProfiles(Sequence[Profile]):
 
     def _read(self, rank: int | None) -> Profile:
         chosen = [rank] if rank is not None else sorted(self._files)
-        files = [read_span_file(file) for each in chosen for file in self._files[each]]
+        files = self._span_files(chosen)
         pending = {file.fold.pending for file in files if file.fold is not None}
         files = [file for file in files if fold_name(file.path.name) not in pending]
         digests = self._digests

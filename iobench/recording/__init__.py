@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         record,
     )
     from iobench.recording.span_file import SPAN_DTYPE, Flag, io_looks
-    from iobench.recording.span_reader import Anchor, SpanFile, read_span_file
+    from iobench.recording.span_reader import Anchor, SpanFile, read_span_file, read_span_files
     from iobench.recording.stages import stage
     from iobench.recording.stopped import StoppedRecording
 
@@ -86,6 +86,7 @@ __all__ = [
     "read_process_facts",
     "read_process_io",
     "read_span_file",
+    "read_span_files",
     "record",
     "stage",
     "stage_name",
@@ -146,6 +147,7 @@ _HOMES: Final = {
     "Anchor": "span_reader",
     "SpanFile": "span_reader",
     "read_span_file": "span_reader",
+    "read_span_files": "span_reader",
     "stage": "stages",
     "StoppedRecording": "stopped",
 }

@@ -27,7 +27,7 @@ from iobench.recording.span_writer import SpanWriter, new_span_file
 from iobench.recording.stopped import leave_mark, mark_losses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from types import TracebackType
 
 __all__ = ["Recorder", "close_recorders"]
@@ -156,7 +156,7 @@ class Recorder:
     def _open(self) -> None:
         """Make the file and write what strings there are; on failure only count from now on."""
         try:
-            self._writer = new_span_file(self.directory, self.spool, self._identity())
+            self._writer = new_span_file(self.directory, self.spool, self.identity(self.role))
             self.path = self._writer.path
             self._writer.keep_nbytes = self.keep_nbytes
             for text, number in self._strings.items():
@@ -164,13 +164,14 @@ class Recorder:
         except OSError as error:
             self._fail(error)
 
-    def _identity(self) -> layout.Identity:
+    def identity(self, role: str) -> layout.Identity:
+        """Return who this process is, and that it is now."""
         return layout.Identity(
             pid=os.getpid(),
             ppid=os.getppid(),
             rank=self.rank,
             worker=self.worker,
-            role=self.role,
+            role=role,
             host=host_name(),
             boot_id=boot_id(),
             monotonic_ns=self.clock.now_ns(),
@@ -234,17 +235,19 @@ class Recorder:
         self.role = "child"
         self.worker = -1
 
-    def fold_in(self, fold: Fold, strings: Mapping[int, str], name: str) -> bool:
-        """Take over the sums of another process's file, which is to be removed then.
+    def fold_in(self, folds: Iterable[tuple[Fold, Mapping[int, str]]], name: str) -> bool:
+        """Take over the sums of a file of other processes, with their texts; it is to be removed.
 
         Return False where this one can hold none.
         """
-        labels = {number: self.string(text) for number, text in strings.items()}
         with self._lock:
             writer = self._writer
             if writer is None or self._closed:
                 return False
-            writer.fold.merge(fold, labels)
+            for fold, strings in folds:
+                writer.fold.merge(
+                    fold, {number: self.string(text) for number, text in strings.items()}
+                )
             writer.write_fold(fold_name(name))
             return True
 

@@ -277,6 +277,8 @@ class Recording:
         self._closed = True
         atexit.unregister(self.close)
         self.close_window()
+        if self.ended_workers is not None:
+            self.ended_workers.close()
         self.recorder.close()
         if self._energy_reader is not None:
             self._energy_reader.close()

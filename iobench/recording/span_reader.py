@@ -18,11 +18,12 @@ from iobench.recording.folding import Fold, unpacked_fold
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-__all__ = ["Anchor", "Head", "SpanFile", "read_head", "read_span_file"]
+__all__ = ["Anchor", "Head", "SpanFile", "read_head", "read_span_file", "read_span_files"]
 
 KNOWN_KINDS: Final = np.array([kind.value for kind in Kind], "u1")
 UNKNOWN_TEXT: Final = "unknown"
@@ -150,10 +151,41 @@ def read_span_file(path: Path) -> SpanFile:
     ProfileError
         If it cannot be read, is no span file, or is of another version.
     """
+    return _span_file(path, _raw(path))
+
+
+def read_span_files(paths: Iterable[Path]) -> list[SpanFile]:
+    """Read span files, those of ended workers that were joined one by one; as `read_span_file`.
+
+    What is there by itself as well, because its process was killed while joining, counts once.
+    """
+    found: list[SpanFile] = []
+    joined: list[SpanFile] = []
+    for path in paths:
+        raw = _raw(path)
+        parts = layout.joined_parts(raw.data)
+        alone = len(parts) == 1 and parts[0].start == 0
+        (found if alone else joined).extend(_span_file(path, raw[part]) for part in parts)
+    known = {_who(file) for file in found}
+    for file in joined:
+        if _who(file) not in known:
+            known.add(_who(file))
+            found.append(file)
+    return found
+
+
+def _who(file: SpanFile) -> tuple[object, ...]:
+    return file.host, file.pid, file.rank, file.worker, file.role, file.start
+
+
+def _raw(path: Path) -> NDArray[np.uint8]:
     try:
-        raw = np.fromfile(path, np.uint8)
+        return np.fromfile(path, np.uint8)
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+def _span_file(path: Path, raw: NDArray[np.uint8]) -> SpanFile:
     head = _head(path, raw[: layout.HEADER_NBYTES].tobytes())
     identity = head.identity
     contents = _contents(raw, identity.monotonic_ns, head.fold)

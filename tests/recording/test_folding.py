@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,13 @@ import pytest
 
 from iobench import open_profile
 from iobench.analysis.counts import counts_of
-from iobench.bundling.span_copy import rewritten_spans
+from iobench.bundling.span_copy import rewritten_spans, texts_of_spans
 from iobench.cli import main
 from iobench.errors import OptionError, ProfileError
 from iobench.recording import Flag, Kind, Recorder, RunDirectory, read_span_file
+from iobench.recording import span_file as layout
 from iobench.recording.folding import KEPT_NBYTES, EndedWorkers, keep_nbytes
+from iobench.recording.span_reader import read_head
 from iobench.testing import FakeClock
 from iobench.tracking.contents import run_contents
 
@@ -109,10 +113,6 @@ def test_the_oldest_files_of_ended_workers_are_folded(tmp_path: Path) -> None:
 
 def _as_of_child(path: Path) -> None:
     """Let a file say that this process started its writer, as a worker's does."""
-    import zlib
-
-    from iobench.recording import span_file as layout
-
     data = bytearray(path.read_bytes())
     fields = list(layout.IDENTITY.unpack_from(data))
     fields[3] = os.getpid()
@@ -188,6 +188,92 @@ def test_waits_and_wall_time_of_a_folded_run_are_exact(
     for row in expected.stages:
         if row.exposed_ns > 0.01 * expected.wait_ns:
             assert shares[row.stage] == pytest.approx(row.exposed_ns / expected.wait_ns, abs=0.01)
+
+
+def worked_anew(folder: Path, n_passes: int) -> tuple[RunDirectory, Recorder]:
+    """Write a run whose two workers are made anew for each pass of 20 batches; it goes on."""
+    run = RunDirectory.create(folder, {"kind": "script", "workers": 2, "prefetch": 1})
+    clock = FakeClock(1000)
+    consumer = run.recorder(role="consumer", clock=clock)
+    round_ = consumer.string("round")
+    for number in range(n_passes):
+        workers = [run.recorder(role="worker", worker=each, clock=clock) for each in (0, 1)]
+        begun_ns = clock.now_ns()
+        for batch in range(20 * number, 20 * number + 20):
+            start_ns = clock.now_ns()
+            clock.advance(10_000)
+            at: dict[str, Any] = {"batch": batch, "epoch": number}
+            worker = workers[batch % 2]
+            label = worker.string(f"pass-{number}")
+            worker.emit(Kind.READ, start_ns, start_ns + 7000, label=label, **at)
+            worker.emit(Kind.COLLATE, start_ns + 7000, start_ns + 10_000, **at)
+            consumer.emit(Kind.WAIT, start_ns, start_ns + 10_000, nbytes=8, sample=number, **at)
+        consumer.emit(Kind.OTHER, begun_ns, clock.now_ns(), 0, sample=number, label=round_)
+        clock.advance(1000)
+        for worker in workers:
+            worker.own_ns = 10 * number + 1
+            worker.close()
+            assert worker.path is not None
+            _as_of_child(worker.path)
+    return run, consumer
+
+
+def test_joined_files_of_ended_workers_give_the_same_figures(tmp_path: Path) -> None:
+    run, consumer = worked_anew(tmp_path / "run", 5)
+    copy = tmp_path / "one by one"
+    shutil.copytree(run.path, copy)
+    ended = EndedWorkers(run.spans_path, consumer, 100 * BOUND)
+    assert ended.fold() == 0
+    assert len(run.span_files()) == 2, "the training process's, and that of ten workers"
+    before, after = open_profile(copy), open_profile(run.path)
+    assert (after.spans == before.spans).all()
+    assert (after.processes, after.strings) == (before.processes, before.strings)
+    assert after.exposure() == before.exposure()
+    ended.close()
+    consumer.close()
+    assert all(read_head(path).end is not None for path in run.span_files())
+
+
+def test_a_kill_while_joining_loses_no_file_and_counts_none_twice(tmp_path: Path) -> None:
+    run, consumer = worked_anew(tmp_path / "run", 3)
+    expected = open_profile(run.path).spans
+    last = max((path for path in run.span_files() if path != consumer.path), key=_age)
+    kept = last.read_bytes()
+    EndedWorkers(run.spans_path, consumer, 100 * BOUND).fold()
+    (joined,) = run.spans_path.glob("*-j0.spans")
+    whole = joined.read_bytes()
+    last.write_bytes(kept)  # not removed any more
+    assert (open_profile(run.path).spans == expected).all()
+    for left in (len(kept) - 70_000, 5000, 100, 0):  # not added whole
+        joined.write_bytes(whole[: len(whole) - len(kept) + left])
+        assert (open_profile(run.path).spans == expected).all()
+    bundled = rewritten_spans(joined.read_bytes(), str, str, str)
+    assert sorted(texts_of_spans(bundled)) == sorted(texts_of_spans(joined.read_bytes()))
+    joined.write_bytes(bundled)
+    assert (open_profile(run.path).spans == expected).all()
+    consumer.close()
+
+
+def test_a_joined_file_is_folded_whole(tmp_path: Path) -> None:
+    run, consumer = worked_anew(tmp_path / "run", 12)
+    ended = EndedWorkers(run.spans_path, consumer, 100 * BOUND)
+    assert ended.fold() == 0
+    ended._keep_nbytes = BOUND  # as of a longer run
+    assert ended.fold() == 1
+    consumer.close()
+    assert consumer.path is not None
+    assert run.span_files() == [consumer.path]
+    fold = read_span_file(consumer.path).fold
+    assert fold is not None
+    assert fold.n_spans == 12 * 20 * 2
+    assert sum(spent for (kind, _), (_, spent, _) in fold.sums.items() if kind == Kind.READ) == (
+        12 * 20 * 7000
+    )
+    assert fold.own_ns == sum(2 * (10 * number + 1) for number in range(12))
+
+
+def _age(path: Path) -> tuple[int, str]:
+    return read_head(path).identity.monotonic_ns, path.name
 
 
 @pytest.fixture(scope="module")
