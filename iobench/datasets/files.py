@@ -115,17 +115,16 @@ class UserFiles:
 
     def expect(self, where: Sequence[Where], *, follows: bool = False) -> None:
         """Say which samples will be asked for, in order, so that their chunks are kept by plan."""
-        if not isinstance(self._source, GribSamples):
-            self._source.expect(where, follows=follows)
+        self._source.expect(where, follows=follows)
 
     @property
     def has_chunks(self) -> bool:
         """Whether there are chunks that are kept decoded."""
-        return not isinstance(self._source, GribSamples) and self._source.has_chunks
+        return self._source.has_chunks
 
     def chunking(self) -> SharedChunks | None:
         """Return how the variable is cut of whose chunks a sample takes least."""
-        return None if isinstance(self._source, GribSamples) else self._source.chunking()
+        return self._source.chunking()
 
     @property
     def has_plain_loop(self) -> bool:

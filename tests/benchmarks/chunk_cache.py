@@ -1,164 +1,295 @@
 """Samples of chunked files, ours beside plain xarray loops: python tests/benchmarks/chunk_cache.py.
 
-Ten ways of cutting a grid into chunks, in order and shuffled, with all decoded chunks in memory and
-with room for a quarter of them. Ours is ``open_dataset(...).loader(1)`` and, without threads,
-``samples[i]``; beside it loops over ``xarray.open_dataset`` by netcdf4, by h5netcdf and with dask
-chunks. With room for a quarter netCDF4 gets as much as we do, in equal parts for its variables,
-which else is up to 64 MiB each. All take turns, epoch by epoch; milliseconds a sample, median and
-range of the epochs after the first, which fills all caches.
+A row is one way of cutting a grid into chunks, in order or shuffled, with one of two rooms for what
+is decoded. *default*: what a user has, a quarter of the free memory for us, and for netCDF4 its own
+64 MiB a variable. *quarter*: for us and for netCDF4 a quarter of what all chunks take decoded.
+
+Ours is ``open_dataset(...).loader(1)`` with one thread, as many as a plain loop has, and as it
+comes, and ``samples[i]``, which knows no order. Beside it: loops over ``xarray.open_dataset`` by
+netcdf4, by h5netcdf and with dask chunks; of Zarr stores by zarr and with dask chunks. Each runs in
+a process of its own, forked from one that has imported all, and they take turns, epoch by epoch,
+the first mover changing. Told are milliseconds a sample, the median of the epochs after the first,
+which fills all caches, with their range; and the whole time, opening (told behind the plus) and the
+first epoch included. An epoch that takes too long is cut short (~) and its rest taken to cost as
+much.
+
+A row is *slower* where ours, with one thread or as it comes, takes more than 1.05 times as long as
+the strongest plain loop, in the median or as a whole.
 """
 
 from __future__ import annotations
 
 import argparse
+import fnmatch
+import multiprocessing
 import os
+import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import dask
+import h5netcdf
 import netCDF4
 import numpy as np
 import xarray as xr
 
 import iobench
+import iobench.datasets
+import iobench.loaders.ring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from multiprocessing.connection import Connection
 
 NAMES = ("t", "u")
+DIMS = ("time", "level", "lat", "lon")
 LEVELS, LAT, LON = 5, 91, 180
+OURS = ("one thread", "as it comes", "[i]")
+JUDGED = OURS[:2]
+SLOWER = 1.05
 
 
-def chunkings(n_times: int) -> dict[str, tuple[tuple[int, ...] | None, int]]:
-    """Return shape of the chunks (None: contiguous) and level of compression, by name."""
+@dataclass(frozen=True)
+class Layout:
+    """How the variables are stored; ``chunk`` None: contiguous."""
+
+    chunk: tuple[int, ...] | None
+    level: int = 0
+    zarr_format: int = 0
+    dims: tuple[str, ...] = DIMS
+
+
+def layouts(n_times: int) -> dict[str, Layout]:
+    """Return how variables are stored, by name."""
     whole = (LEVELS, LAT, LON)
-    return {
-        "contiguous": (None, 0),
-        "6 x whole": ((6, *whole), 1),
-        "6 x whole, not deflated": ((6, *whole), 0),
-        "1 x whole": ((1, *whole), 1),
-        "1 x whole, not deflated": ((1, *whole), 0),
-        "24 x whole": ((24, *whole), 1),
-        "all times x 1 x 13 x 20": ((n_times, 1, 13, 20), 1),
-        "1 x 8192": ((1, 1, 46, 178), 1),
-        "10 x 1 x 91 x 180": ((10, 1, LAT, LON), 1),
-        "12 x 5 x 31 x 60": ((12, 5, 31, 60), 1),
+    time_last = (*DIMS[1:], "time")
+    found = {
+        "contiguous": Layout(None),
+        "contiguous, time last": Layout(None, dims=time_last),
+        "6 x whole": Layout((6, *whole), 1),
+        "6 x whole, not deflated": Layout((6, *whole)),
+        "1 x whole": Layout((1, *whole), 1),
+        "1 x whole, not deflated": Layout((1, *whole)),
+        "24 x whole": Layout((24, *whole), 1),
+        "all times x 1 x 13 x 20": Layout((n_times, 1, 13, 20), 1),
+        "1 x 8192": Layout((1, 1, 46, 178), 1),
+        "10 x 1 x 91 x 180": Layout((10, 1, LAT, LON), 1),
+        "12 x 5 x 31 x 60": Layout((12, 5, 31, 60), 1),
     }
-
-
-def write(path: Path, n_times: int, chunk: tuple[int, ...] | None, level: int) -> None:
-    """Write two variables of smooth fields with noise."""
-    rng = np.random.default_rng(0)
-    base = rng.normal(size=(LEVELS, LAT, LON)).cumsum(-1)
-    with netCDF4.Dataset(path, "w") as file:
-        for name, length in zip(
-            ("time", "level", "lat", "lon"), (n_times, LEVELS, LAT, LON), strict=True
-        ):
-            file.createDimension(name, length)
-        for name in NAMES:
-            made = file.createVariable(
-                name, "f4", ("time", "level", "lat", "lon"), chunksizes=chunk,
-                contiguous=chunk is None, zlib=bool(level), complevel=level or 4,
-                shuffle=bool(level),
-            )  # fmt: skip
-            for start in range(0, n_times, 24):
-                shape = (min(24, n_times - start), LEVELS, LAT, LON)
-                made[start : start + shape[0]] = (base + rng.normal(size=shape)).round(2)
-
-
-def loops(path: Path, n_times: int) -> dict[str, Callable[[Sequence[int], int], None]]:
-    """Return what makes each sample of an order once, by name; each keeps its file open."""
-    if room := os.environ.get("IOBENCH_CHUNK_CACHE"):
-        netCDF4.set_chunk_cache(int(room) // len(NAMES), 4133, 0.75)
-    samples = iobench.open_dataset(str(path), sample_dim="time")
-    loaders = {shuffle: samples.loader(1, shuffle=shuffle) for shuffle in (False, True)}
-
-    def ours(order: Sequence[int], epoch: int) -> None:
-        for batch in loaders[order != sorted(order)]:
-            assert len(batch[NAMES[0]]) == 1
-
-    def ours_by_index(order: Sequence[int], epoch: int) -> None:
-        for number in order:
-            samples[number]
-
-    def plain(data: Any) -> Callable[[Sequence[int], int], None]:
-        def loop(order: Sequence[int], epoch: int) -> None:
-            for number in order:
-                one = data.isel(time=number)
-                {name: one[name].values for name in NAMES}
-
-        return loop
-
-    found = {"iobench": ours, "iobench [i]": ours_by_index}
-    for engine in ("netcdf4", "h5netcdf"):
-        found[engine] = plain(xr.open_dataset(path, engine=engine))
-    found["dask"] = plain(xr.open_dataset(path, engine="netcdf4", chunks={}))
+    for version in (2, 3):
+        for name in ("6 x whole", "1 x whole", "1 x 8192", "12 x 5 x 31 x 60"):
+            found[f"zarr {version}, {name}"] = Layout(found[name].chunk, 1, version)
     return found
 
 
-def compare(path: Path, n_times: int, epochs: int, *, shuffled: bool) -> dict[str, list[float]]:
-    """Return ms a sample of each loop in each epoch, the first one left out."""
-    made = loops(path, n_times)
-    spent: dict[str, list[float]] = {name: [] for name in made}
+def write(path: Path, n_times: int, layout: Layout) -> None:
+    """Write two variables of smooth fields with noise."""
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(LEVELS, LAT, LON)).cumsum(-1)
+    fields = {
+        name: (DIMS, (base + rng.normal(size=(n_times, *base.shape))).round(2).astype("f4"))
+        for name in NAMES
+    }
+    data = xr.Dataset(fields, coords={"time": np.arange(n_times)}).transpose(*layout.dims)
+    if layout.zarr_format:
+        coding = {name: {"chunks": layout.chunk} for name in NAMES}
+        data.to_zarr(path, zarr_format=layout.zarr_format, consolidated=False, encoding=coding)
+        return
+    how: dict[str, Any] = {"contiguous": True}
+    if layout.chunk is not None:
+        how = {"chunksizes": layout.chunk}
+    if layout.level:
+        how |= {"zlib": True, "complevel": layout.level, "shuffle": True}
+    data.to_netcdf(path, engine="netcdf4", encoding=dict.fromkeys(NAMES, how))
+
+
+def names_of(layout: Layout) -> tuple[str, ...]:
+    """Return the loops over files of a layout."""
+    return (*OURS, *(("zarr", "dask") if layout.zarr_format else ("netcdf4", "h5netcdf", "dask")))
+
+
+def opened(
+    name: str, path: Path, layout: Layout, *, shuffled: bool
+) -> Callable[[Sequence[int]], Iterator[Any]]:
+    """Open a file; return what makes each sample of an order, one after the other."""
+    if name in OURS:
+        samples = iobench.open_dataset(str(path), sample_dim="time")
+        if name == "[i]":
+            return lambda order: (samples[number] for number in order)
+        threads = 1 if name == "one thread" else None
+        loader = samples.loader(1, shuffle=shuffled, threads=threads)
+        return lambda order: iter(loader)
+    dasked: dict[str, Any] = {"chunks": {}} if name == "dask" else {}
+    engine = {"dask": "zarr" if layout.zarr_format else "netcdf4"}.get(name, name)
+    if engine == "zarr":
+        dasked["consolidated"] = False
+    data = xr.open_dataset(path, engine=engine, **dasked)
+
+    def loop(order: Sequence[int]) -> Iterator[Any]:
+        for number in order:
+            one = data.isel(time=number)
+            yield {each: one[each].values for each in NAMES}
+
+    return loop
+
+
+def serve(
+    pipe: Connection, name: str, path: Path, layout: Layout, shuffled: bool, limit_s: float
+) -> None:
+    """Run epochs for the parent until it closes the pipe; answer with what each took."""
+    warnings.simplefilter("ignore")
+    start = time.perf_counter()
+    make = opened(name, path, layout, shuffled=shuffled)
+    pipe.send(time.perf_counter() - start)
+    while (order := pipe.recv()) is not None:
+        start, n_made = time.perf_counter(), 0
+        for sample in make(order):
+            assert sample.keys() >= set(NAMES)
+            n_made += 1
+            if time.perf_counter() - start > limit_s:
+                break
+        pipe.send((time.perf_counter() - start, n_made))
+    os._exit(0)  # threads of a loader that was left early
+
+
+@dataclass
+class Spent:
+    """What a loop took: to open, and in each epoch, seconds; whether some was cut short."""
+
+    opening: float
+    epochs: list[float] = field(default_factory=list)
+    cut: bool = False
+
+    def median(self) -> float:
+        """Seconds of an epoch after the first."""
+        return statistics.median(self.epochs[1:])
+
+    def whole(self) -> float:
+        """Seconds in all."""
+        return self.opening + sum(self.epochs)
+
+    def cell(self, n_times: int) -> str:
+        """Milliseconds a sample, and seconds in all."""
+        per_ms = 1e3 / n_times
+        low, high = min(self.epochs[1:]) * per_ms, max(self.epochs[1:]) * per_ms
+        about = "~" if self.cut else ""
+        median = self.median() * per_ms
+        rest = self.whole() - self.opening
+        return f"{about}{median:.2f} ({low:.2f} to {high:.2f}); {rest:.2f} + {self.opening:.2f} s"
+
+
+def measure(
+    path: Path, layout: Layout, n_times: int, *, shuffled: bool, epochs: int, seconds: float
+) -> dict[str, Spent]:
+    """Return what each loop took, in turns: at least two epochs each, then until time is up."""
+    context = multiprocessing.get_context("fork")
+    pipes: dict[str, Connection] = {}
+    processes = []
+    spent: dict[str, Spent] = {}
+    limit_s = seconds / len(names_of(layout)) / 2
+    for name in names_of(layout):
+        pipes[name], theirs = context.Pipe()
+        arguments = (theirs, name, path, layout, shuffled, limit_s)
+        processes.append(context.Process(target=serve, args=arguments, daemon=True))
+        processes[-1].start()
+        theirs.close()
+        spent[name] = Spent(pipes[name].recv())
     rng = np.random.default_rng(1)
+    begun = time.perf_counter()
     for epoch in range(epochs + 1):
+        if epoch > 1 and time.perf_counter() - begun > seconds:
+            break
         order = rng.permutation(n_times).tolist() if shuffled else list(range(n_times))
-        for name, loop in made.items():
-            start = time.perf_counter()
-            loop(order, epoch)
-            if epoch:
-                spent[name].append((time.perf_counter() - start) / n_times * 1e3)
+        first = epoch % len(pipes)
+        for name in (*list(pipes)[first:], *list(pipes)[:first]):
+            pipes[name].send(order)
+            took, n_made = pipes[name].recv()
+            spent[name].epochs.append(took * n_times / n_made)
+            spent[name].cut |= n_made < n_times
+    for pipe, process in zip(pipes.values(), processes, strict=True):
+        pipe.send(None)
+        process.join(10)
     return spent
 
 
-def line(name: str, spent: dict[str, list[float]]) -> str:
-    """Return one row of the table: medians with ranges, and ours over the strongest plain loop."""
-    middle = {each: statistics.median(values) for each, values in spent.items()}
-    strongest = min(value for each, value in middle.items() if not each.startswith("iobench"))
-    cells = [
-        f"{middle[each]:.2f} ({min(values):.2f} to {max(values):.2f})"
-        for each, values in spent.items()
-    ]
-    return f"| {name} | {' | '.join(cells)} | {middle['iobench'] / strongest:.2f} |"
+def ratios(spent: dict[str, Spent]) -> dict[str, float]:
+    """Return ours over the strongest plain loop, each of `JUDGED` in the median and as a whole."""
+    peers = [each for name, each in spent.items() if name not in OURS]
+    median, whole = min(each.median() for each in peers), min(each.whole() for each in peers)
+    found = {}
+    for name in JUDGED:
+        found[f"{name}, median"] = spent[name].median() / median
+        found[f"{name}, whole"] = spent[name].whole() / whole
+    return found
 
 
 def main() -> None:
-    """Print a table; every chunking and order runs in a process of its own, with its own caches."""
+    """Print a table, row by row, then which rows are slower and which were left out."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--times", type=int, default=240, help="157 MB decoded at 240")
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--only", default="", help="part of a chunking's name")
-    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    parser.add_argument("--times", type=int, default=96, help="63 MB decoded at 96")
+    parser.add_argument("--epochs", type=int, default=4, help="after the first, at most")
+    parser.add_argument("--seconds", type=float, default=20.0, help="for a row, about")
+    parser.add_argument("--minutes", type=float, default=40.0, help="no row is begun after that")
+    parser.add_argument("--only", default="*", help="pattern of rows' names, as in a shell")
+    parser.add_argument("--list", action="store_true", help="print the rows' names and end")
+    given = parser.parse_args()
     warnings.simplefilter("ignore")
-    if arguments.one:
-        path, order, name = arguments.one
-        spent = compare(Path(path), arguments.times, arguments.epochs, shuffled=order == "shuffled")
-        print(line(name, spent), flush=True)
+    rows = [
+        (f"{name}, {order}, {room}", name, order, room)
+        for name in layouts(given.times)
+        for room in ("default", "quarter")
+        for order in ("in order", "shuffled")
+    ]
+    rows = [row for row in rows if fnmatch.fnmatch(row[0], given.only)]
+    if given.list:
+        print("\n".join(row[0] for row in rows))
         return
-    names = "iobench, iobench [i], netcdf4, h5netcdf, dask, iobench / strongest loop"
-    print(f"| chunks | {' | '.join(names.split(', '))} |\n|{' --- |' * 7}", flush=True)
-    nbytes = arguments.times * LEVELS * LAT * LON * 4 * len(NAMES)
+    versions = [f"{each.__name__} {each.__version__}" for each in (netCDF4, h5netcdf, xr, dask)]
+    print(f"{given.times} times, at most {given.epochs} epochs after the first; {versions}")
+    loops = "one thread, as it comes, [i], plain loops"
+    over = "one thread / strongest: median, whole | as it comes / strongest: median, whole"
+    print(f"| chunks, order, room | {loops} | {over} |", flush=True)
+    begun, left_out, slower, written = time.perf_counter(), [], [], ""
+    quarter = given.times * LEVELS * LAT * LON * 4 * len(NAMES) // 4
     with tempfile.TemporaryDirectory() as folder:
-        for name, (chunk, level) in chunkings(arguments.times).items():
-            if arguments.only not in name:
+        for told, name, order, room in rows:
+            if time.perf_counter() - begun > given.minutes * 60:
+                left_out.append(told)
                 continue
-            path = Path(folder, "one.nc")
-            write(path, arguments.times, chunk, level)
-            for room in ("", str(nbytes // 4)):
-                for order in ("in order", "shuffled"):
-                    told = f"{name}, {order}, {'room for a quarter' if room else 'room for all'}"
-                    command = [
-                        sys.executable, __file__, "--times", str(arguments.times),
-                        "--epochs", str(arguments.epochs), "--one", str(path), order, told,
-                    ]  # fmt: skip
-                    environment = os.environ | ({"IOBENCH_CHUNK_CACHE": room} if room else {})
-                    subprocess.run(command, check=True, env=environment)
+            layout = layouts(given.times)[name]
+            path = Path(folder, "store.zarr" if layout.zarr_format else "file.nc")
+            if written != name:
+                remove(path)
+                write(path, given.times, layout)
+                written = name
+            os.environ.pop("IOBENCH_CHUNK_CACHE", None)
+            netCDF4.set_chunk_cache(64 << 20, 4133, 0.75)
+            if room == "quarter":
+                os.environ["IOBENCH_CHUNK_CACHE"] = str(quarter)
+                netCDF4.set_chunk_cache(quarter // len(NAMES), 4133, 0.75)
+            spent = measure(
+                path, layout, given.times,
+                shuffled=order == "shuffled", epochs=given.epochs, seconds=given.seconds,
+            )  # fmt: skip
+            over_best = ratios(spent)
+            cells = " | ".join(f"{key} {each.cell(given.times)}" for key, each in spent.items())
+            verdict = " | ".join(f"{each:.2f}" for each in over_best.values())
+            print(f"| {told} | {cells} | {verdict} |", flush=True)
+            slower += [f"{told}: {key} {n:.2f}" for key, n in over_best.items() if n > SLOWER]
+    print(f"\nSlower than the strongest plain loop: {'; '.join(slower) or 'none of these rows'}.")
+    print(f"Left out for want of time: {'; '.join(left_out) or 'none'}.")
+
+
+def remove(path: Path) -> None:
+    """Remove a file or store, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray
 
-from iobench.datasets import Dataset, user_files
+from iobench.datasets import Dataset, take_decode_counts, user_files
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 
 MEMBERS = "era5/era5-levels-members.grib"
@@ -110,6 +110,34 @@ def test_one_value_along_the_sample_dim_must_be_asked_for(real, tmp_path, open_u
         open_user_files(path, sample_dim="level")
     made = open_user_files(path, sample_dim="level", variables=["t", "z"])
     np.testing.assert_array_equal(made.sample(0)["z"], made.sample(1)["z"])
+
+
+def test_a_message_that_all_samples_need_is_decoded_once(real, tmp_path, open_user_files):
+    path = one_level_of_z(real, tmp_path)
+    made = open_user_files(path, sample_dim="level", variables=["t", "z"])
+    take_decode_counts()
+    first, second = made.sample(0), made.sample(1)
+    counts = take_decode_counts()
+    assert (counts.n_made, counts.n_found) == (1, 1)
+    assert counts.used_nbytes == 2 * counts.decoded_nbytes == first["z"].nbytes + second["z"].nbytes
+    first["z"][...] = 0  # nobody else has it
+    np.testing.assert_array_equal(made.sample(0)["z"], second["z"])
+
+
+def test_messages_of_items_that_windows_share_are_decoded_once(real, open_user_files):
+    path = real(MEMBERS)
+    made = open_user_files(path, sample_dim="time")
+    take_decode_counts()
+    alone = [made.sample(number) for number in range(4)]
+    assert take_decode_counts() is None  # each is of one sample
+    where = made.index.where
+    windows = [(0, 1), (2, 3), (1, 2)]
+    made.dataset.expect([where[n] for window in windows for n in window], follows=False)
+    for window in windows:
+        for number in window:
+            np.testing.assert_array_equal(made.sample(number)["t"], alone[number]["t"])
+    counts = take_decode_counts()
+    assert (counts.n_made, counts.n_found) == (160, 80)
 
 
 def test_a_message_that_cannot_be_decoded_is_named(real, open_user_files):

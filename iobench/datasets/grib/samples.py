@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.contract import SampleIndex, no_progress
+from iobench.datasets.decoded_chunks import ChunkRow, DecodedChunks, count_decoded
 from iobench.datasets.grib.decoding import decode_message
 from iobench.datasets.grib.index import index_grib, read_messages
 from iobench.datasets.positions import time_positions
@@ -18,12 +19,13 @@ from iobench.remote import shown_url
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from iobench.datasets.contract import Arrays, Locator, Raw
+    from iobench.datasets.decoded_chunks import ChunkKey, DecodedChunk
     from iobench.datasets.extents import FileExtent
     from iobench.datasets.grib.index import GribIndex
 
@@ -61,11 +63,20 @@ class _Plan:
 
 
 class _RawMessages(list[memoryview]):
-    """A sample's messages, with where they are for messages to people."""
+    """What was read of a sample's messages: those of its own, with where they are for people.
 
-    def __init__(self, extents: list[FileExtent]) -> None:
-        super().__init__(read_messages(extents))
+    ``kept`` has of each message the decoded one, or the way to it, where samples share it.
+    """
+
+    def __init__(
+        self,
+        content: list[memoryview],
+        extents: list[FileExtent],
+        kept: dict[FileExtent, DecodedChunk],
+    ) -> None:
+        super().__init__(content)
         self.extents = extents
+        self.kept = kept
 
 
 class GribSamples:
@@ -82,6 +93,10 @@ class GribSamples:
         self.selection = selection
         self._files: tuple[str, ...] = ()
         self._plans: tuple[_Plan, ...] = ()
+        self._chunks = DecodedChunks()
+        self._shared: frozenset[tuple[int, int]] = frozenset()
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._overlap = False
 
     def samples(self, files: Sequence[Path], locator: Locator) -> SampleIndex:
         """Return the samples; a missing or doubled message is an error."""
@@ -106,6 +121,8 @@ class GribSamples:
         ]
         self._files = tuple(str(file) for file in files)
         self._plans = tuple(_plan(f, s) for f, s in zip(chosen, stacks, strict=True))
+        where = _where(index, stacks, len(coordinates))
+        self._find_shared(where)
         return SampleIndex(
             spec=SampleSpec(
                 tuple(
@@ -113,7 +130,7 @@ class GribSamples:
                     for f, p in zip(chosen, self._plans, strict=True)
                 )
             ),
-            where=_where(index, stacks, len(coordinates)),
+            where=where,
             coordinate=[_spell(sample_dim, value) for value in coordinates],
             positions=positions.tolist(),
             position_units=units,
@@ -136,11 +153,56 @@ class GribSamples:
             role=self.selection.role(field.name),
         )
 
+    def _find_shared(self, where: Sequence[NDArray[np.int64]]) -> None:
+        """Find which messages, by file and offset, are in more than one sample."""
+        first, *others = [{(file, offset) for file, offset, _ in each.tolist()} for each in where]
+        # A variable without the sample dimension is in all samples, any other message in one.
+        self._shared = frozenset(first & others[0]) if others else frozenset()
+        self._numbers = {
+            place: number
+            for number, each in enumerate((first, *others))
+            for place in list(each - self._shared)[:1]
+        }
+
+    @property
+    def has_chunks(self) -> bool:
+        """Whether messages may be kept decoded: windows that overlap are told by their order."""
+        return True
+
+    def chunking(self) -> None:
+        """Return None: what samples share they need whole."""
+
+    def expect(self, where: Sequence[NDArray[np.int64]], *, follows: bool) -> None:
+        """Say which samples will be asked for, in order; some twice where windows overlap."""
+        numbers = [self._number(each) for each in where]
+        self._overlap = len(set(numbers)) < len(numbers)
+        if self._overlap:
+            indexes = np.array(numbers, dtype=np.int64)
+            self._chunks.expect(np.zeros_like(indexes), indexes, follows=follows)
+
+    def _number(self, where: NDArray[np.int64]) -> int:
+        places = ((file, offset) for file, offset, _ in where.tolist())
+        return next((self._numbers[each] for each in places if each in self._numbers), 0)
+
     def read(self, where: NDArray[np.int64]) -> Raw:
-        """Return the sample's messages."""
-        return _RawMessages(
-            [(self._files[file], offset, length) for file, offset, length in where.tolist()]
+        """Return the sample's messages, but for those that are kept, or that others read."""
+        rows = where.tolist()
+        extents = [(self._files[file], offset, length) for file, offset, length in rows]
+        if not self._shared and not self._overlap:
+            return _RawMessages(read_messages(extents), extents, {})
+        number = self._number(where)
+        keys: dict[ChunkKey, FileExtent] = {}
+        for (file, offset, _), extent in zip(rows, extents, strict=True):
+            if (file, offset) in self._shared:
+                keys[ChunkRow(-1, "", 0, 0), (file, offset)] = extent
+            elif self._overlap:
+                keys[ChunkRow(0, "", 1, number), (file, offset)] = extent
+        chunks, found = self._chunks.take(
+            list(keys), (0, number), lambda wanted: read_messages([keys[key] for key in wanted])
         )
+        kept = dict(zip(keys.values(), chunks, strict=True))
+        own = [extent for extent in extents if extent not in kept]
+        return _RawMessages([*read_messages(own), *found], extents, kept)
 
     def stored_nbytes(self, where: NDArray[np.int64]) -> int:
         """Return the bytes that `read` will return."""
@@ -150,8 +212,9 @@ class GribSamples:
         """Return the arrays of the sample's messages."""
         if not isinstance(raw, _RawMessages):
             raise TypeError("decode takes what read returned")
-        messages = zip(raw, raw.extents, strict=True)
-        return {plan.name: _stack(plan, messages) for plan in self._plans}
+        own = iter(raw)
+        extents = iter(raw.extents)
+        return {plan.name: _stack(plan, own, extents, raw.kept) for plan in self._plans}
 
 
 def describe_messages(files: Sequence[Path], *, cache_dir: Path) -> dict[str, Any]:
@@ -191,13 +254,31 @@ def _packed_as(index: GribIndex, rows: NDArray[np.int64]) -> str:
     return f"a message for each field of {values} values ({grid}){packed}"
 
 
-def _stack(plan: _Plan, messages: Iterator[tuple[memoryview, FileExtent]]) -> NDArray[np.float32]:
-    """Return the variable that the next messages hold."""
-    values = np.empty((plan.n_messages, math.prod(plan.grid_shape)), dtype=np.float32)
+def _stack(
+    plan: _Plan,
+    messages: Iterator[memoryview],
+    extents: Iterator[FileExtent],
+    kept: Mapping[FileExtent, DecodedChunk],
+) -> NDArray[np.float32]:
+    """Return the variable that the next messages hold; ``messages`` are those not kept."""
+    n_values = math.prod(plan.grid_shape)
+    values = np.empty((plan.n_messages, n_values), dtype=np.float32)
     for row in values:
-        message, (file, offset, _) = next(messages)
-        where = f"{shown_url(file)}: the GRIB message at offset {offset}"
-        decode_message(message, where=where, out=row)
+        extent = next(extents)
+        where = f"{shown_url(extent[0])}: the GRIB message at offset {extent[1]}"
+        chunk = kept.get(extent)
+        if chunk is None:
+            decode_message(next(messages), where=where, out=row)
+            continue
+
+        def decode(
+            _: tuple[int, ...], stored: memoryview | None, where: str = where
+        ) -> NDArray[Any]:
+            made = np.empty(n_values, dtype=np.float32)
+            return decode_message(stored or b"", where=where, out=made)
+
+        row[:] = chunk.values(decode)
+        count_decoded(used_nbytes=row.nbytes)
     return values.reshape(plan.shape)
 
 

@@ -85,6 +85,8 @@ def _why_processes(name: str, pipeline: Pipeline, alone: bool) -> str:
     asked = "processes=True asks for them, the script's own work under if __name__ == '__main__':"
     if alone:
         return f"{name} may be used by one thread at a time; processes load side by side: {asked}"
+    if pipeline.dataset is not None and pipeline.dataset.chunking() is not None:
+        return ""  # each process would decode anew what threads share
     share = measure_gil_share(pipeline) or 0.0
     if share <= GIL_LIMIT:
         return ""
