@@ -370,6 +370,8 @@ class Exposure:
         The most that starting to record took in one process, once; None where none measured it.
     day_nbytes : int or None
         What a day of spans takes at the pace of this run; None of less than a minute.
+    spans_nbytes : int
+        What the spans of the run take.
     keep_nbytes : int or None
         How many of them such a run keeps one by one; None where it does not tell.
     folded : Folded or None
@@ -397,6 +399,7 @@ class Exposure:
     job_ns: int | None = None
     overhead_once_ns: int | None = None
     day_nbytes: int | None = None
+    spans_nbytes: int = 0
     keep_nbytes: int | None = None
     folded: Folded | None = None
 

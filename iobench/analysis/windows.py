@@ -253,6 +253,7 @@ def _figures(run: _Run) -> Exposure:
         lost_spans=profile.lost_spans,
         overhead_once_ns=_once_ns(run),
         day_nbytes=_day_nbytes(profile),
+        spans_nbytes=len(profile.spans) * RECORD_NBYTES,
         keep_nbytes=profile.config.get("keep_nbytes"),
         folded=profile.folded,
         missing_workers=profile.missing_workers,

@@ -45,8 +45,9 @@ __all__ = [
 
 KEEP: Final = "IOBENCH_KEEP"
 """Environment: how many bytes of spans a run keeps one by one: ``500MB``, ``2GB``."""
-KEPT_NBYTES: Final = 2_000_000_000
-KEPT_TEXT: Final = "2 GB"
+KEPT_NBYTES: Final = 500_000_000
+"""By default: a report takes about nine times as much memory, which a laptop still has."""
+KEPT_TEXT: Final = "500 MB"
 LEAST_NBYTES: Final = 1_000_000
 UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 

@@ -35,6 +35,8 @@ __all__ = [
 
 
 SOURCE: Final = "source"
+MUCH_NBYTES: Final = 100_000_000
+"""Of spans that nothing bounds, above which a report says how many there are."""
 MUCH_DECODED: Final = 2.0
 """Bytes decoded for each one used, above which the headline says so."""
 
@@ -280,6 +282,12 @@ def measurement_lines(report: RunReport) -> list[str]:
         lines.append(
             f"A day of spans takes {units.nbytes(exposure.day_nbytes)} at this pace; of more than "
             f"{'IOBENCH_KEEP' if kept is None else units.nbytes(kept)} the oldest become sums."
+        )
+    if not exposure.is_script and exposure.spans_nbytes > MUCH_NBYTES:
+        lines.append(
+            f"The spans of this run take {units.nbytes(exposure.spans_nbytes)}: iobench profile "
+            "keeps all of them. A report takes several times as much memory; fewer batches "
+            "(--batches) take less."
         )
     if exposure.folded is not None:
         lines.append(_folded(exposure.folded))

@@ -59,7 +59,7 @@ def test_a_script_sees_itself_as_it_is(
     found = launch(*command)
     assert expected.returncode == 0, expected.stderr
     assert (found.code, found.out, found.err) == (0, expected.stdout, expected.stderr)
-    bound = "of more than 2 GB (IOBENCH_KEEP) the oldest spans become sums"
+    bound = "of more than 500 MB (IOBENCH_KEEP) the oldest spans become sums"
     assert found.said == [f"recording into {found.run}; {bound}"]
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from iobench.recording import Flag, Kind, Recorder, RunDirectory, read_span_file
 from iobench.recording import span_file as layout
 from iobench.recording.folding import KEPT_NBYTES, EndedWorkers, keep_nbytes
 from iobench.recording.span_reader import read_head
+from iobench.report.lines import measurement_lines
+from iobench.report.run_report import make_reports
 from iobench.testing import FakeClock
 from iobench.tracking.contents import run_contents
 
@@ -369,3 +372,13 @@ def test_a_bundled_span_file_keeps_its_sums(tmp_path: Path) -> None:
     assert (after.fold.sums, after.fold.n_spans) == (before.fold.sums, before.fold.n_spans)
     assert (after.spans == before.spans).all()
     assert after.damaged == 0
+
+
+def test_a_large_run_of_profile_says_what_its_spans_take(tmp_path: Path) -> None:
+    run = long_run(tmp_path / "run", 1000, 0)
+    run.update(kind="profile")
+    (report,) = make_reports([open_profile(run.path)])
+    assert report.exposure.spans_nbytes == 64 * len(open_profile(run.path).spans)
+    assert not any("keeps all of them" in line for line in measurement_lines(report))
+    large = replace(report, exposure=replace(report.exposure, spans_nbytes=3 * 10**8))
+    assert any("take 300 MB: iobench profile" in line for line in measurement_lines(large))
