@@ -10,7 +10,7 @@ both are judged by: epochs after the first.
 A row is printed for each change once its turns are over: what was told and what was obtained, as
 medians, the latter with its range, and whether it held. ``--only PART...`` runs the shapes whose
 name contains one of these; ``--list`` names them. Ends with 1 where a median exceeds its bound or
-lies outside of its interval. With the defaults it takes about 15 minutes on two cores.
+lies outside of its interval. With the defaults it takes about 25 minutes on two cores.
 """
 
 from __future__ import annotations
