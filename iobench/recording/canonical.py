@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import importlib
 import struct
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -256,7 +255,7 @@ def _plain_container(value: Any) -> dict[Any, Any] | Sequence[Any] | None:
     """Return what holds other values as a dict or sequence; None of anything else."""
     if isinstance(value, Mapping):
         return dict(value)
-    masked = sys.modules.get("numpy.ma")  # not loaded, there is none: to load it takes 50 ms
+    masked = vars(np).get("ma")  # not loaded, there is none: to load it takes 50 ms
     if masked is not None and isinstance(value, masked.MaskedArray):
         return unmasked(value)
     if isinstance(value, (list, tuple)):

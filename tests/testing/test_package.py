@@ -10,7 +10,7 @@ import pytest
 import iobench.testing
 
 
-@pytest.mark.parametrize("name", iobench.testing.__all__)
+@pytest.mark.parametrize("name", dir(iobench.testing))
 def test_every_public_name_is_there(name):
     assert getattr(iobench.testing, name) is not None
 
