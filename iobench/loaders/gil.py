@@ -25,7 +25,7 @@ N_TRIES: Final = 3
 LONG_S: Final = 0.2
 
 
-def measure_gil_share(pipeline: Pipeline) -> float | None:
+def measure_gil_share(pipeline: Pipeline, shortest_s: float = 0.0) -> float | None:
     """Return the share of a sample's making that holds Python's lock, from 0 to 1.
 
     Some samples are made by one thread, then as many by each of two at once: with no lock in the
@@ -33,26 +33,35 @@ def measure_gil_share(pipeline: Pipeline) -> float | None:
     so that neither reads from the disk. The least of some tries counts, or the first that is not
     above `GIL_LIMIT`; samples that take long are tried once.
 
+    Parameters
+    ----------
+    pipeline : Pipeline
+        The samples of an epoch.
+    shortest_s : float
+        Nothing is measured where one thread makes them all in less: it would take half a second.
+
     Returns
     -------
     float or None
-        None where it cannot be told: one CPU, one sample, or one that cannot be made, which is
-        for the batch to say that it is in.
+        None where it is not measured or cannot be told: one CPU, one sample, or one that cannot
+        be made, which is for the batch to say that it is in.
     """
     if available_cpus() < 2 or len(pipeline) < 2:
         return None
     try:
         with keeping_nothing():  # what is kept decoded is there for all threads at no cost
-            return _measured(pipeline)
+            return _measured(pipeline, shortest_s)
     except IobenchError:
         return None
 
 
-def _measured(pipeline: Pipeline) -> float:
+def _measured(pipeline: Pipeline, shortest_s: float) -> float | None:
     _make(pipeline, [0])  # imports, opens files
     watch = stopwatch()
     _make(pipeline, [0])
     one_s = max(watch(), 1e-6)
+    if one_s * len(pipeline) < shortest_s:
+        return None
     count = min(MAX_SAMPLES, len(pipeline) // 2, max(1, round(ENOUGH_S / one_s)))
     n_tries = N_TRIES if one_s < LONG_S else 1
     _make(pipeline, range(2 * count))

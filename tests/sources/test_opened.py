@@ -96,6 +96,8 @@ def test_the_share_of_the_lock_is_a_share() -> None:
 
     share = measure_gil_share(Pipeline(spec, list(range(8)), (Step(Kind.FUSED, "spin", spin),)))
     assert share is None or 0 <= share <= 1
+    short = Pipeline(spec, list(range(8)), (Step(Kind.FUSED, "spin", spin),))
+    assert measure_gil_share(short, 1000.0) is None  # half a second for a hint would not pay
     assert measure_gil_share(Pipeline(spec, [0], (Step(Kind.FUSED, "spin", spin),))) is None
 
     def broken(where: int) -> dict[str, int]:
@@ -187,7 +189,7 @@ def test_what_processes_would_bring_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(f"{module}.dataset_pipeline", lambda *_: Pipeline(spec, [0, 1], ()))
     for share, told in ((0.9, "up to 1.9 times as fast"), (0.2, ""), (None, "")):
-        monkeypatch.setattr(f"{module}.measure_gil_share", lambda _, share=share: share)
+        monkeypatch.setattr(f"{module}.measure_gil_share", lambda *_, share=share: share)
         samples: Any = type("Samples", (), {"dataset": Named(), "index": None, "numbers": [0, 1]})
         source = dataset_source(samples, 1)
         assert isinstance(source, PipelineSource)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from iobench.datasets import place_index_windows
 from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
@@ -30,6 +30,10 @@ class NumberedSamples(Protocol):
     dataset: Dataset
     index: SampleIndex
     numbers: Sequence[int]
+
+
+WORTH_A_HINT_S: Final = 10.0
+"""What an epoch takes at least for processes to be looked into."""
 
 
 def dataset_source(
@@ -87,7 +91,7 @@ def _why_processes(name: str, pipeline: Pipeline, alone: bool) -> str:
         return f"{name} may be used by one thread at a time; processes load side by side: {asked}"
     if pipeline.dataset is not None and pipeline.dataset.chunking() is not None:
         return ""  # each process would decode anew what threads share
-    share = measure_gil_share(pipeline) or 0.0
+    share = measure_gil_share(pipeline, WORTH_A_HINT_S) or 0.0
     if share <= GIL_LIMIT:
         return ""
     return (
