@@ -92,7 +92,8 @@ def to_json(
         ``per_used`` their quotient, ``chunks_needed`` and ``chunks_decoded`` (the others were
         kept); null where it was not counted.
       - ``cold_fraction``: bytes fetched from the device over bytes read.
-      - ``overhead_fraction``: time spent recording over the time of all processes.
+      - ``overhead_fraction``: time spent recording over the time of the loop or of its workers,
+        the larger; where none measured it, by what a span costs, over the time of all processes.
       - ``estimated_fraction``: batches whose samples are too short to time each, and whose time
         is split among stages as in the others, over all batches.
       - ``dataset`` to ``batch_size``, ``lost_spans``, ``missing_workers`` and ``verdict`` stand
@@ -120,6 +121,8 @@ def to_json(
     - ``lost_spans``: not written or not readable; ``missing_workers``: names of those that left
       no spans; ``unclosed_processes``, ``damaged_processes``: names of those that were killed or
       whose spans are partly unreadable; ``rounds``, ``unfinished_rounds``.
+    - ``overhead_once_s``: the most that recording took of a process once, besides
+      ``overhead_fraction``; null where none measured it.
     - ``machine``, ``iobench_version``, ``command``, ``files_hint``: as in ``run.json``.
     - of scripts: ``kind`` (``"script"``, else ``"profile"``); ``rank``; ``steps`` ([first, end] of
       the recording window); ``loaders``: ``[{number, framework, kind, name, workers, prefetch,
@@ -233,6 +236,7 @@ def _measured(exposure: Exposure, shared: Mapping[str, Any]) -> dict[str, Any]:
         "job_s": None if exposure.job_ns is None else seconds(exposure.job_ns),
         "loop_fraction": exposure.loop_fraction,
         "unfinished_rounds": exposure.n_unfinished_rounds,
+        "overhead_once_s": _seconds(exposure.overhead_once_ns),
         "rank": exposure.rank,
         "loaders": [loader_to_json(each) for each in exposure.loaders],
         "other_loops": [other_loop_to_json(each) for each in exposure.other_loops],

@@ -14,11 +14,15 @@ once (imports, starting workers, opening files) stands apart.
     --sample-us 1000 --batch-size 32     samples of 1 ms (the default)
     --sample-us 20 --batch-size 512      columns of radiation: 512 samples in a batch
     --sample-us 20 --batch-size 1        the worst case: what a batch costs, for every sample
+
+Another table holds what a report prints against an A/B, for ``iobench run --no-report`` of a script
+whose samples take next to nothing: python tests/benchmarks/overhead.py --tiny
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import math
 import mmap
@@ -49,6 +53,7 @@ ARMS = {
 }
 PACKAGES = {"dftracer": ["dftracer", "pydftracer"]}
 WORKERS = 2
+TINY_SAMPLES, TINY_BATCH, TINY_EPOCHS = 20_000, 32, 7
 WARM_STRETCHES = 2
 REST_S = 0.02
 GOAL_PERCENT = 1.0
@@ -222,6 +227,109 @@ def spans_of(run: Path, costs: dict[str, int | None], used_s: float) -> dict[str
             "by_counts": 100 * spent_ns / 1e9 / used_s}  # fmt: skip
 
 
+class Tiny:
+    """Samples that are there already."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.data = torch.arange(4 * TINY_SAMPLES).reshape(TINY_SAMPLES, 4)
+
+    def __len__(self) -> int:
+        return TINY_SAMPLES
+
+    def __getitem__(self, number: int) -> Any:
+        return self.data[number]
+
+
+def run_tiny(workers: int, step_us: float) -> None:
+    """Be the script: tell CPU and wall time of each epoch, and at the end what all took."""
+    ends: list[tuple[float, ...]] = []
+    pids: list[int] = []
+
+    def at_end() -> None:  # the first one to be registered is the last one to be called
+        tell({"ends": ends, "cpu_s": sum(os.times()[:4])})
+
+    atexit.register(at_end)
+    import torch
+    from torch.utils.data import DataLoader
+
+    torch.set_num_threads(1)
+    loader: Any = DataLoader(
+        Tiny(), batch_size=TINY_BATCH, num_workers=workers, persistent_workers=workers > 0
+    )
+    for _ in range(TINY_EPOCHS):
+        for _batch in loader:
+            ended = time.perf_counter() + step_us / 1e6
+            while time.perf_counter() < ended:
+                pass
+        pids = pids or [process.pid or 0 for process in multiprocessing.active_children()]
+        ends.append((time.process_time(), sum(map(process_cpu_s, pids)), time.perf_counter()))
+
+
+def tiny_figures(workers: int, step_us: float, run: Path | None) -> dict[str, float]:
+    """Return what one process with its workers took; with what its report says, if recorded."""
+    script = [__file__, "--tiny-script", str(workers), "--step-us", str(step_us)]
+    iobench = str(Path(sys.executable).with_name("iobench"))
+    command = [sys.executable, *script]
+    if run is not None:
+        command = [iobench, "run", "--no-report", "--out", str(run), "--", *command]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    out = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    told = json.loads(next(line for line in out.stdout.splitlines() if line.startswith("@"))[1:])
+    epochs = np.diff(np.array(told["ends"]), axis=0)
+    loop_s, workers_s, wall_s = np.median(epochs, axis=0)
+    found = {
+        "loop_s": loop_s,
+        "workers_s": workers_s,
+        "wall_s": wall_s,
+        "cpu_s": loop_s + workers_s,
+    }
+    found["once_s"] = told["cpu_s"] - TINY_EPOCHS * found["cpu_s"]
+    if run is not None:
+        command = [iobench, "report", "--json", str(run)]
+        printed = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+        report = json.loads(printed)["runs"][0]
+        found["printed"] = report["overhead_fraction"]
+        found["printed_once_s"] = report["overhead_once_s"]
+    return found
+
+
+def compare_tiny(arguments: Any) -> None:
+    """Print what an A/B shows beside what reports print, each line medians and ranges of rounds."""
+    n_batches = math.ceil(TINY_SAMPLES / TINY_BATCH)
+    print(
+        f"{TINY_SAMPLES} samples in batches of {TINY_BATCH}, {TINY_EPOCHS} epochs a process, "
+        f"{arguments.rounds} processes each, in turns; CPU time of a process and its workers.\n"
+        "once: ms more for each process; after: per cent more in an epoch after the first; share: "
+        "what is more,\nof the loop's or its workers' time, the larger; printed: the same by the "
+        "report; factor: printed / share"
+    )
+    heads = ("workers", "plain us/batch", "once", "after", "wall", "share", "printed", "factor",
+             "printed once")  # fmt: skip
+    print("".join(f"{head:>22}" if number else f"{head:>8}" for number, head in enumerate(heads)))
+    for workers in arguments.tiny:
+        rows: list[list[float]] = []
+        for _ in range(arguments.rounds):
+            with tempfile.TemporaryDirectory() as folder:
+                a = tiny_figures(workers, arguments.step_us, None)
+                b = tiny_figures(workers, arguments.step_us, Path(folder) / "run")
+            loop = (b["loop_s"] - a["loop_s"]) / b["wall_s"]
+            theirs = (b["workers_s"] - a["workers_s"]) / max(workers, 1) / b["wall_s"]
+            share = 100 * max(loop, theirs)
+            rows.append([
+                a["cpu_s"] / n_batches * 1e6, 1e3 * (b["once_s"] - a["once_s"]) / (1 + workers),
+                100 * (b["cpu_s"] / a["cpu_s"] - 1), 100 * (b["wall_s"] / a["wall_s"] - 1), share,
+                100 * b["printed"], 100 * b["printed"] / share,
+                1e3 * b["printed_once_s"],
+            ])  # fmt: skip
+        cells = [
+            f"{statistics.median(column):.3g} ({min(column):.3g}..{max(column):.3g})"
+            for column in zip(*rows, strict=True)
+        ]
+        print(f"{workers:>8}" + "".join(f"{cell:>22}" for cell in cells), flush=True)
+
+
 def tell(what: dict[str, Any]) -> None:
     """Send a line to whoever started this process."""
     print("@" + json.dumps(what), flush=True)
@@ -315,9 +423,21 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--install", action="store_true", help="install peers, for this only")
     parser.add_argument("--packages-dir", type=Path, help="where peers stay installed")
+    parser.add_argument(
+        "--tiny", nargs="*", type=int, metavar="WORKERS", help="tiny samples under iobench run"
+    )
+    parser.add_argument("--step-us", type=float, default=0, help="a step, with --tiny")
+    parser.add_argument("--tiny-script", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--arm", help=argparse.SUPPRESS)
     parser.add_argument("--turns", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.tiny_script is not None:
+        run_tiny(arguments.tiny_script, arguments.step_us)
+        return
+    if arguments.tiny is not None:
+        arguments.tiny = arguments.tiny or [0, WORKERS]
+        compare_tiny(arguments)
+        return
     n_samples = arguments.seconds * 1e6 / arguments.sample_us
     n_batches = max(2 * WORKERS, round(n_samples / arguments.batch_size))
     if arguments.arm:
