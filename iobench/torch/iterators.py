@@ -78,8 +78,11 @@ class _Worked:
 
     def _process_data(self, data: Any, worker: int, *more: Any) -> Any:
         observation: WorkersObservation = self.__dict__[PLACE]
+        now_ns = observation.recorder.clock.now_ns
+        entered_ns = now_ns()
         in_order = self.__dict__.get("_in_order", True)
         observation.taken(self.__dict__["_rcvd_idx"] - 1 if in_order else observation.got, worker)
+        observation.spent(now_ns() - entered_ns)
         return super()._process_data(data, worker, *more)  # type: ignore[misc]
 
     def _shutdown_workers(self) -> None:

@@ -275,8 +275,8 @@ class WorkersObservation(Observation):
         if wanted and start_ns >= 0:
             self.recorder.emit(Kind.SAMPLER, start_ns, now_ns, batch=tag.batch, epoch=tag.epoch)
         self._drawn = tag
-        # Twice: telling the queue and sending the tag take as long.
-        self.recorder.own_ns += 2 * (self.recorder.clock.now_ns() - now_ns)
+        if start_ns >= 0:  # else the queue counts it
+            self.spent(self.recorder.clock.now_ns() - now_ns)
         return tag
 
     def submitted(self, number: int) -> BatchTag | None:
@@ -324,10 +324,12 @@ class WorkersObservation(Observation):
             Kind.UNPICKLE, start_ns, end_ns, nbytes, spent_ns, tag.batch, tag.epoch,
             -1, 0, 0, flags,
         )  # fmt: skip
-        arrived_ns = clock.now_ns()
-        self.recorder.own_ns += arrived_ns - end_ns
         if self._pins:
-            self._pinning = (tag, nbytes, arrived_ns)
+            self._pinning = (tag, nbytes, clock.now_ns())
+
+    def spent(self, own_ns: int) -> None:
+        """Count what recording took of the calling thread's time."""
+        self.recorder.own_ns += own_ns
 
     def _next_in_order(self) -> BatchTag | None:
         """Return the batch that must be delivered next; None where any may."""

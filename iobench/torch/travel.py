@@ -40,6 +40,10 @@ class TravelLog(Protocol):
         """Note a batch of a recorded task, unpickled since then by the calling thread."""
         ...
 
+    def spent(self, own_ns: int) -> None:
+        """Count what noting took of the calling thread's time."""
+        ...
+
 
 class TravelQueue(multiprocessing.queues.Queue):  # type: ignore[type-arg]
     """Carries the indices of batches to a worker, or batches to the training process.
@@ -58,14 +62,16 @@ class TravelQueue(multiprocessing.queues.Queue):  # type: ignore[type-arg]
             if worker is not None:
                 obj = worker.made(*obj)
             elif log is not None and get_worker_info() is None:
+                entered_ns = now_ns()
                 tag = log.submitted(obj[0])
                 if tag is not None:
                     obj = (*obj, tuple(tag))
+                log.spent(now_ns() - entered_ns)
         super().put(obj, *args, **kwargs)
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
         """Take out what has arrived, as it was put."""
-        log, arrival = self.log, self.arrival
+        entered_ns, log, arrival = now_ns(), self.log, self.arrival
         if log is None or arrival is None or get_worker_info() is not None:
             item = super().get(*args, **kwargs)
             if type(item) is tuple and len(item) == 3:
@@ -74,11 +80,14 @@ class TravelQueue(multiprocessing.queues.Queue):  # type: ignore[type-arg]
                 return number, index if worker is None else worker.begin(index, told)
             return item
         log.taking()
+        own_ns = now_ns() - entered_ns
         item = super().get(*args, **kwargs)
+        taken_ns = now_ns()
         if type(item) is tuple and len(item) == 3:
             number, made, nbytes = item
             log.arrived(number, nbytes, arrival.start_ns, arrival.cpu_ns)
-            return number, made[0]
+            item = number, made[0]
+        log.spent(own_ns + now_ns() - taken_ns)
         return item
 
 
