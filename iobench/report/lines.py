@@ -340,8 +340,9 @@ def _overhead(exposure: Exposure) -> str:
     if once_ns is None:
         return f"{units.fraction(fraction)} of the time of all processes"
     return (
-        f"{units.fraction(fraction)} of the time of the epochs, as measured meanwhile; besides, "
-        f"{units.duration(once_ns)} at most in each process, once"
+        f"{units.fraction(fraction)} of the time of the epochs in its own code, which slows the "
+        f"rest by an unknown part (caches, scheduling); {units.duration(once_ns)} at most in each "
+        "process, once"
     )
 
 

@@ -108,6 +108,16 @@ def test_how_far_to_trust_it(bound: RunReport, show: Show) -> None:
     assert "Missing workers: none. Host-to-device copies: not measured (no accelerator)." in text
 
 
+def test_measured_overhead_is_said_to_be_of_its_own_code(bound: RunReport, show: Show) -> None:
+    measured = replace(bound, exposure=replace(bound.exposure, overhead_once_ns=250_000_000))
+    text = unwrapped(show(measured))
+    assert (
+        "iobench's own overhead: 0.1 % of the time of the epochs in its own code, which slows the "
+        "rest by an unknown part (caches, scheduling); 250 ms at most in each process, once."
+        in text
+    )
+
+
 def test_next_commands(bound: RunReport, show: Show) -> None:
     assert show(bound).endswith(
         "Next\n"
