@@ -7,8 +7,32 @@ from typing import TYPE_CHECKING, Final
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Protocol
+
     from iobench.recording.facts import LoaderFacts
     from iobench.recording.session import Recording
+
+    class WaitStamps(Protocol):
+        """Waits that were noted by other means than the calls of a log."""
+
+        @property
+        def within(self) -> bool:
+            """Whether one of them goes on."""
+            ...
+
+        def take_back(self) -> int:
+            """Forget the one that goes on; return when it began."""
+            ...
+
+        def pause(self, log: DeliveryLog) -> None:
+            """Tell the log of them."""
+            ...
+
+        def tell(self, log: DeliveryLog, *, few: bool = True) -> None:
+            """Record them; unless ``few``, only where they are many by now."""
+            ...
+
 
 __all__ = ["FAILED", "ROUND", "SHUTDOWN", "STARTUP", "DeliveryLog"]
 
@@ -50,9 +74,9 @@ class DeliveryLog:
     """
 
     __slots__ = (
-        "__weakref__", "_asking", "_labels", "_left", "_n_before", "_outer", "_round_ns",
+        "__weakref__", "_asking", "_labels", "_left", "_n_before", "_noting", "_outer", "_round_ns",
         "asked_ns", "delivered", "delivered_ns", "epoch", "loader", "makers", "number",
-        "recording", "yields",
+        "recording", "stamps", "yields",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +91,8 @@ class DeliveryLog:
         self.loader = loader
         self.epoch = epoch
         self.yields = yields
+        self.stamps: WaitStamps | None = None
+        self._noting = False
         self.number = recording.next_round()
         recorder = recording.recorder
         self._labels = {text: recorder.string(text) for text in (STARTUP, SHUTDOWN, FAILED, ROUND)}
@@ -86,6 +112,10 @@ class DeliveryLog:
         if outer is not None and outer.yields:
             outer.withdraw()
             outer = None
+        if outer is not None and not outer.waits:  # they are noted, or were by this thread
+            outer.pause_stamps()
+            if not outer._noting:
+                outer = None
         self._outer = outer is None
         if not self._outer:
             return
@@ -179,8 +209,52 @@ class DeliveryLog:
         self._answer(-1, -1, self._labels[FAILED], 0)
         self.leave()
 
+    def stamp(self, stamps: WaitStamps) -> bool:
+        """Let waits be noted from now on by other means, which tell them when they are asked to.
+
+        False where the round is over.
+        """
+        if self._left:
+            return False
+        self.stamps = stamps
+        self._noting = True
+        self.recording.waiting.log = self
+        self.recording.recorder.position(-1, self.epoch)  # which batch is known later
+        return True
+
+    def pause_stamps(self) -> None:
+        """Note no more waits by those means, unless one of them goes on."""
+        if self.stamps is not None and self._noting and not self.stamps.within:
+            self._end_noting(self.stamps)
+
+    def _end_noting(self, stamps: WaitStamps) -> None:
+        self._noting = False
+        waiting = self.recording.waiting
+        if getattr(waiting, "log", None) is self:
+            waiting.log = None
+        stamps.pause(self)
+
+    def noted(self, batches: Sequence[int], delivered_ns: int) -> None:
+        """Count deliveries whose waits were noted."""
+        self.delivered, self.delivered_ns = (batches[-1], "consumer"), delivered_ns
+        self.recording.recorder.position(batches[-1], self.epoch)
+        self.recording.stepped(len(batches))
+
+    def resume(self, asked_ns: int) -> None:
+        """Go on with a wait that began then."""
+        self.ask()
+        if self._asking:
+            self.asked_ns = asked_ns
+
     def leave(self) -> None:
         """End the round: the pass is over, or abandoned. Idempotent."""
+        stamps = self.stamps
+        if stamps is not None:
+            if self._noting:
+                self._end_noting(stamps)
+            stamps.tell(self)
+            if stamps.within:
+                self.resume(stamps.take_back())
         if self._asking and self.yields:
             self.withdraw()  # begun, and nobody knows whether for anything
         elif self._asking:

@@ -27,7 +27,7 @@ __all__ = ["MeasuredRecording"]
 class _OwnWaits(threading.local):
     """Says in every thread that somebody waits already: what loaders ask for is no wait then."""
 
-    log: Final = SimpleNamespace(yields=False)
+    log: Final = SimpleNamespace(yields=False, waits=True)
 
 
 class MeasuredRecording(session.Recording):

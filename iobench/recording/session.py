@@ -328,6 +328,10 @@ class Recording:
         """Return a number no other batch of this process has."""
         return next(self._batches)
 
+    def next_batches(self, n_batches: int) -> list[int]:
+        """Return so many such numbers."""
+        return [*itertools.islice(self._batches, n_batches)]
+
     def next_round(self) -> int:
         """Return a number no other round of this process has."""
         return next(self._rounds)
@@ -370,12 +374,13 @@ class Recording:
         with self._lock:
             self._logs.add(log)
 
-    def stepped(self) -> None:
-        """Count a delivery; opens and closes the recording window."""
+    def stepped(self, n_batches: int = 1) -> None:
+        """Count a delivery, or several of no window; opens and closes the recording window."""
         with self._lock:  # loops of several threads count together
-            self.step = step = self.step + 1
+            self.step = step = self.step + n_batches
         if self.steps is None:
-            if not self._has_told_pace and not step & (step - 1):  # seldom asks for the time
+            before = step - n_batches
+            if not self._has_told_pace and step.bit_length() > before.bit_length():  # seldom
                 self.tell_pace(PACE_NS)
             return
         if step == self.steps.start:

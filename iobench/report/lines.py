@@ -317,7 +317,10 @@ def _unclosed(report: RunReport) -> list[str]:
             f"Ended with their training process, or were killed: {', '.join(unclosed)}. What they "
             "had recorded by then counts."
         ]
-    return [f"Killed, or still at work: {', '.join(unclosed)}."]
+    told = f"Killed, or still at work: {', '.join(unclosed)}."
+    if report.exposure.whole.estimated_fraction and not report.exposure.workers:
+        told += " Batches of its last second may be missing, as the shortest are written together."
+    return [told]
 
 
 def _folded(folded: Folded) -> str:

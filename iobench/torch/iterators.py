@@ -125,7 +125,49 @@ class _Made:
         observation: LocalObservation = self.__dict__[PLACE]
         if not observation.live:
             return super()._next_data()  # type: ignore[misc]
-        return observation.take(super()._next_data)  # type: ignore[misc]
+        made = observation.take(super()._next_data)  # type: ignore[misc]
+        if observation.rest(self.__dict__["_num_yielded"] + 1):
+            _note(self, observation)
+        return made
+
+
+def _note(iterator: Any, observation: LocalObservation) -> None:
+    """Note only when batches are waited for, from the next one on."""
+    kind: Any = type(iterator)
+    iterator.__class__ = _noted(kind, kind.__mro__[2])
+    observation.watch_collate(False)
+
+
+@functools.cache
+def _noted(made: Any, own: Any) -> Any:
+    """Return torch's class with a method between two times: it runs for the tiniest batches."""
+    take = own._next_data
+
+    def _next_data(self: Any) -> Any:
+        observation: LocalObservation = self._iobench
+        stamps: Any = observation.stamps
+        times_ns, now_ns = stamps.times_ns, stamps.now_ns
+        start_ns = now_ns()
+        if start_ns > stamps.due_ns or len(times_ns) >= stamps.limit:
+            _unnote(self, made, observation)
+            return self._next_data()
+        try:
+            times_ns.append(start_ns)
+            data = take(self)
+            times_ns.append(now_ns())
+        except BaseException as error:
+            _unnote(self, made, observation)
+            observation.end_noted(failed=not isinstance(error, StopIteration))
+            raise
+        return data
+
+    names = {name: getattr(own, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(own.__name__, (own,), {**names, "__slots__": (), "_next_data": _next_data})
+
+
+def _unnote(iterator: Any, made: Any, observation: LocalObservation) -> None:
+    iterator.__class__ = made
+    observation.watch_collate(True)
 
 
 class _MadeStateful(_Made):

@@ -80,6 +80,8 @@ class BatchMaker:
         Of a process that does nothing else.
     digests : DigestLog, optional
         Gets the samples of every batch, before they are collated.
+    sparse : bool
+        Whether the caller leaves out batches that are short, so that none is brief here.
 
     Attributes
     ----------
@@ -96,6 +98,12 @@ class BatchMaker:
     theirs_ns : int
         Time that went to the user's code and the framework's since somebody set it to 0: what is
         left of the time meanwhile went to recording.
+    n_samples : int
+        Of the batch made last.
+    n_written : int
+        Spans written of the batch made last, where its samples have none of their own.
+    usual : bool
+        Whether others that are not timed will be split as the batch that is made.
     with_cpu : bool
         Whether spans of samples and their stages tell the CPU time of the thread.
     """
@@ -110,6 +118,7 @@ class BatchMaker:
         unit_costs: Mapping[str, int | None],
         process_io: ProcessIo | None = None,
         digests: DigestLog | None = None,
+        sparse: bool = False,
     ) -> None:
         self.recorder = recorder
         self.lane = recorder.lane()
@@ -117,7 +126,9 @@ class BatchMaker:
         self.tag: BatchTag | None = None
         self.nbytes = self.ended_ns = -1
         self.inner_ns = 0
-        self.theirs_ns = 0
+        self.theirs_ns = self.n_written = 0
+        self.usual = True
+        self._sparse = sparse
         self._described = {kind: recorder.described(kind) for kind in DESCRIBED}
         self._fused = recorder.described(Kind.FUSED)
         self._position = self.lane.position
@@ -140,7 +151,7 @@ class BatchMaker:
         self._outer: BatchMaker | None = None
         self._by_sample = self._fetching = False
         self._begun_ns = self._begun_cpu_ns = self._sample_ns = self._sample_cpu_ns = -1
-        self._n_samples = 1
+        self.n_samples = 1
         self._sample_position = self._position
         self._sums = StageSums()
         # Of samples too short to be timed all, those of one batch in ``every`` are.
@@ -148,7 +159,7 @@ class BatchMaker:
         # Of batches that are short themselves, the others are told by their ends alone.
         self._batch_cost_ns = BATCH_LIGHT_SPANS * light_ns
         self._short = self._brief = False
-        self._fetched_ns = self._collated_ns = 0
+        self._drawn_ns = self._fetched_ns = self._collated_ns = 0
         self._estimates: dict[tuple[Kind, int], bytes] = {}
         self._hush: AbstractContextManager[None] | None = None
 
@@ -167,11 +178,12 @@ class BatchMaker:
         if self._yields and lane.open is None:
             lane.open = []
         self._position = lane.place(tag.batch, tag.epoch)
+        self.n_written = 0
         self._sums.clear()
         self.inner_ns = 0
         self._index = index
         many = type(index) in (list, tuple)  # anything else may be lazy, or usable once
-        self._n_samples = max(len(index), 1) if many else 1
+        self.n_samples = max(len(index), 1) if many else 1
         self._by_sample = many and self._one_by_one and not self._summed
         self._time_calls(self._n_batches % self._every == 0)
         self._n_batches += 1
@@ -196,7 +208,7 @@ class BatchMaker:
         self.lane = lane = self.recorder.lane()
         lane.place(tag.batch, tag.epoch)
         lane.quiet += 1
-        self._n_samples = max(len(index), 1) if type(index) in (list, tuple) else 1
+        self.n_samples = max(len(index), 1) if type(index) in (list, tuple) else 1
         self._begun_ns = lane.now_ns()
         return index
 
@@ -208,7 +220,7 @@ class BatchMaker:
         start_ns, end_ns = self._begun_ns, lane.now_ns()
         self.theirs_ns += end_ns - start_ns
         lane.place(tag.batch, tag.epoch)  # the user's code may work on other things as well
-        spent_ns, n_samples = end_ns - start_ns, self._n_samples
+        spent_ns, n_samples = end_ns - start_ns, self.n_samples
         if self.nbytes >= 0:  # else it was not joined
             spent_ns -= spent_ns * self._collated_ns // max(self._fetched_ns + self._collated_ns, 1)
         joined_ns = start_ns + spent_ns
@@ -316,21 +328,26 @@ class BatchMaker:
         end_ns = lane.now_ns()
         if not self._by_sample:
             self._emit_summed(tag, end_ns)
-        spent_ns = (end_ns - self._begun_ns) / self._n_samples
+        spent_ns = (end_ns - self._begun_ns) / self.n_samples
         self.theirs_ns += end_ns - self._begun_ns
-        if self._timed and (self._by_sample or len(self.methods)):
-            # Not more than half of it: what a timed call costs is known by and large.
-            own_ns = self._sample_cost_ns * self._n_samples
-            self.theirs_ns -= min(own_ns, (end_ns - self._begun_ns) // 2)
+        if self._timed:
+            self.theirs_ns -= self._timing_ns(end_ns - self._begun_ns)
         if spent_ns < self._fastest_ns:
             self._fastest_ns = spent_ns
             self._choose()
 
+    def _timing_ns(self, spent_ns: int) -> int:
+        """Return what timing the calls of a batch that took so long has cost of it."""
+        if not (self._by_sample or len(self.methods)):
+            return 0
+        # Not more than half of it: what a timed call costs is known by and large.
+        return min(self._sample_cost_ns * self.n_samples, spent_ns // 2)
+
     def _emit_summed(self, tag: BatchTag, end_ns: int) -> None:
         """Record the batch's stages one after the other, each with the sum of its samples."""
-        spent_ns, n_samples = end_ns - self._begun_ns, self._n_samples
+        spent_ns, n_samples = end_ns - self._begun_ns, self.n_samples
         if self._timed:
-            stages, flags = self._sums.of_batch(spent_ns, n_samples), 0
+            stages, flags = self._sums.of_batch(spent_ns, n_samples, usual=self.usual), 0
         else:
             stages, flags = self._sums.like_others(spent_ns, n_samples), ESTIMATED
         # What no stage names comes last. Its CPU time is known where it is all of the batch.
@@ -339,8 +356,9 @@ class BatchMaker:
         if n_samples > 1:
             flags |= SUMMED
         start_ns = self._begun_ns
-        if self._timed:
-            self._fetched_ns += spent_ns
+        if self._timed and self.usual:
+            self._fetched_ns += spent_ns - (self._timing_ns(spent_ns) if self._sparse else 0)
+        self.n_written += len(stages) + 1
         for kind, each in [*stages.items(), (Kind.FUSED, StageSum(spent_ns, -1))]:
             stop_ns = min(start_ns + each.spent_ns, end_ns)
             cpu = cpu_ns if kind is Kind.FUSED else -1
@@ -359,13 +377,56 @@ class BatchMaker:
             if self._summed and not before:
                 self._n_batches = 0  # the next one is timed
             self._every = math.ceil(cost_ns / max(budget_ns, 1.0)) if self._summed else 1
-            batch_budget_ns = max(budget_ns * self._n_samples, 1.0)
+            batch_budget_ns = max(budget_ns * self.n_samples, 1.0)
             # A generator's stages may be open between batches: each is told that it goes on.
             self._short = self._summed and self._digests is None and not self._yields
             self._short = self._short and self._batch_cost_ns > batch_budget_ns
+            if self._sparse and self.may_be_left_out:
+                self._every, self._short = 1, False
             if self._short:
                 self._every = max(self._every, math.ceil(self._batch_cost_ns / batch_budget_ns))
         self.with_cpu = not self._summed and cost_ns + self._cpu_cost_ns <= budget_ns
+
+    @property
+    def may_be_left_out(self) -> bool:
+        """Whether of batches like the one made last not all need a record of their own."""
+        auto = self._detail is Detail.AUTO and self._digests is None
+        return auto and self._summed and not self._yields
+
+    def leave_out_none(self) -> None:
+        """Choose here what is recorded of short batches."""
+        self._sparse, self._n_batches = False, 0  # the next one is timed
+        self._choose()
+
+    def drawn(self, spent_ns: int) -> None:
+        """Note what drawing the indices of the batch that begins has taken."""
+        self.theirs_ns += spent_ns
+        if self.usual:
+            self._drawn_ns += spent_ns
+
+    @property
+    def knows_parts(self) -> bool:
+        """Whether there were batches like those left out."""
+        return self._fetched_ns > 0
+
+    def parts_of(self, n_samples: int, nbytes: int) -> list[tuple[Kind, float, int, int]]:
+        """Return kind, part of the time, bytes and pieces of the stages of batches left out.
+
+        Such a batch has so many samples and bytes.
+        """
+        all_ns = max(self._drawn_ns + self._fetched_ns + self._collated_ns, 1)
+        fetched = self._fetched_ns / all_ns
+        parts = [(Kind.SAMPLER, self._drawn_ns / all_ns, -1, 1)]
+        million = 1_000_000
+        named = 0.0
+        for kind, each in self._sums.like_others(million, n_samples).items():
+            part = fetched * each.spent_ns / million
+            named += part
+            parts.append((kind, part, each.nbytes, n_samples))
+        parts.append((Kind.FUSED, max(fetched - named, 0.0), -1, n_samples))
+        if self._collated_ns:
+            parts.append((Kind.COLLATE, self._collated_ns / all_ns, nbytes, 1))
+        return parts
 
     def collating(self, collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return the user's collate function, recorded; for this process only."""
@@ -399,7 +460,9 @@ class BatchMaker:
             self.ended_ns = end_ns = now_ns()
         self.theirs_ns += end_ns - start_ns
         if not self._by_sample:
-            self._collated_ns += end_ns - start_ns
+            if self.usual:
+                self._collated_ns += end_ns - start_ns
+            self.n_written += 1
         self.nbytes = nbytes = batch_nbytes(made)
         lane.position = self._position
         lane.write(start_ns, end_ns, nbytes, cpu_ns, self._described[Kind.COLLATE])

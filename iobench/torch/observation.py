@@ -11,6 +11,7 @@ from iobench.adapters import loading
 from iobench.loaders.stages import Detail
 from iobench.recording import DeliveryLog, Flag, Kind
 from iobench.torch.making import BatchMaker, BatchTag
+from iobench.torch.stamps import STAMP_LIGHT_SPANS, Pace, Stamps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,12 +34,18 @@ class KnownLoader:
     facts : LoaderFacts
     n_rounds : int
         How often it was iterated over.
+    pace : Pace or None
+        What its batches cost to record, where the loop's thread makes them and all are alike.
+    makers : list of BatchMaker
+        What recorded them then, in passes that are over.
     """
 
     def __init__(self, recording: Recording, facts: LoaderFacts) -> None:
         self.recording = recording
         self.facts = facts
         self.n_rounds = 0
+        self.pace: Pace | None = None
+        self.makers: list[BatchMaker] = []
 
     def new_log(self) -> DeliveryLog:
         """Return the log of another pass."""
@@ -149,6 +156,8 @@ class LocalObservation(Observation):
         As of `Observation`.
     dataset : object
         The user's.
+    fetcher : object
+        torch's, which makes batches of its samples.
     batches : bool
         Whether the loader makes batches of samples.
     pins : bool
@@ -157,22 +166,51 @@ class LocalObservation(Observation):
     Attributes
     ----------
     maker : BatchMaker
+    stamps : Stamps or None
+        Of batches that are not recorded in full, where there may be such.
     """
 
     def __init__(
-        self, known: KnownLoader, log: DeliveryLog, dataset: Any, *, batches: bool, pins: bool
+        self,
+        known: KnownLoader,
+        log: DeliveryLog,
+        dataset: Any,
+        fetcher: Any,
+        *,
+        batches: bool,
+        pins: bool,
     ) -> None:
         super().__init__(known, log)
-        self.maker = BatchMaker(
-            self.recorder,
-            dataset,
-            batches=batches,
-            detail=Detail.parse(self.recording.detail),
-            unit_costs=self.recording.facts.unit_costs,
-            digests=_digests_of(self.recording),
-        )
+        pace = None if pins or self.recording.steps is not None else known.pace
+        try:
+            self.maker = known.makers.pop()  # passes that go on at once have one each
+        except IndexError:
+            self.maker = BatchMaker(
+                self.recorder,
+                dataset,
+                batches=batches,
+                detail=Detail.parse(self.recording.detail),
+                unit_costs=self.recording.facts.unit_costs,
+                digests=_digests_of(self.recording),
+                sparse=pace is not None,
+            )
+        self.stamps: Stamps | None = None
+        if pace is not None:
+            light_ns = self.recording.facts.unit_costs.get("light_ns") or 0
+            self.stamps = Stamps(self.maker, pace, int(STAMP_LIGHT_SPANS * light_ns))
+        self._pace = pace
         self._pins = pins
         self._made: tuple[int, int] = (-1, -1)
+        self._is_first = True
+        self._written = -1
+        self._outermost = False
+        self._fetcher = fetcher
+        self._collates = fetcher.collate_fn, self.maker.collating(fetcher.collate_fn)
+        self.watch_collate(True)
+
+    def watch_collate(self, wanted: bool) -> None:
+        """Put what records it before the user's collate function, or leave that alone."""
+        self._fetcher.collate_fn = self._collates[wanted]
 
     def begin(self, index: Any, drawn_ns: int) -> Any:
         """Give a batch its number; return its index for the fetcher."""
@@ -184,22 +222,70 @@ class LocalObservation(Observation):
             self.recorder.emit(
                 Kind.SAMPLER, drawn_ns, now_ns, -1, -1, tag.batch, tag.epoch, -1, 0, 0, 0
             )
-        self.maker.theirs_ns += now_ns - drawn_ns
+        self.maker.drawn(now_ns - drawn_ns)
         return self.maker.begin(tag, index)
 
     def take(self, take: Callable[[], Any]) -> Any:
         """Return what the iterator makes, and record how."""
-        maker, now_ns = self.maker, self.recorder.clock.now_ns
+        maker, now_ns, lane = self.maker, self.recorder.clock.now_ns, self.recorder.lane()
+        if self._written not in (-1, lane.n_written):
+            self._stamp_none()
+        self.log.pause_stamps()
+        if self.log.stamps is not None:
+            self.log.stamps.tell(self.log, few=False)
+        self._written = lane.n_written
         entered_ns, maker.theirs_ns = now_ns(), 0
+        maker.usual = self._pace is None or not self._is_first  # that one also opens files
         around = contextlib.nullcontext() if maker.next_is_brief else maker.methods
         with loading(), around:
             own_ns = self.recorder.own_ns  # what the wait counts is within what is counted here
             made = self.wait_for(lambda: self._make(take))
-        self.recorder.own_ns = own_ns + now_ns() - entered_ns - maker.theirs_ns
+        spent_ns = now_ns() - entered_ns - maker.theirs_ns
+        self.recorder.own_ns = own_ns + spent_ns
+        if self._pace is not None:
+            self._pace.recorded(spent_ns, maker.n_samples, self._made[1])
+        # Others that record meanwhile need to know with which batch.
+        if maker.n_written and lane.n_written - self._written != maker.n_written + 2:
+            self._stamp_none()
+        self._written = lane.n_written
+        self._is_first = False
         return made
+
+    def _stamp_none(self) -> None:
+        """Record all batches of the loader from now on."""
+        if self.stamps is not None:
+            self.stamps = self._pace = self.known.pace = None
+            self.known.makers.clear()
+            self.maker.leave_out_none()
+
+    def rest(self, n_taken: int) -> bool:
+        """Return whether the next batches are to be noted only, after so many of this pass."""
+        stamps = self.stamps
+        if stamps is None or not (self.maker.may_be_left_out and self.maker.knows_parts):
+            return False
+        if not self._outermost or not self.live or not stamps.begin(n_taken):
+            return False
+        return self.log.stamp(stamps)
+
+    def end_noted(self, *, failed: bool) -> None:
+        """Note that the batch that was noted as asked for is not there, and none will be."""
+        stamps = self.stamps
+        if stamps is None or not self.live:
+            return
+        if failed:
+            self.log.leave()
+        else:
+            self.log.resume(stamps.take_back())
+            self.log.end()
+
+    def __del__(self) -> None:
+        super().__del__()
+        if self.armed and self.live and self.stamps is not None:
+            self.known.makers.append(self.maker)
 
     def _make(self, take: Callable[[], Any]) -> Any:
         self._made = (-1, -1)
+        self._outermost = self.log.waits
         try:
             return take()
         finally:

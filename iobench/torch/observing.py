@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 import torch.utils.data.dataloader as dataloader
-from torch.utils.data import get_worker_info
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    get_worker_info,
+)
 
 from iobench.adapters import install
 from iobench.recording import loop_recording
@@ -26,6 +34,7 @@ from iobench.torch.observation import (
     WorkersObservation,
 )
 from iobench.torch.observed_samplers import observed_sampler
+from iobench.torch.stamps import Pace
 from iobench.torch.travel import ObservedContext
 from iobench.torch.worker_side import WorkerCollate, WorkerSpec, WorkerStarter
 
@@ -45,6 +54,10 @@ CONTEXT: Final = "_DataLoader__multiprocessing_context"
 NEEDED: Final = frozenset(
     {"batch_sampler", "collate_fn", "dataset", "num_workers", "sampler", "worker_init_fn", CONTEXT}
 )
+SAMPLERS: Final = (
+    DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler,
+    WeightedRandomSampler,
+)  # fmt: skip
 MAKER: Final = "_get_iterator"
 # What torch's iterators must have for their hooks to mean anything.
 WORKED: Final = frozenset({"_get_data", "_next_data", "_process_data", "_shutdown_workers"})
@@ -133,13 +146,25 @@ def _observe_made(
         return _with_waits(iterator, known, log)
     pins = bool(state.get("_pin_memory"))
     observation = LocalObservation(
-        known, log, state["_dataset"], batches=_makes_batches(loader), pins=pins
+        known,
+        log,
+        state["_dataset"],
+        state["_dataset_fetcher"],
+        batches=_makes_batches(loader),
+        pins=pins,
     )
     install()
-    fetcher = state["_dataset_fetcher"]
-    fetcher.collate_fn = observation.maker.collating(fetcher.collate_fn)
     observe_iterator(iterator, observation, worked=False)
     return iterator
+
+
+def _pace_of(loader: Any) -> Pace | None:
+    """Return the pace of a loader whose batches are all alike, made by torch's own sampler."""
+    drawn = loader.__dict__.get("batch_sampler")
+    if type(drawn) is not BatchSampler or loader.num_workers or _is_stateful(loader):
+        return None
+    # Of these the length holds: the last batch's size follows from it.
+    return Pace(drawn.batch_size, drawn.sampler) if type(drawn.sampler) in SAMPLERS else None
 
 
 def _observe_worked(
@@ -267,6 +292,7 @@ def _known_loader(recording: Recording, loader: Any) -> KnownLoader:
         gradients=torch.is_grad_enabled(),
     )
     known = KnownLoader(recording, facts)
+    known.pace = _pace_of(loader)
     number = id(loader)
     _known[number] = (weakref.ref(loader, lambda _: _known.pop(number, None)), known)
     return known

@@ -47,8 +47,12 @@ class StageSums:
         found.spent_ns += spent_ns
         found.nbytes = -1 if nbytes < 0 or found.nbytes < 0 else found.nbytes + nbytes
 
-    def of_batch(self, spent_ns: int, n_samples: int) -> Mapping[Kind, StageSum]:
-        """Return the stages of a batch that took so long, and remember them."""
+    def of_batch(
+        self, spent_ns: int, n_samples: int, *, usual: bool = True
+    ) -> Mapping[Kind, StageSum]:
+        """Return the stages of a batch that took so long; remember them where it is usual."""
+        if not usual:
+            return self._batch
         for kind, each in self._batch.items():
             self._all.setdefault(kind, StageSum()).add(each.spent_ns, each.nbytes)
         self._all_ns += spent_ns

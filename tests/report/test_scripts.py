@@ -256,7 +256,18 @@ def test_a_killed_script_has_a_report(tmp_path: Path) -> None:
     write_rank(make_run(tmp_path / "run"), killed=True)
     text = printed(tmp_path / "run")
     assert "Killed, or still at work: consumer (process" in text
+    assert "of its last second may be missing" not in text
     assert "1 of 1 rounds have no end" in text
+
+
+def test_a_killed_script_whose_shortest_batches_were_noted_only_may_lack_the_last(
+    tmp_path: Path,
+) -> None:
+    run = make_run(tmp_path / "run")
+    write_rank(run, waits=(10, 10), killed=True)
+    with run.recorder(role="child", clock=FakeClock(1000)) as child:
+        child.emit(Kind.FUSED, 0, 1, batch=1, flags=Flag.SUMMED | Flag.ESTIMATED, pieces=4)
+    assert "of its last second may be missing" in " ".join(printed(tmp_path / "run").split())
 
 
 def test_workers_that_end_with_their_training_process_are_not_called_killed(

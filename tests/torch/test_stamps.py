@@ -1,0 +1,304 @@
+"""Batches of which only the wait is noted, with a clock that only our own readings move."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="batches of torch's DataLoader need torch")
+from torch.utils.data import BatchSampler, SequentialSampler
+
+import iobench
+from iobench.recording import Flag, Kind, Recording
+from iobench.testing import FakeClock
+from iobench.torch import DataLoader
+
+if TYPE_CHECKING:
+    from iobench.profiles import Profile
+
+SAMPLE_NS = 1000
+STEP_NS = 7000
+
+
+class CountingClock(FakeClock):
+    """Takes 100 ns to read; counts how often it was."""
+
+    __slots__ = ("n_reads",)
+
+    def __init__(self) -> None:
+        super().__init__(10**9, step_ns=100)
+        self.n_reads = 0
+
+    def now_ns(self) -> int:
+        self.n_reads += 1
+        return super().now_ns()
+
+
+class Tiny:
+    """Samples of a microsecond; of some numbers something else happens."""
+
+    def __init__(self, clock: FakeClock, n_samples: int, at: dict[int, Any] | None = None) -> None:
+        self.clock, self.n_samples, self.at = clock, n_samples, at or {}
+
+    def __len__(self) -> int:
+        return self.n_samples
+
+    def __getitem__(self, number: int) -> int:
+        if number in self.at:
+            self.at[number]()
+        self.clock.advance(SAMPLE_NS)
+        return number
+
+
+def recorded(folder: Path, clock: CountingClock, *loaders: Any, n_batches: int = 0) -> Profile:
+    """Return what a loop over the loaders records; it leaves each after so many batches."""
+    with Recording(folder / "run", steps=None, detail="auto", spool=None, clock=clock):
+        clock.n_reads = 0  # a start measures what spans cost
+        for loader in loaders:
+            for number, _ in enumerate(loader, 1):
+                clock.advance(STEP_NS)
+                if number == n_batches:
+                    break
+    return iobench.open_profile(folder / "run")
+
+
+def rows_of(profile: Profile, kind: Kind) -> Any:
+    """Return the spans of a kind that have a batch, in order of time."""
+    spans = profile.spans
+    rows = spans[(spans["kind"] == kind) & (spans["batch"] >= 0)]
+    return rows[np.argsort(rows["start_ns"])]
+
+
+def test_most_short_batches_take_two_times_each_and_their_waits_are_exact(tmp_path: Path) -> None:
+    clock = CountingClock()
+    loader = DataLoader(Tiny(clock, 20_000), batch_size=32)
+    profile = recorded(tmp_path, clock, loader, loader)
+    assert clock.n_reads < 5 * 2 * 625, "two a batch, and some thirty of each recorded in full"
+    waits = rows_of(profile, Kind.WAIT)
+    assert len(waits) == len(set(waits["batch"].tolist())) == 2 * 625
+    lengths = waits["end_ns"] - waits["start_ns"]
+    noted = (profile.spans["flags"] & Flag.ESTIMATED) != 0
+    noted = np.isin(waits["batch"], np.unique(profile.spans["batch"][noted]))
+    assert noted.sum() > 1000
+    assert set(lengths[noted].tolist()) <= {32 * SAMPLE_NS + 100}, "the clock's own reading"
+    assert (waits["start_ns"][1:] > waits["end_ns"][:-1]).all()
+    found = profile.exposure()
+    assert found.whole.n_batches == 2 * 625
+    assert found.whole.n_samples == 2 * 20_000
+    assert sum(row.exposed_ns for row in found.whole.stages) == found.whole.wait_ns
+    assert found.whole.overhead_fraction is not None
+    assert found.whole.overhead_fraction < 0.02
+
+
+def test_the_stages_of_batches_left_out_fill_their_waits(tmp_path: Path) -> None:
+    clock = CountingClock()
+    profile = recorded(tmp_path, clock, DataLoader(Tiny(clock, 4_009), batch_size=32))
+    spans = profile.spans
+    estimated = spans[(spans["flags"] & Flag.ESTIMATED) != 0]
+    waits = {int(row["batch"]): row for row in rows_of(profile, Kind.WAIT)}
+    for batch in np.unique(estimated["batch"]).tolist():
+        rows = estimated[estimated["batch"] == batch]
+        rows = rows[np.argsort(rows["start_ns"], kind="stable")]
+        assert rows["start_ns"][0] == waits[batch]["start_ns"]
+        assert abs(int(rows["end_ns"][-1]) - int(waits[batch]["end_ns"])) <= 1
+        assert (rows["start_ns"][1:] == rows["end_ns"][:-1]).all()
+    fused = rows_of(profile, Kind.FUSED)
+    assert fused["pieces"].sum() == 4_009, "the last batch of a pass is smaller"
+    assert fused["batch"].tolist() == sorted(fused["batch"].tolist())
+
+
+def test_a_loop_that_computes_longer_has_every_batch_recorded(tmp_path: Path) -> None:
+    clock = CountingClock()
+    dataset = Tiny(clock, 640)
+    loader = DataLoader(dataset, batch_size=32)
+    with Recording(tmp_path / "run", steps=None, detail="auto", spool=None, clock=clock):
+        for _ in loader:
+            clock.advance(20_000_000)
+    spans = iobench.open_profile(tmp_path / "run").spans
+    assert not (spans["flags"] & Flag.ESTIMATED).any()
+
+
+@pytest.mark.parametrize("n_batches", [1, 3, 4, 50, 99])
+def test_a_pass_that_is_left_has_what_was_delivered(tmp_path: Path, n_batches: int) -> None:
+    clock = CountingClock()
+    loader = DataLoader(Tiny(clock, 3_200), batch_size=32)
+    profile = recorded(tmp_path, clock, loader, loader, n_batches=n_batches)
+    assert len(rows_of(profile, Kind.WAIT)) == 2 * n_batches
+    assert profile.exposure().n_rounds == 2
+
+
+def test_a_sample_that_fails_ends_the_wait_it_was_in(tmp_path: Path) -> None:
+    clock = CountingClock()
+
+    def fail() -> None:
+        raise ValueError("no such sample")
+
+    loader = DataLoader(Tiny(clock, 3_200, {1600: fail}), batch_size=32)
+    with pytest.raises(ValueError, match="no such sample"):
+        recorded(tmp_path, clock, loader)
+    found = iobench.open_profile(tmp_path / "run").exposure()
+    assert found.whole.n_batches == 50
+    assert found.n_failed_waits == 1
+
+
+def test_other_loaders_asked_meanwhile_keep_their_batches_and_order(tmp_path: Path) -> None:
+    clock = CountingClock()
+    within = DataLoader(Tiny(clock, 64), batch_size=32)
+    beside = DataLoader(Tiny(clock, 96), batch_size=32)
+    loader = DataLoader(Tiny(clock, 6_400, {3200: lambda: list(within)}), batch_size=32)
+    with Recording(tmp_path / "run", steps=None, detail="auto", spool=None, clock=clock):
+        for number, _ in enumerate(loader):
+            if number == 150:
+                assert len(list(beside)) == 3
+    profile = iobench.open_profile(tmp_path / "run")
+    waits = rows_of(profile, Kind.WAIT)
+    assert len(waits) == 203, "what a sample asks for is no wait of the loop"
+    assert waits["batch"].tolist() == sorted(waits["batch"].tolist())
+    found = {each.number: each.n_batches for each in profile.exposure().loaders}
+    assert sorted(found.values())[-2:] == [3, 200]
+
+
+class Sizes(BatchSampler):
+    """Batches of other sizes than it says."""
+
+    def __iter__(self) -> Any:
+        for number in range(100):
+            yield list(range(1 + number % 5))
+
+    def __len__(self) -> int:
+        return 100
+
+
+def test_batches_of_a_sampler_of_ones_own_are_all_counted(tmp_path: Path) -> None:
+    clock = CountingClock()
+    dataset = Tiny(clock, 100)
+    sizes = Sizes(SequentialSampler(range(100)), 3, drop_last=False)
+    profile = recorded(tmp_path, clock, DataLoader(dataset, batch_sampler=sizes))
+    assert profile.exposure().whole.n_samples == sum(1 + number % 5 for number in range(100))
+
+
+class Listed:
+    """A sampler of the user's own that yields more than it says."""
+
+    def __iter__(self) -> Any:
+        return iter(range(3_205))
+
+    def __len__(self) -> int:
+        return 40
+
+
+def test_batches_of_a_sampler_whose_length_is_wrong_are_all_counted(tmp_path: Path) -> None:
+    clock = CountingClock()
+    loader = DataLoader(Tiny(clock, 3_205), batch_size=32, sampler=cast("Any", Listed()))
+    profile = recorded(tmp_path, clock, loader)
+    assert profile.exposure().whole.n_samples == 3_205
+
+
+@pytest.mark.parametrize("n_samples", range(3_201, 3_233, 3))
+def test_the_last_batch_has_the_samples_that_are_left(tmp_path: Path, n_samples: int) -> None:
+    clock = CountingClock()
+    loader = DataLoader(Tiny(clock, n_samples), batch_size=32)
+    assert recorded(tmp_path, clock, loader).exposure().whole.n_samples == n_samples
+
+
+def test_two_passes_over_one_loader_at_once_keep_their_batches(tmp_path: Path) -> None:
+    clock = CountingClock()
+    loader = DataLoader(Tiny(clock, 3_200), batch_size=32)
+    with Recording(tmp_path / "run", steps=None, detail="auto", spool=None, clock=clock):
+        for _ in loader:
+            pass
+        ahead = iter(loader)
+        for number, _ in enumerate(loader):
+            if number < 50:
+                next(ahead)
+        for _ in ahead:
+            pass
+    whole = iobench.open_profile(tmp_path / "run").exposure().whole
+    assert (whole.n_batches, whole.n_samples) == (300, 9_600)
+
+
+def test_another_thread_that_takes_over_a_pass_is_seen(tmp_path: Path) -> None:
+    clock = CountingClock()
+    loader = DataLoader(Tiny(clock, 3_200), batch_size=32)
+    other = DataLoader(Tiny(clock, 64), batch_size=32)
+    with Recording(tmp_path / "run", steps=None, detail="auto", spool=None, clock=clock):
+        batches = iter(loader)
+        for _ in range(10):
+            next(batches)
+        taking = threading.Thread(target=list, args=(batches,))
+        taking.start()
+        taking.join(60)
+        assert len(list(other)) == 2
+    waits = rows_of(iobench.open_profile(tmp_path / "run"), Kind.WAIT)
+    assert len(waits) == 102, "waits of the first thread are seen after it has given the pass away"
+
+
+def test_a_recording_that_ends_within_a_batch_has_those_before(tmp_path: Path) -> None:
+    clock = CountingClock()
+    recording = Recording(tmp_path / "run", steps=None, detail="auto", spool=None, clock=clock)
+    dataset = Tiny(clock, 3_200, {32 * 50 + 1: recording.close})
+    with recording:
+        assert len(list(DataLoader(dataset, batch_size=32))) == 100
+    profile = iobench.open_profile(tmp_path / "run")
+    assert len(rows_of(profile, Kind.WAIT)) == 50
+    assert profile.exposure().n_failed_waits == 1
+
+
+def test_a_pass_goes_on_after_a_sample_that_failed(tmp_path: Path) -> None:
+    clock = CountingClock()
+
+    def fail() -> None:
+        raise ValueError("no such sample")
+
+    loader = DataLoader(Tiny(clock, 3_210, {1600: fail}), batch_size=32)
+    with Recording(tmp_path / "run", steps=None, detail="auto", spool=None, clock=clock):
+        batches = iter(loader)
+        for _ in range(50):
+            next(batches)
+        with pytest.raises(ValueError, match="no such sample"):
+            next(batches)
+        assert len(list(batches)) == 50
+    whole = iobench.open_profile(tmp_path / "run").exposure().whole
+    assert (whole.n_batches, whole.n_samples) == (100, 3_210 - 32)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_in_the_middle_of_a_pass_goes_on_and_takes_nothing_away(tmp_path: Path) -> None:
+    clock = CountingClock()
+    loader = DataLoader(Tiny(clock, 3_200), batch_size=32)
+    with Recording(tmp_path / "run", steps=None, detail="auto", spool=None, clock=clock):
+        batches = iter(loader)
+        for _ in range(50):
+            next(batches)
+        child = os.fork()
+        if not child:
+            os._exit(0 if len(list(batches)) == 50 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert len(list(batches)) == 50
+    assert len(rows_of(iobench.open_profile(tmp_path / "run"), Kind.WAIT)) == 100
+
+
+@pytest.mark.parametrize("detail", ["sample", "batch"])
+def test_what_is_to_be_recorded_finely_is_never_left_out(tmp_path: Path, detail: str) -> None:
+    clock = CountingClock()
+    loader = DataLoader(Tiny(clock, 3_200), batch_size=32)
+    with Recording(tmp_path / "run", steps=None, detail=detail, spool=None, clock=clock):
+        for _ in loader:
+            pass
+    spans = iobench.open_profile(tmp_path / "run").spans
+    assert not (spans["flags"] & Flag.ESTIMATED).any()
+    assert len(spans[spans["kind"] == Kind.COLLATE]) == 100
+
+
+def test_a_window_of_steps_is_recorded_in_full(tmp_path: Path) -> None:
+    clock = CountingClock()
+    loader = DataLoader(Tiny(clock, 3_200), batch_size=32)
+    with Recording(tmp_path / "run", steps=range(20, 60), detail="auto", spool=None, clock=clock):
+        for _ in loader:
+            pass
+    assert len(rows_of(iobench.open_profile(tmp_path / "run"), Kind.WAIT)) == 40
