@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import iobench.recording.stages  # noqa: F401 - imported while files are watched it is seen
 from iobench import adapters
 from iobench.recording import Kind, Recorder, activate, read_span_file
 
