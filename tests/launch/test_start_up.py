@@ -175,8 +175,9 @@ def test_wrapt_and_iobench_both_follow_an_import(
 def test_recording_starts_with_few_modules() -> None:
     """Each costs the user's process a millisecond: readers, digests and energy are for others."""
     code = (
-        "import sys; from iobench.launch import hooks; from iobench.recording import record; "
-        "import iobench.adapters; print(*[each for each in sys.modules if each in "
+        "import sys; from iobench.launch import hooks; "
+        "from iobench.recording.session import record; "
+        "import iobench.adapters.installed; print(*[each for each in sys.modules if each in "
         "('statistics', 'iobench.recording.span_reader', 'iobench.recording.canonical', "
         "'iobench.recording.digests', 'iobench.recording.energy_reader', 'iobench.profiles')])"
     )
