@@ -344,7 +344,7 @@ def _overhead(exposure: Exposure) -> str:
         return f"{units.fraction(fraction)} of the time of all processes"
     return (
         f"{units.fraction(fraction)} of the time of the epochs in its own code, which slows the "
-        f"rest by an unknown part (caches, scheduling); {units.duration(once_ns)} at most in each "
+        f"rest by an unknown part; {units.duration(once_ns)} at most in each "
         "process, once"
     )
 

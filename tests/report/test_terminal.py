@@ -113,8 +113,7 @@ def test_measured_overhead_is_said_to_be_of_its_own_code(bound: RunReport, show:
     text = unwrapped(show(measured))
     assert (
         "iobench's own overhead: 0.1 % of the time of the epochs in its own code, which slows the "
-        "rest by an unknown part (caches, scheduling); 250 ms at most in each process, once."
-        in text
+        "rest by an unknown part; 250 ms at most in each process, once." in text
     )
 
 
