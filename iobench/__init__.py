@@ -11,15 +11,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from iobench.analysis import exposure
+    from iobench.analysis.windows import exposure
     from iobench.errors import IobenchError
-    from iobench.loaders import loader
     from iobench.loaders.opening import open_store
-    from iobench.profiles import Profile, open_profile
-    from iobench.recording import record, stage
+    from iobench.loaders.ring.options import loader
+    from iobench.profiles.contents import Profile
+    from iobench.profiles.reading import open_profile
+    from iobench.recording.session import record
+    from iobench.recording.stages import stage
     from iobench.report.arrow_table import to_arrow
     from iobench.samples import SampleSpec, Variable
-    from iobench.sources import open_dataset
+    from iobench.sources.opened import open_dataset
 
 __all__ = [
     "IobenchError",
@@ -38,16 +40,16 @@ __all__ = [
 
 _HOMES = {
     "IobenchError": "iobench.errors",
-    "Profile": "iobench.profiles",
+    "Profile": "iobench.profiles.contents",
     "SampleSpec": "iobench.samples",
     "Variable": "iobench.samples",
-    "exposure": "iobench.analysis",
-    "open_dataset": "iobench.sources",
-    "loader": "iobench.loaders",
-    "open_profile": "iobench.profiles",
+    "exposure": "iobench.analysis.windows",
+    "open_dataset": "iobench.sources.opened",
+    "loader": "iobench.loaders.ring.options",
+    "open_profile": "iobench.profiles.reading",
     "open_store": "iobench.loaders.opening",
-    "record": "iobench.recording",
-    "stage": "iobench.recording",
+    "record": "iobench.recording.session",
+    "stage": "iobench.recording.stages",
     "to_arrow": "iobench.report.arrow_table",
 }
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from iobench.errors import IobenchError, OptionError, UnknownNameError
 
 if TYPE_CHECKING:
-    from iobench.datasets import Dataset
-    from iobench.stores import Converter, Format
+    from iobench.datasets.contract import Dataset
+    from iobench.stores.contract import Converter, Format
 
 __all__ = [
     "SOURCE",

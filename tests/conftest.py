@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from iobench.cli import main
 
 if TYPE_CHECKING:
-    from iobench.datasets import Dataset
+    from iobench.datasets.contract import Dataset
 
 Completed = subprocess.CompletedProcess[str]
 RunIobench = Callable[..., Completed]
@@ -47,7 +47,7 @@ def store_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_root(store_dir: Path) -> Callable[[Dataset], Path]:
     """Return a function that gives a dataset's tiny stand-in, made once for all; read-only."""
-    from iobench.datasets import ensure_stand_in
+    from iobench.datasets.standins import ensure_stand_in
 
     return lambda dataset: ensure_stand_in(dataset, store_dir / f"tiny-{dataset.name}", tiny=True)
 

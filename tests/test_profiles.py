@@ -5,8 +5,9 @@ import json
 import pytest
 
 from iobench.errors import ProfileError
-from iobench.profiles import open_profile, open_profiles
-from iobench.recording import Kind, RunDirectory
+from iobench.profiles.reading import open_profile, open_profiles
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 
 CONFIG = {"workers": 2, "prefetch": 1, "expected_workers": ["worker-0", "worker-1"]}
 

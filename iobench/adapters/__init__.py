@@ -3,8 +3,3 @@
 An adapter puts a timed function in the place of a library's, which records nothing until a
 recorder is active. It loads only if its library is imported, before or after `install`.
 """
-
-from iobench.adapters.installed import install, uninstall, unseen
-from iobench.adapters.scope import loading, quiet
-
-__all__ = ["install", "loading", "quiet", "uninstall", "unseen"]

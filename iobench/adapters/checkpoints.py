@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.adapters.notes import note_path
 from iobench.adapters.patches import timed
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from iobench.adapters.patches import Patches

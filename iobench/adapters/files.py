@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters import scope
 from iobench.adapters.patches import timed
-from iobench.recording import Kind, activation
+from iobench.recording import activation
+from iobench.recording.kinds import Kind
 from iobench.recording.outside import describe
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.adapters.notes import file_name
 from iobench.adapters.patches import timed
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from iobench.adapters.patches import Patches

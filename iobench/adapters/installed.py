@@ -32,7 +32,7 @@ def install(where: Where = "loading") -> None:
     """Time what is read and decoded in this process, as far as it can be seen from outside.
 
     Idempotent; may be called from any thread. Nothing is recorded, and calls cost one look at a
-    variable more, while no recorder is active (``iobench.recording.activate``). Forked children
+    variable more, while no recorder is active (``activate``). Forked children
     have it too; a new interpreter needs its own call.
 
     Parameters

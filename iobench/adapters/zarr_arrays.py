@@ -14,7 +14,8 @@ from iobench.adapters import scope
 from iobench.adapters.notes import file_name, note_array
 from iobench.adapters.patches import NOTE_ERRORS, timed
 from iobench.adapters.scope import ELSEWHERE
-from iobench.recording import Kind, activation
+from iobench.recording import activation
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

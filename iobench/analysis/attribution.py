@@ -18,7 +18,8 @@ from iobench.analysis.paths import Path, Stretch, Turns, Walker, make_turns
 from iobench.analysis.releases import releases_by_turn
 from iobench.analysis.span_shares import ChargedWork
 from iobench.analysis.stages import StageTable, find_lanes
-from iobench.recording import WORKER_KINDS, Flag, Kind
+from iobench.recording.kinds import WORKER_KINDS, Kind
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.stages import Lanes
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["Attribution", "attribute"]
 

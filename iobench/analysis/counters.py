@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.analysis.storage.read_spans import find_read_spans
-from iobench.recording import Flag, Kind, io_looks
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag, io_looks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = [
     "CountersByDelivery",

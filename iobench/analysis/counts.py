@@ -17,14 +17,15 @@ from iobench.analysis.loop import ONLY, find_loop
 from iobench.analysis.sample_counts import samples_by_delivery
 from iobench.analysis.samples_seen import samples_seen
 from iobench.errors import ProfileError
-from iobench.recording import WORKER_KINDS, Flag, Kind, io_looks, stage_name
+from iobench.recording.kinds import WORKER_KINDS, Kind, stage_name
+from iobench.recording.span_file import Flag, io_looks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["Counts", "StageCount", "counts_of"]
 

@@ -16,7 +16,7 @@ from iobench.analysis.rounds import find_rounds
 if TYPE_CHECKING:
     from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.rounds import Rounds
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["PHASES", "Deliveries", "find_deliveries"]
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.recording import Flag, Kind, stage_name
 from iobench.recording.device_lane import ANCHOR
+from iobench.recording.kinds import Kind, stage_name
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["DeviceExposure", "device_exposure"]
 

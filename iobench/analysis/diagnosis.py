@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from iobench.recording import WORKER_KINDS, Kind
+from iobench.recording.kinds import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
     from iobench.analysis.figures import Exposure, LoaderExposure, PartExposure, Window
-    from iobench.analysis.replay import ReplayJudgement
+    from iobench.analysis.replay.judgement import ReplayJudgement
 
 __all__ = ["Diagnosis", "Verdict", "diagnose", "hidden_fraction"]
 

@@ -24,14 +24,15 @@ from iobench.analysis.energy_figures import (
 from iobench.analysis.energy_sums import add_bounds, energy_sum
 from iobench.analysis.epoch_numbers import complete_epochs, epoch_of_deliveries
 from iobench.analysis.windows import measure_rank
-from iobench.recording import EnergySeries, Flag, stage_name
+from iobench.recording.kinds import stage_name
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.analysis.windows import MeasuredRank
-    from iobench.profiles import Process, Profile
-    from iobench.recording import HostEnergy
+    from iobench.profiles.contents import Process, Profile
+    from iobench.recording.energy_file import EnergySeries, HostEnergy
 
 __all__ = ["energy_of", "energy_of_rank"]
 

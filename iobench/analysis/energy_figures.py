@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from iobench.recording import EnergySource
+    from iobench.recording.energy_counters import EnergySource
 
 __all__ = [
     "ENERGY_KINDS",

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.recording import Kind
+    from iobench.recording.kinds import Kind
 
 __all__ = ["BatchStatistics", "ComputeEpoch", "EpochFigures", "StageEpoch", "batch_statistics"]
 

@@ -21,11 +21,11 @@ from iobench.analysis.epoch_statistics import (
 )
 from iobench.analysis.sample_counts import count_samples, samples_by_delivery
 from iobench.analysis.windows import MeasuredRank, measure_rank
-from iobench.recording import Kind, stage_name
+from iobench.recording.kinds import Kind, stage_name
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = [
     "BatchStatistics",

@@ -12,13 +12,13 @@ from iobench.analysis.comparison import FEWEST_CELLS, cell_of_each, student
 from iobench.analysis.deliveries import STEADY
 from iobench.analysis.epoch_numbers import epoch_of_deliveries
 from iobench.analysis.windows import measure_rank, profile_of_loop
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.figures import Window
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["ExposedShare", "exposed_share"]
 

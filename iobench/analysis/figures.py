@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from iobench.profiles import Folded
-    from iobench.recording import Kind
+    from iobench.profiles.contents import Folded
+    from iobench.recording.kinds import Kind
 
 __all__ = [
     "Coincidence",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.recording import Flag
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from iobench.analysis.partition import Pieces

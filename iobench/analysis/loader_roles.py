@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["EVALUATION", "TRAINING", "by_importance", "roles_of_loaders"]
 

@@ -9,14 +9,14 @@ import numpy as np
 
 from iobench.analysis.figures import OtherLoop
 from iobench.errors import ProfileError
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["ONLY", "LoaderSettings", "TrainingLoop", "find_loop"]
 

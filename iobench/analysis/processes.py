@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
-from iobench.recording import Flag, Kind, stage_name
+from iobench.recording.kinds import Kind, stage_name
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["ProcessWork", "StageWork", "process_work"]
 

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from iobench.analysis.loop import ONLY
 from iobench.analysis.partition import leaf_pieces
-from iobench.recording import Flag, Kind
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
-    from iobench.profiles import Profile
-    from iobench.recording import Anchor
+    from iobench.profiles.contents import Profile
+    from iobench.recording.span_reader import Anchor
 
 __all__ = ["RankSteps", "rank_steps"]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from iobench.analysis.rank_steps import RankSteps, Stream
-    from iobench.recording import ProcessFacts
+    from iobench.recording.facts import ProcessFacts
 
 __all__ = ["compare_ranks", "missing_ranks"]
 

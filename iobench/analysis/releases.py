@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from iobench.analysis.paths import Turns
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["find_releases", "releases_by_turn"]
 

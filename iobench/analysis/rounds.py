@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.loop import ONLY
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from iobench.analysis.loop import TrainingLoop
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["Rounds", "find_rounds"]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["count_samples", "samples_by_delivery"]
 

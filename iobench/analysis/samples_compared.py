@@ -13,7 +13,7 @@ from iobench.analysis.samples_seen import SamplesSeen, samples_seen
 
 if TYPE_CHECKING:
     from iobench.analysis.samples_seen import EpochSamples
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = [
     "FirstDifference",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from iobench.analysis.deliveries import Deliveries
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["DIGEST_KEY", "EpochSamples", "SamplesSeen", "samples_seen"]
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.recording import Flag
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.attribution import Attribution
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["ChargedWork", "share_of_spans"]
 

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from iobench.analysis.stages import WAITING_KINDS
 from iobench.analysis.windows import measure_rank
 from iobench.errors import ProfileError
-from iobench.recording import HANDOVER_KINDS, WORKER_KINDS, Flag, Kind
+from iobench.recording.kinds import HANDOVER_KINDS, WORKER_KINDS, Kind
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from iobench.analysis.windows import MeasuredRank
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["SpanSums", "measure_ranks", "sums_of_spans"]
 

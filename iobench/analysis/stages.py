@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.releases import find_releases
-from iobench.recording import CONSUMER_KINDS, LIFE_KINDS, Flag, Kind, stage_name
+from iobench.recording.kinds import CONSUMER_KINDS, LIFE_KINDS, Kind, stage_name
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.loop import TrainingLoop
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["WAITING_KINDS", "Lanes", "StageTable", "find_lanes"]
 

@@ -17,7 +17,7 @@ from iobench.analysis.comparison import (
 )
 from iobench.analysis.deliveries import STEADY
 from iobench.analysis.epoch_numbers import epoch_of_deliveries
-from iobench.recording import stage_name
+from iobench.recording.kinds import stage_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,7 +10,8 @@ import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.span_sums import sums_of_spans
-from iobench.recording import Flag, Kind, stage_name
+from iobench.recording.kinds import Kind, stage_name
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.windows import MeasuredRank
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["Timeline", "TimelineLane", "lanes_of_spans", "timeline_of"]
 

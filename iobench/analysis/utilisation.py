@@ -15,7 +15,7 @@ import numpy as np
 
 from iobench.analysis.epoch_numbers import epoch_of_deliveries, of_main_loader
 from iobench.analysis.windows import measure_rank
-from iobench.recording import Kind, stage_name
+from iobench.recording.kinds import Kind, stage_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from iobench.analysis.attribution import Attribution
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.windows import MeasuredRank
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = [
     "DLIO_VERSION",

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from iobench.analysis.deliveries import FILL, STARTUP
 from iobench.analysis.figures import Coincidence, LongWaits, WaitStatistics
-from iobench.recording import Flag, Kind
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.analysis.deliveries import Deliveries
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["find_long_waits", "wait_statistics"]
 

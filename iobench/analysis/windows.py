@@ -37,12 +37,12 @@ from iobench.analysis.sample_counts import count_samples
 from iobench.analysis.span_shares import share_of_spans
 from iobench.analysis.waits import find_long_waits, wait_statistics
 from iobench.errors import ProfileError
-from iobench.profiles import TRAINING_PROCESS
-from iobench.recording import Flag, stage_name
-from iobench.recording.span_file import RECORD_NBYTES
+from iobench.profiles.contents import TRAINING_PROCESS
+from iobench.recording.kinds import stage_name
+from iobench.recording.span_file import RECORD_NBYTES, Flag
 
 if TYPE_CHECKING:
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = [
     "MeasuredRank",

@@ -21,8 +21,10 @@ from iobench.bundling.tracer_logs import find_logs, read_logs
 from iobench.bundling.vocabulary import vocabulary
 from iobench.bundling.whoami import who_runs_this
 from iobench.errors import IobenchError, MissingExtraError, OptionError, ProfileError
-from iobench.profiles import open_profiles, run_paths
-from iobench.report import render_terminal, to_json
+from iobench.profiles.folders import run_paths
+from iobench.profiles.reading import open_profiles
+from iobench.report.json_report import to_json
+from iobench.report.text_report import render_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -221,7 +223,7 @@ def _reports(stage: Path, files: Mapping[str, bytes]) -> tuple[dict[str, bytes],
         "report.json": here.sub(".", _json(document).decode()).encode(),
     }
     try:
-        from iobench.report.webpage import render_html
+        from iobench.report.webpage.document import render_html
 
         found["report.html"] = here.sub(".", render_html(profiles)).encode(
             "utf-8", "backslashreplace"

@@ -13,9 +13,9 @@ from iobench.bundling.digest_copy import rewritten_digests
 from iobench.bundling.paths import is_file_name
 from iobench.bundling.span_copy import rewritten_spans, texts_of_spans
 from iobench.errors import ProfileError, StorageError
-from iobench.recording import RunDirectory
 from iobench.recording import span_file as layout
 from iobench.recording.folding import fold_name, unpacked_fold
+from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import read_head
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from iobench.analysis.advice import Advice, AdvisedChange
+    from iobench.analysis.advice.figures import Advice, AdvisedChange
     from iobench.analysis.paired import PairedRatio
     from iobench.cli.screen import TerminalScreen
-    from iobench.profiling import RunConfig
+    from iobench.profiling.config import RunConfig
     from iobench.report.advice_input import AdviceInput
 
 __all__ = ["advise"]
@@ -57,7 +57,7 @@ def advise(
     """
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
-    from iobench.profiling import profile
+    from iobench.profiling.run import profile
     from iobench.report.advice_commands import words_of_profile
 
     for option, value, least in (
@@ -139,7 +139,7 @@ def _config_of(words: Sequence[str]) -> RunConfig:
 
 def _advice(run: Path, *, ranks: int | None, epochs: int) -> tuple[AdviceInput, Advice]:
     from iobench.errors import ProfileError
-    from iobench.profiles import open_profiles
+    from iobench.profiles.reading import open_profiles
     from iobench.report.advice_input import advice_input, advice_of, measured_ways
 
     given = advice_input(str(run), measured_ways(open_profiles(run)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from iobench.bundling import Bundle
+    from iobench.bundling.bundle import Bundle
 
 __all__ = ["bundle"]
 
@@ -36,7 +36,7 @@ def bundle(
     """Pack a run for a help desk, with its report; paths, users and hosts are replaced."""
     import os
 
-    from iobench.bundling import make_bundle
+    from iobench.bundling.bundle import make_bundle
     from iobench.cli.installation import installed_versions
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import IobenchError, OptionError, StorageError

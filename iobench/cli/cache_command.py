@@ -27,7 +27,7 @@ def cache(
     """List the stand-ins, probes, stores and indexes that iobench made, or remove them."""
     from iobench.errors import MissingFileError
     from iobench.report.units import nbytes
-    from iobench.stores import list_items, list_places, remove_item
+    from iobench.stores.places import list_items, list_places, remove_item
 
     items = list_items(list_places(data_dirs=data_dir or [], store_dir=store_dir))
     if remove:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iobench.analysis.gates import PairedGate
-    from iobench.recording import Clock
+    from iobench.recording.clocks import Clock
     from iobench.report.check_text import Gate
 
 __all__ = ["CheckCommand", "check"]
@@ -256,7 +256,7 @@ class TrialProgress:
         move: Callable[[int, int], None],
         clock: Clock | None = None,
     ) -> None:
-        from iobench.recording import SYSTEM_CLOCK
+        from iobench.recording.clocks import SYSTEM_CLOCK
 
         self.n_rounds = 0
         self._rounds, self._say, self._move = rounds, say, move

@@ -21,13 +21,11 @@ from iobench.report.units import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iobench.conversion import (
-        ConversionForecast,
-        ConversionOutcome,
-        ConvertRequest,
-        Verification,
-    )
+    from iobench.conversion.checking import Verification
+    from iobench.conversion.planning import ConversionForecast
     from iobench.conversion.preparing import PreparedConversion
+    from iobench.conversion.request import ConvertRequest
+    from iobench.conversion.running import ConversionOutcome
 
 __all__ = ["forecast_lines", "outcome_lines", "verification_lines"]
 

@@ -136,8 +136,10 @@ def convert(
     """Write samples into a standard container, verified and resumable, or say what it takes."""
     from iobench.cli.conversion_text import forecast_lines, outcome_lines
     from iobench.cli.screen import TerminalScreen
-    from iobench.conversion import ConvertRequest, forecast, parse_nbytes, parse_patch, run
-    from iobench.stores import as_place
+    from iobench.conversion.request import ConvertRequest, parse_patch
+    from iobench.conversion.running import forecast, run
+    from iobench.sizes import parse_nbytes
+    from iobench.stores.remote.addresses import as_place
 
     named = {"encoding": encoding, "codec": codec, "inner-chunk": inner_chunk, "pack": pack}
     request = ConvertRequest(

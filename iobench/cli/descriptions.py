@@ -11,21 +11,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iobench.datasets import (
-    FileLocator,
-    FilePattern,
-    Synthesizer,
-    ensure_stand_in,
-    pipelines_of,
-    stand_in_root,
-)
+from iobench.datasets.baselines import pipelines_of
+from iobench.datasets.contract import Synthesizer
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.patterns import FilePattern
+from iobench.datasets.standins import ensure_stand_in, stand_in_root
 from iobench.errors import MissingFileError
 from iobench.registry import dataset_factory, find_dataset, find_format
 
 if TYPE_CHECKING:
-    from iobench.datasets import Dataset, SampleIndex
+    from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.samples import SampleSpec
-    from iobench.sources import Screen
+    from iobench.sources.request import Screen
 
 __all__ = [
     "describe_dataset", "describe_files", "describe_format", "describe_run", "describe_store",
@@ -100,7 +97,7 @@ def describe_format(name: str) -> dict[str, Any]:
 
 def describe_store(path: Path) -> dict[str, Any]:
     """Return what a store holds, checked against its files' sizes."""
-    from iobench.stores import open_store
+    from iobench.stores.opening import open_store
 
     store = open_store(path)
     manifest = store.manifest
@@ -139,9 +136,9 @@ def describe_run(path: Path) -> dict[str, Any]:
     ProfileError
         If one cannot be read, or there are several that are not one profile's.
     """
-    from iobench.profiles import run_paths
     from iobench.profiles.configuration import check_configuration
-    from iobench.recording import RunDirectory
+    from iobench.profiles.folders import run_paths
+    from iobench.recording.run_directory import RunDirectory
 
     runs = [RunDirectory.open(folder) for folder in run_paths(path)]
     for run in runs:
@@ -201,7 +198,7 @@ def _located(
     screen: Screen,
 ) -> Iterator[tuple[Sequence[Path], FileLocator, str]]:
     """Yield the files, what found them, and whether they are real, a stand-in or a tiny one."""
-    from iobench.stores import choose_place, list_places
+    from iobench.stores.places import choose_place, list_places
 
     if data_dir is not None and not data_dir.is_dir():
         raise MissingFileError(f"--data-dir {data_dir}: no such folder; name the files' one")

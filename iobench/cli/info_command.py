@@ -51,7 +51,7 @@ def info(
     from iobench.errors import OptionError
     from iobench.profiles.folders import holds_runs
     from iobench.registry import dataset_names, format_names, unknown_name
-    from iobench.stores import MANIFEST_NAME
+    from iobench.stores.manifest import MANIFEST_NAME
 
     path = Path(target)
     if target in dataset_names():

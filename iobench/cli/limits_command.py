@@ -11,7 +11,7 @@ from iobench.cli.source_options import split_names
 
 if TYPE_CHECKING:
     from iobench.profiling.storage_limits import Requests
-    from iobench.sources import Screen
+    from iobench.sources.request import Screen
 
 __all__ = ["limits"]
 
@@ -42,12 +42,12 @@ def limits(
     """Say how fast the files of a folder can be read, and by what: device, server or cache."""
     from iobench.cli import Interrupted
     from iobench.cli.screen import TerminalScreen
-    from iobench.conversion import parse_nbytes
     from iobench.errors import OptionError
     from iobench.profiling.storage_limits import ANY, measured_limits
     from iobench.remote import is_url
     from iobench.report.limit_lines import limits_lines
-    from iobench.storage import file_system_of
+    from iobench.sizes import parse_nbytes
+    from iobench.storage.file_systems import file_system_of
     from iobench.storage.striping import layout_of
 
     if is_url(path):

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from iobench.profiles import Profile
-    from iobench.report import RunReport
+    from iobench.profiles.contents import Profile
+    from iobench.report.run_report import RunReport
     from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["OpenedRun"]
@@ -54,8 +54,8 @@ class OpenedRun:
         StorageError, OptionError
             If a log that was named cannot be read, or what reads it is not installed.
         """
-        from iobench.profiles import open_profiles
-        from iobench.report import make_reports
+        from iobench.profiles.reading import open_profiles
+        from iobench.report.run_report import make_reports
 
         profiles, traces = open_profiles(path), _traces(path, darshan)
         return cls(path, profiles, traces, make_reports(profiles, traces))
@@ -71,7 +71,7 @@ class OpenedRun:
             Whether as JSON, or as GitHub's Markdown.
         file : text file, optional
         """
-        from iobench.report import render_markdown, render_terminal
+        from iobench.report.text_report import render_markdown, render_terminal
 
         if json:
             typer.echo(self.as_json(), file=file)
@@ -90,8 +90,8 @@ class OpenedRun:
 
 def _traces(run: Path, named: Sequence[Path]) -> dict[Path, StorageTrace]:
     """Return what a tracer saw, by run directory: of logs named, and of those a run has itself."""
-    from iobench.profiles import run_paths
-    from iobench.recording import RunDirectory
+    from iobench.profiles.folders import run_paths
+    from iobench.recording.run_directory import RunDirectory
     from iobench.storage.traces.of_run import read_run_traces
 
     found = {}

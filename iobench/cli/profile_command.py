@@ -30,7 +30,7 @@ from iobench.cli.source_options import (
 )
 
 if TYPE_CHECKING:
-    from iobench.profiling import RunConfig
+    from iobench.profiling.config import RunConfig
 
 __all__ = ["profile", "profile_config"]
 
@@ -134,8 +134,8 @@ def profile(
     """Measure every stage of loading, in the workers, and which of it the training waits for."""
     from iobench.cli.report_command import print_report
     from iobench.cli.screen import TerminalScreen
-    from iobench.profiling import RunConfig
-    from iobench.profiling import profile as run_profile
+    from iobench.profiling.config import RunConfig
+    from iobench.profiling.run import profile as run_profile
 
     config = RunConfig(
         targets=tuple(targets),

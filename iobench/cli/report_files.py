@@ -58,8 +58,8 @@ def check_libraries(html: Path | None, parquet: Path | None) -> None:
 
 
 def write_html_file(opened: OpenedRun, path: Path) -> None:
-    """Write a run as one page; errors as `iobench.report.webpage.write_html`."""
-    from iobench.report.webpage import write_html
+    """Write a run as one page; errors as `write_html`."""
+    from iobench.report.webpage.document import write_html
 
     write_html(path, opened.profiles, opened.traces, opened.reports)
     say_written(path, "open it in a browser")
@@ -76,7 +76,7 @@ def draw_lanes_file(
         If there are several runs, too.
     """
     from iobench.errors import OptionError
-    from iobench.profiles import RankProfiles
+    from iobench.profiles.reading import RankProfiles
     from iobench.report.lanes_picture import draw_lanes
 
     profiles = opened.profiles

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from iobench.datasets import Progress
+    from iobench.datasets.contract import Progress
 
 __all__ = ["TerminalScreen", "line_width", "print_lines", "say"]
 
@@ -71,7 +71,7 @@ class TerminalScreen:
         ``in_bytes`` says that both are bytes: they are shown with their rate. No thread redraws
         it: a thread would take time from what is measured, and is not wanted beside a fork.
         """
-        from iobench.datasets import no_progress
+        from iobench.datasets.contract import no_progress
 
         if not sys.stderr.isatty() or JUPYTER_KERNEL in os.environ:
             yield no_progress

@@ -10,8 +10,9 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis.scaling import Hosts, MeasuredJob
-    from iobench.profiles import Profile
+    from iobench.analysis.scaling.contract import Hosts
+    from iobench.analysis.scaling.measured import MeasuredJob
+    from iobench.profiles.contents import Profile
 
 __all__ = ["simulate"]
 
@@ -98,7 +99,9 @@ def simulate(
     ] = False,
 ) -> None:
     """Predict samples/s and exposed share of a run on more ranks, and where storage saturates."""
-    from iobench.analysis.scaling import MOST_RANKS, SharedStorage, measured_job, simulate_ranks
+    from iobench.analysis.scaling.contract import SharedStorage
+    from iobench.analysis.scaling.curve import MOST_RANKS, simulate_ranks
+    from iobench.analysis.scaling.measured import measured_job
     from iobench.cli.amounts import parse_byte_rate, parse_rank_counts, parse_rate, parse_time_ns
     from iobench.cli.screen import TerminalScreen
     from iobench.errors import OptionError
@@ -166,7 +169,8 @@ def simulate(
 def _ranks_of(run: Path) -> Sequence[Profile]:
     """Return the profiles of a run's training processes."""
     from iobench.errors import OptionError
-    from iobench.profiles import open_profiles, run_paths
+    from iobench.profiles.folders import run_paths
+    from iobench.profiles.reading import open_profiles
 
     paths = run_paths(run)
     if len(paths) > 1:
@@ -184,7 +188,7 @@ def _hosts(
     *,
     own_shards: bool,
 ) -> Hosts:
-    from iobench.analysis.scaling import Hosts
+    from iobench.analysis.scaling.contract import Hosts
     from iobench.errors import OptionError
 
     dataset_nbytes = dataset_nbytes or job.dataset_nbytes

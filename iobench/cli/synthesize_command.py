@@ -28,10 +28,11 @@ def synthesize(
 ) -> None:
     """Write files with exactly the layout of a dataset that cannot be downloaded."""
     from iobench.cli.screen import TerminalScreen, say
-    from iobench.datasets import Synthesizer, ensure_stand_in
+    from iobench.datasets.contract import Synthesizer
+    from iobench.datasets.standins import ensure_stand_in
     from iobench.errors import OptionError
     from iobench.registry import find_dataset
-    from iobench.stores import remember_place
+    from iobench.stores.places import remember_place
 
     dataset = find_dataset(name, **split_options(option or []))
     if not isinstance(dataset, Synthesizer):

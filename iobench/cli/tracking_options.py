@@ -42,9 +42,9 @@ def tell_of_run(opened: OpenedRun, mlflow: str | None, wandb: str | None) -> Non
     Raises
     ------
     IobenchError
-        As `iobench.tracking.log_run`.
+        As `log_run`.
     """
-    from iobench.tracking import log_run
+    from iobench.tracking.telling import log_run
 
     log_run(
         opened.path, mlflow=mlflow, wandb=wandb, traces=opened.traces,

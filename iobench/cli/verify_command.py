@@ -50,10 +50,11 @@ def verify(
 
     from iobench.cli.conversion_text import verification_lines
     from iobench.cli.screen import TerminalScreen, say
-    from iobench.conversion import VerifyRequest, parse_nbytes
-    from iobench.conversion import verify as check
+    from iobench.conversion.checking import VerifyRequest
+    from iobench.conversion.checking import verify as check
     from iobench.errors import StoreError
-    from iobench.stores import as_place
+    from iobench.sizes import parse_nbytes
+    from iobench.stores.remote.addresses import as_place
 
     request = VerifyRequest(
         store=as_place(store),

@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING, Any
 from iobench.conversion.preparing import open_samples
 from iobench.conversion.request import DEFAULT_MEMORY_NBYTES, ConvertRequest, parse_patch
 from iobench.cpus import available_cpus
-from iobench.datasets import samples_in_order, stopwatch
+from iobench.datasets.ordered import samples_in_order
+from iobench.datasets.processes import stopwatch
 from iobench.errors import OptionError, StoreError
-from iobench.sources import SourceRequest
-from iobench.stores import VerifyResult, not_covered, open_store, verify_against, verify_store
+from iobench.sources.request import SourceRequest
+from iobench.stores.comparison import verify_against
+from iobench.stores.opening import open_store
+from iobench.stores.verification import not_covered, verify_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.samples import Sample
-    from iobench.sources import Screen
-    from iobench.stores import Manifest, Store
+    from iobench.sources.request import Screen
+    from iobench.stores.contract import Store
+    from iobench.stores.manifest import Manifest
+    from iobench.stores.verify_result import VerifyResult
 
 __all__ = ["Verification", "VerifyRequest", "verify"]
 

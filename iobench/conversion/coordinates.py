@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import inspect_netcdf
+from iobench.datasets.netcdf.file import inspect_netcdf
 from iobench.datasets.netcdf.rows import FileRows
 from iobench.datasets.zarr_arrays.chunks import Cut, cut_array, read_cut
 from iobench.datasets.zarr_arrays.store import inspect_zarr

@@ -9,7 +9,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from iobench.analysis import FullConversion
+from iobench.analysis.conversion import FullConversion
 
 __all__ = ["ConversionForecast", "KnownSource", "KnownTarget", "MeasuredProbe", "plan"]
 

@@ -10,23 +10,27 @@ from typing import TYPE_CHECKING
 from iobench.conversion.coordinates import check_monotonic
 from iobench.conversion.stages import decoded_samples, raw_samples
 from iobench.conversion.tiles import tiled_samples
-from iobench.datasets import ObjectDataset, select_split
 from iobench.datasets.files import UserFiles
+from iobench.datasets.objects.source import ObjectDataset
+from iobench.datasets.splits import select_split
 from iobench.errors import OptionError
 from iobench.registry import find_format
 from iobench.remote import is_url
-from iobench.sources import open_source
-from iobench.stores import MANIFEST_NAME, Encoding, is_local, storage_errors
+from iobench.sources.opening import open_source
+from iobench.stores.atomic import is_local, storage_errors
+from iobench.stores.encoding import Encoding
+from iobench.stores.manifest import MANIFEST_NAME
 from iobench.stores.places import MARK_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from iobench.conversion.request import ConvertRequest
-    from iobench.datasets import Dataset, SampleIndex
+    from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.samples import SampleSpec
-    from iobench.sources import Screen, Source
-    from iobench.stores import Format
+    from iobench.sources.opening import Source
+    from iobench.sources.request import Screen
+    from iobench.stores.contract import Format
 
 __all__ = ["PreparedConversion", "check_target", "open_samples", "prepare"]
 

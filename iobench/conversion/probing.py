@@ -11,30 +11,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.conversion.planning import KnownSource, KnownTarget, MeasuredProbe
 from iobench.conversion.tiles import buffers_nbytes
-from iobench.datasets import GroupedDataset, make_sample, pages_used_again, stopwatch
+from iobench.datasets.contract import GroupedDataset, make_sample
+from iobench.datasets.memory import pages_used_again
+from iobench.datasets.processes import stopwatch
 from iobench.errors import OptionError, StoreError
 from iobench.loaders.compute import parse_compute
 from iobench.registry import find_converter
-from iobench.stores import (
-    MANIFEST_NAME,
-    free_nbytes,
-    is_local,
-    plan_conversion,
-    probe_samples,
-    read_manifest,
-    remove_leftovers,
-    remove_tree,
-    storage_errors,
-)
+from iobench.stores.atomic import is_local, storage_errors
+from iobench.stores.folders import free_nbytes, remove_leftovers, remove_tree
+from iobench.stores.manifest import MANIFEST_NAME, read_manifest
+from iobench.stores.plan import plan_conversion, probe_samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from iobench.conversion.preparing import PreparedConversion
     from iobench.conversion.request import ConvertRequest
-    from iobench.datasets import Where
-    from iobench.sources import Screen
-    from iobench.stores import ConversionPlan
+    from iobench.datasets.contract import Where
+    from iobench.sources.request import Screen
+    from iobench.stores.plan import ConversionPlan
 
 __all__ = ["check_memory", "conversion_plan", "known_source", "known_target", "measure_probe"]
 

@@ -14,7 +14,7 @@ from iobench.errors import OptionError
 from iobench.loaders.compute import parse_compute
 from iobench.masking import mask_values
 from iobench.registry import SOURCE, find_format, unknown_name
-from iobench.sources import SourceRequest
+from iobench.sources.request import SourceRequest
 
 __all__ = ["STAGES", "ConvertRequest", "parse_patch"]
 

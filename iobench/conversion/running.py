@@ -16,16 +16,16 @@ from iobench.conversion.probing import (
     known_target,
     measure_probe,
 )
-from iobench.datasets import stopwatch
+from iobench.datasets.processes import stopwatch
 from iobench.registry import find_converter
-from iobench.stores import Tally
+from iobench.stores.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from iobench.conversion.request import ConvertRequest
-    from iobench.sources import Screen
-    from iobench.stores import Store
+    from iobench.sources.request import Screen
+    from iobench.stores.contract import Store
 
 __all__ = ["ConversionOutcome", "forecast", "run"]
 

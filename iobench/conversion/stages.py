@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets import GroupedDataset
+from iobench.datasets.contract import GroupedDataset
 from iobench.errors import OptionError, SampleError
 from iobench.samples import SampleSpec, Variable
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from iobench.datasets import (
+    from iobench.datasets.contract import (
         Arrays,
         Dataset,
         Locator,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from iobench.datasets import GroupedDataset
+from iobench.datasets.contract import GroupedDataset
 from iobench.errors import OptionError
 from iobench.samples import SampleSpec
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from iobench.datasets import (
+    from iobench.datasets.contract import (
         Arrays,
         Dataset,
         Locator,

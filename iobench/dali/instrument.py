@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from iobench.errors import OptionError
-from iobench.recording import DeliveryLog, Kind, current_recording
+from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.kinds import Kind
+from iobench.recording.session import current_recording
 
 if TYPE_CHECKING:
-    from iobench.recording import LoaderFacts, Recording
+    from iobench.recording.facts import LoaderFacts
+    from iobench.recording.session import Recording
 
 __all__ = ["instrument"]
 

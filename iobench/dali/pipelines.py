@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.errors import OptionError
-from iobench.stores import FeatureKind, feature_kinds
+from iobench.stores.example import FeatureKind
+from iobench.stores.feature_kinds import feature_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -10,14 +10,14 @@ from iobench.dali.pipelines import make_pipeline
 from iobench.errors import WorkerError
 from iobench.loaders.contract import IN_THREADS, Batch
 from iobench.loaders.in_threads import InThreads
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
     from pathlib import Path
 
     from iobench.loaders.contract import PlannedBatch
-    from iobench.recording import Recorder
+    from iobench.recording.recorder import Recorder
     from iobench.samples import SampleSpec
 
 __all__ = ["DaliLoader"]

@@ -20,7 +20,7 @@ from typing import IO, Any, TypeVar, cast
 from iobench.cpus import available_cpus
 from iobench.datasets.contract import Progress, no_progress
 from iobench.errors import IobenchError, WorkerError
-from iobench.recording import now_ns
+from iobench.recording.clocks import now_ns
 
 __all__ = ["Advance", "run_jobs", "stopwatch"]
 

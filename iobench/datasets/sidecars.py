@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.remote_paths import RemotePath
-from iobench.stores import kept_beside, make_item, write_atomically
+from iobench.stores.atomic import write_atomically
+from iobench.stores.places import kept_beside, make_item
 
 if TYPE_CHECKING:
     from iobench.datasets.source_bytes import SourceBytes

@@ -26,7 +26,7 @@ from iobench.errors import MissingFileError, StorageError
 from iobench.json_files import open_regular
 from iobench.remote import is_url, shown_url
 from iobench.remote_paths import RemotePath
-from iobench.stores import descriptors
+from iobench.stores.extents import descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,12 +20,15 @@ from iobench.datasets.locate import JOURNAL, MANIFEST, FileLocator
 from iobench.datasets.processes import Advance, run_jobs
 from iobench.errors import MissingFileError, OptionError, StorageError
 from iobench.json_files import parse_json, read_json, read_small_file
-from iobench.stores import claim, crc32c_of_file, make_item, storage_errors, write_atomically
+from iobench.stores.atomic import storage_errors, write_atomically
+from iobench.stores.checksums import crc32c_of_file
+from iobench.stores.claims import claim
+from iobench.stores.places import make_item
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset
     from iobench.datasets.patterns import FilePattern
-    from iobench.stores import Notice
+    from iobench.stores.contract import Notice
 
 __all__ = [
     "PlannedFile",

@@ -13,15 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from iobench.recording import (
-    RUN_PATH,
-    Recording,
-    RunDirectory,
-    activate,
-    current_recording,
-    find_job,
-)
-from iobench.recording.session import RUN_STEPS
+from iobench.recording.activation import activate
+from iobench.recording.job import find_job
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.session import RUN_PATH, RUN_STEPS, Recording, current_recording
 
 __all__ = ["begin", "count_once", "tensorflow", "torch"]
 
@@ -51,7 +46,7 @@ def begin() -> None:
             return
     os.environ[SEEN_ABOVE] = "1"
     try:
-        from iobench.adapters import install
+        from iobench.adapters.installed import install
 
         install(where="everywhere")
         atexit.register(_tell_misfits)
@@ -66,7 +61,7 @@ def count_once(spent_ns: int) -> None:
 
 
 def _tell_misfits() -> None:
-    from iobench.adapters import unseen
+    from iobench.adapters.installed import unseen
 
     for library, reason in unseen().items():
         _tell_unseen(f"reads of {library}: {reason}")

@@ -17,20 +17,12 @@ from iobench.errors import OptionError, StorageError
 from iobench.launch.seen import describe_processes, nothing_recorded, why_unseen
 from iobench.launch.tracing import begin_tracing, end_tracing
 from iobench.launch.waiting import run_and_wait
-from iobench.recording import (
-    SYSTEM_CLOCK,
-    Clock,
-    JobRank,
-    ProcessFacts,
-    RunDirectory,
-    find_job,
-    read_process_facts,
-    record,
-    start_energy_reader,
-    wants_energy,
-)
+from iobench.recording.clocks import SYSTEM_CLOCK, Clock
+from iobench.recording.energy_reader import start_energy_reader, wants_energy
+from iobench.recording.facts import ProcessFacts, read_process_facts
 from iobench.recording.folding import KEEP, keep_text
-from iobench.recording.job import RUN_TOKEN
+from iobench.recording.job import RUN_TOKEN, JobRank, find_job
+from iobench.recording.run_directory import RunDirectory
 from iobench.recording.script_run import script_document
 from iobench.recording.session import (
     RUN_DETAIL,
@@ -39,9 +31,10 @@ from iobench.recording.session import (
     RUN_PATH,
     RUN_SPOOL,
     RUN_STEPS,
+    record,
 )
 from iobench.storage.limits.kept import limits_of_host
-from iobench.storage.tracing import DarshanChoice
+from iobench.storage.tracing.choice import DarshanChoice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

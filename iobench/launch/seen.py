@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.launch.boot.iobench_boot import program
-from iobench.recording import JobRank, ProcessFacts
+from iobench.recording.facts import ProcessFacts
 from iobench.recording.hosts import host_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from iobench.recording import RunDirectory
+    from iobench.recording.job import JobRank
+    from iobench.recording.run_directory import RunDirectory
 
 __all__ = [
     "SeenProcess", "describe_processes", "nothing_recorded", "read_seen", "unseen_commands",

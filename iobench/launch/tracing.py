@@ -8,22 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.errors import StorageError
 from iobench.launch.seen import read_seen
-from iobench.recording import Clock, JobRank, read_process_facts
+from iobench.recording.facts import read_process_facts
 from iobench.recording.hosts import host_name
-from iobench.storage.tracing import (
-    DarshanChoice,
-    DarshanSetup,
-    gather_logs,
-    interpreter_of,
-    job_number,
-    ready_runtime,
-    set_up,
-)
+from iobench.storage.tracing.gathering import gather_logs
+from iobench.storage.tracing.interpreters import interpreter_of
+from iobench.storage.tracing.probing import ready_runtime
+from iobench.storage.tracing.setting_up import DarshanSetup, job_number, set_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from iobench.recording import RunDirectory
+    from iobench.recording.clocks import Clock
+    from iobench.recording.job import JobRank
+    from iobench.recording.run_directory import RunDirectory
+    from iobench.storage.tracing.choice import DarshanChoice
 
 __all__ = ["begin_tracing", "end_tracing"]
 

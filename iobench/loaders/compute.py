@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from iobench.errors import OptionError
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from iobench.datasets import PublishedStep
-    from iobench.recording import Recorder
+    from iobench.datasets.contract import PublishedStep
+    from iobench.recording.recorder import Recorder
 
 __all__ = ["Compute", "parse_compute"]
 

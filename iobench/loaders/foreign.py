@@ -13,7 +13,10 @@ import numpy as np
 
 from iobench.errors import SampleError, StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import ExtentStore, ExtentTable, FieldLayout, Manifest, storage_errors
+from iobench.stores.atomic import storage_errors
+from iobench.stores.extents import ExtentStore, ExtentTable
+from iobench.stores.fields import FieldLayout
+from iobench.stores.manifest import Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

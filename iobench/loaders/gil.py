@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from iobench.cpus import available_cpus
-from iobench.datasets import keeping_nothing, stopwatch
+from iobench.datasets.decoded_chunks import keeping_nothing
+from iobench.datasets.processes import stopwatch
 from iobench.errors import IobenchError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from iobench.loaders.contract import Batch, PlannedBatch
-    from iobench.recording import Recorder
+    from iobench.recording.recorder import Recorder
 
 __all__ = ["InThreads"]
 

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from iobench.loaders.contract import IN_THREADS
-from iobench.recording import Kind, activate
+from iobench.recording.activation import activate
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from iobench.loaders.compute import Compute
     from iobench.loaders.contract import Batch, Loader
     from iobench.loaders.plan import BatchPlan
-    from iobench.recording import DigestLog, Recorder
-    from iobench.storage import ProcessIo
+    from iobench.recording.digests import DigestLog
+    from iobench.recording.recorder import Recorder
+    from iobench.storage.process_io import ProcessIo
 
 __all__ = ["ROUND_BATCHES", "Run", "RunProgress", "measure"]
 

@@ -8,13 +8,15 @@ import numpy as np
 
 from iobench.loaders.contract import IN_THREADS, Batch, PlannedBatch
 from iobench.loaders.in_threads import InThreads
-from iobench.loaders.ring import BufferPool, RingBatch, RingRun
+from iobench.loaders.ring.buffers import BufferPool
+from iobench.loaders.ring.contract import RingBatch
+from iobench.loaders.ring.run import RingRun
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from iobench.loaders.ring import BatchSource
-    from iobench.recording import Recorder
+    from iobench.loaders.ring.contract import BatchSource
+    from iobench.recording.recorder import Recorder
 
 __all__ = ["NativeLoader"]
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from iobench.errors import StoreError
 from iobench.loaders.foreign_numpy import is_numpy, open_numpy
-from iobench.stores import MANIFEST_NAME
-from iobench.stores import open_store as open_own
+from iobench.stores.manifest import MANIFEST_NAME
+from iobench.stores.opening import open_store as open_own
 
 if TYPE_CHECKING:
     import os
 
-    from iobench.stores import Store
+    from iobench.stores.contract import Store
 
 __all__ = ["open_store"]
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from iobench.datasets import Dataset, PlannedDataset, SampleIndex
+    from iobench.datasets.contract import Dataset, PlannedDataset, SampleIndex
     from iobench.samples import SampleSpec
-    from iobench.stores import Store
+    from iobench.stores.contract import Store
 
 __all__ = [
     "MOST_PLANNED",
@@ -70,7 +70,7 @@ def dataset_pipeline(
     ``samples`` picks some of them, in that order; by default all.
     """
     # all of them: a script's own loaders need none
-    from iobench.datasets import PlannedDataset, sample_steps
+    from iobench.datasets.contract import PlannedDataset, sample_steps
 
     steps = tuple(
         Step(STEP_KINDS[name], "", run) if name in STEP_KINDS else Step(Kind.FUSED, name, run)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from iobench.loaders.contract import PlannedBatch
     from iobench.loaders.pipeline import Pipeline
-    from iobench.recording import Recorder
+    from iobench.recording.recorder import Recorder
     from iobench.samples import Sample
 
 __all__ = ["SerialLoader"]

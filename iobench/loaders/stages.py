@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import handed_on_nbytes
-from iobench.recording import Flag, Kind
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from iobench.loaders.pipeline import Pipeline
-    from iobench.recording import Recorder
+    from iobench.recording.recorder import Recorder
     from iobench.samples import Sample
 
 __all__ = ["Detail", "StageTimer"]
@@ -77,7 +78,9 @@ class StageTimer:
         self._steps = [(step, recorder.string(step.label)) for step in pipeline.steps]
         self._detail = detail
         n_spans = len(pipeline.steps) + 1  # collate
-        from iobench.datasets import take_decode_counts  # all of them: a script's own need none
+        from iobench.datasets.decoded_chunks import (
+            take_decode_counts,  # all of them: a script's own need none
+        )
 
         self._take_counts = take_decode_counts
         self.failed_sample = -1

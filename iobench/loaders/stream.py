@@ -17,7 +17,7 @@ from iobench.loaders.stages import Detail
 from iobench.loaders.stream_ends import Batcher, Numbering, StreamEnded, StreamPart, StreamSource
 from iobench.loaders.stream_log import CONSUMER, ThreadLog, Work
 from iobench.loaders.stream_relay import Relay
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets import Stream
+    from iobench.datasets.baselines import Stream
     from iobench.loaders.contract import PlannedBatch
-    from iobench.recording import Recorder
+    from iobench.recording.recorder import Recorder
 
 __all__ = ["StreamLoader"]
 

@@ -15,12 +15,12 @@ import numpy as np
 
 from iobench.errors import SampleError, WorkerError
 from iobench.loaders.stream_log import NOTHING, StreamPlace, Work
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.datasets import Stream
+    from iobench.datasets.baselines import Stream
     from iobench.loaders.stream_log import ThreadLog
     from iobench.samples import Sample
 

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.errors import IobenchError, WorkerError
 from iobench.loaders.pipeline import handed_on_nbytes
 from iobench.loaders.stages import BUDGET_FRACTION, Detail
-from iobench.recording import Flag, Kind
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from iobench.recording import Recorder
+    from iobench.recording.recorder import Recorder
 
 __all__ = ["CONSUMER", "NOTHING", "StreamPlace", "ThreadLog", "Work"]
 

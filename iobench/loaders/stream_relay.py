@@ -15,7 +15,7 @@ from iobench.loaders.stream_ends import Parcel, StreamEnded, close_items
 from iobench.loaders.stream_log import CONSUMER, NOTHING
 
 if TYPE_CHECKING:
-    from iobench.datasets import StreamStage
+    from iobench.datasets.baselines import StreamStage
     from iobench.loaders.stream_ends import Numbering, StreamPart
     from iobench.loaders.stream_log import ThreadLog, Work
 

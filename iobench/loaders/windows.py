@@ -10,13 +10,13 @@ import numpy as np
 
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import Pipeline, Step
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from iobench.datasets import PlannedDataset, SharedChunks
+    from iobench.datasets.contract import PlannedDataset, SharedChunks
     from iobench.samples import Role, Sample, Variable, Window
 
 __all__ = [

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from iobench.errors import IobenchError, WorkerError
 from iobench.loaders.stages import Detail, StageTimer
-from iobench.recording import Kind, RunDirectory, activate
-from iobench.storage import ProcessIo
+from iobench.recording.activation import activate
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
+from iobench.storage.process_io import ProcessIo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,7 +92,9 @@ def run_worker(assignment: Assignment, tasks: Connection, errors: Connection, do
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the consumer decides what Ctrl-C means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent(assignment.parent_pid)
-    from iobench.datasets import share_chunk_cache  # all of them: a script's own need none
+    from iobench.datasets.decoded_chunks import (
+        share_chunk_cache,  # all of them: a script's own need none
+    )
 
     share_chunk_cache(assignment.n_workers)
     parent_pid = os.getppid()

@@ -30,7 +30,7 @@ from iobench.loaders.worker_process import (
     ending_parent,
     run_worker,
 )
-from iobench.recording import now_ns
+from iobench.recording.clocks import now_ns
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping

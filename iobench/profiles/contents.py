@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.recording import (
-    SPAN_DTYPE,
-    Anchor,
-    DigestTable,
-    HostEnergy,
-    ProcessFacts,
-    StoppedRecording,
-)
+from iobench.recording.span_file import SPAN_DTYPE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from iobench.analysis import Exposure
+    from iobench.analysis.figures import Exposure
+    from iobench.recording.digests import DigestTable
+    from iobench.recording.energy_file import HostEnergy
+    from iobench.recording.facts import ProcessFacts
+    from iobench.recording.span_reader import Anchor
+    from iobench.recording.stopped import StoppedRecording
 
 __all__ = ["PROFILE_DTYPE", "TRAINING_PROCESS", "Process", "Profile", "find_missing_workers"]
 
@@ -211,8 +209,8 @@ class Profile:
         return self.strings.index(text) if text in self.strings else -1
 
     def exposure(self) -> Exposure:
-        """Return who was waited for: `iobench.analysis.exposure` of this profile."""
-        from iobench.analysis import exposure
+        """Return who was waited for: `exposure` of this profile."""
+        from iobench.analysis.windows import exposure
 
         return exposure(self)
 

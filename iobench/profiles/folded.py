@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.profiles.contents import Folded
-from iobench.recording import Kind, stage_name
 from iobench.recording.folding import QUEUED, Fold, LoopSums
+from iobench.recording.kinds import Kind, stage_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from iobench.recording import ProcessFacts, SpanFile
+    from iobench.recording.facts import ProcessFacts
+    from iobench.recording.span_reader import SpanFile
 
 __all__ = ["without_folded"]
 

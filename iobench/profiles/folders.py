@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iobench.errors import ProfileError
-from iobench.recording import RunDirectory
+from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import read_head
 
 if TYPE_CHECKING:

@@ -13,21 +13,13 @@ from iobench.profiles.configuration import check_configuration
 from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile, find_missing_workers
 from iobench.profiles.folded import without_folded
 from iobench.profiles.folders import run_paths
-from iobench.recording import (
-    SPAN_DTYPE,
-    DigestTable,
-    HostEnergy,
-    ProcessFacts,
-    RunDirectory,
-    SpanFile,
-    StoppedRecording,
-    read_digests,
-    read_energy,
-    read_process_facts,
-    read_span_files,
-)
+from iobench.recording.digests import DigestTable, read_digests
+from iobench.recording.energy_file import HostEnergy, read_energy
+from iobench.recording.facts import ProcessFacts, read_process_facts
 from iobench.recording.folding import fold_name
-from iobench.recording.span_reader import read_head
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_file import SPAN_DTYPE
+from iobench.recording.span_reader import SpanFile, read_head, read_span_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.recording.span_file import Identity
+    from iobench.recording.stopped import StoppedRecording
 
 __all__ = ["RankProfiles", "make_profile", "open_profile", "open_profiles"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from iobench.loaders.native import HELD_BY_LOOP
 from iobench.loaders.ring.probe_ahead import ahead_of
 from iobench.loaders.ring.telling import told
-from iobench.storage import evict
+from iobench.storage.page_cache import evict
 
 if TYPE_CHECKING:
     from iobench.profiling.config import RunConfig

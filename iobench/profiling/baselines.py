@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iobench.datasets import PluginBaseline, UpstreamBaseline, pipelines_of, stopwatch
+from iobench.datasets.baselines import PluginBaseline, UpstreamBaseline, pipelines_of
+from iobench.datasets.processes import stopwatch
 from iobench.errors import FileFormatError, MissingExtraError, OptionError
 from iobench.profiling.config import AUTO_PIPELINES
 from iobench.registry import SOURCE
@@ -12,9 +13,10 @@ from iobench.registry import SOURCE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iobench.datasets import Baseline
+    from iobench.datasets.baselines import Baseline
     from iobench.profiling.config import RunConfig
-    from iobench.sources import Screen, Source
+    from iobench.sources.opening import Source
+    from iobench.sources.request import Screen
 
 __all__ = ["open_baselines"]
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from iobench.cpus import available_cpus
-from iobench.datasets import PIPELINES
+from iobench.datasets.baselines import PIPELINES
 from iobench.errors import OptionError
 from iobench.loaders.compute import parse_compute
 from iobench.loaders.stages import Detail
-from iobench.recording import wants_energy
+from iobench.recording.energy_reader import wants_energy
 from iobench.registry import SOURCE, find_format, unknown_name
 from iobench.samples import Window
-from iobench.sources import SourceRequest
+from iobench.sources.request import SourceRequest
 
 __all__ = ["AUTO_PIPELINES", "OF_STORES", "RunConfig"]
 

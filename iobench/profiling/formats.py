@@ -8,23 +8,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.cpus import available_cpus
-from iobench.datasets import ObjectDataset, Stream, stopwatch
+from iobench.datasets.baselines import Stream
+from iobench.datasets.objects.source import ObjectDataset
+from iobench.datasets.processes import stopwatch
 from iobench.errors import OptionError, StoreClaimedError, StoreError
 from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
 from iobench.loaders.pipeline import Pipeline, dataset_pipeline, store_pipeline
 from iobench.profiling.config import AUTO_PIPELINES, DEFAULT_PREFETCH, OF_STORES
 from iobench.profiling.wanted import WantedSamples, find_wanted
 from iobench.registry import SOURCE, find_converter, find_format
-from iobench.stores import MANIFEST_NAME, choose_place, is_local, kept_beside, store_name
+from iobench.stores.atomic import is_local
+from iobench.stores.manifest import MANIFEST_NAME
+from iobench.stores.places import choose_place, kept_beside
+from iobench.stores.plan import store_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.datasets import Baseline, Dataset, ReadyBatches
-    from iobench.loaders.ring import BatchSource
+    from iobench.datasets.baselines import Baseline
+    from iobench.datasets.contract import Dataset
+    from iobench.datasets.objects.streams import ReadyBatches
+    from iobench.loaders.ring.contract import BatchSource
     from iobench.profiling.config import RunConfig
-    from iobench.sources import Screen, Source
-    from iobench.stores import Store
+    from iobench.sources.opening import Source
+    from iobench.sources.request import Screen
+    from iobench.stores.contract import Store
 
 __all__ = ["Prepared", "prepare"]
 

@@ -24,14 +24,15 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from iobench.cpus import available_cpus
-from iobench.datasets import PlannedDataset, Stream
+from iobench.datasets.baselines import Stream
+from iobench.datasets.contract import PlannedDataset
 from iobench.errors import OptionError, StorageError
 from iobench.loaders.compute import Compute, parse_compute
 from iobench.loaders.measure import Run, RunProgress, measure
 from iobench.loaders.native import NativeLoader
 from iobench.loaders.pipeline import Pipeline
 from iobench.loaders.plan import BatchPlan, EpochOrders, plan_batches
-from iobench.loaders.ring import PipelineSource
+from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
 from iobench.loaders.stream import StreamLoader
@@ -48,23 +49,24 @@ from iobench.profiling.config import (
 )
 from iobench.profiling.formats import Prepared, prepare
 from iobench.profiling.tracing import ProfileTracing
-from iobench.recording import (
-    DigestLog,
-    RunDirectory,
-    start_energy_reader,
-    unit_costs,
-    wants_energy,
-)
 from iobench.recording.canonical import load_xxhash
+from iobench.recording.costs import unit_costs
+from iobench.recording.digests import DigestLog
+from iobench.recording.energy_reader import start_energy_reader, wants_energy
 from iobench.recording.hosts import cpu_model
-from iobench.sources import Screen, Source, open_source
-from iobench.storage import ProcessIo, counts_device_reads, evict, files_nbytes, residency, warm_up
+from iobench.recording.run_directory import RunDirectory
+from iobench.sources.opening import Source, open_source
+from iobench.storage.file_systems import counts_device_reads
 from iobench.storage.limits.kept import limits_of_files
+from iobench.storage.page_cache import evict, files_nbytes, residency, warm_up
+from iobench.storage.process_io import ProcessIo
 
 if TYPE_CHECKING:
-    from iobench.datasets import Baseline, Dataset, Progress
+    from iobench.datasets.baselines import Baseline
+    from iobench.datasets.contract import Dataset, Progress
     from iobench.loaders.contract import Loader
-    from iobench.recording import Recorder
+    from iobench.recording.recorder import Recorder
+    from iobench.sources.request import Screen
 
 __all__ = ["profile"]
 
@@ -347,7 +349,7 @@ def _store_loader(one: Prepared, batch_size: int, recorder: Recorder) -> Loader:
         "recorder": recorder,
     }
     if one.framework == "dali":
-        from iobench.dali import DaliLoader
+        from iobench.dali.store_loader import DaliLoader
 
         files = [files for _, files in one.shards]
         counts = [n_samples for n_samples, _ in one.shards]

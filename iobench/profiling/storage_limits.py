@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError, StorageError
-from iobench.recording import RunDirectory
+from iobench.recording.run_directory import RunDirectory
 from iobench.storage.file_systems import file_system_of
 from iobench.storage.limits.kept import keep_limits, kept_limits, limits_folder
 from iobench.storage.limits.probes import (
@@ -20,7 +20,9 @@ from iobench.storage.limits.probes import (
 )
 from iobench.storage.limits.probing import probe_limits
 from iobench.storage.limits.reads import ALIGNMENT
-from iobench.stores import MANIFEST_NAME, make_item, open_store
+from iobench.stores.manifest import MANIFEST_NAME
+from iobench.stores.opening import open_store
+from iobench.stores.places import make_item
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,25 +11,18 @@ from typing import TYPE_CHECKING, Any, Self
 
 from iobench.errors import ProfileError, StorageError
 from iobench.recording.span_reader import read_head
-from iobench.storage.tracing import (
-    DarshanChoice,
-    DarshanSetup,
-    ProbedRuntime,
-    attached,
-    gather_logs,
-    job_number,
-    probed_before,
-    ready_runtime,
-    restart_under,
-    set_up,
-)
+from iobench.storage.tracing.attaching import attached, probed_before, restart_under
+from iobench.storage.tracing.choice import DarshanChoice
+from iobench.storage.tracing.gathering import gather_logs
+from iobench.storage.tracing.probing import ProbedRuntime, ready_runtime
+from iobench.storage.tracing.setting_up import DarshanSetup, job_number, set_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import TracebackType
 
-    from iobench.recording import RunDirectory
-    from iobench.sources import Screen
+    from iobench.recording.run_directory import RunDirectory
+    from iobench.sources.request import Screen
 
 __all__ = ["ProfileTracing"]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.datasets import place_index_windows, select_split
+from iobench.datasets.splits import place_index_windows, select_split
 from iobench.errors import OptionError
-from iobench.loaders.ring import StoreSource, WindowSource
+from iobench.loaders.ring.store_source import StoreSource
+from iobench.loaders.ring.window_source import WindowSource
 from iobench.loaders.windows import windowed_pipeline
 from iobench.profiling.config import DEFAULT_BATCHES
 from iobench.samples import Window
-from iobench.stores import probe_samples
+from iobench.stores.plan import probe_samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from iobench.datasets import SampleIndex
+    from iobench.datasets.contract import SampleIndex
     from iobench.loaders.pipeline import Pipeline
-    from iobench.loaders.ring import BatchSource
+    from iobench.loaders.ring.contract import BatchSource
     from iobench.profiling.config import RunConfig
-    from iobench.sources import Screen, Source
-    from iobench.stores import Store
+    from iobench.sources.opening import Source
+    from iobench.sources.request import Screen
+    from iobench.stores.contract import Store
     from iobench.windows import WindowPlacement
 
 __all__ = ["WantedSamples", "find_wanted"]

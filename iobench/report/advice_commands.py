@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis.advice import Candidate, Lever
+from iobench.analysis.advice.levers import Lever
 
 if TYPE_CHECKING:
-    from iobench.analysis.advice import LoadingWay
+    from iobench.analysis.advice.figures import Candidate, LoadingWay
     from iobench.report.facts import RunFacts
 
 __all__ = ["commands_of", "title_of", "varied_profile", "words_of_profile"]

@@ -6,21 +6,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis import measure_rank
-from iobench.analysis.advice import Advice, Circumstances, LoadingWay, StoreProbe, advise
+from iobench.analysis.advice.advising import advise
+from iobench.analysis.advice.figures import Advice, Circumstances, LoadingWay, StoreProbe
 from iobench.analysis.device import device_exposure
-from iobench.analysis.replay import RecordedRun, recorded_runs
 from iobench.analysis.replay.demands import machine_of
+from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.step_sums import step_sums
+from iobench.analysis.windows import measure_rank
 from iobench.report.facts import RunFacts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from iobench.analysis import Exposure
+    from iobench.analysis.figures import Exposure
+    from iobench.analysis.replay.contract import RecordedRun
     from iobench.analysis.step_sums import StepSums
     from iobench.analysis.windows import MeasuredRank
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = [
     "AdviceInput",
@@ -37,7 +39,7 @@ TODAY: Final = ("upstream", "climetlab")
 
 @dataclass(frozen=True, slots=True)
 class AdviceInput:
-    """What `iobench.analysis.advice.advise` is asked about, and what its words need.
+    """What `advise` is asked about, and what its words need.
 
     Parameters
     ----------

@@ -11,7 +11,8 @@ from iobench.report.advice_sentences import outcome_sentence, reason_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis.advice import Advice, AdvisedChange, BreakEven, DeviceBill, RuledOut
+    from iobench.analysis.advice.break_even import BreakEven, DeviceBill
+    from iobench.analysis.advice.figures import Advice, AdvisedChange, RuledOut
     from iobench.analysis.paired import PairedRatio
     from iobench.report.advice_input import AdviceInput
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from iobench.analysis.advice import WITHHELD_ABOVE, Advice, AdviceOutcome, Reason, RuledOut
+from typing import TYPE_CHECKING
+
+from iobench.analysis.advice.advising import WITHHELD_ABOVE
+from iobench.analysis.advice.levers import AdviceOutcome, Reason
 from iobench.report import units
 from iobench.report.advice_commands import title_of
 from iobench.report.sentences import extent_text
+
+if TYPE_CHECKING:
+    from iobench.analysis.advice.figures import Advice, RuledOut
 
 __all__ = [
     "bill_line",

@@ -6,16 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis.advice import (
-    Advice,
-    AdviceOutcome,
-    AdvisedChange,
-    BreakEven,
-    Cost,
-    Evidence,
-    Lever,
-)
 from iobench.analysis.advice.gains import UNSEEN_WORKERS_ERROR
+from iobench.analysis.advice.levers import AdviceOutcome, Evidence, Lever
 from iobench.analysis.replay.prediction import UNSEEN_ERROR
 from iobench.report import units
 from iobench.report.advice_commands import commands_of, title_of
@@ -31,6 +23,8 @@ from iobench.report.sentences import OVER, kept_words
 from iobench.report.wrapping import fitted
 
 if TYPE_CHECKING:
+    from iobench.analysis.advice.break_even import BreakEven
+    from iobench.analysis.advice.figures import Advice, AdvisedChange, Cost
     from iobench.analysis.paired import PairedRatio
     from iobench.report.advice_input import AdviceInput
 

@@ -11,7 +11,8 @@ import numpy as np
 from iobench.analysis.span_sums import sums_of_spans
 from iobench.analysis.timeline import lanes_of_spans
 from iobench.errors import MissingExtraError, ProfileError
-from iobench.recording import Flag, Kind, io_looks, stage_name
+from iobench.recording.kinds import Kind, stage_name
+from iobench.recording.span_file import Flag, io_looks
 from iobench.report.arrow_columns import COLUMNS, RUN
 from iobench.report.trace_clock import machine_of, wall_offsets
 from iobench.report.written import whole_file
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from iobench.profiles import Process, Profile
+    from iobench.profiles.contents import Process, Profile
     from iobench.report.arrow_columns import Column
 
 __all__ = ["check_parquet", "to_arrow", "write_parquet"]

@@ -10,7 +10,7 @@ from iobench.report.units import seconds
 from iobench.report.utilisation_lines import digest_text, utilisation_to_json
 
 if TYPE_CHECKING:
-    from iobench.analysis import FirstDifference, SamplesComparison
+    from iobench.analysis.samples_compared import FirstDifference, SamplesComparison
     from iobench.analysis.step_sums import StepSums
     from iobench.report.compare_figures import ComparedFigure, PairComparison
     from iobench.report.compared_runs import ComparedRun, Comparison
@@ -29,7 +29,7 @@ def comparison_to_json(found: Comparison) -> dict[str, Any]:
       whole epochs after the first (null without), which have
       ``batches``, ``wall_s`` (of a rank, in the mean), ``wait_fraction``, ``wait_per_step_s``,
       ``samples_per_s``, ``bytes_per_s`` and ``exposed_fraction`` by stage, and
-      ``mlperf_utilisation`` as of `iobench.report.to_json`. Of groups there is one entry for each
+      ``mlperf_utilisation`` as of `to_json`. Of groups there is one entry for each
       run, and ``group`` counts their configurations from 0.
     - ``interleaved``: whether all runs took turns with the first. ``grouped``; ``window``: of
       which of these parts the comparisons are; ``steady`` whether it is that;

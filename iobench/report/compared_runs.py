@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.analysis.samples_compared import compare_seen
 from iobench.errors import OptionError
 from iobench.json_files import read_json
-from iobench.profiles import run_paths
+from iobench.profiles.folders import run_paths
 from iobench.report.comparable import refuse
 from iobench.report.compare_figures import PairComparison, compare_pair
 from iobench.report.measured_runs import OF_MACHINE, MeasuredRun, measure_run
@@ -18,8 +18,8 @@ from iobench.report.measured_runs import OF_MACHINE, MeasuredRun, measure_run
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis import SamplesComparison
     from iobench.analysis.figures import Window
+    from iobench.analysis.samples_compared import SamplesComparison
 
 __all__ = ["ComparedRun", "Comparison", "compare_runs"]
 

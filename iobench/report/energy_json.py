@@ -8,7 +8,12 @@ from iobench.report import units
 from iobench.report.energy_lines import epoch_uj, sample_uj
 
 if TYPE_CHECKING:
-    from iobench.analysis import CountedEnergy, EnergyFigures, EpochEnergy, KindEnergy
+    from iobench.analysis.energy_figures import (
+        CountedEnergy,
+        EnergyFigures,
+        EpochEnergy,
+        KindEnergy,
+    )
 
 __all__ = ["energy_to_json"]
 

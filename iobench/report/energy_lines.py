@@ -11,7 +11,7 @@ from iobench.report.tables import TextTable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis import EnergyFigures, KindEnergy
+    from iobench.analysis.energy_figures import EnergyFigures, KindEnergy
     from iobench.report.run_report import RunReport
 
 __all__ = ["energy_lines", "energy_table", "job_energy", "job_energy_lines", "job_energy_table"]

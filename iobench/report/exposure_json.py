@@ -1,4 +1,4 @@
-"""The figures of an exposure as plain values; their keys are told in `iobench.report.to_json`."""
+"""The figures of an exposure as plain values; their keys are told in `to_json`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from iobench.report.facts import PUBLISHED_FIGURES
 from iobench.report.units import seconds
 
 if TYPE_CHECKING:
-    from iobench.analysis import (
+    from iobench.analysis.figures import (
         DecodedChunkFigures,
         Exposure,
         LongWaits,

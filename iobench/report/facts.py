@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from iobench.storage.limits.figures import read_limits
 
 if TYPE_CHECKING:
-    from iobench.analysis import LoaderExposure
+    from iobench.analysis.figures import LoaderExposure
     from iobench.storage.limits.figures import StorageLimits
 
 __all__ = ["PUBLISHED_FIGURES", "ChunkFacts", "RunFacts"]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis import Verdict
+from iobench.analysis.diagnosis import Verdict
 from iobench.report.sentences import verdict_sentence
 from iobench.report.wrapping import plain
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from iobench.analysis import compare_ranks, missing_ranks
+from iobench.analysis.ranks import compare_ranks, missing_ranks
 from iobench.report.units import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis import JobExposure, RankExposure
+    from iobench.analysis.rank_figures import JobExposure, RankExposure
     from iobench.report.run_report import RunReport
 
 __all__ = ["job_to_json", "make_job"]
@@ -36,7 +36,7 @@ def make_job(reports: Sequence[RunReport]) -> JobExposure | None:
 
 
 def job_to_json(job: JobExposure | None) -> dict[str, Any] | None:
-    """Return a job as plain values; see `iobench.report.to_json`."""
+    """Return a job as plain values; see `to_json`."""
     if job is None:
         return None
     return {

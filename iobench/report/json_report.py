@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis import diagnose
+from iobench.analysis.diagnosis import diagnose
 from iobench.report.energy_json import energy_to_json
 from iobench.report.energy_lines import job_energy
 from iobench.report.exposure_json import long_waits_to_json, phases_to_json, window_to_json
@@ -23,13 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from iobench.analysis import (
-        Diagnosis,
-        Exposure,
-        FullConversion,
-        PartExposure,
-    )
-    from iobench.profiles import Profile
+    from iobench.analysis.conversion import FullConversion
+    from iobench.analysis.diagnosis import Diagnosis
+    from iobench.analysis.figures import Exposure, PartExposure
+    from iobench.profiles.contents import Profile
     from iobench.report.facts import RunFacts
     from iobench.report.run_report import RunReport
     from iobench.storage.traces.contents import StorageTrace

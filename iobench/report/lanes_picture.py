@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.analysis import exposed_share_of_spans, monotonic_of_wall, place_segments
+from iobench.analysis.storage.placing import place_segments
+from iobench.analysis.storage.wall_clock import monotonic_of_wall
+from iobench.analysis.windows import exposed_share_of_spans
 from iobench.errors import OptionError
 from iobench.masking import printable
-from iobench.recording import WORKER_KINDS, Flag, Kind
+from iobench.recording.kinds import WORKER_KINDS, Kind
+from iobench.recording.span_file import Flag
 from iobench.report import units
 from iobench.report.storage_tables import short_path
 from iobench.report.written import write_whole
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.storage.storage_figures import Placement, ProcessPlacement
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["PICTURE_SUFFIXES", "LaneBars", "check_picture_name", "draw_lanes", "lanes_of"]

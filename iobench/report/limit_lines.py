@@ -21,9 +21,9 @@ from iobench.storage.limits.figures import (
 )
 
 if TYPE_CHECKING:
-    from iobench.analysis import PartExposure
+    from iobench.analysis.figures import PartExposure
     from iobench.report.run_report import RunReport
-    from iobench.storage import FileSystem
+    from iobench.storage.file_systems import FileSystem
     from iobench.storage.striping import FileLayout, StripedPart
 
 __all__ = ["LimitUse", "limit_lines", "limit_to_json", "limit_use", "limits_lines"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from iobench.profiles import TRAINING_PROCESS
-from iobench.recording import Kind
+from iobench.profiles.contents import TRAINING_PROCESS
+from iobench.recording.kinds import Kind
 from iobench.report import rates, units
 from iobench.report.facts import OWN
 from iobench.report.limit_lines import limit_lines
@@ -15,8 +15,9 @@ from iobench.report.sentences import kept_words
 from iobench.report.tables import PARTS
 
 if TYPE_CHECKING:
-    from iobench.analysis import Exposure, FullConversion, PartExposure, StageExposure
-    from iobench.profiles import Folded
+    from iobench.analysis.conversion import FullConversion
+    from iobench.analysis.figures import Exposure, PartExposure, StageExposure
+    from iobench.profiles.contents import Folded
     from iobench.report.facts import RunFacts
     from iobench.report.run_report import RunReport
 

@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.analysis import mean_utilisation, measure_rank, samples_seen, utilisation_of
+from iobench.analysis.samples_seen import samples_seen
 from iobench.analysis.step_sums import StepSums, add_sums, step_sums
+from iobench.analysis.utilisation import mean_utilisation, utilisation_of
+from iobench.analysis.windows import measure_rank
 from iobench.errors import ProfileError
-from iobench.profiles import open_profile, open_profiles
+from iobench.profiles.reading import open_profile, open_profiles
 from iobench.report.facts import RunFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from iobench.analysis import Exposure, PartExposure, SamplesSeen, Utilisation
-    from iobench.analysis.figures import Window
+    from iobench.analysis.figures import Exposure, PartExposure, Window
+    from iobench.analysis.samples_seen import SamplesSeen
+    from iobench.analysis.utilisation import Utilisation
     from iobench.analysis.windows import MeasuredRank
 
 __all__ = ["OF_MACHINE", "MeasuredRun", "measure_run", "total_of"]

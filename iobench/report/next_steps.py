@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis import Verdict
-from iobench.analysis.advice import Evidence
+from iobench.analysis.advice.levers import Evidence
+from iobench.analysis.diagnosis import Verdict
 from iobench.report import units
 from iobench.report.advice_commands import commands_of, title_of
 from iobench.report.advice_input import advice_input, advice_of

@@ -14,8 +14,8 @@ from iobench.report.job_report import make_job
 from iobench.report.run_report import make_reports
 
 if TYPE_CHECKING:
-    from iobench.analysis import Exposure
-    from iobench.profiles import Profile
+    from iobench.analysis.figures import Exposure
+    from iobench.profiles.contents import Profile
     from iobench.report.tables import TextTable
 
 __all__ = ["exposure_fragment", "profile_fragment"]

@@ -12,7 +12,7 @@ from iobench.report import units
 from iobench.report.units import seconds
 
 if TYPE_CHECKING:
-    from iobench.recording import LoaderFacts
+    from iobench.recording.facts import LoaderFacts
     from iobench.report.run_report import RunReport
 
 __all__ = ["operator_lines", "operator_shares", "operators_to_json"]

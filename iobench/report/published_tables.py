@@ -10,7 +10,7 @@ import statistics
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.epochs import step_times
-from iobench.profiles import RankProfiles
+from iobench.profiles.reading import RankProfiles
 from iobench.report import units
 from iobench.report.facts import PUBLISHED_FIGURES, RunFacts
 from iobench.report.tables import NOT_APPLICABLE, TextTable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
     from iobench.report.page import Page
 
 __all__ = ["print_published", "published_table", "step_times"]

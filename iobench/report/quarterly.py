@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.analysis import measure_rank
 from iobench.analysis.epochs import BatchStatistics, batch_statistics, step_times
+from iobench.analysis.windows import measure_rank
 from iobench.errors import IobenchError, ProfileError
-from iobench.profiles import open_profiles
 from iobench.profiles.folders import made_ns
-from iobench.recording import RunDirectory
+from iobench.profiles.reading import open_profiles
+from iobench.recording.run_directory import RunDirectory
 from iobench.report.facts import PUBLISHED_FIGURES, RunFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["KEYS", "Published", "Quarterly", "QuarterlyRun", "SkippedRun", "make_quarterly"]
 

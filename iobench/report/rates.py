@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from iobench.analysis import PartExposure, StageExposure
+    from iobench.analysis.figures import PartExposure, StageExposure
 
 __all__ = ["busy_bytes_per_s", "bytes_per_s", "off_cpu_ns", "read_per_byte", "samples_per_s"]
 

@@ -8,8 +8,9 @@ from iobench.report import units
 from iobench.report.tables import PARTS
 
 if TYPE_CHECKING:
-    from iobench.analysis import Diagnosis
-    from iobench.analysis.replay import Payoff, Payoffs, ReplayJudgement
+    from iobench.analysis.diagnosis import Diagnosis
+    from iobench.analysis.replay.contract import Payoff, Payoffs
+    from iobench.analysis.replay.judgement import ReplayJudgement
 
 __all__ = ["replay_sentence", "replay_to_json"]
 
@@ -81,7 +82,7 @@ def _extent(found: ReplayJudgement) -> str:
 
 
 def replay_to_json(found: ReplayJudgement | None) -> dict[str, Any] | None:
-    """Return a replay as plain values; see `iobench.report.to_json`."""
+    """Return a replay as plain values; see `to_json`."""
     if found is None:
         return None
     payoffs = found.payoffs

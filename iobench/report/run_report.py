@@ -6,20 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis import (
-    Diagnosis,
-    diagnose,
-    measure_rank,
-    predict_full_conversion,
-    process_work,
-    samples_seen,
-    storage_of_rank,
-    utilisation_of,
-)
+from iobench.analysis.conversion import predict_full_conversion
 from iobench.analysis.device import device_exposure
+from iobench.analysis.diagnosis import Diagnosis, diagnose
 from iobench.analysis.energy import energy_of_rank
-from iobench.analysis.replay import recorded_runs
+from iobench.analysis.processes import process_work
 from iobench.analysis.replay.judgement import JUDGED_BATCHES, judge_runs
+from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.samples_seen import samples_seen
+from iobench.analysis.storage.view import storage_of_rank
+from iobench.analysis.utilisation import utilisation_of
+from iobench.analysis.windows import measure_rank
 from iobench.report.advice_input import MeasuredWay, measured_way
 from iobench.report.facts import RunFacts
 
@@ -27,19 +24,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from iobench.analysis import (
-        EnergyFigures,
-        Exposure,
-        FullConversion,
-        PartExposure,
-        ProcessWork,
-        RankSteps,
-        SamplesSeen,
-        StorageFigures,
-        Utilisation,
-    )
-    from iobench.profiles import Process, Profile
-    from iobench.recording import ProcessFacts
+    from iobench.analysis.conversion import FullConversion
+    from iobench.analysis.energy_figures import EnergyFigures
+    from iobench.analysis.figures import Exposure, PartExposure
+    from iobench.analysis.processes import ProcessWork
+    from iobench.analysis.rank_steps import RankSteps
+    from iobench.analysis.samples_seen import SamplesSeen
+    from iobench.analysis.storage.storage_figures import StorageFigures
+    from iobench.analysis.utilisation import Utilisation
+    from iobench.profiles.contents import Process, Profile
+    from iobench.recording.facts import ProcessFacts
     from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["SOURCE", "RunReport", "make_reports"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis import SamplesVerdict
+from iobench.analysis.samples_compared import SamplesVerdict
 from iobench.report import units
 from iobench.report.utilisation_lines import digest_text
 
 if TYPE_CHECKING:
-    from iobench.analysis import FirstDifference, SamplesComparison
+    from iobench.analysis.samples_compared import FirstDifference, SamplesComparison
 
 __all__ = ["samples_lines"]
 

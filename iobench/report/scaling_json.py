@@ -10,14 +10,14 @@ import numpy as np
 from iobench.report.scaling_text import scaling_verdict
 
 if TYPE_CHECKING:
-    from iobench.analysis.scaling import (
+    from iobench.analysis.scaling.contract import (
         Hosts,
-        MeasuredJob,
         Saturation,
         ScalingCurve,
         ScalingPoint,
         SharedStorage,
     )
+    from iobench.analysis.scaling.measured import MeasuredJob
 
 __all__ = ["SCALING_VERSION", "scaling_to_json"]
 

@@ -6,24 +6,25 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.analysis.replay import LoaderRule
-from iobench.analysis.scaling import BOUND_FACTOR, FARTHEST
+from iobench.analysis.replay.contract import LoaderRule
+from iobench.analysis.scaling.curve import BOUND_FACTOR
+from iobench.analysis.scaling.saturation import FARTHEST
 from iobench.report import units
 from iobench.report.sentences import kept_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from iobench.analysis.scaling import (
+    from iobench.analysis.scaling.contract import (
         Hosts,
-        MeasuredJob,
-        RankDemand,
         Saturation,
         ScalingCurve,
         ScalingPoint,
         SharedStorage,
         Spread,
     )
+    from iobench.analysis.scaling.demand import RankDemand
+    from iobench.analysis.scaling.measured import MeasuredJob
 
 __all__ = ["scaling_lines", "scaling_verdict"]
 

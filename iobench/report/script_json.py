@@ -1,4 +1,4 @@
-"""Plain values of what only scripts have; their keys are told in `iobench.report.to_json`."""
+"""Plain values of what only scripts have; their keys are told in `to_json`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from iobench.report.script_lines import unseen
 from iobench.report.units import seconds
 
 if TYPE_CHECKING:
-    from iobench.analysis import LoaderExposure, OtherLoop, ProcessWork
+    from iobench.analysis.figures import LoaderExposure, OtherLoop
+    from iobench.analysis.processes import ProcessWork
     from iobench.report.run_report import RunReport
 
 __all__ = ["loader_to_json", "other_loop_to_json", "script_to_json"]

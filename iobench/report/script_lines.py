@@ -11,7 +11,8 @@ from iobench.report.sentences import kept_words
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis import Exposure, JobExposure, LoaderExposure
+    from iobench.analysis.figures import Exposure, LoaderExposure
+    from iobench.analysis.rank_figures import JobExposure
     from iobench.report.run_report import RunReport
 
 __all__ = [

@@ -10,7 +10,9 @@ from iobench.report.tables import NOT_APPLICABLE, TextTable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis import Exposure, JobExposure, ProcessWork, RankExposure
+    from iobench.analysis.figures import Exposure
+    from iobench.analysis.processes import ProcessWork
+    from iobench.analysis.rank_figures import JobExposure, RankExposure
 
 __all__ = ["heat_lines", "loader_table", "process_tables", "rank_table"]
 

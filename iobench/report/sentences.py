@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis import Verdict
+from iobench.analysis.diagnosis import Verdict
 from iobench.report import rates, units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from iobench.analysis import Diagnosis, LongWaits, PartExposure
-    from iobench.analysis.figures import LoaderExposure, Window
+    from iobench.analysis.diagnosis import Diagnosis
+    from iobench.analysis.figures import LoaderExposure, LongWaits, PartExposure, Window
     from iobench.report.run_report import RunReport
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What storage did, as plain values; see `iobench.report.to_json`."""
+"""What storage did, as plain values; see `to_json`."""
 
 from __future__ import annotations
 

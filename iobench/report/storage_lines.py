@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         StorageFigures,
         TraceCoverage,
     )
-    from iobench.profiles import Process
+    from iobench.profiles.contents import Process
     from iobench.storage.traces.contents import StorageTrace
 
 PUBLISHED_RATES: Final = (1.46e9, 8.08e9)

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from iobench.recording import WORKER_KINDS, Kind
+from iobench.recording.kinds import WORKER_KINDS, Kind
 from iobench.report import rates, units
 from iobench.report.facts import PUBLISHED_FIGURES
 
 if TYPE_CHECKING:
-    from iobench.analysis import Exposure, PartExposure, StageExposure
-    from iobench.analysis.figures import Window
+    from iobench.analysis.figures import Exposure, PartExposure, StageExposure, Window
     from iobench.report.run_report import RunReport
 
 __all__ = [

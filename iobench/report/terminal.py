@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis import mean_utilisation
+from iobench.analysis.utilisation import mean_utilisation
 from iobench.report import (
     energy_lines,
     lines,
@@ -24,7 +24,8 @@ from iobench.report.sentences import long_waits_sentence, today_sentence
 from iobench.report.utilisation_lines import digest_lines, utilisation_lines
 
 if TYPE_CHECKING:
-    from iobench.analysis import JobExposure, Utilisation
+    from iobench.analysis.rank_figures import JobExposure
+    from iobench.analysis.utilisation import Utilisation
     from iobench.report.page import Page
     from iobench.report.run_report import RunReport
     from iobench.report.tables import TextTable

@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
-from iobench.analysis import Verdict
+from iobench.analysis.diagnosis import Verdict
 from iobench.report.sentences import verdict_sentence
 from iobench.report.wrapping import plain, wrapped
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
     from iobench.report.page import Page
     from iobench.storage.traces.contents import StorageTrace
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from iobench.profiles import Process
+    from iobench.profiles.contents import Process
 
 __all__ = ["machine_of", "wall_offsets"]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.profiles import Process, Profile
+    from iobench.profiles.contents import Process, Profile
     from iobench.report.trace_torch import TorchTrace
     from iobench.storage.traces.contents import StorageTrace
 

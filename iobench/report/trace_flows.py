@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from iobench.analysis.deliveries import PHASES
 from iobench.analysis.epoch_numbers import epoch_of_deliveries
-from iobench.recording import WORKER_KINDS, Flag, Kind
+from iobench.recording.kinds import WORKER_KINDS, Kind
+from iobench.recording.span_file import Flag
 from iobench.report.trace_entries import microseconds
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.windows import MeasuredRank
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
     from iobench.report.trace_entries import EntryFile, TraceNumbers
     from iobench.report.trace_spans import PlacedSpans
 

@@ -10,14 +10,8 @@ import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.timeline import QUEUED_KINDS
-from iobench.recording import (
-    CONSUMER_KINDS,
-    HANDOVER_KINDS,
-    LIFE_KINDS,
-    WORKER_KINDS,
-    Flag,
-    Kind,
-)
+from iobench.recording.kinds import CONSUMER_KINDS, HANDOVER_KINDS, LIFE_KINDS, WORKER_KINDS, Kind
+from iobench.recording.span_file import Flag
 from iobench.report.trace_entries import microseconds, sub_lanes
 
 if TYPE_CHECKING:
@@ -26,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.timeline import Timeline
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
     from iobench.report.trace_entries import EntryFile, TraceNumbers
 
 __all__ = ["PlacedSpans", "colour_of", "place_spans", "write_spans"]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iobench.analysis import place_segments
-from iobench.recording import Kind, stage_name
+from iobench.analysis.storage.placing import place_segments
+from iobench.recording.kinds import Kind, stage_name
 from iobench.report.trace_entries import microseconds, sub_lanes
 from iobench.report.trace_spans import COLOURS, colour_of
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.storage.storage_figures import ProcessPlacement
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
     from iobench.report.trace_entries import EntryFile, TraceNumbers
     from iobench.report.trace_spans import PlacedSpans
     from iobench.storage.traces.contents import StorageTrace

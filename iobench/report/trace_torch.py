@@ -23,7 +23,7 @@ from iobench.report.trace_entries import microseconds, sub_lanes
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from iobench.profiles import Process
+    from iobench.profiles.contents import Process
     from iobench.report.trace_entries import EntryFile, TraceNumbers
 
 __all__ = ["TorchTrace", "read_torch_trace", "write_torch_trace"]

@@ -10,7 +10,9 @@ from iobench.report import units
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis import PartExposure, SamplesSeen, Utilisation
+    from iobench.analysis.figures import PartExposure
+    from iobench.analysis.samples_seen import SamplesSeen
+    from iobench.analysis.utilisation import Utilisation
 
 __all__ = [
     "digest_lines",

@@ -7,19 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from iobench.datasets import make_sample, place_index_windows, select_split
+from iobench.datasets.contract import make_sample
+from iobench.datasets.splits import place_index_windows, select_split
 from iobench.errors import OptionError
 from iobench.samples import Window
 from iobench.sources.opening import open_source
 from iobench.sources.request import SourceRequest
-from iobench.stores import as_place
+from iobench.stores.remote.addresses import as_place
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from iobench.datasets import Dataset, Progress, SampleIndex
+    from iobench.datasets.contract import Dataset, Progress, SampleIndex
     from iobench.samples import SampleSpec
     from iobench.windows import WindowPlacement
 
@@ -128,7 +129,7 @@ def open_dataset(
     **where
         ``data_dir``, ``store_dir``, ``files``, ``sample_dim``, ``variables``,
         ``target_variables``, ``tiny``, ``scale``, ``seed``, ``download``: see
-        `iobench.sources.SourceRequest`.
+        `SourceRequest`.
 
     Raises
     ------

@@ -8,28 +8,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.datasets import (
-    Downloadable,
-    FileLocator,
-    FilePattern,
-    anemoi_dataset,
-    download_missing,
-    is_object_target,
-    locate_files,
-    object_dataset,
-    stopwatch,
-    user_files,
-)
+from iobench.datasets.anemoi_store import anemoi_dataset
+from iobench.datasets.download import Downloadable, download_missing
+from iobench.datasets.files import user_files
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.objects.source import object_dataset
+from iobench.datasets.objects.targets import is_object_target
+from iobench.datasets.patterns import FilePattern
+from iobench.datasets.processes import stopwatch
+from iobench.datasets.standins import locate_files
 from iobench.errors import MissingFileError, OptionError
 from iobench.registry import dataset_names, find_dataset
 from iobench.remote import is_url
 from iobench.remote_paths import RemotePath, source_path
 from iobench.sources.terms import show_terms_once, terms_file
 from iobench.sources.url_patterns import expand_sources
-from iobench.stores import choose_place, kept_beside, remember_place
+from iobench.stores.places import choose_place, kept_beside, remember_place
 
 if TYPE_CHECKING:
-    from iobench.datasets import Dataset, SampleIndex
+    from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.sources.request import Screen, SourceRequest
 
 __all__ = ["Source", "open_source"]

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from iobench.datasets import DEFAULT_TIMEOUT_S, Progress
+from iobench.datasets.download import DEFAULT_TIMEOUT_S
 from iobench.errors import OptionError
+
+if TYPE_CHECKING:
+    from iobench.datasets.contract import Progress
 
 __all__ = ["Screen", "SourceRequest"]
 

@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import StorageError
-from iobench.stores import user_folder, write_atomically
+from iobench.stores.atomic import write_atomically
+from iobench.stores.places import user_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iobench.recording import Flag, Kind, ProcessIoReader
+from iobench.recording.kinds import Kind
+from iobench.recording.process_io import ProcessIoReader
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
-    from iobench.recording import Recorder
+    from iobench.recording.recorder import Recorder
 
 __all__ = ["ProcessIo"]
 

@@ -15,7 +15,7 @@ from iobench.stores.write_behind import WriteBehind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iobench.stores.remote import RemoteFile
+    from iobench.stores.remote.staging import RemoteFile
 
 __all__ = [
     "EXIT_RESUMABLE",
@@ -170,7 +170,7 @@ def new_file(
     """Return a file that only ``commit`` makes appear; the arguments are those of `AtomicFile`."""
     if is_local(path):
         return AtomicFile(path, resumable=resumable, folder=folder)
-    from iobench.stores.remote import RemoteFile
+    from iobench.stores.remote.staging import RemoteFile
 
     return RemoteFile(path)  # type: ignore[arg-type]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iobench.recording import now_ns
+from iobench.recording.clocks import now_ns
 
 __all__ = ["Budget"]
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from iobench.json_files import parse_json
 from iobench.stores.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
 from iobench.stores.holders import Holder
-from iobench.stores.remote import StoreAddress, objects_at
+from iobench.stores.remote.addresses import StoreAddress
+from iobench.stores.remote.objects import objects_at
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from iobench.stores.remote import Objects
+    from iobench.stores.remote.objects import Objects
 
 __all__ = [
     "CLAIM_NAME",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets import SampleIndex
+    from iobench.datasets.contract import SampleIndex
     from iobench.stores.contract import Store
 
 __all__ = ["MakeSamples", "verify_against"]

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.datasets import Dataset, Progress, SampleIndex
-    from iobench.loaders import RingLoader
+    from iobench.datasets.contract import Dataset, Progress, SampleIndex
+    from iobench.loaders.ring.loader import RingLoader
     from iobench.samples import Sample, SampleSpec
     from iobench.stores.encoding import Encoding, Errors
     from iobench.stores.manifest import Manifest, Shard, ShardFile

@@ -18,7 +18,7 @@ from iobench.errors import StoreError
 from iobench.stores.atomic import is_local, storage_errors
 from iobench.stores.contract import Extent
 from iobench.stores.fields import FieldDecoder, RowDecoder
-from iobench.stores.remote import read_ranges
+from iobench.stores.remote.reading import read_ranges
 from iobench.stores.rounding import unpack_sample
 
 try:
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.loaders import RingLoader, StackReader
+    from iobench.loaders.ring.loader import RingLoader
+    from iobench.loaders.ring.stacking import StackReader
     from iobench.samples import SampleSpec
     from iobench.stores.fields import FieldLayout
     from iobench.stores.manifest import Manifest
@@ -229,7 +230,7 @@ class ExtentStore:
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[dict[str, NDArray[Any]]]:
         if is_local(self.path):
-            from iobench.loaders import StackReader
+            from iobench.loaders.ring.stacking import StackReader
 
             if self._stacks is None:
                 self._stacks = StackReader.of_store(self)
@@ -243,7 +244,7 @@ class ExtentStore:
 
     def loader(self, batch_size: int, **options: Any) -> RingLoader:
         """Return ``iobench.loader(self, batch_size, ...)``."""
-        from iobench.loaders import loader
+        from iobench.loaders.ring.options import loader
 
         return loader(self, batch_size, **options)
 

@@ -7,9 +7,11 @@ import shutil
 from typing import TYPE_CHECKING
 
 from iobench.stores.atomic import TEMPORARY_SUFFIX, is_local, storage_errors
-from iobench.stores.remote import StoreAddress, objects_at, remove_below
-from iobench.stores.remote import clear_room as clear_remote_room
-from iobench.stores.remote import open_room as open_remote_room
+from iobench.stores.remote.addresses import StoreAddress
+from iobench.stores.remote.objects import objects_at
+from iobench.stores.remote.staging import clear_room as clear_remote_room
+from iobench.stores.remote.staging import open_room as open_remote_room
+from iobench.stores.remote.staging import remove_below
 
 if TYPE_CHECKING:
     from pathlib import Path

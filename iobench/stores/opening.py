@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from iobench.errors import StoreError
 from iobench.registry import find_format
 from iobench.stores.manifest import read_manifest
-from iobench.stores.remote import StoreAddress, as_place
+from iobench.stores.remote.addresses import StoreAddress, as_place
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from iobench.datasets import Dataset, SampleIndex
+    from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.samples import SampleSpec
     from iobench.stores.contract import Format
     from iobench.stores.encoding import Encoding

@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from iobench.recording import now_ns
+from iobench.recording.clocks import now_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

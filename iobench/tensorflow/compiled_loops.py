@@ -14,7 +14,7 @@ from iobench.tensorflow.graph_waits import GRAPH_WAITS
 from iobench.tensorflow.watching import forget_gone, leave_all, watch_of
 
 if TYPE_CHECKING:
-    from iobench.recording import Recording
+    from iobench.recording.session import Recording
     from iobench.tensorflow.graph_waits import GraphWait
 
 __all__ = ["DISTRIBUTED", "WHOLE_PASS", "expect_end", "take_waits", "write_waits"]

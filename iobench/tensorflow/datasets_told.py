@@ -11,7 +11,9 @@ from iobench.tensorflow.operation_kinds import operation_name, waits_for_threads
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from iobench.recording import Kind, LoaderFacts, Recording
+    from iobench.recording.facts import LoaderFacts
+    from iobench.recording.kinds import Kind
+    from iobench.recording.session import Recording
 
 __all__ = ["MARK", "DatasetMark", "batch_nbytes", "is_marked", "mark_of", "note_dataset"]
 

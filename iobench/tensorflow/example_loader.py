@@ -10,7 +10,8 @@ import tensorflow as tf
 from iobench.errors import WorkerError
 from iobench.loaders.contract import IN_THREADS, Batch
 from iobench.loaders.in_threads import InThreads
-from iobench.stores import FeatureKind, feature_kinds
+from iobench.stores.example import FeatureKind
+from iobench.stores.feature_kinds import feature_kinds
 from iobench.tensorflow.tensors import as_array
 from iobench.tensorflow.traced_rounds import TracedRounds
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.loaders.contract import PlannedBatch
-    from iobench.recording import Recorder
+    from iobench.recording.recorder import Recorder
     from iobench.samples import SampleSpec, Variable
 
 __all__ = ["TFExampleLoader"]

@@ -20,7 +20,7 @@ except ImportError:
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iobench.recording import Clock
+    from iobench.recording.clocks import Clock
 
 __all__ = ["GRAPH_WAITS", "GraphWait", "GraphWaits", "iterator_key"]
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import tensorflow as tf
 
-from iobench.recording import Kind, current_recording
+from iobench.recording.kinds import Kind
+from iobench.recording.session import current_recording
 from iobench.tensorflow.compiled_loops import DISTRIBUTED, WHOLE_PASS, expect_end, write_waits
 from iobench.tensorflow.datasets_told import batch_nbytes, is_marked
 from iobench.tensorflow.graph_waits import GRAPH_WAITS

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-    from iobench.recording import Clock, Kind, Recorder
+    from iobench.recording.clocks import Clock
+    from iobench.recording.kinds import Kind
     from iobench.recording.lanes import Lane
+    from iobench.recording.recorder import Recorder
     from iobench.tensorflow.trace_file import TracedThread
 
 __all__ = ["HostTracer"]

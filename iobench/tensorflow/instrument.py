@@ -14,7 +14,7 @@ from iobench.tensorflow.operation_kinds import checked_kinds
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iobench.recording import Kind
+    from iobench.recording.kinds import Kind
 
 __all__ = ["instrument"]
 

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from iobench.recording import Kind, current_recording
+from iobench.recording.kinds import Kind
+from iobench.recording.session import current_recording
 from iobench.tensorflow import hooks
 from iobench.tensorflow.compiled_loops import take_waits, write_waits
 from iobench.tensorflow.watching import last_asked, watch_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 from iobench.tensorflow.operation_kinds import hands_on, kind_of, operation_name, runs_functions
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import OptionError
-from iobench.recording import WORKER_KINDS, Kind
+from iobench.recording.kinds import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import numpy as np
 import tensorflow as tf
 
-from iobench.loaders.ring import DEPTH, BatchLog, Presenter, RingLoader, map_leaves
+from iobench.loaders.ring.loader import DEPTH, RingLoader
+from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.options import LoaderOptions, settle
+from iobench.loaders.ring.presenting import Presenter, map_leaves
 from iobench.tensorflow.tensors import as_tensor, float_cast, signature_of, signature_of_batch
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-    from iobench.loaders.ring import BatchSource
+    from iobench.loaders.ring.contract import BatchSource
     from iobench.loaders.ring.dataset_source import NumberedSamples
-    from iobench.stores import Store
+    from iobench.stores.contract import Store
 
 __all__ = ["TFStoreLoader"]
 

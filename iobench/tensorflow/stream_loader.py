@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.loaders.contract import IN_THREADS, Batch
 from iobench.loaders.stages import Detail
 from iobench.loaders.stream import StreamLoader
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 from iobench.tensorflow.traced_rounds import TracedRounds
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
-    from iobench.datasets import Stream
+    from iobench.datasets.baselines import Stream
     from iobench.loaders.contract import PlannedBatch
-    from iobench.recording import Recorder
+    from iobench.recording.recorder import Recorder
 
 __all__ = ["TFStreamLoader"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from iobench.errors import OptionError
-from iobench.loaders.ring import ArrayCast, map_leaves
+from iobench.loaders.ring.presenting import ArrayCast, map_leaves
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

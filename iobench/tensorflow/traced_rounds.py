@@ -6,12 +6,12 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Final
 
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 from iobench.tensorflow.host_tracer import HostTracer
 
 if TYPE_CHECKING:
     from iobench.loaders.contract import PlannedBatch
-    from iobench.recording import Recorder
+    from iobench.recording.recorder import Recorder
 
 __all__ = ["TracedRounds"]
 

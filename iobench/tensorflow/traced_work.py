@@ -16,7 +16,7 @@ from iobench.tensorflow.operation_kinds import hands_on, kind_of, operation_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.recording import Kind
+    from iobench.recording.kinds import Kind
     from iobench.tensorflow.trace_file import TracedCall, TracedThread
 
 __all__ = ["LoaderWait", "TracedWork", "find_work"]

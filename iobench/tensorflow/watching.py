@@ -5,14 +5,17 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.recording import DeliveryLog, Kind, current_recording
+from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.kinds import Kind
+from iobench.recording.session import current_recording
 from iobench.tensorflow.datasets_told import mark_of, note_dataset
 from iobench.tensorflow.graph_waits import iterator_key
 from iobench.tensorflow.host_tracer import HostTracer
 from iobench.tensorflow.model_times import read_model_times
 
 if TYPE_CHECKING:
-    from iobench.recording import LoaderFacts, Recording
+    from iobench.recording.facts import LoaderFacts
+    from iobench.recording.session import Recording
     from iobench.tensorflow.datasets_told import DatasetMark
     from iobench.tensorflow.graph_waits import GraphWait
 

@@ -6,7 +6,7 @@ __all__ = ["FakeClock"]
 
 
 class FakeClock:
-    """An ``iobench.recording.Clock`` moved by hand; every reading is exact.
+    """An ``Clock`` moved by hand; every reading is exact.
 
     Parameters
     ----------

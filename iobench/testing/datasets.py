@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from iobench.datasets import (
+from iobench.datasets.contract import (
     Arrays,
     Dataset,
     Locator,

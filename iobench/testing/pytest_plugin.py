@@ -88,7 +88,7 @@ class KeptCounts:
             Compare the samples' own bytes as well; needs ``iobench[digest]``.
         """
         from iobench.errors import FileFormatError, IobenchError, MissingFileError
-        from iobench.recording import record
+        from iobench.recording.session import record
 
         path = self._folders.mktemp("iobench-counts", numbered=True) / "run"
         with ExitStack() as stack:

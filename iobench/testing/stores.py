@@ -12,24 +12,18 @@ import pytest
 
 from iobench.errors import IobenchError, SampleError, StoreError
 from iobench.samples import Packed, Sample, SampleSpec, Variable
-from iobench.stores import (
-    CHECKSUMS_NAME,
-    MANIFEST_NAME,
-    Format,
-    Manifest,
-    Store,
-    crc32c,
-    finish_store,
-    read_checksums,
-    read_manifest,
-    verify_store,
-)
+from iobench.stores.checksums import CHECKSUMS_NAME, crc32c, read_checksums
+from iobench.stores.finishing import finish_store
+from iobench.stores.manifest import MANIFEST_NAME, Manifest, read_manifest
+from iobench.stores.verification import verify_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from iobench.stores.contract import Format, Store
 
 __all__ = ["EVERY_DTYPE", "StoreTests", "flip_bit", "random_sample", "write_store"]
 

@@ -5,10 +5,10 @@ Importing this package imports torch.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iobench.errors import MissingExtraError
+from iobench.lazy_face import lazy_face
 
 try:
     import torch as _torch
@@ -19,45 +19,14 @@ except ModuleNotFoundError as error:
         "this needs PyTorch, which is not installed: pip install 'iobench[torch]'"
     ) from None
 
-if TYPE_CHECKING:
-    from iobench.torch.cuda_clock import CudaClock
-    from iobench.torch.data_loader import DataLoader
-    from iobench.torch.device_time import DeviceTimer
-    from iobench.torch.store_loader import StoreLoader
-    from iobench.torch.tensors import collate
-
-    LightningCallback: type[Any]
-
 del _torch
 
-__all__ = [
-    "CudaClock",
-    "DataLoader",
-    "DeviceTimer",
-    "StoreLoader",
-    "collate",
-]
-
-
 # On first use: under iobench run every process of torch imports this package for its hooks.
-_HOMES = {
-    "CudaClock": "cuda_clock",
-    "DataLoader": "data_loader",
-    "DeviceTimer": "device_time",
-    "LightningCallback": "lightning_callback",
-    "StoreLoader": "store_loader",
-    "collate": "tensors",
-}
+_get, __dir__ = lazy_face(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"iobench.torch.{_HOMES[name]}"), name)
-    if name != "LightningCallback":  # of either package, whichever is imported by then
-        globals()[name] = value
+    value = _get(name)
+    if name == "LightningCallback":  # of either package, whichever is imported by then
+        del globals()[name]
     return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})

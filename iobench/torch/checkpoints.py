@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from iobench.recording import Kind, active_recorder
+from iobench.recording.activation import active_recorder
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

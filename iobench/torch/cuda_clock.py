@@ -12,7 +12,7 @@ __all__ = ["CudaClock", "cuda_device", "current_cuda_clock"]
 
 
 class CudaClock:
-    """A `iobench.recording.DeviceClock` of CUDA events, taken from a pool that grows as needed.
+    """A `DeviceClock` of CUDA events, taken from a pool that grows as needed.
 
     Marks go into the current stream of the thread that puts them.
 

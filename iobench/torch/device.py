@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from iobench.errors import StorageError
-from iobench.loaders.ring import map_leaves
-from iobench.recording import Kind
+from iobench.loaders.ring.presenting import map_leaves
+from iobench.recording.kinds import Kind
 from iobench.torch.cuda_clock import cuda_device
 
 if TYPE_CHECKING:
-    from iobench.loaders.ring import BatchLog, BatchMemory
+    from iobench.loaders.ring.buffers import BatchMemory
+    from iobench.loaders.ring.log import BatchLog
 
 __all__ = ["CopyStream", "CudaStream", "DeviceCopies", "find_device"]
 
@@ -52,7 +53,7 @@ class CopyStream(Protocol):
 
 
 class DeviceCopies:
-    """Copies batches to a device; see `iobench.loaders.ring.DevicePath`.
+    """Copies batches to a device; see `DevicePath`.
 
     Parameters
     ----------

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import OptionError
-from iobench.recording import (
-    DeviceLane,
-    DeviceRegion,
-    Kind,
-    active_recorder,
-    current_recording,
-)
+from iobench.recording.activation import active_recorder
+from iobench.recording.device_lane import DeviceLane, DeviceRegion
+from iobench.recording.kinds import Kind
+from iobench.recording.session import current_recording
 from iobench.torch.cuda_clock import CudaClock, cuda_device, current_cuda_clock
 from iobench.torch.training_hooks import Watch
 
@@ -20,7 +17,8 @@ if TYPE_CHECKING:
 
     import torch
 
-    from iobench.recording import DeviceClock, Recorder
+    from iobench.recording.clocks import DeviceClock
+    from iobench.recording.recorder import Recorder
 
 __all__ = ["DeviceTimer"]
 
@@ -175,6 +173,6 @@ class _Region:
 
 def _clock_of(device: Any) -> CudaClock | None:
     """Return the clock of a device; None for the CPU, whose time needs none."""
-    advice = "give clock= an iobench.recording.DeviceClock of yours"
+    advice = "give clock= an iobench.recording.clocks.DeviceClock of yours"
     found = cuda_device(device, f"iobench knows the clocks of 'cpu' and 'cuda' devices; {advice}")
     return None if found is None else CudaClock(found)

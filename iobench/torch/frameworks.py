@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iobench.loaders.ring import RingLoader
+    from iobench.loaders.ring.loader import RingLoader
 
 __all__ = ["EpochPlace", "RingBatches", "announced", "as_it_is", "withdrawn"]
 

@@ -12,7 +12,8 @@ import sys
 import threading
 from typing import Any, Final
 
-from iobench.recording import loop_recording, now_ns
+from iobench.recording.clocks import now_ns
+from iobench.recording.session import loop_recording
 
 __all__ = ["install", "uninstall"]
 

@@ -17,7 +17,10 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from iobench.errors import MissingExtraError
-from iobench.recording import Flag, Kind, active_recorder, current_recording, record
+from iobench.recording.activation import active_recorder
+from iobench.recording.kinds import Kind
+from iobench.recording.session import current_recording, record
+from iobench.recording.span_file import Flag
 from iobench.torch import hooks
 from iobench.torch.checkpoints import checkpoint_span
 from iobench.torch.device_time import DeviceTimer
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from iobench.recording import Recording
+    from iobench.recording.session import Recording
 
 LIGHTNINGS: Final = ("lightning.pytorch", "pytorch_lightning")
 

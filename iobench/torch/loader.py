@@ -11,7 +11,7 @@ from iobench.errors import OptionError
 from iobench.loaders.contract import Batch
 from iobench.loaders.stages import Detail
 from iobench.loaders.worker_process import ending_parent
-from iobench.recording import MeasuredRecording
+from iobench.recording.measured import MeasuredRecording
 from iobench.torch.data_loader import DataLoader
 from iobench.torch.measured_loader import MeasuredLoader
 from iobench.torch.samples import Stacking, WorkerStart, samples_of
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from iobench.loaders.contract import PlannedBatch
     from iobench.loaders.pipeline import Pipeline
-    from iobench.recording import Recorder, RunDirectory
+    from iobench.recording.recorder import Recorder
+    from iobench.recording.run_directory import RunDirectory
     from iobench.torch.samples import MadeBatch
 
 __all__ = ["TorchLoader"]

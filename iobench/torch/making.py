@@ -14,10 +14,12 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, Subset
 
-from iobench.adapters import quiet
+from iobench.adapters.scope import quiet
 from iobench.loaders.pipeline import handed_on_nbytes
 from iobench.loaders.stages import BUDGET_FRACTION, Detail
-from iobench.recording import Flag, Kind, span_file
+from iobench.recording import span_file
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 from iobench.torch.stage_methods import STAGES, StageMethods, makers
 from iobench.torch.stage_sums import StageSum, StageSums
 
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from iobench.recording import DigestLog, Recorder
-    from iobench.storage import ProcessIo
+    from iobench.recording.digests import DigestLog
+    from iobench.recording.recorder import Recorder
+    from iobench.storage.process_io import ProcessIo
 
 __all__ = ["BatchMaker", "BatchTag", "batch_nbytes"]
 

@@ -7,16 +7,20 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.adapters import loading
+from iobench.adapters.scope import loading
 from iobench.loaders.stages import Detail
-from iobench.recording import DeliveryLog, Flag, Kind
+from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 from iobench.torch.making import BatchMaker, BatchTag
 from iobench.torch.stamps import STAMP_LIGHT_SPANS, Pace, Stamps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iobench.recording import DigestLog, LoaderFacts, Recording
+    from iobench.recording.digests import DigestLog
+    from iobench.recording.facts import LoaderFacts
+    from iobench.recording.session import Recording
 
 __all__ = ["KnownLoader", "LocalObservation", "Observation", "WorkersObservation"]
 
@@ -309,7 +313,7 @@ def _digests_of(recording: Recording) -> DigestLog | None:
     """Return where this process notes digests, if they were asked for."""
     if not recording.digests:
         return None
-    from iobench.recording import DigestLog  # few recordings keep any
+    from iobench.recording.digests import DigestLog  # few recordings keep any
 
     return DigestLog(recording.run.path, rank=recording.job.rank)
 

@@ -24,8 +24,8 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from iobench.adapters import install
-from iobench.recording import loop_recording
+from iobench.adapters.installed import install
+from iobench.recording.session import loop_recording
 from iobench.torch.iterators import observation_of, observe_iterator, observe_waits
 from iobench.torch.observation import (
     KnownLoader,
@@ -41,7 +41,8 @@ from iobench.torch.worker_side import WorkerCollate, WorkerSpec, WorkerStarter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from iobench.recording import DeliveryLog, Recording
+    from iobench.recording.delivery_log import DeliveryLog
+    from iobench.recording.session import Recording
 
 __all__ = ["observed_iter"]
 

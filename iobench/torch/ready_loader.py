@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import IobenchError, WorkerError
 from iobench.loaders.contract import Batch, PlannedBatch
-from iobench.recording import Kind, MeasuredRecording
+from iobench.recording.kinds import Kind
+from iobench.recording.measured import MeasuredRecording
 from iobench.torch.measured_loader import MeasuredLoader
 from iobench.torch.observing import observed_iter
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.loaders.stages import Detail
-    from iobench.recording import Recorder, RunDirectory
+    from iobench.recording.recorder import Recorder
+    from iobench.recording.run_directory import RunDirectory
 
 __all__ = ["ReadyLoader"]
 

@@ -9,7 +9,7 @@ from torch.utils.data import Sampler, SequentialSampler
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iobench.loaders.ring import RingLoader
+    from iobench.loaders.ring.loader import RingLoader
 
 __all__ = ["EpochBatches", "EpochSampler", "InOrderSampler"]
 

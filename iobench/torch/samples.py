@@ -13,7 +13,8 @@ from torch.utils.data import default_collate, get_worker_info
 
 from iobench.errors import IobenchError, WorkerError
 from iobench.loaders.worker_process import end_with_parent, portable_error
-from iobench.recording import Kind, stage
+from iobench.recording.kinds import Kind
+from iobench.recording.stages import stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

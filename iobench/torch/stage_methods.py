@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torch.utils.data import ConcatDataset, Subset
 
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -144,7 +144,7 @@ def _timing(function: FunctionType, kind: Kind) -> Callable[..., Any]:
         maker = makers.maker
         if maker is None or maker.tag is None:
             return function(*args, **kwargs)
-        # As `iobench.adapters.quiet`, written out: this runs for every stage of every sample.
+        # As `quiet`, written out: this runs for every stage of every sample.
         lane, value, outer_ns = maker.lane, None, maker.inner_ns
         maker.inner_ns = 0
         lane.quiet += 1

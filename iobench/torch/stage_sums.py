@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iobench.recording import Kind
+    from iobench.recording.kinds import Kind
 
 __all__ = ["StageSum", "StageSums"]
 

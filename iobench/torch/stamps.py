@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.recording import SPAN_DTYPE, Flag, Kind, span_file
+from iobench.recording import span_file
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import SPAN_DTYPE, Flag
 
 if TYPE_CHECKING:
     from collections.abc import Sized
 
     from numpy.typing import NDArray
 
-    from iobench.recording import DeliveryLog
+    from iobench.recording.delivery_log import DeliveryLog
     from iobench.torch.making import BatchMaker
 
 __all__ = ["Pace", "Stamps"]

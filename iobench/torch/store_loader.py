@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from torch.utils.data import DataLoader
 
-from iobench.loaders.ring import Presenter, RingLoader
+from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.options import LoaderOptions, settle
+from iobench.loaders.ring.presenting import Presenter
 from iobench.torch.device import find_device
 from iobench.torch.frameworks import RingBatches, announced, as_it_is, withdrawn
 from iobench.torch.samplers import EpochBatches, EpochSampler
@@ -16,10 +17,11 @@ from iobench.torch.tensors import TensorCast, as_tensor, check_tensors, collate
 if TYPE_CHECKING:
     import os
 
-    from iobench.loaders.ring import BatchSource, RingBatch, RingRun
+    from iobench.loaders.ring.contract import BatchSource, RingBatch
     from iobench.loaders.ring.dataset_source import NumberedSamples
     from iobench.loaders.ring.recorded import RecordedPass
-    from iobench.stores import Store
+    from iobench.loaders.ring.run import RingRun
+    from iobench.stores.contract import Store
     from iobench.torch.frameworks import EpochPlace
 
 __all__ = ["StoreLoader"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from torch.utils.data import get_worker_info
 
-from iobench.recording import SYSTEM_CLOCK, now_ns
+from iobench.recording.clocks import SYSTEM_CLOCK, now_ns
 from iobench.torch import worker_side
 
 if TYPE_CHECKING:

@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 from torch._utils import ExceptionWrapper
 from torch.utils.data import get_worker_info
 
-from iobench.adapters import install
+from iobench.adapters.installed import install
 from iobench.errors import IobenchError
 from iobench.loaders.stages import Detail
-from iobench.recording import Kind, RunDirectory, activate, active_recorder, now_ns
-from iobench.storage import ProcessIo
+from iobench.recording.activation import activate, active_recorder
+from iobench.recording.clocks import now_ns
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
+from iobench.storage.process_io import ProcessIo
 from iobench.torch.making import BatchMaker, BatchTag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from iobench.recording import DigestLog, Recorder
+    from iobench.recording.digests import DigestLog
+    from iobench.recording.recorder import Recorder
 
 __all__ = ["WorkerCollate", "WorkerSide", "WorkerSpec", "WorkerStarter", "without_own_frames"]
 
@@ -200,7 +204,7 @@ class WorkerSide:
 def _digests_of(spec: WorkerSpec) -> DigestLog | None:
     if not spec.digests:
         return None
-    from iobench.recording import DigestLog  # few recordings keep any
+    from iobench.recording.digests import DigestLog  # few recordings keep any
 
     return DigestLog(spec.run, rank=spec.rank)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from iobench.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from iobench.profiles import Profile
-    from iobench.report import RunReport
+    from iobench.profiles.contents import Profile
+    from iobench.report.run_report import RunReport
     from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["make_artifacts"]
@@ -46,7 +46,7 @@ def make_artifacts(
         If a file cannot be written.
     """
     from iobench.report.trace_file import write_trace
-    from iobench.report.webpage import write_html
+    from iobench.report.webpage.document import write_html
 
     files, left_out = [], []
     page = folder / "iobench.html"

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis import diagnose, epochs_of_rank, measure_rank
+from iobench.analysis.diagnosis import diagnose
+from iobench.analysis.epochs import epochs_of_rank
+from iobench.analysis.windows import measure_rank
 from iobench.masking import mask_line
 from iobench.report.facts import RunFacts
 from iobench.report.sentences import verdict_sentence
@@ -17,8 +19,9 @@ from iobench.tracking.names import PREFIX, cut, legal_names
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iobench.analysis import BatchStatistics, EpochFigures, Exposure, PartExposure
-    from iobench.profiles import Profile
+    from iobench.analysis.epoch_statistics import BatchStatistics, EpochFigures
+    from iobench.analysis.figures import Exposure, PartExposure
+    from iobench.profiles.contents import Profile
 
 __all__ = ["EPOCH_MARK", "EpochMetrics", "RunContents", "run_contents"]
 

@@ -16,16 +16,19 @@ import tempfile
 import threading
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from iobench.errors import IobenchError, ProfileError
-from iobench.profiles import Profile, open_profile
-from iobench.recording import RunDirectory
+from iobench.profiles.reading import open_profile
+from iobench.recording.run_directory import RunDirectory
 from iobench.tracking.artifacts import make_artifacts
 from iobench.tracking.contents import RunContents, run_contents
 from iobench.tracking.mlflow_runs import MlflowRuns, bounded_mlflow
 from iobench.tracking.notes import TrackingNotes
 from iobench.tracking.wandb_runs import WandbRuns
+
+if TYPE_CHECKING:
+    from iobench.profiles.contents import Profile
 
 __all__ = ["LiveTeller", "main"]
 

@@ -16,7 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from iobench.masking import mask_line
-from iobench.recording import current_recording
+from iobench.recording.session import current_recording
 from iobench.tracking.contents import EpochMetrics
 from iobench.tracking.live_start import beside_command, beside_environment, told_on
 from iobench.tracking.mlflow_runs import ENVIRONMENT
@@ -26,7 +26,7 @@ from iobench.tracking.wandb_runs import log_epoch
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from iobench.recording import Recording
+    from iobench.recording.session import Recording
 
 __all__ = ["LiveTracking", "live"]
 
@@ -245,7 +245,7 @@ def live(
 
     ::
 
-        from iobench.tracking import live
+        from iobench.tracking.live_tracking import live
 
         with iobench.record("run") as recording, live(recording, mlflow=True) as told:
             for epoch in range(10):

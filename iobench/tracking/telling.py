@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iobench.profiles import open_profiles
+from iobench.profiles.reading import open_profiles
 from iobench.tracking.artifacts import make_artifacts
 from iobench.tracking.contents import RunContents, run_contents
 from iobench.tracking.mlflow_runs import MlflowRuns, bounded_mlflow
@@ -16,8 +16,8 @@ from iobench.tracking.notes import TrackingNotes
 from iobench.tracking.wandb_runs import WandbRuns
 
 if TYPE_CHECKING:
-    from iobench.profiles import Profile
-    from iobench.report import RunReport
+    from iobench.profiles.contents import Profile
+    from iobench.report.run_report import RunReport
     from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["log_run", "part_name"]

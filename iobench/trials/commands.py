@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from iobench.errors import OptionError, TrialError
-from iobench.recording import SYSTEM_CLOCK, Clock
+from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 
 __all__ = ["CommandArm", "CommandCost", "recorded_command", "run_command"]
 

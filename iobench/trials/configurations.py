@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis import exposure
 from iobench.analysis.paired import PairedRatio, paired_ratio
+from iobench.analysis.windows import exposure
 from iobench.errors import TrialError
-from iobench.profiles import open_profile
-from iobench.profiling import RunConfig, profile
+from iobench.profiles.reading import open_profile
+from iobench.profiling.run import profile
 from iobench.trials.turns import interleave
 
 if TYPE_CHECKING:
-    from iobench.analysis.advice import AdvisedChange, Candidate, LoadingWay
-    from iobench.sources import Screen
+    from iobench.analysis.advice.figures import AdvisedChange, Candidate, LoadingWay
+    from iobench.profiling.config import RunConfig
+    from iobench.sources.request import Screen
 
 __all__ = ["TriedChange", "baseline_config", "changed_config", "try_changes"]
 

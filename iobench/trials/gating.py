@@ -26,7 +26,8 @@ from iobench.analysis.gates import (
 )
 from iobench.analysis.paired import paired_ratio
 from iobench.errors import OptionError, ProfileError, TrialError
-from iobench.profiles import open_profile, run_paths
+from iobench.profiles.folders import run_paths
+from iobench.profiles.reading import open_profile
 from iobench.trials.commands import CommandArm
 from iobench.trials.counts_file import read_counts, write_counts
 from iobench.trials.turns import interleave
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["compare_commands", "gate_counts", "gate_growth", "gate_shares", "keep_counts"]
 

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 import iobench.recording.stages  # noqa: F401 - imported while files are watched it is seen
-from iobench import adapters
-from iobench.recording import Kind, Recorder, activate, read_span_file
+from iobench.adapters.installed import install, uninstall
+from iobench.recording.activation import activate
+from iobench.recording.kinds import Kind
+from iobench.recording.recorder import Recorder
+from iobench.recording.span_reader import read_span_file
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,6 @@ def watch(tmp_path: Path) -> Watch:
 
 @pytest.fixture
 def installed() -> Iterator[None]:
-    adapters.install()
+    install()
     yield
-    adapters.uninstall()
+    uninstall()

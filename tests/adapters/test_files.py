@@ -20,7 +20,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iobench.recording import Recorder, activate
+from iobench.recording.activation import activate
+from iobench.recording.recorder import Recorder
 
 pytestmark = pytest.mark.usefixtures("installed")
 TEXT = "".join(f"line {number}\n" for number in range(5000)) + "é"
@@ -216,10 +217,10 @@ def test_errors_of_descriptors_are_theirs(watch: Any, call: Callable[[], Any]) -
 
 
 def test_what_is_inside_a_whole_read_later_is_timed_then(watch: Any, path: Path) -> None:
-    from iobench import adapters
+    from iobench.adapters.scope import quiet
 
     def work() -> None:
-        with adapters.quiet():
+        with quiet():
             file = open(path, "rb")
             file.read(3)
         file.seek(20000)
@@ -258,9 +259,9 @@ def test_a_traceback_ends_where_it_ended(watch: Any, tmp_path: Path) -> None:
 def test_somebodys_own_open_goes_on_being_called(
     watch: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from iobench import adapters
+    from iobench.adapters.installed import install, uninstall
 
-    adapters.uninstall()
+    uninstall()
     called = []
 
     def own_open(*args: Any, **kwargs: Any) -> Any:
@@ -268,11 +269,11 @@ def test_somebodys_own_open_goes_on_being_called(
         return io.open(*args, **kwargs)
 
     monkeypatch.setattr(builtins, "open", own_open)
-    adapters.install()
+    install()
     watch(lambda: open(path, "rb").close())
     assert [args for args in called if args[0] == path] == [(path, "rb")]
     assert watch.stages == ["open"]
-    adapters.uninstall()
+    uninstall()
     assert builtins.open is own_open
 
 

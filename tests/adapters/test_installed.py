@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from iobench import adapters
 from iobench.adapters import installed as state
 from iobench.adapters.hook import ImportHook
+from iobench.adapters.installed import install, uninstall, unseen
 from iobench.adapters.patches import Patches, timed
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 PATCHED = (
     (builtins, "open"), (io, "open"), (os, "open"), (os, "read"), (os, "pread"), (os, "preadv"),
@@ -37,9 +37,9 @@ FUNCTIONS = [(owner, name) for owner, name in PATCHED if isinstance(owner, Modul
 
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:
-    adapters.uninstall()
+    uninstall()
     yield
-    adapters.uninstall()
+    uninstall()
 
 
 def held() -> list[object]:
@@ -50,19 +50,19 @@ def test_uninstalling_brings_back_the_very_objects() -> None:
     before, finders = held(), list(sys.meta_path)
     modules = [getattr(value, "__module__", None) for value in before]
     for _ in range(2):
-        adapters.install()
+        install()
         assert all(now is not then for now, then in zip(held(), before, strict=True))
-        adapters.uninstall()
+        uninstall()
         assert all(now is then for now, then in zip(held(), before, strict=True))
         assert [getattr(value, "__module__", None) for value in before] == modules
         assert sys.meta_path == finders
-    adapters.uninstall()
+    uninstall()
 
 
 def test_installing_again_changes_nothing() -> None:
-    adapters.install()
+    install()
     first = held()
-    adapters.install()
+    install()
     assert all(now is then for now, then in zip(held(), first, strict=True))
     assert sys.meta_path.count(state._hook) == 1
 
@@ -71,7 +71,7 @@ def test_installing_again_changes_nothing() -> None:
 def test_a_timed_function_looks_like_the_one_it_stands_for(owner: Any, name: str) -> None:
     original = getattr(owner, name)
     signature, documented = inspect.signature(original), original.__doc__
-    adapters.install()
+    install()
     ours = getattr(owner, name)
     assert ours.__wrapped__ is original
     assert inspect.signature(ours) == signature
@@ -81,20 +81,20 @@ def test_a_timed_function_looks_like_the_one_it_stands_for(owner: Any, name: str
 @pytest.mark.parametrize(("owner", "name"), FUNCTIONS, ids=str)
 def test_both_functions_can_be_pickled_by_reference(owner: Any, name: str) -> None:
     original = getattr(owner, name)
-    adapters.install()
+    install()
     ours = getattr(owner, name)
     pickled = pickle.dumps(ours), pickle.dumps(original)
     assert pickle.loads(pickled[0]) is ours
     assert pickle.loads(pickled[1]) is original
     assert all(b"iobench" not in data for data in pickled)
-    adapters.uninstall()
+    uninstall()
     assert [pickle.loads(data) for data in pickled] == [original, original]
 
 
 def test_a_function_kept_from_before_times_nothing_after(watch: Any, tmp_path: Path) -> None:
-    adapters.install(where="everywhere")
+    install(where="everywhere")
     kept_load, kept_open = np.load, open
-    adapters.uninstall()
+    uninstall()
     np.save(tmp_path / "a.npy", np.arange(4))
 
     def work() -> None:
@@ -106,20 +106,20 @@ def test_a_function_kept_from_before_times_nothing_after(watch: Any, tmp_path: P
 
 
 def test_what_somebody_else_replaced_stays_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    adapters.install()
+    install()
     ours = np.load
 
     def theirs(*args: Any, **kwargs: Any) -> Any:
         return ours(*args, **kwargs)
 
     monkeypatch.setattr(np, "load", theirs)
-    adapters.uninstall()
+    uninstall()
     assert np.load is theirs
 
 
 def test_classes_stay_the_classes_they_are(tmp_path: Path) -> None:
     kept = np.memmap
-    adapters.install()
+    install()
     assert np.memmap is kept
     mapped = np.memmap(tmp_path / "m", dtype="u1", mode="w+", shape=(4,))
     assert type(mapped) is np.memmap
@@ -130,11 +130,11 @@ def test_a_library_that_is_not_as_we_know_it_goes_on_and_is_named(
 ) -> None:
     monkeypatch.delattr(np, "fromfile")
     load = np.load
-    adapters.install()
-    assert adapters.unseen() == {"numpy": "AttributeError: numpy has no fromfile of its own"}
+    install()
+    assert unseen() == {"numpy": "AttributeError: numpy has no fromfile of its own"}
     assert np.load is not load  # what fits is timed
-    adapters.uninstall()
-    assert adapters.unseen() == {}
+    uninstall()
+    assert unseen() == {}
     assert np.load is load
 
 
@@ -309,8 +309,9 @@ def test_a_module_in_an_archive_is_told_of(
 
 LATER = """
     import sys
-    from iobench import adapters
-    adapters.install()
+    from iobench.adapters.installed import install, uninstall, unseen
+    from iobench.adapters.scope import loading, quiet
+    install()
     loaded = {"h5py", "numpy", "torch", "xarray"} & set(sys.modules)
     ours = {name for name in sys.modules if name.startswith("iobench.adapters.")}
     import h5py
@@ -318,8 +319,8 @@ LATER = """
     assert h5py.Dataset.__getitem__.__wrapped__, "patched"
     assert numpy.load.__wrapped__
     late = {name for name in sys.modules if name.startswith("iobench.adapters.")} - ours
-    print(sorted(loaded), sorted(late), adapters.unseen())
-    adapters.uninstall()
+    print(sorted(loaded), sorted(late), unseen())
+    uninstall()
     assert not hasattr(h5py.File.__init__, "__wrapped__")
     print(h5py.Dataset.__getitem__.__module__, sys.meta_path[0].__class__.__name__)
 """

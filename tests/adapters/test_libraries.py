@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from iobench import adapters
+from iobench.adapters.installed import install, uninstall, unseen
 
 pytestmark = pytest.mark.usefixtures("installed")
 VALUES = np.arange(6000.0).reshape(60, 100)
@@ -139,8 +139,8 @@ def netcdf(tmp_path: Path) -> Path:
 def test_netcdf_variables_are_fused_where_they_are_decoded(watch: Any, netcdf: Path) -> None:
     import netCDF4
 
-    if "netCDF4" in adapters.unseen():
-        pytest.skip(f"built with classes nobody can change: {adapters.unseen()['netCDF4']}")
+    if "netCDF4" in unseen():
+        pytest.skip(f"built with classes nobody can change: {unseen()['netCDF4']}")
 
     def work() -> None:
         with netCDF4.Dataset(netcdf) as file:
@@ -165,10 +165,10 @@ def test_netcdf_variables_are_fused_where_they_are_decoded(watch: Any, netcdf: P
 def test_netcdf_classes_come_back(netcdf: Path) -> None:
     import netCDF4
 
-    adapters.uninstall()
+    uninstall()
     before = netCDF4.Variable.__getitem__, netCDF4.Dataset.__init__
-    adapters.install()
-    adapters.uninstall()
+    install()
+    uninstall()
     assert (netCDF4.Variable.__getitem__, netCDF4.Dataset.__init__) == before
     with netCDF4.Dataset(netcdf) as file:
         assert file["plain"][1, 2] == VALUES[1, 2]

@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 
 import iobench
-from iobench import adapters
+from iobench.adapters.installed import install, uninstall
+from iobench.adapters.scope import loading, quiet
 from iobench.errors import OptionError
-from iobench.recording import Recorder, activate, active_recorder
+from iobench.recording.activation import activate, active_recorder
 from iobench.recording.outside import DETAIL_LIMIT
+from iobench.recording.recorder import Recorder
 
 pytestmark = pytest.mark.usefixtures("installed")
 
@@ -33,9 +35,9 @@ def array(tmp_path: Path) -> Path:
 def test_a_consumer_is_timed_only_while_it_loads(watch: Any, array: Path) -> None:
     def work() -> None:
         np.load(array)
-        with adapters.loading():
+        with loading():
             np.load(array)
-            with adapters.loading():
+            with loading():
                 pass
             np.load(array)
         np.load(array)
@@ -45,12 +47,12 @@ def test_a_consumer_is_timed_only_while_it_loads(watch: Any, array: Path) -> Non
 
 
 def test_everywhere_is_everywhere_and_wins(watch: Any, array: Path) -> None:
-    adapters.install(where="everywhere")
-    adapters.install(where="loading")
+    install(where="everywhere")
+    install(where="loading")
     watch(lambda: np.load(array), role="consumer")
     assert watch.stages == ["read"]
-    adapters.uninstall()
-    adapters.install()
+    uninstall()
+    install()
     watch(lambda: np.load(array), role="consumer")
     assert watch.stages == []
 
@@ -63,7 +65,7 @@ def test_other_processes_are_timed_throughout(watch: Any, array: Path, role: str
 
 def test_where_is_checked() -> None:
     with pytest.raises(OptionError, match="where='here': expected 'loading' or 'everywhere'"):
-        adapters.install(where="here")  # type: ignore[arg-type]
+        install(where="here")  # type: ignore[arg-type]
 
 
 def test_the_outermost_call_is_one_span(watch: Any, array: Path) -> None:
@@ -100,7 +102,7 @@ def test_a_stage_that_is_not_split_is_split_from_outside(
 
 def test_an_error_ends_what_it_passes(watch: Any, array: Path) -> None:
     def work() -> None:
-        for scope in (adapters.quiet(), adapters.loading(), iobench.stage("read")):
+        for scope in (quiet(), loading(), iobench.stage("read")):
             with pytest.raises(ZeroDivisionError), scope:
                 raise ZeroDivisionError
         with pytest.raises(FileNotFoundError):
@@ -115,7 +117,7 @@ def test_an_error_ends_what_it_passes(watch: Any, array: Path) -> None:
 def test_quiet_is_of_a_thread(watch: Any, array: Path) -> None:
     def work() -> None:
         other = threading.Thread(target=np.load, args=(array,), name="reader")
-        with adapters.quiet(), adapters.quiet():
+        with quiet(), quiet():
             other.start()
             other.join()
             np.load(array)
@@ -173,7 +175,7 @@ def test_names_of_files_are_kept_up_to_a_limit(watch: Any, tmp_path: Path) -> No
 
 
 def test_nothing_is_recorded_without_a_recorder(watch: Any, array: Path, tmp_path: Path) -> None:
-    with adapters.quiet(), adapters.loading():
+    with quiet(), loading():
         assert np.load(array).sum() == 4950
     recorder = Recorder(tmp_path / "spans", role="worker")
     with recorder:
@@ -195,14 +197,17 @@ FORKED = """
     import os, sys
     from pathlib import Path
     import numpy as np
-    from iobench import adapters
-    from iobench.recording import Recorder, activate, read_span_file
+    from iobench.adapters.installed import install, uninstall, unseen
+    from iobench.adapters.scope import loading, quiet
+    from iobench.recording.activation import activate
+    from iobench.recording.recorder import Recorder
+    from iobench.recording.span_reader import read_span_file
 
     folder = Path(sys.argv[1])
     np.save(folder / "a.npy", np.arange(3))
-    adapters.install()
+    install()
     recorder = Recorder(folder / "spans", role="consumer")
-    with activate(recorder), adapters.loading():
+    with activate(recorder), loading():
         pid = os.fork()
         np.load(folder / "a.npy")  # the child makes its file at this, with timed functions
         if pid == 0:
@@ -210,7 +215,7 @@ FORKED = """
             os._exit(0)
         assert os.waitpid(pid, 0)[1] == 0
     recorder.close()
-    adapters.uninstall()
+    uninstall()
     files = [read_span_file(path) for path in sorted((folder / "spans").glob("*.spans"))]
     print(sorted((file.role, [int(kind) for kind in file.spans["kind"]]) for file in files))
 """

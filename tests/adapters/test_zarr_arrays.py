@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.adapters.zarr_arrays import _length, laid_out
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 VALUES = np.random.default_rng(3).random((40, 50))
 pieces = st.lists(

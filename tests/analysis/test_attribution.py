@@ -4,7 +4,8 @@ import pytest
 from schedules import CONSUMER, Sketch, exposed
 from scripts import Script
 
-from iobench.recording import Flag, Kind
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 
 WORKER = ("worker", 0)
 

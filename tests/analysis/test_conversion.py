@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from iobench.analysis import FullConversion, PartExposure, predict_full_conversion
+from iobench.analysis.conversion import FullConversion, predict_full_conversion
+from iobench.analysis.figures import PartExposure
 
 WINDOW = PartExposure(
     wall_ns=2_000_000_000,

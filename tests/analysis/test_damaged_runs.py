@@ -12,10 +12,12 @@ from schedules import pool
 from scripts import Script
 from streams import stream
 
-from iobench.analysis import Verdict, diagnose, exposed_share_of_spans, exposure
-from iobench.analysis.replay import can_replay, recorded_runs, replay
+from iobench.analysis.diagnosis import Verdict, diagnose
+from iobench.analysis.replay.engine import can_replay, replay
+from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.windows import exposed_share_of_spans, exposure
 from iobench.errors import IobenchError
-from iobench.profiles import open_profile
+from iobench.profiles.reading import open_profile
 from iobench.recording import span_file as layout
 from iobench.report.lines import headline
 

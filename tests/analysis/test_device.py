@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from schedules import CONSUMER, Sketch
 
 from iobench.analysis.device import device_exposure
-from iobench.recording import Flag, Kind
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 
 ON_DEVICE = {"flags": Flag.DEVICE | Flag.DETAIL, "thread": 1}
 STEPS = st.lists(

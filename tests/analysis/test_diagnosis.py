@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from schedules import Sketch, pool
 
-from iobench.analysis import Verdict, diagnose
+from iobench.analysis.diagnosis import Verdict, diagnose
 
 
 def of_pool(stages, n_batches=50, has_compute=True, **options):

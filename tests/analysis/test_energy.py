@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import CONSUMER, Sketch, epochs, pool
 
-from iobench.analysis import energy_of, exposure
-from iobench.analysis.energy import energy_at
+from iobench.analysis.energy import energy_at, energy_of
 from iobench.analysis.energy_sums import energy_sum
-from iobench.recording import EnergySeries, EnergySource, HostEnergy, Kind, ProcessFacts
-from iobench.recording.energy_counters import UnreadableEnergy
+from iobench.analysis.windows import exposure
+from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
+from iobench.recording.energy_file import EnergySeries, HostEnergy
+from iobench.recording.facts import ProcessFacts
+from iobench.recording.kinds import Kind
 
 MS = 1_000_000
 few = settings(max_examples=40, deadline=None)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from schedules import CONSUMER, Sketch, epochs, pool
 from scripts import LOOP, Script
 
-from iobench.analysis import exposure
 from iobench.analysis.epoch_statistics import batch_statistics
 from iobench.analysis.epochs import epoch_figures, step_times
+from iobench.analysis.windows import exposure
 from iobench.errors import ProfileError
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 few = settings(max_examples=30, deadline=None)
 times = st.integers(0, 200)

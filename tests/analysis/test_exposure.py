@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from schedules import CONSUMER, Sketch, exposed, pool
 
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 
 def test_an_instant_more_of_readiness_moves_an_instant_of_blame():

@@ -3,8 +3,9 @@
 import pytest
 from schedules import exposed, pool
 
-from iobench.analysis.replay import payoffs, recorded_runs
-from iobench.recording import Kind
+from iobench.analysis.replay.payoffs import payoffs
+from iobench.analysis.replay.runs import recorded_runs
+from iobench.recording.kinds import Kind
 
 MS = 1_000_000
 

@@ -22,8 +22,9 @@ from reference import reference
 from schedules import Sketch, epochs, exposed, pool
 from streams import stream
 
-from iobench.analysis.replay import recorded_runs, replay_error
-from iobench.recording import WORKER_KINDS, Kind
+from iobench.analysis.replay.engine import replay_error
+from iobench.analysis.replay.runs import recorded_runs
+from iobench.recording.kinds import WORKER_KINDS, Kind
 
 # A third of what other tests try, for there are many of these.
 few = settings(max_examples=max(settings().max_examples // 3, 12), deadline=None)

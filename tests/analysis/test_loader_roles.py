@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from scripts import LOOP, Script
 
-from iobench.analysis import diagnose
+from iobench.analysis.diagnosis import diagnose
 from iobench.analysis.epochs import epochs_of_rank
-from iobench.analysis.replay import recorded_runs
+from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.windows import measure_rank
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 from iobench.report.advice_input import advice_input, advice_of, measured_ways
 from iobench.report.advice_sentences import outcome_sentence
 from iobench.report.sentences import verdict_sentence

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from schedules import Sketch
 
 from iobench.analysis.partition import leaf_pieces
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 READ, DECODE, OPEN = Kind.READ, Kind.DECODE, Kind.OPEN
 

@@ -10,8 +10,10 @@ from scripts import LOOP, Script
 
 from iobench.analysis.ranks import compare_ranks, missing_ranks
 from iobench.analysis.windows import measure_rank
-from iobench.profiles import Profile
-from iobench.recording import Anchor, Kind, ProcessFacts
+from iobench.profiles.contents import Profile
+from iobench.recording.facts import ProcessFacts
+from iobench.recording.kinds import Kind
+from iobench.recording.span_reader import Anchor
 
 SETTINGS = {"kind": "script"}
 

@@ -12,13 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripts import Script
 
-from iobench.analysis import Verdict, diagnose, exposure
-from iobench.analysis.advice import Circumstances, Evidence, Lever, LoadingWay, advise
+from iobench.analysis.advice.advising import advise
 from iobench.analysis.advice.bounds import bounded_candidates
 from iobench.analysis.advice.candidates import Found, replayed_candidates
+from iobench.analysis.advice.figures import Circumstances, LoadingWay
 from iobench.analysis.advice.gains import GainPredictor
+from iobench.analysis.advice.levers import Evidence, Lever
+from iobench.analysis.diagnosis import Verdict, diagnose
 from iobench.analysis.gates import Outcome
-from iobench.analysis.replay import Change, judge_by_replay, recorded_runs, replay
+from iobench.analysis.replay.contract import Change
+from iobench.analysis.replay.engine import replay
+from iobench.analysis.replay.judgement import judge_by_replay
+from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.windows import exposure
 from iobench.errors import OptionError
 from iobench.report.advice_input import AdviceInput
 from iobench.report.advice_text import advice_lines

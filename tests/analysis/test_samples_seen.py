@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import Sketch
 
-from iobench.analysis import SamplesVerdict, compare_samples, samples_seen
-from iobench.recording import DigestTable
-from iobench.recording.digests import TABLE_DTYPE
+from iobench.analysis.samples_compared import SamplesVerdict, compare_samples
+from iobench.analysis.samples_seen import samples_seen
+from iobench.recording.digests import TABLE_DTYPE, DigestTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 SAME, OTHER = SamplesVerdict.SAME_ORDER, SamplesVerdict.OTHER_ORDER
 DIFFERENT, UNKNOWN = SamplesVerdict.DIFFERENT, SamplesVerdict.UNKNOWN

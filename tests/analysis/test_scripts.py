@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from schedules import exposed
 from scripts import LOOP, Script, ScriptSketch
 
-from iobench.analysis import exposure
-from iobench.profiles import Process, make_profile
-from iobench.recording import Kind, LoaderFacts, ProcessFacts
+from iobench.analysis.windows import exposure
+from iobench.profiles.contents import Process
+from iobench.profiles.reading import make_profile
+from iobench.recording.facts import LoaderFacts, ProcessFacts
+from iobench.recording.kinds import Kind
 
 times = st.integers(0, 200)
 stages = st.tuples(times, times, times)

@@ -16,9 +16,12 @@ from simulator_classes import CLASSES, FASTER, digest, schedule, truth
 from simulator_clock import Shared, SimulatedClock
 from simulator_spans import Schedule, SpanLog
 
-from iobench.analysis.replay import Change, payoffs, recorded_runs, replay
+from iobench.analysis.replay.contract import Change
+from iobench.analysis.replay.engine import replay
+from iobench.analysis.replay.payoffs import payoffs
+from iobench.analysis.replay.runs import recorded_runs
 from iobench.errors import OptionError
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 MS = 1_000_000
 STAGES = (Kind.READ, Kind.DECODE, Kind.COLLATE)

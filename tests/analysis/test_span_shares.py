@@ -7,10 +7,11 @@ from schedules import Sketch, pool
 from scripts import Script
 from streams import stream
 
-from iobench.analysis import exposed_share_of_spans, exposure
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.stages import WAITING_KINDS
-from iobench.recording import Flag, Kind, stage_name
+from iobench.analysis.windows import exposed_share_of_spans, exposure
+from iobench.recording.kinds import Kind, stage_name
+from iobench.recording.span_file import Flag
 
 times = st.integers(0, 1000)
 pools = st.builds(

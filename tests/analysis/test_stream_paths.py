@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from schedules import CONSUMER, exposed
 from streams import NAMES, StreamSketch, stream
 
-from iobench.recording import Flag, Kind
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 
 MS = 1_000_000
 

@@ -15,18 +15,19 @@ from schedules import CONSUMER, Sketch, pool
 from scripts import Script
 from streams import stream
 
-from iobench.analysis import exposure
 from iobench.analysis.span_sums import measure_ranks, sums_of_spans
 from iobench.analysis.stages import WAITING_KINDS
 from iobench.analysis.timeline import QUEUED_KINDS, Timeline, timeline_of
-from iobench.recording import Flag, Kind
+from iobench.analysis.windows import exposure
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 from many_spans import two_ranks
 
 if TYPE_CHECKING:
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 times = st.integers(0, 1000)
 pools = st.builds(

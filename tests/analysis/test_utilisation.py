@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from schedules import CONSUMER, STAGES, Sketch, pool
 from scripts import Script
 
-from iobench.analysis import epoch_figures, measure_rank
+from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.utilisation import mean_utilisation, utilisation
-from iobench.recording import Kind
+from iobench.analysis.windows import measure_rank
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 
 @dataclass

@@ -5,8 +5,9 @@ import itertools
 import pytest
 from schedules import CONSUMER, Sketch, pool
 
-from iobench.analysis import Coincidence, wait_statistics
-from iobench.recording import Kind
+from iobench.analysis.figures import Coincidence
+from iobench.analysis.waits import wait_statistics
+from iobench.recording.kinds import Kind
 
 
 def serial_run(waits, step_ns=100, epochs=None, files=None, rounds=None):

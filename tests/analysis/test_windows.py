@@ -6,8 +6,9 @@ import pytest
 from schedules import CONSUMER, Sketch, pool
 
 from iobench.errors import ProfileError
-from iobench.profiles import Process
-from iobench.recording import Flag, Kind
+from iobench.profiles.contents import Process
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 
 WORKER = ("worker", 0)
 
@@ -152,7 +153,7 @@ def test_two_training_loops_in_one_process_are_refused():
 
 
 def test_of_several_training_processes_one_is_to_be_named():
-    from iobench.analysis import exposure
+    from iobench.analysis.windows import exposure
 
     profile = one_batch().profile()
     other = Process("consumer", -1, 3, 9, "here", "boot", (), 0, True, 0, ())

@@ -22,7 +22,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "datasets" / "support"))
 import anemoi_stand_in
 from anemoi.datasets import open_dataset
 
-from iobench.datasets import FileLocator, anemoi_dataset, make_sample
+from iobench.datasets.anemoi_store import anemoi_dataset
+from iobench.datasets.contract import make_sample
+from iobench.datasets.locate import FileLocator
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "large": {

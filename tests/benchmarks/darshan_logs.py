@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).parents[1] / "storage" / "support"))
 
 from made_logs import MadeLog, reads_in_order
 
-from iobench.storage.darshan import read_darshan_logs
+from iobench.storage.darshan.run_logs import read_darshan_logs
 
 ROUNDS = 3
 THEIRS = (

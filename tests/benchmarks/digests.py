@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iobench.recording import DigestLog, now_ns
+from iobench.recording.clocks import now_ns
+from iobench.recording.digests import DigestLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import iobench
-from iobench.analysis import energy_of
-from iobench.recording import DeliveryLog
+from iobench.analysis.energy import energy_of
 from iobench.recording.clocks import SYSTEM_CLOCK
+from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.energy_gpus import find_gpu_counters, load_pynvml
 from iobench.recording.energy_reader import find_counters
 

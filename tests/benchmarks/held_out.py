@@ -43,20 +43,26 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
 import numpy as np
 
-from iobench.analysis import exposure
 from iobench.analysis.advice.gains import UNSEEN_WORKERS_ERROR
-from iobench.analysis.replay import Change, RecordedRun, recorded_runs, replay
+from iobench.analysis.replay.contract import Change, RecordedRun
 from iobench.analysis.replay.demands import Demands, demands_of, machine_of
+from iobench.analysis.replay.engine import replay
+from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.windows import exposure
 from iobench.cpus import available_cpus
 from iobench.loaders.compute import Compute
-from iobench.profiles import Profile, open_profile
-from iobench.profiling import RunConfig, profile
-from iobench.recording import Kind
+from iobench.profiles.reading import open_profile
+from iobench.profiling.config import RunConfig
+from iobench.profiling.run import profile
+from iobench.recording.kinds import Kind
+
+if TYPE_CHECKING:
+    from iobench.profiles.contents import Profile
 
 FORMATS = ("source", "zarr", "numpy")
 GOALS = (5.0, 15.0)

@@ -21,9 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from iobench.profiles import open_profiles
-from iobench.recording import Kind, RunDirectory
-from iobench.report.webpage import write_html
+from iobench.profiles.reading import open_profiles
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
+from iobench.report.webpage.document import write_html
 from iobench.testing import FakeClock
 
 LARGEST_NBYTES = 3_000_000

@@ -22,13 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.cpus import available_cpus
-from iobench.profiles import open_profiles
-from iobench.recording import Kind, LoaderFacts, ProcessFacts, RunDirectory
+from iobench.profiles.reading import open_profiles
 from iobench.recording import span_file as layout
-from iobench.recording.facts import facts_path
+from iobench.recording.facts import LoaderFacts, ProcessFacts, facts_path
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import SPAN_DTYPE, Flag, Identity
 from iobench.recording.span_writer import SpanWriter
-from iobench.report import to_json
+from iobench.report.json_report import to_json
 
 Integers = NDArray[np.int64]
 US = 1_000

@@ -215,7 +215,7 @@ def process_cpu_s(pid: int) -> float:
 def spans_of(run: Path, costs: dict[str, int | None], used_s: float) -> dict[str, Any]:
     """Return how many spans were written, and what that costs by counting."""
     import iobench
-    from iobench.recording import Flag
+    from iobench.recording.span_file import Flag
 
     profile = iobench.open_profile(run)
     spans = profile.spans

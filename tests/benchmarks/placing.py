@@ -14,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from iobench.analysis import place_segments
-from iobench.profiles import PROFILE_DTYPE, Process, Profile
-from iobench.recording import Anchor, Kind
+from iobench.analysis.storage.placing import place_segments
+from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile
+from iobench.recording.kinds import Kind
+from iobench.recording.span_reader import Anchor
 from iobench.storage.traces.contents import SEGMENT_DTYPE, ProcessTrace, StorageTrace
 
 US = 1_000

@@ -28,24 +28,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import iobench
-from iobench.analysis.replay import (
-    Change,
-    RecordedRun,
-    predicted,
-    recorded_runs,
-    replay,
-    replay_error,
-)
-from iobench.analysis.replay.prediction import UNSEEN_ERROR
+from iobench.analysis.replay.contract import Change, RecordedRun
+from iobench.analysis.replay.engine import replay, replay_error
+from iobench.analysis.replay.prediction import UNSEEN_ERROR, predicted
+from iobench.analysis.replay.runs import recorded_runs
 from iobench.loaders.compute import Compute
 from iobench.loaders.measure import Run, measure
 from iobench.loaders.native import NativeLoader
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.plan import BatchPlan, plan_batches
-from iobench.loaders.ring import PipelineSource
+from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.stages import Detail
 from iobench.loaders.workers import WorkerLoader
-from iobench.recording import Kind, RunDirectory
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 from iobench.samples import SampleSpec, Variable
 
 STAGES = ("read", "decode", "preprocess")

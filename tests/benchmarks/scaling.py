@@ -27,8 +27,10 @@ from typing import Any
 import numpy as np
 
 import iobench
-from iobench.analysis.scaling import SharedStorage, measured_job, simulate_ranks
-from iobench.profiles import open_profiles
+from iobench.analysis.scaling.contract import SharedStorage
+from iobench.analysis.scaling.curve import simulate_ranks
+from iobench.analysis.scaling.measured import measured_job
+from iobench.profiles.reading import open_profiles
 
 PIECE_NBYTES, WINDOW = 100_000, 3
 """What is asked for at once, and how many of these: a sleep that is late leaves storage busy."""

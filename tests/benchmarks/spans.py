@@ -16,16 +16,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from iobench.cpus import available_cpus
-from iobench.recording import (
-    SYSTEM_CLOCK,
-    Kind,
-    Recorder,
-    activate,
-    now_ns,
-    read_process_io,
-    stage,
-)
 from iobench.recording import span_file as layout
+from iobench.recording.activation import activate
+from iobench.recording.clocks import SYSTEM_CLOCK, now_ns
+from iobench.recording.kinds import Kind
+from iobench.recording.process_io import read_process_io
+from iobench.recording.recorder import Recorder
+from iobench.recording.stages import stage
 
 N_PER_ROUND = 1000
 GOALS_NS = {

@@ -1,7 +1,7 @@
 """What telling of epochs costs a training: python tests/benchmarks/tracking_live.py.
 
 A loop of batches, some computing after each, is recorded and run in turns without and with
-``iobench.tracking.live``, which tells Weights & Biases offline (no server is needed; of MLflow the
+``live``, which tells Weights & Biases offline (no server is needed; of MLflow the
 same process beside does the same work, and waits for the network besides). Told are: how long
 ``end_epoch()`` holds the loop up, the first time (a process is started) and later; what the loop's
 time and CPU time lose by the process beside, which gives way but needs a CPU; how long the end is
@@ -22,8 +22,9 @@ import time
 from pathlib import Path
 
 import iobench
-from iobench.recording import DeliveryLog, Kind
-from iobench.tracking import live
+from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.kinds import Kind
+from iobench.tracking.live_tracking import live
 
 
 def spin(until_ns: int) -> None:

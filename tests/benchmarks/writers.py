@@ -23,7 +23,8 @@ import numpy as np
 
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import Manifest, finish_store
+from iobench.stores.finishing import finish_store
+from iobench.stores.manifest import Manifest
 
 ROUNDS = 3
 GOAL = 0.5

@@ -14,7 +14,7 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 from named_runs import HOST, write_run
 
 if TYPE_CHECKING:
-    from iobench.recording import RunDirectory
+    from iobench.recording.run_directory import RunDirectory
 
 
 @pytest.fixture(autouse=True)
@@ -32,4 +32,4 @@ def write() -> Callable[..., RunDirectory]:
 def _short_page(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Make a page only where it is looked at: it takes most of a bundle's time."""
     if "whole" not in request.node.name:
-        monkeypatch.setattr("iobench.report.webpage.render_html", lambda profiles: "<p>\n")
+        monkeypatch.setattr("iobench.report.webpage.document.render_html", lambda profiles: "<p>\n")

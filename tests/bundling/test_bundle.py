@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from named_runs import CONFIG, ENVIRONMENT, HOME, HOST, SECRETS, USER
 
-from iobench.bundling import Bundle, make_bundle
+from iobench.bundling.bundle import Bundle, make_bundle
 from iobench.errors import OptionError, ProfileError
-from iobench.profiles import open_profiles
-from iobench.recording import RunDirectory
-from iobench.report import to_json
+from iobench.profiles.reading import open_profiles
+from iobench.recording.run_directory import RunDirectory
+from iobench.report.json_report import to_json
 
 Write = Callable[..., RunDirectory]
 VERSIONS = {"iobench": "0.1.0", "extras": [{"name": "html", "reason": f"{HOME}/x/libfoo.so: no"}]}

@@ -18,7 +18,9 @@ from iobench.bundling.span_copy import rewritten_spans
 from iobench.bundling.vocabulary import is_common, vocabulary
 from iobench.bundling.whoami import Whoami
 from iobench.errors import ProfileError
-from iobench.recording import Kind, RunDirectory, read_span_file
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_reader import read_span_file
 from iobench.testing import FakeClock
 
 KNOWN = frozenset(

@@ -11,7 +11,8 @@ import pytest
 
 from iobench.cli.profile_command import profile_config
 from iobench.errors import OptionError
-from iobench.recording import Kind, RunDirectory
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 from iobench.testing import FakeClock
 
 MS = 1_000_000

@@ -21,7 +21,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("iobench.recording.recorder.host_name", lambda: HOST)
     monkeypatch.setattr("iobench.cli.installation.check_extras", lambda names: [])
     monkeypatch.setattr("iobench.cli.installation.check_plugins", list)
-    monkeypatch.setattr("iobench.report.webpage.render_html", lambda profiles: "<p>\n")
+    monkeypatch.setattr("iobench.report.webpage.document.render_html", lambda profiles: "<p>\n")
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     return write_run(tmp_path / "run").path

@@ -11,8 +11,10 @@ import pytest
 pytest.importorskip("xxhash", reason="digests need the extra 'digest'")
 
 from iobench.cli import main
-from iobench.recording import DigestLog, Kind, RunDirectory, record
-from iobench.recording.session import RUN_DIGESTS, _wants_digests
+from iobench.recording.digests import DigestLog
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.session import RUN_DIGESTS, _wants_digests, record
 from iobench.testing import FakeClock
 
 MS = 1_000_000

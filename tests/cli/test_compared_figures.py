@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from iobench.cli import main
-from iobench.recording import Kind, RunDirectory
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import read_head
 from iobench.testing import FakeClock
 

@@ -16,7 +16,8 @@ import pytest
 
 from iobench.cli import main
 from iobench.datasets.extents import reopen_files
-from iobench.stores import open_store, verify_store
+from iobench.stores.opening import open_store
+from iobench.stores.verification import verify_store
 
 DATA = Path(__file__).parents[1] / "data"
 MEMBERS = "era5/era5-levels-members.grib"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iobench.cli import main
-from iobench.datasets import ensure_stand_in
+from iobench.datasets.standins import ensure_stand_in
 from iobench.registry import find_dataset
 
 TF = "maelstrom-radiation-tf"

@@ -14,8 +14,9 @@ import pytest
 from iobench.cli import main
 from iobench.errors import OptionError
 from iobench.launch.running import ScriptRun, run_script
-from iobench.profiling import RunConfig
-from iobench.recording import energy_counters, read_energy
+from iobench.profiling.config import RunConfig
+from iobench.recording import energy_counters
+from iobench.recording.energy_file import read_energy
 
 MODULE = """
 import numpy as np

@@ -11,7 +11,7 @@ import pytest
 from iobench.cli import main
 from iobench.cli.descriptions import describe_options
 from iobench.cli.info_command import _few, _plain
-from iobench.datasets import ensure_stand_in, stand_in_root
+from iobench.datasets.standins import ensure_stand_in, stand_in_root
 from iobench.errors import OptionError, UnknownNameError
 from iobench.registry import dataset_factory, dataset_names, find_format, format_names
 from iobench_maelstrom.ens10.ens5mini import ens5mini

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iobench.cli import main
-from iobench.recording import RunDirectory
+from iobench.recording.run_directory import RunDirectory
 from iobench.registry import find_dataset
-from iobench.storage import file_system_of
+from iobench.storage.file_systems import file_system_of
 from iobench.storage.limits import calls, probing
 
 if TYPE_CHECKING:
-    from iobench.datasets import Dataset
+    from iobench.datasets.contract import Dataset
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no preadv")
 

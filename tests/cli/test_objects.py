@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from iobench.cli import main
-from iobench.profiling import RunConfig, profile
+from iobench.profiling.config import RunConfig
+from iobench.profiling.run import profile
 
 MODULE = """
 import numpy as np

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from iobench.cli import main
-from iobench.recording import Kind, RunDirectory
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 from iobench.testing import FakeClock
 
 MS = 1_000_000

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from iobench.cli import main
-from iobench.profiles import open_profiles
-from iobench.recording import Kind, RunDirectory
+from iobench.profiles.reading import open_profiles
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 from iobench.testing import FakeClock
 
 MS = 1_000_000
@@ -67,7 +68,7 @@ def test_a_run_is_opened_once_and_analysed_once_for_each_file(
     assert main(["report", str(run), *told]) == 0
     assert calls == {"_analysed": 4, "make_profile": 1, "_report": 1, "read_run_traces": 1}
     from iobench.report.trace_file import write_trace
-    from iobench.report.webpage import render_html
+    from iobench.report.webpage.document import render_html
 
     assert (tmp_path / "run.html").read_text() == render_html(open_profiles(run))
     write_trace(tmp_path / "again.json", open_profiles(run))

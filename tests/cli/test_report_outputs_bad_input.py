@@ -14,24 +14,22 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from iobench.cli import main
-from iobench.profiles import open_profile
-from iobench.recording import (
-    EnergySource,
-    Kind,
-    LoaderFacts,
-    ProcessFacts,
-    Recorder,
-    RunDirectory,
-    UnreadableEnergy,
-)
+from iobench.profiles.reading import open_profile
+from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
 from iobench.recording.energy_file import energy_path, first_line
+from iobench.recording.facts import LoaderFacts, ProcessFacts
 from iobench.recording.hosts import boot_id, host_name
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 from iobench.testing import FakeClock
+
+if TYPE_CHECKING:
+    from iobench.recording.recorder import Recorder
 
 sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
 

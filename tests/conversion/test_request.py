@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from iobench.conversion import ConvertRequest, parse_nbytes, parse_patch
+from iobench.conversion.request import ConvertRequest, parse_patch
 from iobench.errors import OptionError, UnknownNameError
+from iobench.sizes import parse_nbytes
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from iobench.conversion.stages import decoded_samples, raw_samples
-from iobench.datasets import SampleIndex, make_sample
+from iobench.datasets.contract import SampleIndex, make_sample
 from iobench.errors import OptionError, SampleError
 from iobench.samples import SampleSpec, Variable
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.conversion.tiles import tile_starts, tiled_samples
-from iobench.datasets import GroupedDataset, make_sample
+from iobench.datasets.contract import GroupedDataset, make_sample
 from iobench.errors import OptionError
 from iobench.samples import SampleSpec, Variable
 from iobench.testing import MadeUpDataset, random_sample

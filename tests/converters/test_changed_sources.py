@@ -7,10 +7,12 @@ import h5netcdf
 import numpy as np
 import pytest
 
-from iobench.datasets import UsedBytes, first_changed, no_progress, read_extents, user_files
-from iobench.datasets.extents import reopen_files
+from iobench.datasets.contract import no_progress
+from iobench.datasets.extents import read_extents, reopen_files
+from iobench.datasets.files import user_files
+from iobench.datasets.used_bytes import UsedBytes, first_changed
 from iobench.errors import StoreError
-from iobench.stores import JOURNAL_NAME
+from iobench.stores.claims import JOURNAL_NAME
 from iobench_converters import numpy_records
 from iobench_converters.convert import convert
 

@@ -12,9 +12,11 @@ import pytest
 
 from iobench.errors import OptionError, SampleError, StorageError, StoreClaimedError, StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import claim, fingerprint, open_store, store_name, verify_store
 from iobench.stores.atomic import AtomicFile
-from iobench.stores.claims import CLAIM_NAME, Holder
+from iobench.stores.claims import CLAIM_NAME, Holder, claim
+from iobench.stores.opening import open_store
+from iobench.stores.plan import fingerprint, store_name
+from iobench.stores.verification import verify_store
 from iobench.testing import MadeUpDataset, flip_bit, random_sample
 from iobench_converters import numpy_records, tfrecord
 from iobench_converters.convert import convert

@@ -17,8 +17,10 @@ import pytest
 
 from iobench.errors import StorageError, StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import JOURNAL_NAME, fingerprint, open_store
 from iobench.stores.atomic import AtomicFile
+from iobench.stores.claims import JOURNAL_NAME
+from iobench.stores.opening import open_store
+from iobench.stores.plan import fingerprint
 from iobench.testing import MadeUpDataset, flip_bit
 from iobench_converters import numpy_records, tfrecord
 from iobench_converters.convert import convert

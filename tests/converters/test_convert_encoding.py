@@ -8,7 +8,10 @@ import pytest
 
 from iobench.errors import SampleError, StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import JOURNAL_NAME, Encoding, Tally, read_manifest
+from iobench.stores.claims import JOURNAL_NAME
+from iobench.stores.encoding import Encoding
+from iobench.stores.manifest import read_manifest
+from iobench.stores.tally import Tally
 from iobench.testing import MadeUpDataset
 from iobench_converters import numpy_records, tfrecord
 from iobench_converters.convert import convert

@@ -7,7 +7,7 @@ import pytest
 
 from iobench.errors import OptionError, SampleError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import Tally
+from iobench.stores.tally import Tally
 from iobench.testing import MadeUpDataset, random_sample
 from iobench_converters import numpy_records
 from iobench_converters.convert import convert

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import Tally
+from iobench.stores.tally import Tally
 from iobench.testing import MadeUpDataset
 from iobench_converters.holding import HeldBytes
 from iobench_converters.making import Maker

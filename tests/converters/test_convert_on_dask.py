@@ -9,7 +9,7 @@ import pytest
 
 from iobench.errors import OptionError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import Tally
+from iobench.stores.tally import Tally
 from iobench.testing import MadeUpDataset
 from iobench_converters import tfrecord
 from iobench_converters.convert import convert

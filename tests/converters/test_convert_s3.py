@@ -18,13 +18,14 @@ import pytest
 import iobench
 from iobench.errors import StorageError, StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import as_place, verify_store
+from iobench.stores.remote.addresses import as_place
+from iobench.stores.verification import verify_store
 from iobench.testing import MadeUpDataset
 from iobench_converters import numpy_records, tfrecord
 from iobench_converters.convert import convert
 
 pytest.importorskip("s3fs", reason="s3fs speaks S3")
-from iobench.stores.remote import objects_at
+from iobench.stores.remote.objects import objects_at
 from iobench.stores.remote.s3_objects import S3Objects
 
 LARGE = SampleSpec((Variable("x", (700, 1024), "f4", ("y", "x"), "K"),))

@@ -14,10 +14,12 @@ import pytest
 
 from iobench.errors import OptionError, StoreClaimedError, StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import JOURNAL_NAME, Tally, open_store, try_claim, verify_store
-from iobench.stores.claims import CLAIM_NAME, STALE_S
+from iobench.stores.claims import CLAIM_NAME, JOURNAL_NAME, STALE_S, try_claim
 from iobench.stores.holders import Holder
+from iobench.stores.opening import open_store
 from iobench.stores.places import list_items, remove_item
+from iobench.stores.tally import Tally
+from iobench.stores.verification import verify_store
 from iobench.testing import MadeUpDataset
 from iobench_converters import numpy_records, tfrecord
 from iobench_converters.convert import convert

@@ -7,10 +7,13 @@ import json
 import numpy as np
 import pytest
 
-from iobench.datasets import samples_in_order
+from iobench.datasets.ordered import samples_in_order
 from iobench.errors import SampleError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import Encoding, merge_errors, open_store, verify_against, verify_store
+from iobench.stores.comparison import verify_against
+from iobench.stores.encoding import Encoding, merge_errors
+from iobench.stores.opening import open_store
+from iobench.stores.verification import verify_store
 from iobench.testing import MadeUpDataset
 from iobench_converters import numpy_records, tfrecord, zarr_groups
 from iobench_converters.convert import convert

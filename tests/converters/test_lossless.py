@@ -9,9 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets import samples_in_order
+from iobench.datasets.ordered import samples_in_order
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import verify_against, verify_store
+from iobench.stores.comparison import verify_against
+from iobench.stores.verification import verify_store
 from iobench.testing import MadeUpDataset, random_sample
 from iobench_converters import numpy_records, tfrecord, zarr_groups
 from iobench_converters.convert import convert

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import fingerprint
+from iobench.stores.plan import fingerprint
 from iobench.testing import random_sample
 from iobench_converters import numpy_records, tfrecord, zarr_groups
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from iobench.errors import StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import crc32c, read_manifest
+from iobench.stores.checksums import crc32c
+from iobench.stores.manifest import read_manifest
 from iobench.testing import EVERY_DTYPE, StoreTests, random_sample, write_store
 from iobench_converters.npy_headers import npy_header, read_npy_header
 from iobench_converters.numpy_records import FORMAT, is_one_record, record_dtype

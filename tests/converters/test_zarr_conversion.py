@@ -9,7 +9,8 @@ import pytest
 
 from iobench.errors import StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import open_store, verify_store
+from iobench.stores.opening import open_store
+from iobench.stores.verification import verify_store
 from iobench.testing import MadeUpDataset, random_sample
 from iobench_converters.convert import convert
 from iobench_converters.zarr_groups import FORMAT

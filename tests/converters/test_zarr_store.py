@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 
 from iobench.errors import OptionError, SampleError, StoreError
 from iobench.samples import Packed, SampleSpec, Variable
-from iobench.stores import crc32c, open_store, read_manifest, verify_store
+from iobench.stores.checksums import crc32c
+from iobench.stores.manifest import read_manifest
+from iobench.stores.opening import open_store
+from iobench.stores.verification import verify_store
 from iobench.testing import EVERY_DTYPE, StoreTests, flip_bit, random_sample, write_store
 from iobench_converters.zarr_groups import FORMAT
 from iobench_converters.zarr_layout import ZarrOptions, plan_arrays

@@ -17,8 +17,11 @@ from number_stores import SPEC, expected_batch, write_numbers
 from iobench.dali import DaliLoader, instrument
 from iobench.errors import OptionError, WorkerError
 from iobench.loaders.plan import plan_batches
-from iobench.profiles import open_profile
-from iobench.recording import Kind, Recorder, read_process_facts, record
+from iobench.profiles.reading import open_profile
+from iobench.recording.facts import read_process_facts
+from iobench.recording.kinds import Kind
+from iobench.recording.recorder import Recorder
+from iobench.recording.session import record
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent / "support"))
 
-from iobench.datasets import no_progress, user_files
+from iobench.datasets.contract import no_progress
+from iobench.datasets.files import user_files
 
 DATA = Path(__file__).parents[1] / "data"
 YR = "maelstrom-yr/air_temperature/5GB/"

@@ -6,8 +6,8 @@ import pickle
 import numpy as np
 import pytest
 
-from iobench.datasets import make_sample
 from iobench.datasets.anemoi_store import anemoi_dataset
+from iobench.datasets.contract import make_sample
 from iobench.datasets.dates import parse_period
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.testing import DatasetTests

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets import make_sample, user_files
 from iobench.datasets.anemoi_store import anemoi_dataset
+from iobench.datasets.contract import make_sample
+from iobench.datasets.files import user_files
 
 anemoi = pytest.importorskip("anemoi.datasets", reason="anemoi-datasets is not installed")
 

@@ -15,7 +15,6 @@ import pytest
 import iobench
 from iobench.cli import main
 from iobench.cpus import available_cpus
-from iobench.datasets import take_decode_counts
 from iobench.datasets.decoded_chunks import (
     CHUNK_CACHE,
     ChunkRow,
@@ -23,6 +22,7 @@ from iobench.datasets.decoded_chunks import (
     chunk_cache_nbytes,
     keeping_nothing,
     share_chunk_cache,
+    take_decode_counts,
 )
 from iobench.errors import OptionError
 from iobench.loaders.plan import EpochOrders, plan_batches

@@ -14,17 +14,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from iobench.datasets import (
-    Downloadable,
-    Downloads,
-    FileLocator,
-    PluginDownload,
-    download_missing,
-    ensure_stand_in,
-    plugin_process,
-)
 from iobench.datasets import download as download_module
+from iobench.datasets import plugin_process
+from iobench.datasets.download import Downloadable, Downloads, PluginDownload, download_missing
+from iobench.datasets.locate import FileLocator
 from iobench.datasets.plugin_process import download_through_plugin
+from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import MissingExtraError, MissingFileError, StorageError
 from iobench_maelstrom.downloads import yr_downloads
 from iobench_maelstrom.yr.dataset import yr

@@ -1,5 +1,6 @@
 import json
 import pickle
+from typing import TYPE_CHECKING
 
 import eccodes
 import netCDF4
@@ -7,8 +8,12 @@ import numpy as np
 import pytest
 import xarray
 
-from iobench.datasets import Dataset, take_decode_counts, user_files
+from iobench.datasets.decoded_chunks import take_decode_counts
+from iobench.datasets.files import user_files
 from iobench.errors import FileFormatError, MissingFileError, OptionError
+
+if TYPE_CHECKING:
+    from iobench.datasets.contract import Dataset
 
 MEMBERS = "era5/era5-levels-members.grib"
 

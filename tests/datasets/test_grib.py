@@ -9,15 +9,17 @@ import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets import decode_message, index_grib, read_messages, sidecars
+from iobench.datasets import sidecars
 from iobench.datasets.grib import decoding
 from iobench.datasets.grib import index as grib
+from iobench.datasets.grib.decoding import decode_message
+from iobench.datasets.grib.index import index_grib, read_messages
 from iobench.datasets.grib.messages import grib_messages
 from iobench.datasets.grib.simple_packing import SimplePacking, simple_packing
 from iobench.datasets.sidecars import sidecar_paths
 from iobench.datasets.source_bytes import open_source_file
 from iobench.errors import FileFormatError, MissingFileError, StorageError
-from iobench.stores import list_items
+from iobench.stores.places import list_items
 
 MEMBERS = "era5/era5-levels-members.grib"
 

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets import GroupedDataset, user_files
+from iobench.datasets.contract import GroupedDataset
+from iobench.datasets.files import user_files
 from iobench.datasets.netcdf import pieces as netcdf_pieces
 from iobench.datasets.pieces import GroupBytes
 from iobench.errors import FileFormatError, OptionError

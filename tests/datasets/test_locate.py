@@ -8,8 +8,8 @@ import sqlite3
 
 import pytest
 
-from iobench.datasets import FileLocator, Locator
-from iobench.datasets.locate import climetlab_cache_folder, climetlab_cached_files
+from iobench.datasets.contract import Locator
+from iobench.datasets.locate import FileLocator, climetlab_cache_folder, climetlab_cached_files
 from iobench.errors import StorageError
 
 URL = "https://storage.example.eu/BUCKET/sub/output.sfc.20180101"

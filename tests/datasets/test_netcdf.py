@@ -13,7 +13,7 @@ import xarray
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets import read_extents
+from iobench.datasets.extents import read_extents
 from iobench.datasets.files import file_kind
 from iobench.datasets.netcdf.classic import read_classic_header
 from iobench.datasets.netcdf.file import (

@@ -10,14 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets import (
-    box_extents,
-    box_through_library,
-    decode_box,
-    inspect_netcdf,
-    make_box,
-    read_extents,
-)
+from iobench.datasets.extents import read_extents
+from iobench.datasets.netcdf.boxes import box_extents, box_through_library, decode_box, make_box
+from iobench.datasets.netcdf.file import inspect_netcdf
 from iobench.errors import FileFormatError
 
 SHAPE = (3, 5, 70, 8)

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from iobench.datasets import samples_in_order
+from iobench.datasets.ordered import samples_in_order
 from iobench.errors import FileFormatError
 from iobench.samples import SampleSpec, Variable
 from iobench.testing import MadeUpDataset, random_sample

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from iobench.datasets import DatedFile, FileLocator, FilePattern, own_files
+from iobench.datasets.locate import FileLocator, own_files
+from iobench.datasets.patterns import DatedFile, FilePattern
 from iobench.errors import MissingFileError, OptionError
 from iobench.testing import FolderLocator
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets import cf_times
-from iobench.datasets.positions import decode_times, row_numbers, time_positions
+from iobench.datasets.positions import cf_times, decode_times, row_numbers, time_positions
 from iobench.errors import FileFormatError
 
 UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400}

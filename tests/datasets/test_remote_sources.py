@@ -186,7 +186,7 @@ def grib_of(path, lengths):
 def test_grib_is_indexed_by_headers_side_by_side(
     tmp_path, memory, counted, locator, cycle, most_requests
 ):
-    from iobench.datasets import index_grib
+    from iobench.datasets.grib.index import index_grib
 
     lengths = [cycle[n % len(cycle)] for n in range(90)]
     path = grib_of(tmp_path / "many.grib", lengths)
@@ -205,7 +205,7 @@ def test_grib_is_indexed_by_headers_side_by_side(
 
 
 def test_grib_of_irregular_lengths(tmp_path, memory, locator):
-    from iobench.datasets import index_grib
+    from iobench.datasets.grib.index import index_grib
 
     lengths = np.random.default_rng(3).integers(50, 4000, 40).tolist()
     path = grib_of(tmp_path / "wild.grib", lengths)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from iobench.datasets import SampleIndex, place_index_windows, select_split
+from iobench.datasets.contract import SampleIndex
+from iobench.datasets.splits import place_index_windows, select_split
 from iobench.errors import OptionError, UnknownNameError
 from iobench.samples import SampleSpec, Variable, Window
 

@@ -10,20 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from iobench.datasets import (
-    FileLocator,
+from iobench.datasets import standins
+from iobench.datasets.contract import Synthesizer, no_progress
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.standins import (
     PlannedFile,
-    Synthesizer,
     ensure_stand_in,
     locate_files,
-    no_progress,
     stand_in_identity,
     stand_in_root,
-    standins,
     write_planned_files,
 )
 from iobench.errors import MissingFileError, OptionError, StorageError
-from iobench.stores import crc32c
+from iobench.stores.checksums import crc32c
 
 URL = "https://example.eu/B/"
 

@@ -12,7 +12,8 @@ import xarray
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from iobench.datasets import place_index_windows, user_files
+from iobench.datasets.files import user_files
+from iobench.datasets.splits import place_index_windows
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench.loaders.windows import windowed_pipeline

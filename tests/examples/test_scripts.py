@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from iobench.profiles import open_profile
-from iobench.recording import Kind, read_process_facts
+from iobench.profiles.reading import open_profile
+from iobench.recording.facts import read_process_facts
+from iobench.recording.kinds import Kind
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

@@ -13,9 +13,11 @@ import pytest
 
 import iobench
 from iobench.cli import main
-from iobench.profiles import open_profiles
-from iobench.recording import DeliveryLog, current_recording
-from iobench.report import render_terminal, to_json
+from iobench.profiles.reading import open_profiles
+from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.session import current_recording
+from iobench.report.json_report import to_json
+from iobench.report.text_report import render_terminal
 
 NO_ROOM = os.strerror(errno.ENOSPC)
 SCRIPT = """

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from iobench.profiles import open_profile
-from iobench.recording import Kind, read_process_facts
+from iobench.profiles.reading import open_profile
+from iobench.recording.facts import read_process_facts
+from iobench.recording.kinds import Kind
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
@@ -17,7 +18,8 @@ IOBENCH = [sys.executable, "-c", "import sys; from iobench.cli import main; sys.
 TRAIN = """
 import os, signal, sys
 import numpy
-from iobench.recording import DeliveryLog, current_recording
+from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.session import current_recording
 recording = current_recording()
 log = DeliveryLog(recording, recording.add_loader("own", "List", "numbers"))
 for number in range(3):

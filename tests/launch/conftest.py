@@ -9,13 +9,16 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from iobench.launch.running import ScriptRun, run_script
-from iobench.profiles import Profile, open_profile
-from iobench.recording import ProcessFacts, read_process_facts
+from iobench.profiles.reading import open_profile
+from iobench.recording.facts import ProcessFacts, read_process_facts
+
+if TYPE_CHECKING:
+    from iobench.profiles.contents import Profile
 
 sys.path.append(str(Path(__file__).parents[1] / "storage" / "support"))
 

@@ -15,8 +15,9 @@ import pytest
 
 from iobench.cli import main
 from iobench.errors import OptionError, StorageError
-from iobench.profiles import open_profile
-from iobench.recording import Kind, read_process_facts
+from iobench.profiles.reading import open_profile
+from iobench.recording.facts import read_process_facts
+from iobench.recording.kinds import Kind
 
 Launch = Callable[..., Any]
 Script = Callable[..., Path]
@@ -137,7 +138,8 @@ def test_steps_bound_what_is_recorded_of_a_loop(launch: Launch, script: Script) 
     path = script(
         """
         import numpy, iobench
-        from iobench.recording import DeliveryLog, current_recording
+        from iobench.recording.delivery_log import DeliveryLog
+        from iobench.recording.session import current_recording
         recording = current_recording()
         log = DeliveryLog(recording, recording.add_loader("own", "List", "numbers"))
         for number in range(10):

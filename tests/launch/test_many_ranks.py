@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from iobench.launch.running import ScriptRun, run_script
-from iobench.profiles import open_profile
-from iobench.recording import Kind, read_process_facts
+from iobench.profiles.reading import open_profile
+from iobench.recording.facts import read_process_facts
+from iobench.recording.kinds import Kind
 from iobench.testing import FakeClock
 
 Launch = Callable[..., Any]
@@ -23,7 +24,8 @@ Plainly = Callable[..., subprocess.CompletedProcess[str]]
 
 RANK = """
 import numpy
-from iobench.recording import DeliveryLog, current_recording
+from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.session import current_recording
 recording = current_recording()
 log = DeliveryLog(recording, recording.add_loader("own", "List", "numbers"))
 for number in range(3):

@@ -12,7 +12,7 @@ import pytest
 
 from iobench.launch.boot import iobench_boot
 from iobench.launch.seen import why_unseen
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 Launch = Callable[..., Any]
 Script = Callable[..., Path]

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent / "support"))
 
-from iobench.recording import RunDirectory
+from iobench.recording.run_directory import RunDirectory
 
 
 @pytest.fixture

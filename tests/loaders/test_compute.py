@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from span_rows import rows_of
 
-from iobench.datasets import PublishedStep
+from iobench.datasets.contract import PublishedStep
 from iobench.errors import OptionError
 from iobench.loaders.compute import Compute, parse_compute
-from iobench.recording import Kind, Recorder
+from iobench.recording.kinds import Kind
+from iobench.recording.recorder import Recorder
 from iobench.testing import FakeClock
 
 STEP = PublishedStep(5_000_000, 15_000_000, batch_size=2, source="D2.3", sample_nbytes=100)

@@ -9,7 +9,7 @@ import pytest
 
 import iobench
 from iobench.errors import StoreError
-from iobench.loaders.ring import BatchLog
+from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.store_source import StoreSource
 
 if TYPE_CHECKING:

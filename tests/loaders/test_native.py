@@ -10,17 +10,18 @@ import pytest
 from span_rows import rows_by_kind
 from tiny_pipeline import COSTS, breaking_pipeline, tiny_pipeline
 
-from iobench.analysis import exposure
+from iobench.analysis.windows import exposure
 from iobench.errors import OptionError, WorkerError
 from iobench.loaders.compute import Compute
 from iobench.loaders.contract import IN_THREADS
 from iobench.loaders.measure import Run, measure
 from iobench.loaders.native import NativeLoader
 from iobench.loaders.plan import BatchPlan, plan_batches
-from iobench.loaders.ring import PipelineSource
+from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.stages import Detail
-from iobench.profiles import open_profile
-from iobench.recording import Kind, RunDirectory
+from iobench.profiles.reading import open_profile
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 
 
 def native(recorder, pipeline=None, *, threads=2):

@@ -10,7 +10,7 @@ import pytest
 from tiny_pipeline import tiny_pipeline
 
 from iobench.loaders.pipeline import dataset_pipeline, handed_on_nbytes
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 
 class Source:

@@ -11,7 +11,7 @@ from tiny_pipeline import COSTS, breaking_pipeline, tiny_pipeline
 from iobench.loaders.plan import plan_batches
 from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 
 def serial(recorder, pipeline=None):

@@ -10,7 +10,9 @@ from iobench.datasets.decoded_chunks import count_decoded
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.stages import Detail, StageTimer
-from iobench.recording import Flag, Kind, Recorder
+from iobench.recording.kinds import Kind
+from iobench.recording.recorder import Recorder
+from iobench.recording.span_file import Flag
 from iobench.testing import FakeClock
 
 READ_NS, DECODE_NS, PLACE_NS = 600, 300, 100

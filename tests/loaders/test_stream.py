@@ -15,7 +15,7 @@ from span_rows import rows_by_kind, rows_of
 from tiny_pipeline import COSTS
 from tiny_stream import batches, chain, decode, files, generator, read, shift, with_stage
 
-from iobench.datasets import stream_samples
+from iobench.datasets.baselines import stream_samples
 from iobench.errors import FileFormatError, IobenchError, OptionError, SampleError, WorkerError
 from iobench.loaders.compute import parse_compute
 from iobench.loaders.contract import IN_THREADS, PlannedBatch
@@ -23,8 +23,10 @@ from iobench.loaders.measure import Run, measure
 from iobench.loaders.plan import BatchPlan, plan_batches
 from iobench.loaders.stages import Detail
 from iobench.loaders.stream import StreamLoader
-from iobench.profiles import open_profile
-from iobench.recording import Flag, Kind, RunDirectory
+from iobench.profiles.reading import open_profile
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_file import Flag
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -18,7 +18,7 @@ from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
 from iobench.loaders.windows import windowed_pipeline, windowed_spec
 from iobench.loaders.workers import WorkerLoader
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable, Window
 from iobench.testing import random_sample, write_store
 from iobench.windows import place_windows

@@ -30,7 +30,9 @@ from iobench.loaders.plan import plan_batches
 from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
 from iobench.loaders.workers import WorkerLoader
-from iobench.recording import Flag, Kind, read_span_file
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
+from iobench.recording.span_reader import read_span_file
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iobench.datasets import FileLocator, SampleIndex, ensure_stand_in
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.standins import ensure_stand_in
 from iobench_maelstrom.ens10.dataset import Ens10, ens10
 from iobench_maelstrom.yr.dataset import yr
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from iobench.datasets.contract import SampleIndex
 
 
 @dataclass(frozen=True)

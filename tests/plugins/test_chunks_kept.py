@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator, ensure_stand_in, make_sample, take_decode_counts
-from iobench.datasets.decoded_chunks import CHUNK_CACHE
+from iobench.datasets.contract import make_sample
+from iobench.datasets.decoded_chunks import CHUNK_CACHE, take_decode_counts
+from iobench.datasets.locate import FileLocator
 from iobench.datasets.netcdf import boxes
+from iobench.datasets.standins import ensure_stand_in
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench_maelstrom.downscaling.dataset import downscaling_tier1
 from iobench_maelstrom.ens10.ens5mini import ens5mini

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import pytest
 
-from iobench.datasets import Downloadable, Downloads
+from iobench.datasets.download import Downloadable, Downloads
 from iobench.datasets.locate import climetlab_cached_files
 from iobench.datasets.plugin_process import fail_fast
 from iobench.datasets.real_plugins import quiet_climetlab

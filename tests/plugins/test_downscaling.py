@@ -9,14 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iobench.datasets import (
-    FileLocator,
-    Synthesizer,
-    ensure_stand_in,
-    make_sample,
-    place_index_windows,
-    sample_steps,
-)
+from iobench.datasets.contract import Synthesizer, make_sample, sample_steps
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.splits import place_index_windows
+from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.samples import Window
 from iobench.testing import DatasetTests

@@ -8,7 +8,9 @@ import shutil
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator, inspect_netcdf, make_sample, no_progress
+from iobench.datasets.contract import make_sample, no_progress
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.netcdf.file import inspect_netcdf
 from iobench.errors import FileFormatError, IobenchError
 from iobench_maelstrom.downscaling import month_index
 from iobench_maelstrom.downscaling.dataset import downscaling_tier2

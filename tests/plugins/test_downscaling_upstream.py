@@ -7,7 +7,7 @@ import socket
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator
+from iobench.datasets.locate import FileLocator
 from iobench_maelstrom.downscaling.dataset import downscaling, downscaling_tier1, downscaling_tier2
 from iobench_maelstrom.downscaling.schema import TIERS
 

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from iobench.cli import main
-from iobench.datasets import FileLocator, FilePattern, index_grib, read_messages
+from iobench.datasets.grib.index import index_grib, read_messages
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.patterns import FilePattern
 from iobench.errors import MissingFileError, OptionError
 from iobench_maelstrom.ens10.dataset import ens10
 

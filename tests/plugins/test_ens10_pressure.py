@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator, make_sample
+from iobench.datasets.contract import make_sample
+from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError
 from iobench.testing import DatasetTests
 from iobench_maelstrom.ens10.dataset import ens10

@@ -9,7 +9,11 @@ import shutil
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator, FilePattern, PluginBaseline, index_grib, make_sample
+from iobench.datasets.baselines import PluginBaseline
+from iobench.datasets.contract import make_sample
+from iobench.datasets.grib.index import index_grib
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.patterns import FilePattern
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
 from iobench_maelstrom import plugin_samples
 from iobench_maelstrom.ens10.dataset import ens10

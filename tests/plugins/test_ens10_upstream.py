@@ -7,7 +7,7 @@ import socket
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator
+from iobench.datasets.locate import FileLocator
 from iobench_maelstrom.ens10.dataset import ens10
 from iobench_maelstrom.ens10.ens5mini_schema import LEVELS
 from iobench_maelstrom.ens10.schema import ALL_DATES

@@ -8,7 +8,8 @@ import shutil
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator, Synthesizer, make_sample
+from iobench.datasets.contract import Synthesizer, make_sample
+from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.testing import DatasetTests
 from iobench_maelstrom.ens10.ens5mini import ens5mini

@@ -11,16 +11,16 @@ import numpy as np
 import psutil
 import pytest
 
-from iobench.datasets import (
-    FileLocator,
+from iobench.datasets.baselines import (
     MapStyle,
     PluginBaseline,
     Stream,
     UpstreamBaseline,
-    ensure_stand_in,
-    make_sample,
     stream_samples,
 )
+from iobench.datasets.contract import make_sample
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import MissingExtraError, MissingFileError, StorageError
 from iobench.registry import find_dataset
 from iobench_maelstrom import plugin_samples

@@ -12,7 +12,10 @@ import xarray
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.datasets import FileLocator, FilePattern, ensure_stand_in, make_sample
+from iobench.datasets.contract import make_sample
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.patterns import FilePattern
+from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import FileFormatError, MissingFileError, OptionError, UnknownNameError
 from iobench.testing import DatasetTests
 from iobench_maelstrom.power.crops import CropSize

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from iobench.datasets import FileLocator, Synthesizer, ensure_stand_in
+from iobench.datasets.contract import Synthesizer
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.standins import ensure_stand_in
 from iobench.registry import find_dataset
 from iobench.testing import DatasetTests
 

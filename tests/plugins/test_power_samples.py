@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 import xarray
 
-from iobench.datasets import Downloadable, FileLocator, ensure_stand_in, make_sample
+from iobench.datasets.contract import make_sample
+from iobench.datasets.download import Downloadable
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import FileFormatError, MissingFileError, OptionError, UnknownNameError
-from iobench.recording import read_process_io
+from iobench.recording.process_io import read_process_io
 from iobench_maelstrom.power.dataset import (
     constants_a_b,
     power,

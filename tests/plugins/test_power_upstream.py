@@ -8,7 +8,8 @@ import warnings
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator, ensure_stand_in
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.standins import ensure_stand_in
 from iobench_maelstrom.power.dataset import (
     constants_a_b,
     power_production,

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import xarray
 
-from iobench.datasets import FileLocator, SampleIndex, make_sample
+from iobench.datasets.contract import SampleIndex, make_sample
+from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench.testing import DatasetTests
 from iobench_maelstrom.radiation.dataset import Radiation, radiation

@@ -12,7 +12,10 @@ import netCDF4
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator, ensure_stand_in, inspect_netcdf, make_sample
+from iobench.datasets.contract import make_sample
+from iobench.datasets.locate import FileLocator
+from iobench.datasets.netcdf.file import inspect_netcdf
+from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import FileFormatError, MissingFileError
 from iobench_maelstrom.radiation import inspecting
 from iobench_maelstrom.radiation.dataset import radiation

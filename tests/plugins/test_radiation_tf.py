@@ -9,9 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator, SampleIndex, make_sample
+from iobench.datasets.contract import SampleIndex, make_sample
+from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError, OptionError
-from iobench.stores import FeatureKind, crc32c, encode_example, frame_footer, frame_header
+from iobench.stores.checksums import crc32c
+from iobench.stores.example import FeatureKind, encode_example
+from iobench.stores.tfrecord import frame_footer, frame_header
 from iobench.testing import DatasetTests
 from iobench_maelstrom.radiation.examples import FEATURES, Frames, index_frames
 from iobench_maelstrom.radiation.examples_stand_in import EXAMPLE_NBYTES, ExamplesPlan

@@ -12,14 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from iobench.datasets import (
-    FileLocator,
-    PluginBaseline,
-    Stream,
-    UpstreamBaseline,
-    make_sample,
-    stream_samples,
-)
+from iobench.datasets.baselines import PluginBaseline, Stream, UpstreamBaseline, stream_samples
+from iobench.datasets.contract import make_sample
+from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingExtraError
 from iobench_maelstrom.radiation.on_tensorflow import import_tensorflow
 from iobench_maelstrom.radiation.tf_dataset import radiation_tf

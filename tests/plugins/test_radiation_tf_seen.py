@@ -11,9 +11,11 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 pytest.importorskip("tensorflow", reason="the application runs on it")
 
-from iobench.datasets import FileLocator
-from iobench.profiles import open_profile
-from iobench.recording import Kind, read_process_facts, record
+from iobench.datasets.locate import FileLocator
+from iobench.profiles.reading import open_profile
+from iobench.recording.facts import read_process_facts
+from iobench.recording.kinds import Kind
+from iobench.recording.session import record
 from iobench.tensorflow import hooks
 from iobench_maelstrom.radiation.tf_dataset import radiation_tf
 

@@ -8,7 +8,8 @@ import socket
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator, make_sample
+from iobench.datasets.contract import make_sample
+from iobench.datasets.locate import FileLocator
 from iobench_maelstrom.radiation.dataset import radiation
 from iobench_maelstrom.radiation.schema import DATES, PATCHES, TIMESTEPS
 from iobench_maelstrom.radiation.schema import SUBSETS as RAW_SUBSETS

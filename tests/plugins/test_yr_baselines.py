@@ -15,19 +15,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iobench.datasets import (
-    FileLocator,
+from iobench.datasets.baselines import (
     MapStyle,
     PluginBaseline,
     Stream,
     UpstreamBaseline,
-    make_sample,
     stream_samples,
 )
+from iobench.datasets.contract import make_sample
+from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingExtraError, MissingFileError
 from iobench.loaders.plan import plan_batches
 from iobench.loaders.stream import StreamLoader
-from iobench.recording import Recorder
+from iobench.recording.recorder import Recorder
 from iobench_maelstrom.yr.dataset import yr
 from iobench_maelstrom.yr.upstream import shuffled_fields
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from iobench.datasets import FileLocator, Synthesizer
+from iobench.datasets.contract import Synthesizer
+from iobench.datasets.locate import FileLocator
 from iobench.testing import DatasetTests
 from iobench_maelstrom.yr.dataset import yr
 

@@ -14,7 +14,8 @@ import xarray
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.datasets import FileLocator, make_sample
+from iobench.datasets.contract import make_sample
+from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError, OptionError
 from iobench_maelstrom.yr.dataset import yr
 from iobench_maelstrom.yr.patches import PatchGrid

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator, make_sample
+from iobench.datasets.contract import make_sample
+from iobench.datasets.locate import FileLocator
 from iobench_maelstrom.yr.dataset import yr
 from iobench_maelstrom.yr.schema import (
     ALL_DATES,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from iobench.errors import OptionError
-from iobench.profiling import RunConfig
-from iobench.recording import RunDirectory
+from iobench.profiling.config import RunConfig
+from iobench.recording.run_directory import RunDirectory
 
 
 @pytest.mark.parametrize(

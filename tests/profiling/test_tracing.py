@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from iobench.errors import OptionError
-from iobench.profiling import RunConfig, profile
+from iobench.profiling.config import RunConfig
+from iobench.profiling.run import profile
 from iobench.profiling.tracing import ProfileTracing, _pids
-from iobench.recording import RunDirectory
-from iobench.storage.tracing import DarshanRuntime, ProbedRuntime, find_runtime
+from iobench.recording.run_directory import RunDirectory
+from iobench.storage.tracing.probing import ProbedRuntime
+from iobench.storage.tracing.runtimes import DarshanRuntime, find_runtime
 
 
 class Notes:
@@ -75,7 +77,7 @@ def test_what_a_profile_reads_is_in_the_logs_of_its_processes(
     pytest.importorskip("darshan", reason="reads the logs")
     if "torch" in how:
         pytest.importorskip("torch", reason="loads with torch")
-    from iobench.profiles import open_profile
+    from iobench.profiles.reading import open_profile
     from iobench.storage.traces.reading import read_traces
 
     run = tmp_path / "run"

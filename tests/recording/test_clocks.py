@@ -1,7 +1,6 @@
 import pytest
 
-from iobench.recording import SYSTEM_CLOCK, Clock, now_ns, wait_until_ns
-from iobench.recording.clocks import process_start_ns
+from iobench.recording.clocks import SYSTEM_CLOCK, Clock, now_ns, process_start_ns, wait_until_ns
 from iobench.testing import FakeClock
 
 

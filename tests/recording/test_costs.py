@@ -4,7 +4,8 @@ import sys
 import pytest
 
 from iobench.errors import StorageError
-from iobench.recording import ProcessIoReader, read_process_io, unit_costs
+from iobench.recording.costs import unit_costs
+from iobench.recording.process_io import ProcessIoReader, read_process_io
 from iobench.testing import FakeClock
 
 

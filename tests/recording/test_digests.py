@@ -13,8 +13,9 @@ import pytest
 pytest.importorskip("xxhash", reason="digests need the extra 'digest'")
 
 from iobench.errors import MissingExtraError, ProfileError
-from iobench.recording import DIGEST_DTYPE, DigestLog, canonical, digests, read_digests
+from iobench.recording import canonical, digests
 from iobench.recording.canonical import sample_digest
+from iobench.recording.digests import DIGEST_DTYPE, DigestLog, read_digests
 
 BATCH = {"x": np.arange(6, dtype="<f4").reshape(3, 2)}
 

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iobench.errors import ProfileError
-from iobench.profiles import open_profile
-from iobench.recording import EnergySource, RunDirectory, read_energy
-from iobench.recording.energy_file import energy_path, first_line
+from iobench.profiles.reading import open_profile
+from iobench.recording.energy_counters import EnergySource
+from iobench.recording.energy_file import energy_path, first_line, read_energy
+from iobench.recording.run_directory import RunDirectory
 
 S = 10**9
 WRAPS = 100_000_000

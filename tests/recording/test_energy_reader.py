@@ -12,9 +12,10 @@ import pytest
 
 import iobench
 from iobench.errors import OptionError
-from iobench.recording import energy_counters, energy_reader, read_energy, start_energy_reader
+from iobench.recording import energy_counters, energy_reader
 from iobench.recording.energy_counters import CounterError, EnergySource, FoundCounters
-from iobench.recording.energy_reader import EnergyReader, wants_energy
+from iobench.recording.energy_file import read_energy
+from iobench.recording.energy_reader import EnergyReader, start_energy_reader, wants_energy
 from iobench.testing import FakeClock
 
 MS = 1_000_000
@@ -279,5 +280,5 @@ def test_of_a_machines_ranks_the_first_one_reads(tmp_path, machine, monkeypatch,
     monkeypatch.setenv("IOBENCH_RUN_ENERGY", "1")
     monkeypatch.setattr("iobench.recording.session._refused", False)
     machine(Meter())
-    iobench.recording.current_recording().close()
+    iobench.recording.session.current_recording().close()
     assert bool(read_energy(tmp_path / "run")) == reads

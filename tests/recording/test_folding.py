@@ -18,10 +18,13 @@ from iobench.analysis.counts import counts_of
 from iobench.bundling.span_copy import rewritten_spans, texts_of_spans
 from iobench.cli import main
 from iobench.errors import OptionError, ProfileError
-from iobench.recording import Flag, Kind, Recorder, RunDirectory, read_span_file
 from iobench.recording import span_file as layout
 from iobench.recording.folding import KEPT_NBYTES, EndedWorkers, keep_nbytes
-from iobench.recording.span_reader import read_head
+from iobench.recording.kinds import Kind
+from iobench.recording.recorder import Recorder
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_file import Flag
+from iobench.recording.span_reader import read_head, read_span_file
 from iobench.report.lines import measurement_lines
 from iobench.report.run_report import make_reports
 from iobench.testing import FakeClock

@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
-from iobench.recording import Kind, Recorder, read_span_file
 from iobench.recording import span_file as layout
+from iobench.recording.kinds import Kind
+from iobench.recording.recorder import Recorder
+from iobench.recording.span_reader import read_span_file
 from iobench.recording.stopped import read_stopped
 
 STEP_SPANS = 16 * layout.SPANS_PER_CHUNK
@@ -106,7 +108,8 @@ def test_space_is_reserved_before_it_is_written(tmp_path):
 LOOP = """
 import sys
 from pathlib import Path
-from iobench.recording import Kind, Recorder
+from iobench.recording.kinds import Kind
+from iobench.recording.recorder import Recorder
 recorder = Recorder(Path(sys.argv[1]), role="consumer")
 for step in range(50_000):
     with recorder.span(Kind.READ):
@@ -119,7 +122,7 @@ print(recorder.lost, recorder.path)
 def loop_ended(command, directory):
     """Run the loop; return its spans and losses, read while its file system is there."""
     reading = (
-        "from iobench.recording import read_span_file; "
+        "from iobench.recording.span_reader import read_span_file; "
         "file = read_span_file(recorder.path); "
         "print(len(file.spans), file.lost, file.damaged, file.closed)"
     )

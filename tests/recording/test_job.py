@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from iobench.recording import JobRank, find_job
+from iobench.recording.job import JobRank, find_job
 
 
 def test_a_single_process_is_rank_0_of_1():

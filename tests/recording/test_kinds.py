@@ -1,4 +1,4 @@
-from iobench.recording import (
+from iobench.recording.kinds import (
     CONSUMER_KINDS,
     HANDOVER_KINDS,
     LIFE_KINDS,

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from iobench.recording import Kind, RunDirectory, process_memory, read_span_file
+from iobench.recording import process_memory
 from iobench.recording import span_file as layout
 from iobench.recording.hosts import cpu_model
+from iobench.recording.kinds import Kind
 from iobench.recording.process_memory import peak_memory_nbytes
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_reader import read_span_file
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="this system has no /proc"

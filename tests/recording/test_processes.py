@@ -7,7 +7,11 @@ import threading
 
 import pytest
 
-from iobench.recording import Kind, Recorder, activate, read_span_file, stage
+from iobench.recording.activation import activate
+from iobench.recording.kinds import Kind
+from iobench.recording.recorder import Recorder
+from iobench.recording.span_reader import read_span_file
+from iobench.recording.stages import stage
 
 pytestmark = [
     pytest.mark.timeout(60),
@@ -19,7 +23,10 @@ pytestmark = [
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from iobench.recording import Kind, Recorder, activate, stage
+from iobench.recording.activation import activate
+from iobench.recording.kinds import Kind
+from iobench.recording.recorder import Recorder
+from iobench.recording.stages import stage
 recorder = Recorder(Path(sys.argv[1]), role="worker", worker=1)
 activate(recorder)
 for index in range(1200):

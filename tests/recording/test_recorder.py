@@ -4,8 +4,11 @@ import threading
 import numpy as np
 import pytest
 
-from iobench.recording import SPAN_DTYPE, Flag, Kind, Recorder, read_span_file
 from iobench.recording import span_file as layout
+from iobench.recording.kinds import Kind
+from iobench.recording.recorder import Recorder
+from iobench.recording.span_file import SPAN_DTYPE, Flag
+from iobench.recording.span_reader import read_span_file
 from iobench.testing import FakeClock
 
 

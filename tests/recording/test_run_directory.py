@@ -5,7 +5,9 @@ import pickle
 import pytest
 
 from iobench.errors import ProfileError, StorageError
-from iobench.recording import Kind, RunDirectory, read_span_file
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_reader import read_span_file
 
 
 def test_a_run_is_opened_with_what_it_was_created_with(tmp_path):

@@ -8,16 +8,12 @@ import pytest
 
 import iobench
 from iobench.errors import OptionError
-from iobench.recording import (
-    DeliveryLog,
-    Kind,
-    Recording,
-    RunDirectory,
-    active_recorder,
-    current_recording,
-    loop_recording,
-    read_process_facts,
-)
+from iobench.recording.activation import active_recorder
+from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.facts import read_process_facts
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.session import Recording, current_recording, loop_recording
 from iobench.testing import FakeClock
 
 

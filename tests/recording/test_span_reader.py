@@ -6,8 +6,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iobench.errors import ProfileError
-from iobench.recording import Kind, Recorder, read_span_file
 from iobench.recording import span_file as layout
+from iobench.recording.kinds import Kind
+from iobench.recording.recorder import Recorder
+from iobench.recording.span_reader import read_span_file
 from iobench.testing import FakeClock
 
 N_SPANS = 1500

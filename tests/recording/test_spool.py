@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from iobench.errors import StorageError
-from iobench.recording import Kind, Recorder, RunDirectory, read_span_file
+from iobench.recording.kinds import Kind
+from iobench.recording.recorder import Recorder
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_reader import read_span_file
 from iobench.recording.spool import choose_spool, file_system_type, gather, is_shared
 
 MOUNTS = """\
@@ -144,7 +147,8 @@ def test_a_run_takes_no_files_from_the_spool_of_another(run, tmp_path):
 DIES = """
 import os, signal, sys
 from pathlib import Path
-from iobench.recording import Kind, RunDirectory
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 recorder = RunDirectory.open(Path(sys.argv[1])).recorder(role="worker", worker=1)
 recorder.emit(Kind.READ, 1, 2)
 os.kill(os.getpid(), signal.SIGKILL)

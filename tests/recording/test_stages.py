@@ -1,7 +1,11 @@
 import pytest
 
 from iobench.errors import OptionError
-from iobench.recording import Kind, Recorder, activate, active_recorder, read_span_file, stage
+from iobench.recording.activation import activate, active_recorder
+from iobench.recording.kinds import Kind
+from iobench.recording.recorder import Recorder
+from iobench.recording.span_reader import read_span_file
+from iobench.recording.stages import stage
 from iobench.testing import FakeClock
 
 

@@ -3,7 +3,9 @@
 import pytest
 
 import iobench
-from iobench.recording import DeliveryLog, Kind, Recording
+from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.kinds import Kind
+from iobench.recording.session import Recording
 from iobench.testing import FakeClock
 
 

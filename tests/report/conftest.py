@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from iobench.analysis import (
+from iobench.analysis.diagnosis import diagnose
+from iobench.analysis.figures import (
     Coincidence,
     ComputeStage,
     Exposure,
@@ -20,9 +21,8 @@ from iobench.analysis import (
     Phase,
     StageExposure,
     WaitStatistics,
-    diagnose,
 )
-from iobench.recording import Kind, stage_name
+from iobench.recording.kinds import Kind, stage_name
 from iobench.report.facts import RunFacts
 from iobench.report.run_report import RunReport
 from iobench.report.terminal import print_reports

@@ -17,17 +17,20 @@ from schedules import CONSUMER, Sketch, epochs, pool
 from scripts import Script
 
 import iobench
-from iobench.analysis import exposure
 from iobench.analysis.span_sums import sums_of_spans
+from iobench.analysis.windows import exposure
 from iobench.cli import main
 from iobench.errors import MissingExtraError, ProfileError, StorageError
-from iobench.recording import Anchor, Flag, Kind, RunDirectory
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_file import Flag
+from iobench.recording.span_reader import Anchor
 from iobench.report.arrow_columns import COLUMNS
 from iobench.report.arrow_table import to_arrow, write_parquet
 from iobench.testing import FakeClock
 
 if TYPE_CHECKING:
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 pa = pytest.importorskip("pyarrow", reason="pip install 'iobench[parquet]'")
 WALL_NS = 1_795_000_000_123_456_789

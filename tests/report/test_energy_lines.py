@@ -9,10 +9,12 @@ import pytest
 from schedules import pool
 from scripts import LOOP, ScriptSketch
 
-from iobench.recording import EnergySeries, EnergySource, HostEnergy, Kind, ProcessFacts
-from iobench.recording.energy_counters import UnreadableEnergy
-from iobench.report import to_json
+from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
+from iobench.recording.energy_file import EnergySeries, HostEnergy
+from iobench.recording.facts import ProcessFacts
+from iobench.recording.kinds import Kind
 from iobench.report.energy_lines import energy_lines, energy_table
+from iobench.report.json_report import to_json
 from iobench.report.run_report import make_reports
 from iobench.report.terminal import print_reports
 from iobench.report.terminal_page import TerminalPage

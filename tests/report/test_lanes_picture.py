@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from ground_truth_profiles import profile_of_ground_truth
 
-from iobench.analysis import place_segments
+from iobench.analysis.storage.placing import place_segments
 from iobench.cli.report_command import _stretch as stretch_of
 from iobench.errors import OptionError, StorageError
 from iobench.report.lanes_picture import EXPOSED, HIDDEN, UNKNOWN, LaneBars, draw_lanes, lanes_of
 from iobench.storage.traces.contents import StorageTrace
 
 if TYPE_CHECKING:
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 LOGS = Path(__file__).parents[1] / "data" / "darshan"
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from iobench.report.limit_lines import limit_lines, limit_to_json, limit_use, limits_lines
-from iobench.storage import FileSystem
+from iobench.storage.file_systems import FileSystem
 from iobench.storage.limits.figures import OpenFigures, ReadFigures, StorageLimits
 from iobench.storage.striping import FileLayout, StripedPart
 

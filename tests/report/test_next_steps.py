@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from schedules import pool
 
-from iobench.analysis.advice import AdviceOutcome
+from iobench.analysis.advice.levers import AdviceOutcome
 from iobench.report.advice_commands import title_of
 from iobench.report.advice_input import advice_input, advice_of, measured_ways
 from iobench.report.next_steps import next_steps
 from iobench.report.run_report import make_reports
 
 if TYPE_CHECKING:
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
     from iobench.report.run_report import RunReport
 
 MS = 1_000_000

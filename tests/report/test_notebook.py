@@ -8,8 +8,9 @@ from html.parser import HTMLParser
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from iobench.profiles import open_profile
-from iobench.recording import Kind, RunDirectory
+from iobench.profiles.reading import open_profile
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 from iobench.report.fragment_page import FragmentPage
 from iobench.report.notebook import MOST_ROWS, exposure_fragment
 from iobench.report.tables import TextTable

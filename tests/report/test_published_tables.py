@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from iobench.profiles import open_profile
-from iobench.recording import Kind, RunDirectory
+from iobench.profiles.reading import open_profile
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 from iobench.report.published_tables import print_published, published_table, step_times
 from iobench.report.terminal_page import TerminalPage
 from iobench.testing import FakeClock
@@ -18,7 +19,7 @@ from iobench.testing import FakeClock
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 MS = 1_000_000
 PUBLISHED = {"D2.3 PyTorch": {"batch": [0.1, 0.2, 0.15, 3.0, 0.5], "epoch": [1, 2, 3]}}

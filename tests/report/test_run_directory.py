@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from iobench.profiles import open_profiles
-from iobench.recording import Kind, RunDirectory
-from iobench.report import render_terminal, to_json
+from iobench.profiles.reading import open_profiles
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
+from iobench.report.json_report import to_json
+from iobench.report.text_report import render_terminal
 from iobench.testing import FakeClock
 
 MS = 1_000_000

@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 
 from iobench import exposure
-from iobench.profiles import RankProfiles, open_profile, open_profiles
-from iobench.recording import Flag, Kind, LoaderFacts, ProcessFacts, RunDirectory
+from iobench.profiles.reading import RankProfiles, open_profile, open_profiles
+from iobench.recording.facts import LoaderFacts, ProcessFacts
 from iobench.recording.hosts import host_name
-from iobench.report import render_terminal, to_json
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_file import Flag
+from iobench.report.json_report import to_json
+from iobench.report.text_report import render_terminal
 from iobench.testing import FakeClock
 
 MS = 1_000_000

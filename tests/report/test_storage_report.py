@@ -23,8 +23,8 @@ from iobench.analysis.storage.storage_figures import (
     StorageFigures,
     TraceCoverage,
 )
-from iobench.profiles import Process
-from iobench.recording import Anchor
+from iobench.profiles.contents import Process
+from iobench.recording.span_reader import Anchor
 from iobench.report.json_report import reports_to_json
 from iobench.report.storage_tables import byte_table, short_path, storage_stage_table
 from iobench.storage.traces.contents import ModuleState, ProcessTrace, StorageTrace

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iobench.analysis import diagnose
-from iobench.recording import Kind
+from iobench.analysis.diagnosis import diagnose
+from iobench.recording.kinds import Kind
 from iobench.report.terminal import print_reports
 from iobench.report.terminal_page import TerminalPage
 
 if TYPE_CHECKING:
-    from iobench.analysis import LongWaits
+    from iobench.analysis.figures import LongWaits
     from iobench.report.run_report import RunReport
 
 Show = Callable[..., str]

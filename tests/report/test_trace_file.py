@@ -20,10 +20,14 @@ from scripts import Script
 from trace_rules import check_trace, read_trace
 from traced_runs import MS, TracedRun
 
-from iobench.analysis import epoch_figures, exposure, measure_rank
+from iobench.analysis.epochs import epoch_figures
+from iobench.analysis.windows import exposure, measure_rank
 from iobench.errors import OptionError, ProfileError, StorageError
-from iobench.profiles import open_profiles
-from iobench.recording import Anchor, Flag, Kind, RunDirectory
+from iobench.profiles.reading import open_profiles
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_file import Flag
+from iobench.recording.span_reader import Anchor
 from iobench.report.trace_clock import wall_offsets
 from iobench.report.trace_entries import sub_lanes
 from iobench.report.trace_file import write_trace
@@ -31,7 +35,7 @@ from iobench.report.webpage.timeline_columns import timeline_payload
 from iobench.testing import FakeClock
 
 if TYPE_CHECKING:
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 WALL_NS = 1_795_000_000_123_456_789
 Entries = list[dict[str, Any]]

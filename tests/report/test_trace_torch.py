@@ -13,13 +13,13 @@ from schedules import pool
 from trace_rules import check_trace, read_trace
 
 from iobench.errors import FileFormatError, StorageError
-from iobench.recording import Anchor
+from iobench.recording.span_reader import Anchor
 from iobench.report import trace_entries
 from iobench.report.trace_file import write_trace
 from iobench.report.trace_torch import read_torch_trace
 
 if TYPE_CHECKING:
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 MS = 1_000_000
 WALL_NS = 1_795_000_000_123_456_789

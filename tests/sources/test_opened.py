@@ -14,16 +14,19 @@ import iobench
 from iobench.errors import MissingFileError, OptionError, SampleError, UnknownNameError
 from iobench.loaders.gil import measure_gil_share
 from iobench.loaders.pipeline import Pipeline, Step
-from iobench.loaders.ring import BatchOrder, PipelineSource, ProcessSource, RingLoader
 from iobench.loaders.ring.dataset_source import dataset_source
-from iobench.recording import Kind
+from iobench.loaders.ring.loader import RingLoader
+from iobench.loaders.ring.order import BatchOrder
+from iobench.loaders.ring.pipeline_source import PipelineSource
+from iobench.loaders.ring.process_source import ProcessSource
+from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from iobench.sources import OpenDataset
+    from iobench.sources.opened import OpenDataset
 
 
 @pytest.fixture

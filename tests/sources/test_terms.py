@@ -3,7 +3,7 @@
 import pytest
 
 from iobench.sources.terms import show_terms_once, terms_file
-from iobench.stores import user_folder
+from iobench.stores.places import user_folder
 
 
 class Notes(list):

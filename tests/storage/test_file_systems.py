@@ -7,8 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from iobench.storage import FileSystem, counts_device_reads, file_system_of, file_systems
-from iobench.storage.file_systems import MAGIC, Mount, known_by, mount_of, read_mounts
+from iobench.storage import file_systems
+from iobench.storage.file_systems import (
+    MAGIC,
+    FileSystem,
+    Mount,
+    counts_device_reads,
+    file_system_of,
+    known_by,
+    mount_of,
+    read_mounts,
+)
 
 MOUNTS = r"""22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 29 22 0:24 / /scratch rw - autofs auto.scratch rw

@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from iobench.errors import OptionError, StorageError
-from iobench.storage import Residency, evict, page_cache, residency, resident_fraction, warm_up
+from iobench.storage import page_cache
 from iobench.storage.file_systems import Mount, known_by
+from iobench.storage.page_cache import Residency, evict, residency, resident_fraction, warm_up
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux page cache")
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.storage import residency, resident_pages
-from iobench.storage.page_cache import warm_up
+from iobench.storage import resident_pages
+from iobench.storage.page_cache import residency, warm_up
 from iobench.storage.resident_pages import Pages, _by_cachestat, _by_mincore, _by_trying, pages_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux page cache")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from iobench.storage import FileSystem
+from iobench.storage.file_systems import FileSystem
 from iobench.storage.striping import (
     FileLayout,
     StripedPart,

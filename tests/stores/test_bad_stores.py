@@ -21,16 +21,11 @@ from hypothesis import strategies as st
 
 from iobench.errors import IobenchError, SampleError, StoreError
 from iobench.samples import Packed, SampleSpec, Variable
-from iobench.stores import (
-    CHECKSUMS_NAME,
-    HEADER_NBYTES,
-    MANIFEST_NAME,
-    crc32c,
-    frame_header,
-    open_store,
-    scan_frames,
-    verify_store,
-)
+from iobench.stores.checksums import CHECKSUMS_NAME, crc32c
+from iobench.stores.manifest import MANIFEST_NAME
+from iobench.stores.opening import open_store
+from iobench.stores.tfrecord import HEADER_NBYTES, frame_header, scan_frames
+from iobench.stores.verification import verify_store
 from iobench.testing import random_sample, write_store
 from iobench_converters import numpy_records, tfrecord, zarr_groups
 

@@ -6,8 +6,14 @@ import pytest
 
 from iobench.errors import StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import CHECKSUMS_NAME, crc32c, crc32c_of_file, read_checksums, write_checksums
-from iobench.stores.checksums import PIECE_NBYTES
+from iobench.stores.checksums import (
+    CHECKSUMS_NAME,
+    PIECE_NBYTES,
+    crc32c,
+    crc32c_of_file,
+    read_checksums,
+    write_checksums,
+)
 from iobench.testing import random_sample, write_store
 from iobench_converters.numpy_records import FORMAT
 

@@ -6,17 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from iobench.datasets import SampleIndex, samples_in_order
+from iobench.datasets.contract import SampleIndex
+from iobench.datasets.ordered import samples_in_order
 from iobench.errors import MissingFileError, OptionError, StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import (
-    Encoding,
-    fingerprint,
-    merge_errors,
-    open_store,
-    verify_against,
-    write_manifest,
-)
+from iobench.stores.comparison import verify_against
+from iobench.stores.encoding import Encoding, merge_errors
+from iobench.stores.manifest import write_manifest
+from iobench.stores.opening import open_store
+from iobench.stores.plan import fingerprint
 from iobench.testing import MadeUpDataset, random_sample, write_store
 from iobench_converters import numpy_records, tfrecord
 

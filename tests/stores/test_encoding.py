@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from iobench.errors import OptionError, SampleError
 from iobench.samples import Packed, SampleSpec, Variable
-from iobench.stores import Encoding, merge_errors
+from iobench.stores.encoding import Encoding, merge_errors
 from iobench.stores.rounding import unpack_sample
 from iobench.testing import EVERY_DTYPE, random_sample
 

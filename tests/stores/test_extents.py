@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from iobench.errors import StoreError
-from iobench.stores import Extent
+from iobench.stores.contract import Extent
 from iobench.stores.extents import MAX_OPEN_FILES, ExtentReader
 
 

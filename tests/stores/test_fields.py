@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.stores import FieldLayout, FieldPart
+from iobench.stores.fields import FieldLayout, FieldPart
 
 LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 

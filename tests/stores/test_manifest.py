@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from iobench.errors import StoreError
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import (
+from iobench.stores.manifest import (
     MANIFEST_NAME,
     Manifest,
     Shard,
     ShardFile,
     canonical_json,
+    count_runs,
     read_manifest,
     write_manifest,
 )
-from iobench.stores.manifest import count_runs
 
 SPEC = SampleSpec((Variable("x", (2,), "f4", ("x",), "K", "target", ("a", "b")),))
 MANIFEST = Manifest(

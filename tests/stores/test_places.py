@@ -5,7 +5,8 @@ import os
 import pytest
 
 from iobench.errors import StorageError, StoreClaimedError
-from iobench.stores import choose_place, claim, list_items, list_places, make_item, remove_item
+from iobench.stores.claims import claim
+from iobench.stores.places import choose_place, list_items, list_places, make_item, remove_item
 
 
 @pytest.fixture
@@ -136,8 +137,8 @@ def test_item_being_written_is_not_removed(tmp_path):
 
 def test_an_address_is_no_path_of_this_machine(tmp_path):
     from iobench.remote_paths import RemotePath
-    from iobench.stores import is_local
-    from iobench.stores.remote import StoreAddress
+    from iobench.stores.atomic import is_local
+    from iobench.stores.remote.addresses import StoreAddress
 
     assert is_local(tmp_path)
     assert not is_local(RemotePath("s3://bucket/x.nc"))

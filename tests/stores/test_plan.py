@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.errors import MissingFileError
-from iobench.stores import fingerprint, probe_samples
+from iobench.stores.plan import fingerprint, probe_samples
 
 
 @given(st.integers(0, 500), st.integers(0, 500))

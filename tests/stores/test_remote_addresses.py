@@ -16,13 +16,16 @@ from hypothesis import strategies as st
 from iobench.errors import MissingExtraError, OptionError, StorageError, StoreClaimedError
 from iobench.remote import is_url, open_filesystem, remote_errors, shown_url, without_secrets
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import as_place, claim, crc32c, find_holder, make_item, open_store, try_claim
 from iobench.stores import claims as claims_module
 from iobench.stores.atomic import is_local, new_file
-from iobench.stores.checksums import crc32c_moved
-from iobench.stores.claims import CLAIM_NAME
-from iobench.stores.remote import Objects, StoreAddress, clear_room, open_room
+from iobench.stores.checksums import crc32c, crc32c_moved
+from iobench.stores.claims import CLAIM_NAME, claim, find_holder, try_claim
+from iobench.stores.opening import open_store
+from iobench.stores.places import make_item
+from iobench.stores.remote.addresses import StoreAddress, as_place
+from iobench.stores.remote.objects import Objects
 from iobench.stores.remote.s3_uploads import part_nbytes
+from iobench.stores.remote.staging import clear_room, open_room
 from iobench.testing import MadeUpDataset
 from iobench_converters import numpy_records, tfrecord
 from iobench_converters.convert import convert

@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 
 from iobench.errors import StorageError, StoreClaimedError, StoreError
-from iobench.stores import Extent, as_place, claim, crc32c, try_claim
 from iobench.stores import claims as claims_module
 from iobench.stores.atomic import new_file
+from iobench.stores.checksums import crc32c
 from iobench.stores.claim_files import find_claim_files, renew_claim_file, time_ns_at
+from iobench.stores.claims import claim, try_claim
+from iobench.stores.contract import Extent
 from iobench.stores.extents import ExtentReader
-from iobench.stores.remote import clear_room, objects_at, open_room
+from iobench.stores.remote.addresses import as_place
+from iobench.stores.remote.objects import objects_at
+from iobench.stores.remote.staging import clear_room, open_room
 from iobench.stores.shard_file import ShardFileWriter
 
 MANY = 20 << 20

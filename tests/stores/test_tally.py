@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from iobench.stores import Tally
+from iobench.stores.tally import Tally
 
 
 def test_threads_add_up():

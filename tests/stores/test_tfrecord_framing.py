@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.errors import StoreError
-from iobench.stores import crc32c, frame_footer, frame_header
-from iobench.stores.tfrecord import masked, parse_frame_header, scan_frames
+from iobench.stores.checksums import crc32c
+from iobench.stores.tfrecord import (
+    frame_footer,
+    frame_header,
+    masked,
+    parse_frame_header,
+    scan_frames,
+)
 
 
 def write_frames(path, records):

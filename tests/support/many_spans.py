@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
 
@@ -18,7 +18,7 @@ from schedules import pool
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 BATCH_SIZE = 8
 NBYTES = {Kind.READ: 23_913_120, Kind.DECODE: 47_826_240}

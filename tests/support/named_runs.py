@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from iobench.recording import Kind, RunDirectory
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 from iobench.testing import FakeClock
 
 MS = 1_000_000

@@ -8,8 +8,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from iobench.recording import Kind, LoaderFacts, ProcessFacts, RunDirectory
+from iobench.recording.facts import LoaderFacts, ProcessFacts
 from iobench.recording.hosts import host_name
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 from iobench.report import units
 from iobench.report.wrapping import plain
 from iobench.testing import FakeClock

@@ -14,7 +14,7 @@ from iobench.report.webpage.timeline_columns import TIMELINE_SCRIPTS, TIMELINE_S
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
     from iobench.report.webpage.timeline_columns import TimelinePayload
 
 ASSETS = Path(timeline_columns.__file__).parent / "assets"
@@ -57,7 +57,7 @@ def page_of(
 
 def write_timeline(path: Path, *profiles: Profile, limit: int = 500_000) -> Path:
     """Write a page of profiles; return where it is."""
-    from iobench.report import to_json
+    from iobench.report.json_report import to_json
 
     payloads = [timeline_columns.timeline_payload(each, limit) for each in profiles]
     path.write_text(page_of(payloads, [to_json([each])["runs"][0] for each in profiles]))

@@ -15,16 +15,20 @@ pytest.importorskip("keras", reason="imported first by the script")
 import tensorflow as tf
 
 from iobench.launch.running import ScriptRun, run_script
-from iobench.profiles import Profile, open_profile
-from iobench.recording import SYSTEM_CLOCK, Kind, read_process_facts, record
-from iobench.recording.clocks import SystemClock
-from iobench.report import to_json
+from iobench.profiles.reading import open_profile
+from iobench.recording.clocks import SYSTEM_CLOCK, SystemClock
+from iobench.recording.facts import read_process_facts
+from iobench.recording.kinds import Kind
+from iobench.recording.session import record
+from iobench.report.json_report import to_json
 from iobench.tensorflow import compiled_loops, hooks, instrument
 from iobench.tensorflow.graph_waits import GraphWaits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from iobench.profiles.contents import Profile
 
 pytestmark = pytest.mark.timeout(180)
 N = 6

@@ -17,8 +17,10 @@ from iobench.errors import OptionError, StoreError, WorkerError
 from iobench.loaders.contract import IN_THREADS
 from iobench.loaders.native import NativeLoader
 from iobench.loaders.plan import plan_batches
-from iobench.loaders.ring import StoreSource
-from iobench.recording import Kind, Recorder, read_span_file
+from iobench.loaders.ring.store_source import StoreSource
+from iobench.recording.kinds import Kind
+from iobench.recording.recorder import Recorder
+from iobench.recording.span_reader import read_span_file
 from iobench.samples import SampleSpec, Variable
 from iobench.tensorflow.example_loader import TFExampleLoader
 from iobench.tensorflow.ring_loader import TFRingLoader

@@ -13,13 +13,17 @@ pytest.importorskip("tensorflow", reason="its pipelines are what is seen")
 import tensorflow as tf
 
 from iobench.errors import OptionError
-from iobench.profiles import Profile, open_profile
-from iobench.recording import Kind, read_process_facts, record
+from iobench.profiles.reading import open_profile
+from iobench.recording.facts import read_process_facts
+from iobench.recording.kinds import Kind
+from iobench.recording.session import record
 from iobench.tensorflow import hooks, instrument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from iobench.profiles.contents import Profile
 
 pytestmark = pytest.mark.timeout(180)
 N_EXAMPLES, N_VALUES = 48, 500

@@ -14,15 +14,19 @@ pytest.importorskip("keras", reason="its loops are what is seen")
 import keras
 import tensorflow as tf
 
-from iobench.analysis import epoch_figures
-from iobench.profiles import Profile, open_profile
-from iobench.recording import Kind, read_process_facts, record
+from iobench.analysis.epochs import epoch_figures
+from iobench.profiles.reading import open_profile
+from iobench.recording.facts import read_process_facts
+from iobench.recording.kinds import Kind
+from iobench.recording.session import record
 from iobench.tensorflow import KerasCallback, hooks, instrument
 from iobench.tensorflow.graph_waits import GraphWaits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from iobench.profiles.contents import Profile
 
 pytestmark = [
     pytest.mark.timeout(180),

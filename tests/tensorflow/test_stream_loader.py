@@ -13,15 +13,16 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 pytest.importorskip("tensorflow", reason="its pipelines are what is loaded")
 import tensorflow as tf
 
-from iobench.analysis import exposure
-from iobench.datasets import Stream
+from iobench.analysis.windows import exposure
+from iobench.datasets.baselines import Stream
 from iobench.errors import WorkerError
 from iobench.loaders.compute import Compute
 from iobench.loaders.contract import IN_THREADS
 from iobench.loaders.measure import Run, measure
 from iobench.loaders.plan import BatchPlan, plan_batches
-from iobench.profiles import open_profile
-from iobench.recording import Kind, RunDirectory
+from iobench.profiles.reading import open_profile
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 from iobench.samples import SampleSpec, Variable
 from iobench.tensorflow.stream_loader import TFStreamLoader
 

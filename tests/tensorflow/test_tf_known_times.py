@@ -19,8 +19,9 @@ sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
 from reference import reference
 
 from iobench.analysis.operators import split_by_operators
-from iobench.profiles import open_profile
-from iobench.recording import Kind, record
+from iobench.profiles.reading import open_profile
+from iobench.recording.kinds import Kind
+from iobench.recording.session import record
 from iobench.tensorflow import instrument
 
 pytestmark = pytest.mark.timeout(120)

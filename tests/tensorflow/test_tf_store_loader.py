@@ -24,8 +24,8 @@ from iobench.tensorflow import TFStoreLoader
 from iobench.tensorflow.tensors import as_tensor
 
 if TYPE_CHECKING:
-    from iobench.loaders.ring import BatchMemory
-    from iobench.stores import Store
+    from iobench.loaders.ring.buffers import BatchMemory
+    from iobench.stores.contract import Store
 
 pytestmark = pytest.mark.timeout(180)
 HELD = pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iobench.datasets import SampleIndex
+from iobench.datasets.contract import SampleIndex
 from iobench.samples import SampleSpec, Variable
 from iobench.testing import DatasetTests
 

@@ -19,7 +19,8 @@ pytest_plugins = ["pytester"]
 
 # A loader of nobody's framework: it says what it does as iobench's own do.
 TEST = """
-from iobench.recording import current_recording, stage
+from iobench.recording.session import current_recording
+from iobench.recording.stages import stage
 from iobench.recording.delivery_log import DeliveryLog
 
 READS = {reads}

@@ -28,7 +28,7 @@ if {ours}:
     os.environ["IOBENCH_RUN"] = {run!r} + f"-{{os.getpid()}}"
     os.environ["IOBENCH_RUN_DETAIL"] = "sample"
     if __name__ == "__main__":
-        assert iobench.recording.current_recording() is not None
+        assert iobench.recording.session.current_recording() is not None
 import test_dataloader as tests
 if {ours}:
     assert tests.DataLoader is iobench.torch.DataLoader

@@ -11,7 +11,7 @@ sys.path.append(str(Path(__file__).parents[1] / "loaders" / "support"))
 sys.path.append(str(Path(__file__).parent / "support"))
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
-from iobench.recording import RunDirectory
+from iobench.recording.run_directory import RunDirectory
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ import drop_in_parts as parts
 import torch
 
 import iobench
-from iobench.recording import Flag, Kind
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 from iobench.torch import DataLoader, hooks, observing
 from iobench.torch.worker_side import without_own_frames
 

@@ -13,7 +13,11 @@ import torch
 import iobench
 from iobench.analysis.device import device_exposure
 from iobench.errors import OptionError
-from iobench.recording import DeliveryLog, Flag, Kind, Recording, read_process_facts
+from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.facts import read_process_facts
+from iobench.recording.kinds import Kind
+from iobench.recording.session import Recording
+from iobench.recording.span_file import Flag
 from iobench.testing import FakeClock, QueueDevice
 from iobench.torch import checkpoints
 from iobench.torch.cuda_clock import CudaClock

@@ -14,16 +14,18 @@ import torch
 from tiny_pipeline import COSTS, tiny_pipeline
 
 import iobench
-from iobench.analysis import SamplesVerdict, compare_samples, samples_seen
+from iobench.analysis.samples_compared import SamplesVerdict, compare_samples
+from iobench.analysis.samples_seen import samples_seen
 from iobench.loaders.compute import Compute
 from iobench.loaders.measure import Run, measure
 from iobench.loaders.native import NativeLoader
 from iobench.loaders.plan import BatchPlan, plan_batches
-from iobench.loaders.ring import PipelineSource
+from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
 from iobench.loaders.workers import WorkerLoader
-from iobench.recording import DigestLog, RunDirectory
+from iobench.recording.digests import DigestLog
+from iobench.recording.run_directory import RunDirectory
 from iobench.torch import DataLoader
 from iobench.torch.loader import TorchLoader
 

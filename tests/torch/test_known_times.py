@@ -20,7 +20,7 @@ from known_times import Sleeping, SleepingCollate, spend
 from reference import reference
 
 import iobench
-from iobench.recording import WORKER_KINDS, Kind
+from iobench.recording.kinds import WORKER_KINDS, Kind
 from iobench.torch import DataLoader
 
 pytestmark = [

@@ -17,7 +17,10 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 import iobench
 import iobench.torch
 from iobench.errors import MissingExtraError
-from iobench.recording import Flag, Kind, current_recording, read_process_facts
+from iobench.recording.facts import read_process_facts
+from iobench.recording.kinds import Kind
+from iobench.recording.session import current_recording
+from iobench.recording.span_file import Flag
 from iobench.torch import lightning_callback
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own, of every release others

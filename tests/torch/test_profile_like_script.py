@@ -12,8 +12,10 @@ import pytest
 pytest.importorskip("torch")
 
 import iobench
-from iobench.profiling import RunConfig, profile
-from iobench.recording import CONSUMER_KINDS, Flag, Kind, stage_name
+from iobench.profiling.config import RunConfig
+from iobench.profiling.run import profile
+from iobench.recording.kinds import CONSUMER_KINDS, Kind, stage_name
+from iobench.recording.span_file import Flag
 from iobench.torch import DataLoader, observing
 
 pytestmark = pytest.mark.timeout(60)

@@ -14,7 +14,8 @@ from tiny_pipeline import COSTS
 from iobench.errors import WorkerError
 from iobench.loaders.contract import PlannedBatch
 from iobench.loaders.stages import Detail
-from iobench.recording import Kind, read_process_facts
+from iobench.recording.facts import read_process_facts
+from iobench.recording.kinds import Kind
 
 torch = pytest.importorskip("torch", reason="the loader is PyTorch's")
 import drop_in_parts as parts  # noqa: E402

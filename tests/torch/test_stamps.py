@@ -14,12 +14,14 @@ pytest.importorskip("torch", reason="batches of torch's DataLoader need torch")
 from torch.utils.data import BatchSampler, SequentialSampler
 
 import iobench
-from iobench.recording import Flag, Kind, Recording
+from iobench.recording.kinds import Kind
+from iobench.recording.session import Recording
+from iobench.recording.span_file import Flag
 from iobench.testing import FakeClock
 from iobench.torch import DataLoader
 
 if TYPE_CHECKING:
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 SAMPLE_NS = 1000
 STEP_NS = 7000

@@ -30,8 +30,8 @@ from iobench.loaders.ring.store_source import StoreSource
 from iobench.torch import StoreLoader, collate
 
 if TYPE_CHECKING:
-    from iobench.loaders.ring import BatchMemory
-    from iobench.stores import Store
+    from iobench.loaders.ring.buffers import BatchMemory
+    from iobench.stores.contract import Store
 
 HELD = pytest.mark.filterwarnings("ignore:.*batches are held:UserWarning")
 

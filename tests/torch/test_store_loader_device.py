@@ -21,13 +21,14 @@ import torch
 from number_stores import expected_batch, nothing_left, write_numbers
 from span_rows import rows_by_kind
 
-from iobench.recording import Kind, RunDirectory
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 from iobench.torch import StoreLoader, store_loader
 from iobench.torch.device import DeviceCopies
 
 if TYPE_CHECKING:
-    from iobench.loaders.ring import BatchMemory
-    from iobench.stores import Store
+    from iobench.loaders.ring.buffers import BatchMemory
+    from iobench.stores.contract import Store
 
 
 class LateStream:

@@ -17,7 +17,7 @@ from number_stores import nothing_left, write_numbers
 from iobench.torch import StoreLoader
 
 if TYPE_CHECKING:
-    from iobench.stores import Store
+    from iobench.stores.contract import Store
 
 pytestmark = [
     pytest.mark.timeout(120),

@@ -23,7 +23,8 @@ from iobench.loaders.plan import plan_batches
 from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
 from iobench.loaders.windows import windowed_pipeline
-from iobench.recording import Flag, Kind
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 from iobench.samples import Window
 
 pytest.importorskip("torch")
@@ -168,7 +169,7 @@ def test_workers_record_their_start_and_what_each_batch_read(run, consumer):
 
 
 def test_span_files_are_closed_at_the_end(run, consumer):
-    from iobench.recording import read_span_file
+    from iobench.recording.span_reader import read_span_file
 
     with torch_loader(run, consumer, workers=2) as loader:
         taken(loader.batches(planned(4)))

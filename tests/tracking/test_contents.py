@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tracked_runs import make_run
 
 from iobench.masking import mask_line
-from iobench.profiles import open_profile, open_profiles
+from iobench.profiles.reading import open_profile, open_profiles
 from iobench.report.json_report import to_json
 from iobench.tracking.contents import EPOCH_MARK, run_contents
 from iobench.tracking.names import LONGEST_VALUE, PREFIX, cut, legal_name, legal_names

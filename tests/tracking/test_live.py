@@ -18,7 +18,8 @@ from training import Training
 
 import iobench
 from iobench.launch.boot import iobench_boot
-from iobench.tracking import live, live_process, live_start, live_tracking
+from iobench.tracking import live_process, live_start, live_tracking
+from iobench.tracking.live_tracking import live
 
 
 def told_to(path, orders, **order):

@@ -29,7 +29,8 @@ from training import Training  # noqa: E402
 import iobench  # noqa: E402
 from iobench.cli import main  # noqa: E402
 from iobench.errors import TrackingError  # noqa: E402
-from iobench.tracking import live, log_run  # noqa: E402
+from iobench.tracking.live_tracking import live  # noqa: E402
+from iobench.tracking.telling import log_run  # noqa: E402
 
 pytestmark = pytest.mark.timeout(240)
 

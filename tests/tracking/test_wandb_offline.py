@@ -13,7 +13,7 @@ from tracked_runs import make_run  # noqa: E402
 
 from iobench.cli import main  # noqa: E402
 from iobench.errors import TrackingError  # noqa: E402
-from iobench.tracking import log_run  # noqa: E402
+from iobench.tracking.telling import log_run  # noqa: E402
 
 SECRET = "QQ" * 20
 

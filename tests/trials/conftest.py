@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from iobench.recording import Flag, Kind, RunDirectory
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
+from iobench.recording.span_file import Flag
 from iobench.testing import FakeClock
 
 MACHINE = {"host": "one", "cpus": 2, "cpu_model": "Some CPU", "system": "Linux 6.1"}

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from iobench.analysis.advice import AdvisedChange, Candidate, Cost, Evidence, Gain, Lever
+from iobench.analysis.advice.figures import AdvisedChange, Candidate, Cost, Gain
+from iobench.analysis.advice.levers import Evidence, Lever
 from iobench.errors import OptionError, TrialError
-from iobench.profiling import RunConfig
+from iobench.profiling.config import RunConfig
 from iobench.trials import configurations
 from iobench.trials.configurations import baseline_config, changed_config, try_changes
 

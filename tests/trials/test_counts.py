@@ -19,14 +19,17 @@ from iobench.analysis.count_differences import (
 )
 from iobench.analysis.counts import Counts, StageCount, counts_of
 from iobench.errors import FileFormatError, MissingFileError, ProfileError
-from iobench.profiles import open_profile
-from iobench.recording import Flag, Kind, Recorder
+from iobench.profiles.reading import open_profile
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 from iobench.trials.counts_file import read_counts, write_counts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import MakeRun
+
+    from iobench.recording.recorder import Recorder
 
 COUNTS = Counts(
     batches=10,

@@ -25,7 +25,7 @@ from iobench.analysis.gates import (
 from iobench.analysis.paired import PairedRatio, paired_ratio
 from iobench.cli import main
 from iobench.errors import TrialError
-from iobench.profiles import open_profile
+from iobench.profiles.reading import open_profile
 from iobench.report.check_json import check_to_json
 from iobench.report.check_text import check_lines
 from iobench.trials import gating

@@ -25,8 +25,9 @@ from iobench.analysis.advice.figures import (
 )
 from iobench.analysis.advice.gains import GainPredictor, kind_of
 from iobench.analysis.advice.levers import Evidence, Lever, Reason
-from iobench.analysis.replay import Change, LoaderRule, RecordedRun, changed
-from iobench.recording import Kind
+from iobench.analysis.replay.changes import changed
+from iobench.analysis.replay.contract import Change, LoaderRule, RecordedRun
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from iobench.analysis.figures import PartExposure

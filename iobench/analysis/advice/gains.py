@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from iobench.analysis.advice.figures import Gain, LoadingWay
 from iobench.analysis.advice.levers import Evidence
-from iobench.analysis.replay import Change, Machine, RecordedRun, replay, replay_error
+from iobench.analysis.replay.contract import Change, Machine, RecordedRun
+from iobench.analysis.replay.engine import replay, replay_error
 from iobench.analysis.replay.prediction import UNSEEN_ERROR, predicted
 from iobench.analysis.replay.runs import part_of_epochs
 from iobench.analysis.step_sums import ratio_of_runs

@@ -18,11 +18,12 @@ from iobench.analysis.replay.contract import Change, LoaderRule, Machine, Record
 from iobench.analysis.replay.doings import READING, computed_ns
 from iobench.analysis.replay.engine import replay
 from iobench.analysis.replay.shared_machine import share_machine
-from iobench.recording import CONSUMER_KINDS, Flag, Kind
+from iobench.recording.kinds import CONSUMER_KINDS, Kind
+from iobench.recording.span_file import Flag
 from iobench.storage.limits.figures import DEVICE, SERVER, STORAGE, read_limits
 
 if TYPE_CHECKING:
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["Demands", "demands_of", "machine_of", "read_rate_of"]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.figures import Window
     from iobench.analysis.replay.contract import Payoff, Payoffs, RecordedRun
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["JUDGED_BATCHES", "ReplayJudgement", "judge_by_replay", "judge_runs"]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.partition import leaf_pieces, pieces_inside
 from iobench.analysis.stages import StageTable
-from iobench.recording import HANDOVER_KINDS, stage_name
+from iobench.recording.kinds import HANDOVER_KINDS, stage_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,14 +19,14 @@ from iobench.analysis.replay.asking import (
 )
 from iobench.analysis.replay.contract import LoaderRule
 from iobench.analysis.replay.streams import StreamPieces, find_shape
-from iobench.recording import WORKER_KINDS, Kind, stage_name
+from iobench.recording.kinds import WORKER_KINDS, Kind, stage_name
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.partition import Pieces
     from iobench.analysis.replay.contract import StreamShape
     from iobench.analysis.stages import Lanes
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["Making", "find_making"]
 

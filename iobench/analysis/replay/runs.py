@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import LoaderSettings, TrainingLoop
     from iobench.analysis.stages import Lanes
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["part_of_epochs", "recorded_runs"]
 

@@ -14,7 +14,7 @@ from iobench.analysis.replay.contract import StreamShape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["StreamPieces", "find_shape", "stream_rule"]
 

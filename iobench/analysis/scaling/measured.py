@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.analysis.replay import recorded_runs
+from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.scaling.demand import rank_demand
 from iobench.analysis.windows import exposure
 from iobench.errors import ProfileError
-from iobench.recording import Flag, Kind
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from iobench.analysis.replay import RecordedRun
+    from iobench.analysis.replay.contract import RecordedRun
     from iobench.analysis.scaling.demand import RankDemand
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["MeasuredJob", "measured_job"]
 

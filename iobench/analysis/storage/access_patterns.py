@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.storage.single_reads import SingleReads
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["access_figures", "distinct_nbytes"]
 

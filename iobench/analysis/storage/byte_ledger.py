@@ -22,7 +22,7 @@ from iobench.analysis.storage.read_spans import (
 )
 from iobench.analysis.storage.storage_figures import UNSEEN, ByteGap, ByteRow
 from iobench.analysis.storage.traced_bytes import TracedFile, modules_of, traced_files
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from iobench.analysis.storage.named_files import NamedFiles
     from iobench.analysis.storage.read_spans import CountedBytes, ReadSpans
     from iobench.analysis.storage.storage_figures import Placement
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["byte_rows"]

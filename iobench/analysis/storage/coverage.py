@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.storage.joining import JoinedLogs
     from iobench.analysis.storage.storage_figures import ProcessPlacement
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["coverage_of", "n_files_read"]

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from iobench.analysis.storage.read_spans import names_interpreter
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from iobench.profiles import Process, Profile
+    from iobench.profiles.contents import Process, Profile
     from iobench.storage.traces.contents import ProcessTrace, StorageTrace
 
 __all__ = ["JoinedLogs", "join_logs", "process_label", "reading_processes"]

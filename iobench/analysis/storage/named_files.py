@@ -8,11 +8,11 @@ import numpy as np
 
 from iobench.analysis.storage.read_spans import NOT_SUMMED
 from iobench.analysis.storage.traced_stages import file_of, match_names
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 from iobench.storage.traces.interpreter_files import is_of_interpreter
 
 if TYPE_CHECKING:
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["NamedFiles"]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from iobench.analysis.storage.joining import JoinedLogs
-    from iobench.profiles import Process, Profile
+    from iobench.profiles.contents import Process, Profile
     from iobench.storage.traces.contents import ProcessTrace, StorageTrace
 
 __all__ = ["place_segments"]

@@ -10,7 +10,7 @@ from iobench.analysis.storage.storage_figures import ReadCost
 
 if TYPE_CHECKING:
     from iobench.analysis.storage.single_reads import SingleReads
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["costliest_reads", "dearest_half"]
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.recording import Flag, Kind, io_looks
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag, io_looks
 from iobench.storage.traces.interpreter_files import is_of_interpreter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = [
     "NOT_SUMMED",

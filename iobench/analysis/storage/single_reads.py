@@ -9,7 +9,7 @@ import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.storage.traced_bytes import modules_of
-from iobench.recording import Flag
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from iobench.analysis.storage.named_files import NamedFiles
     from iobench.analysis.storage.read_spans import ReadSpans
     from iobench.analysis.storage.storage_figures import Placement, ProcessPlacement
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import ProcessTrace, StorageTrace
 
 __all__ = ["READ_DTYPE", "SingleReads", "find_single_reads"]

@@ -10,7 +10,8 @@ from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.storage.read_spans import NOT_SUMMED, is_decoding, names_interpreter
 from iobench.analysis.storage.storage_figures import ProcessStorage, StageStorage
 from iobench.analysis.storage.storage_times import StorageTimes, stage_keys
-from iobench.recording import WORKER_KINDS, Kind, io_looks, stage_name
+from iobench.recording.kinds import WORKER_KINDS, Kind, stage_name
+from iobench.recording.span_file import io_looks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from iobench.analysis.storage.named_files import NamedFiles
     from iobench.analysis.storage.read_spans import CountedBytes
     from iobench.analysis.storage.storage_figures import Placement
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["FROM_CACHE", "FROM_DEVICE", "MIXED", "UNKNOWN", "stage_storage", "verdict_of"]

@@ -9,14 +9,14 @@ import numpy as np
 from iobench.analysis.storage.read_spans import NOT_SUMMED
 from iobench.analysis.storage.traced_bytes import modules_of
 from iobench.analysis.storage.wall_clock import monotonic_of_wall
-from iobench.recording import WORKER_KINDS
+from iobench.recording.kinds import WORKER_KINDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.storage.named_files import NamedFiles
     from iobench.analysis.storage.storage_figures import Placement, ProcessPlacement
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import ProcessTrace, StorageTrace
 
 __all__ = ["StorageTimes", "stage_keys", "union_ns"]

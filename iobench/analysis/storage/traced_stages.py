@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.storage.stage_groups import Groups
-from iobench.recording import WORKER_KINDS, Flag, Kind
+from iobench.recording.kinds import WORKER_KINDS, Kind
+from iobench.recording.span_file import Flag
 from iobench.storage.traces.interpreter_files import is_of_interpreter
 
 if TYPE_CHECKING:
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = [
     "FileNames",

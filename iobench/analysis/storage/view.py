@@ -17,14 +17,14 @@ from iobench.analysis.storage.single_reads import find_single_reads
 from iobench.analysis.storage.stage_storage import stage_storage
 from iobench.analysis.storage.storage_figures import UNSEEN, ByteRow, SanityLine, StorageFigures
 from iobench.analysis.windows import MeasuredRank, measure_rank
-from iobench.recording import Flag
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.storage.read_spans import ReadSpans
     from iobench.analysis.storage.storage_figures import Placement
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["figures_of_placement", "storage_figures", "storage_of_rank"]

@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.profiles import Process
+    from iobench.profiles.contents import Process
 
 __all__ = ["clock_was_set", "monotonic_of_wall"]
 

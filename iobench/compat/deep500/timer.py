@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from iobench.compat.deep500.timer_spans import HostSpans, RegionSpans
 from iobench.errors import OptionError
-from iobench.recording import now_ns
+from iobench.recording.clocks import now_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.compat.deep500.timer import HostTimes, Timer, save_text, with_slash
 from iobench.compat.deep500.timer_spans import DeviceSpans, NoSpans, RegionSpans
-from iobench.recording import DeviceLane
+from iobench.recording.device_lane import DeviceLane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from iobench.compat.deep500.timer import TimeSource, TimeStats
-    from iobench.recording import DeviceClock
+    from iobench.recording.clocks import DeviceClock
 
 __all__ = ["CPUGPUTimerBase"]
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from iobench.recording import (
-    DeliveryLog,
-    DeviceLane,
-    DeviceRegion,
-    Flag,
-    Kind,
-    LoaderFacts,
-    Recording,
-    active_recorder,
-    current_recording,
-)
+from iobench.recording.activation import active_recorder
+from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.device_lane import DeviceLane, DeviceRegion
+from iobench.recording.kinds import Kind
+from iobench.recording.session import Recording, current_recording
+from iobench.recording.span_file import Flag
+
+if TYPE_CHECKING:
+    from iobench.recording.facts import LoaderFacts
 
 __all__ = ["DeviceSpans", "HostSpans", "NoSpans", "RegionSpans"]
 

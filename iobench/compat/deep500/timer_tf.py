@@ -49,7 +49,7 @@ CPUGPUTimer = _TensorFlowTimer
 
 
 class CupyClock:
-    """A `iobench.recording.DeviceClock` of CuPy's events, in the default stream.
+    """A `DeviceClock` of CuPy's events, in the default stream.
 
     Parameters
     ----------

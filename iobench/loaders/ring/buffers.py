@@ -24,7 +24,7 @@ import numpy as np
 import psutil
 
 from iobench.errors import OptionError, StorageError
-from iobench.recording import now_ns
+from iobench.recording.clocks import now_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable

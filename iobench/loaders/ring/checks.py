@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy as np
 
 from iobench.errors import StoreError
-from iobench.stores import CHECKSUMS_NAME, crc32c, read_checksums
+from iobench.stores.checksums import CHECKSUMS_NAME, crc32c, read_checksums
 from iobench.stores.verification import array_of_extent, shard_of
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.files import OpenFiles
-    from iobench.stores import ExtentTable, Store
+    from iobench.stores.contract import Store
+    from iobench.stores.extents import ExtentTable
 
 __all__ = ["ExtentChecks"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from iobench.datasets import place_index_windows
+from iobench.datasets.splits import place_index_windows
 from iobench.loaders.gil import GIL_LIMIT, measure_gil_share
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench.loaders.ring.pipeline_source import PipelineSource
@@ -15,7 +15,7 @@ from iobench.samples import Window
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iobench.datasets import Dataset, SampleIndex
+    from iobench.datasets.contract import Dataset, SampleIndex
     from iobench.loaders.pipeline import Pipeline
     from iobench.loaders.ring.contract import BatchSource, Present
     from iobench.windows import WindowPlacement

@@ -10,8 +10,9 @@ import numpy as np
 from iobench.errors import StoreError
 from iobench.loaders.ring.laps import Laps
 from iobench.loaders.ring.read_ahead import ask_for, is_cached
-from iobench.recording import Kind
-from iobench.stores import crc32c, storage_errors
+from iobench.recording.kinds import Kind
+from iobench.stores.atomic import storage_errors
+from iobench.stores.checksums import crc32c
 from iobench.stores.rounding import unpack
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.direct import AlignedReader
     from iobench.loaders.ring.files import MappedFiles, OpenFiles
     from iobench.loaders.ring.log import BatchLog
-    from iobench.stores import ExtentStore, RowDecoder, Store
+    from iobench.stores.contract import Store
+    from iobench.stores.extents import ExtentStore
+    from iobench.stores.fields import RowDecoder
 
 __all__ = ["DecodedFiller", "ExtentFiller"]
 
@@ -46,7 +49,7 @@ class DecodedFiller:
         self._is_local = hasattr(store.path, "__fspath__")
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
-        """Fill ``rows``; see `iobench.loaders.ring.Filler`."""
+        """Fill ``rows``; see `Filler`."""
         laps = Laps(log)
         if self._is_local:  # one after another, while each is in the cache
             for row in range(len(samples)):
@@ -133,7 +136,7 @@ class ExtentFiller:
         self._raw = np.empty(0, dtype=np.uint8)
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
-        """Fill ``rows``; see `iobench.loaders.ring.Filler`."""
+        """Fill ``rows``; see `Filler`."""
         laps = Laps(log)
         table, checks = self._table, self._checks
         expected = None if checks is None else checks.expected(samples, table, self._files)

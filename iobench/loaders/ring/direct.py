@@ -16,8 +16,10 @@ import numpy as np
 
 from iobench.errors import OptionError, StoreError
 from iobench.loaders.ring.read_ahead import ask_for, is_cached
-from iobench.recording import Kind, now_ns
-from iobench.stores import crc32c, storage_errors
+from iobench.recording.clocks import now_ns
+from iobench.recording.kinds import Kind
+from iobench.stores.atomic import storage_errors
+from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.files import OpenFiles
     from iobench.loaders.ring.laps import Laps
     from iobench.loaders.ring.reads import Octets
-    from iobench.stores import ExtentTable, FieldPart
+    from iobench.stores.extents import ExtentTable
+    from iobench.stores.fields import FieldPart
 
 __all__ = ["AlignedReader", "DirectChoice", "DirectReads", "choose_direct"]
 

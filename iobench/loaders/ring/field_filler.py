@@ -16,7 +16,7 @@ from iobench.loaders.ring.laps import Laps
 from iobench.loaders.ring.probe_reads import GATHER, PREAD, choose_reads
 from iobench.loaders.ring.read_ahead import ask_for, is_cached
 from iobench.loaders.ring.reads import RowReads, gap_nbytes
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 from iobench.stores.rounding import unpack
 from iobench.stores.varints import decode_varint_rows
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.log import BatchLog
     from iobench.loaders.ring.probe_reads import ReadChoice
     from iobench.loaders.ring.reads import Reads
-    from iobench.stores import ExtentStore, FieldLayout
+    from iobench.stores.extents import ExtentStore
+    from iobench.stores.fields import FieldLayout
 
 __all__ = ["FieldFiller", "StoreFiles"]
 
@@ -152,7 +153,7 @@ class FieldFiller:
         self._scratch: dict[object, NDArray[np.uint8]] = {}
 
     def fill(self, samples: NDArray[np.int64], rows: Rows, log: BatchLog) -> None:
-        """Fill ``rows``; see `iobench.loaders.ring.Filler`."""
+        """Fill ``rows``; see `Filler`."""
         if self._n_until_retry == 0:
             self._choose()
         self._n_until_retry -= 1

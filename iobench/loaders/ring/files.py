@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.errors import StorageError, StoreError
 from iobench.loaders.ring.fork_lock import ForkLock
-from iobench.stores import descriptors, storage_errors
+from iobench.stores.atomic import storage_errors
+from iobench.stores.extents import descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from iobench.loaders.ring.joined_crc import JoinedChecksum
-from iobench.recording import Kind
-from iobench.stores import crc32c
+from iobench.recording.kinds import Kind
+from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.files import MappedFiles
     from iobench.loaders.ring.laps import Laps
     from iobench.loaders.ring.reads import Octets
-    from iobench.stores import ExtentTable, FieldPart
+    from iobench.stores.extents import ExtentTable
+    from iobench.stores.fields import FieldPart
 
 __all__ = ["MIN_RUN", "ExtentGrid", "MappedReads", "find_grid"]
 

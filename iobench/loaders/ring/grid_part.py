@@ -13,9 +13,11 @@ from iobench.loaders.ring.scratch import ScratchRows
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.stretch_filler import StretchFiller, wanted_of
 from iobench.loaders.ring.stretches import CALL_NBYTES, REQUEST_NBYTES, GridCut, plan_of
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec
-from iobench.stores import ExtentStore, ExtentTable, FieldLayout, FieldPart, is_local
+from iobench.stores.atomic import is_local
+from iobench.stores.extents import ExtentStore, ExtentTable
+from iobench.stores.fields import FieldLayout, FieldPart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.log import BatchLog
     from iobench.loaders.ring.stretches import StretchPlan
     from iobench.samples import Variable
-    from iobench.stores import Store
+    from iobench.stores.contract import Store
 
 __all__ = ["GRID_DIMS", "GridPartSource", "StretchSource", "part_of_grid"]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from iobench.loaders.ring.log import BatchLog
-    from iobench.recording import Kind
+    from iobench.recording.kinds import Kind
 
 __all__ = ["Laps"]
 

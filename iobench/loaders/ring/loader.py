@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.contract import BatchSource, DevicePath, Present
     from iobench.loaders.ring.order import BatchOrder
     from iobench.loaders.ring.recorded import RecordedPass
-    from iobench.recording import Recorder
+    from iobench.recording.recorder import Recorder
     from iobench.samples import SampleSpec
 
 __all__ = ["DEPTH", "RingLoader", "usual_threads"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iobench.recording import Kind, now_ns
+from iobench.recording.clocks import now_ns
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from iobench.recording import Recorder
+    from iobench.recording.recorder import Recorder
 
 __all__ = ["BatchLog", "listed_samples"]
 
@@ -98,7 +99,7 @@ class BatchLog:
         nbytes, cpu_ns, sample : int
             Bytes handled, CPU time of the thread, sample number; -1 where unknown.
         label : str
-            As of `iobench.recording.stage_name`.
+            As of `stage_name`.
         """
         if self.recorder is not None:
             number = self.recorder.string(label) if label else 0

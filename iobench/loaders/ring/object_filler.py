@@ -9,8 +9,8 @@ import numpy as np
 from iobench.errors import StoreError
 from iobench.loaders.ring.carriers import Range
 from iobench.loaders.ring.laps import Laps
-from iobench.recording import Kind
-from iobench.stores import crc32c
+from iobench.recording.kinds import Kind
+from iobench.stores.checksums import crc32c
 from iobench.stores.rounding import unpack
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.checks import ExtentChecks
     from iobench.loaders.ring.contract import Rows
     from iobench.loaders.ring.log import BatchLog
-    from iobench.stores import ExtentStore
+    from iobench.stores.extents import ExtentStore
 
 __all__ = ["ObjectFiller"]
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring.contract import BatchSource
     from iobench.loaders.ring.presenting import Transform
-    from iobench.recording import Recorder
-    from iobench.stores import Store
+    from iobench.recording.recorder import Recorder
+    from iobench.stores.contract import Store
     from iobench.windows import WindowPlacement
 
 __all__ = ["Framework", "LoaderOptions", "SettledOptions", "loader", "settle"]
@@ -360,13 +360,13 @@ def loader(
     if framework not in FRAMEWORKS:
         raise OptionError(f"framework={framework!r}: expected one of {', '.join(FRAMEWORKS)}")
     if framework == "torch":
-        from iobench.torch import StoreLoader
+        from iobench.torch.store_loader import StoreLoader
 
         return StoreLoader(store, batch_size, device=device, **options)
     if device is not None:
         raise OptionError(f"device={device!r} goes with framework='torch'")
     if framework == "tensorflow":
-        from iobench.tensorflow import TFStoreLoader
+        from iobench.tensorflow.store_loader import TFStoreLoader
 
         return TFStoreLoader(store, batch_size, **options)
     return _numpy_loader(store, batch_size, **options)

@@ -16,8 +16,9 @@ from iobench.loaders.ring.files import OpenFiles
 from iobench.loaders.ring.read_ahead import PIECE_NBYTES, are_cached
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.telling import innermost
-from iobench.recording import now_ns
-from iobench.stores import ExtentStore, is_local
+from iobench.recording.clocks import now_ns
+from iobench.stores.atomic import is_local
+from iobench.stores.extents import ExtentStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import numpy as np
 from iobench.loaders.ring.laps import Laps
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.read_ahead import is_cached
-from iobench.recording import now_ns
+from iobench.recording.clocks import now_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring.files import OpenFiles
     from iobench.loaders.ring.reads import Reads
-    from iobench.stores import ExtentTable, FieldPart
+    from iobench.stores.extents import ExtentTable
+    from iobench.stores.fields import FieldPart
 
 __all__ = ["GATHER", "PREAD", "ReadChoice", "choose_reads"]
 

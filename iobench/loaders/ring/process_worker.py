@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.cpus import available_cpus
-from iobench.datasets import share_chunk_cache
+from iobench.datasets.decoded_chunks import share_chunk_cache
 from iobench.errors import IobenchError, SampleError, WorkerError
 from iobench.loaders.ring.buffers import BatchLayout
 from iobench.loaders.ring.contract import PlannedSource
 from iobench.loaders.ring.log import BatchLog, listed_samples
-from iobench.recording import Kind, RunDirectory
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:

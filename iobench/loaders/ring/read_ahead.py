@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.loaders.ring.files import OpenFiles
-    from iobench.stores import ExtentTable
+    from iobench.stores.extents import ExtentTable
 
 __all__ = ["are_cached", "ask_for", "ask_for_ranges", "is_cached"]
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 from iobench.errors import StoreError
-from iobench.recording import Kind
-from iobench.stores import crc32c, storage_errors
+from iobench.recording.kinds import Kind
+from iobench.stores.atomic import storage_errors
+from iobench.stores.checksums import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.checks import ExtentChecks
     from iobench.loaders.ring.files import OpenFiles
     from iobench.loaders.ring.laps import Laps
-    from iobench.stores import ExtentTable, FieldPart
+    from iobench.stores.extents import ExtentTable
+    from iobench.stores.fields import FieldPart
 
 __all__ = ["Octets", "Reads", "RowReads", "gap_nbytes"]
 

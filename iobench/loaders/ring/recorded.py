@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from iobench.recording import DeliveryLog, loop_recording
+from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.session import loop_recording
 
 if TYPE_CHECKING:
     from iobench.loaders.ring.contract import RingBatch
-    from iobench.recording import LoaderFacts, Recorder, Recording
+    from iobench.recording.facts import LoaderFacts
+    from iobench.recording.recorder import Recorder
+    from iobench.recording.session import Recording
 
 __all__ = ["RecordedLoader", "RecordedPass"]
 
@@ -26,7 +29,7 @@ class RecordedLoader:
     sample_nbytes : int
         Of a sample in a batch.
     **settings
-        As of `iobench.recording.LoaderFacts`.
+        As of `LoaderFacts`.
     """
 
     def __init__(self, kind: str, name: str, sample_nbytes: int, **settings: Any) -> None:

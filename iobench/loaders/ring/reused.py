@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.loaders.ring.buffers import BatchMemory, BufferPool
-from iobench.recording import now_ns
+from iobench.recording.clocks import now_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable

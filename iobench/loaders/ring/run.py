@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from iobench.loaders.ring.buffers import Lease
 from iobench.loaders.ring.log import BatchLog, listed_samples
-from iobench.recording import Kind, now_ns
+from iobench.recording.clocks import now_ns
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
         Present,
         RingBatch,
     )
-    from iobench.recording import Recorder
+    from iobench.recording.recorder import Recorder
 
 __all__ = ["RingRun"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from iobench.loaders.ring.buffers import BufferPool
 from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.store_source import StoreSource
-from iobench.stores import StackedSamples
+from iobench.stores.stacked import StackedSamples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from iobench.loaders.ring.contract import BatchSource, Filler
     from iobench.samples import SampleSpec
-    from iobench.stores import Store
+    from iobench.stores.contract import Store
 
 __all__ = ["SourceSamples", "StackReader"]
 

@@ -15,7 +15,7 @@ from iobench.loaders.ring.fork_lock import ForkLock
 from iobench.loaders.ring.object_filler import ObjectFiller
 from iobench.loaders.ring.stretch_filler import StretchFiller
 from iobench.loaders.ring.stretches import REQUEST_NBYTES, plan_of
-from iobench.stores import ExtentStore
+from iobench.stores.extents import ExtentStore
 
 if TYPE_CHECKING:
     from iobench.loaders.ring.carriers import Carrier
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.files import OpenFiles
     from iobench.loaders.ring.probe_reads import ReadChoice
     from iobench.samples import SampleSpec
-    from iobench.stores import Store
+    from iobench.stores.contract import Store
 
 __all__ = ["StoreSource"]
 
@@ -33,7 +33,7 @@ IN_FLIGHT: Final = 16
 
 
 class StoreSource:
-    """The samples of a store, for a ring; see `iobench.loaders.ring.BatchSource`.
+    """The samples of a store, for a ring; see `BatchSource`.
 
     Parameters
     ----------

@@ -10,8 +10,8 @@ from iobench.loaders.ring.carriers import Range
 from iobench.loaders.ring.decoded import DecodedFiller
 from iobench.loaders.ring.laps import Laps
 from iobench.loaders.ring.scratch import ScratchRows
-from iobench.recording import Kind
-from iobench.stores import crc32c
+from iobench.recording.kinds import Kind
+from iobench.stores.checksums import crc32c
 from iobench.stores.rounding import unpack
 
 if TYPE_CHECKING:
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from iobench.loaders.ring.contract import Rows
     from iobench.loaders.ring.log import BatchLog
     from iobench.loaders.ring.stretches import GridCut, RowPiece, StretchPlan
-    from iobench.stores import ExtentStore, FieldLayout
+    from iobench.stores.extents import ExtentStore
+    from iobench.stores.fields import FieldLayout
 
 __all__ = ["StretchFiller", "wanted_of"]
 
 
 class StretchFiller:
-    """Fills rows with stretches of the extents of samples; see `iobench.loaders.ring.Filler`.
+    """Fills rows with stretches of the extents of samples; see `Filler`.
 
     Samples that are laid out otherwise than the first one of the store are decoded whole.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from iobench.samples import SampleSpec, Variable
-    from iobench.stores import FieldLayout
+    from iobench.stores.fields import FieldLayout
 
 __all__ = [
     "CALL_NBYTES",

@@ -10,7 +10,7 @@ from iobench.errors import OptionError
 from iobench.loaders.ring.contract import PlannedSource, is_planned, refuse_own_memory
 from iobench.loaders.ring.scratch import ScratchRows
 from iobench.loaders.windows import stacking, windowed_spec
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

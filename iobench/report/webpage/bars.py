@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 from iobench.report.tables import PHASES
 from iobench.report.webpage.page_tables import shown_stages
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.span_sums import measure_ranks
 from iobench.errors import ProfileError
-from iobench.profiles import RankProfiles
+from iobench.profiles.reading import RankProfiles
 from iobench.report import lines, script_lines, units
 from iobench.report.job_report import make_job
 from iobench.report.json_report import reports_to_json
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
     from iobench.report.run_report import RunReport
     from iobench.report.webpage.page_tables import PageTable
     from iobench.report.webpage.timeline_columns import TimelinePayload

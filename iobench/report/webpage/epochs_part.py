@@ -10,7 +10,7 @@ from iobench.report.tables import NOT_APPLICABLE, WAIT_UNIT
 from iobench.report.webpage.page_tables import PageTable
 
 if TYPE_CHECKING:
-    from iobench.analysis import EpochFigures
+    from iobench.analysis.epoch_statistics import EpochFigures
     from iobench.analysis.windows import MeasuredRank
 
 __all__ = ["epochs_table"]

@@ -48,7 +48,7 @@ class PageFigures:
     Parameters
     ----------
     document : mapping
-        What `iobench.report.to_json` returns.
+        What `to_json` returns.
     """
 
     document: Mapping[str, Any]

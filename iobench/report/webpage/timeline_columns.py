@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from iobench.analysis.epoch_numbers import epoch_of_deliveries
 from iobench.analysis.span_sums import measure_ranks
 from iobench.analysis.timeline import timeline_of
-from iobench.recording import CONSUMER_KINDS, HANDOVER_KINDS, LIFE_KINDS, Flag, Kind
+from iobench.recording.kinds import CONSUMER_KINDS, HANDOVER_KINDS, LIFE_KINDS, Kind
+from iobench.recording.span_file import Flag
 from iobench.report.webpage.timeline_choice import choose_spans
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.timeline import Timeline
     from iobench.analysis.windows import MeasuredRank
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["TIMELINE_SCRIPTS", "TIMELINE_STYLES", "TimelinePayload", "timeline_payload"]
 

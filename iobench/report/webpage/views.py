@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis import Verdict, mean_utilisation
+from iobench.analysis.diagnosis import Verdict
+from iobench.analysis.utilisation import mean_utilisation
 from iobench.report import energy_lines, lines, script_lines, units
 from iobench.report.replay_lines import replay_sentence
 from iobench.report.sentences import long_waits_sentence, starts_sentence
@@ -22,7 +23,8 @@ from iobench.report.webpage.storage_part import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.analysis import Exposure, JobExposure
+    from iobench.analysis.figures import Exposure
+    from iobench.analysis.rank_figures import JobExposure
     from iobench.report.run_report import RunReport
     from iobench.report.webpage.figures import PageFigures
     from iobench.report.webpage.page_tables import PageTable

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from iobench.recording import Clock
+    from iobench.recording.clocks import Clock
 
 __all__ = ["copied_nbytes", "copy_rate", "open_figures"]
 

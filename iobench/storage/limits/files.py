@@ -16,7 +16,7 @@ from iobench.remote import is_url
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iobench.recording import Clock
+    from iobench.recording.clocks import Clock
 
 __all__ = ["ChosenFiles", "ProbeFile", "choose_files"]
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.recording import SYSTEM_CLOCK, read_process_io
+from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.hosts import host_name
+from iobench.recording.process_io import read_process_io
 from iobench.storage.file_systems import FileSystem, file_system_of
 from iobench.storage.limits.calls import copy_rate, open_figures
 from iobench.storage.limits.figures import (
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.recording import Clock
+    from iobench.recording.clocks import Clock
     from iobench.storage.limits.files import ProbeFile
 
 __all__ = ["Probe", "probe_limits"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.recording import Clock
+    from iobench.recording.clocks import Clock
     from iobench.storage.limits.files import ProbeFile
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 Darshan's logs and DFTracer's files are read into these; nothing here knows of either. Times are
 wall-clock nanoseconds as the tracer tells them: its zero may be off by tens of milliseconds, which
-`iobench.analysis.place_segments` finds and takes back. -1 is unknown wherever it stands.
+`place_segments` finds and takes back. -1 is unknown wherever it stands.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from iobench.recording import SYSTEM_CLOCK
+from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.storage.tracing.probing import ProbedRuntime
 from iobench.storage.tracing.reopening import follow
 from iobench.storage.tracing.runtimes import DarshanRuntime, preloaded

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from iobench.recording import SYSTEM_CLOCK, Clock
+from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.storage.tracing.dated_folders import flatten
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.recording import SYSTEM_CLOCK
+from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.storage.tracing.config_file import config_text
 from iobench.storage.tracing.dated_folders import make_dated
 from iobench.storage.tracing.runtimes import find_runtime, preloaded

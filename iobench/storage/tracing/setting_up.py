@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import StorageError
-from iobench.recording import SYSTEM_CLOCK
+from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.spool import choose_spool
 from iobench.storage.traces.of_run import LOGS_FOLDER
 from iobench.storage.tracing.config_file import config_text, hidden_folders

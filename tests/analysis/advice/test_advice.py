@@ -11,24 +11,23 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from schedules import pool
 
-from iobench.analysis import measure_rank
-from iobench.analysis.advice import (
+from iobench.analysis.advice.advising import advise
+from iobench.analysis.advice.figures import (
     Advice,
-    AdviceOutcome,
     AdvisedChange,
     Circumstances,
-    Evidence,
-    Lever,
     LoadingWay,
-    Reason,
     StoreProbe,
-    advise,
 )
 from iobench.analysis.advice.gains import beginning_of, gain_between
-from iobench.analysis.replay import LoaderRule, recorded_runs, replay_error
+from iobench.analysis.advice.levers import AdviceOutcome, Evidence, Lever, Reason
+from iobench.analysis.replay.contract import LoaderRule
+from iobench.analysis.replay.engine import replay_error
 from iobench.analysis.replay.prediction import predicted
+from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.step_sums import RoundTimes, StepSums, step_sums
-from iobench.recording import Kind
+from iobench.analysis.windows import measure_rank
+from iobench.recording.kinds import Kind
 from iobench.report.advice_input import AdviceInput
 from iobench.report.advice_sentences import outcome_sentence, reason_text
 from iobench.report.advice_text import advice_lines

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.analysis.advice import BreakEven, StagedRun, bill_of
+from iobench.analysis.advice.break_even import BreakEven, StagedRun, bill_of
 
 MLPERF_HPC = [  # MLPerf HPC v0.7 (arXiv:2110.11466), staging in minutes, T_staging / T_epoch
     ("CosmoFlow Cori-GPU-64", 16.49, 2.55),

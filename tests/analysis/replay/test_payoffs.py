@@ -10,15 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import Sketch, pool
 
-from iobench.analysis.replay import (
-    Change,
-    LoaderRule,
-    RecordedRun,
-    judge_by_replay,
-    payoffs,
-    recorded_runs,
-    replay,
-)
+from iobench.analysis.replay.contract import Change, LoaderRule, RecordedRun
+from iobench.analysis.replay.engine import replay
+from iobench.analysis.replay.judgement import judge_by_replay
+from iobench.analysis.replay.payoffs import payoffs
+from iobench.analysis.replay.runs import recorded_runs
 from iobench.errors import ProfileError
 
 MS = 1_000_000

@@ -8,9 +8,9 @@ from drawn_schedules import SHAPES, STAGES, held
 from simulator import simulate
 from simulator_spans import Schedule, SpanLog
 
-from iobench.analysis import exposure
-from iobench.analysis.replay import judge_by_replay
-from iobench.recording import Kind
+from iobench.analysis.replay.judgement import judge_by_replay
+from iobench.analysis.windows import exposure
+from iobench.recording.kinds import Kind
 
 MS = 1_000_000
 

@@ -9,17 +9,21 @@ import numpy as np
 import pytest
 
 import iobench
-from iobench.analysis.replay import LoaderRule, payoffs, recorded_runs, replay_error
+from iobench.analysis.replay.contract import LoaderRule
+from iobench.analysis.replay.engine import replay_error
+from iobench.analysis.replay.payoffs import payoffs
+from iobench.analysis.replay.runs import recorded_runs
 from iobench.loaders.compute import Compute
 from iobench.loaders.measure import Run, measure
 from iobench.loaders.native import NativeLoader
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.plan import BatchPlan, plan_batches
-from iobench.loaders.ring import PipelineSource
+from iobench.loaders.ring.pipeline_source import PipelineSource
 from iobench.loaders.serial import SerialLoader
 from iobench.loaders.stages import Detail
 from iobench.loaders.workers import WorkerLoader
-from iobench.recording import Kind, RunDirectory
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 from iobench.samples import SampleSpec, Variable
 
 pytestmark = pytest.mark.timeout(60)

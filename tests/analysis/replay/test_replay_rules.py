@@ -8,9 +8,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from schedules import CONSUMER, Sketch, pool
 
-from iobench.analysis.replay import Change, LoaderRule, recorded_runs, replay, replay_error
+from iobench.analysis.replay.contract import Change, LoaderRule
+from iobench.analysis.replay.engine import replay, replay_error
+from iobench.analysis.replay.runs import recorded_runs
 from iobench.errors import OptionError, ProfileError
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 TIMES = st.integers(0, 1000)
 SPENT = st.integers(1, 1000)

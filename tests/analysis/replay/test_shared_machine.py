@@ -14,19 +14,14 @@ from simulator import simulate
 from simulator_classes import schedule
 from simulator_spans import SpanLog
 
-from iobench.analysis.replay import (
-    Change,
-    LoaderRule,
-    Machine,
-    RecordedRun,
-    StreamShape,
-    recorded_runs,
-    replay,
-)
+from iobench.analysis.replay.contract import Change, LoaderRule, Machine, RecordedRun, StreamShape
 from iobench.analysis.replay.demands import Demands, demands_of, machine_of, read_rate_of
+from iobench.analysis.replay.engine import replay
+from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.replay.shared_machine import share_machine
-from iobench.profiles import PROFILE_DTYPE, Profile
-from iobench.recording import Flag, Kind
+from iobench.profiles.contents import PROFILE_DTYPE, Profile
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,7 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import stream
 
-from iobench.analysis.replay import Change, LoaderRule, payoffs, recorded_runs, replay
+from iobench.analysis.replay.contract import Change, LoaderRule
+from iobench.analysis.replay.engine import replay
+from iobench.analysis.replay.payoffs import payoffs
+from iobench.analysis.replay.runs import recorded_runs
 from iobench.errors import OptionError
 
 MS = 1_000_000

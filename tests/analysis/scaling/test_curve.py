@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scaling_runs import make_run
 
-from iobench.analysis.replay import LoaderRule
-from iobench.analysis.scaling import (
+from iobench.analysis.replay.contract import LoaderRule
+from iobench.analysis.scaling.caches import cache_use
+from iobench.analysis.scaling.contract import (
     Hosts,
     Saturation,
     ScalingCurve,
     ScalingPoint,
     SharedStorage,
-    rank_demand,
-    simulate_ranks,
 )
-from iobench.analysis.scaling.caches import cache_use
+from iobench.analysis.scaling.curve import simulate_ranks
+from iobench.analysis.scaling.demand import rank_demand
 from iobench.errors import ProfileError
 
 MS = 1_000_000

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scaling_runs import make_run
 
-from iobench.analysis.replay import LoaderRule
-from iobench.analysis.scaling import RankDemand, SharedStorage, rank_demand
+from iobench.analysis.replay.contract import LoaderRule
 from iobench.analysis.scaling.bounded_storage import bounded_steps
+from iobench.analysis.scaling.contract import SharedStorage
+from iobench.analysis.scaling.demand import RankDemand, rank_demand
 from iobench.analysis.scaling.draws import DrawnSteps, draw_steps
 from iobench.analysis.scaling.free_storage import free_steps
 

@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traced_runs import MS, TracedRun
 
-from iobench.analysis import storage_figures
 from iobench.analysis.storage.access_patterns import distinct_nbytes
 from iobench.analysis.storage.read_costs import dearest_half
 from iobench.analysis.storage.single_reads import READ_DTYPE, SingleReads
 from iobench.analysis.storage.storage_figures import SanityLine
-from iobench.recording import Flag, Kind
+from iobench.analysis.storage.view import storage_figures
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 
 KIB = 1 << 10
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traced_runs import TracedRun
 
-from iobench.analysis import storage_figures
-from iobench.recording import Kind
+from iobench.analysis.storage.view import storage_figures
+from iobench.recording.kinds import Kind
 from iobench.storage.traces.contents import ModuleState, StorageTrace
 
 BIG = 1_000_000

@@ -14,15 +14,16 @@ from ground_truth_profiles import profile_of_ground_truth, span_file
 
 pytest.importorskip("darshan", reason="PyDarshan reads Darshan's logs")
 
-from iobench.analysis import place_segments
-from iobench.profiles import make_profile
-from iobench.recording import Anchor, Kind
-from iobench.storage.darshan import read_darshan_logs
+from iobench.analysis.storage.placing import place_segments
+from iobench.profiles.reading import make_profile
+from iobench.recording.kinds import Kind
+from iobench.recording.span_reader import Anchor
+from iobench.storage.darshan.run_logs import read_darshan_logs
 from iobench.storage.traces.contents import StorageTrace
 
 if TYPE_CHECKING:
     from iobench.analysis.storage.storage_figures import Placement, ProcessPlacement
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import ProcessTrace
 
 DATA = Path(__file__).parents[2] / "data" / "darshan"

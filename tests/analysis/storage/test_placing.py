@@ -13,10 +13,14 @@ from ground_truth_profiles import span_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iobench.analysis import monotonic_of_wall, place_segments
+from iobench.analysis.storage.placing import place_segments
 from iobench.analysis.storage.traced_stages import file_of, match_names
-from iobench.profiles import make_profile
-from iobench.recording import Anchor, Flag, Kind, LoaderFacts, ProcessFacts
+from iobench.analysis.storage.wall_clock import monotonic_of_wall
+from iobench.profiles.reading import make_profile
+from iobench.recording.facts import LoaderFacts, ProcessFacts
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
+from iobench.recording.span_reader import Anchor
 from iobench.storage.traces.contents import (
     COUNTER_DTYPE,
     SEGMENT_DTYPE,
@@ -28,7 +32,7 @@ from iobench.storage.traces.contents import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 MS = 1_000_000
 WALL = 1_795_000_000_000_000_000

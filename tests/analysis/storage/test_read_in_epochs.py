@@ -7,8 +7,9 @@ from ground_truth_profiles import span_file
 
 from iobench.analysis.storage.view import storage_of_rank
 from iobench.analysis.windows import measure_rank
-from iobench.profiles import make_profile
-from iobench.recording import Flag, Kind
+from iobench.profiles.reading import make_profile
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 from iobench.report.storage_lines import access_lines, gap_lines
 
 MS = 1_000_000

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traced_runs import MS, TracedRun
 
-from iobench.analysis import storage_figures
 from iobench.analysis.storage.stage_storage import verdict_of
 from iobench.analysis.storage.storage_times import union_ns
-from iobench.recording import Flag, Kind
+from iobench.analysis.storage.view import storage_figures
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 from iobench.storage.traces.contents import ModuleState, StorageTrace
 
 FILE = "/data/a.bin"

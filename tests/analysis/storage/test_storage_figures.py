@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ground_truth_profiles import profile_of_ground_truth
 
-from iobench.analysis import storage_figures
+from iobench.analysis.storage.view import storage_figures
 
 pytest.importorskip("darshan", reason="reads Darshan logs")
 
@@ -15,7 +15,7 @@ LOGS = Path(__file__).parents[2] / "data" / "darshan"
 
 @cache
 def figures(name):
-    from iobench.storage.darshan import read_darshan_logs
+    from iobench.storage.darshan.run_logs import read_darshan_logs
 
     profile = profile_of_ground_truth(LOGS / name / "ground_truth.json")
     return storage_figures(profile, read_darshan_logs([LOGS / name]))

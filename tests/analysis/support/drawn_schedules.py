@@ -15,16 +15,18 @@ import numpy as np
 from simulator import simulate
 from simulator_spans import Schedule, SpanLog
 
-from iobench.analysis import exposure
 from iobench.analysis.comparison import RatioInterval, cells_of, paired_cell_ratio
-from iobench.analysis.replay import Change, Prediction, predicted, recorded_runs
-from iobench.analysis.replay import replay as replayed
-from iobench.recording import Kind
+from iobench.analysis.replay.contract import Change
+from iobench.analysis.replay.engine import replay as replayed
+from iobench.analysis.replay.prediction import Prediction, predicted
+from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.windows import exposure
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["SHAPES", "STAGES", "Held", "held"]
 

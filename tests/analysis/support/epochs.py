@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from scripts import Loader, Script
 
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 
 @dataclass

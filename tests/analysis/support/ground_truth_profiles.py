@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.profiles import Profile, make_profile
-from iobench.recording import SPAN_DTYPE, Anchor, Flag, Kind, SpanFile
+from iobench.profiles.reading import make_profile
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import SPAN_DTYPE, Flag
+from iobench.recording.span_reader import Anchor, SpanFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from iobench.profiles.contents import Profile
 
 STAGES: dict[str, tuple[Kind, str]] = {
     "open": (Kind.OPEN, ""),

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from iobench.recording import CONSUMER_KINDS, LIFE_KINDS, Flag, Kind, stage_name
+from iobench.recording.kinds import CONSUMER_KINDS, LIFE_KINDS, Kind, stage_name
+from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 NO_WORK = LIFE_KINDS | {
     Kind.SUBMIT_QUEUE, Kind.IPC_WAIT, Kind.HEAD_OF_LINE, Kind.HANDOVER, Kind.WAIT,

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.recording import SPAN_DTYPE
 from iobench.recording import span_file as layout
+from iobench.recording.span_file import SPAN_DTYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from random import Random
 
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 START_NS = 5_000
 """When all processes began; spans of sketches begin at 0."""

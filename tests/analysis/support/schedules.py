@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.profiles import PROFILE_DTYPE, Process, Profile
-from iobench.recording import Anchor, Kind
+from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile
+from iobench.recording.kinds import Kind
+from iobench.recording.span_reader import Anchor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,7 +10,7 @@ The others are what tools and papers do, written from their descriptions:
 
 And ours:
 
-*path*  `iobench.analysis.exposure`.
+*path*  `exposure`.
 *replay*  `iobench.analysis.replay`: each stage made faster in a replay; its shares are the Shapley
           values of replays of all sets of stages. Where it does not replay, or misses the run by
           more than 10 %, advice is withheld, and it says what *path* says.
@@ -27,16 +27,18 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.analysis import exposure
-from iobench.analysis.replay import Change, can_replay, recorded_runs
-from iobench.analysis.replay import replay as replay_run
+from iobench.analysis.replay.contract import Change
 from iobench.analysis.replay.demands import demands_of, machine_of
-from iobench.recording import CONSUMER_KINDS, WORKER_KINDS, Kind
+from iobench.analysis.replay.engine import can_replay
+from iobench.analysis.replay.engine import replay as replay_run
+from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.windows import exposure
+from iobench.recording.kinds import CONSUMER_KINDS, WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 __all__ = ["RULES", "Blame"]
 

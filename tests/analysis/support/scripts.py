@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from schedules import STAGES, Sketch
 
-from iobench.profiles import Process, Profile
-from iobench.recording import Anchor, Kind, LoaderFacts, ProcessFacts
+from iobench.profiles.contents import Process, Profile
+from iobench.recording.facts import LoaderFacts, ProcessFacts
+from iobench.recording.kinds import Kind
+from iobench.recording.span_reader import Anchor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,7 +22,7 @@ import numpy as np
 from simulator_clock import Gate, Shared, SimulatedClock, Thread
 from simulator_spans import LOOP, thread_names
 
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

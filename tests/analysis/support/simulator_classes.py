@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from simulator import simulate
 from simulator_spans import Schedule
 
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 __all__ = [
     "CLASSES",

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.profiles import PROFILE_DTYPE, Process, Profile
-from iobench.recording import Anchor, Kind
+from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile
+from iobench.recording.kinds import Kind
+from iobench.recording.span_reader import Anchor
 
 __all__ = ["LOOP", "Schedule", "SpanLog", "thread_names"]
 

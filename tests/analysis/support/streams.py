@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from schedules import CONSUMER, Sketch
 
-from iobench.profiles import Process, Profile
-from iobench.recording import Anchor, Kind
+from iobench.profiles.contents import Process, Profile
+from iobench.recording.kinds import Kind
+from iobench.recording.span_reader import Anchor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,8 +12,10 @@ from ground_truth_profiles import span_file
 from iobench.analysis.storage.placing import place_segments
 from iobench.analysis.storage.view import figures_of_placement
 from iobench.analysis.windows import measure_rank
-from iobench.profiles import Profile, make_profile
-from iobench.recording import Anchor, Flag, Kind
+from iobench.profiles.reading import make_profile
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
+from iobench.recording.span_reader import Anchor
 from iobench.storage.traces.contents import (
     COUNTER_DTYPE,
     SEGMENT_DTYPE,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.analysis.storage.storage_figures import ProcessPlacement, StorageFigures
+    from iobench.profiles.contents import Profile
 
 WALL_NS = 10**18
 MODULES = (ModuleState("POSIX", 4), ModuleState("STDIO", 2), ModuleState("DXT_POSIX", 1))

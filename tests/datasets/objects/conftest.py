@@ -5,13 +5,14 @@ import warnings
 
 import pytest
 
-from iobench.datasets import FileLocator
+from iobench.datasets.locate import FileLocator
 from iobench.datasets.objects.source import object_dataset
 from iobench.loaders.pipeline import dataset_pipeline
 from iobench.loaders.plan import plan_batches
 from iobench.loaders.stages import Detail
 from iobench.loaders.workers import WorkerLoader
-from iobench.recording import RunDirectory, unit_costs
+from iobench.recording.costs import unit_costs
+from iobench.recording.run_directory import RunDirectory
 
 MODULE = """
 import collections

@@ -6,8 +6,10 @@ import socket
 import numpy as np
 import pytest
 
-from iobench.datasets import FileLocator, ensure_stand_in, make_sample
+from iobench.datasets.contract import make_sample
+from iobench.datasets.locate import FileLocator
 from iobench.datasets.objects.source import object_dataset
+from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import MissingFileError, OptionError, UnknownNameError
 from iobench_maelstrom.power.dataset import constants_a_b, power_production
 

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from iobench.datasets import make_sample, sample_steps
+from iobench.datasets.contract import make_sample, sample_steps
 from iobench.datasets.objects.source import object_dataset
 from iobench.errors import OptionError, SampleError, WorkerError
 from iobench.testing import DatasetTests

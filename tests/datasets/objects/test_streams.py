@@ -62,7 +62,8 @@ def test_it_runs_as_a_stream(own_module, opened, tmp_path):
     stream_loader = pytest.importorskip("iobench.loaders.stream", reason="not there yet")
     from iobench.loaders.contract import PlannedBatch
     from iobench.loaders.stages import Detail
-    from iobench.recording import RunDirectory, unit_costs
+    from iobench.recording.costs import unit_costs
+    from iobench.recording.run_directory import RunDirectory
 
     dataset, _ = opened("mydata:Numbers", options={"n": "3"})
     run = RunDirectory.create(tmp_path / "run", {})

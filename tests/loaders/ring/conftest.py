@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iobench.registry import find_format
-from iobench.stores import Encoding, Manifest, finish_store, merge_errors, open_store
+from iobench.stores.encoding import Encoding, merge_errors
+from iobench.stores.finishing import finish_store
+from iobench.stores.manifest import Manifest
+from iobench.stores.opening import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from iobench.samples import Sample, SampleSpec
-    from iobench.stores import Store
+    from iobench.stores.contract import Store
 
 
 @pytest.fixture(scope="session")

@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 
 import iobench
 from iobench.errors import StoreError
-from iobench.loaders.ring import StoreSource, probe_ahead
+from iobench.loaders.ring import probe_ahead
 from iobench.loaders.ring.ahead import MAX_THREADS, ReadSpeeds, choose_ahead, measure
 from iobench.loaders.ring.probe_ahead import ahead_of
+from iobench.loaders.ring.store_source import StoreSource
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iobench.loaders.ring.carriers import Range
-    from iobench.stores import Store
+    from iobench.stores.contract import Store
 
     MakeStore = Callable[..., Store]
 

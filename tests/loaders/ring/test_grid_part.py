@@ -16,8 +16,11 @@ from tiny_pipeline import tiny_pipeline
 
 import iobench
 from iobench.errors import OptionError
-from iobench.loaders.ring import BatchOrder, PipelineSource, RingLoader, StoreSource
 from iobench.loaders.ring.grid_part import GridPartSource, part_of_grid
+from iobench.loaders.ring.loader import RingLoader
+from iobench.loaders.ring.order import BatchOrder
+from iobench.loaders.ring.pipeline_source import PipelineSource
+from iobench.loaders.ring.store_source import StoreSource
 
 
 def batches(source: Any, size: int = 7) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from iobench.loaders.ring.joined_crc import JoinedChecksum
-from iobench.stores import crc32c
+from iobench.stores.checksums import crc32c
 
 
 @pytest.mark.parametrize("nbytes", [1, 2, 7, 68, 552, 4096])

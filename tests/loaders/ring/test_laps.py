@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iobench.loaders.ring.laps import Laps
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 
 
 class Log:

@@ -20,8 +20,8 @@ from iobench.samples import Window
 from iobench.windows import place_windows
 
 if TYPE_CHECKING:
-    from iobench.loaders.ring import RingLoader
-    from iobench.stores import Store
+    from iobench.loaders.ring.loader import RingLoader
+    from iobench.stores.contract import Store
 
 
 @pytest.fixture

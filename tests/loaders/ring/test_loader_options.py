@@ -18,13 +18,14 @@ from number_stores import expected_batch, nothing_left, write_numbers
 
 import iobench
 from iobench.errors import IobenchError, OptionError
-from iobench.loaders.ring import ArrayCast, RingLoader
+from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.options import LoaderOptions
+from iobench.loaders.ring.presenting import ArrayCast
 from iobench.loaders.ring.ranks import find_rank
-from iobench.stores import StackedSamples
+from iobench.stores.stacked import StackedSamples
 
 if TYPE_CHECKING:
-    from iobench.stores import Store
+    from iobench.stores.contract import Store
 
 
 @pytest.fixture(scope="module")

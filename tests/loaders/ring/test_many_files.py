@@ -15,7 +15,7 @@ from iobench.samples import SampleSpec, Variable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from iobench.stores import Store
+    from iobench.stores.contract import Store
 
 N_FILES = 150
 

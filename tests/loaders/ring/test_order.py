@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.errors import OptionError
-from iobench.loaders.ring import BatchOrder, Permutation
-from iobench.loaders.ring.order import MIXED_BLOCKS, SORTED_LIMIT
+from iobench.loaders.ring.order import MIXED_BLOCKS, SORTED_LIMIT, BatchOrder, Permutation
 
 
 @given(

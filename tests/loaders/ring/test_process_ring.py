@@ -29,9 +29,12 @@ from ring_sources import (
 )
 
 from iobench.errors import OptionError, SampleError, WorkerError
-from iobench.loaders.ring import BatchOrder, ProcessSource, RingLoader
-from iobench.profiles import open_profile
-from iobench.recording import Kind, RunDirectory
+from iobench.loaders.ring.loader import RingLoader
+from iobench.loaders.ring.order import BatchOrder
+from iobench.loaders.ring.process_source import ProcessSource
+from iobench.profiles.reading import open_profile
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -240,7 +243,9 @@ def test_processes_end_with_one_that_is_killed(start_method: str, tmp_path: Path
     script.write_text(
         "import multiprocessing\n"
         "from ring_sources import NumberSource, endless\n"
-        "from iobench.loaders.ring import BatchOrder, ProcessSource, RingLoader\n"
+        "from iobench.loaders.ring.loader import RingLoader\n"
+        "from iobench.loaders.ring.order import BatchOrder\n"
+        "from iobench.loaders.ring.process_source import ProcessSource\n"
         "if __name__ == '__main__':\n"
         "    source = ProcessSource(NumberSource(), 4, transform=endless,\n"
         f"                           start_method={start_method!r})\n"

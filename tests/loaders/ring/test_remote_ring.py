@@ -15,19 +15,25 @@ from number_stores import nothing_left, write_numbers
 
 import iobench
 from iobench.errors import StorageError, StoreError
-from iobench.loaders.ring import BatchLog, BatchOrder, RingLoader, StoreSource, carriers
+from iobench.loaders.ring import carriers
 from iobench.loaders.ring.carriers import ObjectCarrier, Range
 from iobench.loaders.ring.grid_part import StretchSource, part_of_grid
+from iobench.loaders.ring.loader import RingLoader
+from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.object_filler import ObjectFiller
+from iobench.loaders.ring.order import BatchOrder
+from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.stretch_filler import StretchFiller
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import Encoding, open_store
-from iobench.stores.remote import as_place, fill_ranges
+from iobench.stores.encoding import Encoding
+from iobench.stores.opening import open_store
+from iobench.stores.remote.addresses import as_place
+from iobench.stores.remote.reading import fill_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from iobench.stores import Store
+    from iobench.stores.contract import Store
 
     MakeStore = Callable[..., Store]
 

@@ -17,13 +17,17 @@ import numpy as np
 import pytest
 
 from iobench.errors import OptionError, SampleError, WorkerError
-from iobench.loaders.ring import BatchLog, BatchOrder, RingLoader, Rows
+from iobench.loaders.ring.loader import RingLoader
+from iobench.loaders.ring.order import BatchOrder
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
+
+    from iobench.loaders.ring.contract import Rows
+    from iobench.loaders.ring.log import BatchLog
 
 SPEC = SampleSpec(
     (

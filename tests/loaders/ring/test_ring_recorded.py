@@ -9,10 +9,12 @@ import pytest
 from ring_sources import NumberSource
 
 import iobench
-from iobench.analysis.replay import LoaderRule, recorded_runs
+from iobench.analysis.replay.contract import LoaderRule
+from iobench.analysis.replay.runs import recorded_runs
 from iobench.errors import SampleError
-from iobench.loaders.ring import BatchOrder, RingLoader
-from iobench.recording import Kind
+from iobench.loaders.ring.loader import RingLoader
+from iobench.loaders.ring.order import BatchOrder
+from iobench.recording.kinds import Kind
 
 
 def ring(n_samples=12, batch_size=4, **source):

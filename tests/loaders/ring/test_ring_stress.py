@@ -17,7 +17,9 @@ import pytest
 from ring_sources import NumberFiller, NumberSource
 
 from iobench.errors import OptionError, SampleError
-from iobench.loaders.ring import BatchMemory, BatchOrder, RingLoader
+from iobench.loaders.ring.buffers import BatchMemory
+from iobench.loaders.ring.loader import RingLoader
+from iobench.loaders.ring.order import BatchOrder
 from iobench.recording.clocks import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.loaders.ring import BatchLog, Rows
+    from iobench.loaders.ring.contract import Rows
+    from iobench.loaders.ring.log import BatchLog
 
 pytestmark = pytest.mark.timeout(60)  # what these find are hangs
 
@@ -317,7 +320,8 @@ def test_an_interpreter_ends_with_an_iteration_under_way() -> None:
     script = (
         "import threading\n"
         "from ring_sources import NumberSource\n"
-        "from iobench.loaders.ring import BatchOrder, RingLoader\n"
+        "from iobench.loaders.ring.loader import RingLoader\n"
+        "from iobench.loaders.ring.order import BatchOrder\n"
         "def transform(batch):\n"
         "    if 8 in batch['number']: threading.Event().wait()\n"
         "    return batch\n"

@@ -9,20 +9,22 @@ import numpy as np
 import pytest
 
 from iobench.errors import OptionError
-from iobench.loaders.ring import BatchLog, BatchOrder, RingLoader
 from iobench.loaders.ring.decoded import ExtentFiller
+from iobench.loaders.ring.loader import RingLoader
+from iobench.loaders.ring.log import BatchLog
+from iobench.loaders.ring.order import BatchOrder
 from iobench.loaders.ring.store_source import StoreSource
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import Encoding
+from iobench.stores.encoding import Encoding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from iobench.loaders.ring import BatchSource
-    from iobench.stores import Store
+    from iobench.loaders.ring.contract import BatchSource
+    from iobench.stores.contract import Store
 
 LARGE, SMALL = (137, 160), (5, 7)
 CONTAINERS: list[tuple[str, dict[str, str]]] = [

@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 
 from iobench.errors import StoreError
-from iobench.loaders.ring import BatchLog
+from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.probe_reads import GATHER, PREAD, ReadChoice
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import CHECKSUMS_NAME, FRAME_NBYTES
+from iobench.stores.checksums import CHECKSUMS_NAME
+from iobench.stores.tfrecord import FRAME_NBYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from iobench.loaders.ring.contract import Filler
-    from iobench.stores import Store
+    from iobench.stores.contract import Store
 
 SPEC = SampleSpec(
     (Variable("T", (20, 30), "<f4", ("y", "x")), Variable("q", (20, 30), "<f4", ("y", "x")))

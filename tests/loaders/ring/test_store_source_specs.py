@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iobench.loaders.ring import BatchLog
+from iobench.loaders.ring.log import BatchLog
 from iobench.loaders.ring.store_source import StoreSource
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iobench.stores import Store
+    from iobench.stores.contract import Store
 
 DTYPES = ["<f4", "<f8", "<f2", "<i8", "<i4", "<u2", "|u1", "|b1", "<c8"]
 SHAPES = st.lists(st.integers(1, 5), max_size=3).map(tuple)

@@ -11,21 +11,25 @@ from hypothesis import strategies as st
 
 import iobench
 from iobench.errors import StoreError
-from iobench.loaders.ring import BatchLog, BatchOrder, RingLoader, StoreSource
 from iobench.loaders.ring.carriers import Range, joined
 from iobench.loaders.ring.files import OpenFiles
 from iobench.loaders.ring.grid_part import GridPartSource, StretchSource, part_of_grid
+from iobench.loaders.ring.loader import RingLoader
+from iobench.loaders.ring.log import BatchLog
+from iobench.loaders.ring.order import BatchOrder
+from iobench.loaders.ring.store_source import StoreSource
 from iobench.loaders.ring.stretches import CALL_NBYTES, GridCut, plan_of
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import Encoding, FieldLayout, FieldPart
+from iobench.stores.encoding import Encoding
+from iobench.stores.fields import FieldLayout, FieldPart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from iobench.samples import Sample
-    from iobench.stores import Store
+    from iobench.stores.contract import Store
 
     MakeStore = Callable[..., Store]
 

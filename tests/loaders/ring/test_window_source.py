@@ -12,13 +12,10 @@ from ring_sources import NumberFiller, NumberSource
 from tiny_pipeline import tiny_pipeline
 
 from iobench.errors import OptionError
-from iobench.loaders.ring import (
-    BatchLog,
-    BatchOrder,
-    PipelineSource,
-    ProcessSource,
-    RingLoader,
-)
+from iobench.loaders.ring.loader import RingLoader
+from iobench.loaders.ring.order import BatchOrder
+from iobench.loaders.ring.pipeline_source import PipelineSource
+from iobench.loaders.ring.process_source import ProcessSource
 from iobench.loaders.ring.window_source import WindowSource
 from iobench.loaders.windows import windowed_pipeline
 from iobench.samples import Window
@@ -27,7 +24,8 @@ from iobench.windows import place_windows
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.loaders.ring import Rows
+    from iobench.loaders.ring.contract import Rows
+    from iobench.loaders.ring.log import BatchLog
 
 OFFSETS = st.lists(st.integers(-3, 3), min_size=1, max_size=3, unique=True).map(tuple)
 

@@ -10,7 +10,7 @@ from tiny_pipeline import COSTS, breaking_pipeline, tiny_pipeline
 
 from iobench.loaders.plan import plan_batches
 from iobench.loaders.workers import WorkerLoader
-from iobench.recording import RunDirectory
+from iobench.recording.run_directory import RunDirectory
 
 
 def _loader(run_directory, method, pipeline):

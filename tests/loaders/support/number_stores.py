@@ -12,17 +12,20 @@ from weakref import WeakSet
 
 import numpy as np
 
-from iobench.loaders.ring import BatchMemory, buffers
+from iobench.loaders.ring import buffers
+from iobench.loaders.ring.buffers import BatchMemory
 from iobench.registry import find_format
 from iobench.samples import SampleSpec, Variable
-from iobench.stores import Manifest, finish_store, open_store
+from iobench.stores.finishing import finish_store
+from iobench.stores.manifest import Manifest
+from iobench.stores.opening import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from iobench.stores import Store
+    from iobench.stores.contract import Store
 
 SPEC = SampleSpec(
     (

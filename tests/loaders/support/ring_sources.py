@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.errors import SampleError
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from iobench.loaders.ring import BatchLog, Rows
+    from iobench.loaders.ring.contract import Rows
+    from iobench.loaders.ring.log import BatchLog
 
 SPEC = SampleSpec(
     (

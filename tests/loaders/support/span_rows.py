@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from iobench.errors import ProfileError
-from iobench.recording import Flag, Kind, RunDirectory, read_span_file
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
+from iobench.recording.span_reader import read_span_file
+
+if TYPE_CHECKING:
+    from iobench.recording.run_directory import RunDirectory
 
 
 class Row(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 
 from iobench.errors import FileFormatError
 from iobench.loaders.pipeline import Pipeline, Step
-from iobench.recording import Kind
+from iobench.recording.kinds import Kind
 from iobench.samples import SampleSpec, Variable
 
 SPEC = SampleSpec(

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from page_runs import PageParts, write_job, write_run, wrong_figures
 
-from iobench.analysis import epoch_figures
+from iobench.analysis.epochs import epoch_figures
 from iobench.cli import main
 from iobench.errors import MissingExtraError, ProfileError, StorageError
-from iobench.profiles import open_profile, open_profiles
-from iobench.recording import RunDirectory
-from iobench.report import to_json
+from iobench.profiles.reading import open_profile, open_profiles
+from iobench.recording.run_directory import RunDirectory
+from iobench.report.json_report import to_json
 from iobench.report.webpage import document as page_document
-from iobench.report.webpage import render_html, write_html
+from iobench.report.webpage.document import render_html, write_html
 
 HOSTILE = "<script>pwned()</script>\"'><img src=x onerror=pwned()>&amp;</style>\x1b[2J\x00\u202egpj"
 ABSENT = ("\x1b", "\x00", "\u202e", "<img", "<script>pwned")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from page_runs import write_job, write_run, wrong_figures
 
-from iobench.profiles import open_profiles
-from iobench.report import to_json
-from iobench.report.webpage import write_html
+from iobench.profiles.reading import open_profiles
+from iobench.report.json_report import to_json
+from iobench.report.webpage.document import write_html
 
 if TYPE_CHECKING:
     from browser import PageOpener

@@ -14,9 +14,10 @@ sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 from scripts import Script
 from traced_runs import TracedRun
 
-from iobench.recording import EnergySeries, EnergySource, HostEnergy, Kind
-from iobench.recording.energy_counters import UnreadableEnergy
-from iobench.report.webpage import render_html
+from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
+from iobench.recording.energy_file import EnergySeries, HostEnergy
+from iobench.recording.kinds import Kind
+from iobench.report.webpage.document import render_html
 
 MS = 1_000_000
 

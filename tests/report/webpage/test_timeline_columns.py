@@ -19,7 +19,8 @@ from many_spans import many_spans
 from timeline_pages import ASSETS, unpacked
 
 from iobench.analysis.timeline import timeline_of
-from iobench.recording import Flag, Kind
+from iobench.recording.kinds import Kind
+from iobench.recording.span_file import Flag
 from iobench.report.webpage import timeline_columns
 from iobench.report.webpage.timeline_choice import choose_spans
 from iobench.report.webpage.timeline_columns import (
@@ -33,7 +34,7 @@ sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 from schedules import CONSUMER, Sketch, pool
 
 if TYPE_CHECKING:
-    from iobench.profiles import Profile
+    from iobench.profiles.contents import Profile
 
 UPLOT = {  # 1.6.32, as npm has it
     "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",

@@ -14,10 +14,11 @@ from browser import PageOpener
 from many_spans import many_spans, two_ranks
 from timeline_pages import page_of, unpacked, write_timeline
 
-from iobench.analysis import exposure
 from iobench.analysis.timeline import timeline_of
-from iobench.recording import Kind
-from iobench.report import to_json, units
+from iobench.analysis.windows import exposure
+from iobench.recording.kinds import Kind
+from iobench.report import units
+from iobench.report.json_report import to_json
 from iobench.report.webpage.timeline_columns import timeline_payload
 
 sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))

@@ -19,11 +19,12 @@ pytest.importorskip("darshan", reason="PyDarshan reads Darshan's logs")
 from made_logs import START_NS, MadeLog, reads_in_order
 
 from iobench.errors import FileFormatError, MissingExtraError, StorageError
-from iobench.storage.darshan import read_darshan_logs, reader_process, run_logs
+from iobench.storage.darshan import reader_process, run_logs
 from iobench.storage.darshan.file_counters import joined_counters
 from iobench.storage.darshan.integrity import check_log
 from iobench.storage.darshan.names import LogName, parse_log_name
 from iobench.storage.darshan.reader_process import ReaderProcess
+from iobench.storage.darshan.run_logs import read_darshan_logs
 from iobench.storage.traces.contents import COUNTER_DTYPE, ModuleState
 from iobench.storage.traces.interpreter_files import is_of_interpreter
 

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("darshan", reason="PyDarshan reads Darshan's logs")
 
-from iobench.storage.darshan import read_darshan_logs
+from iobench.storage.darshan.run_logs import read_darshan_logs
 
 if TYPE_CHECKING:
     from iobench.storage.traces.contents import ProcessTrace, StorageTrace

@@ -22,7 +22,7 @@ from iobench.storage.limits.kept import (
     limits_of_files,
     limits_of_host,
 )
-from iobench.stores import user_folder
+from iobench.stores.places import user_folder
 
 
 def made(path: Path, **changes) -> StorageLimits:

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iobench.errors import MissingFileError, OptionError, StorageError
-from iobench.recording import SYSTEM_CLOCK
-from iobench.storage import evict, warm_up
+from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.storage.file_systems import Mount, known_by
 from iobench.storage.limits import calls, probing
 from iobench.storage.limits.figures import StorageLimits, served_by
@@ -24,6 +23,7 @@ from iobench.storage.limits.probes import Probe
 from iobench.storage.limits.probing import probe_limits
 from iobench.storage.limits.reads import aligned, at_once, latency_figures
 from iobench.storage.limits.requests import RequestSlots
+from iobench.storage.page_cache import evict, warm_up
 from iobench.testing import FakeClock
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system has no preadv")

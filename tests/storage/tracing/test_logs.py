@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from runtimes_in_c import LEAVES_LOGS, made_runtime
 
-from iobench.storage.tracing import gather_logs
+from iobench.storage.tracing.gathering import gather_logs
 from iobench.storage.tracing.reopening import follow, reopen
 from iobench.testing import FakeClock
 
@@ -152,9 +152,10 @@ def test_a_process_started_again_is_traced_from_where_it_says(tmp_path: Path) ->
     code = """
 import os, sys
 from pathlib import Path
-from iobench.storage.tracing import (
-    DarshanRuntime, ProbedRuntime, attached, probed_before, restart_under, set_up,
-)
+from iobench.storage.tracing.attaching import attached, probed_before, restart_under
+from iobench.storage.tracing.probing import ProbedRuntime
+from iobench.storage.tracing.runtimes import DarshanRuntime
+from iobench.storage.tracing.setting_up import set_up
 folder, library = map(Path, sys.argv[1:])
 probed = probed_before()
 if probed is None:

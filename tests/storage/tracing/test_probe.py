@@ -16,7 +16,8 @@ from runtimes_in_c import (
     made_runtime,
 )
 
-from iobench.storage.tracing import DarshanRuntime, ProbedRuntime, probe, ready_runtime
+from iobench.storage.tracing.probing import ProbedRuntime, probe, ready_runtime
+from iobench.storage.tracing.runtimes import DarshanRuntime
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the runtime is preloaded")
 

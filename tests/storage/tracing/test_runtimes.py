@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from iobench.storage.tracing import find_runtime, interpreter_of
+from iobench.storage.tracing.interpreters import interpreter_of
+from iobench.storage.tracing.runtimes import find_runtime
 
 
 def _library(folder: Path) -> Path:

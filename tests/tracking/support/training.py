@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iobench.recording import DeliveryLog, Kind
+from iobench.recording.delivery_log import DeliveryLog
+from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from iobench.recording import Recording
+    from iobench.recording.session import Recording
 
 
 class Training:
