@@ -39,8 +39,6 @@ import numpy as np
 import xarray as xr
 
 import iobench
-import iobench.datasets
-import iobench.loaders.ring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -257,16 +255,20 @@ def main() -> None:
     begun, left_out, slower, written = time.perf_counter(), [], [], ""
     quarter = given.times * LEVELS * LAT * LON * 4 * len(NAMES) // 4
     with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "none")
         for told, name, order, room in rows:
             if time.perf_counter() - begun > given.minutes * 60:
                 left_out.append(told)
                 continue
             layout = layouts(given.times)[name]
-            path = Path(folder, "store.zarr" if layout.zarr_format else "file.nc")
             if written != name:
                 remove(path)
+                kind = "zarr" if layout.zarr_format else "nc"
+                path = Path(folder, f"{list(layouts(given.times)).index(name)}.{kind}")
                 write(path, given.times, layout)
                 written = name
+                for each in names_of(layout):  # imports of all, ours too, on first use
+                    opened(each, path, layout, shuffled=False)
             os.environ.pop("IOBENCH_CHUNK_CACHE", None)
             netCDF4.set_chunk_cache(64 << 20, 4133, 0.75)
             if room == "quarter":
