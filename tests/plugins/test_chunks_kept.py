@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-netCDF4 = pytest.importorskip("netCDF4")
+netCDF4 = pytest.importorskip("netCDF4", reason="writes the files")
 
 CASES: dict[str, Callable[[], Any]] = {
     "downscaling": downscaling_tier1,
