@@ -39,7 +39,11 @@ ELSEWHERE = {
     "event": ("iobench/compat/deep500/",),  # MAX_EVENTS, a public name of Deep500's timer
     "phase": ("iobench/analysis/", "iobench/report/"),  # start-up, fill, steady, drain: of a run
     "fake": ("iobench/testing/clocks.py",),  # the fake clock
-    "block": ("iobench/loaders/ring/order.py",),  # of neighbours, as shuffle='blocks:N' calls them
+    "block": (
+        "iobench/loaders/ring/order.py",  # of neighbours, as shuffle='blocks:N' calls them
+        "iobench/report/",  # of a document: what stands below another
+        "iobench/subjects/",
+    ),
 }
 
 

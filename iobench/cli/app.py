@@ -8,7 +8,7 @@ from iobench.cli.advise_command import advise
 from iobench.cli.bundle_command import bundle
 from iobench.cli.cache_command import cache
 from iobench.cli.check_command import CheckCommand, check
-from iobench.cli.command import Command, make_typer
+from iobench.cli.command import IobenchCommand, make_typer
 from iobench.cli.compare_command import compare
 from iobench.cli.convert_command import convert
 from iobench.cli.doctor_command import doctor
@@ -31,25 +31,25 @@ def make_app() -> typer.Typer:
         help="Where does training on weather and climate data wait for its data, and why?",
         no_args_is_help=True,
     )
-    app.command(cls=Command)(profile)
+    app.command(cls=IobenchCommand)(profile)
     # What follows the command's first word is the command's own, with or without the "--".
-    app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
-    app.command(cls=Command)(report)
+    app.command(cls=IobenchCommand, context_settings={"allow_interspersed_args": False})(run)
+    app.command(cls=IobenchCommand)(report)
     # Behind the first "--" are the commands that are compared, with all that is in them.
     app.command(cls=CheckCommand)(check)
-    app.command(cls=Command)(compare)
-    app.command(cls=Command)(bundle)
+    app.command(cls=IobenchCommand)(compare)
+    app.command(cls=IobenchCommand)(bundle)
     # What it does not know are options of the profile that it makes first.
-    app.command(cls=Command, context_settings={"ignore_unknown_options": True})(advise)
-    app.command(cls=Command)(simulate)
-    app.command(cls=Command)(convert)
-    app.command(cls=Command)(verify)
-    app.command("list", cls=Command)(list_)
-    app.command(cls=Command)(info)
-    app.command(cls=Command)(limits)
-    app.command(cls=Command)(synthesize)
-    app.command(cls=Command)(cache)
-    app.command(cls=Command)(doctor)
+    app.command(cls=IobenchCommand, context_settings={"ignore_unknown_options": True})(advise)
+    app.command(cls=IobenchCommand)(simulate)
+    app.command(cls=IobenchCommand)(convert)
+    app.command(cls=IobenchCommand)(verify)
+    app.command("list", cls=IobenchCommand)(list_)
+    app.command(cls=IobenchCommand)(info)
+    app.command(cls=IobenchCommand)(limits)
+    app.command(cls=IobenchCommand)(synthesize)
+    app.command(cls=IobenchCommand)(cache)
+    app.command(cls=IobenchCommand)(doctor)
     app.callback()(_version)
     return app
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from iobench.cli.command import Command
+from iobench.cli.command import IobenchCommand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ COMMANDS: Final = "iobench.check.commands"
 STDOUT: Final = "-"
 
 
-class CheckCommand(Command):
+class CheckCommand(IobenchCommand):
     """Takes the commands behind ``--`` as they are, and ``--markdown`` with or without a file."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

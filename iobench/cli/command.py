@@ -10,13 +10,13 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand
 
-__all__ = ["Command", "make_typer"]
+__all__ = ["IobenchCommand", "make_typer"]
 
 _ADDRESS: Final = re.compile(r"(?:[\w+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+:/[^\\]")
 """pathlib leaves one slash of ``https://``."""
 
 
-class Command(TyperCommand):
+class IobenchCommand(TyperCommand):
     """A command that refuses a second value where only the last one would count.
 
     And an address where a path is expected: folders of that name would be made, a password in it.

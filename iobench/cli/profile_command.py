@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iobench.cli.command import Command, make_typer
+from iobench.cli.command import IobenchCommand, make_typer
 from iobench.cli.darshan_option import Darshan, darshan_words
 from iobench.cli.energy_option import AUTO, Energy
 from iobench.cli.source_options import (
@@ -193,7 +193,7 @@ def profile_config(words: Sequence[str]) -> RunConfig:
     """
     taken: list[RunConfig] = []
     app = make_typer()
-    app.command(cls=Command)(profile)
+    app.command(cls=IobenchCommand)(profile)
     try:
         app(args=list(words), prog_name="iobench profile", obj=taken.append)
     except SystemExit:

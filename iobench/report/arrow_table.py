@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.profiles.contents import Process, Profile
-    from iobench.report.arrow_columns import Column
+    from iobench.report.arrow_columns import ArrowColumn
 
 __all__ = ["check_parquet", "to_arrow", "write_parquet"]
 
@@ -152,7 +152,7 @@ def _table(
     return pa.Table.from_arrays(columns, schema=pa.schema(fields, _metadata(profile)))
 
 
-def _array(pa: Any, column: Column, found: Any) -> Any:
+def _array(pa: Any, column: ArrowColumn, found: Any) -> Any:
     """Return a column; of texts an index for each row and the texts, else values and nulls."""
     if column.type == "text":
         index, texts = found

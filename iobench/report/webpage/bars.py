@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from iobench.report.webpage.figures import PageFigures
 
 __all__ = [
-    "BarPart",
     "BarRow",
-    "HeatMap",
+    "DrawnHeat",
+    "DrawnPart",
     "heat_map",
     "most_exposed",
     "phase_bars",
@@ -38,7 +38,7 @@ MOST_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class BarPart:
+class DrawnPart:
     """A piece of a bar: how the style sheet calls it, where it lies, and what it is."""
 
     style: str
@@ -53,12 +53,12 @@ class BarRow:
 
     name: Any
     kind: str
-    parts: tuple[BarPart, ...]
+    parts: tuple[DrawnPart, ...]
     figures: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class HeatMap:
+class DrawnHeat:
     """Rank by time: how much of each bin was waited.
 
     Parameters
@@ -146,7 +146,7 @@ def most_exposed(figures: PageFigures, window: str) -> tuple[str, ...]:
     return tuple(f"{window}.stages.{place}" for place in places[:MOST_NAMED])
 
 
-def time_bar(figures: PageFigures, window: str) -> tuple[BarPart, ...]:
+def time_bar(figures: PageFigures, window: str) -> tuple[DrawnPart, ...]:
     """Return the wall time of a window as one bar: compute, then the wait by what it was for."""
     part = figures.value(window)
     wall = part["wall_s"]
@@ -163,19 +163,19 @@ def time_bar(figures: PageFigures, window: str) -> tuple[BarPart, ...]:
     return _parts(pieces, wall)
 
 
-def _parts(pieces: Sequence[tuple[str, float, str]], whole: float) -> tuple[BarPart, ...]:
+def _parts(pieces: Sequence[tuple[str, float, str]], whole: float) -> tuple[DrawnPart, ...]:
     """Return pieces one after the other, on a scale on which ``whole`` fills the drawing."""
     parts, x = [], 0.0
     for style, length, what in pieces:
         if length <= 0 or not whole:
             continue
         width = max(LEAST, WIDTH * length / whole)
-        parts.append(BarPart(style, round(x, 2), round(min(width, WIDTH), 2), what))
+        parts.append(DrawnPart(style, round(x, 2), round(min(width, WIDTH), 2), what))
         x += width
     return tuple(parts)
 
 
-def heat_map(figures: PageFigures) -> HeatMap | None:
+def heat_map(figures: PageFigures) -> DrawnHeat | None:
     """Return rank by time; of very many ranks those that wait longest."""
     matrix = figures.value("job.wait_matrix_s") or ()
     ranks = figures.value("job.ranks") or ()
@@ -191,7 +191,7 @@ def heat_map(figures: PageFigures) -> HeatMap | None:
                 # Rounded up, so that blank is no wait at all.
                 level = min(LEVELS, -int(-value * LEVELS // bin_s))
                 paths[level - 1].append(f"M{x} {y}h1v1h-1z")
-    return HeatMap(
+    return DrawnHeat(
         tuple(ranks[place]["rank"] for place in rows),
         rows,
         max(map(len, matrix)),

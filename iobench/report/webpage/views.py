@@ -71,7 +71,7 @@ class RunView:
     gain : str
         Where the largest gain of a replay stands, empty without.
     gain_stage : str
-    time : tuple of BarPart
+    time : tuple of DrawnPart
     most : tuple of str
         Where the stages stand that were waited for longest.
     stages : tuple of StageView
@@ -105,7 +105,7 @@ class RunView:
     evidence: tuple[str, ...]
     gain: str
     gain_stage: str
-    time: tuple[bars.BarPart, ...]
+    time: tuple[bars.DrawnPart, ...]
     most: tuple[str, ...]
     stages: tuple[StageView, ...]
     stage_lines: tuple[str, ...]
@@ -138,7 +138,7 @@ class JobView:
     lines: tuple[str, ...]
     missing: tuple[str, ...]
     table: PageTable | None
-    heat: bars.HeatMap | None
+    heat: bars.DrawnHeat | None
     utilisation: tuple[str, ...]
     energy: PageTable | None
     energy_lines: tuple[str, ...]

@@ -1,0 +1,326 @@
+"""What a report says, as values: a document of sections, a section of sentences, tables and bars.
+
+A figure is no text here: it is a `Quantity` (a `Duration`, `Bytes`, `Share`, ...) that holds the
+exact value. A renderer makes text of it, through `iobench.report.units`, so that the terminal,
+Markdown, the page and a notebook say the same of the same figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+__all__ = [
+    "NOT_APPLICABLE",
+    "Bar",
+    "BarPart",
+    "Bars",
+    "Block",
+    "ByteRate",
+    "Bytes",
+    "Cell",
+    "Column",
+    "Command",
+    "Count",
+    "Document",
+    "Drawing",
+    "Duration",
+    "Epochs",
+    "HeatMap",
+    "Joules",
+    "KeyFigure",
+    "KeyFigures",
+    "Lines",
+    "Number",
+    "Quantity",
+    "Ratio",
+    "Renderer",
+    "SampleRate",
+    "Section",
+    "Sentence",
+    "Share",
+    "SignedShare",
+    "Style",
+    "Table",
+    "WattHours",
+    "sentences",
+]
+
+NOT_APPLICABLE: Final = "-"
+"""The cell of a figure that does not exist here; one that exists and is not known holds None."""
+
+Style = Literal["", "strong", "caution", "good", "fair", "bad"]
+"""How a sentence is meant; the last three are the colours of a verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A figure; its class says what it is a figure of.
+
+    Parameters
+    ----------
+    value : float or None
+        None is unknown.
+    words : str
+        What stands around the figure, itself at ``{}``: e.g. ``"about {}"``, ``"{} (not all)"``.
+    """
+
+    value: float | None
+    words: str = "{}"
+
+
+class Duration(Quantity):
+    """A time in nanoseconds; in a column with a unit group in the unit of its heading."""
+
+
+class Bytes(Quantity):
+    """An amount of bytes."""
+
+
+class ByteRate(Quantity):
+    """Bytes in a second."""
+
+
+class SampleRate(Quantity):
+    """Samples in a second."""
+
+
+class Share(Quantity):
+    """A part of one, said in per cent."""
+
+
+class SignedShare(Quantity):
+    """How far something is off, as a part of one, said in per cent with its sign."""
+
+
+class Count(Quantity):
+    """A whole number of things."""
+
+
+class Ratio(Quantity):
+    """One quantity over another of the same unit."""
+
+
+class Number(Quantity):
+    """A number without a unit, in three significant digits."""
+
+
+class Epochs(Quantity):
+    """A number of epochs, never more exact than its parts."""
+
+
+class Joules(Quantity):
+    """An energy in microjoules, said in joules."""
+
+
+class WattHours(Quantity):
+    """An energy in microjoules, said in watt-hours, as electricity is billed."""
+
+
+Cell = Quantity | str
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A line of prose, with its figures as text in it."""
+
+    text: str
+    style: Style = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BarPart:
+    """A piece of a bar: how it is drawn (``"exposed"``, ``"hidden"``...), and its length."""
+
+    kind: str
+    length: float
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar: its name, its pieces one after the other, and what is said beside it.
+
+    ``swatch`` is the kind of stage it is of, which has a colour of its own; empty for none.
+    """
+
+    name: str
+    parts: tuple[BarPart, ...]
+    said: tuple[Cell, ...] = ()
+    swatch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Bars on one scale, on which the longest fills the width; only pages that draw show them.
+
+    Whatever they say is in a table or a sentence as well.
+    """
+
+    bars: tuple[Bar, ...]
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Parameters
+    ----------
+    name : str
+    unit_group : str
+        The `Duration` cells of all columns of one group are said in one unit, which stands in
+        their headings; those of a column without a group each in its own.
+    unit : str
+        That unit, where it is known beforehand: ``"ms"``. Else that of the group's largest.
+    """
+
+    name: str
+    unit_group: str = ""
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table; its first column names the row.
+
+    Parameters
+    ----------
+    title : str
+        Empty where the section says it.
+    columns : tuple of Column
+        Of a list of properties all names are empty: then there is no heading.
+    rows : tuple of tuple of Cell
+    total : tuple of Cell
+        The sum of the rows, empty where there is none.
+    note : str
+        A sentence below: what is left out, or what a figure is of.
+    bars : tuple of tuple of BarPart
+        A bar for each row, on one scale; empty where there is nothing to draw.
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    total: tuple[Cell, ...] = ()
+    note: str = ""
+    bars: tuple[tuple[BarPart, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFigure:
+    """A figure that is said first: its name, itself, and the rest of the sentence."""
+
+    name: str
+    figure: Cell
+    rest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFigures:
+    """The figures that are said first: tiles of a page, lines of a terminal."""
+
+    figures: tuple[KeyFigure, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """A colour for each row and time.
+
+    Parameters
+    ----------
+    title : str
+    rows : tuple of str
+        Their names.
+    shares : tuple of tuple of float
+        Of shape (rows, columns), each from 0 (nothing) to 1 (all of it).
+    column_ns : int
+        How long a column is.
+    """
+
+    title: str
+    rows: tuple[str, ...]
+    shares: tuple[tuple[float, ...], ...]
+    column_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines that stand as they are, spaces included."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command line to copy; ``reason`` is why, without the full stop."""
+
+    command: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A picture that only some pages can draw, by name; others leave it out.
+
+    ``data`` makes what it is drawn from, which may be much: called only by who draws it.
+    """
+
+    name: str
+    data: Callable[[], Any]
+
+
+Block = Sentence | Table | Bars | KeyFigures | HeatMap | Lines | Command | Drawing
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a document.
+
+    Parameters
+    ----------
+    key : str
+        What links and tests call it, one of each in a document: ``"stages"``.
+    title : str
+    blocks : tuple of Block
+    folded : bool
+        Whether a page that can fold shows only the title at first: the long parts.
+    """
+
+    key: str
+    title: str
+    blocks: tuple[Block, ...]
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """All that a report says.
+
+    Parameters
+    ----------
+    title : str
+    sections : tuple of Section
+    parts : tuple of Document
+        What is said of each of several runs, in their order; after the sections.
+    figures : callable, optional
+        Makes the figures for machines, as ``--json`` writes them, for pages that carry them.
+    """
+
+    title: str
+    sections: tuple[Section, ...]
+    parts: tuple[Document, ...] = ()
+    figures: Callable[[], Mapping[str, Any]] | None = None
+
+
+class Renderer(Protocol):
+    """Makes text of a document; named by the entry point group ``iobench.renderers``."""
+
+    def render(self, document: Document) -> str:
+        """Return the whole document in the renderer's own format."""
+
+
+def sentences(texts: Iterable[str], style: Style = "") -> tuple[Sentence, ...]:
+    """Return a sentence for each text."""
+    return tuple(Sentence(text, style) for text in texts)
