@@ -18,7 +18,7 @@ from iobench.analysis.paths import Path, Stretch, Turns, Walker, make_turns
 from iobench.analysis.releases import releases_by_turn
 from iobench.analysis.span_shares import ChargedWork
 from iobench.analysis.stages import StageTable, find_lanes
-from iobench.recording.kinds import WORKER_KINDS, Kind
+from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class _Own:
         self.stage, self.row = stage[pieces.span[timed]], lanes.own_row[pieces.span[timed]]
         self.deliveries, self.ledger = deliveries, ledger
         self.opaque = stages[Kind.OPAQUE]
-        work = np.isin(spans["kind"], [*WORKER_KINDS])
+        work = is_one_of(spans["kind"], WORKER_KINDS)
         self.batches = set(np.unique(spans["batch"][work & (spans["batch"] >= 0)]).tolist())
         # Outside the waits the thread computes; there its pieces are no part of loading.
         delivery = deliveries.waiting_at(pieces.start_ns)

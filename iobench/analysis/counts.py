@@ -17,7 +17,7 @@ from iobench.analysis.loop import ONLY, find_loop
 from iobench.analysis.sample_counts import samples_by_delivery
 from iobench.analysis.samples_seen import samples_seen
 from iobench.errors import ProfileError
-from iobench.recording.kinds import WORKER_KINDS, Kind, stage_name
+from iobench.recording.kinds import WORKER_KINDS, Kind, Trait, stage_name
 from iobench.recording.span_file import Flag, io_looks
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Counts", "StageCount", "counts_of"]
 
-HANDING_ON: Final = (Kind.COLLATE, Kind.SERIALISE, Kind.PIN, Kind.H2D)
 """Each of these has the bytes of a whole batch pass through it, and may copy them."""
 FROM_SPANS: Final = (
     "samples", "used_nbytes", "opens", "reads", "read_nbytes", "handed_on_nbytes",
@@ -181,7 +180,7 @@ class _Tally:
             if name == OWN_WORK:
                 continue
             known = bool((nbytes >= 0).all())
-            if kind in HANDING_ON:
+            if Trait.COPIES in kind.traits:
                 self._sum("handed_on_nbytes", nbytes, f"{name} does not tell its bytes")
             if kind == Kind.READ:
                 self._sum("read_nbytes", nbytes, f"{name} does not tell its bytes")

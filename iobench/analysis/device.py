@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.recording.device_lane import ANCHOR
-from iobench.recording.kinds import Kind, stage_name
+from iobench.recording.kinds import Kind, Trait, is_one_of, kinds_that, stage_name
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ __all__ = ["DeviceExposure", "device_exposure"]
 
 Integers = NDArray[np.int64]
 
-USE_KINDS: Final = (Kind.FORWARD, Kind.BACKWARD, Kind.STEP, Kind.COMM, Kind.EVALUATE)
+USE_KINDS: Final = kinds_that(Trait.USES_BATCH)
 """Work on a batch. Regions under other names may hold anything, the wait itself included."""
 NEVER: Final = np.iinfo(np.int64).max
 
@@ -130,7 +130,7 @@ def device_exposure(profile: Profile, rank: int = 0) -> DeviceExposure | None:
     waits = waits[np.argsort(waits["start_ns"], kind="stable")]
     asked, delivered = waits["start_ns"].astype(np.int64), waits["end_ns"].astype(np.int64)
     batch = waits["batch"].astype(np.int64)
-    work = device[np.isin(device["kind"], [*USE_KINDS, Kind.H2D])]
+    work = device[is_one_of(device["kind"], USE_KINDS | {Kind.H2D})]
     place = _deliveries_of(work, batch, delivered)
     if not all(profile.processes[process].closed for process in np.unique(spans["process"])):
         # Killed: what the device did last was not looked at, and is unknown.

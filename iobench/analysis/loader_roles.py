@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import Kind, Trait, is_one_of, kinds_that
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ __all__ = ["EVALUATION", "TRAINING", "by_importance", "roles_of_loaders"]
 
 TRAINING: Final = "training"
 EVALUATION: Final = "evaluation"
-TRAINS: Final = (Kind.BACKWARD, Kind.STEP)
+TRAINS: Final = kinds_that(Trait.TRAINS)
 
 
 def roles_of_loaders(
@@ -32,11 +32,11 @@ def roles_of_loaders(
     """
     spans = profile.spans
     spans = spans[
-        (spans["process"] == loop.process) & np.isin(spans["kind"], [*TRAINS, Kind.EVALUATE])
+        (spans["process"] == loop.process) & is_one_of(spans["kind"], TRAINS | {Kind.EVALUATE})
     ]
     place = deliveries.at(spans["start_ns"].astype(np.int64))
     spans, loader = spans[place >= 0], deliveries.loader[place[place >= 0]]
-    trains = np.isin(spans["kind"], TRAINS)
+    trains = is_one_of(spans["kind"], TRAINS)
     roles = {number: EVALUATION for number, each in loop.loaders.items() if each.gradients is False}
     roles |= dict.fromkeys(np.unique(loader[~trains]).tolist(), EVALUATION)
     # Of a loader that does both, what trains counts.

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.stages import WAITING_KINDS
 from iobench.analysis.windows import measure_rank
 from iobench.errors import ProfileError
-from iobench.recording.kinds import HANDOVER_KINDS, WORKER_KINDS, Kind
+from iobench.recording.kinds import HANDOVER_KINDS, WAITING_KINDS, WORKER_KINDS, Kind
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ __all__ = ["SpanSums", "measure_ranks", "sums_of_spans"]
 
 Integers = NDArray[np.int64]
 NOT_SUMMED: Final = Flag.DETAIL | Flag.IO
-LOADING: Final = sorted((WORKER_KINDS | HANDOVER_KINDS) - WAITING_KINDS)
+LOADING: Final = (WORKER_KINDS | HANDOVER_KINDS) - WAITING_KINDS
 
 
 @dataclass(frozen=True, slots=True)

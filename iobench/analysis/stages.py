@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.releases import find_releases
-from iobench.recording.kinds import CONSUMER_KINDS, LIFE_KINDS, Kind, stage_name
+from iobench.recording.kinds import (
+    LIFE_KINDS,
+    LOOP_KINDS,
+    WAITING_KINDS,
+    Kind,
+    is_one_of,
+    stage_name,
+)
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
@@ -17,16 +24,7 @@ if TYPE_CHECKING:
     from iobench.analysis.loop import TrainingLoop
     from iobench.profiles.contents import Profile
 
-__all__ = ["WAITING_KINDS", "Lanes", "StageTable", "find_lanes"]
-
-WAITING_KINDS: Final = LIFE_KINDS | {
-    Kind.SUBMIT_QUEUE,
-    Kind.IPC_WAIT,
-    Kind.HEAD_OF_LINE,
-    Kind.HANDOVER,
-    Kind.WAIT,
-}
-"""Nobody works in these: they have no busy time but what was waited for."""
+__all__ = ["Lanes", "StageTable", "find_lanes"]
 
 # Labels of waits and gaps that no span covers.
 ALWAYS: Final = (
@@ -126,11 +124,11 @@ def find_lanes(profile: Profile, loop: TrainingLoop) -> Lanes:
     spans = spans[row]
     kind, process = spans["kind"], spans["process"]
     main = (process == loop.process) & (spans["thread"] == loop.thread)
-    waiting = np.isin(kind, [*WAITING_KINDS])
-    compute = np.isin(kind, [*CONSUMER_KINDS]) & (kind != Kind.WAIT)
+    waiting = is_one_of(kind, WAITING_KINDS)
+    compute = is_one_of(kind, LOOP_KINDS)
     rounds = (kind == Kind.OTHER) & (spans["label"] == profile.string_number("round"))
     in_pool = ~main & ~waiting & (~compute | loading[process])
-    in_own = main & ~np.isin(kind, [*CONSUMER_KINDS, *LIFE_KINDS])
+    in_own = main & ~compute & ~is_one_of(kind, {Kind.WAIT, *LIFE_KINDS})
     pool = spans[in_pool]
     lanes, lane = np.unique(
         pool["process"].astype(np.int64) << 32 | pool["thread"].astype(np.int64),

@@ -10,7 +10,7 @@ import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.span_sums import sums_of_spans
-from iobench.recording.kinds import Kind, stage_name
+from iobench.recording.kinds import QUEUED_KINDS, Kind, is_one_of, stage_name
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["Timeline", "TimelineLane", "lanes_of_spans", "timeline_of"]
 
 LARGEST_PRODUCT: Final = 2**62
-QUEUED_KINDS: Final = (Kind.SUBMIT_QUEUE, Kind.IPC_WAIT, Kind.HEAD_OF_LINE, Kind.HANDOVER)
 MAIN_THREAD: Final = "MainThread"
 """As Python calls it: where a process has others too, it goes by the process's name alone."""
 
@@ -146,7 +145,7 @@ def timeline_of(
         lane=lane,
         stage=stage,
         depth=_depths(
-            lane, chosen["start_ns"], chosen["end_ns"], np.isin(chosen["kind"], QUEUED_KINDS)
+            lane, chosen["start_ns"], chosen["end_ns"], is_one_of(chosen["kind"], QUEUED_KINDS)
         ),
         exposed_ns=_exposed(profile, measured)[row],
     )

@@ -15,7 +15,7 @@ import numpy as np
 
 from iobench.analysis.epoch_numbers import epoch_of_deliveries, of_main_loader
 from iobench.analysis.windows import measure_rank
-from iobench.recording.kinds import Kind, stage_name
+from iobench.recording.kinds import Kind, Trait, stage_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -40,8 +40,6 @@ __all__ = [
 DLIO_VERSION: Final = "2.0.0 (e1919d7)"
 MLPERF_THRESHOLDS: Final = {"3D-UNet": 0.9, "ResNet-50": 0.9, "CosmoFlow": 0.7}
 """What MLPerf Storage asks for, by workload (Submission_guidelines.md, caa90c9)."""
-NOT_COMPUTE: Final = frozenset({Kind.COMM, Kind.PEER_INPUT_WAIT, Kind.EVALUATE, Kind.CHECKPOINT})
-"""What a training loop does between deliveries that DLIO does not count as compute."""
 NOT_SAVING: Final = stage_name(Kind.CHECKPOINT, "snapshot")
 """A loader asked for its own state, perhaps at every step: that ends no stretch."""
 OTHER: Final = Kind.OTHER.spelled
@@ -301,7 +299,9 @@ def _besides(
 ) -> dict[int, dict[str, int]]:
     """Return what the loop did after each delivery that is no compute, by stage."""
     stages = attribution.stages
-    outside = [number for number, kind in enumerate(stages.kinds) if kind in NOT_COMPUTE]
+    outside = [
+        number for number, kind in enumerate(stages.kinds) if Trait.NO_COMPUTE in kind.traits
+    ]
     inside = np.isin(attribution.compute_stage, outside)
     inside &= np.isin(attribution.compute_delivery, rows)
     found: dict[int, dict[str, int]] = {}

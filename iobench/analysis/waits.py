@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.deliveries import FILL, STARTUP
 from iobench.analysis.figures import Coincidence, LongWaits, WaitStatistics
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import MIXED_KINDS, READING_KINDS, is_one_of
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def _file_changes(profile: Profile, deliveries: Deliveries) -> Marks:
     """Tell whose batch was read from a file that its process had not read just before."""
     spans = profile.spans
     read = spans[
-        np.isin(spans["kind"], (Kind.OPEN, Kind.READ, Kind.FUSED))
+        is_one_of(spans["kind"], READING_KINDS | MIXED_KINDS)
         & (spans["detail"] != 0)
         & ((spans["flags"] & Flag.IO) == 0)
     ]

@@ -18,7 +18,7 @@ import numpy as np
 
 from iobench.errors import OptionError
 from iobench.recording import span_file as layout
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import WAITING_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KEEP",
-    "QUEUED",
     "EndedWorkers",
     "Fold",
     "LoopSums",
@@ -52,8 +51,7 @@ LEAST_NBYTES: Final = 1_000_000
 UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 # They lie beside what the thread does, or around it: not reduced by what is inside.
-QUEUED: Final = frozenset({Kind.SUBMIT_QUEUE, Kind.IPC_WAIT, Kind.HEAD_OF_LINE})
-AROUND: Final = QUEUED | {Kind.WAIT, Kind.STARTUP, Kind.SHUTDOWN}
+AROUND: Final = WAITING_KINDS
 NEVER_SUMMED: Final = int(Flag.DETAIL | Flag.IO | Flag.DEVICE)
 OTHERS: Final = (int(Kind.OTHER), 0)
 """Where stages go that have no place of their own."""
@@ -251,7 +249,7 @@ class Fold:
                 self.loop = loop
         counted = spans[~is_pass]
         spent_ns = counted["end_ns"] - counted["start_ns"]
-        inside = ~np.isin(counted["kind"], [*AROUND])
+        inside = ~is_one_of(counted["kind"], AROUND)
         spent_ns[inside] = self._alone_ns(counted["start_ns"][inside], spent_ns[inside], lane)
         stages = counted["kind"].astype(np.int64) << 32 | counted["label"]
         for stage in np.unique(stages).tolist():

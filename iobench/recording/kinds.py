@@ -1,56 +1,165 @@
-"""The closed list of what a span can be: the sort of work, without names of files or users.
+"""What a span can be: one table of the sorts of work, with all that iobench knows of each.
 
+A new kind is a new row; nothing else names the kinds one by one but the code that records them.
 The numbers are part of the span file format (``iobench.recording.span_file``): append, never
-renumber. Free names go into a span's label.
+renumber. Names of files, users and libraries go into a span's label.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import Final
+from enum import Enum, Flag, IntEnum
+from typing import TYPE_CHECKING, Any, Final, Self
 
-__all__ = ["CONSUMER_KINDS", "HANDOVER_KINDS", "LIFE_KINDS", "WORKER_KINDS", "Kind", "stage_name"]
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+__all__ = [
+    "HANDOVER_KINDS",
+    "LIFE_KINDS",
+    "LOOP_KINDS",
+    "MIXED_KINDS",
+    "QUEUED_KINDS",
+    "READING_KINDS",
+    "WAITING_KINDS",
+    "WORKER_KINDS",
+    "Kind",
+    "Phase",
+    "Trait",
+    "decodes_too",
+    "is_one_of",
+    "kind_named",
+    "kinds_that",
+    "reads_storage",
+    "stage_name",
+]
+
+
+class Phase(Enum):
+    """Where in a pipeline a kind belongs; its value is the category of traces and of the page."""
+
+    LOAD = "load"
+    """Work of a loading process or thread."""
+    HANDOVER = "hand-over"
+    """The way of a batch from whoever made it to the training loop."""
+    WAIT = "wait"
+    """The training loop asks for a batch."""
+    LOOP = "loop"
+    """What else the training loop does."""
+    LIFE = "life"
+    """The life of the pipeline itself."""
+
+
+class Trait(Flag):
+    """What holds of some kinds."""
+
+    NONE = 0
+    READS = 1
+    """Its time is storage's."""
+    MIXED = 2
+    """Several sorts of loading that nobody told apart, reading among them as a rule."""
+    READS_LATE = 4
+    """May read what was put off until then: memory maps, lazy arrays."""
+    TELLS_READ = 8
+    """Its bytes are those that it read and hands on."""
+    CARRIES_BYTES = 16
+    """Bytes per second can be told of it."""
+    COPIES = 32
+    """Its bytes are those of the batch, on their way to the training loop."""
+    WAITS = 64
+    """Nobody works in it: no busy time but what was waited for."""
+    QUEUES = 128
+    """A batch lies somewhere, beside what threads do."""
+    USES_BATCH = 256
+    """Work of a device that needs the batch."""
+    TRAINS = 512
+    """The batch before it was one to train on."""
+    NO_COMPUTE = 1024
+    """Of the training loop, what does not count as compute."""
+
+
+_READS = Trait.READS | Trait.CARRIES_BYTES
+_TELLS = Trait.TELLS_READ | Trait.CARRIES_BYTES
+_CARRIES = Trait.CARRIES_BYTES
+_COPIES = Trait.CARRIES_BYTES | Trait.COPIES
+_MIXED = Trait.MIXED | Trait.CARRIES_BYTES
+_WAITS = Trait.WAITS
+_QUEUES = Trait.WAITS | Trait.QUEUES
+_USES = Trait.USES_BATCH
+_TRAINS = Trait.USES_BATCH | Trait.TRAINS
 
 
 class Kind(IntEnum):
-    """The sort of work a span is."""
+    """The sort of work a span is.
 
-    # Work of a loading process or thread.
-    OPEN = 1
-    READ = 2
-    DECODE = 3
-    VERIFY = 4
-    PREPROCESS = 5
-    TRANSFORM = 6
-    COLLATE = 7
-    FUSED = 8
-    OPAQUE = 9
-    # The way of a batch from the worker to the training loop.
-    SAMPLER = 20
-    SUBMIT_QUEUE = 21
-    SERIALISE = 22
-    IPC_WAIT = 23
-    HEAD_OF_LINE = 24
-    PIN = 25
-    H2D = 26
-    UNPICKLE = 27
-    HANDOVER = 28
-    # The training loop.
-    WAIT = 40
-    FORWARD = 41
-    BACKWARD = 42
-    STEP = 43
-    COMM = 44
-    PEER_INPUT_WAIT = 45
-    EVALUATE = 46
-    CHECKPOINT = 47
-    OTHER = 48
-    # The life of the pipeline.
-    STARTUP = 60
-    STARVED_SUBMIT = 61
-    WORKER_GAP = 62
-    SHUTDOWN = 63
-    UNKNOWN = 64
+    Attributes
+    ----------
+    phase : Phase
+    traits : Trait
+    light, dark : str
+        Its colour on a light and on a dark ground, as ``#rrggbb``.
+    spoken : str
+        What sentences of a report call it.
+    """
+
+    phase: Phase
+    traits: Trait
+    light: str
+    dark: str
+    spoken: str
+
+    def __new__(
+        cls, number: int, phase: Phase, traits: Trait, light: str, dark: str = "", spoken: str = ""
+    ) -> Self:
+        """Make the member of one row."""
+        kind = int.__new__(cls, number)
+        kind._value_ = number
+        kind.phase, kind.traits = phase, traits
+        kind.light, kind.dark, kind.spoken = light, dark or light, spoken
+        return kind
+
+    # fmt: off
+    OPEN = 1, Phase.LOAD, _READS, "#4f8fc4", "#6fb0e4"
+    READ = 2, Phase.LOAD, _READS | _TELLS, "#2b6cb0", "#5a9fe0"
+    DECODE = 3, Phase.LOAD, _CARRIES | Trait.READS_LATE, "#7a57b3", "#a58be0"
+    VERIFY = 4, Phase.LOAD, _CARRIES, "#8b8f99", "#a2a7b2"
+    PREPROCESS = 5, Phase.LOAD, _CARRIES, "#2a8a80", "#4db8ac"
+    TRANSFORM = 6, Phase.LOAD, _CARRIES, "#43996a", "#68bd8d"
+    COLLATE = 7, Phase.LOAD, _COPIES, "#ad8420", "#d3aa48"
+    FUSED = 8, Phase.LOAD, _MIXED | _TELLS, "#55789a", "#7b9fc2"
+    OPAQUE = 9, Phase.LOAD, _MIXED, "#7f7568", "#a59a8b"
+
+    SAMPLER = 20, Phase.HANDOVER, Trait.NONE, "#9d7aa8"
+    SUBMIT_QUEUE = 21, Phase.HANDOVER, _QUEUES, "#a58bb0", "", "the queue to the workers"
+    SERIALISE = 22, Phase.HANDOVER, _COPIES, "#b0647f"
+    IPC_WAIT = 23, Phase.HANDOVER, _QUEUES, "#b98aa0"
+    HEAD_OF_LINE = 24, Phase.HANDOVER, _QUEUES, "#c07a93"
+    PIN = 25, Phase.HANDOVER, _COPIES, "#98588f", "#c083b8"
+    H2D = 26, Phase.HANDOVER, _COPIES, "#844d94", "#b07ec0"
+    UNPICKLE = 27, Phase.HANDOVER, _CARRIES, "#b0648f"
+    HANDOVER = 28, Phase.HANDOVER, _QUEUES, "#a4528a", "#cd7cb3", "the hand-over of batches"
+
+    WAIT = 40, Phase.WAIT, _WAITS, "#cc4414", "#ff7646"
+    FORWARD = 41, Phase.LOOP, _USES, "#a9b7c3", "#5f7080"
+    BACKWARD = 42, Phase.LOOP, _TRAINS, "#8fa1b0", "#728596"
+    STEP = 43, Phase.LOOP, _TRAINS, "#9dadba", "#687a8a"
+    COMM = 44, Phase.LOOP, _USES | Trait.NO_COMPUTE, "#8a6f62", "#b09182"
+    PEER_INPUT_WAIT = 45, Phase.LOOP, Trait.NO_COMPUTE, "#a88a7c"
+    EVALUATE = 46, Phase.LOOP, _USES | Trait.NO_COMPUTE, "#b3bfc9", "#55646f"
+    CHECKPOINT = 47, Phase.LOOP, Trait.NO_COMPUTE, "#7f8f76"
+    OTHER = 48, Phase.LOOP, Trait.NONE, "#a2a8af", "#7d858e"
+
+    STARTUP = 60, Phase.LIFE, _WAITS, "#7d8ba0", "", "the start of the workers"
+    STARVED_SUBMIT = 61, Phase.LIFE, _WAITS, "#94a0b3", "", "work that was not handed out yet"
+    WORKER_GAP = (
+        62, Phase.LIFE, _WAITS, "#b5bdc9", "#4c5662", "time between the stages of the workers"
+    )
+    SHUTDOWN = 63, Phase.LIFE, _WAITS, "#c3cad4", "#454e59", "the end of the loader"
+    UNKNOWN = 64, Phase.LIFE, _WAITS, "#8d8678", "", "causes that were not recorded"
+    # fmt: on
 
     @property
     def spelled(self) -> str:
@@ -58,12 +167,52 @@ class Kind(IntEnum):
         return self.name.lower()
 
 
-WORKER_KINDS: Final = frozenset(kind for kind in Kind if kind < 20)
-HANDOVER_KINDS: Final = frozenset(kind for kind in Kind if 20 <= kind < 40)
-CONSUMER_KINDS: Final = frozenset(kind for kind in Kind if 40 <= kind < 60)
-LIFE_KINDS: Final = frozenset(kind for kind in Kind if kind >= 60)
+def kinds_that(traits: Trait) -> frozenset[Kind]:
+    """Return the kinds of which one of these traits holds."""
+    return frozenset(kind for kind in Kind if kind.traits & traits)
+
+
+def _in_phase(phase: Phase) -> frozenset[Kind]:
+    return frozenset(kind for kind in Kind if kind.phase is phase)
+
+
+WORKER_KINDS: Final = _in_phase(Phase.LOAD)
+HANDOVER_KINDS: Final = _in_phase(Phase.HANDOVER)
+LOOP_KINDS: Final = _in_phase(Phase.LOOP)
+LIFE_KINDS: Final = _in_phase(Phase.LIFE)
+READING_KINDS: Final = kinds_that(Trait.READS)
+MIXED_KINDS: Final = kinds_that(Trait.MIXED)
+WAITING_KINDS: Final = kinds_that(Trait.WAITS)
+QUEUED_KINDS: Final = kinds_that(Trait.QUEUES)
+
+
+def is_one_of(column: NDArray[Any], kinds: Iterable[Kind]) -> NDArray[np.bool_]:
+    """Tell which spans are of one of these kinds, by their ``kind`` column (of uint8)."""
+    table = np.zeros(256, dtype=bool)
+    table[[*kinds]] = True
+    return table[column]
 
 
 def stage_name(kind: Kind, label: str = "") -> str:
     """Return how a stage is spelled everywhere: ``kind`` or ``kind:label``."""
     return f"{kind.spelled}:{label}" if label else kind.spelled
+
+
+def kind_named(stage: str) -> Kind | None:
+    """Return the kind of a stage by its name; None if there is no such kind."""
+    return _BY_NAME.get(stage.partition(":")[0])
+
+
+_BY_NAME: Final = {kind.spelled: kind for kind in Kind}
+
+
+def reads_storage(kind: Kind, label: str = "") -> bool:
+    """Tell whether a stage reads: by its kind, or as the label of several sorts at once says."""
+    if Trait.READS in kind.traits:
+        return True
+    return kind == Kind.FUSED and label.startswith("read")
+
+
+def decodes_too(kind: Kind, label: str = "") -> bool:
+    """Tell whether a stage that may read decodes as well, so that its time is not all reading."""
+    return Trait.MIXED in kind.traits and (kind != Kind.FUSED or "decode" in label)

@@ -15,7 +15,7 @@ from iobench.json_files import open_regular
 from iobench.masking import mask_urls
 from iobench.recording import span_file as layout
 from iobench.recording.folding import Fold, unpacked_fold
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import Kind, is_one_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Anchor", "Head", "SpanFile", "read_head", "read_span_file", "read_span_files"]
 
-KNOWN_KINDS: Final = np.array([kind.value for kind in Kind], "u1")
 UNKNOWN_TEXT: Final = "unknown"
 # No process works for four years, or on eight petabytes at once: such a record is damaged.
 FURTHEST_NS: Final = 2**57
@@ -319,7 +318,7 @@ def _sound_spans(
     expected = np.arange(sequence, sequence + len(records), dtype=np.int64)
     sound = (
         (records["sequence"] == expected)
-        & np.isin(records["kind"], KNOWN_KINDS)
+        & is_one_of(records["kind"], Kind)
         & (records["end_ns"] >= records["start_ns"])
         & (records["start_ns"] >= contents.start_ns - FURTHEST_NS)
         & (records["end_ns"] <= contents.start_ns + FURTHEST_NS)

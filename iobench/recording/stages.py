@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeVar
 from iobench.errors import OptionError
 from iobench.recording import activation
 from iobench.recording import span_file as layout
-from iobench.recording.kinds import WORKER_KINDS, Kind
+from iobench.recording.kinds import MIXED_KINDS, WORKER_KINDS
 from iobench.recording.lanes import Lane, Span
 
 if TYPE_CHECKING:
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["stage"]
 
 # What is inside a stage of these kinds is named exactly, and not timed from outside as well.
-EXACT_KINDS: Final = frozenset(
-    kind.spelled for kind in WORKER_KINDS if kind not in {Kind.FUSED, Kind.OPAQUE}
-)
+EXACT_KINDS: Final = frozenset(kind.spelled for kind in WORKER_KINDS - MIXED_KINDS)
 
 _pack_into: Final = layout.PREPARED_SPAN.pack_into
 

@@ -13,7 +13,7 @@ from iobench.analysis.storage.wall_clock import monotonic_of_wall
 from iobench.analysis.windows import exposed_share_of_spans
 from iobench.errors import OptionError
 from iobench.masking import printable
-from iobench.recording.kinds import WORKER_KINDS, Kind
+from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 from iobench.report import units
 from iobench.report.storage_tables import short_path
@@ -36,31 +36,13 @@ PIXELS: Final = 2400
 """Bars of one lane closer together than so many parts of the axis are drawn as one."""
 MOST_PROCESSES: Final = 24
 HIDDEN, EXPOSED, UNKNOWN = "#8fa8bf", "#c8102e", "#c4c4c4"
-KIND_COLOURS: Final = {
-    Kind.OPEN: "#1b6ca8",
-    Kind.READ: "#2f8fd8",
-    Kind.DECODE: "#e08a1e",
-    Kind.VERIFY: "#b0a030",
-    Kind.PREPROCESS: "#3f9b4f",
-    Kind.TRANSFORM: "#3f9b4f",
-    Kind.COLLATE: "#8a63b3",
-    Kind.FUSED: "#a9744f",
-    Kind.OPAQUE: "#7d7d7d",
-    Kind.WAIT: EXPOSED,
-    Kind.FORWARD: "#5c7a99",
-    Kind.BACKWARD: "#7d93ab",
-    Kind.STEP: "#5c7a99",
-    Kind.H2D: "#d0679d",
-    Kind.PIN: "#d0679d",
-}
-OTHER_COLOUR: Final = "#9c9c9c"
 LEGEND: Final = (
     ("waiting", EXPOSED),
-    ("read", KIND_COLOURS[Kind.READ]),
-    ("decode", KIND_COLOURS[Kind.DECODE]),
-    ("fused", KIND_COLOURS[Kind.FUSED]),
-    ("preprocess", KIND_COLOURS[Kind.PREPROCESS]),
-    ("collate", KIND_COLOURS[Kind.COLLATE]),
+    ("read", Kind.READ.light),
+    ("decode", Kind.DECODE.light),
+    ("fused", Kind.FUSED.light),
+    ("preprocess", Kind.PREPROCESS.light),
+    ("collate", Kind.COLLATE.light),
     ("storage, mostly hidden", HIDDEN),
     ("storage, mostly exposed", EXPOSED),
     ("exposure unknown", UNKNOWN),
@@ -153,7 +135,7 @@ def _lanes(
             continue
         # Inner spans begin later, or at once and end sooner: they are drawn above.
         own = own[np.lexsort((-own["end_ns"], own["start_ns"]))]
-        colours = [KIND_COLOURS.get(Kind(kind), OTHER_COLOUR) for kind in own["kind"].tolist()]
+        colours = [Kind(kind).light for kind in own["kind"].tolist()]
         yield LaneBars(
             f"{process.name} ({process.pid})",
             own["start_ns"].astype(np.int64),
@@ -163,7 +145,7 @@ def _lanes(
         )
         if index in placed and trace is not None:
             below = _storage_lane(profile, placed[index], trace)
-            if len(below.start_ns) or np.isin(own["kind"], [*WORKER_KINDS]).any():
+            if len(below.start_ns) or is_one_of(own["kind"], WORKER_KINDS).any():
                 yield below
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
+from iobench.recording.kinds import Kind, kind_named, stage_name
 from iobench.report import rates, units
 
 if TYPE_CHECKING:
@@ -36,16 +37,7 @@ OVER: Final[Mapping[Window, str]] = {
     "whole": "in a run too short to have a steady state",
 }
 """How sentences say which part of a run they are of."""
-SPOKEN: Final = {
-    "handover": "the hand-over of batches",
-    "handover:release": "freeing the memory of the batch before (handover:release)",
-    "shutdown": "the end of the loader",
-    "starved_submit": "work that was not handed out yet",
-    "startup": "the start of the workers",
-    "submit_queue": "the queue to the workers",
-    "unknown": "causes that were not recorded",
-    "worker_gap": "time between the stages of the workers",
-}
+RELEASE: Final = "freeing the memory of the batch before (handover:release)"
 COINCIDENCES: Final = {
     "round start": "the first batch of a round",
     "epoch start": "the first batch of an epoch",
@@ -143,10 +135,18 @@ def _blame(diagnosis: Diagnosis) -> str:
         text = ""
     else:
         share, stage = units.fraction(diagnosis.top_fraction), diagnosis.top_stage
-        text = f", most of all for {SPOKEN.get(stage, stage)} ({share} of the wait)"
+        text = f", most of all for {_spoken(stage)} ({share} of the wait)"
     if unknown >= WORTH_SAYING and diagnosis.top_stage != "unknown":
         text += f"; the cause of {units.fraction(unknown)} of the wait was not recorded"
     return text
+
+
+def _spoken(stage: str) -> str:
+    """Return what a sentence calls a stage: its own name but for waits that nobody named."""
+    kind = kind_named(stage)
+    if stage == stage_name(Kind.HANDOVER, "release"):
+        return RELEASE
+    return kind.spoken if kind and kind.spoken and stage == kind.spelled else stage
 
 
 def _which(diagnosis: Diagnosis) -> str:

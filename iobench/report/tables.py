@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from iobench.recording.kinds import WORKER_KINDS, Kind
+from iobench.recording.kinds import Trait
 from iobench.report import rates, units
 from iobench.report.facts import PUBLISHED_FIGURES
 
@@ -34,7 +34,6 @@ PARTS: Final[Mapping[Window, str]] = {
 """What the parts of a run are called, as `Exposure` knows them."""
 WAIT_UNIT: Final = "ms"
 """Waits per step reach from microseconds to minutes; published ones are tenths of a second."""
-CARRIES_BYTES: Final = WORKER_KINDS | {Kind.SERIALISE, Kind.PIN, Kind.H2D, Kind.UNPICKLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +177,7 @@ def _stage_rate(row: StageExposure) -> str:
 
 
 def _carries_bytes(row: StageExposure) -> bool:
-    return (row.nbytes is not None and row.nbytes > 0) or row.kind in CARRIES_BYTES
+    return (row.nbytes is not None and row.nbytes > 0) or Trait.CARRIES_BYTES in row.kind.traits
 
 
 def wait_table(report: RunReport) -> TextTable:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.deliveries import PHASES
 from iobench.analysis.epoch_numbers import epoch_of_deliveries
-from iobench.recording.kinds import WORKER_KINDS, Kind
+from iobench.recording.kinds import WORKER_KINDS, Kind, Trait, is_one_of, kinds_that
 from iobench.recording.span_file import Flag
 from iobench.report.trace_entries import microseconds
 
@@ -87,7 +87,7 @@ def _made(placed: PlacedSpans, deliveries: Deliveries) -> _Made:
     """Find the work on each delivered batch that others than the training loop did."""
     spans = placed.timeline.spans
     in_loop = (spans["process"] == deliveries.process) & (spans["thread"] == deliveries.thread)
-    chosen = ~in_loop & (spans["batch"] >= 0) & np.isin(spans["kind"], [*WORKER_KINDS])
+    chosen = ~in_loop & (spans["batch"] >= 0) & is_one_of(spans["kind"], WORKER_KINDS)
     chosen &= (spans["flags"] & Flag.DEVICE) == 0
     rows = np.flatnonzero(chosen)
     with_batch = np.flatnonzero(deliveries.batch >= 0)
@@ -223,7 +223,7 @@ def read_rates(profile: Profile, edges: Integers) -> NDArray[np.float64]:
     """
     spans = profile.spans
     reads = spans[
-        np.isin(spans["kind"], (Kind.READ, Kind.FUSED))
+        is_one_of(spans["kind"], kinds_that(Trait.TELLS_READ))
         & ((spans["flags"] & (Flag.DETAIL | Flag.IO | Flag.DEVICE)) == 0)
         & (spans["nbytes"] > 0)
     ]

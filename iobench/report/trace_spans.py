@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
-from iobench.analysis.timeline import QUEUED_KINDS
-from iobench.recording.kinds import CONSUMER_KINDS, HANDOVER_KINDS, LIFE_KINDS, WORKER_KINDS, Kind
+from iobench.recording.kinds import HANDOVER_KINDS, QUEUED_KINDS, WORKER_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 from iobench.report.trace_entries import microseconds, sub_lanes
 
@@ -71,7 +70,7 @@ def place_spans(
     process = spans["process"].astype(np.int64)
     start = spans["start_ns"] + moved_ns[process]
     end = np.maximum(spans["end_ns"] + moved_ns[process], start)
-    queued = np.isin(spans["kind"], QUEUED_KINDS)
+    queued = is_one_of(spans["kind"], QUEUED_KINDS)
     sub = np.zeros(len(spans), dtype=np.int64)
     on_thread = np.flatnonzero(~queued)
     sub[on_thread] = sub_lanes(timeline.lane[on_thread], start[on_thread], end[on_thread])
@@ -131,7 +130,7 @@ def _entries(
         placed.tid[part].tolist(),
         start.tolist(),
         (end - start).tolist(),
-        np.isin(spans["kind"], QUEUED_KINDS).tolist(),
+        is_one_of(spans["kind"], QUEUED_KINDS).tolist(),
         _arguments(spans, timeline.exposed_ns[part], placed.own_ns[part], texts),
     )
     for stage, code, pid, tid, begin, long, queued, arguments in zip(*columns, strict=True):
@@ -156,18 +155,7 @@ def _kinds(timeline: Timeline) -> list[int]:
 
 def _head(name: str, kind: Kind, code: int) -> str:
     colour = f',"cname":"{COLOURS[code]}"' if COLOURS[code] else ""
-    return f'"name":{json.dumps(name)},"cat":"{_category(kind)}{WORDS[code]}"{colour}'
-
-
-def _category(kind: Kind) -> str:
-    families = (
-        (WORKER_KINDS, "load"),
-        (HANDOVER_KINDS, "hand-over"),
-        ({Kind.WAIT}, "wait"),
-        (CONSUMER_KINDS, "loop"),
-        (LIFE_KINDS, "life"),
-    )
-    return next(name for kinds, name in families if kind in kinds)
+    return f'"name":{json.dumps(name)},"cat":"{kind.phase.value}{WORDS[code]}"{colour}'
 
 
 def colour_of(exposed_ns: NDArray[np.int64], own_ns: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -8,9 +8,8 @@ from scripts import Script
 from streams import stream
 
 from iobench.analysis.partition import leaf_pieces
-from iobench.analysis.stages import WAITING_KINDS
 from iobench.analysis.windows import exposed_share_of_spans, exposure
-from iobench.recording.kinds import Kind, stage_name
+from iobench.recording.kinds import WAITING_KINDS, Kind, stage_name
 from iobench.recording.span_file import Flag
 
 times = st.integers(0, 1000)

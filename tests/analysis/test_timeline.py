@@ -16,10 +16,9 @@ from scripts import Script
 from streams import stream
 
 from iobench.analysis.span_sums import measure_ranks, sums_of_spans
-from iobench.analysis.stages import WAITING_KINDS
-from iobench.analysis.timeline import QUEUED_KINDS, Timeline, timeline_of
+from iobench.analysis.timeline import Timeline, timeline_of
 from iobench.analysis.windows import exposure
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import QUEUED_KINDS, WAITING_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
@@ -89,7 +88,7 @@ def check_depths(timeline: Timeline) -> None:
         for depth in np.unique(timeline.depth[timeline.lane == lane]):
             rows = np.flatnonzero((timeline.lane == lane) & (timeline.depth == depth))
             assert (start[rows[1:]] >= end[rows[:-1]]).all(), "no two of a depth overlap"
-            queued = np.isin(timeline.spans["kind"][rows], QUEUED_KINDS)
+            queued = is_one_of(timeline.spans["kind"][rows], QUEUED_KINDS)
             assert queued.all() or not queued.any(), "queues have rows of their own"
             if depth and not queued.any():
                 below = np.flatnonzero((timeline.lane == lane) & (timeline.depth == depth - 1))

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 import iobench
 from iobench.profiling.config import RunConfig
 from iobench.profiling.run import profile
-from iobench.recording.kinds import CONSUMER_KINDS, Kind, stage_name
+from iobench.recording.kinds import LOOP_KINDS, Kind, stage_name
 from iobench.recording.span_file import Flag
 from iobench.torch import DataLoader, observing
 
@@ -95,7 +95,11 @@ def shown(profile: iobench.Profile) -> Counter[tuple[str, str, bool]]:
     for span in profile.spans:
         kind, label = Kind(span["kind"]), profile.strings[span["label"]]
         who, counted = profile.processes[span["process"]].name, bool(span["flags"] & Flag.IO)
-        if kind in CONSUMER_KINDS or label == "release" or (counted and who == "consumer"):
+        if (
+            kind in LOOP_KINDS | {Kind.WAIT}
+            or label == "release"
+            or (counted and who == "consumer")
+        ):
             continue
         if counted:
             found[who, stage_name(kind, label), True] = 1  # of batches that read anything

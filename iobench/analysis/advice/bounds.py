@@ -27,16 +27,16 @@ from iobench.analysis.advice.gains import GainPredictor, kind_of
 from iobench.analysis.advice.levers import Evidence, Lever, Reason
 from iobench.analysis.replay.changes import changed
 from iobench.analysis.replay.contract import Change, LoaderRule, RecordedRun
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import READING_KINDS, WORKER_KINDS, Kind, Trait
 
 if TYPE_CHECKING:
     from iobench.analysis.figures import PartExposure
 
 __all__ = ["bounded_candidates"]
 
-MAKING: Final = ("open", "read", "decode", "verify", "preprocess", "transform", "fused", "opaque")
+MAKING: Final = tuple(kind.spelled for kind in sorted(WORKER_KINDS) if kind != Kind.COLLATE)
 """What loading a finished sample needs none of but reading, and that may be fast."""
-READING: Final = ("open", "read")
+READING: Final = tuple(kind.spelled for kind in sorted(READING_KINDS))
 CACHE_FRACTION: Final = 0.8
 """Of the memory, what files may take to stay in the page cache beside the training."""
 READ_PER_BYTE: Final = 1.5
@@ -211,7 +211,7 @@ def _chunks(baseline: LoadingWay, predictor: GainPredictor) -> Iterator[Found | 
         yield RuledOut(candidate, Reason.SIZE_UNKNOWN)
         return
     # What reading hands on is used, whatever preprocessing leaves of it, as of an ensemble's mean.
-    handed_on = sum(row.nbytes or 0 for row in window.stages if row.kind in (Kind.READ, Kind.FUSED))
+    handed_on = sum(row.nbytes or 0 for row in window.stages if Trait.TELLS_READ in row.kind.traits)
     used = max(window.nbytes, handed_on)
     ratio = window.read_nbytes / used
     decoded = None if window.decoded is None else window.decoded.per_used

@@ -18,7 +18,7 @@ from iobench.analysis.replay.contract import Change, LoaderRule, Machine, Record
 from iobench.analysis.replay.doings import READING, computed_ns
 from iobench.analysis.replay.engine import replay
 from iobench.analysis.replay.shared_machine import share_machine
-from iobench.recording.kinds import CONSUMER_KINDS, Kind
+from iobench.recording.kinds import LOOP_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 from iobench.storage.limits.figures import DEVICE, SERVER, STORAGE, read_limits
 
@@ -109,7 +109,7 @@ def _loop_cpu_fraction(profile: Profile) -> float:
     if not profile.is_script:
         return 0.0
     spans = profile.spans
-    steps = spans[np.isin(spans["kind"], sorted(CONSUMER_KINDS - {Kind.WAIT, Kind.OTHER}))]
+    steps = spans[is_one_of(spans["kind"], LOOP_KINDS - {Kind.OTHER})]
     told = steps[(steps["cpu_ns"] >= 0) & (steps["flags"] == 0)]
     length = int((told["end_ns"].astype(np.int64) - told["start_ns"].astype(np.int64)).sum())
     if length > 0:

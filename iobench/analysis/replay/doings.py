@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.replay.shared_clock import COMPUTES, PAUSES, READS, Doing
+from iobench.recording.kinds import MIXED_KINDS, READING_KINDS
 
 if TYPE_CHECKING:
     from iobench.analysis.replay.contract import Machine, RecordedRun
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["READING", "BatchDoings", "computed_ns"]
 
 Integers = NDArray[np.int64]
-READING: Final = frozenset({"open", "read", "fused", "opaque"})
+READING: Final = frozenset(kind.spelled for kind in READING_KINDS | MIXED_KINDS)
 """Kinds of stages whose waiting may be for storage."""
 
 

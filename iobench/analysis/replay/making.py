@@ -19,7 +19,7 @@ from iobench.analysis.replay.asking import (
 )
 from iobench.analysis.replay.contract import LoaderRule
 from iobench.analysis.replay.streams import StreamPieces, find_shape
-from iobench.recording.kinds import WORKER_KINDS, Kind, stage_name
+from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of, stage_name
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
@@ -107,7 +107,7 @@ def find_making(
         round_start_ns=round_start_ns,
     )
     if rule is LoaderRule.SERIAL:
-        spans = lanes.own[np.isin(lanes.own["kind"], [*WORKER_KINDS])]
+        spans = lanes.own[is_one_of(lanes.own["kind"], WORKER_KINDS)]
         pieces = leaf_pieces(spans, np.zeros(len(spans), dtype=np.int64))
         place = np.full(len(deliveries) + 1, -1, dtype=np.int64)
         place[rows] = np.arange(len(rows))

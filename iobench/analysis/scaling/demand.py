@@ -9,6 +9,7 @@ import numpy as np
 
 from iobench.analysis.replay.contract import LoaderRule
 from iobench.errors import ProfileError
+from iobench.recording.kinds import MIXED_KINDS, READING_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +23,8 @@ __all__ = ["RankDemand", "rank_demand"]
 FEWEST_BATCHES: Final = 2
 FEWEST_STEADY: Final = 8
 """Fewer batches in steady state say less than all batches do."""
-READING: Final = frozenset({"open", "read"})
-FUSED: Final = frozenset({"fused", "opaque"})
+READING: Final = frozenset(kind.spelled for kind in READING_KINDS)
+FUSED: Final = frozenset(kind.spelled for kind in MIXED_KINDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from iobench.analysis.storage.read_spans import names_interpreter
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import Trait, is_one_of, kinds_that
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JoinedLogs", "join_logs", "process_label", "reading_processes"]
 
-READING_KINDS: Final = (Kind.OPEN, Kind.READ, Kind.DECODE, Kind.FUSED, Kind.OPAQUE)
+MAY_READ: Final = kinds_that(Trait.READS | Trait.MIXED | Trait.READS_LATE)
 _FOREVER: Final = np.iinfo(np.int64).max
 _SHOWN: Final = 60
 
@@ -66,7 +66,7 @@ class _Life:
 def reading_processes(profile: Profile) -> tuple[int, ...]:
     """Return the processes that read, by what their spans are; a loop that only waits does not."""
     spans = profile.spans
-    reads = np.isin(spans["kind"], READING_KINDS) & (spans["end_ns"] > spans["start_ns"])
+    reads = is_one_of(spans["kind"], MAY_READ) & (spans["end_ns"] > spans["start_ns"])
     reads &= ~names_interpreter(profile)
     return tuple(np.unique(spans["process"][reads]).tolist())
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from iobench.analysis.storage.read_spans import NOT_SUMMED
 from iobench.analysis.storage.traced_stages import file_of, match_names
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import WORKER_KINDS, is_one_of
 from iobench.storage.traces.interpreter_files import is_of_interpreter
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class NamedFiles:
 
     def __init__(self, profile: Profile, trace: StorageTrace | None) -> None:
         spans = profile.spans
-        chosen = ((spans["flags"] & NOT_SUMMED) == 0) & (spans["kind"] < Kind.SAMPLER)
+        chosen = ((spans["flags"] & NOT_SUMMED) == 0) & is_one_of(spans["kind"], WORKER_KINDS)
         texts = [profile.strings[each] for each in np.unique(spans["detail"][chosen]).tolist()]
         texts = [text for text in texts if not is_of_interpreter(text)]
         traced = trace.processes if trace is not None else ()

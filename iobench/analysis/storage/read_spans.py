@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.recording.kinds import Kind
+from iobench.recording.kinds import Kind, Trait, decodes_too, reads_storage
 from iobench.recording.span_file import Flag, io_looks
 from iobench.storage.traces.interpreter_files import is_of_interpreter
 
@@ -23,7 +23,6 @@ __all__ = [
     "ReadSpans",
     "counted_bytes",
     "find_read_spans",
-    "is_decoding",
     "names_interpreter",
 ]
 
@@ -78,15 +77,6 @@ class CountedBytes:
     untimed: int
 
 
-def is_decoding(kind: int, label: str) -> bool:
-    """Tell whether a stage of this kind decodes as well, so that its time is not all reading."""
-    return kind == Kind.OPAQUE or (kind == Kind.FUSED and "decode" in label)
-
-
-def _is_reading(kind: int, label: str) -> bool:
-    return kind == Kind.READ or (kind == Kind.FUSED and label.startswith("read"))
-
-
 def find_read_spans(profile: Profile) -> ReadSpans:
     """Return the spans of a profile that read, but for counters, parts of sums, Python's own files.
 
@@ -95,9 +85,9 @@ def find_read_spans(profile: Profile) -> ReadSpans:
     spans = profile.spans
     pair = spans["kind"].astype(np.int64) << 32 | spans["label"].astype(np.int64)
     pairs, number = np.unique(pair, return_inverse=True)
-    stages = [(int(value) >> 32, profile.strings[int(value) & 0xFFFFFFFF]) for value in pairs]
-    reading = np.array([_is_reading(*stage) for stage in stages], bool)
-    decoding = np.array([is_decoding(*stage) for stage in stages], bool)
+    stages = [(Kind(int(value) >> 32), profile.strings[int(value) & 0xFFFFFFFF]) for value in pairs]
+    reading = np.array([_hands_on(*stage) for stage in stages], bool)
+    decoding = np.array([decodes_too(*stage) for stage in stages], bool)
     number = number.reshape(-1)
     chosen = ((spans["flags"] & NOT_SUMMED) == 0) & ~names_interpreter(profile)
     if len(stages):
@@ -106,6 +96,10 @@ def find_read_spans(profile: Profile) -> ReadSpans:
     nbytes = spans["nbytes"][rows].astype(np.int64)
     nbytes[_told_inside(spans[rows])] = 0
     return ReadSpans(rows, nbytes, decoding[number[rows]] if len(stages) else chosen[rows])
+
+
+def _hands_on(kind: Kind, label: str) -> bool:
+    return Trait.TELLS_READ in kind.traits and reads_storage(kind, label)
 
 
 def names_interpreter(profile: Profile) -> NDArray[np.bool_]:

@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
-from iobench.analysis.storage.read_spans import NOT_SUMMED, is_decoding, names_interpreter
+from iobench.analysis.storage.read_spans import NOT_SUMMED, names_interpreter
 from iobench.analysis.storage.storage_figures import ProcessStorage, StageStorage
 from iobench.analysis.storage.storage_times import StorageTimes, stage_keys
-from iobench.recording.kinds import WORKER_KINDS, Kind, stage_name
+from iobench.recording.kinds import (
+    WORKER_KINDS,
+    Kind,
+    decodes_too,
+    is_one_of,
+    reads_storage,
+    stage_name,
+)
 from iobench.recording.span_file import io_looks
 
 if TYPE_CHECKING:
@@ -55,7 +62,7 @@ def stage_storage(
     """Return the stages that read or opened, or that segments lie in; the longest first."""
     spans = profile.spans
     rows = np.flatnonzero(
-        ((spans["flags"] & NOT_SUMMED) == 0) & np.isin(spans["kind"], [*WORKER_KINDS])
+        ((spans["flags"] & NOT_SUMMED) == 0) & is_one_of(spans["kind"], WORKER_KINDS)
     )
     work = spans[rows]
     lane = work["process"].astype(np.int64) << 32 | work["thread"].astype(np.int64)
@@ -67,7 +74,7 @@ def stage_storage(
     found = []
     for value in np.unique(np.concatenate((key[key >= 0], times.stages))).tolist():
         kind, label = Kind(value >> 32), profile.strings[value & 0xFFFFFFFF]
-        reads = _reads(kind, label)
+        reads = reads_storage(kind, label)
         if not reads and value not in times.stages:
             continue
         own = key[pieces.span] == value
@@ -89,7 +96,7 @@ def stage_storage(
                 busy_ns=busy_ns,
                 storage_ns=storage_ns,
                 rest_ns=None if storage_ns is None else busy_ns - storage_ns,
-                rest_is_bound=is_decoding(kind, label) or value in times.unplaced,
+                rest_is_bound=decodes_too(kind, label) or value in times.unplaced,
                 off_cpu_ns=_off_cpu_ns(busy_ns, pieces.cpu_ns[own & pieces.first]),
                 nbytes=_total(each if each >= 0 else None for each in mine["nbytes"].tolist()),
                 verdict=_verdict(profile, mine, counted) if reads else UNKNOWN,
@@ -97,10 +104,6 @@ def stage_storage(
             )
         )
     return tuple(sorted(found, key=lambda row: (-row.busy_ns, row.stage)))
-
-
-def _reads(kind: Kind, label: str) -> bool:
-    return kind in {Kind.OPEN, Kind.READ} or (kind == Kind.FUSED and label.startswith("read"))
 
 
 def _total(values: Iterable[int | None]) -> int | None:

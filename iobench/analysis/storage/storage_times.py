@@ -9,7 +9,7 @@ import numpy as np
 from iobench.analysis.storage.read_spans import NOT_SUMMED
 from iobench.analysis.storage.traced_bytes import modules_of
 from iobench.analysis.storage.wall_clock import monotonic_of_wall
-from iobench.recording.kinds import WORKER_KINDS
+from iobench.recording.kinds import WORKER_KINDS, is_one_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -134,7 +134,7 @@ class StorageTimes:
         """Return start, end and stage of the process's working spans, by the file they name."""
         spans = self._profile.spans
         chosen = ((spans["flags"] & NOT_SUMMED) == 0) & (spans["process"] == process)
-        spans = spans[chosen & np.isin(spans["kind"], [*WORKER_KINDS])]
+        spans = spans[chosen & is_one_of(spans["kind"], WORKER_KINDS)]
         key = stage_keys(spans)
         details, of_span = np.unique(spans["detail"], return_inverse=True)
         texts = [self._names.of_text(self._profile.strings[each]) for each in details.tolist()]

@@ -18,7 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.storage.stage_groups import Groups
-from iobench.recording.kinds import WORKER_KINDS, Kind
+from iobench.recording.kinds import (
+    MIXED_KINDS,
+    READING_KINDS,
+    WORKER_KINDS,
+    Kind,
+    Trait,
+    is_one_of,
+    kinds_that,
+)
 from iobench.recording.span_file import Flag
 from iobench.storage.traces.interpreter_files import is_of_interpreter
 
@@ -36,15 +44,14 @@ __all__ = [
 
 Integers = NDArray[np.int64]
 
-READING: Final = (Kind.OPEN, Kind.READ, Kind.FUSED, Kind.OPAQUE)
+READING: Final = READING_KINDS | MIXED_KINDS
 """Kinds of stages that read as a rule; others read what was put off."""
 _NOT_THEN: Final = Flag.IO | Flag.DEVICE | Flag.DETAIL
 """Spans that no stretch of a thread's time is, or that another one counts."""
-_BY_PREFERENCE: Final = (Kind.READ, Kind.FUSED, Kind.OPAQUE, Kind.OPEN, Kind.DECODE)
+_BY_PREFERENCE: Final = (Trait.TELLS_READ, Trait.MIXED, Trait.READS, Trait.READS_LATE)
 _SYSTEM: Final = (
     "/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/proc/", "/sbin/", "/sys/", "/usr/",
 )  # fmt: skip
-_WORKER_KINDS: Final = np.array(sorted(WORKER_KINDS), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +229,7 @@ def rows_by_process(profile: Profile) -> list[Integers]:
 def traced_stages(profile: Profile, rows: Integers, files: Sequence[str]) -> TracedStages:
     """Return the stages among one process's spans in which calls on these files may lie."""
     spans = profile.spans[rows]
-    wanted = np.isin(spans["kind"], _WORKER_KINDS) & ((spans["flags"] & _NOT_THEN) == 0)
+    wanted = is_one_of(spans["kind"], WORKER_KINDS) & ((spans["flags"] & _NOT_THEN) == 0)
     place, start, end = _with_sums_joined(spans, np.flatnonzero(wanted))
     rows = rows[place]
     spans = profile.spans[rows]
@@ -234,7 +241,7 @@ def traced_stages(profile: Profile, rows: Integers, files: Sequence[str]) -> Tra
     folder = np.array([names.folder.get(text, -1) for text in texts], np.int64)[which]
     unknown = (file < 0) & (folder < 0)
     unnamed = unknown & np.array([not file_of(text) for text in texts], bool)[which]
-    reading = np.isin(spans["kind"], READING) & ~_around_reading(spans, start, end)
+    reading = is_one_of(spans["kind"], READING) & ~_around_reading(spans, start, end)
     telling = ~np.isin(spans["kind"], (Kind.OPEN, Kind.OPAQUE))
     by_reading = np.unique(which[telling]).tolist()
     told = _told_files(texts[number] for number in by_reading) or _told_files(texts)
@@ -290,9 +297,10 @@ def _with_sums_joined(spans: NDArray[Any], rows: Integers) -> tuple[Integers, In
     if not len(sums):
         return others, start[others], end[others]
     rank = np.full(256, len(_BY_PREFERENCE))
-    rank[list(_BY_PREFERENCE)] = np.arange(len(_BY_PREFERENCE))
+    for place, trait in reversed([*enumerate(_BY_PREFERENCE)]):
+        rank[[*kinds_that(trait)]] = place
     keys = [spans[name][sums] for name in ("batch", "epoch", "thread")]
-    order = np.lexsort((rank[spans["kind"][sums]], *keys))
+    order = np.lexsort((spans["kind"][sums], rank[spans["kind"][sums]], *keys))
     sums = sums[order]
     new = np.ones(len(sums), bool)
     new[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)

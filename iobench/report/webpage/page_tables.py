@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.recording.kinds import Trait, kinds_that
 from iobench.report import units
 from iobench.report.facts import PUBLISHED_FIGURES
-from iobench.report.tables import CARRIES_BYTES, NOT_APPLICABLE, PARTS, PHASES, WAIT_UNIT, TextTable
+from iobench.report.tables import NOT_APPLICABLE, PARTS, PHASES, WAIT_UNIT, TextTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 MOST_RANKS: Final = 64
-WITH_BYTES: Final = frozenset(kind.spelled for kind in CARRIES_BYTES)
+WITH_BYTES: Final = frozenset(kind.spelled for kind in kinds_that(Trait.CARRIES_BYTES))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import MissingExtraError
+from iobench.recording.kinds import Kind
 from iobench.report.webpage.safe_text import SafeText
 from iobench.report.webpage.timeline_columns import TIMELINE_SCRIPTS, TIMELINE_STYLES
 from iobench.report.wrapping import QUANTITY, plain
@@ -29,6 +30,7 @@ __all__ = ["json_text", "make_environment", "policy", "scripts", "styles"]
 HERE: Final = Path(__file__).parent
 STYLES: Final = ("page.css", "dark.css", *TIMELINE_STYLES)
 SCRIPTS: Final = (*TIMELINE_SCRIPTS, "page.js")
+LIGHT: Final = ":root"
 DARK: Final = ':root[data-theme="dark"]'
 UNSET: Final = ":root:not([data-theme])"
 KEPT_SPACE: Final = "\u00a0"
@@ -36,10 +38,25 @@ KEPT_SPACE: Final = "\u00a0"
 
 def styles() -> tuple[str, ...]:
     """Return the style sheets, in the order in which the page has them."""
-    texts = _assets(STYLES)
+    texts = tuple(map(_with_kinds, _assets(STYLES)))
     # Where no script runs to set the theme, the system's choice holds.
     unset = next(text for text in texts if text.startswith(DARK)).replace(DARK, UNSET, 1)
     return (*texts, f"@media (prefers-color-scheme: dark) {{\n{unset}\n}}")
+
+
+def _with_kinds(text: str) -> str:
+    """Add the kinds to a sheet of colours, and their swatches to the light one."""
+    for root in (LIGHT, DARK):
+        if text.startswith(f"{root} {{"):
+            lines = [
+                f"  --kind-{kind.spelled}: {kind.light if root == LIGHT else kind.dark};"
+                for kind in Kind
+            ]
+            text = text.replace("{", "\n".join(("{", *lines)), 1)
+    if text.startswith(f"{LIGHT} {{"):
+        swatch = ".swatch.kind-{0} {{ background: var(--kind-{0}); }}"
+        text = "\n".join((text, *(swatch.format(kind.spelled) for kind in Kind)))
+    return text
 
 
 def scripts() -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from iobench.analysis.epoch_numbers import epoch_of_deliveries
 from iobench.analysis.span_sums import measure_ranks
 from iobench.analysis.timeline import timeline_of
-from iobench.recording.kinds import CONSUMER_KINDS, HANDOVER_KINDS, LIFE_KINDS, Kind
+from iobench.recording.kinds import Kind, Trait
 from iobench.recording.span_file import Flag
 from iobench.report.webpage.timeline_choice import choose_spans
 
@@ -116,6 +116,7 @@ def timeline_payload(
     chosen, left_out = choose_spans(timeline, limit)
     names, name_of_span, n_names_left_out = _names(profile, timeline.spans["detail"][chosen])
     stream, columns = _columns(timeline, chosen, name_of_span, names)
+    kinds = [Kind[name.partition(":")[0].upper()] for name in timeline.stages]
     meta = {
         "version": VERSION,
         "run": str(profile.path),
@@ -125,8 +126,9 @@ def timeline_payload(
         "lanes": _lanes(profile, timeline, chosen),
         "missing": list(profile.missing_workers),
         "stages": list(timeline.stages),
-        "kinds": [name.partition(":")[0] for name in timeline.stages],
-        "sorts": [_sort(name) for name in timeline.stages],
+        "kinds": [kind.spelled for kind in kinds],
+        "sorts": [kind.phase.value for kind in kinds],
+        "queued": [Trait.QUEUES in kind.traits for kind in kinds],
         "steps": _steps(measured),
         "left_out": left_out,
         "n_names_left_out": n_names_left_out,
@@ -153,14 +155,6 @@ def _lanes(profile: Profile, timeline: Timeline, chosen: Integers) -> list[dict[
             }
         )
     return described
-
-
-def _sort(stage: str) -> str:
-    kind = Kind[stage.partition(":")[0].upper()]
-    if kind == Kind.WAIT:
-        return "wait"
-    sorts = ((HANDOVER_KINDS, "way"), (CONSUMER_KINDS, "loop"), (LIFE_KINDS, "life"))
-    return next((name for kinds, name in sorts if kind in kinds), "load")
 
 
 def _steps(measured: Mapping[int, MeasuredRank]) -> list[dict[str, Any]]:

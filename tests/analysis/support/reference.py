@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from iobench.recording.kinds import CONSUMER_KINDS, LIFE_KINDS, Kind, stage_name
+from iobench.recording.kinds import LIFE_KINDS, LOOP_KINDS, Kind, stage_name
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
@@ -105,9 +105,9 @@ def look_at(profile: Profile) -> Seen:
             last = seen.ready_since.get(span["process"], span["end_ns"])
             seen.ready_since[span["process"]] = max(last, span["end_ns"])
         if span["lane"] == loop:
-            counts = kind not in CONSUMER_KINDS | LIFE_KINDS
+            counts = kind not in LOOP_KINDS | {Kind.WAIT} | LIFE_KINDS
         else:
-            counts = kind not in NO_WORK and (kind not in CONSUMER_KINDS or loading)
+            counts = kind not in NO_WORK and (kind not in LOOP_KINDS | {Kind.WAIT} or loading)
         if counts:
             by_lane[span["lane"]].append(span)
     pieces = {lane: innermost(spans) for lane, spans in by_lane.items()}

@@ -33,7 +33,7 @@ from iobench.analysis.replay.engine import can_replay
 from iobench.analysis.replay.engine import replay as replay_run
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.windows import exposure
-from iobench.recording.kinds import CONSUMER_KINDS, WORKER_KINDS, Kind
+from iobench.recording.kinds import LOOP_KINDS, WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -107,7 +107,7 @@ def _times(profile: Profile, stages: Sequence[str]) -> _Times:
                 times.waits.append((start, end, batch))
         elif kind is Kind.OTHER:
             wall_ns += end - start
-        elif kind not in CONSUMER_KINDS and kind is not Kind.SUBMIT_QUEUE:
+        elif kind not in LOOP_KINDS | {Kind.WAIT} and kind is not Kind.SUBMIT_QUEUE:
             times.threads.setdefault(lane, []).append((start, end, kind.spelled))
             if kind in LOADING:
                 times.batches.setdefault(batch, []).append((start, end, lane))

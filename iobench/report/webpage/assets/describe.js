@@ -23,7 +23,7 @@
     }
     found.push(["Took", duration(length)]);
     if (sort === "wait") found.push(["Exposed", "all of it: the training loop waits"]);
-    else if (sort === "load" || sort === "way") found.push(...parts(length, exposed));
+    else if (sort === "load" || sort === "hand-over") found.push(...parts(length, exposed));
     if (spans.batch[span] >= 0) found.push(["Batch", count(spans.batch[span])]);
     if (sort !== "wait" && spans.sample[span] >= 0 && spans.pieces[span] <= 1) {
       found.push(["Sample", count(spans.sample[span])]);

@@ -8,7 +8,6 @@
   const FAINTEST = 0.08; // What is far shorter than a pixel must still be seen, and seen as little.
 
   const TRACE = 0.001; // pixels that a span of no time covers
-  const QUEUED = new Set(["submit_queue", "ipc_wait", "head_of_line", "handover"]);
 
   const packed = (r, g, b) =>
     (LITTLE ? (255 << 24) | (b << 16) | (g << 8) | r : (r << 24) | (g << 16) | (b << 8) | 255) >>> 0;
@@ -61,13 +60,13 @@
       this.unknown = colours.unknown;
       // Batches in queues take nobody's time: they stay in the background.
       this.kinds = colours.kinds.map((colour, stage) =>
-        QUEUED.has(this.spans.meta.kinds[stage])
+        this.spans.meta.queued[stage]
           ? colour.map((part, channel) => part + (colours.ground[channel] - part) * 0.6)
           : colour
       );
       // How strong a bar's body is: what was hidden stays in the background.
       this.strength = sorts.map((sort) => (sort === "loop" ? 0.5 : 0.3));
-      this.loads = sorts.map((sort) => sort === "load" || sort === "way");
+      this.loads = sorts.map((sort) => sort === "load" || sort === "hand-over");
       // The stretch of a round or an epoch lies below all else and says little.
       this.spans.meta.stages.forEach((stage, number) => {
         if (stage === "other:round") this.strength[number] = 0.12;
