@@ -19,6 +19,7 @@ from iobench.analysis.samples_seen import samples_seen
 from iobench.errors import ProfileError
 from iobench.recording.kinds import WORKER_KINDS, Kind, Trait, stage_name
 from iobench.recording.span_file import Flag, io_looks
+from iobench.recording.span_keys import halves, stage_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -275,6 +276,7 @@ class _Tally:
 
 def _by_stage(spans: NDArray[Any]) -> Iterator[tuple[Kind, int, NDArray[np.int64]]]:
     """Yield kind, number of the label, and rows of each stage."""
-    key = spans["kind"].astype(np.int64) << 32 | spans["label"].astype(np.int64)
+    key = stage_keys(spans)
     for value in np.unique(key).tolist():
-        yield Kind(value >> 32), value & 0xFFFFFFFF, np.flatnonzero(key == value)
+        kind, label = halves(value)
+        yield Kind(kind), label, np.flatnonzero(key == value)

@@ -10,6 +10,7 @@ import numpy as np
 from iobench.analysis.figures import OtherLoop
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
+from iobench.recording.span_keys import lane_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,7 +118,7 @@ def find_loop(profile: Profile, *, rank: int) -> TrainingLoop:
     waits = spans[(spans["kind"] == Kind.WAIT) & (spans["flags"] == 0)]
     waits = waits[consumers[waits["process"]]]
     waits = waits[np.argsort(waits["start_ns"], kind="stable")]
-    key = waits["process"].astype(np.int64) << 32 | waits["thread"].astype(np.int64)
+    key = lane_keys(waits)
     lanes, number, counts = np.unique(key, return_inverse=True, return_counts=True)
     if len(lanes) > 1 and not profile.is_script:
         raise ProfileError(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Pieces", "leaf_pieces", "overlap_ns", "pieces_inside"]
+from iobench.analysis.time_intervals import overlap_ns, overlaps_none
+
+__all__ = ["Pieces", "leaf_pieces", "pieces_inside"]
 
 Integers = NDArray[np.int64]
 
@@ -76,7 +77,7 @@ def leaf_pieces(spans: NDArray[Any], lane: Integers) -> Pieces:
     lane = np.asarray(lane, dtype=np.int64)[order]
     batch = spans["batch"][order].astype(np.int64)
     cpu = spans["cpu_ns"][order].copy()
-    alone = _alone(start, end, lane)
+    alone = overlaps_none(start, end, lane)
     rows = np.flatnonzero(alone)
     nested = _sweep(np.flatnonzero(~alone), start, end, lane, batch, cpu)
     piece_span = np.concatenate((rows, nested[0]))
@@ -103,18 +104,6 @@ def leaf_pieces(spans: NDArray[Any], lane: Integers) -> Pieces:
         cpu_ns=np.where(first, cpu[piece_span], 0),
         first=first,
     )
-
-
-def _alone(start: Integers, end: Integers, lane: Integers) -> NDArray[np.bool_]:
-    """Tell which spans, by lane and start, overlap no other of their lane."""
-    alone = np.ones(len(start), dtype=bool)
-    edges = np.flatnonzero(np.diff(lane, prepend=lane[:1] - 1, append=lane[-1:] + 1))
-    for low, high in itertools.pairwise(edges.tolist()):
-        furthest = np.maximum.accumulate(end[low:high])
-        clear = start[low + 1 : high] >= furthest[:-1]
-        alone[low + 1 : high] &= clear
-        alone[low : high - 1] &= clear
-    return alone
 
 
 def _sweep(
@@ -183,14 +172,6 @@ def _batch_by_neighbours(batch: Integers, lane: Integers) -> Integers:
     filled = batch.copy()
     filled[unknown[agree]] = batch[before[agree]]
     return filled
-
-
-def overlap_ns(
-    start_ns: Integers, end_ns: Integers, low_ns: Integers | int, high_ns: Integers | int
-) -> Integers:
-    """Return how much of each stretch lies inside ``[low_ns, high_ns)``; never negative."""
-    inside: Integers = np.minimum(end_ns, high_ns) - np.maximum(start_ns, low_ns)
-    return np.maximum(inside, 0)
 
 
 def pieces_inside(

@@ -10,6 +10,7 @@ import numpy as np
 from iobench.analysis.partition import leaf_pieces
 from iobench.recording.kinds import Kind, stage_name
 from iobench.recording.span_file import Flag
+from iobench.recording.span_keys import halves, stage_keys
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,9 +77,10 @@ def process_work(profile: Profile, *, rank: int | None = None) -> tuple[ProcessW
 
 def _stages(profile: Profile, spans: NDArray[Any]) -> tuple[StageWork, ...]:
     pieces = leaf_pieces(spans, spans["thread"].astype(np.int64))
-    key = spans["kind"].astype(np.int64) << 32 | spans["label"].astype(np.int64)
+    key = stage_keys(spans)
     found = []
     for value in np.unique(key).tolist():
+        kind, label = halves(value)
         own = key[pieces.span] == value
         first = own & pieces.first
         of_first = spans[pieces.span[first]]
@@ -86,7 +88,7 @@ def _stages(profile: Profile, spans: NDArray[Any]) -> tuple[StageWork, ...]:
         summed = (of_first["flags"] & Flag.SUMMED) != 0
         found.append(
             StageWork(
-                stage=stage_name(Kind(value >> 32), profile.strings[value & 0xFFFFFFFF]),
+                stage=stage_name(Kind(kind), profile.strings[label]),
                 busy_ns=int(pieces.duration_ns[own].sum()),
                 n_spans=int(np.where(summed, of_first["pieces"], 1).sum()),
                 nbytes=_known_sum(of_first["nbytes"]),

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.rank_figures import JobExposure, MissingRank, RankExposure
+from iobench.analysis.time_intervals import union
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -157,7 +158,7 @@ def _ranks(
     n_last = np.bincount(rank[last], minlength=len(steps))
     exposed = np.zeros(len(steps), dtype=np.int64)
     np.add.at(exposed, rank[last], alone)
-    waiting = _union(
+    waiting = union(
         _joined([each.wait_start_ns + by for each, by in zip(steps, shifts, strict=True)]),
         _joined([each.wait_end_ns + by for each, by in zip(steps, shifts, strict=True)]),
     )
@@ -190,16 +191,6 @@ def _ranks(
             )
         )
     return tuple(found)
-
-
-def _union(start: Integers, end: Integers) -> tuple[Integers, Integers]:
-    """Return the stretches that at least one interval covers, apart and in order."""
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], np.maximum.accumulate(end[order]) if len(order) else end
-    apart = np.append(True, start[1:] > end[:-1]) if len(start) else np.zeros(0, dtype=bool)
-    begins = np.flatnonzero(apart)
-    ends = np.append(begins[1:], len(start)) - 1 if len(begins) else begins
-    return start[begins], end[ends]
 
 
 def _waited_by(start: Integers, end: Integers, time_ns: Integers) -> Integers:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.recording.span_keys import halves, key_of
+
 if TYPE_CHECKING:
     from iobench.analysis.paths import Turns
     from iobench.profiles.contents import Profile
@@ -26,7 +28,7 @@ def find_releases(profile: Profile, submissions: NDArray[Any], lanes: Integers) 
     submissions : ndarray of SPAN_DTYPE
         SUBMIT_QUEUE spans.
     lanes : ndarray of int64, sorted
-        Process and thread of each lane of loading threads, as ``process << 32 | thread``.
+        Process and thread of each lane of loading threads, as `lane_keys`.
 
     Returns
     -------
@@ -39,15 +41,13 @@ def find_releases(profile: Profile, submissions: NDArray[Any], lanes: Integers) 
         return np.zeros((0, 4), dtype=np.int64)
     by_name = {
         (process, profile.processes[process].threads[thread]): lane
-        for lane, (process, thread) in enumerate(
-            (key >> 32, key & 0xFFFFFFFF) for key in lanes.tolist()
-        )
+        for lane, (process, thread) in enumerate(map(halves, lanes.tolist()))
     }
     number = {key: lane for lane, key in enumerate(lanes.tolist())}
     rows = []
     for span in named:
         process = int(span["process"])
-        lane = number.get(process << 32 | int(span["thread"]))
+        lane = number.get(key_of(process, int(span["thread"])))
         if lane is not None:
             by = by_name.get((process, profile.strings[span["detail"]]), -1)
             rows.append((lane, int(span["start_ns"]), int(span["end_ns"]), by))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.loop import ONLY
+from iobench.analysis.time_intervals import groups
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -52,11 +53,7 @@ class Rounds:
     @property
     def stretch(self) -> Integers:
         """For each round the number of its stretch: rounds that overlap share one."""
-        if not len(self.start_ns):
-            return np.zeros(0, dtype=np.int64)
-        latest = np.maximum.accumulate(self.end_ns)
-        apart = np.append(True, self.start_ns[1:] >= latest[:-1])
-        return (np.cumsum(apart) - 1).astype(np.int64)
+        return groups(self.start_ns, self.end_ns)
 
 
 def find_rounds(profile: Profile, loop: TrainingLoop) -> Rounds:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.windows import measure_rank
 from iobench.errors import ProfileError
-from iobench.recording.kinds import HANDOVER_KINDS, WAITING_KINDS, WORKER_KINDS, Kind
+from iobench.recording.kinds import HANDOVER_KINDS, WAITING_KINDS, WORKER_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _fill(found: SpanSums, rows: Integers, measured: MeasuredRank) -> None:
     in_loop = spans["process"] == deliveries.process
     in_loop &= (spans["thread"] == deliveries.thread) & ((spans["flags"] & NOT_SUMMED) == 0)
     # Of the loop's own spans, those that took no time are not among the parts.
-    loading = rows[in_loop & np.isin(spans["kind"], LOADING)]
+    loading = rows[in_loop & is_one_of(spans["kind"], LOADING)]
     for values in (found.self_ns, found.busy_ns, found.exposed_ns):
         values[of_work] = 0
         values[loading] = 0

@@ -17,6 +17,7 @@ from iobench.recording.kinds import (
     stage_name,
 )
 from iobench.recording.span_file import Flag
+from iobench.recording.span_keys import lane_keys, stages_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,9 +57,7 @@ class StageTable:
     __slots__ = ("_number", "kinds", "labels", "of_span", "waiting")
 
     def __init__(self, spans: NDArray[Any], strings: tuple[str, ...]) -> None:
-        pair = spans["kind"].astype(np.int64) << 32 | spans["label"].astype(np.int64)
-        pairs, inverse = np.unique(pair, return_inverse=True)
-        keys = [(Kind(value >> 32), strings[value & 0xFFFFFFFF]) for value in pairs.tolist()]
+        keys, number = stages_of(spans, strings)
         distinct = sorted(
             {*keys, *((kind, "") for kind in ALWAYS)}, key=lambda key: stage_name(*key)
         )
@@ -66,7 +65,7 @@ class StageTable:
         self.kinds = tuple(kind for kind, _ in distinct)
         self.labels = tuple(label for _, label in distinct)
         numbers = np.array([self._number[key] for key in keys], dtype=np.int64)
-        self.of_span = numbers[inverse.reshape(-1)] if len(keys) else np.zeros(0, dtype=np.int64)
+        self.of_span = numbers[number] if len(keys) else np.zeros(0, dtype=np.int64)
         self.waiting = np.array([kind in WAITING_KINDS for kind in self.kinds])
 
     def __len__(self) -> int:
@@ -130,10 +129,7 @@ def find_lanes(profile: Profile, loop: TrainingLoop) -> Lanes:
     in_pool = ~main & ~waiting & (~compute | loading[process])
     in_own = main & ~compute & ~is_one_of(kind, {Kind.WAIT, *LIFE_KINDS})
     pool = spans[in_pool]
-    lanes, lane = np.unique(
-        pool["process"].astype(np.int64) << 32 | pool["thread"].astype(np.int64),
-        return_inverse=True,
-    )
+    lanes, lane = np.unique(lane_keys(pool), return_inverse=True)
     submissions = spans[kind == Kind.SUBMIT_QUEUE]
     return Lanes(
         own=spans[in_own],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,8 +9,10 @@ import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.span_sums import sums_of_spans
+from iobench.analysis.time_intervals import overlaps_none
 from iobench.recording.kinds import QUEUED_KINDS, Kind, is_one_of, stage_name
 from iobench.recording.span_file import Flag
+from iobench.recording.span_keys import lane_keys, stages_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -200,11 +201,8 @@ def _has_details(profile: Profile) -> NDArray[np.bool_]:
 
 
 def _stages(profile: Profile, spans: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-    key = spans["kind"].astype(np.int64) * len(profile.strings) + spans["label"]
-    keys, stage = np.unique(key, return_inverse=True)
-    pairs = (divmod(each, len(profile.strings)) for each in keys.tolist())
-    names = tuple(stage_name(Kind(kind), profile.strings[label]) for kind, label in pairs)
-    return names, stage.astype(np.int32)
+    stages, stage = stages_of(spans, profile.strings)
+    return tuple(stage_name(*each) for each in stages), stage.astype(np.int32)
 
 
 def _lanes(profile: Profile, keys: NDArray[np.int64]) -> tuple[TimelineLane, ...]:
@@ -259,14 +257,7 @@ def _depths_of(
     """Put each span above those that contain it, as low as nothing else is in its way."""
     depth = np.zeros(len(lane), dtype=np.int32)
     # Most spans overlap no other: only stretches of those that do are gone through one by one.
-    _, first = np.unique(lane, return_index=True)
-    overlapping = np.zeros(len(lane), dtype=bool)
-    for low, high in itertools.pairwise([*first.tolist(), len(lane)]):
-        furthest = np.maximum.accumulate(end_ns[low:high])
-        inside = start_ns[low + 1 : high] < furthest[:-1]
-        overlapping[low + 1 : high] |= inside
-        overlapping[low : high - 1] |= inside
-    chosen = np.flatnonzero(overlapping)
+    chosen = np.flatnonzero(~overlaps_none(start_ns, end_ns, lane.astype(np.int64)))
     open_spans: list[tuple[int, int]] = []  # (end, depth)
     last = -1
     columns = (chosen, lane[chosen], start_ns[chosen], end_ns[chosen])
@@ -290,7 +281,7 @@ def _exposed(profile: Profile, measured: Mapping[int, MeasuredRank] | None) -> N
     # A sample's span beside a summed one takes no time from it, and is in no sum: it has a share.
     rows = np.flatnonzero(((spans["flags"] & Flag.DETAIL) != 0) & ~np.isnan(sums.share))
     found = spans[rows]
-    pieces = leaf_pieces(found, found["process"].astype(np.int64) << 32 | found["thread"])
+    pieces = leaf_pieces(found, lane_keys(found))
     own_ns = np.bincount(pieces.span, pieces.duration_ns, len(rows))
     exposed[rows] = np.rint(sums.share[rows] * own_ns)
     return exposed

@@ -40,6 +40,7 @@ from iobench.errors import ProfileError
 from iobench.profiles.contents import TRAINING_PROCESS
 from iobench.recording.kinds import stage_name
 from iobench.recording.span_file import RECORD_NBYTES, Flag
+from iobench.recording.span_keys import lane_keys
 
 if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
@@ -193,7 +194,7 @@ def _refuse_what_has_no_sum(profile: Profile) -> None:
 def _n_lanes(spans: NDArray[Any]) -> int:
     """Return how many threads have spans; a device's are written by one of them."""
     spans = spans[(spans["flags"] & Flag.DEVICE) == 0]
-    return len(np.unique(spans["process"].astype(np.int64) << 32 | spans["thread"]))
+    return len(np.unique(lane_keys(spans)))
 
 
 def exposed_share_of_spans(profile: Profile, *, rank: int | None = None) -> NDArray[np.float64]:

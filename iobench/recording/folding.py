@@ -20,6 +20,7 @@ from iobench.errors import OptionError
 from iobench.recording import span_file as layout
 from iobench.recording.kinds import WAITING_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
+from iobench.recording.span_keys import halves, stage_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -251,12 +252,12 @@ class Fold:
         spent_ns = counted["end_ns"] - counted["start_ns"]
         inside = ~is_one_of(counted["kind"], AROUND)
         spent_ns[inside] = self._alone_ns(counted["start_ns"][inside], spent_ns[inside], lane)
-        stages = counted["kind"].astype(np.int64) << 32 | counted["label"]
+        stages = stage_keys(counted)
         for stage in np.unique(stages).tolist():
             rows = stages == stage
             nbytes = counted["nbytes"][rows]
             self._count(
-                (stage >> 32, stage & 0xFFFFFFFF),
+                halves(stage),
                 int(rows.sum()),
                 int(spent_ns[rows].sum()),
                 -1 if (nbytes < 0).any() else int(nbytes.sum()),

@@ -26,8 +26,8 @@ __all__ = [
     "READING_KINDS",
     "WAITING_KINDS",
     "WORKER_KINDS",
+    "Family",
     "Kind",
-    "Phase",
     "Trait",
     "decodes_too",
     "is_one_of",
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-class Phase(Enum):
+class Family(Enum):
     """Where in a pipeline a kind belongs; its value is the category of traces and of the page."""
 
     LOAD = "load"
@@ -97,7 +97,7 @@ class Kind(IntEnum):
 
     Attributes
     ----------
-    phase : Phase
+    family : Family
     traits : Trait
     light, dark : str
         Its colour on a light and on a dark ground, as ``#rrggbb``.
@@ -105,60 +105,66 @@ class Kind(IntEnum):
         What sentences of a report call it.
     """
 
-    phase: Phase
+    family: Family
     traits: Trait
     light: str
     dark: str
     spoken: str
 
     def __new__(
-        cls, number: int, phase: Phase, traits: Trait, light: str, dark: str = "", spoken: str = ""
+        cls,
+        number: int,
+        family: Family = Family.LOOP,
+        traits: Trait = Trait.NONE,
+        light: str = "",
+        dark: str = "",
+        spoken: str = "",
     ) -> Self:
         """Make the member of one row."""
         kind = int.__new__(cls, number)
         kind._value_ = number
-        kind.phase, kind.traits = phase, traits
+        kind.family, kind.traits = family, traits
         kind.light, kind.dark, kind.spoken = light, dark or light, spoken
         return kind
 
     # fmt: off
-    OPEN = 1, Phase.LOAD, _READS, "#4f8fc4", "#6fb0e4"
-    READ = 2, Phase.LOAD, _READS | _TELLS, "#2b6cb0", "#5a9fe0"
-    DECODE = 3, Phase.LOAD, _CARRIES | Trait.READS_LATE, "#7a57b3", "#a58be0"
-    VERIFY = 4, Phase.LOAD, _CARRIES, "#8b8f99", "#a2a7b2"
-    PREPROCESS = 5, Phase.LOAD, _CARRIES, "#2a8a80", "#4db8ac"
-    TRANSFORM = 6, Phase.LOAD, _CARRIES, "#43996a", "#68bd8d"
-    COLLATE = 7, Phase.LOAD, _COPIES, "#ad8420", "#d3aa48"
-    FUSED = 8, Phase.LOAD, _MIXED | _TELLS, "#55789a", "#7b9fc2"
-    OPAQUE = 9, Phase.LOAD, _MIXED, "#7f7568", "#a59a8b"
+    OPEN = 1, Family.LOAD, _READS, "#4f8fc4", "#6fb0e4"
+    READ = 2, Family.LOAD, _READS | _TELLS, "#2b6cb0", "#5a9fe0"
+    DECODE = 3, Family.LOAD, _CARRIES | Trait.READS_LATE, "#7a57b3", "#a58be0"
+    VERIFY = 4, Family.LOAD, _CARRIES, "#8b8f99", "#a2a7b2"
+    PREPROCESS = 5, Family.LOAD, _CARRIES, "#2a8a80", "#4db8ac"
+    TRANSFORM = 6, Family.LOAD, _CARRIES, "#43996a", "#68bd8d"
+    COLLATE = 7, Family.LOAD, _COPIES, "#ad8420", "#d3aa48"
+    FUSED = 8, Family.LOAD, _MIXED | _TELLS, "#55789a", "#7b9fc2"
+    OPAQUE = 9, Family.LOAD, _MIXED, "#7f7568", "#a59a8b"
 
-    SAMPLER = 20, Phase.HANDOVER, Trait.NONE, "#9d7aa8"
-    SUBMIT_QUEUE = 21, Phase.HANDOVER, _QUEUES, "#a58bb0", "", "the queue to the workers"
-    SERIALISE = 22, Phase.HANDOVER, _COPIES, "#b0647f"
-    IPC_WAIT = 23, Phase.HANDOVER, _QUEUES, "#b98aa0"
-    HEAD_OF_LINE = 24, Phase.HANDOVER, _QUEUES, "#c07a93"
-    PIN = 25, Phase.HANDOVER, _COPIES, "#98588f", "#c083b8"
-    H2D = 26, Phase.HANDOVER, _COPIES, "#844d94", "#b07ec0"
-    UNPICKLE = 27, Phase.HANDOVER, _CARRIES, "#b0648f"
-    HANDOVER = 28, Phase.HANDOVER, _QUEUES, "#a4528a", "#cd7cb3", "the hand-over of batches"
+    SAMPLER = 20, Family.HANDOVER, Trait.NONE, "#9d7aa8"
+    SUBMIT_QUEUE = 21, Family.HANDOVER, _QUEUES, "#a58bb0", "", "the queue to the workers"
+    SERIALISE = 22, Family.HANDOVER, _COPIES, "#b0647f"
+    IPC_WAIT = 23, Family.HANDOVER, _QUEUES, "#b98aa0"
+    HEAD_OF_LINE = 24, Family.HANDOVER, _QUEUES, "#c07a93"
+    PIN = 25, Family.HANDOVER, _COPIES, "#98588f", "#c083b8"
+    H2D = 26, Family.HANDOVER, _COPIES, "#844d94", "#b07ec0"
+    UNPICKLE = 27, Family.HANDOVER, _CARRIES, "#b0648f"
+    HANDOVER = 28, Family.HANDOVER, _QUEUES, "#a4528a", "#cd7cb3", "the hand-over of batches"
 
-    WAIT = 40, Phase.WAIT, _WAITS, "#cc4414", "#ff7646"
-    FORWARD = 41, Phase.LOOP, _USES, "#a9b7c3", "#5f7080"
-    BACKWARD = 42, Phase.LOOP, _TRAINS, "#8fa1b0", "#728596"
-    STEP = 43, Phase.LOOP, _TRAINS, "#9dadba", "#687a8a"
-    COMM = 44, Phase.LOOP, _USES | Trait.NO_COMPUTE, "#8a6f62", "#b09182"
-    PEER_INPUT_WAIT = 45, Phase.LOOP, Trait.NO_COMPUTE, "#a88a7c"
-    EVALUATE = 46, Phase.LOOP, _USES | Trait.NO_COMPUTE, "#b3bfc9", "#55646f"
-    CHECKPOINT = 47, Phase.LOOP, Trait.NO_COMPUTE, "#7f8f76"
-    OTHER = 48, Phase.LOOP, Trait.NONE, "#a2a8af", "#7d858e"
+    WAIT = 40, Family.WAIT, _WAITS, "#cc4414", "#ff7646"
+    FORWARD = 41, Family.LOOP, _USES, "#a9b7c3", "#5f7080"
+    BACKWARD = 42, Family.LOOP, _TRAINS, "#8fa1b0", "#728596"
+    STEP = 43, Family.LOOP, _TRAINS, "#9dadba", "#687a8a"
+    COMM = 44, Family.LOOP, _USES | Trait.NO_COMPUTE, "#8a6f62", "#b09182"
+    PEER_INPUT_WAIT = 45, Family.LOOP, Trait.NO_COMPUTE, "#a88a7c"
+    EVALUATE = 46, Family.LOOP, _USES | Trait.NO_COMPUTE, "#b3bfc9", "#55646f"
+    CHECKPOINT = 47, Family.LOOP, Trait.NO_COMPUTE, "#7f8f76"
+    OTHER = 48, Family.LOOP, Trait.NONE, "#a2a8af", "#7d858e"
 
-    STARTUP = 60, Phase.LIFE, _WAITS, "#7d8ba0", "", "the start of the workers"
-    STARVED_SUBMIT = 61, Phase.LIFE, _WAITS, "#94a0b3", "", "work that was not handed out yet"
+    STARTUP = 60, Family.LIFE, _WAITS, "#7d8ba0", "", "the start of the workers"
+    STARVED_SUBMIT = 61, Family.LIFE, _WAITS, "#94a0b3", "", "work that was not handed out yet"
     WORKER_GAP = (
-        62, Phase.LIFE, _WAITS, "#b5bdc9", "#4c5662", "time between the stages of the workers"
+        62, Family.LIFE, _WAITS, "#b5bdc9", "#4c5662", "time between the stages of the workers"
     )
-    SHUTDOWN = 63, Phase.LIFE, _WAITS, "#c3cad4", "#454e59", "the end of the loader"
-    UNKNOWN = 64, Phase.LIFE, _WAITS, "#8d8678", "", "causes that were not recorded"
+    SHUTDOWN = 63, Family.LIFE, _WAITS, "#c3cad4", "#454e59", "the end of the loader"
+    UNKNOWN = 64, Family.LIFE, _WAITS, "#8d8678", "", "causes that were not recorded"
     # fmt: on
 
     @property
@@ -172,14 +178,14 @@ def kinds_that(traits: Trait) -> frozenset[Kind]:
     return frozenset(kind for kind in Kind if kind.traits & traits)
 
 
-def _in_phase(phase: Phase) -> frozenset[Kind]:
-    return frozenset(kind for kind in Kind if kind.phase is phase)
+def _in_family(family: Family) -> frozenset[Kind]:
+    return frozenset(kind for kind in Kind if kind.family is family)
 
 
-WORKER_KINDS: Final = _in_phase(Phase.LOAD)
-HANDOVER_KINDS: Final = _in_phase(Phase.HANDOVER)
-LOOP_KINDS: Final = _in_phase(Phase.LOOP)
-LIFE_KINDS: Final = _in_phase(Phase.LIFE)
+WORKER_KINDS: Final = _in_family(Family.LOAD)
+HANDOVER_KINDS: Final = _in_family(Family.HANDOVER)
+LOOP_KINDS: Final = _in_family(Family.LOOP)
+LIFE_KINDS: Final = _in_family(Family.LIFE)
 READING_KINDS: Final = kinds_that(Trait.READS)
 MIXED_KINDS: Final = kinds_that(Trait.MIXED)
 WAITING_KINDS: Final = kinds_that(Trait.WAITS)
@@ -190,7 +196,8 @@ def is_one_of(column: NDArray[Any], kinds: Iterable[Kind]) -> NDArray[np.bool_]:
     """Tell which spans are of one of these kinds, by their ``kind`` column (of uint8)."""
     table = np.zeros(256, dtype=bool)
     table[[*kinds]] = True
-    return table[column]
+    marks: NDArray[np.bool_] = table[column]
+    return marks
 
 
 def stage_name(kind: Kind, label: str = "") -> str:

@@ -11,8 +11,9 @@ import numpy as np
 from iobench.analysis.span_sums import sums_of_spans
 from iobench.analysis.timeline import lanes_of_spans
 from iobench.errors import MissingExtraError, ProfileError
-from iobench.recording.kinds import Kind, stage_name
+from iobench.recording.kinds import stage_name
 from iobench.recording.span_file import Flag, io_looks
+from iobench.recording.span_keys import stages_of
 from iobench.report.arrow_columns import COLUMNS, RUN
 from iobench.report.trace_clock import machine_of, wall_offsets
 from iobench.report.written import whole_file
@@ -246,12 +247,9 @@ def _of_names(profile: Profile, spans: NDArray[Any]) -> Iterator[tuple[str, Any]
     texts = profile.strings
     yield "label", (spans["label"].astype(np.int64), texts)
     yield "detail", (spans["detail"].astype(np.int64), texts)
-    pair = spans["kind"].astype(np.int64) << 32 | spans["label"].astype(np.int64)
-    pairs, place = np.unique(pair, return_inverse=True)
-    kinds = [Kind(each >> 32) for each in pairs.tolist()]
-    labels = [texts[each & 0xFFFFFFFF] for each in pairs.tolist()]
-    yield "kind", (place.reshape(-1), [kind.spelled for kind in kinds])
-    yield "stage", (place.reshape(-1), list(map(stage_name, kinds, labels)))
+    stages, place = stages_of(spans, texts)
+    yield "kind", (place, [kind.spelled for kind, _ in stages])
+    yield "stage", (place, [stage_name(*stage) for stage in stages])
     lanes, lane = lanes_of_spans(profile, spans)
     yield "lane", (lane, [each.name for each in lanes])
 

@@ -155,7 +155,7 @@ def _kinds(timeline: Timeline) -> list[int]:
 
 def _head(name: str, kind: Kind, code: int) -> str:
     colour = f',"cname":"{COLOURS[code]}"' if COLOURS[code] else ""
-    return f'"name":{json.dumps(name)},"cat":"{kind.phase.value}{WORDS[code]}"{colour}'
+    return f'"name":{json.dumps(name)},"cat":"{kind.family.value}{WORDS[code]}"{colour}'
 
 
 def colour_of(exposed_ns: NDArray[np.int64], own_ns: NDArray[np.int64]) -> NDArray[np.int64]:

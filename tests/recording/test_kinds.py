@@ -8,7 +8,7 @@ from iobench.recording import kinds
 from iobench.recording.kinds import Kind, Trait, reads_storage, stage_name
 
 ROW = "    VERIFY = 4,"
-NEW = '    DECRYPT = 10, Phase.LOAD, _READS, "#123456", "#654321", "the decryption of files"\n'
+NEW = '    DECRYPT = 10, Family.LOAD, _READS, "#123456", "#654321", "the decryption of files"\n'
 MODULE = """
 import importlib.util
 import sys

@@ -20,6 +20,7 @@ from iobench.analysis.replay.asking import (
 from iobench.analysis.replay.contract import LoaderRule
 from iobench.analysis.replay.streams import StreamPieces, find_shape
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of, stage_name
+from iobench.recording.span_keys import lane_keys, stages_of
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
@@ -140,12 +141,11 @@ class _Layout:
         self.end_ns = np.minimum(pieces.end_ns[chosen], until[chosen])
         self.lane, self.first = pieces.lane[chosen], pieces.first[chosen]
         self.spans, self.cpu_ns = spans[pieces.span[chosen]], pieces.cpu_ns[chosen]
-        pair = self.spans["kind"].astype(np.int64) << 32 | self.spans["label"].astype(np.int64)
-        pairs, inverse = np.unique(pair, return_inverse=True)
-        names = [stage_name(Kind(key >> 32), strings[key & 0xFFFFFFFF]) for key in pairs.tolist()]
+        stages, of_span = stages_of(self.spans, strings)
+        names = [stage_name(*stage) for stage in stages]
         self.stages = tuple(sorted(set(names)))
         number = np.array([self.stages.index(name) for name in names], dtype=np.int64)
-        self.stage = number[inverse.reshape(-1)]
+        self.stage = number[of_span]
 
     def making(self, lanes: Lanes, rule: LoaderRule) -> Making:
         """Return how whole batches were made, each by one thread for the most part."""
@@ -196,7 +196,7 @@ class _Layout:
         seen = lane >= 0
         work = np.zeros((n, len(self.stages)), dtype=np.int64)
         np.add.at(work, (self.of, self.stage), self.end_ns - self.start_ns)
-        keys = lanes.pool["process"].astype(np.int64) << 32 | lanes.pool["thread"].astype(np.int64)
+        keys = lane_keys(lanes.pool)
         pieces = StreamPieces(
             start_ns=self.start_ns,
             end_ns=self.end_ns,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.replay.contract import StreamShape
+from iobench.recording.span_keys import halves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +65,7 @@ def find_shape(
     ----------
     profile : Profile
     lanes : ndarray of int64
-        Process and thread of each lane, as ``process << 32 | thread``.
+        Process and thread of each lane, as `lane_keys`.
     pieces : StreamPieces
     releases : ndarray of int64, shape (n_releases, 4)
         As of `find_releases`.
@@ -77,8 +78,8 @@ def find_shape(
     if not len(pieces.lane):
         return None
     names = [
-        profile.processes[key >> 32].threads[key & 0xFFFFFFFF].rpartition("-")[0]
-        for key in lanes.tolist()
+        profile.processes[process].threads[thread].rpartition("-")[0]
+        for process, thread in map(halves, lanes.tolist())
     ]
     used = np.unique(pieces.lane).tolist()
     first = {

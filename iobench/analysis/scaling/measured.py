@@ -13,11 +13,10 @@ from iobench.analysis.windows import exposure
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
+from iobench.recording.span_keys import batch_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
 
     from iobench.analysis.replay.contract import RecordedRun
     from iobench.analysis.scaling.demand import RankDemand
@@ -149,16 +148,10 @@ def _reads_per_sample(profile: Profile, runs: Sequence[RecordedRun]) -> float:
     reads = spans[(spans["kind"] == Kind.READ) & ((spans["flags"] & Flag.IO) == 0)]
     if (reads["batch"] >= 0).any():
         waits = spans[(spans["kind"] == Kind.WAIT) & (spans["batch"] >= 0)]
-        reads = reads[np.isin(_which_batch(reads), _which_batch(waits))]
+        reads = reads[np.isin(batch_keys(reads, "epoch"), batch_keys(waits, "epoch"))]
     pieces = np.where((reads["flags"] & Flag.SUMMED) != 0, reads["pieces"], 1)
     n_samples = sum(len(run) * (run.batch_size or 1) for run in runs)
     return max(1.0, float(pieces.sum()) / n_samples)
-
-
-def _which_batch(spans: NDArray[np.void]) -> NDArray[np.int64]:
-    """Return a number for the epoch and the batch of each span; with loaders, of any of them."""
-    which: NDArray[np.int64] = (spans["epoch"].astype(np.int64) << 32) + spans["batch"]
-    return which
 
 
 def _dataset_nbytes(config: Mapping[str, Any], demand: RankDemand) -> int | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from iobench.analysis.storage.read_costs import dearest_half
 from iobench.analysis.storage.storage_figures import AccessFigures
-from iobench.analysis.storage.storage_times import union_ns
+from iobench.analysis.time_intervals import covered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -114,7 +114,7 @@ def distinct_nbytes(reads: NDArray[Any]) -> int:
     edges = np.flatnonzero(np.diff(ordered["file"])) + 1
     for own in np.split(ordered, edges):
         # Stretches of a file, as of time.
-        total += union_ns(own["offset"], own["offset"] + own["nbytes"])
+        total += covered(own["offset"], own["offset"] + own["nbytes"])
     return total
 
 
@@ -128,7 +128,7 @@ def _bandwidths(profile: Profile, reads: NDArray[Any]) -> tuple[tuple[str, float
     total: dict[str, tuple[int, int]] = {}
     for index in np.unique(reads["process"]).tolist():
         own = reads[reads["process"] == index]
-        length_ns = union_ns(own["start_ns"], own["end_ns"])
+        length_ns = covered(own["start_ns"], own["end_ns"])
         if length_ns and (own["nbytes"] >= 0).all():
             # Workers made anew for each epoch have one name, one after another.
             name = profile.processes[index].name

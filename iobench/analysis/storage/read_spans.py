@@ -9,6 +9,7 @@ import numpy as np
 
 from iobench.recording.kinds import Kind, Trait, decodes_too, reads_storage
 from iobench.recording.span_file import Flag, io_looks
+from iobench.recording.span_keys import lane_keys, stages_of
 from iobench.storage.traces.interpreter_files import is_of_interpreter
 
 if TYPE_CHECKING:
@@ -83,12 +84,9 @@ def find_read_spans(profile: Profile) -> ReadSpans:
     Tracers leave those files out as well: imports read them, no loader.
     """
     spans = profile.spans
-    pair = spans["kind"].astype(np.int64) << 32 | spans["label"].astype(np.int64)
-    pairs, number = np.unique(pair, return_inverse=True)
-    stages = [(Kind(int(value) >> 32), profile.strings[int(value) & 0xFFFFFFFF]) for value in pairs]
+    stages, number = stages_of(spans, profile.strings)
     reading = np.array([_hands_on(*stage) for stage in stages], bool)
     decoding = np.array([decodes_too(*stage) for stage in stages], bool)
-    number = number.reshape(-1)
     chosen = ((spans["flags"] & NOT_SUMMED) == 0) & ~names_interpreter(profile)
     if len(stages):
         chosen &= reading[number]
@@ -111,7 +109,7 @@ def names_interpreter(profile: Profile) -> NDArray[np.bool_]:
 
 def _told_inside(spans: NDArray[Any]) -> NDArray[np.bool_]:
     """Mark spans with others inside them, on their thread, that tell their bytes."""
-    lane = spans["process"].astype(np.int64) << 32 | spans["thread"].astype(np.int64)
+    lane = lane_keys(spans)
     # An inner span is written before the one around it.
     order = np.lexsort(
         (-spans["sequence"].astype(np.int64), -spans["end_ns"], spans["start_ns"], lane)

@@ -10,6 +10,7 @@ import numpy as np
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.storage.traced_bytes import modules_of
 from iobench.recording.span_file import Flag
+from iobench.recording.span_keys import lane_keys
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -162,7 +163,7 @@ def _sniffed(rows: NDArray[Any]) -> int:
 def _own_times(profile: Profile, reading: ReadSpans) -> NDArray[np.int64]:
     """Return the time of each span less that of read spans inside it."""
     spans = profile.spans[reading.rows]
-    lane = spans["process"].astype(np.int64) << 32 | spans["thread"].astype(np.int64)
+    lane = lane_keys(spans)
     pieces = leaf_pieces(spans, lane)
     total = np.zeros(len(spans), np.int64)
     np.add.at(total, pieces.span, pieces.duration_ns)

@@ -9,7 +9,7 @@ import numpy as np
 from iobench.analysis.partition import leaf_pieces
 from iobench.analysis.storage.read_spans import NOT_SUMMED, names_interpreter
 from iobench.analysis.storage.storage_figures import ProcessStorage, StageStorage
-from iobench.analysis.storage.storage_times import StorageTimes, stage_keys
+from iobench.analysis.storage.storage_times import StorageTimes
 from iobench.recording.kinds import (
     WORKER_KINDS,
     Kind,
@@ -19,6 +19,7 @@ from iobench.recording.kinds import (
     stage_name,
 )
 from iobench.recording.span_file import io_looks
+from iobench.recording.span_keys import batch_keys, halves, lane_keys, stage_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,7 +66,7 @@ def stage_storage(
         ((spans["flags"] & NOT_SUMMED) == 0) & is_one_of(spans["kind"], WORKER_KINDS)
     )
     work = spans[rows]
-    lane = work["process"].astype(np.int64) << 32 | work["thread"].astype(np.int64)
+    lane = lane_keys(work)
     pieces = leaf_pieces(work, lane)
     # Reading of Python's own files has time of its own, and belongs to no stage of a loader.
     key = np.where(names_interpreter(profile)[rows], -1, stage_keys(work))
@@ -73,7 +74,8 @@ def stage_storage(
     times = StorageTimes(profile, trace, placement, names)
     found = []
     for value in np.unique(np.concatenate((key[key >= 0], times.stages))).tolist():
-        kind, label = Kind(value >> 32), profile.strings[value & 0xFFFFFFFF]
+        of_kind, of_label = halves(value)
+        kind, label = Kind(of_kind), profile.strings[of_label]
         reads = reads_storage(kind, label)
         if not reads and value not in times.stages:
             continue
@@ -126,15 +128,8 @@ def _verdict(profile: Profile, mine: NDArray[Any], counted: tuple[CountedBytes, 
         return UNKNOWN
     spans = profile.spans
     looks = spans[io_looks(spans)]
-    looks = looks[np.isin(_process_and_batch(looks), _process_and_batch(mine))]
+    looks = looks[np.isin(batch_keys(looks), batch_keys(mine))]
     read, device = int(looks["nbytes"].sum()), int(looks["cpu_ns"].sum())
     handed_on = int(np.maximum(mine["nbytes"], 0).sum())
     # What is read through a mapping shows in the device's count alone.
     return verdict_of(max(read, handed_on) if read < FEW * handed_on else read, device)
-
-
-def _process_and_batch(spans: NDArray[Any]) -> NDArray[np.int64]:
-    both: NDArray[np.int64] = spans["process"].astype(np.int64) << 32 | (
-        spans["batch"].astype(np.int64) + 1
-    )
-    return both

@@ -9,36 +9,20 @@ import numpy as np
 from iobench.analysis.storage.read_spans import NOT_SUMMED
 from iobench.analysis.storage.traced_bytes import modules_of
 from iobench.analysis.storage.wall_clock import monotonic_of_wall
+from iobench.analysis.time_intervals import covered
 from iobench.recording.kinds import WORKER_KINDS, is_one_of
+from iobench.recording.span_keys import stage_keys
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from iobench.analysis.storage.named_files import NamedFiles
     from iobench.analysis.storage.storage_figures import Placement, ProcessPlacement
     from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import ProcessTrace, StorageTrace
 
-__all__ = ["StorageTimes", "stage_keys", "union_ns"]
+__all__ = ["StorageTimes"]
 
 _EVER: Final = np.iinfo(np.int64)
 """When something was of which no time is known."""
-
-
-def stage_keys(spans: NDArray[Any]) -> NDArray[np.int64]:
-    """Return one number for kind and label of each span."""
-    key: NDArray[np.int64] = spans["kind"].astype(np.int64) << 32 | spans["label"].astype(np.int64)
-    return key
-
-
-def union_ns(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> int:
-    """Return the time covered by at least one of these stretches."""
-    if not len(start_ns):
-        return 0
-    order = np.argsort(start_ns, kind="stable")
-    start, end = start_ns[order], np.maximum.accumulate(end_ns[order])
-    from_ns = np.maximum(start[1:], end[:-1])
-    return int(end[0] - start[0] + np.maximum(end[1:] - from_ns, 0).sum())
 
 
 class StorageTimes:
@@ -92,7 +76,7 @@ class StorageTimes:
         edges = np.cumsum(np.bincount(number.reshape(-1), minlength=len(lanes)))
         parts = np.split(order, edges[:-1]) if len(edges) else []
         for (stage, _), own in zip(lanes.tolist(), parts, strict=True):
-            length = union_ns(segments["start_ns"][own], segments["end_ns"][own])
+            length = covered(segments["start_ns"][own], segments["end_ns"][own])
             self._count(stage, placed.process, length)
         self._add_streams(placed, trace)
 

@@ -18,6 +18,7 @@ from iobench.analysis.storage.stage_storage import stage_storage
 from iobench.analysis.storage.storage_figures import UNSEEN, ByteRow, SanityLine, StorageFigures
 from iobench.analysis.windows import MeasuredRank, measure_rank
 from iobench.recording.span_file import Flag
+from iobench.recording.span_keys import lane_keys
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -158,7 +159,7 @@ def _sanity(measured: MeasuredRank, reading: ReadSpans) -> SanityLine | None:
     unseen = np.setdiff1d(np.intersect1d(guessed, batches), read["batch"])
     if not nbytes.sum() or (nbytes < 0).any() or len(unseen):
         return None
-    lane = read["process"].astype(np.int64) << 32 | read["thread"].astype(np.int64)
+    lane = lane_keys(read)
     reads_of = np.unique(np.stack([of_read[of_read >= 0], lane]), axis=1)[0]
     busy_ns = int((read["end_ns"] - read["start_ns"])[nbytes > 0].sum())
     if not busy_ns:

@@ -127,7 +127,7 @@ def timeline_payload(
         "missing": list(profile.missing_workers),
         "stages": list(timeline.stages),
         "kinds": [kind.spelled for kind in kinds],
-        "sorts": [kind.phase.value for kind in kinds],
+        "sorts": [kind.family.value for kind in kinds],
         "queued": [Trait.QUEUES in kind.traits for kind in kinds],
         "steps": _steps(measured),
         "left_out": left_out,

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from traced_runs import MS, TracedRun
 
 from iobench.analysis.storage.stage_storage import verdict_of
-from iobench.analysis.storage.storage_times import union_ns
 from iobench.analysis.storage.view import storage_figures
+from iobench.analysis.time_intervals import covered as covered_length
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.storage.traces.contents import ModuleState, StorageTrace
@@ -189,7 +189,7 @@ def test_union_is_the_time_that_is_covered(pairs):
     covered = {instant for start, length in pairs for instant in range(start, start + length)}
     start = np.array([pair[0] for pair in pairs], dtype=np.int64)
     length = np.array([pair[1] for pair in pairs], dtype=np.int64)
-    assert union_ns(start, start + length) == len(covered)
+    assert covered_length(start, start + length) == len(covered)
 
 
 def test_streams_of_which_no_time_is_known_belong_to_the_only_stage_of_their_file():

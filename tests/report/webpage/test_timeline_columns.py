@@ -199,7 +199,11 @@ def test_lanes_tell_loops_killed_processes_and_missing_ones() -> None:
     assert meta["missing"] == ["worker-7"]
     sorts = dict(zip(meta["stages"], meta["sorts"], strict=True))
     assert sorts["wait"] == sorts["wait:shutdown"] == "wait"
-    assert (sorts["read"], sorts["submit_queue"], sorts["other:round"]) == ("load", "way", "loop")
+    assert (sorts["read"], sorts["submit_queue"], sorts["other:round"]) == (
+        "load",
+        "hand-over",
+        "loop",
+    )
 
 
 def test_epochs_are_marked_where_they_begin() -> None:

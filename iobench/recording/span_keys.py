@@ -1,0 +1,68 @@
+"""One number for what two columns of spans say together: a stage, a lane, a batch of a process.
+
+The first column is above bit 32, so numbers are in the order of it; `halves` takes them apart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from iobench.recording.kinds import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["batch_keys", "halves", "key_of", "lane_keys", "stage_keys", "stages_of"]
+
+LOW: Final = 0xFFFFFFFF
+
+
+def key_of(high: int, low: int) -> int:
+    """Return the number of a pair."""
+    return high << 32 | low
+
+
+def halves(key: int) -> tuple[int, int]:
+    """Return the pair of a number."""
+    return key >> 32, key & LOW
+
+
+def _joined(spans: NDArray[Any], high: str, low: str) -> NDArray[np.int64]:
+    key: NDArray[np.int64] = spans[high].astype(np.int64) << 32 | spans[low].astype(np.int64)
+    return key
+
+
+def stage_keys(spans: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the number of each span's kind and label."""
+    return _joined(spans, "kind", "label")
+
+
+def lane_keys(spans: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the number of each span's process and thread."""
+    return _joined(spans, "process", "thread")
+
+
+def batch_keys(spans: NDArray[Any], of: str = "process") -> NDArray[np.int64]:
+    """Return the number of each span's batch within its process, or another column's value."""
+    key: NDArray[np.int64] = (spans[of].astype(np.int64) << 32) + spans["batch"] + 1
+    return key
+
+
+def stages_of(
+    spans: NDArray[Any], strings: Sequence[str]
+) -> tuple[list[tuple[Kind, str]], NDArray[np.int64]]:
+    """Return kind and label of the stages of spans, and which is each one's.
+
+    Parameters
+    ----------
+    spans : ndarray with columns ``kind`` and ``label``, shape (n_spans,)
+    strings : sequence of str
+        Texts of the labels.
+    """
+    keys, number = np.unique(stage_keys(spans), return_inverse=True)
+    pairs = [(Kind(kind), strings[label]) for kind, label in map(halves, keys.tolist())]
+    return pairs, number.reshape(-1).astype(np.int64)
