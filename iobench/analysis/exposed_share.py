@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.analysis.comparison import FEWEST_CELLS, cell_of_each, student
 from iobench.analysis.deliveries import STEADY
 from iobench.analysis.epoch_numbers import epoch_of_deliveries
+from iobench.analysis.intervals import FEWEST_BLOCKS, block_of_each, student
 from iobench.analysis.windows import measure_rank, profile_of_loop
 from iobench.recording.kinds import Kind
 
@@ -119,8 +119,8 @@ def _half_interval(
     n_parts = None
     if epochs is None:
         n_parts = next((parts for least, parts in STRETCHES if n_steps >= least), 1)
-    cell, n_parts = cell_of_each(n_steps, epochs, n_parts)
-    if n_parts < FEWEST_CELLS or not wall_ns.sum():
+    cell, n_parts = block_of_each(n_steps, epochs, n_parts)
+    if n_parts < FEWEST_BLOCKS or not wall_ns.sum():
         return None
     waits, walls = (np.bincount(cell, each, n_parts) for each in (wait_ns, wall_ns))
     left_out = (waits.sum() - waits) / np.maximum(walls.sum() - walls, 1)

@@ -9,16 +9,15 @@ from math import ceil, hypot, inf, log, log1p
 from statistics import median, stdev
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis.paired import median_edge
+from iobench.analysis.intervals import LEAST_ROUNDS, median_edge
 
 if TYPE_CHECKING:
     from iobench.analysis.count_differences import CountsComparison
     from iobench.analysis.exposed_share import ExposedShare
-    from iobench.analysis.paired import PairedRatio
+    from iobench.analysis.intervals import RoundRatio
 
 __all__ = [
     "LEAST_FOR_NOISE",
-    "LEAST_ROUNDS",
     "CountsGate",
     "Doubt",
     "GrowthGate",
@@ -31,8 +30,6 @@ __all__ = [
     "worst_outcome",
 ]
 
-LEAST_ROUNDS: Final = 6
-"""Below that a median has no interval of 95 %."""
 LEAST_FOR_NOISE: Final = 3
 """Rounds from which on their noise tells how many would decide."""
 MOST_ROUNDS: Final = 1000
@@ -89,7 +86,7 @@ class PairedGate:
     Parameters
     ----------
     command, reference : tuple of str
-    paired : PairedRatio
+    paired : RoundRatio
         Of ``command`` over ``reference``.
     command_s, reference_s : float
         Medians.
@@ -107,7 +104,7 @@ class PairedGate:
 
     command: tuple[str, ...]
     reference: tuple[str, ...]
-    paired: PairedRatio
+    paired: RoundRatio
     command_s: float
     reference_s: float
     margin: float

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.analysis.comparison import (
-    Cells,
-    RatioInterval,
-    cell_of_each,
-    paired_cell_ratio,
-    ratio_of_cells,
-)
 from iobench.analysis.deliveries import STEADY
 from iobench.analysis.epoch_numbers import epoch_of_deliveries
+from iobench.analysis.intervals import (
+    Blocks,
+    RatioInterval,
+    block_of_each,
+    block_ratio,
+    paired_ratio,
+)
 from iobench.recording.kinds import stage_name
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class StepSums:
 
     Parameters
     ----------
-    stretches : mapping of str to ndarray of float64, shape (n_stretches,)
+    stretches : mapping of str to ndarray of float64, shape (n_blocks_of,)
         ``steps``, ``wall``, ``wait`` and ``compute`` in ns, ``samples`` and ``nbytes`` where they
         are known, and of each stage ``busy:STAGE`` and ``exposed:STAGE`` in ns.
     rounds : mapping of str to ndarray of float64, shape (n_rounds,)
@@ -114,7 +114,7 @@ def step_sums(
     window : str
         Of which part of the run, as `Exposure.part` has it.
     n_cells : int, optional
-        How many stretches; by default as `cell_of_each` has them.
+        How many stretches; by default as `block_of_each` has them.
     """
     deliveries = measured.deliveries
     part = measured.exposure.part(window)
@@ -144,7 +144,7 @@ def step_sums(
     epochs = None
     if window == "recurring":
         epochs = epoch_of_deliveries(measured.loop, deliveries)[rows]
-    cell, n_cells = cell_of_each(len(rows), epochs, n_cells)
+    cell, n_cells = block_of_each(len(rows), epochs, n_cells)
     in_round = deliveries.round[rows]
     n_rounds = int(deliveries.round.max()) + 1
     return StepSums(
@@ -243,8 +243,8 @@ def ratio_of_runs(a: StepSums, b: StepSums, amount: str, weight: str) -> RatioIn
         a, b = of_turns(a, turns), of_turns(b, turns)
     if any(name not in each.stretches for each in (a, b) for name in (amount, weight)):
         return RatioInterval(None)
-    cells = [Cells(each.stretches[amount], each.stretches[weight]) for each in (a, b)]
-    return paired_cell_ratio(*cells) if paired else ratio_of_cells(*cells)
+    cells = [Blocks(each.stretches[amount], each.stretches[weight]) for each in (a, b)]
+    return paired_ratio(*cells) if paired else block_ratio(*cells)
 
 
 def pair_rounds(a: StepSums, b: StepSums) -> NDArray[np.int64] | None:

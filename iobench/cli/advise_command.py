@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from iobench.analysis.advice.figures import Advice, AdvisedChange
-    from iobench.analysis.paired import PairedRatio
+    from iobench.analysis.intervals import RoundRatio
     from iobench.cli.screen import TerminalScreen
     from iobench.profiling.config import RunConfig
     from iobench.report.advice_input import AdviceInput
@@ -78,7 +78,7 @@ def advise(
     given, advice = _advice(run, ranks=ranks, epochs=epochs)
     if not json:
         _print_advice(advice, given)
-    tried: list[tuple[AdvisedChange, PairedRatio]] = []
+    tried: list[tuple[AdvisedChange, RoundRatio]] = []
     if try_ and config is None:
         profiled = words_of_profile(given.facts.command)
         config = None if profiled is None else _config_of(profiled)
@@ -158,7 +158,7 @@ def _try(
     number: int,
     rounds: int,
     screen: TerminalScreen,
-) -> tuple[list[tuple[AdvisedChange, PairedRatio]], str]:
+) -> tuple[list[tuple[AdvisedChange, RoundRatio]], str]:
     """Return what came of the best changes, or why none could be tried."""
     from iobench.trials.configurations import baseline_config, changed_config, try_changes
 
@@ -194,7 +194,7 @@ def _print_advice(advice: Advice, given: AdviceInput) -> None:
     print_lines(advice_lines(advice, given, width=line_width(WIDTH)))
 
 
-def _print_trial(tried: Sequence[tuple[AdvisedChange, PairedRatio]], why: str) -> None:
+def _print_trial(tried: Sequence[tuple[AdvisedChange, RoundRatio]], why: str) -> None:
     from iobench.cli.screen import line_width, print_lines
     from iobench.report.advice_text import WIDTH, trial_lines
 
@@ -205,7 +205,7 @@ def _print_trial(tried: Sequence[tuple[AdvisedChange, PairedRatio]], why: str) -
 def _print_json(
     advice: Advice,
     given: AdviceInput,
-    tried: Sequence[tuple[AdvisedChange, PairedRatio]],
+    tried: Sequence[tuple[AdvisedChange, RoundRatio]],
     why: str,
 ) -> None:
     import json

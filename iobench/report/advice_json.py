@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.advice.break_even import BreakEven, DeviceBill
     from iobench.analysis.advice.figures import Advice, AdvisedChange, RuledOut
-    from iobench.analysis.paired import PairedRatio
+    from iobench.analysis.intervals import RoundRatio
     from iobench.report.advice_input import AdviceInput
 
 __all__ = ["advice_to_json", "trial_to_json"]
@@ -157,7 +157,7 @@ def _bill(bill: DeviceBill | None) -> dict[str, Any] | None:
     }
 
 
-def trial_to_json(tried: Sequence[tuple[AdvisedChange, PairedRatio]]) -> list[dict[str, Any]]:
+def trial_to_json(tried: Sequence[tuple[AdvisedChange, RoundRatio]]) -> list[dict[str, Any]]:
     """Return what was predicted and obtained: shares of the time of a sample that are saved.
 
     ``band_low_fraction`` and ``band_high_fraction`` are what the unchanged baseline saved when it

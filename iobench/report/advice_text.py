@@ -25,7 +25,7 @@ from iobench.report.wrapping import fitted
 if TYPE_CHECKING:
     from iobench.analysis.advice.break_even import BreakEven
     from iobench.analysis.advice.figures import Advice, AdvisedChange, Cost
-    from iobench.analysis.paired import PairedRatio
+    from iobench.analysis.intervals import RoundRatio
     from iobench.report.advice_input import AdviceInput
 
 __all__ = ["WIDTH", "advice_lines", "trial_lines"]
@@ -209,7 +209,7 @@ def _pays(break_even: BreakEven, *, bound: bool) -> str:
 
 
 def trial_lines(
-    tried: Sequence[tuple[AdvisedChange, PairedRatio]], *, width: int = WIDTH
+    tried: Sequence[tuple[AdvisedChange, RoundRatio]], *, width: int = WIDTH
 ) -> list[str]:
     """Return what was predicted against what was obtained, a line or two for each change."""
     if not tried:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.analysis.comparison import Cells, RatioInterval, paired_cell_ratio, ratio_of_cells
+from iobench.analysis.intervals import Blocks, RatioInterval, block_ratio, paired_ratio
 from iobench.analysis.step_sums import (
     BUSY,
     EXPOSED,
@@ -181,10 +181,10 @@ def _forgetful_from(runs: Sequence[MeasuredRun], sums: StepSums, basis: str) -> 
     return needed if sums.n_steps / len(runs[0].exposures) < needed else None
 
 
-def _interval(a: Cells, b: Cells, basis: str) -> RatioInterval:
+def _interval(a: Blocks, b: Blocks, basis: str) -> RatioInterval:
     if basis == TURNS:
-        return paired_cell_ratio(a, b)
-    return ratio_of_cells(a, b, in_order=basis == WITHIN)
+        return paired_ratio(a, b)
+    return block_ratio(a, b, in_order=basis == WITHIN)
 
 
 def _sums(runs: Sequence[MeasuredRun], window: Window) -> StepSums:
@@ -235,11 +235,11 @@ def _why(asked: _Asked, reasons: tuple[str, ...]) -> str:
     return OTHER_STEP if OTHER_STEP in reasons and asked.of_loop else ""
 
 
-def _cells(sums: StepSums, asked: _Asked) -> Cells | None:
+def _cells(sums: StepSums, asked: _Asked) -> Blocks | None:
     weights = sums.stretches.get(asked.weight)
     if weights is None:
         return None
-    return Cells(sums.stretches.get(asked.amount, np.zeros(len(weights))), weights)
+    return Blocks(sums.stretches.get(asked.amount, np.zeros(len(weights))), weights)
 
 
 def _value(sums: StepSums, asked: _Asked) -> float | None:

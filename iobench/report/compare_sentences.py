@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis.comparison import STRETCHES
+from iobench.analysis.intervals import STRETCHES
 from iobench.analysis.step_sums import FEWEST_TURNS
 from iobench.report import units
 from iobench.report.comparable import OTHER_BATCH, OTHER_STEP

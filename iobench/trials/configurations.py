@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis.paired import PairedRatio, paired_ratio
+from iobench.analysis.intervals import RoundRatio, round_ratio
 from iobench.analysis.windows import exposure
 from iobench.errors import TrialError
 from iobench.profiles.reading import open_profile
@@ -39,12 +39,12 @@ class TriedChange:
     ----------
     change : AdvisedChange
         With what was predicted.
-    ratio : PairedRatio
+    ratio : RoundRatio
         Of the time a sample takes, changed over unchanged, with the A/A band beside it.
     """
 
     change: AdvisedChange
-    ratio: PairedRatio
+    ratio: RoundRatio
 
 
 def baseline_config(config: RunConfig, baseline: LoadingWay) -> RunConfig:
@@ -158,7 +158,7 @@ def _try_in_turns(
     )
     first, last = costs[0], costs[-1]
     return [
-        TriedChange(change, paired_ratio(first, cost, last))
+        TriedChange(change, round_ratio(first, cost, last))
         for change, cost in zip(changes, costs[1:-1], strict=True)
     ]
 

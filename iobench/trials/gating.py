@@ -15,7 +15,6 @@ from iobench.analysis.counts import counts_of
 from iobench.analysis.exposed_share import exposed_share
 from iobench.analysis.gates import (
     LEAST_FOR_NOISE,
-    LEAST_ROUNDS,
     CountsGate,
     GrowthGate,
     PairedGate,
@@ -24,7 +23,7 @@ from iobench.analysis.gates import (
     rounds_to_decide,
     unlike_machines,
 )
-from iobench.analysis.paired import paired_ratio
+from iobench.analysis.intervals import LEAST_ROUNDS, round_ratio
 from iobench.errors import OptionError, ProfileError, TrialError
 from iobench.profiles.folders import run_paths
 from iobench.profiles.reading import open_profile
@@ -233,7 +232,7 @@ def compare_commands(
     return PairedGate(
         command=tuple(command),
         reference=tuple(reference),
-        paired=paired_ratio(old, new, beside),
+        paired=round_ratio(old, new, beside),
         command_s=statistics.median(new),
         reference_s=statistics.median(old),
         margin=margin,

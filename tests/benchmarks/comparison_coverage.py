@@ -20,12 +20,12 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.comparison import (
-    Cells,
+from iobench.analysis.intervals import (
+    Blocks,
     RatioInterval,
-    n_stretches,
-    paired_cell_ratio,
-    ratio_of_cells,
+    block_ratio,
+    n_blocks_of,
+    paired_ratio,
 )
 from iobench.analysis.step_sums import MANY_TURNS, step_memory
 from iobench.report.compare_figures import MEMORIES
@@ -92,13 +92,13 @@ MAKERS: dict[str, Maker] = {
 def apart(make: Maker, rng: np.random.Generator, n_steps: int) -> RatioInterval:
     """Return the interval of two runs made one after the other."""
     a, b = (_cut(make(rng, n_steps)) for _ in range(2))
-    return ratio_of_cells(a, Cells(TRUE * b.amounts, b.weights))
+    return block_ratio(a, Blocks(TRUE * b.amounts, b.weights))
 
 
-def _cut(steps: Floats) -> Cells:
-    n_cells = n_stretches(len(steps))
+def _cut(steps: Floats) -> Blocks:
+    n_cells = n_blocks_of(len(steps))
     cell = np.arange(len(steps)) * n_cells // len(steps)
-    return Cells(
+    return Blocks(
         np.bincount(cell, steps, n_cells), np.bincount(cell, minlength=n_cells).astype(np.float64)
     )
 
@@ -115,12 +115,12 @@ def in_turns(make: Maker, rng: np.random.Generator, n_steps: int) -> RatioInterv
     )
     weights = np.bincount(cell, minlength=n_cells) * float(TURN - FILL)
     a, b = (np.bincount(cell, each, n_cells) for each in (a, b))
-    return paired_cell_ratio(Cells(a, weights), Cells(TRUE * b, weights))
+    return paired_ratio(Blocks(a, weights), Blocks(TRUE * b, weights))
 
 
 def warned(make: Maker, rng: np.random.Generator, n_steps: int, n_pairs: int) -> float:
     """Return how often the command says of a run that its steps depend on each other too long."""
-    needed = MEMORIES * n_stretches(n_steps)
+    needed = MEMORIES * n_blocks_of(n_steps)
     found = [needed * step_memory(make(rng, n_steps)) > n_steps for _ in range(n_pairs)]
     return sum(found) / n_pairs
 

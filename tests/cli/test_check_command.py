@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from iobench.analysis.gates import PairedGate
-from iobench.analysis.paired import PairedRatio
+from iobench.analysis.intervals import RoundRatio
 from iobench.cli import Interrupted, check_command, main
 from iobench.cli.check_command import TrialProgress, split_commands, with_stdout
 from iobench.testing import FakeClock
@@ -158,7 +158,7 @@ def test_what_cannot_be_done_is_said(
 @pytest.fixture
 def passing(monkeypatch: pytest.MonkeyPatch) -> None:
     gate = PairedGate(
-        ("python", "a_b.py"), ("python", "<old>.py"), PairedRatio(12, 1.0, 0.99, 1.01, 0.99, 1.01),
+        ("python", "a_b.py"), ("python", "<old>.py"), RoundRatio(12, 1.0, 0.99, 1.01, 0.99, 1.01),
         1.0, 1.0, 0.05, by_cpu=False,
     )  # fmt: skip
     told: Callable[..., PairedGate] = lambda *args, **more: gate  # noqa: E731

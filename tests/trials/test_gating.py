@@ -22,7 +22,7 @@ from iobench.analysis.gates import (
     rounds_to_decide,
     worst_outcome,
 )
-from iobench.analysis.paired import PairedRatio, paired_ratio
+from iobench.analysis.intervals import RoundRatio, round_ratio
 from iobench.cli import main
 from iobench.errors import TrialError
 from iobench.profiles.reading import open_profile
@@ -229,7 +229,7 @@ def test_other_formats_and_datasets_are_refused(
 def _paired(
     ratio: float, low: float, high: float, band: tuple[float, float], *, rounds: int = 12
 ) -> PairedGate:
-    paired = PairedRatio(rounds, ratio, low, high, *band)
+    paired = RoundRatio(rounds, ratio, low, high, *band)
     return PairedGate(("new",), ("old",), paired, ratio, 1.0, 0.05, by_cpu=False)
 
 
@@ -324,7 +324,7 @@ def test_what_is_said_to_be_settled_is(rounds: list[tuple[float, float]], margin
         settled = not can_decide(*_parted(rounds[:n]), rounds=12, margin=margin)
         ends = [rounds, *([*rounds[:n], *[end] * (12 - n)] for end in EXTREMES)]
         for end in ends if settled else []:
-            ratio = paired_ratio([1.0] * 12, *_parted(end))
+            ratio = round_ratio([1.0] * 12, *_parted(end))
             gate = PairedGate(("new",), ("old",), ratio, 1.0, 1.0, margin, by_cpu=False)
             assert gate.judged[0] is Outcome.INCONCLUSIVE
 
@@ -368,7 +368,7 @@ def test_as_many_rounds_as_are_said_to_decide_mostly_do(spread: float) -> None:
         enough = rounds_to_decide(noise(12), noise(12), margin=0.03)
         if enough is None:  # the median happens to lie at the limit
             continue
-        ratio = paired_ratio([1.0] * enough, noise(enough), noise(enough))
+        ratio = round_ratio([1.0] * enough, noise(enough), noise(enough))
         gate = PairedGate(("new",), ("old",), ratio, 1.0, 1.0, 0.03, by_cpu=False)
         decided.append(gate.judged[0] is not Outcome.INCONCLUSIVE)
     assert len(decided) > 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis.comparison import cells_of, paired_cell_ratio, ratio_of_cells
+from iobench.analysis.intervals import block_ratio, blocks_of, paired_ratio
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,8 +68,8 @@ def predicted(
         return Prediction(0.0, None, None, None)
     saved = 1.0 - float(after.sum()) / float(before.sum())
     within = False if (1.0 - saved) * (1.0 + error) >= 1.0 else None
-    a, b = cells_of(before, epochs), cells_of(after, epochs)
-    same, apart = paired_cell_ratio(a, b), ratio_of_cells(a, b)
+    a, b = blocks_of(before, epochs), blocks_of(after, epochs)
+    same, apart = paired_ratio(a, b), block_ratio(a, b)
     if same.high is None or apart.low is None or apart.high is None:
         return Prediction(saved, None, None, within)
     return Prediction(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.comparison import MOST_CELLS
 from iobench.analysis.counters import io_counters
 from iobench.analysis.deliveries import IN_THREADS, SERIAL, STEADY, find_deliveries
 from iobench.analysis.epoch_numbers import one_loader
+from iobench.analysis.intervals import MOST_BLOCKS
 from iobench.analysis.loader_roles import by_importance, roles_of_loaders
 from iobench.analysis.loop import ONLY, find_loop
 from iobench.analysis.replay.contract import LoaderRule, RecordedRun
@@ -171,9 +171,9 @@ def part_of_epochs(
     rows = np.flatnonzero(chosen)
     rounds, counts = np.unique(round[rows], return_counts=True)
     fits = np.cumsum(counts) <= n_batches
-    if fits[:MOST_CELLS].all():
+    if fits[:MOST_BLOCKS].all():
         return rows[np.isin(round[rows], rounds[fits])], None
-    found = [rows[round[rows] == number] for number in rounds[:MOST_CELLS]]
+    found = [rows[round[rows] == number] for number in rounds[:MOST_BLOCKS]]
     if not all(steady[of[: n_batches // len(found)]].any() for of in found if steady[of].any()):
         found = found[:1]
     kept = [of[: n_batches // len(found)] for of in found]

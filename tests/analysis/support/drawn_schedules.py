@@ -15,7 +15,7 @@ import numpy as np
 from simulator import simulate
 from simulator_spans import Schedule, SpanLog
 
-from iobench.analysis.comparison import RatioInterval, cells_of, paired_cell_ratio
+from iobench.analysis.intervals import RatioInterval, blocks_of, paired_ratio
 from iobench.analysis.replay.contract import Change
 from iobench.analysis.replay.engine import replay as replayed
 from iobench.analysis.replay.prediction import Prediction, predicted
@@ -77,7 +77,7 @@ def held(seed: int, changes: Sequence[Sequence[str]], *, n_batches: int) -> list
         after = replayed(run, change).judged_ns
         told = predicted(before, after)
         obtained = 1 - _batch_ns(_run(shape.draw(number, stages))) / now
-        same = paired_cell_ratio(cells_of(before), cells_of(after))
+        same = paired_ratio(blocks_of(before), blocks_of(after))
         found.append(Held(shape.name, told, obtained, same))
     return found
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.analysis.comparison import (
+from iobench.analysis.intervals import (
     STUDENT,
-    Cells,
-    n_stretches,
-    paired_cell_ratio,
-    ratio_of_cells,
+    Blocks,
+    block_ratio,
+    n_blocks_of,
+    paired_ratio,
     student,
 )
 from iobench.analysis.step_sums import RoundTimes, StepSums, add_sums, pair_rounds, step_memory
@@ -23,33 +23,33 @@ Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 TIMES = st.lists(st.floats(1e-3, 1e9), min_size=2, max_size=12)
 
 
-def cells(values: object, n_steps: int = 1) -> Cells:
+def cells(values: object, n_steps: int = 1) -> Blocks:
     amounts = np.array(values, dtype=np.float64)
-    return Cells(amounts, np.full(len(amounts), float(n_steps)))
+    return Blocks(amounts, np.full(len(amounts), float(n_steps)))
 
 
-def stretched(steps: Floats) -> Cells:
+def stretched(steps: Floats) -> Blocks:
     """Return a run's steps as comparisons cut them."""
-    n_cells = n_stretches(len(steps))
+    n_cells = n_blocks_of(len(steps))
     cell = np.arange(len(steps)) * n_cells // len(steps)
-    return Cells(np.bincount(cell, steps, n_cells), np.bincount(cell, minlength=n_cells) * 1.0)
+    return Blocks(np.bincount(cell, steps, n_cells), np.bincount(cell, minlength=n_cells) * 1.0)
 
 
 @given(TIMES)
 def test_a_run_is_itself(values: list[float]) -> None:
-    found = ratio_of_cells(cells(values), cells(values))
+    found = block_ratio(cells(values), cells(values))
     assert found.ratio == 1
     assert found.low is not None
     assert found.high is not None
     assert found.low <= 1 <= found.high
     assert found.differs is False
-    paired = paired_cell_ratio(cells(values), cells(values))
+    paired = paired_ratio(cells(values), cells(values))
     assert (paired.ratio, paired.low, paired.high) == (1, 1, 1)
 
 
 @given(TIMES, TIMES)
 def test_swapping_runs_inverts_all(a: list[float], b: list[float]) -> None:
-    there, back = ratio_of_cells(cells(a), cells(b)), ratio_of_cells(cells(b), cells(a))
+    there, back = block_ratio(cells(a), cells(b)), block_ratio(cells(b), cells(a))
     assert there.ratio is not None
     assert there.low is not None
     assert there.high is not None
@@ -60,16 +60,16 @@ def test_swapping_runs_inverts_all(a: list[float], b: list[float]) -> None:
 
 @given(TIMES, st.floats(0.01, 100))
 def test_units_and_a_factor_common_to_all_steps(values: list[float], factor: float) -> None:
-    found = ratio_of_cells(cells(values), cells([factor * value for value in values]))
+    found = block_ratio(cells(values), cells([factor * value for value in values]))
     assert found.ratio == pytest.approx(factor)
-    paired = paired_cell_ratio(cells(values), cells([factor * value for value in values]))
+    paired = paired_ratio(cells(values), cells([factor * value for value in values]))
     assert (paired.low, paired.high) == pytest.approx((factor, factor))
 
 
 def test_what_hits_both_alike_is_in_no_paired_interval() -> None:
     weather = np.array([1.0, 5.0, 1.0, 1.2, 9.0, 1.1, 1.0, 2.0])
     a, b = cells(weather), cells(1.1 * weather + np.array([0.01, -0.01] * 4))
-    paired, apart = paired_cell_ratio(a, b), ratio_of_cells(a, b)
+    paired, apart = paired_ratio(a, b), block_ratio(a, b)
     assert paired.ratio == apart.ratio == pytest.approx(1.1)
     assert paired.differs is True
     assert apart.differs is False
@@ -77,27 +77,27 @@ def test_what_hits_both_alike_is_in_no_paired_interval() -> None:
 
 def test_shares_and_rates_are_quotients_too() -> None:
     wait, wall = np.array([1.0, 2, 3, 2]), np.array([10.0, 20, 30, 20])
-    found = ratio_of_cells(Cells(wait, wall), Cells(2 * wait, wall))
+    found = block_ratio(Blocks(wait, wall), Blocks(2 * wait, wall))
     # Every stretch has the same share: there is nothing that varies.
     assert (found.ratio, found.low, found.high) == pytest.approx((2, 2, 2))
 
 
 def test_what_cannot_be_told() -> None:
-    assert ratio_of_cells(cells([0, 0]), cells([1, 2])).ratio is None
-    assert ratio_of_cells(cells([1, 2]), cells([0, 0])).ratio is None
-    short = ratio_of_cells(cells([2]), cells([3, 3]))
+    assert block_ratio(cells([0, 0]), cells([1, 2])).ratio is None
+    assert block_ratio(cells([1, 2]), cells([0, 0])).ratio is None
+    short = block_ratio(cells([2]), cells([3, 3]))
     assert (short.ratio, short.low, short.high, short.differs) == (1.5, None, None, None)
-    empty = Cells(np.zeros(0), np.zeros(0))
-    assert ratio_of_cells(empty, cells([1, 2])).ratio is None
-    with pytest.raises(ValueError, match="equally many cells"):
-        paired_cell_ratio(cells([1, 2]), cells([1]))
+    empty = Blocks(np.zeros(0), np.zeros(0))
+    assert block_ratio(empty, cells([1, 2])).ratio is None
+    with pytest.raises(ValueError, match="equally many blocks"):
+        paired_ratio(cells([1, 2]), cells([1]))
 
 
 def test_students_t() -> None:
     assert (student(0.4), student(1), student(7.9), student(1e6)) == (
         STUDENT[0], STUDENT[0], STUDENT[6], STUDENT[29],
     )  # fmt: skip
-    assert (n_stretches(47), n_stretches(48), n_stretches(96)) == (1, 6, 8)
+    assert (n_blocks_of(47), n_blocks_of(48), n_blocks_of(96)) == (1, 6, 8)
     assert sorted(STUDENT, reverse=True) == list(STUDENT)
     for free, limit in enumerate(STUDENT, 1):
         # The density, added up from 0 to the limit: 97.5 % lie below.
@@ -137,7 +137,7 @@ def test_intervals_hold_the_true_ratio(shape: object) -> None:
     rng = np.random.default_rng(20261122)
     n_runs, held = 300, 0
     for _ in range(n_runs):
-        found = ratio_of_cells(stretched(shape(rng, 200)), stretched(2 * shape(rng, 200)))
+        found = block_ratio(stretched(shape(rng, 200)), stretched(2 * shape(rng, 200)))
         assert found.low is not None
         assert found.high is not None
         held += found.low <= 2 <= found.high
@@ -157,10 +157,10 @@ def test_how_long_steps_remember() -> None:
 def test_the_order_of_runs_does_not_matter() -> None:
     up, mixed = cells([1, 2, 3, 4, 5, 6]), cells([1, 5, 3, 6, 2, 4])
     one = cells([2, 2.1, 1.9, 2, 2, 2])
-    assert ratio_of_cells(one, up, in_order=False).low == pytest.approx(
-        ratio_of_cells(one, mixed, in_order=False).low
+    assert block_ratio(one, up, in_order=False).low == pytest.approx(
+        block_ratio(one, mixed, in_order=False).low
     )
-    trend, plain = ratio_of_cells(one, up), ratio_of_cells(one, up, in_order=False)
+    trend, plain = block_ratio(one, up), block_ratio(one, up, in_order=False)
     assert trend.high is not None
     assert plain.high is not None
     assert trend.high > plain.high  # neighbours go together: fewer things vary than there are
@@ -169,7 +169,7 @@ def test_the_order_of_runs_does_not_matter() -> None:
 def test_intervals_are_no_wider_than_needed() -> None:
     rng = np.random.default_rng(5)
     found = [
-        ratio_of_cells(stretched(smooth(rng, 200)), stretched(1.5 * smooth(rng, 200)))
+        block_ratio(stretched(smooth(rng, 200)), stretched(1.5 * smooth(rng, 200)))
         for _ in range(60)
     ]
     assert sum(bool(each.differs) for each in found) > 45
