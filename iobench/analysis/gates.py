@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from iobench.analysis.intervals import RoundRatio
 
 __all__ = [
-    "LEAST_FOR_NOISE",
     "CountsGate",
     "Doubt",
     "GrowthGate",
@@ -30,8 +29,6 @@ __all__ = [
     "worst_outcome",
 ]
 
-LEAST_FOR_NOISE: Final = 3
-"""Rounds from which on their noise tells how many would decide."""
 MOST_ROUNDS: Final = 1000
 OF_MEDIAN: Final = 4.1
 """Half an interval of a median of normal values (1.96 of its standard errors), and 1.3 of them by
@@ -113,29 +110,25 @@ class PairedGate:
     enough: int | None = None
 
     @property
-    def noise(self) -> float:
-        """How far from 1 the interval of A/A reaches."""
-        return max(self.paired.band_high, 1 / self.paired.band_low) - 1
+    def noise(self) -> float | None:
+        """How far from 1 the interval of A/A reaches; None of too few rounds for one."""
+        low, high = self.paired.band_low, self.paired.band_high
+        return None if low is None or high is None else max(high, 1 / low) - 1
 
     @property
     def judged(self) -> Judged:
         """Slower than margin and noise fails, faster passes; what noise hides stays open."""
-        paired, most = self.paired, 1 + self.margin
-        if paired.n_rounds < self.planned:
-            return Outcome.INCONCLUSIVE, self._doubt
-        if paired.n_rounds < LEAST_ROUNDS:
+        paired, most, noise = self.paired, 1 + self.margin, self.noise
+        if paired.low is None or paired.high is None or noise is None:
             return Outcome.INCONCLUSIVE, Doubt.FEW_ROUNDS
+        doubt = Doubt.NOISE if noise > self.margin else Doubt.STRADDLES
+        if paired.n_rounds < self.planned:
+            return Outcome.INCONCLUSIVE, doubt
         if paired.slower and paired.low > most:
             return Outcome.REGRESSION, None
-        if paired.faster:
+        if paired.faster or (noise <= self.margin and paired.high <= most):
             return Outcome.PASSED, None
-        if self.noise <= self.margin and paired.high <= most:
-            return Outcome.PASSED, None
-        return Outcome.INCONCLUSIVE, self._doubt
-
-    @property
-    def _doubt(self) -> Doubt:
-        return Doubt.NOISE if self.noise > self.margin else Doubt.STRADDLES
+        return Outcome.INCONCLUSIVE, doubt
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +245,9 @@ def rounds_to_decide(
     Returns
     -------
     int or None
-        None from `MOST_ROUNDS` on, and where fewer than three rounds tell nothing of noise.
+        None from `MOST_ROUNDS` on, and where fewer than `LEAST_ROUNDS` tell nothing of noise.
     """
-    if len(ratios) < LEAST_FOR_NOISE:
+    if len(ratios) < LEAST_ROUNDS:
         return None
     logs, logs_again = ([log(each) for each in values] for values in (ratios, again))
     limit = log1p(margin)

@@ -247,28 +247,33 @@ class RoundRatio:
     Parameters
     ----------
     n_rounds : int
-    ratio, low, high : float
-        Median of b over a within a round, and its interval of at least 95 % (order statistics);
-        the interval is the range where there are too few rounds for one (under `LEAST_ROUNDS`).
-    band_low, band_high : float
+    ratio : float
+        Median of b over a within a round.
+    low, high : float or None
+        Its interval of at least 95 % (order statistics); None below `LEAST_ROUNDS`.
+    band_low, band_high : float or None
         The interval of a second a over the first: what the machine does without any change.
     """
 
     n_rounds: int
     ratio: float
-    low: float
-    high: float
-    band_low: float
-    band_high: float
+    low: float | None
+    high: float | None
+    band_low: float | None
+    band_high: float | None
 
     @property
-    def slower(self) -> bool:
+    def slower(self) -> bool | None:
         """Whether b takes longer than noise explains: both intervals are apart."""
+        if self.low is None or self.band_high is None:
+            return None
         return self.low > max(1.0, self.band_high)
 
     @property
-    def faster(self) -> bool:
+    def faster(self) -> bool | None:
         """Whether b takes less time than noise explains."""
+        if self.high is None or self.band_low is None:
+            return None
         return self.high < min(1.0, self.band_low)
 
 
@@ -287,8 +292,10 @@ def round_ratio(a: Sequence[float], b: Sequence[float], again: Sequence[float]) 
     return RoundRatio(len(a), ratio, low, high, band_low, band_high)
 
 
-def _median(values: list[float]) -> tuple[float, float, float]:
+def _median(values: list[float]) -> tuple[float, float | None, float | None]:
     """Return the median and its distribution-free interval of at least 95 % (David, Nagaraja)."""
+    if len(values) < LEAST_ROUNDS:
+        return statistics.median(values), None, None
     values = sorted(values)
     edge = median_edge(len(values))
     return statistics.median(values), values[edge], values[-1 - edge]

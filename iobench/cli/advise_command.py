@@ -41,7 +41,7 @@ def advise(
         ),
     ] = 0,
     rounds: Annotated[
-        int, typer.Option(help="--try: turns of each; under 6 the interval is a range.")
+        int, typer.Option(help="--try: turns of each; under 6 have no interval.")
     ] = 6,
     ranks: Annotated[
         int | None,

@@ -161,7 +161,8 @@ def trial_to_json(tried: Sequence[tuple[AdvisedChange, RoundRatio]]) -> list[dic
     """Return what was predicted and obtained: shares of the time of a sample that are saved.
 
     ``band_low_fraction`` and ``band_high_fraction`` are what the unchanged baseline saved when it
-    was run again; ``is_noise`` whether a change is not to be told from that.
+    was run again; ``is_noise`` whether a change is not to be told from that. All three are null
+    of fewer than six rounds, and so is the interval.
     """
     return [
         {
@@ -172,11 +173,15 @@ def trial_to_json(tried: Sequence[tuple[AdvisedChange, RoundRatio]]) -> list[dic
             "predicted_high_fraction": change.gain.high,
             "rounds": ratio.n_rounds,
             "saved_fraction": 1 - ratio.ratio,
-            "low_fraction": 1 - ratio.high,
-            "high_fraction": 1 - ratio.low,
-            "band_low_fraction": 1 - ratio.band_high,
-            "band_high_fraction": 1 - ratio.band_low,
-            "is_noise": not (ratio.faster or ratio.slower),
+            "low_fraction": _saved(ratio.high),
+            "high_fraction": _saved(ratio.low),
+            "band_low_fraction": _saved(ratio.band_high),
+            "band_high_fraction": _saved(ratio.band_low),
+            "is_noise": None if ratio.low is None else not (ratio.faster or ratio.slower),
         }
         for change, ratio in tried
     ]
+
+
+def _saved(ratio: float | None) -> float | None:
+    return None if ratio is None else 1 - ratio

@@ -37,6 +37,7 @@ EVIDENCE: Final = {
     Evidence.REPLAYED: "by replay",
     Evidence.BOUND: "at most; what it does save has to be measured",
 }
+FEW: Final = "under 6 rounds have no interval of 95 %; --rounds 6 has one"
 
 
 def advice_lines(advice: Advice, given: AdviceInput, *, width: int = WIDTH) -> list[str]:
@@ -215,11 +216,12 @@ def trial_lines(
     if not tried:
         return []
     band = tried[0][1]
+    between = _saved_between(band.band_low, band.band_high)
+    noise = f"saved {between}: that is noise" if between else f"is no measure of noise: {FEW}"
     lines = [
         *_wrapped(
             f"Tried, in {units.count(band.n_rounds)} rounds of turns: the time of a sample saved, "
-            f"predicted and obtained. The baseline again, unchanged, "
-            f"{_saved_between(band.band_low, band.band_high)}: that is noise."
+            f"predicted and obtained. The baseline again, unchanged, {noise}."
         )
     ]
     for change, ratio in tried:
@@ -230,15 +232,18 @@ def trial_lines(
             if gain.low is not None and gain.high is not None:
                 between = f"{signed_fraction(gain.low)} to {signed_fraction(gain.high)}"
             predicted = f"{signed_fraction(gain.saved)} ({between})"
-        noise = "" if ratio.faster or ratio.slower else "; not to be told from noise"
+        between = _saved_between(ratio.low, ratio.high)
+        told = f" ({between})" if between else ", without an interval"
+        noise = "" if not between or ratio.faster or ratio.slower else "; not to be told from noise"
         lines.append(f"  {title_of(change.candidate)}")
         lines += _wrapped(
-            f"predicted {predicted}; obtained {signed_fraction(1 - ratio.ratio)} "
-            f"({signed_fraction(1 - ratio.high)} to {signed_fraction(1 - ratio.low)}){noise}",
+            f"predicted {predicted}; obtained {signed_fraction(1 - ratio.ratio)}{told}{noise}",
             indent=5,
         )
     return list(fitted(lines, width))
 
 
-def _saved_between(low: float, high: float) -> str:
-    return f"saved {signed_fraction(1 - high)} to {signed_fraction(1 - low)}"
+def _saved_between(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return ""
+    return f"{signed_fraction(1 - high)} to {signed_fraction(1 - low)}"

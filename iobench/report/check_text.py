@@ -184,12 +184,12 @@ def _name(name: str) -> str:
 
 def _paired_lines(gate: PairedGate) -> Iterator[str]:
     paired = gate.paired
-    band = f"{units.ratio(paired.band_low)} to {units.ratio(paired.band_high)}"
-    yield f"A/A: the reference beside itself is {band} times as long"
-    yield (
-        f"ratio {units.ratio(paired.ratio)} ({units.ratio(paired.low)} to "
-        f"{units.ratio(paired.high)}), at most {units.ratio(1 + gate.margin)}"
-    )
+    interval = "without an interval"
+    if paired.low is not None:
+        interval = f"{units.ratio(paired.low)} to {units.ratio(paired.high)}"
+        band = f"{units.ratio(paired.band_low)} to {units.ratio(paired.band_high)}"
+        yield f"A/A: the reference beside itself is {band} times as long"
+    yield f"ratio {units.ratio(paired.ratio)} ({interval}), at most {units.ratio(1 + gate.margin)}"
     for what, median_s, words in (
         ("command", gate.command_s, gate.command),
         ("reference", gate.reference_s, gate.reference),

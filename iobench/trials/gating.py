@@ -14,7 +14,6 @@ from iobench.analysis.count_differences import (
 from iobench.analysis.counts import counts_of
 from iobench.analysis.exposed_share import exposed_share
 from iobench.analysis.gates import (
-    LEAST_FOR_NOISE,
     CountsGate,
     GrowthGate,
     PairedGate,
@@ -216,7 +215,7 @@ def compare_commands(
             raise TrialError("a command took no time that can be measured; expected longer ones")
         ratios.append(costs[0] / costs[1])
         again.append(costs[2] / costs[1])
-        if len(ratios) < LEAST_FOR_NOISE:  # it has to be said how many rounds would do
+        if len(ratios) < LEAST_ROUNDS:  # it has to be said what noise is, and how many would do
             return False
         return not can_decide(ratios, again, rounds=rounds, margin=margin)
 

@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.analysis.intervals import (
+    LEAST_ROUNDS,
     STUDENT,
     Blocks,
     block_ratio,
     n_blocks_of,
     paired_ratio,
+    round_ratio,
     student,
 )
 from iobench.analysis.step_sums import RoundTimes, StepSums, add_sums, pair_rounds, step_memory
@@ -91,6 +93,31 @@ def test_what_cannot_be_told() -> None:
     assert block_ratio(empty, cells([1, 2])).ratio is None
     with pytest.raises(ValueError, match="equally many blocks"):
         paired_ratio(cells([1, 2]), cells([1]))
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=12))
+def test_few_rounds_have_no_interval(times: list[float]) -> None:
+    found = round_ratio([1.0] * len(times), times, times)
+    told = [found.low, found.high, found.band_low, found.band_high, found.slower, found.faster]
+    if len(times) < LEAST_ROUNDS:
+        assert told == [None] * 6
+    else:
+        assert None not in told
+        assert (found.slower, found.faster) == (False, False)  # no further off than noise
+
+
+def test_medians_of_rounds_hold_the_true_ratio() -> None:
+    rng = np.random.default_rng(3)
+    held = dict.fromkeys((6, 7, 12, 25), 0)
+    for n in held:
+        for _ in range(400):
+            drift, hiccup = rng.uniform(0.5, 2, n), 1 + 2 * (rng.random((2, n)) < 0.05)
+            a, b = drift * hiccup * np.exp(0.02 * rng.standard_normal((2, n)))
+            found = round_ratio(a.tolist(), (1.1 * b).tolist(), a.tolist())
+            assert found.low is not None
+            assert found.high is not None
+            held[n] += found.low <= 1.1 <= found.high
+    assert min(held.values()) >= 0.95 * 400 - 13  # three standard errors of 400 draws
 
 
 def test_students_t() -> None:

@@ -227,9 +227,9 @@ def test_other_formats_and_datasets_are_refused(
 
 
 def _paired(
-    ratio: float, low: float, high: float, band: tuple[float, float], *, rounds: int = 12
+    ratio: float, low: float | None, high: float | None, band: tuple[float, float]
 ) -> PairedGate:
-    paired = RoundRatio(rounds, ratio, low, high, *band)
+    paired = RoundRatio(12, ratio, low, high, *band)
     return PairedGate(("new",), ("old",), paired, ratio, 1.0, 0.05, by_cpu=False)
 
 
@@ -245,7 +245,7 @@ def _paired(
         (_paired(1.2, 1.1, 1.3, (0.8, 1.2)), (Outcome.INCONCLUSIVE, Doubt.NOISE)),
         (_paired(1.0, 0.9, 1.0, (0.8, 1.0)), (Outcome.INCONCLUSIVE, Doubt.NOISE)),
         (_paired(1.04, 1.01, 1.08, (0.98, 1.02)), (Outcome.INCONCLUSIVE, Doubt.STRADDLES)),
-        (_paired(2.0, 1.9, 2.1, (1, 1), rounds=5), (Outcome.INCONCLUSIVE, Doubt.FEW_ROUNDS)),
+        (_paired(2.0, None, None, (1, 1)), (Outcome.INCONCLUSIVE, Doubt.FEW_ROUNDS)),
     ],
 )
 def test_what_is_concluded_of_two_commands(
@@ -348,7 +348,7 @@ def test_rounds_that_cannot_decide_are_not_run() -> None:
         ["new"], ["old"], rounds=12, margin=0.05, arm=Noisy, ran=lambda *each: ran.append(each)
     )
     assert gate.judged == (Outcome.INCONCLUSIVE, Doubt.NOISE)
-    assert 3 <= gate.paired.n_rounds < 12
+    assert 6 <= gate.paired.n_rounds < 12
     assert ran[-1] == (3 * (gate.paired.n_rounds + 1), 39)
     told = "\n".join(check_lines([gate]))
     assert f"{gate.paired.n_rounds} rounds in turns of 12; the rest could not decide" in told
