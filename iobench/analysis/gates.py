@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from math import ceil, hypot, inf, log, log1p
+from math import ceil, inf, log, log1p
 from statistics import median, stdev
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis.intervals import LEAST_ROUNDS, median_edge
+from iobench.analysis.intervals import LEAST_ROUNDS, difference, median_edge
 
 if TYPE_CHECKING:
     from iobench.analysis.count_differences import CountsComparison
@@ -179,14 +179,27 @@ class GrowthGate:
 
         Per step where neither run knows its samples.
         """
-        found, stored = self.found, self.stored
-        if found.high_ns is None or stored.high_ns is None:
+        if self.found.sums is None or self.stored.sums is None:
             return None
-        n_found, n_stored = _works(found, stored)
-        unit = stored.wall_ns / n_stored
-        grown = (found.wait_ns / n_found - stored.wait_ns / n_stored) / unit
-        half = hypot(_half_ns(found) / n_found, _half_ns(stored) / n_stored) / unit
-        return grown, grown - half, grown + half
+        work = self._work
+        found, stored, walls = (
+            each.sums.blocks(amount, work)
+            for each, amount in ((self.found, "wait"), (self.stored, "wait"), (self.stored, "wall"))
+            if each.sums is not None
+        )
+        if found is None or stored is None or walls is None or not walls.value:
+            return None
+        grown = difference(stored, found)
+        if grown.value is None or grown.low is None or grown.high is None:
+            return None
+        low, value, high = (each / walls.value for each in (grown.low, grown.value, grown.high))
+        return value, low, high
+
+    @property
+    def _work(self) -> str:
+        """What to divide by: samples where both runs know theirs, else steps."""
+        known = self.found.n_samples and self.stored.n_samples
+        return "samples" if known else "steps"
 
     @property
     def judged(self) -> Judged:
@@ -201,11 +214,18 @@ class GrowthGate:
             return Outcome.PASSED, None
         if low <= self.margin:
             return Outcome.INCONCLUSIVE, Doubt.STRADDLES
-        n_found, n_stored = _works(self.found, self.stored)
-        unknown = self.found.unknown_ns / n_found / (self.stored.wall_ns / n_stored)
-        if low - unknown <= self.margin:
+        if low - self._unknown <= self.margin:
             return Outcome.INCONCLUSIVE, Doubt.UNKNOWN
         return Outcome.REGRESSION, None
+
+    @property
+    def _unknown(self) -> float:
+        """The part of the found wait without a known cause, of the stored run's time."""
+        found, stored = (
+            each.n_samples if self._work == "samples" else each.n_steps
+            for each in (self.found, self.stored)
+        )
+        return self.found.unknown_ns / (found or 1) / (self.stored.wall_ns / (stored or 1))
 
 
 def can_decide(
@@ -293,17 +313,3 @@ def unlike_machines(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[s
 def _told(machine: Mapping[str, Any], name: str) -> object:
     value = machine.get(name) or None
     return value.split()[0] if name == "system" and isinstance(value, str) else value
-
-
-def _works(found: ExposedShare, stored: ExposedShare) -> tuple[int, int]:
-    """Return by what to divide: samples where both runs know theirs, else steps."""
-    if found.n_samples and stored.n_samples:
-        return found.n_samples, stored.n_samples
-    return max(found.n_steps, 1), max(stored.n_steps, 1)
-
-
-def _half_ns(share: ExposedShare) -> float:
-    assert share.low_ns is not None
-    assert share.high_ns is not None
-    # Either end may be cut off at nothing or all of the wall.
-    return max(share.high_ns - share.wait_ns, share.wait_ns - share.low_ns)

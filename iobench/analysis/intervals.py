@@ -28,14 +28,16 @@ __all__ = [
     "LEAST_ROUNDS",
     "MOST_BLOCKS",
     "Blocks",
-    "RatioInterval",
+    "Interval",
     "RoundRatio",
     "block_of_each",
     "block_ratio",
     "blocks_of",
+    "difference",
     "median_edge",
     "n_blocks_of",
     "paired_ratio",
+    "quotient",
     "round_ratio",
     "student",
 ]
@@ -77,24 +79,24 @@ class Blocks:
 
 
 @dataclass(frozen=True, slots=True)
-class RatioInterval:
-    """A run's figure over another's, and between what it may lie.
+class Interval:
+    """A figure, and between what it may lie.
 
     Parameters
     ----------
-    ratio : float or None
-        None where one of them is unknown or the other is 0.
+    value : float or None
+        None where it is unknown; of a ratio also where one of both is 0.
     low, high : float or None
         The interval at 95 %; None where there are too few blocks.
     """
 
-    ratio: float | None
+    value: float | None
     low: float | None = None
     high: float | None = None
 
     @property
     def differs(self) -> bool | None:
-        """Whether 1 lies outside the interval; None without one."""
+        """Whether 1 lies outside the interval of a ratio; None without one."""
         if self.low is None or self.high is None:
             return None
         return not self.low <= 1.0 <= self.high
@@ -146,7 +148,32 @@ def blocks_of(times: NDArray[np.float64], epochs: NDArray[np.int64] | None = Non
     return Blocks(amounts, weights)
 
 
-def block_ratio(a: Blocks, b: Blocks, *, in_order: bool = True) -> RatioInterval:
+def quotient(blocks: Blocks) -> Interval:
+    """Return a run's figure itself, as `block_ratio` has it, but symmetric: a share may be 0."""
+    value = blocks.value
+    if value is None or len(blocks.amounts) < FEWEST_BLOCKS:
+        return Interval(value)
+    variance = _variance(_influence(blocks, value), in_order=True)
+    half = student(len(blocks.amounts) - 1) * sqrt(variance)
+    return Interval(value, value - half, value + half)
+
+
+def difference(a: Blocks, b: Blocks) -> Interval:
+    """Return the figure of ``b`` less that of ``a``, two runs that have nothing in common."""
+    values = a.value, b.value
+    if values[0] is None or values[1] is None:
+        return Interval(None)
+    found = values[1] - values[0]
+    if min(len(a.amounts), len(b.amounts)) < FEWEST_BLOCKS:
+        return Interval(found)
+    var_a = _variance(_influence(a, values[0]), in_order=True)
+    var_b = _variance(_influence(b, values[1]), in_order=True)
+    free = _degrees_of_freedom(var_a, len(a.amounts), var_b, len(b.amounts))
+    half = student(free) * sqrt(var_a + var_b)
+    return Interval(found, found - half, found + half)
+
+
+def block_ratio(a: Blocks, b: Blocks, *, in_order: bool = True) -> Interval:
     """Return the ratio of ``b`` to ``a``, two runs that have nothing to do with each other.
 
     The interval is symmetric on the logarithm, so that it is inverted exactly where the runs are
@@ -164,15 +191,21 @@ def block_ratio(a: Blocks, b: Blocks, *, in_order: bool = True) -> RatioInterval
     in_order : bool
         Whether blocks follow each other in time; runs of a group do not.
     """
-    ratio = _ratio(a, b)
-    if ratio is None or min(len(a.amounts), len(b.amounts)) < FEWEST_BLOCKS:
-        return RatioInterval(ratio)
-    var_a, var_b = (_variance(_influence(each), in_order=in_order) for each in (a, b))
+    values = _ratio_of(a, b)
+    if values is None:
+        return Interval(None)
+    ratio = values[1] / values[0]
+    if min(len(a.amounts), len(b.amounts)) < FEWEST_BLOCKS:
+        return Interval(ratio)
+    var_a, var_b = (
+        _variance(_influence(each, value) / value, in_order=in_order)
+        for each, value in zip((a, b), values, strict=True)
+    )
     free = _degrees_of_freedom(var_a, len(a.amounts), var_b, len(b.amounts))
-    return _interval(ratio, var_a + var_b, free)
+    return _around(ratio, var_a + var_b, free)
 
 
-def paired_ratio(a: Blocks, b: Blocks) -> RatioInterval:
+def paired_ratio(a: Blocks, b: Blocks) -> Interval:
     """Return the ratio of ``b`` to ``a`` whose blocks are of the same turns, one by one.
 
     As `block_ratio`, of the differences of both runs' influences: what a turn does to both alike
@@ -185,11 +218,14 @@ def paired_ratio(a: Blocks, b: Blocks) -> RatioInterval:
     """
     if len(a.amounts) != len(b.amounts):
         raise ValueError("expected equally many blocks of both runs, one of each turn")
-    ratio = _ratio(a, b)
-    if ratio is None or len(a.amounts) < FEWEST_BLOCKS:
-        return RatioInterval(ratio)
-    variance = _variance(_influence(b) - _influence(a), in_order=True)
-    return _interval(ratio, variance, len(a.amounts) - 1)
+    values = _ratio_of(a, b)
+    if values is None:
+        return Interval(None)
+    ratio = values[1] / values[0]
+    if len(a.amounts) < FEWEST_BLOCKS:
+        return Interval(ratio)
+    moved = _influence(b, values[1]) / values[1] - _influence(a, values[0]) / values[0]
+    return _around(ratio, _variance(moved, in_order=True), len(a.amounts) - 1)
 
 
 def student(free: float) -> float:
@@ -200,19 +236,18 @@ def student(free: float) -> float:
     return STUDENT[min(max(int(free + 1e-9), 1), len(STUDENT)) - 1]
 
 
-def _ratio(a: Blocks, b: Blocks) -> float | None:
+def _ratio_of(a: Blocks, b: Blocks) -> tuple[float, float] | None:
+    """Return both figures; None where their ratio means nothing."""
     first, second = a.value, b.value
     if first is None or second is None or first <= 0 or second <= 0:
         return None
-    ratio = second / first
-    return ratio if 0 < ratio < inf else None
+    return (first, second) if 0 < second / first < inf else None
 
 
-def _influence(blocks: Blocks) -> NDArray[np.float64]:
-    """Return by how much each block moves the logarithm of the figure; the mean is 0."""
-    n_blocks = len(blocks.amounts)
-    shares = blocks.amounts / blocks.amounts.sum() - blocks.weights / blocks.weights.sum()
-    moved: NDArray[np.float64] = n_blocks * shares
+def _influence(blocks: Blocks, value: float) -> NDArray[np.float64]:
+    """Return by how much each block moves the figure, times their number; the mean is 0."""
+    n_blocks, total = len(blocks.amounts), blocks.weights.sum()
+    moved: NDArray[np.float64] = n_blocks * (blocks.amounts - value * blocks.weights) / total
     return moved
 
 
@@ -230,14 +265,15 @@ def _degrees_of_freedom(var_a: float, n_a: int, var_b: float, n_b: int) -> float
     return (var_a + var_b) ** 2 / squares if squares else 1.0
 
 
-def _interval(ratio: float, variance: float, free: float) -> RatioInterval:
+def _around(ratio: float, variance: float, free: float) -> Interval:
+    """Return the interval that is symmetric on the logarithm."""
     if not variance:
-        return RatioInterval(ratio, ratio, ratio)
+        return Interval(ratio, ratio, ratio)
     half = student(free) * sqrt(variance)
     middle = log(ratio)
     low, high = middle - half, middle + half
     # Beyond a factor of 10**300 it is no interval but the whole axis.
-    return RatioInterval(ratio, exp(max(low, -690.0)), exp(min(high, 690.0)))
+    return Interval(ratio, exp(max(low, -690.0)), exp(min(high, 690.0)))
 
 
 @dataclass(frozen=True, slots=True)

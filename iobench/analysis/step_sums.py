@@ -12,7 +12,7 @@ from iobench.analysis.deliveries import STEADY
 from iobench.analysis.epoch_numbers import epoch_of_deliveries
 from iobench.analysis.intervals import (
     Blocks,
-    RatioInterval,
+    Interval,
     block_of_each,
     block_ratio,
     paired_ratio,
@@ -101,6 +101,17 @@ class StepSums:
         """Return one sum over all steps; None where it is not known."""
         found = self.stretches.get(name)
         return None if found is None else float(found.sum())
+
+    def blocks(self, amount: str, weight: str) -> Blocks | None:
+        """Return a figure, one sum over another; None where one is not known.
+
+        A stage that the run does not have took no time.
+        """
+        weights = self.stretches.get(weight)
+        amounts = self.stretches.get(amount)
+        if weights is None or (amounts is None and ":" not in amount):
+            return None
+        return Blocks(np.zeros(len(weights)) if amounts is None else amounts, weights)
 
 
 def step_sums(
@@ -232,7 +243,7 @@ def of_turns(sums: StepSums, turns: NDArray[np.int64]) -> StepSums:
     return StepSums(_summed(cells, cell, n_cells), {}, None)
 
 
-def ratio_of_runs(a: StepSums, b: StepSums, amount: str, weight: str) -> RatioInterval:
+def ratio_of_runs(a: StepSums, b: StepSums, amount: str, weight: str) -> Interval:
     """Return the ratio of a figure of ``b`` to that of ``a``: turn by turn where they took turns.
 
     ``amount`` over ``weight`` is the figure; a run that does not know one of them has no ratio.
@@ -242,7 +253,7 @@ def ratio_of_runs(a: StepSums, b: StepSums, amount: str, weight: str) -> RatioIn
     if turns is not None and paired:
         a, b = of_turns(a, turns), of_turns(b, turns)
     if any(name not in each.stretches for each in (a, b) for name in (amount, weight)):
-        return RatioInterval(None)
+        return Interval(None)
     cells = [Blocks(each.stretches[amount], each.stretches[weight]) for each in (a, b)]
     return paired_ratio(*cells) if paired else block_ratio(*cells)
 

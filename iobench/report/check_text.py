@@ -44,7 +44,7 @@ DOUBTS: Final = {
     Doubt.NOISE: "the machine's noise is larger than the margin; a quieter machine, --cpu, or a "
     "larger --margin would help",
     Doubt.STRADDLES: "the interval has the limit inside; measure longer, or more rounds",
-    Doubt.SHORT: "under 20 steps of steady state, or too few whole epochs after the first (of them "
+    Doubt.SHORT: "under 48 steps of steady state, or too few whole epochs after the first (of them "
     "four, or two of 48 steps together), have no interval; run more batches, or epochs",
     Doubt.LOST: "spans were lost, so that waits may be missing",
     Doubt.UNKNOWN: "too much of it has no known cause",

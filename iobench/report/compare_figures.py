@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.analysis.intervals import Blocks, RatioInterval, block_ratio, paired_ratio
+from iobench.analysis.intervals import Blocks, Interval, block_ratio, paired_ratio
 from iobench.analysis.step_sums import (
     BUSY,
     EXPOSED,
@@ -58,7 +58,7 @@ class ComparedFigure:
         ``""`` where it is of the whole loop.
     values : tuple of float or None
         Of the first run, and of the other.
-    interval : RatioInterval
+    interval : Interval
         Of the second to the first.
     withheld : str
         Why they cannot be compared, and are not; ``""`` where they can.
@@ -69,7 +69,7 @@ class ComparedFigure:
     unit: str
     stage: str
     values: tuple[float | None, float | None]
-    interval: RatioInterval
+    interval: Interval
     withheld: str = ""
 
 
@@ -146,7 +146,7 @@ def compare_pair(
         why = "" if anyway else _why(asked, reasons)
         cells = [_cells(each, asked) for each in (a, b)]
         values = [_value(each, asked) for each in (a, b)]
-        interval = RatioInterval(None)
+        interval = Interval(None)
         if not why and cells[0] is not None and cells[1] is not None:
             interval = _interval(cells[0], cells[1], basis)
         figures.append(
@@ -181,7 +181,7 @@ def _forgetful_from(runs: Sequence[MeasuredRun], sums: StepSums, basis: str) -> 
     return needed if sums.n_steps / len(runs[0].exposures) < needed else None
 
 
-def _interval(a: Blocks, b: Blocks, basis: str) -> RatioInterval:
+def _interval(a: Blocks, b: Blocks, basis: str) -> Interval:
     if basis == TURNS:
         return paired_ratio(a, b)
     return block_ratio(a, b, in_order=basis == WITHIN)

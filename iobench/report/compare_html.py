@@ -54,7 +54,7 @@ def comparison_page(found: Comparison) -> str:
     plots = "".join(
         f"<h2>{escape(name)} against {NAMES[0]}</h2>{_plot(pair, name)}"
         for name, pair in zip(names(found)[1:], found.pairs, strict=True)
-        if any(figure.interval.ratio is not None for figure in pair.figures)
+        if any(figure.interval.value is not None for figure in pair.figures)
     )
     called, page = FragmentPage(), FragmentPage()
     print_names(found, called)
@@ -92,7 +92,7 @@ class _Axis:
         logs = [
             min(max(log2(value), -WIDEST), WIDEST)
             for figure in figures
-            for value in (figure.interval.ratio, figure.interval.low, figure.interval.high)
+            for value in (figure.interval.value, figure.interval.low, figure.interval.high)
             if value is not None
         ]
         low, high = min(0.0, *logs), max(0.0, *logs)
@@ -107,7 +107,7 @@ class _Axis:
 
 def _plot(pair: PairComparison, name: str) -> str:
     """Return one row for each figure: its ratio as a dot, its interval as a whisker."""
-    figures = [each for each in pair.figures if each.interval.ratio is not None][:N_FIGURES]
+    figures = [each for each in pair.figures if each.interval.value is not None][:N_FIGURES]
     axis = _Axis.of(figures)
     height = ROW_PX * (len(figures) + 2)
     width = NAME_PX + PLOT_PX + TEXT_PX + 2 * PAD_PX
@@ -133,7 +133,7 @@ def _plot(pair: PairComparison, name: str) -> str:
 
 def _row(figure: ComparedFigure, axis: _Axis, y: int) -> str:
     interval = figure.interval
-    ratio = interval.ratio or 1.0
+    ratio = interval.value or 1.0
     kind = "none" if not interval.differs else _judged(figure, ratio)
     parts = [
         f"<title>{escape(plain(figure.name))}</title>"

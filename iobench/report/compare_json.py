@@ -120,7 +120,7 @@ def _figure(figure: ComparedFigure) -> dict[str, Any]:
         "unit": figure.unit,
         "name": figure.name,
         "values": list(figure.values),
-        "ratio": interval.ratio,
+        "ratio": interval.value,
         "low": interval.low,
         "high": interval.high,
         "differs": interval.differs,

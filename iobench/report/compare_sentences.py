@@ -105,7 +105,7 @@ def _apart() -> str:
 
 def _all_the_same(pair: PairComparison) -> str:
     """Return the sentence where nothing of the whole loop differs; else nothing."""
-    loop = [each for each in pair.figures if not each.stage and each.interval.ratio is not None]
+    loop = [each for each in pair.figures if not each.stage and each.interval.value is not None]
     if loop and all(each.interval.differs is False for each in loop):
         return f"Of the whole loop there is {NO_DIFFERENCE}."
     return ""

@@ -116,15 +116,15 @@ def _ratio(figure: ComparedFigure, name: str) -> tuple[str, str, str]:
     interval = figure.interval
     if figure.withheld:
         return NOT_APPLICABLE, NOT_APPLICABLE, "withheld"
-    if interval.ratio is None:
+    if interval.value is None:
         there = [bool(value) for value in figure.values]
         only = f"only {NAMES[0] if there[0] else name}" if sum(there) == 1 else NOT_APPLICABLE
         return NOT_APPLICABLE, NOT_APPLICABLE, only
-    ratio = units.ratio(interval.ratio)
+    ratio = units.ratio(interval.value)
     if interval.low is None or interval.high is None:
         return ratio, NOT_APPLICABLE, NOT_APPLICABLE
     between = f"{units.ratio(interval.low)} to {units.ratio(interval.high)}"
-    word = "more" if interval.ratio > 1 else "less"
+    word = "more" if interval.value > 1 else "less"
     return ratio, between, word if interval.differs else "no"
 
 

@@ -40,22 +40,22 @@ def stretched(steps: Floats) -> Blocks:
 @given(TIMES)
 def test_a_run_is_itself(values: list[float]) -> None:
     found = block_ratio(cells(values), cells(values))
-    assert found.ratio == 1
+    assert found.value == 1
     assert found.low is not None
     assert found.high is not None
     assert found.low <= 1 <= found.high
     assert found.differs is False
     paired = paired_ratio(cells(values), cells(values))
-    assert (paired.ratio, paired.low, paired.high) == (1, 1, 1)
+    assert (paired.value, paired.low, paired.high) == (1, 1, 1)
 
 
 @given(TIMES, TIMES)
 def test_swapping_runs_inverts_all(a: list[float], b: list[float]) -> None:
     there, back = block_ratio(cells(a), cells(b)), block_ratio(cells(b), cells(a))
-    assert there.ratio is not None
+    assert there.value is not None
     assert there.low is not None
     assert there.high is not None
-    assert back.ratio == pytest.approx(1 / there.ratio)
+    assert back.value == pytest.approx(1 / there.value)
     assert back.low == pytest.approx(1 / there.high, rel=1e-6)
     assert back.high == pytest.approx(1 / there.low, rel=1e-6)
 
@@ -63,7 +63,7 @@ def test_swapping_runs_inverts_all(a: list[float], b: list[float]) -> None:
 @given(TIMES, st.floats(0.01, 100))
 def test_units_and_a_factor_common_to_all_steps(values: list[float], factor: float) -> None:
     found = block_ratio(cells(values), cells([factor * value for value in values]))
-    assert found.ratio == pytest.approx(factor)
+    assert found.value == pytest.approx(factor)
     paired = paired_ratio(cells(values), cells([factor * value for value in values]))
     assert (paired.low, paired.high) == pytest.approx((factor, factor))
 
@@ -72,7 +72,7 @@ def test_what_hits_both_alike_is_in_no_paired_interval() -> None:
     weather = np.array([1.0, 5.0, 1.0, 1.2, 9.0, 1.1, 1.0, 2.0])
     a, b = cells(weather), cells(1.1 * weather + np.array([0.01, -0.01] * 4))
     paired, apart = paired_ratio(a, b), block_ratio(a, b)
-    assert paired.ratio == apart.ratio == pytest.approx(1.1)
+    assert paired.value == apart.value == pytest.approx(1.1)
     assert paired.differs is True
     assert apart.differs is False
 
@@ -81,16 +81,16 @@ def test_shares_and_rates_are_quotients_too() -> None:
     wait, wall = np.array([1.0, 2, 3, 2]), np.array([10.0, 20, 30, 20])
     found = block_ratio(Blocks(wait, wall), Blocks(2 * wait, wall))
     # Every stretch has the same share: there is nothing that varies.
-    assert (found.ratio, found.low, found.high) == pytest.approx((2, 2, 2))
+    assert (found.value, found.low, found.high) == pytest.approx((2, 2, 2))
 
 
 def test_what_cannot_be_told() -> None:
-    assert block_ratio(cells([0, 0]), cells([1, 2])).ratio is None
-    assert block_ratio(cells([1, 2]), cells([0, 0])).ratio is None
+    assert block_ratio(cells([0, 0]), cells([1, 2])).value is None
+    assert block_ratio(cells([1, 2]), cells([0, 0])).value is None
     short = block_ratio(cells([2]), cells([3, 3]))
-    assert (short.ratio, short.low, short.high, short.differs) == (1.5, None, None, None)
+    assert (short.value, short.low, short.high, short.differs) == (1.5, None, None, None)
     empty = Blocks(np.zeros(0), np.zeros(0))
-    assert block_ratio(empty, cells([1, 2])).ratio is None
+    assert block_ratio(empty, cells([1, 2])).value is None
     with pytest.raises(ValueError, match="equally many blocks"):
         paired_ratio(cells([1, 2]), cells([1]))
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from iobench.analysis.intervals import (
     Blocks,
-    RatioInterval,
+    Interval,
     block_ratio,
     n_blocks_of,
     paired_ratio,
@@ -89,7 +89,7 @@ MAKERS: dict[str, Maker] = {
 }
 
 
-def apart(make: Maker, rng: np.random.Generator, n_steps: int) -> RatioInterval:
+def apart(make: Maker, rng: np.random.Generator, n_steps: int) -> Interval:
     """Return the interval of two runs made one after the other."""
     a, b = (_cut(make(rng, n_steps)) for _ in range(2))
     return block_ratio(a, Blocks(TRUE * b.amounts, b.weights))
@@ -103,7 +103,7 @@ def _cut(steps: Floats) -> Blocks:
     )
 
 
-def in_turns(make: Maker, rng: np.random.Generator, n_steps: int) -> RatioInterval:
+def in_turns(make: Maker, rng: np.random.Generator, n_steps: int) -> Interval:
     """Return the interval of two runs in turns, through a machine whose speed drifts by turns."""
     n_turns = n_steps // TURN
     n_cells = n_turns if n_turns < MANY_TURNS else MANY_TURNS // 2
@@ -149,7 +149,7 @@ def main() -> None:
 
 
 def _row(
-    interval: Callable[[Maker, np.random.Generator, int], RatioInterval],
+    interval: Callable[[Maker, np.random.Generator, int], Interval],
     make: Maker,
     rng: np.random.Generator,
     n_steps: int,

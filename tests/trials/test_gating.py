@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from iobench.analysis.gates import (
     worst_outcome,
 )
 from iobench.analysis.intervals import RoundRatio, round_ratio
+from iobench.analysis.step_sums import StepSums
 from iobench.cli import main
 from iobench.errors import TrialError
 from iobench.profiles.reading import open_profile
@@ -158,11 +160,14 @@ def test_a_limit_inside_the_interval_stays_open(
     assert main(["check", str(uneven), "--max-exposed", "5%"]) == OPEN
     assert "the interval has the limit inside" in capsys.readouterr().out
     assert main(["check", str(make_run("s", n_batches=9)), "--max-exposed", "5%"]) == OPEN
-    assert "under 20 steps" in capsys.readouterr().out
+    assert "under 48 steps" in capsys.readouterr().out
 
 
-def _share(wait: int, *, unknown: int = 0, lost: int = 0, half: float = 1) -> ExposedShare:
-    return ExposedShare(100, 400, 1000, wait, unknown, lost, wait - half, wait + half)
+def _share(wait: int, *, unknown: int = 0, lost: int = 0, half: float = 0.01) -> ExposedShare:
+    sums = {"wait": [wait / 2 - half, wait / 2 + half], "wall": [500.0, 500.0]}
+    sums |= {"steps": [50.0, 50.0], "samples": [200.0, 200.0]}
+    blocks = {name: np.array(each) for name, each in sums.items()}
+    return ExposedShare(100, 400, 1000, wait, unknown, lost, StepSums(blocks, {}, None))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +178,7 @@ def _share(wait: int, *, unknown: int = 0, lost: int = 0, half: float = 1) -> Ex
         (_share(60, unknown=20), (Outcome.INCONCLUSIVE, Doubt.UNKNOWN)),
         (_share(60, unknown=5), (Outcome.REGRESSION, None)),
         (_share(40, lost=1), (Outcome.INCONCLUSIVE, Doubt.LOST)),
-        (_share(52, half=5), (Outcome.INCONCLUSIVE, Doubt.STRADDLES)),
+        (_share(52, half=1), (Outcome.INCONCLUSIVE, Doubt.STRADDLES)),
     ],
 )
 def test_what_is_concluded_of_a_share(

@@ -67,11 +67,11 @@ def gain_between(baseline: LoadingWay, other: LoadingWay) -> Gain | None:
     if baseline.sums is None or other.sums is None:
         return None
     found = ratio_of_runs(baseline.sums, other.sums, "wall", "samples")
-    if found.ratio is None:
+    if found.value is None:
         return None
     low = None if found.high is None else 1 - found.high
     high = None if found.low is None else 1 - found.low
-    return Gain(Evidence.MEASURED, 1 - found.ratio, low, high, None if low is None else low > 0)
+    return Gain(Evidence.MEASURED, 1 - found.value, low, high, None if low is None else low > 0)
 
 
 class GainPredictor:

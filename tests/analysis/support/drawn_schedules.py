@@ -15,7 +15,7 @@ import numpy as np
 from simulator import simulate
 from simulator_spans import Schedule, SpanLog
 
-from iobench.analysis.intervals import RatioInterval, blocks_of, paired_ratio
+from iobench.analysis.intervals import Interval, blocks_of, paired_ratio
 from iobench.analysis.replay.contract import Change
 from iobench.analysis.replay.engine import replay as replayed
 from iobench.analysis.replay.prediction import Prediction, predicted
@@ -55,7 +55,7 @@ class Held:
     shape: str
     predicted: Prediction
     obtained: float
-    same: RatioInterval
+    same: Interval
 
     @property
     def holds(self) -> bool:
