@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "BLOCKS",
     "FEWEST_BLOCKS",
     "LEAST_ROUNDS",
     "MOST_BLOCKS",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis.intervals import STRETCHES
+from iobench.analysis.intervals import BLOCKS
 from iobench.analysis.step_sums import FEWEST_TURNS
 from iobench.report import units
 from iobench.report.comparable import OTHER_BATCH, OTHER_STEP
@@ -34,7 +34,7 @@ REASONS: Final = {
         "is exposed follow"
     ),
 }
-AT_LEAST: Final = STRETCHES[-1][0]
+AT_LEAST: Final = BLOCKS[-1][0]
 FEW_RUNS: Final = 4
 
 
