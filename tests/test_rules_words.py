@@ -40,6 +40,7 @@ ELSEWHERE = {
     "phase": ("iobench/analysis/", "iobench/report/"),  # start-up, fill, steady, drain: of a run
     "fake": ("iobench/testing/clocks.py",),  # the fake clock
     "block": (
+        "iobench/analysis/",  # of neighbouring steps, as statistics of series have them
         "iobench/loaders/ring/order.py",  # of neighbours, as shuffle='blocks:N' calls them
         "iobench/report/",  # of a document: what stands below another
         "iobench/subjects/",
