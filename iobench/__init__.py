@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from iobench.analysis.windows import exposure
+    from iobench.analysis.run import exposure
     from iobench.errors import IobenchError
     from iobench.loaders.opening import open_store
     from iobench.loaders.ring.options import loader
@@ -43,7 +43,7 @@ _HOMES = {
     "Profile": "iobench.profiles.contents",
     "SampleSpec": "iobench.samples",
     "Variable": "iobench.samples",
-    "exposure": "iobench.analysis.windows",
+    "exposure": "iobench.analysis.run",
     "open_dataset": "iobench.sources.opened",
     "loader": "iobench.loaders.ring.options",
     "open_profile": "iobench.profiles.reading",

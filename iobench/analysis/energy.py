@@ -23,14 +23,14 @@ from iobench.analysis.energy_figures import (
 )
 from iobench.analysis.energy_sums import add_bounds, energy_sum
 from iobench.analysis.epoch_numbers import complete_epochs, epoch_of_deliveries
-from iobench.analysis.windows import measure_rank
+from iobench.analysis.run import Run
 from iobench.recording.kinds import stage_name
 from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis.windows import MeasuredRank
+    from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Process, Profile
     from iobench.recording.energy_file import EnergySeries, HostEnergy
 
@@ -58,18 +58,18 @@ def energy_of(profile: Profile, *, rank: int | None = None) -> EnergyFigures | N
     """
     ranks = profile.ranks if profile.rank is None else (profile.rank,)
     if rank is not None or len(ranks) < 2:
-        return energy_of_rank(measure_rank(profile, rank=rank), profile)
-    return energy_sum(energy_of_rank(measure_rank(profile, rank=each), profile) for each in ranks)
+        return energy_of_rank(Run(profile).of_rank(rank), profile)
+    return energy_sum(energy_of_rank(Run(profile).of_rank(each), profile) for each in ranks)
 
 
-def energy_of_rank(measured: MeasuredRank, profile: Profile) -> EnergyFigures | None:
+def energy_of_rank(measured: RankRun, profile: Profile) -> EnergyFigures | None:
     """Return what a training process that was analysed took.
 
     Several on one machine have equal parts of its counters.
 
     Parameters
     ----------
-    measured : MeasuredRank
+    measured : RankRun
     profile : Profile
         That of the whole run, which knows the other ranks.
     """
@@ -109,7 +109,7 @@ def energy_of_rank(measured: MeasuredRank, profile: Profile) -> EnergyFigures | 
     )
 
 
-def _training_process(measured: MeasuredRank) -> Process | None:
+def _training_process(measured: RankRun) -> Process | None:
     processes, rank = measured.profile.processes, measured.exposure.rank
     if measured.loop.process >= 0:
         return processes[measured.loop.process]
@@ -131,7 +131,7 @@ def _n_ranks_at(profile: Profile, who: Process | None) -> int:
     return max(1, len(told | seen))
 
 
-def _n_samples(measured: MeasuredRank) -> int | None:
+def _n_samples(measured: RankRun) -> int | None:
     return measured.exposure.whole.n_samples if measured.exposure.whole.n_batches else None
 
 
@@ -159,7 +159,7 @@ def energy_at(series: EnergySeries, time_ns: Integers, *, n_sharing: int = 1) ->
 class _RunEdges:
     """The stretches of time of a run, and its waits, that energy is told of."""
 
-    def __init__(self, measured: MeasuredRank) -> None:
+    def __init__(self, measured: RankRun) -> None:
         deliveries = measured.deliveries
         self.waits = deliveries.asked_ns, deliveries.delivered_ns
         self.walls = deliveries.from_ns, deliveries.until_ns
@@ -198,7 +198,7 @@ class _RunEdges:
         return end - begin, held - asked
 
 
-def _extent(measured: MeasuredRank) -> tuple[Integers, Integers]:
+def _extent(measured: RankRun) -> tuple[Integers, Integers]:
     """Return from when to when a process without a wait has spans."""
     spans = measured.profile.spans
     spans = spans[(spans["flags"] & Flag.IO) == 0]
@@ -242,7 +242,7 @@ def _joined(parts: Sequence[tuple[Integers, Integers]]) -> tuple[Integers, Integ
 
 
 def _kind(
-    kind: str, counted: Sequence[CountedEnergy], measured: MeasuredRank, waits: Integers
+    kind: str, counted: Sequence[CountedEnergy], measured: RankRun, waits: Integers
 ) -> KindEnergy:
     told = [each.wait_uj for each in counted if each.wait_uj is not None]
     return KindEnergy(
@@ -258,7 +258,7 @@ def _kind(
     )
 
 
-def _by_stage(measured: MeasuredRank, waits: Integers) -> tuple[tuple[str, int], ...]:
+def _by_stage(measured: RankRun, waits: Integers) -> tuple[tuple[str, int], ...]:
     """Split each wait's energy as its time was attributed; exact."""
     stages, exposed_ns = measured.attribution.stages, measured.attribution.ledger.exposed_ns
     found = np.zeros(len(stages.kinds), dtype=np.int64)
@@ -276,7 +276,7 @@ def _by_stage(measured: MeasuredRank, waits: Integers) -> tuple[tuple[str, int],
 
 
 def _epochs(
-    measured: MeasuredRank, energies: dict[str, tuple[Integers, Integers]]
+    measured: RankRun, energies: dict[str, tuple[Integers, Integers]]
 ) -> tuple[EpochEnergy, ...]:
     deliveries = measured.deliveries
     if not len(deliveries) or not energies:

@@ -12,7 +12,7 @@ from iobench.analysis.loop import ONLY
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import TrainingLoop
-    from iobench.analysis.windows import MeasuredRank
+    from iobench.analysis.run import RankRun
 
 __all__ = [
     "complete_epochs",
@@ -153,7 +153,7 @@ def _of_loaders(
     return rounds, n_batches, ended
 
 
-def complete_epochs(measured: MeasuredRank, number: Integers) -> set[int]:
+def complete_epochs(measured: RankRun, number: Integers) -> set[int]:
     """Return the epochs of which all batches were measured.
 
     Those with as many batches as the configuration has (none where a batch is more than all
@@ -162,7 +162,7 @@ def complete_epochs(measured: MeasuredRank, number: Integers) -> set[int]:
 
     Parameters
     ----------
-    measured : MeasuredRank
+    measured : RankRun
     number : ndarray of int64, shape (n_deliveries,)
         From `epoch_of_deliveries`.
     """

@@ -19,8 +19,8 @@ from iobench.analysis.epoch_statistics import (
     StageEpoch,
     batch_statistics,
 )
+from iobench.analysis.run import RankRun, Run
 from iobench.analysis.sample_counts import count_samples, samples_by_delivery
-from iobench.analysis.windows import MeasuredRank, measure_rank
 from iobench.recording.kinds import Kind, stage_name
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ def epoch_figures(profile: Profile, rank: int | None = None) -> tuple[EpochFigur
     ProfileError
         As `exposure`.
     """
-    return epochs_of_rank(measure_rank(profile, rank=rank))
+    return epochs_of_rank(Run(profile).of_rank(rank))
 
 
-def epochs_of_rank(measured: MeasuredRank) -> tuple[EpochFigures, ...]:
+def epochs_of_rank(measured: RankRun) -> tuple[EpochFigures, ...]:
     """Return the figures of each epoch of a training process that was analysed before."""
     number = epoch_of_deliveries(measured.loop, measured.deliveries)
     complete = complete_epochs(measured, number)
@@ -75,7 +75,7 @@ def epochs_of_rank(measured: MeasuredRank) -> tuple[EpochFigures, ...]:
 class _Tables:
     """What is known of each delivery of a training process: epochs are sums of its rows."""
 
-    def __init__(self, measured: MeasuredRank) -> None:
+    def __init__(self, measured: RankRun) -> None:
         self.measured = measured
         self.samples = samples_by_delivery(measured.loop, measured.deliveries)
         self.followed = _followed(measured.deliveries)
@@ -156,14 +156,14 @@ def _followed(deliveries: Deliveries) -> Marks:
     return followed
 
 
-def _passes(measured: MeasuredRank) -> dict[str, tuple[Integers, Marks]]:
+def _passes(measured: RankRun) -> dict[str, tuple[Integers, Marks]]:
     """Return forward and backward time of each delivery, and which have any."""
     kinds = np.array([*measured.attribution.stages.kinds], dtype=np.int64)
     found = kinds[measured.attribution.compute_stage]
     return {name: _by_delivery(measured, found == kind) for name, kind in PASSES.items()}
 
 
-def _by_delivery(measured: MeasuredRank, chosen: Marks) -> tuple[Integers, Marks]:
+def _by_delivery(measured: RankRun, chosen: Marks) -> tuple[Integers, Marks]:
     """Return the time of chosen pieces of computing by delivery, and which have any."""
     attribution = measured.attribution
     times = np.zeros(len(measured.deliveries) + 1, dtype=np.int64)
@@ -186,7 +186,7 @@ def step_times(profile: Profile, rank: int | None = None) -> dict[str, Integers]
     ProfileError
         As `exposure`.
     """
-    measured = measure_rank(profile, rank=rank)
+    measured = Run(profile).of_rank(rank)
     deliveries = measured.deliveries
     with_batch = deliveries.batch >= 0
     timed = with_batch & _followed(deliveries)

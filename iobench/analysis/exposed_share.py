@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from iobench.analysis.intervals import Interval, quotient
+from iobench.analysis.run import Run
 from iobench.analysis.step_sums import step_sums
-from iobench.analysis.windows import measure_rank, profile_of_loop
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -80,8 +80,7 @@ def exposed_share(profile: Profile, *, rank: int | None = None) -> ExposedShare:
 
     Of its epochs as a long training has them, else of its steady state: `Exposure.judged`.
     """
-    profile = profile_of_loop(profile, rank)
-    measured = measure_rank(profile, rank=rank)
+    measured = Run(profile).of_rank(rank)
     figures = measured.exposure
     if figures.window == "whole":
         return ExposedShare(0, None, 0, 0, 0, figures.lost_spans, None, "whole")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.figures import Window
-    from iobench.analysis.windows import MeasuredRank
+    from iobench.analysis.run import RankRun
 
 __all__ = [
     "BUSY",
@@ -114,14 +114,12 @@ class StepSums:
         return Blocks(np.zeros(len(weights)) if amounts is None else amounts, weights)
 
 
-def step_sums(
-    measured: MeasuredRank, window: Window, n_cells: int | None = None
-) -> StepSums | None:
+def step_sums(measured: RankRun, window: Window, n_cells: int | None = None) -> StepSums | None:
     """Return the sums of one training process; None where it has no such step.
 
     Parameters
     ----------
-    measured : MeasuredRank
+    measured : RankRun
     window : str
         Of which part of the run, as `Exposure.part` has it.
     n_cells : int, optional
@@ -183,9 +181,7 @@ def _summed(columns: Sums, cell: NDArray[np.int64], n_cells: int) -> Sums:
     }
 
 
-def _stage_columns(
-    measured: MeasuredRank, rows: NDArray[np.int64]
-) -> dict[str, NDArray[np.float64]]:
+def _stage_columns(measured: RankRun, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     attribution = measured.attribution
     ledger, stages = attribution.ledger, attribution.stages
     busy, exposed = ledger.busy_ns[rows], ledger.exposed_ns[rows]
@@ -197,7 +193,7 @@ def _stage_columns(
     return found
 
 
-def _times(measured: MeasuredRank, n_rounds: int) -> RoundTimes:
+def _times(measured: RankRun, n_rounds: int) -> RoundTimes:
     deliveries = measured.deliveries
     starts = np.full(n_rounds, np.iinfo(np.int64).max)
     ends = np.full(n_rounds, np.iinfo(np.int64).min)

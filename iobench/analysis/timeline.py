@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
-from iobench.analysis.span_sums import sums_of_spans
 from iobench.analysis.time_intervals import overlaps_none
 from iobench.recording.kinds import QUEUED_KINDS, Kind, is_one_of, stage_name
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys, stages_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
-    from iobench.analysis.windows import MeasuredRank
+    from iobench.analysis.run import RankRun, Run
+    from iobench.analysis.span_sums import SpanSums
     from iobench.profiles.contents import Profile
 
 __all__ = ["Timeline", "TimelineLane", "lanes_of_spans", "timeline_of"]
@@ -73,7 +71,7 @@ class Timeline:
         thread's time, lie deeper than all work of their lane.
     exposed_ns : ndarray of int64, shape (n_spans,)
         How much of a span's own time (its length without that of spans inside it) the training
-        loop waited for; all of its waits; -1 where it is not known. As `sums_of_spans` has it, so
+        loop waited for; all of its waits; -1 where it is not known. As `SpanSums` has it, so
         that sums over a stage's spans are the stage's in `exposure` exactly; of a single sample's
         span beside a summed one, which is in no sum, its share of its own time.
     """
@@ -101,28 +99,23 @@ class Timeline:
         return int(self.spans["end_ns"].max()) if len(self) else 0
 
 
-def timeline_of(
-    profile: Profile,
-    *,
-    summed: bool | None = None,
-    measured: Mapping[int, MeasuredRank] | None = None,
-) -> Timeline:
-    """Lay a profile out in lanes.
+def timeline_of(run: Run | RankRun, *, summed: bool | None = None) -> Timeline:
+    """Lay a run out in lanes.
 
     Parameters
     ----------
-    profile : Profile
+    run : Run or RankRun
+        Of all its training processes, or of one.
     summed : bool, optional
         Whether spans that stand for the sum of many are shown. By default those whose samples are
         not shown one by one: their length is true, their place within the batch is not.
-    measured : mapping of int to MeasuredRank, optional
-        Of `sums_of_spans`.
 
     Returns
     -------
     Timeline
         Exposed time is unknown (-1) where `exposure` of a rank cannot be told.
     """
+    profile = run.profile
     spans = profile.spans
     flags = spans["flags"]
     shown = (flags & Flag.IO) == 0
@@ -148,7 +141,7 @@ def timeline_of(
         depth=_depths(
             lane, chosen["start_ns"], chosen["end_ns"], is_one_of(chosen["kind"], QUEUED_KINDS)
         ),
-        exposed_ns=_exposed(profile, measured)[row],
+        exposed_ns=_exposed(profile, run.sums)[row],
     )
 
 
@@ -274,10 +267,9 @@ def _depths_of(
     return depth
 
 
-def _exposed(profile: Profile, measured: Mapping[int, MeasuredRank] | None) -> NDArray[np.int64]:
+def _exposed(profile: Profile, sums: SpanSums) -> NDArray[np.int64]:
     """Return the exposed time of each row of a profile's spans, -1 where it is not known."""
-    spans, sums = profile.spans, sums_of_spans(profile, measured)
-    exposed = sums.exposed_ns
+    spans, exposed = profile.spans, sums.exposed_ns.copy()
     # A sample's span beside a summed one takes no time from it, and is in no sum: it has a share.
     rows = np.flatnonzero(((spans["flags"] & Flag.DETAIL) != 0) & ~np.isnan(sums.share))
     found = spans[rows]

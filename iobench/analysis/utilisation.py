@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from iobench.analysis.epoch_numbers import epoch_of_deliveries, of_main_loader
-from iobench.analysis.windows import measure_rank
+from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind, Trait, stage_name
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.attribution import Attribution
     from iobench.analysis.deliveries import Deliveries
-    from iobench.analysis.windows import MeasuredRank
+    from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
 
 __all__ = [
@@ -129,11 +129,11 @@ def utilisation(profile: Profile, *, rank: int | None = None) -> Utilisation:
     """
     ranks = profile.ranks if profile.rank is None else (profile.rank,)
     if rank is not None or len(ranks) < 2:
-        return utilisation_of(measure_rank(profile, rank=rank))
-    return mean_utilisation(utilisation_of(measure_rank(profile, rank=each)) for each in ranks)
+        return utilisation_of(Run(profile).of_rank(rank))
+    return mean_utilisation(utilisation_of(Run(profile).of_rank(each)) for each in ranks)
 
 
-def utilisation_of(measured: MeasuredRank) -> Utilisation:
+def utilisation_of(measured: RankRun) -> Utilisation:
     """Return the accelerator utilisation of a training process that was analysed."""
     deliveries, attribution = measured.deliveries, measured.attribution
     main, number = (

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.attribution import Attribution, attribute
 from iobench.analysis.counters import (
     CountersByDelivery,
     DecodesByDelivery,
@@ -20,7 +19,7 @@ from iobench.analysis.counters import (
     undecoded_nbytes,
     unit_costs_of,
 )
-from iobench.analysis.deliveries import PHASES, STEADY, Deliveries, find_deliveries
+from iobench.analysis.deliveries import PHASES, STEADY
 from iobench.analysis.figures import (
     ComputeStage,
     DecodedChunkFigures,
@@ -31,10 +30,8 @@ from iobench.analysis.figures import (
     StageExposure,
 )
 from iobench.analysis.loader_roles import roles_of_loaders
-from iobench.analysis.loop import ONLY, TrainingLoop, find_loop
-from iobench.analysis.rank_steps import RankSteps, rank_steps
+from iobench.analysis.loop import ONLY
 from iobench.analysis.sample_counts import count_samples
-from iobench.analysis.span_shares import share_of_spans
 from iobench.analysis.waits import find_long_waits, wait_statistics
 from iobench.errors import ProfileError
 from iobench.profiles.contents import TRAINING_PROCESS
@@ -43,15 +40,12 @@ from iobench.recording.span_file import RECORD_NBYTES, Flag
 from iobench.recording.span_keys import lane_keys
 
 if TYPE_CHECKING:
+    from iobench.analysis.attribution import Attribution
+    from iobench.analysis.deliveries import Deliveries
+    from iobench.analysis.loop import TrainingLoop
     from iobench.profiles.contents import Profile
 
-__all__ = [
-    "MeasuredRank",
-    "exposed_share_of_spans",
-    "exposure",
-    "measure_rank",
-    "profile_of_loop",
-]
+__all__ = ["exposure_of", "refuse_what_has_no_sum"]
 
 Marks = NDArray[np.bool_]
 LARGEST_SUM: Final = 2.0**61
@@ -77,110 +71,49 @@ class _Run:
     n_lanes: int
 
 
-def exposure(profile: Profile, *, rank: int | None = None) -> Exposure:
+def exposure_of(
+    profile: Profile, loop: TrainingLoop, deliveries: Deliveries, attribution: Attribution
+) -> Exposure:
     """Return who a training process waited for, for how long, and what stayed hidden.
 
     Parameters
     ----------
     profile : Profile
-        A run with any number of loading processes, or none.
-    rank : int, optional
-        Which training process; may be left out where only one recorded.
-
-    Returns
-    -------
-    Exposure
-        All times in integer ns; the stages' exposed time adds up to the wait exactly.
-
-    Raises
-    ------
-    ProfileError
-        If several training processes recorded and none is named, or the waits of one overlap.
-    """
-    return _figures(_analysed(profile, rank))
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredRank:
-    """All that follows from analysing the spans of one training process once.
-
-    Parameters
-    ----------
-    profile : Profile
-        Of this training process alone.
-    exposure : Exposure
-    steps : RankSteps
-        What `compare_ranks` needs of it.
+        Of this training process and its loading processes.
+    loop : TrainingLoop
+        Of this profile.
     deliveries : Deliveries
+        Of this loop.
     attribution : Attribution
         Of these deliveries.
-    loop : TrainingLoop
     """
-
-    profile: Profile
-    exposure: Exposure
-    steps: RankSteps
-    deliveries: Deliveries
-    attribution: Attribution
-    loop: TrainingLoop
-
-    def share(self) -> NDArray[np.float64]:
-        """Return `exposed_share_of_spans`, by row of ``profile.spans``."""
-        return share_of_spans(self.profile, self.attribution)
-
-
-def measure_rank(profile: Profile, *, rank: int | None = None) -> MeasuredRank:
-    """Return what was measured of a training process; parameters and errors as `exposure`."""
-    run = _analysed(profile, rank)
-    return MeasuredRank(
-        run.profile,
-        _figures(run),
-        rank_steps(run.profile, run.loop, run.deliveries),
-        run.deliveries,
-        run.attribution,
-        run.loop,
-    )
-
-
-def profile_of_loop(profile: Profile, rank: int | None) -> Profile:
-    """Return the part of a profile that is of one training process.
-
-    Raises
-    ------
-    ProfileError
-        If several training processes recorded and none is named.
-    """
-    rank = _only_rank(profile) if rank is None else rank
-    if any(process.rank != rank for process in profile.processes):
-        return profile.of_rank(rank)
-    return profile
-
-
-def _analysed(profile: Profile, rank: int | None) -> _Run:
-    rank = _only_rank(profile) if rank is None else rank
-    profile = profile_of_loop(profile, rank)
-    _refuse_what_has_no_sum(profile)
-    loop = find_loop(profile, rank=rank)
-    deliveries = find_deliveries(profile, loop)
     of_loop = profile.spans
     if not loop.mine.all():
         of_loop = of_loop[loop.mine[of_loop["process"]]]
-    return _Run(
-        profile=profile,
-        loop=loop,
-        deliveries=deliveries,
-        attribution=attribute(profile, loop, deliveries),
-        io=io_counters(of_loop, deliveries),
-        undecoded=undecoded_nbytes(profile, loop.mine, deliveries),
-        decoded=decode_counters(of_loop, deliveries),
-        estimated=estimated_batches(of_loop, deliveries),
-        written_ns=spans_written_ns(of_loop, unit_costs_of(profile, loop), deliveries),
-        n_lanes=_n_lanes(of_loop),
+    return _figures(
+        _Run(
+            profile=profile,
+            loop=loop,
+            deliveries=deliveries,
+            attribution=attribution,
+            io=io_counters(of_loop, deliveries),
+            undecoded=undecoded_nbytes(profile, loop.mine, deliveries),
+            decoded=decode_counters(of_loop, deliveries),
+            estimated=estimated_batches(of_loop, deliveries),
+            written_ns=spans_written_ns(of_loop, unit_costs_of(profile, loop), deliveries),
+            n_lanes=_n_lanes(of_loop),
+        )
     )
 
 
-def _refuse_what_has_no_sum(profile: Profile) -> None:
-    """Refuse spans so long, or of so many bytes, that their sums are no 64-bit integers."""
+def refuse_what_has_no_sum(profile: Profile) -> None:
+    """Refuse spans so long, or of so many bytes, that their sums are no 64-bit integers.
+
+    Raises
+    ------
+    ProfileError
+        If they are.
+    """
     spans = profile.spans
     sums = [spans[name].sum(dtype=np.float64) for name in ("end_ns", "nbytes", "cpu_ns")]
     sums[0] -= spans["start_ns"].sum(dtype=np.float64)
@@ -195,36 +128,6 @@ def _n_lanes(spans: NDArray[Any]) -> int:
     """Return how many threads have spans; a device's are written by one of them."""
     spans = spans[(spans["flags"] & Flag.DEVICE) == 0]
     return len(np.unique(lane_keys(spans)))
-
-
-def exposed_share_of_spans(profile: Profile, *, rank: int | None = None) -> NDArray[np.float64]:
-    """Return what share of each span's own time the training loop waited for.
-
-    Parameters
-    ----------
-    profile : Profile
-    rank : int, optional
-        Which training process; may be left out where only one recorded.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_spans,)
-        By row of ``profile.spans``; NaN where it is not known. Times the spans' own time they
-        add up to the stages' exposed time of `exposure`.
-
-    Raises
-    ------
-    ProfileError
-        As `exposure`.
-    """
-    run = _analysed(profile, rank)
-    found = share_of_spans(run.profile, run.attribution)
-    if run.profile is profile:
-        return found
-    share = np.full(len(profile.spans), np.nan)
-    of_rank = np.array([each.rank == run.loop.rank for each in profile.processes], dtype=bool)
-    share[of_rank[profile.spans["process"]]] = found
-    return share
 
 
 def _figures(run: _Run) -> Exposure:
@@ -333,18 +236,6 @@ def _loaders(
             )
         )
     return tuple(found)
-
-
-def _only_rank(profile: Profile) -> int:
-    if profile.rank is not None:
-        return profile.rank
-    ranks = sorted({process.rank for process in profile.processes if process.role == "consumer"})
-    if len(ranks) > 1:
-        raise ProfileError(
-            f"{profile.path}: training processes {ranks} recorded, expected one; "
-            "name one of them as rank"
-        )
-    return ranks[0] if ranks else 0
 
 
 def _window(run: _Run, chosen: Marks) -> PartExposure:

@@ -210,7 +210,7 @@ class Profile:
 
     def exposure(self) -> Exposure:
         """Return who was waited for: `exposure` of this profile."""
-        from iobench.analysis.windows import exposure
+        from iobench.analysis.run import exposure
 
         return exposure(self)
 

@@ -11,8 +11,8 @@ from iobench.analysis.advice.figures import Advice, Circumstances, LoadingWay, S
 from iobench.analysis.device import device_exposure
 from iobench.analysis.replay.demands import machine_of
 from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import Run
 from iobench.analysis.step_sums import step_sums
-from iobench.analysis.windows import measure_rank
 from iobench.report.facts import RunFacts
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from iobench.analysis.figures import Exposure
     from iobench.analysis.replay.contract import RecordedRun
+    from iobench.analysis.run import RankRun
     from iobench.analysis.step_sums import StepSums
-    from iobench.analysis.windows import MeasuredRank
     from iobench.profiles.contents import Profile
 
 __all__ = [
@@ -156,13 +156,13 @@ def measured_ways(profiles: Iterable[Profile]) -> Iterator[MeasuredWay | None]:
         rank = profile.rank if len(profile.ranks) > 1 else None
         yield measured_way(
             profile,
-            measure_rank(profile, rank=rank),
+            Run(profile).of_rank(rank),
             recorded_runs(profile, rank=rank),
         )
 
 
 def measured_way(
-    profile: Profile, found: MeasuredRank, runs: Sequence[RecordedRun]
+    profile: Profile, found: RankRun, runs: Sequence[RecordedRun]
 ) -> MeasuredWay | None:
     """Return how a training process loads: of several loaders, that which is waited for most.
 
@@ -170,7 +170,7 @@ def measured_way(
     ----------
     profile : Profile
         Of the whole run.
-    found : MeasuredRank
+    found : RankRun
         What was measured of this process.
     runs : sequence of RecordedRun
         What its loaders did.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.analysis.span_sums import sums_of_spans
+from iobench.analysis.run import Run
 from iobench.analysis.timeline import lanes_of_spans
 from iobench.errors import MissingExtraError, ProfileError
 from iobench.recording.kinds import stage_name
@@ -202,7 +202,7 @@ def _columns(
     yield "end_ns", (end, None)
     yield "start", ((start + moved[spans["process"]]).view("datetime64[ns]"), None)
     yield "duration_ns", (end - start, None)
-    sums = sums_of_spans(profile)
+    sums = Run(profile).sums
     counted = {name: getattr(sums, name)[order] for name in ("self_ns", "busy_ns", "exposed_ns")}
     for name, values in counted.items():
         yield name, (values, values >= 0)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.analysis.run import exposed_share_of_spans
 from iobench.analysis.storage.placing import place_segments
 from iobench.analysis.storage.wall_clock import monotonic_of_wall
-from iobench.analysis.windows import exposed_share_of_spans
 from iobench.errors import OptionError
 from iobench.masking import printable
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of

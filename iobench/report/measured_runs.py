@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.analysis.run import Run
 from iobench.analysis.samples_seen import samples_seen
 from iobench.analysis.step_sums import StepSums, add_sums, step_sums
 from iobench.analysis.utilisation import mean_utilisation, utilisation_of
-from iobench.analysis.windows import measure_rank
 from iobench.errors import ProfileError
 from iobench.profiles.reading import open_profile, open_profiles
 from iobench.report.facts import RunFacts
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.analysis.figures import Exposure, PartExposure, Window
+    from iobench.analysis.run import RankRun
     from iobench.analysis.samples_seen import SamplesSeen
     from iobench.analysis.utilisation import Utilisation
-    from iobench.analysis.windows import MeasuredRank
 
 __all__ = ["OF_MACHINE", "MeasuredRun", "measure_run", "total_of"]
 
@@ -113,7 +113,7 @@ def measure_run(path: Path, name: str | None = None) -> MeasuredRun:
         If it cannot be read or analysed.
     """
     profiles = open_profiles(path)
-    last: MeasuredRank | None = None
+    last: RankRun | None = None
     config: Mapping[str, Any] = {}
     n_cells: dict[Window, int] = {}
     parts: dict[Window, list[StepSums | None]] = {"recurring": [], "steady": [], "whole": []}
@@ -121,7 +121,7 @@ def measure_run(path: Path, name: str | None = None) -> MeasuredRun:
     unclosed: list[str] = []
     damaged: list[str] = []
     for profile in profiles:
-        measured = measure_rank(profile, rank=profile.rank)
+        measured = Run(profile).of_rank(profile.rank)
         config = profile.config
         for window, sums in parts.items():
             part = step_sums(measured, window, n_cells.get(window))

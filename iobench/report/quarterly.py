@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.epochs import BatchStatistics, batch_statistics, step_times
-from iobench.analysis.windows import measure_rank
+from iobench.analysis.run import Run
 from iobench.errors import IobenchError, ProfileError
 from iobench.profiles.folders import made_ns
 from iobench.profiles.reading import open_profiles
@@ -209,9 +209,7 @@ def _run(
     config = profiles[0].config
     facts = RunFacts.from_config(config)
     if facts.is_script:
-        facts = facts.with_loaders(
-            measure_rank(profiles[0], rank=profiles[0].rank).exposure.loaders
-        )
+        facts = facts.with_loaders(Run(profiles[0]).of_rank(profiles[0].rank).exposure.loaders)
     cell = (
         facts.dataset or UNTOLD,
         facts.tiny,

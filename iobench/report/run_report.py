@@ -13,10 +13,10 @@ from iobench.analysis.energy import energy_of_rank
 from iobench.analysis.processes import process_work
 from iobench.analysis.replay.judgement import JUDGED_BATCHES, judge_runs
 from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import Run
 from iobench.analysis.samples_seen import samples_seen
 from iobench.analysis.storage.view import storage_of_rank
 from iobench.analysis.utilisation import utilisation_of
-from iobench.analysis.windows import measure_rank
 from iobench.report.advice_input import MeasuredWay, measured_way
 from iobench.report.facts import RunFacts
 
@@ -177,7 +177,7 @@ def _slim(report: RunReport) -> RunReport:
 def _report(
     profile: Profile, rank: int | None, trace: StorageTrace | None, *, slim: bool
 ) -> RunReport:
-    found = measure_rank(profile, rank=rank)
+    found = Run(profile).of_rank(rank)
     measured = found.exposure
     facts = RunFacts.from_config(profile.config)
     if facts.is_script:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import numpy as np
 
-from iobench.analysis.span_sums import measure_ranks
+from iobench.analysis.run import Run
 from iobench.analysis.timeline import timeline_of
 from iobench.errors import FileFormatError, OptionError, ProfileError
 from iobench.report import units
@@ -218,13 +218,14 @@ def _write_profile(
     """Write all of one training process; return its processes and their numbers."""
     pids = [numbers.process(who.pid, *_names(profile, who, run)) for who in profile.processes]
     # Nothing where waits overlap: what ran is shown, who was waited for nobody can tell.
-    measured = measure_ranks(profile)
-    placed = place_spans(timeline_of(profile, measured=measured), pids, numbers, moved_ns)
+    run_of = Run(profile)
+    measured = [each for each in run_of.parts if each.is_sound]
+    placed = place_spans(timeline_of(run_of), pids, numbers, moved_ns)
     write_spans(profile, placed, numbers, entries)
-    for each in measured.values():
+    for each in measured:
         write_flows(each, placed, numbers, entries)
     if trace is not None:
-        share = next((each.share() for each in measured.values()), None)
+        share = next((each.share for each in measured), None)
         write_storage(profile, trace, share, placed, numbers, entries)
     return list(zip(profile.processes, pids, strict=True))
 

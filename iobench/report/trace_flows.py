@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iobench.analysis.deliveries import Deliveries
-    from iobench.analysis.windows import MeasuredRank
+    from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
     from iobench.report.trace_entries import EntryFile, TraceNumbers
     from iobench.report.trace_spans import PlacedSpans
@@ -40,13 +40,13 @@ class _Made:
 
 
 def write_flows(
-    measured: MeasuredRank, placed: PlacedSpans, numbers: TraceNumbers, entries: EntryFile
+    measured: RankRun, placed: PlacedSpans, numbers: TraceNumbers, entries: EntryFile
 ) -> None:
     """Write what is known of the deliveries of one training process.
 
     Parameters
     ----------
-    measured : MeasuredRank
+    measured : RankRun
         Of the profile whose spans were placed.
     placed : PlacedSpans
     numbers : TraceNumbers
@@ -166,7 +166,7 @@ def _parts(deliveries: Deliveries, pid: int, moved_ns: int, numbers: TraceNumber
         )
 
 
-def _epochs(measured: MeasuredRank, pid: int, moved_ns: int) -> Iterator[str]:
+def _epochs(measured: RankRun, pid: int, moved_ns: int) -> Iterator[str]:
     """Yield a mark where each epoch begins, by the numbers that tables have."""
     deliveries = measured.deliveries
     rows = np.flatnonzero(deliveries.batch >= 0)

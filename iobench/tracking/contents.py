@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.diagnosis import diagnose
 from iobench.analysis.epochs import epochs_of_rank
-from iobench.analysis.windows import measure_rank
+from iobench.analysis.run import Run
 from iobench.masking import mask_line
 from iobench.report.facts import RunFacts
 from iobench.report.sentences import verdict_sentence
@@ -112,7 +112,7 @@ def run_contents(profile: Profile, *, name: str = "", rank: int | None = None) -
     ProfileError
         If what it waited for cannot be told.
     """
-    measured = measure_rank(profile, rank=rank)
+    measured = Run(profile).of_rank(rank)
     exposure = measured.exposure
     epochs = epochs_of_rank(measured)
     stages = [row.stage for row in exposure.whole.stages]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.intervals import RoundRatio, round_ratio
-from iobench.analysis.windows import exposure
+from iobench.analysis.run import exposure
 from iobench.errors import TrialError
 from iobench.profiles.reading import open_profile
 from iobench.profiling.run import profile

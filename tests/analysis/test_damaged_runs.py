@@ -15,7 +15,7 @@ from streams import stream
 from iobench.analysis.diagnosis import Verdict, diagnose
 from iobench.analysis.replay.engine import can_replay, replay
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.windows import exposed_share_of_spans, exposure
+from iobench.analysis.run import exposed_share_of_spans, exposure
 from iobench.errors import IobenchError
 from iobench.profiles.reading import open_profile
 from iobench.recording import span_file as layout

@@ -10,7 +10,7 @@ from schedules import CONSUMER, Sketch, epochs, pool
 
 from iobench.analysis.energy import energy_at, energy_of
 from iobench.analysis.energy_sums import energy_sum
-from iobench.analysis.windows import exposure
+from iobench.analysis.run import exposure
 from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
 from iobench.recording.energy_file import EnergySeries, HostEnergy
 from iobench.recording.facts import ProcessFacts

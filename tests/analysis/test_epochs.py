@@ -12,7 +12,7 @@ from scripts import LOOP, Script
 
 from iobench.analysis.epoch_statistics import batch_statistics
 from iobench.analysis.epochs import epoch_figures, step_times
-from iobench.analysis.windows import exposure
+from iobench.analysis.run import exposure
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
 

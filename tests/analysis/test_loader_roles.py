@@ -8,7 +8,7 @@ from scripts import LOOP, Script
 from iobench.analysis.diagnosis import diagnose
 from iobench.analysis.epochs import epochs_of_rank
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.windows import measure_rank
+from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
 from iobench.report.advice_input import advice_input, advice_of, measured_ways
 from iobench.report.advice_sentences import outcome_sentence
@@ -48,13 +48,13 @@ def training(*, n_train=4, n_check=9, epochs=2, gradients=(None, None), spans=Fa
 
 
 def said(profile):
-    return verdict_sentence(diagnose(measure_rank(profile).exposure))
+    return verdict_sentence(diagnose(Run(profile).of_rank().exposure))
 
 
 @pytest.mark.parametrize("known", [{"gradients": (True, False)}, {"spans": True}])
 def test_a_longer_validation_is_not_taken_for_the_training(known):
     profile = training(**known)
-    measured = measure_rank(profile)
+    measured = Run(profile).of_rank()
     assert measured.deliveries.main == 0
     assert [each.role for each in measured.exposure.loaders] == [
         "training" if "spans" in known else "", "evaluation",
@@ -71,7 +71,7 @@ def test_where_nobody_tells_it_is_said():
 
 
 def test_passes_that_bring_nothing_are_no_epochs_and_no_rounds():
-    measured = measure_rank(training(spans=True, extra=True))
+    measured = Run(training(spans=True, extra=True)).of_rank()
     assert [each.epoch for each in epochs_of_rank(measured)] == [0, 1]
     assert [each.n_rounds for each in measured.exposure.loaders] == [2, 2]
 
@@ -87,12 +87,12 @@ def test_passes_that_bring_nothing_are_no_epochs_and_no_rounds():
 )
 def test_how_much_of_the_job_the_loop_is_stands_in_the_verdict(times, words):
     profile = training()
-    wall_ns, ended_ns = measure_rank(profile).exposure.whole.wall_ns, ENDED_NS
+    wall_ns, ended_ns = Run(profile).of_rank().exposure.whole.wall_ns, ENDED_NS
     started_ns = None if times is None else ended_ns - times * wall_ns
     told = replace(profile.facts[0], started_ns=started_ns)
     profile = replace(profile, facts=(told,))
     told = run_contents(profile)
-    found = measure_rank(profile).exposure
+    found = Run(profile).of_rank().exposure
     assert told.totals.get("iobench/run/loop_fraction") == found.loop_fraction
     given = advice_input("run", measured_ways([profile]))
     for text in (said(profile), told.tags["iobench.verdict"], outcome_sentence(advice_of(given))):
@@ -101,4 +101,4 @@ def test_how_much_of_the_job_the_loop_is_stands_in_the_verdict(times, words):
         else:
             assert words in text.partition(". ")[0] + "."  # in the same sentence
     assert found.job_ns == (None if times is None else times * wall_ns)
-    assert measure_rank(replace(profile, config={"kind": "profile"})).exposure.job_ns is None
+    assert Run(replace(profile, config={"kind": "profile"})).of_rank().exposure.job_ns is None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scripts import LOOP, Script
 
 from iobench.analysis.ranks import compare_ranks, missing_ranks
-from iobench.analysis.windows import measure_rank
+from iobench.analysis.run import Run
 from iobench.profiles.contents import Profile
 from iobench.recording.facts import ProcessFacts
 from iobench.recording.kinds import Kind
@@ -41,7 +41,7 @@ def job(waits, *, compute=10, comm=False, hosts=None):
 
 
 def compared(profiles, **more):
-    steps = [measure_rank(profile, rank=profile.ranks[0]).steps for profile in profiles]
+    steps = [Run(profile).of_rank(profile.ranks[0]).steps for profile in profiles]
     return compare_ranks(steps, world_size=len(profiles), **more)
 
 

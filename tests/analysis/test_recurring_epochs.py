@@ -24,7 +24,7 @@ from iobench.analysis.replay.contract import Change
 from iobench.analysis.replay.engine import replay
 from iobench.analysis.replay.judgement import judge_by_replay
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.windows import exposure
+from iobench.analysis.run import exposure
 from iobench.errors import OptionError
 from iobench.report.advice_input import AdviceInput
 from iobench.report.advice_text import advice_lines

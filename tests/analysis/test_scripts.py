@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from schedules import exposed
 from scripts import LOOP, Script, ScriptSketch
 
-from iobench.analysis.windows import exposure
+from iobench.analysis.run import exposure
 from iobench.profiles.contents import Process
 from iobench.profiles.reading import make_profile
 from iobench.recording.facts import LoaderFacts, ProcessFacts

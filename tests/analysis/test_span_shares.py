@@ -8,7 +8,7 @@ from scripts import Script
 from streams import stream
 
 from iobench.analysis.partition import leaf_pieces
-from iobench.analysis.windows import exposed_share_of_spans, exposure
+from iobench.analysis.run import exposed_share_of_spans, exposure
 from iobench.recording.kinds import WAITING_KINDS, Kind, stage_name
 from iobench.recording.span_file import Flag
 

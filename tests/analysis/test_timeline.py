@@ -15,9 +15,8 @@ from schedules import CONSUMER, Sketch, pool
 from scripts import Script
 from streams import stream
 
-from iobench.analysis.span_sums import measure_ranks, sums_of_spans
+from iobench.analysis.run import Run, exposure
 from iobench.analysis.timeline import Timeline, timeline_of
-from iobench.analysis.windows import exposure
 from iobench.recording.kinds import QUEUED_KINDS, WAITING_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 
@@ -54,7 +53,7 @@ def exposed_by_stage(timeline: Timeline) -> dict[str, tuple[int, int]]:
 
 def check(profile: Profile, ranks: tuple[int, ...] = (0,)) -> Timeline:
     """Hold a timeline against the profile and its exposure."""
-    timeline = timeline_of(profile, summed=True)
+    timeline = timeline_of(Run(profile), summed=True)
     assert np.array_equal(profile.spans[timeline.row], timeline.spans)
     assert len(np.unique(timeline.row)) == len(timeline)
     place = np.lexsort((timeline.spans["start_ns"], timeline.lane))
@@ -77,7 +76,7 @@ def check(profile: Profile, ranks: tuple[int, ...] = (0,)) -> Timeline:
     assert timeline.exposed_ns[waits].sum() == wait_ns
     assert np.array_equal(
         timeline.exposed_ns,
-        timeline_of(profile, summed=True, measured=measure_ranks(profile)).exposed_ns,
+        timeline_of(Run(profile), summed=True).exposed_ns,
     )
     return timeline
 
@@ -157,7 +156,7 @@ def test_inner_spans_lie_above() -> None:
         (100, 100, Kind.VERIFY),
     ):
         sketch.add(CONSUMER, kind, start, end, batch=0)
-    timeline = timeline_of(sketch.profile())
+    timeline = timeline_of(Run(sketch.profile()))
     kinds = map(Kind, timeline.spans["kind"].tolist())
     depths = dict(zip(kinds, timeline.depth.tolist(), strict=True))
     assert depths == {
@@ -171,7 +170,7 @@ def test_spans_that_overlap_make_no_staircase() -> None:
         sketch.add(CONSUMER, Kind.FORWARD, 10 * number, 10 * number + 15, thread=1)
         sketch.submit(0, number, 10 * number, 10 * number + 25)
         sketch.add(("worker", 0), Kind.READ, 10 * number, 10 * number + 5, batch=number)
-    timeline = timeline_of(sketch.profile())
+    timeline = timeline_of(Run(sketch.profile()))
     check_depths(timeline)
     depths = [timeline.depth[timeline.spans["kind"] == kind] for kind in (Kind.FORWARD, Kind.READ)]
     assert [set(each.tolist()) for each in depths] == [{0, 1}, {0}]
@@ -192,7 +191,7 @@ def test_names_tell_lanes_apart() -> None:
         spans=np.concatenate([profile.spans, spans]),
     )
     first = profile.processes[1].pid
-    assert [lane.name for lane in timeline_of(profile).lanes] == [
+    assert [lane.name for lane in timeline_of(Run(profile)).lanes] == [
         "consumer",
         f"worker-0 ({first})",
         "worker-0 (77)",
@@ -219,7 +218,7 @@ def test_the_thread_that_waits_comes_first() -> None:
     sketch.add(CONSUMER, Kind.WAIT, 0, 12, thread=3, batch=0, detail="threads")
     sketch.add(CONSUMER, Kind.FORWARD, 14, 30, thread=3, flags=Flag.DEVICE | Flag.DETAIL)
     profile = sketch.profile()
-    timeline = timeline_of(profile)
+    timeline = timeline_of(Run(profile))
     assert [lane.thread for lane in timeline.lanes] == [3, 3, 0]
     assert [lane.is_device for lane in timeline.lanes] == [False, True, False]
     assert timeline.lanes[1].name == f"{timeline.lanes[0].name} device"
@@ -244,14 +243,14 @@ def summed_and_single() -> Sketch:
 
 @pytest.mark.parametrize(("summed", "reads"), [(None, 3), (True, 4), (False, 2)])
 def test_sums_are_shown_where_nothing_else_is(summed: bool | None, reads: int) -> None:
-    timeline = timeline_of(summed_and_single().profile(), summed=summed)
+    timeline = timeline_of(Run(summed_and_single().profile()), summed=summed)
     assert int((timeline.spans["kind"] == Kind.READ).sum()) == reads
     assert not (timeline.spans["flags"] & Flag.IO).any(), "counters are no stretch of time"
 
 
 def test_samples_beside_a_sum_are_exposed_as_it_is() -> None:
     profile = summed_and_single().profile()
-    every = timeline_of(profile, summed=True)
+    every = timeline_of(Run(profile), summed=True)
     of_first = (every.spans["batch"] == 0) & (every.spans["kind"] == Kind.READ)
     single = of_first & (every.spans["flags"] == Flag.DETAIL)
     assert every.exposed_ns[single].sum() == every.exposed_ns[of_first & ~single].sum() > 0
@@ -262,9 +261,9 @@ def test_killed_workers_keep_their_lanes_and_lost_ones_have_none() -> None:
     killed = [
         span for span in sketch.spans if span["lane"] != ("worker", 1) or span["start_ns"] < 800
     ]
-    timeline = timeline_of(replace(sketch, spans=killed).profile())
+    timeline = timeline_of(Run(replace(sketch, spans=killed).profile()))
     assert [lane.name for lane in timeline.lanes] == ["consumer", "worker-0", "worker-1"]
-    timeline = timeline_of(sketch.without(("worker", 1)).profile())
+    timeline = timeline_of(Run(sketch.without(("worker", 1)).profile()))
     assert [lane.name for lane in timeline.lanes] == ["consumer", "worker-0"]
 
 
@@ -285,7 +284,7 @@ def test_where_exposure_cannot_be_told_it_is_unknown() -> None:
     sketch = Sketch({"workers": 0})
     sketch.add(CONSUMER, Kind.READ, 0, 2**61, batch=0)
     sketch.add(CONSUMER, Kind.READ, 0, 2**61, batch=0, thread=1)
-    timeline = timeline_of(sketch.profile())
+    timeline = timeline_of(Run(sketch.profile()))
     assert timeline.exposed_ns.tolist() == [-1, -1]
 
 
@@ -298,16 +297,16 @@ def test_waits_of_other_threads_are_in_no_figure() -> None:
         config={**profile.config, "kind": "script"},
         processes=tuple(replace(each, threads=("loop", "other")) for each in profile.processes),
     )
-    timeline = timeline_of(profile)
+    timeline = timeline_of(Run(profile))
     other = (timeline.spans["kind"] == Kind.WAIT) & (timeline.spans["thread"] == 1)
     assert timeline.exposed_ns[other].tolist() == [-1]
     mine = timeline.exposed_ns[(timeline.spans["kind"] == Kind.WAIT) & ~other]
     assert mine.sum() == exposure(profile).whole.wait_ns
-    assert np.array_equal(timeline.exposed_ns, sums_of_spans(profile).exposed_ns[timeline.row])
+    assert np.array_equal(timeline.exposed_ns, Run(profile).sums.exposed_ns[timeline.row])
 
 
 def test_a_run_without_spans() -> None:
     profile = Sketch({"workers": 0}).profile()
-    timeline = timeline_of(profile)
+    timeline = timeline_of(Run(profile))
     assert (len(timeline), timeline.lanes, timeline.stages) == (0, (), ())
     assert (timeline.start_ns, timeline.end_ns) == (0, 0)

@@ -13,8 +13,8 @@ from schedules import CONSUMER, STAGES, Sketch, pool
 from scripts import Script
 
 from iobench.analysis.epochs import epoch_figures
+from iobench.analysis.run import Run
 from iobench.analysis.utilisation import mean_utilisation, utilisation
-from iobench.analysis.windows import measure_rank
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def test_what_is_missing_is_the_attributed_wait(
     durations: list[Any], workers: int, step_ns: int
 ) -> None:
     profile = pool(durations, workers=workers, step_ns=step_ns, drain_ns=5).profile()
-    found, exposed = utilisation(profile), measure_rank(profile)
+    found, exposed = utilisation(profile), Run(profile).of_rank()
     (block,) = found.stretches
     labels = dict(block.labels)
     counted = exposed.attribution.ledger.exposed_ns[1:-1].sum()

@@ -153,7 +153,7 @@ def test_two_training_loops_in_one_process_are_refused():
 
 
 def test_of_several_training_processes_one_is_to_be_named():
-    from iobench.analysis.windows import exposure
+    from iobench.analysis.run import exposure
 
     profile = one_batch().profile()
     other = Process("consumer", -1, 3, 9, "here", "boot", (), 0, True, 0, ())

@@ -30,7 +30,7 @@ from typing import Any
 
 from iobench.analysis.advice.figures import AdvisedChange, RuledOut
 from iobench.analysis.advice.levers import Evidence, Lever, Reason
-from iobench.analysis.windows import exposure
+from iobench.analysis.run import exposure
 from iobench.profiles.reading import open_profile
 from iobench.report.advice_commands import title_of
 from iobench.report.advice_input import advice_input, advice_of, measured_ways

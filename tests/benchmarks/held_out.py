@@ -53,7 +53,7 @@ from iobench.analysis.replay.contract import Change, RecordedRun
 from iobench.analysis.replay.demands import Demands, demands_of, machine_of
 from iobench.analysis.replay.engine import replay
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.windows import exposure
+from iobench.analysis.run import exposure
 from iobench.cpus import available_cpus
 from iobench.loaders.compute import Compute
 from iobench.profiles.reading import open_profile

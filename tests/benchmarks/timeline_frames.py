@@ -23,6 +23,7 @@ from browser import PageOpener, started_browser
 from many_spans import many_spans
 from timeline_pages import page_of
 
+from iobench.analysis.run import Run
 from iobench.report.webpage.timeline_columns import timeline_payload
 
 MEASURE = """async (frames) => {
@@ -70,7 +71,7 @@ def main() -> None:
     options = parser.parse_args()
     profile = many_spans(options.spans)
     start_ns = time.perf_counter_ns()
-    payload = timeline_payload(profile)
+    payload = timeline_payload(Run(profile))
     spent_ns = time.perf_counter_ns() - start_ns
     with tempfile.TemporaryDirectory() as folder, started_browser() as browser:
         path = Path(folder) / "page.html"

@@ -10,7 +10,7 @@ import pytest
 from span_rows import rows_by_kind
 from tiny_pipeline import COSTS, breaking_pipeline, tiny_pipeline
 
-from iobench.analysis.windows import exposure
+from iobench.analysis.run import exposure
 from iobench.errors import OptionError, WorkerError
 from iobench.loaders.compute import Compute
 from iobench.loaders.contract import IN_THREADS

@@ -17,8 +17,7 @@ from schedules import CONSUMER, Sketch, epochs, pool
 from scripts import Script
 
 import iobench
-from iobench.analysis.span_sums import sums_of_spans
-from iobench.analysis.windows import exposure
+from iobench.analysis.run import Run, exposure
 from iobench.cli import main
 from iobench.errors import MissingExtraError, ProfileError, StorageError
 from iobench.recording.kinds import Kind
@@ -94,7 +93,7 @@ def test_sums_hold_for_scripts_epochs_and_times_of_days() -> None:
     slow = pool([(3 * day, 2 * day, day)] * 9, workers=2, step_ns=day // 3)
     passes = epochs([pool([(30, 20, 10)] * 4, workers=2, step_ns=5) for _ in range(3)])
     for profile in (script.profile(), slow.profile(), passes.profile()):
-        sums, figures = sums_of_spans(profile), exposure(profile).whole
+        sums, figures = Run(profile).sums, exposure(profile).whole
         counted = sums.busy_ns >= 0
         kinds, labels = profile.spans["kind"], profile.spans["label"]
         for stage in figures.stages:

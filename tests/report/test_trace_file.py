@@ -21,7 +21,7 @@ from trace_rules import check_trace, read_trace
 from traced_runs import MS, TracedRun
 
 from iobench.analysis.epochs import epoch_figures
-from iobench.analysis.windows import exposure, measure_rank
+from iobench.analysis.run import Run, exposure
 from iobench.errors import OptionError, ProfileError, StorageError
 from iobench.profiles.reading import open_profiles
 from iobench.recording.kinds import Kind
@@ -225,7 +225,7 @@ def _holds(span: dict[str, Any], point: dict[str, Any]) -> bool:
 def test_counters_say_how_many_batches_were_ready_and_in_the_making(tmp_path: Path) -> None:
     profile = ran(busy_pool(step_ms=30))
     document = written(tmp_path, profile)
-    measured = measure_rank(profile)
+    measured = Run(profile).of_rank()
     taken, ready = measured.deliveries.delivered_ns, measured.attribution.ready_ns
     made = ready >= 0
     base = int(document["otherData"]["base_wall_ns"]) - WALL_NS
@@ -314,7 +314,7 @@ def test_loaders_made_anew_are_epochs_as_in_tables(tmp_path: Path) -> None:
     document = written(tmp_path, profile)
     assert [each["name"] for each in of(document, "i")] == ["epoch 0", "epoch 1", "epoch 2"]
     first = np.cumsum([0, *(each.n_batches for each in figures)]).tolist()
-    assert timeline_payload(profile).meta["steps"] == [
+    assert timeline_payload(Run(profile)).meta["steps"] == [
         {"rank": 0, "n_steps": first[-1], "epochs": [[n, first[n]] for n in range(3)]}
     ]
 

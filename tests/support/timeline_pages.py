@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iobench.analysis.run import Run
 from iobench.report.webpage import timeline_columns
 from iobench.report.webpage.timeline_columns import TIMELINE_SCRIPTS, TIMELINE_STYLES
 
@@ -59,7 +60,7 @@ def write_timeline(path: Path, *profiles: Profile, limit: int = 500_000) -> Path
     """Write a page of profiles; return where it is."""
     from iobench.report.json_report import to_json
 
-    payloads = [timeline_columns.timeline_payload(each, limit) for each in profiles]
+    payloads = [timeline_columns.timeline_payload(Run(each), limit) for each in profiles]
     path.write_text(page_of(payloads, [to_json([each])["runs"][0] for each in profiles]))
     return path
 

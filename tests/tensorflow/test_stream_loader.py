@@ -13,7 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 pytest.importorskip("tensorflow", reason="its pipelines are what is loaded")
 import tensorflow as tf
 
-from iobench.analysis.windows import exposure
+from iobench.analysis.run import exposure
 from iobench.datasets.baselines import Stream
 from iobench.errors import WorkerError
 from iobench.loaders.compute import Compute

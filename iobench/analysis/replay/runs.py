@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.counters import io_counters
-from iobench.analysis.deliveries import IN_THREADS, SERIAL, STEADY, find_deliveries
+from iobench.analysis.deliveries import IN_THREADS, SERIAL, STEADY
 from iobench.analysis.epoch_numbers import one_loader
 from iobench.analysis.intervals import MOST_BLOCKS
 from iobench.analysis.loader_roles import by_importance, roles_of_loaders
-from iobench.analysis.loop import ONLY, find_loop
+from iobench.analysis.loop import ONLY
 from iobench.analysis.replay.contract import LoaderRule, RecordedRun
 from iobench.analysis.replay.loop_work import LoopWork, find_loop_work
 from iobench.analysis.replay.making import Making, find_making
+from iobench.analysis.run import Run
 from iobench.analysis.stages import find_lanes
-from iobench.analysis.windows import profile_of_loop
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
@@ -60,11 +60,8 @@ def recorded_runs(
     ProfileError
         If several training processes recorded and none is named, or the waits of one overlap.
     """
-    profile = profile_of_loop(profile, rank)
-    if rank is None:
-        rank = min((each.rank for each in profile.processes if each.role == "consumer"), default=0)
-    loop = find_loop(profile, rank=rank)
-    seen = find_deliveries(profile, loop)
+    run = Run(profile).of_rank(rank)
+    profile, loop, seen = run.profile, run.loop, run.deliveries
     deliveries = replace(seen, loader=one_loader(loop, seen))
     numbers = by_importance(deliveries, roles_of_loaders(profile, loop, deliveries))
     if not numbers:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import exposure
 from iobench.analysis.scaling.demand import rank_demand
-from iobench.analysis.windows import exposure
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag

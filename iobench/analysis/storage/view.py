@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iobench.analysis.epoch_numbers import complete_epochs, epoch_of_deliveries, of_main_loader
+from iobench.analysis.run import RankRun, Run
 from iobench.analysis.storage.access_patterns import access_figures
 from iobench.analysis.storage.byte_ledger import byte_rows
 from iobench.analysis.storage.named_files import NamedFiles
@@ -16,7 +17,6 @@ from iobench.analysis.storage.read_spans import counted_bytes, find_read_spans
 from iobench.analysis.storage.single_reads import find_single_reads
 from iobench.analysis.storage.stage_storage import stage_storage
 from iobench.analysis.storage.storage_figures import UNSEEN, ByteRow, SanityLine, StorageFigures
-from iobench.analysis.windows import MeasuredRank, measure_rank
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys
 
@@ -50,19 +50,19 @@ def storage_figures(
     ProfileError
         If several training processes recorded and none is named, or the waits of one overlap.
     """
-    return storage_of_rank(measure_rank(profile, rank=rank), trace)
+    return storage_of_rank(Run(profile).of_rank(rank), trace)
 
 
-def storage_of_rank(measured: MeasuredRank, trace: StorageTrace | None) -> StorageFigures:
+def storage_of_rank(measured: RankRun, trace: StorageTrace | None) -> StorageFigures:
     """Return `storage_figures` of a training process that is analysed already."""
-    share, placement = measured.share(), None
+    share, placement = measured.share, None
     if trace is not None:
         placement = place_segments(measured.profile, trace, share)
     return figures_of_placement(measured, trace, placement, share)
 
 
 def figures_of_placement(
-    measured: MeasuredRank,
+    measured: RankRun,
     trace: StorageTrace | None,
     placement: Placement | None,
     share: NDArray[np.float64],
@@ -98,9 +98,7 @@ def figures_of_placement(
     )
 
 
-def _read_in_loop(
-    measured: MeasuredRank, reading: ReadSpans, rows: tuple[ByteRow, ...]
-) -> int | None:
+def _read_in_loop(measured: RankRun, reading: ReadSpans, rows: tuple[ByteRow, ...]) -> int | None:
     """Return the bytes read for the batches delivered: by the kernel's count, else as seen.
 
     What a script reads before its loop is in none of its batches.
@@ -134,7 +132,7 @@ def _read_nbytes(rows: tuple[ByteRow, ...]) -> int | None:
     return run.rchar if run.rchar is not None else run.asked
 
 
-def _sanity(measured: MeasuredRank, reading: ReadSpans) -> SanityLine | None:
+def _sanity(measured: RankRun, reading: ReadSpans) -> SanityLine | None:
     """Check a whole epoch as MLPerf HPC does; None where none was measured, or not what it read.
 
     An epoch is one of the training's own loader, all its batches delivered; what is read for

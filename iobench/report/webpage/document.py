@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis.span_sums import measure_ranks
+from iobench.analysis.run import Run
 from iobench.errors import ProfileError
 from iobench.profiles.reading import RankProfiles
 from iobench.report import lines, script_lines, units
@@ -140,10 +140,10 @@ def _of_profiles(
         profile = _profile_of(profiles, report)
         if profile is None or not len(profile.spans):
             continue
-        measured = measure_ranks(profile)
-        payloads[number] = timeline_payload(profile, limit, measured)
+        run = Run(profile)
+        payloads[number] = timeline_payload(run, limit)
         if report.exposure.whole.n_batches:
-            epochs[number] = epochs_table(measured[report.exposure.rank])
+            epochs[number] = epochs_table(run.of_rank(report.exposure.rank))
     return payloads, epochs
 
 

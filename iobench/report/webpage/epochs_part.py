@@ -11,14 +11,14 @@ from iobench.report.webpage.page_tables import PageTable
 
 if TYPE_CHECKING:
     from iobench.analysis.epoch_statistics import EpochFigures
-    from iobench.analysis.windows import MeasuredRank
+    from iobench.analysis.run import RankRun
 
 __all__ = ["epochs_table"]
 
 MOST_EPOCHS: Final = 20
 
 
-def epochs_table(measured: MeasuredRank) -> PageTable | None:
+def epochs_table(measured: RankRun) -> PageTable | None:
     """Return one row for each epoch; None where there is but one, or nobody asked for batches."""
     epochs = [each for each in epochs_of_rank(measured) if each.n_batches]
     if len(epochs) < 2:

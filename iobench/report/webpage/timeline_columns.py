@@ -26,17 +26,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.epoch_numbers import epoch_of_deliveries
-from iobench.analysis.span_sums import measure_ranks
 from iobench.analysis.timeline import timeline_of
 from iobench.recording.kinds import Kind, Trait
 from iobench.recording.span_file import Flag
 from iobench.report.webpage.timeline_choice import choose_spans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
+    from iobench.analysis.run import RankRun, Run
     from iobench.analysis.timeline import Timeline
-    from iobench.analysis.windows import MeasuredRank
     from iobench.profiles.contents import Profile
 
 __all__ = ["TIMELINE_SCRIPTS", "TIMELINE_STYLES", "TimelinePayload", "timeline_payload"]
@@ -95,24 +94,18 @@ class TimelinePayload:
     data: str
 
 
-def timeline_payload(
-    profile: Profile,
-    limit: int = SPAN_LIMIT,
-    measured: Mapping[int, MeasuredRank] | None = None,
-) -> TimelinePayload:
-    """Return what a page embeds of a profile.
+def timeline_payload(run: Run | RankRun, limit: int = SPAN_LIMIT) -> TimelinePayload:
+    """Return what a page embeds of a run.
 
     Parameters
     ----------
-    profile : Profile
+    run : Run or RankRun
+        All its training processes, or one.
     limit : int
         Spans to embed at most. Of more: all waits, as far as they fit, then the ones most waited
         for and a uniform sample of the others.
-    measured : mapping of int to MeasuredRank, optional
-        From `measure_ranks` of this profile, where that was done before.
     """
-    measured = measure_ranks(profile) if measured is None else measured
-    timeline = timeline_of(profile, measured=measured)
+    profile, timeline = run.profile, timeline_of(run)
     chosen, left_out = choose_spans(timeline, limit)
     names, name_of_span, n_names_left_out = _names(profile, timeline.spans["detail"][chosen])
     stream, columns = _columns(timeline, chosen, name_of_span, names)
@@ -129,7 +122,7 @@ def timeline_payload(
         "kinds": [kind.spelled for kind in kinds],
         "sorts": [kind.family.value for kind in kinds],
         "queued": [Trait.QUEUES in kind.traits for kind in kinds],
-        "steps": _steps(measured),
+        "steps": _steps(run),
         "left_out": left_out,
         "n_names_left_out": n_names_left_out,
         "columns": columns,
@@ -157,10 +150,12 @@ def _lanes(profile: Profile, timeline: Timeline, chosen: Integers) -> list[dict[
     return described
 
 
-def _steps(measured: Mapping[int, MeasuredRank]) -> list[dict[str, Any]]:
+def _steps(run: Run | RankRun) -> list[dict[str, Any]]:
     """Return, for each rank, its steps and where its epochs begin among them, as in tables."""
     described = []
-    for rank, one in measured.items():
+    for one in run.parts:
+        if not one.is_sound:
+            continue
         with_batch = one.deliveries.batch >= 0
         if not with_batch.any():
             continue
@@ -172,7 +167,7 @@ def _steps(measured: Mapping[int, MeasuredRank]) -> list[dict[str, Any]]:
         )
         described.append(
             {
-                "rank": rank,
+                "rank": one.rank,
                 "n_steps": int(with_batch.sum()),
                 "epochs": [list(each) for each in begins],
             }

@@ -25,8 +25,8 @@ from iobench.analysis.replay.contract import LoaderRule
 from iobench.analysis.replay.engine import replay_error
 from iobench.analysis.replay.prediction import predicted
 from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import Run
 from iobench.analysis.step_sums import RoundTimes, StepSums, step_sums
-from iobench.analysis.windows import measure_rank
 from iobench.recording.kinds import Kind
 from iobench.report.advice_input import AdviceInput
 from iobench.report.advice_sentences import outcome_sentence, reason_text
@@ -53,7 +53,7 @@ def way(
     whole_ns = [[round(each * MS) for each in stages] for stages in durations]
     sketch = pool(whole_ns, workers=workers, step_ns=round(step * MS), **more)
     profile = sketch.profile()
-    measured = measure_rank(profile)
+    measured = Run(profile).of_rank()
     exposure = measured.exposure
     (run,) = recorded_runs(profile)
     return LoadingWay(

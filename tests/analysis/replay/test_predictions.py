@@ -9,7 +9,7 @@ from simulator import simulate
 from simulator_spans import Schedule, SpanLog
 
 from iobench.analysis.replay.judgement import judge_by_replay
-from iobench.analysis.windows import exposure
+from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind
 
 MS = 1_000_000

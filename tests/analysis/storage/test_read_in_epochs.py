@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from ground_truth_profiles import span_file
 
+from iobench.analysis.run import Run
 from iobench.analysis.storage.view import storage_of_rank
-from iobench.analysis.windows import measure_rank
 from iobench.profiles.reading import make_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -77,11 +77,11 @@ def profile(*, rchar=MB, device=-1, first=0, untimed=(), before=0, short=False, 
 
 
 def storage(**settings):
-    return storage_of_rank(measure_rank(profile(**settings)), None)
+    return storage_of_rank(Run(profile(**settings)).of_rank(), None)
 
 
 def whole(**settings):
-    return measure_rank(profile(**settings)).exposure.whole
+    return Run(profile(**settings)).of_rank().exposure.whole
 
 
 def test_workers_made_anew_are_so_many_as_there_are_at_once():
@@ -117,7 +117,7 @@ def test_an_epoch_of_which_not_all_reads_are_told_has_no_check():
 
 def test_read_per_byte_is_one_figure():
     profile_ = profile(rchar=3 * MB, before=500 * MB)
-    measured = measure_rank(profile_)
+    measured = Run(profile_).of_rank()
     whole = measured.exposure.whole
     assert whole.read_nbytes / whole.nbytes == 3
     assert storage_of_rank(measured, None).access.read_per_used == 3

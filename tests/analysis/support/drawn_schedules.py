@@ -20,7 +20,7 @@ from iobench.analysis.replay.contract import Change
 from iobench.analysis.replay.engine import replay as replayed
 from iobench.analysis.replay.prediction import Prediction, predicted
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.windows import exposure
+from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:

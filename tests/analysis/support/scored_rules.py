@@ -32,7 +32,7 @@ from iobench.analysis.replay.demands import demands_of, machine_of
 from iobench.analysis.replay.engine import can_replay
 from iobench.analysis.replay.engine import replay as replay_run
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.windows import exposure
+from iobench.analysis.run import exposure
 from iobench.recording.kinds import LOOP_KINDS, WORKER_KINDS, Kind
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from ground_truth_profiles import span_file
 
+from iobench.analysis.run import Run
 from iobench.analysis.storage.placing import place_segments
 from iobench.analysis.storage.view import figures_of_placement
-from iobench.analysis.windows import measure_rank
 from iobench.profiles.reading import make_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -145,8 +145,8 @@ class TracedRun:
         A read lies in the innermost span around it, of those that name its file or no file.
         """
         profile, trace = self.profile(), self.trace() if trace is None else trace
-        measured = measure_rank(profile)
-        share = measured.share()
+        measured = Run(profile).of_rank()
+        share = measured.share
         found = place_segments(profile, trace, share)
         placed = tuple(
             _placed(profile, share, each) if each.trace >= 0 else each for each in found.processes

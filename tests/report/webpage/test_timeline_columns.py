@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from many_spans import many_spans
 from timeline_pages import ASSETS, unpacked
 
+from iobench.analysis.run import Run
 from iobench.analysis.timeline import timeline_of
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -46,9 +47,9 @@ times = st.integers(0, 1000)
 
 def check(profile: Profile, limit: int = 500_000) -> dict[str, list[int]]:
     """Unpack a payload and hold it against the timeline it was made from."""
-    payload = timeline_payload(profile, limit)
+    payload = timeline_payload(Run(profile), limit)
     meta = json.loads(json.dumps(payload.meta, allow_nan=False))
-    timeline = timeline_of(profile)
+    timeline = timeline_of(Run(profile))
     rows, _ = choose_spans(timeline, limit)
     columns = unpacked(payload)
     spans = timeline.spans[rows]
@@ -111,14 +112,14 @@ def test_sums_say_what_they_are() -> None:
     flags = Flag.SUMMED | Flag.ESTIMATED
     sketch.add(CONSUMER, Kind.READ, 0, 60, batch=0, flags=flags, pieces=20)
     sketch.add(CONSUMER, Kind.DECODE, 60, 90, batch=0, sample=4)
-    columns = unpacked(timeline_payload(sketch.profile()))
+    columns = unpacked(timeline_payload(Run(sketch.profile())))
     assert columns["marks"] == [17, 0]
     assert columns["pieces"] == [20, 1]
 
 
 def test_what_is_left_out_is_counted() -> None:
     profile = many_spans(3000)
-    timeline = timeline_of(profile)
+    timeline = timeline_of(Run(profile))
     is_wait = timeline.spans["kind"] == Kind.WAIT
     limit = int(is_wait.sum()) + 400
     rows, left_out = choose_spans(timeline, limit)
@@ -141,7 +142,7 @@ def test_what_is_left_out_is_counted() -> None:
 
 
 def test_the_sample_is_uniform_over_stages() -> None:
-    timeline = timeline_of(many_spans(20_000))
+    timeline = timeline_of(Run(many_spans(20_000)))
     others = timeline.spans["kind"] != Kind.WAIT
     rows, left_out = choose_spans(timeline, len(timeline) // 2)
     assert left_out is not None
@@ -155,7 +156,7 @@ def test_the_sample_is_uniform_over_stages() -> None:
 
 
 def test_the_longest_waits_are_kept_where_not_all_fit() -> None:
-    timeline = timeline_of(many_spans(2000))
+    timeline = timeline_of(Run(many_spans(2000)))
     waits = np.sort(timeline.exposed_ns[timeline.spans["kind"] == Kind.WAIT])
     rows, left_out = choose_spans(timeline, 10)
     assert left_out is not None
@@ -172,7 +173,7 @@ def test_names_are_shortened_in_the_middle_and_counted(monkeypatch: pytest.Monke
     long = "/project/data/" + "x" * 300 + "/year_2001.grib"
     for number, name in enumerate([long, long, "b", "b", "b", "c", "\udcff"]):
         sketch.add(CONSUMER, Kind.READ, 10 * number, 10 * number + 5, detail=name)
-    payload = timeline_payload(sketch.profile())
+    payload = timeline_payload(Run(sketch.profile()))
     columns = unpacked(payload)
     short = columns["names"][columns["name"][0]]
     assert len(short) == timeline_columns.NAME_LIMIT
@@ -181,7 +182,7 @@ def test_names_are_shortened_in_the_middle_and_counted(monkeypatch: pytest.Monke
     assert "…" in short
     assert payload.meta["n_names_left_out"] == 0
     monkeypatch.setattr(timeline_columns, "NAMES_LIMIT", 2)
-    payload = timeline_payload(sketch.profile())
+    payload = timeline_payload(Run(sketch.profile()))
     columns = unpacked(payload)
     names = [columns["names"][place] for place in columns["name"]]
     assert names == [short, short, "b", "b", "b", *["(name left out of this page)"] * 2]
@@ -193,7 +194,7 @@ def test_lanes_tell_loops_killed_processes_and_missing_ones() -> None:
     profile = sketch.profile()
     processes = (*profile.processes[:2], replace(profile.processes[2], closed=False))
     profile = replace(profile, processes=processes, missing_workers=("worker-7",))
-    meta = timeline_payload(profile).meta
+    meta = timeline_payload(Run(profile)).meta
     assert [lane["is_loop"] for lane in meta["lanes"]] == [True, False, False]
     assert [lane["is_closed"] for lane in meta["lanes"]] == [True, True, False]
     assert meta["missing"] == ["worker-7"]
@@ -211,13 +212,13 @@ def test_epochs_are_marked_where_they_begin() -> None:
     for span in sketch.spans:
         if span["kind"] == Kind.WAIT and "batch" in span:
             span["epoch"] = span["batch"] // 2
-    steps = timeline_payload(sketch.profile()).meta["steps"]
+    steps = timeline_payload(Run(sketch.profile())).meta["steps"]
     assert steps == [{"rank": 0, "n_steps": 6, "epochs": [[0, 0], [1, 2], [2, 4]]}]
 
 
 def test_a_hundred_thousand_spans_are_a_megabyte() -> None:
     profile = many_spans(25_000)
-    payload = timeline_payload(profile)
+    payload = timeline_payload(Run(profile))
     # Every start and length is a number of 20 bits that nothing foretells.
     assert len(payload.data) / payload.meta["n_shown"] < 10
     assert len(json.dumps(payload.meta)) < 10_000

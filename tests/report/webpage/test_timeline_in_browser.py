@@ -14,8 +14,8 @@ from browser import PageOpener
 from many_spans import many_spans, two_ranks
 from timeline_pages import page_of, unpacked, write_timeline
 
+from iobench.analysis.run import Run, exposure
 from iobench.analysis.timeline import timeline_of
-from iobench.analysis.windows import exposure
 from iobench.recording.kinds import Kind
 from iobench.report import units
 from iobench.report.json_report import to_json
@@ -163,7 +163,7 @@ def test_the_browser_unpacks_what_was_packed(page: Page) -> None:
             CONSUMER, Kind.READ, start, start + nbytes % 1000, nbytes=nbytes, detail="\udcff"
         )
     for profile in (small_run().profile(), absurd.profile(), many_spans(1500)):
-        payload = timeline_payload(profile)
+        payload = timeline_payload(Run(profile))
         assert page.evaluate(UNPACKED, [payload.meta, payload.data]) == unpacked(payload)
 
 
@@ -222,7 +222,7 @@ def test_tab_reaches_the_lanes_and_enter_the_longest_waits(page: Page) -> None:
 
 
 def focus_after(page: Page, profile: Any) -> int:
-    timeline = timeline_of(profile)
+    timeline = timeline_of(Run(profile))
     waits = np.flatnonzero(timeline.spans["kind"] == Kind.WAIT)
     return int(waits[np.argmax(timeline.exposed_ns[waits])]) + 1
 
@@ -250,7 +250,7 @@ def test_the_wheel_zooms_where_the_reader_has_turned_to(page: Page) -> None:
 
 def test_a_span_tells_its_file_bytes_and_times(page: Page) -> None:
     profile = small_run().profile()
-    payload = timeline_payload(profile)
+    payload = timeline_payload(Run(profile))
     span = span_where(payload, stage="read", batch=5)
     columns = unpacked(payload)
     page.mouse.move(*point_of(page, span))
@@ -272,7 +272,7 @@ def test_a_span_tells_its_file_bytes_and_times(page: Page) -> None:
 
 
 def test_a_click_on_a_wait_shows_the_batch_it_waited_for(page: Page) -> None:
-    payload = timeline_payload(small_run().profile())
+    payload = timeline_payload(Run(small_run().profile()))
     columns = unpacked(payload)
     wait = span_where(payload, stage="wait", batch=5)
     page.mouse.click(*point_of(page, wait))
@@ -287,7 +287,7 @@ def test_a_click_on_a_wait_shows_the_batch_it_waited_for(page: Page) -> None:
 
 
 def test_what_was_waited_for_stands_out(page: Page) -> None:
-    payload = timeline_payload(small_run().profile())
+    payload = timeline_payload(Run(small_run().profile()))
     columns = unpacked(payload)
     reads = [
         row
@@ -309,7 +309,7 @@ def test_what_was_waited_for_stands_out(page: Page) -> None:
 
 
 def test_the_legend_hides_stages(page: Page) -> None:
-    payload = timeline_payload(small_run().profile())
+    payload = timeline_payload(Run(small_run().profile()))
     span = span_where(payload, stage="read", batch=5)
     button = page.locator(".tl-legend button[data-stage=read]")
     assert button.get_attribute("aria-pressed") == "true"
@@ -327,10 +327,10 @@ def test_the_legend_hides_stages(page: Page) -> None:
 def test_a_page_of_a_part_says_so(open_page: PageOpener, tmp_path: Path) -> None:
     profile = many_spans(3000)
     path = write_timeline(tmp_path / "part.html", profile, limit=1000)
-    left = timeline_payload(profile, 1000).meta["left_out"]
+    left = timeline_payload(Run(profile), 1000).meta["left_out"]
     page = ready(open_page(path))
     text = page.locator(".tl-left-out").text_content()
-    assert f"holds 1,000 of {units.count(len(timeline_of(profile)))} spans" in text
+    assert f"holds 1,000 of {units.count(len(timeline_of(Run(profile))))} spans" in text
     assert f"all {units.count(left['n_waits'])} waits" in text
     assert f"{units.duration(left['exposed_ns'])} of it exposed" in text
     for each in left["stages"]:
@@ -344,7 +344,7 @@ def test_old_browsers_and_damaged_pages_are_told(
     page = open_page(small_page, script="delete window.DecompressionStream")
     alert = page.get_by_role("alert")
     assert "this browser cannot unpack the timeline" in alert.text_content()
-    payload = timeline_payload(small_run().profile())
+    payload = timeline_payload(Run(small_run().profile()))
     payload.meta["columns"][3]["nbytes"] += 1
     path = tmp_path / "damaged.html"
     path.write_text(page_of([payload]))
@@ -353,7 +353,7 @@ def test_old_browsers_and_damaged_pages_are_told(
 
 
 def test_ranks_are_groups_that_close(open_page: PageOpener, tmp_path: Path) -> None:
-    payload = timeline_payload(two_ranks())
+    payload = timeline_payload(Run(two_ranks()))
     path = tmp_path / "ranks.html"
     path.write_text(page_of([payload]))
     page = ready(open_page(path))
@@ -374,7 +374,7 @@ def test_workers_of_one_number_share_a_lane_unless_they_overlap(
     rounds = [pool([(9 * MS, 6 * MS, MS)] * 6, workers=2, step_ns=4 * MS) for _ in range(3)]
     profile = epochs(rounds, persistent=False, pause_ns=MS).profile()
     path = tmp_path / "rounds.html"
-    path.write_text(page_of([timeline_payload(profile)]))
+    path.write_text(page_of([timeline_payload(Run(profile))]))
     page = ready(open_page(path))
     names = page.locator(".tl-name")
     assert names.all_text_contents() == ["consumer", "worker-0", "worker-1"]
@@ -389,13 +389,13 @@ def test_workers_of_one_number_share_a_lane_unless_they_overlap(
         replace(each, worker=min(each.worker, 0)) for each in rounds[0].profile().processes
     ]
     together = replace(rounds[0].profile(), processes=tuple(processes))
-    path.write_text(page_of([timeline_payload(together)]))
+    path.write_text(page_of([timeline_payload(Run(together))]))
     page = ready(open_page(path))
     assert len(set(page.locator(".tl-name").all_text_contents())) == 3
 
 
 def test_fingers_on_a_narrow_screen(open_page: PageOpener, small_page: Path) -> None:
-    payload = timeline_payload(small_run().profile())
+    payload = timeline_payload(Run(small_run().profile()))
     span = span_where(payload, stage="read", batch=5)
     page = ready(open_page(small_page, width=390, touch=True, device_scale_factor=2))
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -503,11 +503,11 @@ def test_a_run_without_waits_has_a_timeline_and_no_charts(
     sketch = Sketch({"workers": 0})
     sketch.add(CONSUMER, Kind.READ, 0, MS)
     path = tmp_path / "none.html"
-    path.write_text(page_of([timeline_payload(sketch.profile())], [{"waits_ns": None}]))
+    path.write_text(page_of([timeline_payload(Run(sketch.profile()))], [{"waits_ns": None}]))
     page = ready(open_page(path))
     page.locator(".tl-canvas").press("Enter")
     assert page.evaluate("timeline.focus") == -1
     assert "not known" in page.locator(".wait-chart").text_content()
     empty = tmp_path / "empty.html"
-    empty.write_text(page_of([timeline_payload(Sketch({"workers": 0}).profile())]))
+    empty.write_text(page_of([timeline_payload(Run(Sketch({"workers": 0}).profile()))]))
     ready(open_page(empty))

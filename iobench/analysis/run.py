@@ -1,0 +1,306 @@
+"""A recorded run opened for analysis: each thing that follows from its spans is made once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from iobench.analysis.attribution import attribute
+from iobench.analysis.deliveries import find_deliveries
+from iobench.analysis.loop import find_loop
+from iobench.analysis.rank_steps import rank_steps
+from iobench.analysis.span_shares import share_of_spans
+from iobench.analysis.span_sums import SpanSums, sums_of_spans, unknown_sums
+from iobench.analysis.windows import exposure_of, refuse_what_has_no_sum
+from iobench.errors import ProfileError
+from iobench.profiles.reading import RankProfiles, open_profiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from iobench.analysis.attribution import Attribution
+    from iobench.analysis.deliveries import Deliveries
+    from iobench.analysis.figures import Exposure
+    from iobench.analysis.loop import TrainingLoop
+    from iobench.analysis.rank_steps import RankSteps
+    from iobench.profiles.contents import Profile
+    from iobench.storage.traces.contents import StorageTrace
+
+__all__ = ["RankRun", "Run", "exposed_share_of_spans", "exposure", "open_runs"]
+
+KEPT_SPANS: Final = 1 << 21
+"""Spans of the training processes of one run that are kept once analysed, but for a single one."""
+
+
+class RankRun:
+    """One training process of a run; what follows from its spans is made on first use, and kept.
+
+    Parameters
+    ----------
+    profile : Profile
+        Of this training process and its loading processes alone.
+    rank : int
+        Which one it is.
+    whole : Profile, optional
+        What it is a part of, which knows the other ranks; by default ``profile``.
+    trace : StorageTrace, optional
+        What a tracer of storage saw of the run.
+
+    Raises
+    ------
+    ProfileError
+        By each attribute but those above, if the waits of the training loop overlap, or the spans
+        add up to more than there can be.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        rank: int,
+        *,
+        whole: Profile | None = None,
+        trace: StorageTrace | None = None,
+    ) -> None:
+        self.profile = profile
+        self.rank = rank
+        self.whole = profile if whole is None else whole
+        self.trace = trace
+
+    @cached_property
+    def loop(self) -> TrainingLoop:
+        """The thread that waited for batches, and the loaders it asked."""
+        refuse_what_has_no_sum(self.profile)
+        return find_loop(self.profile, rank=self.rank)
+
+    @cached_property
+    def deliveries(self) -> Deliveries:
+        """Its waits and what they brought, in order."""
+        return find_deliveries(self.profile, self.loop)
+
+    @cached_property
+    def attribution(self) -> Attribution:
+        """Of each delivery the busy and exposed time by stage: the ledger."""
+        return attribute(self.profile, self.loop, self.deliveries)
+
+    @cached_property
+    def exposure(self) -> Exposure:
+        """Who was waited for, of the whole run and its parts."""
+        return exposure_of(self.profile, self.loop, self.deliveries, self.attribution)
+
+    @cached_property
+    def steps(self) -> RankSteps:
+        """What a comparison with other ranks needs."""
+        return rank_steps(self.profile, self.loop, self.deliveries)
+
+    @cached_property
+    def share(self) -> NDArray[np.float64]:
+        """What share of each span's own time was waited for, by row of ``profile.spans``."""
+        return share_of_spans(self.profile, self.attribution)
+
+    @property
+    def parts(self) -> Iterator[RankRun]:
+        """Itself, as the only part; like `Run.parts`."""
+        return iter((self,))
+
+    @cached_property
+    def is_sound(self) -> bool:
+        """Whether it can be analysed: not where the waits of the training loop overlap."""
+        try:
+            return self.attribution is not None
+        except ProfileError:
+            return False
+
+    @cached_property
+    def sums(self) -> SpanSums:
+        """What of each span is counted where, by row of ``profile.spans``; unknown if unsound."""
+        if not self.is_sound:
+            return unknown_sums(len(self.profile.spans))
+        return sums_of_spans(self.profile, self.deliveries, self.attribution, self.share)
+
+
+class Run:
+    """A recorded run: a run directory, or a profile of it that was read before.
+
+    Of several training processes as many are kept in memory as hold `KEPT_SPANS`, and others are
+    read and analysed again when they are asked for again: so a job of any number can be gone
+    through.
+
+    Parameters
+    ----------
+    profiles : Profile or RankProfiles
+        Of all training processes, or of one; or those of each, which are read one by one.
+    trace : StorageTrace, optional
+        What a tracer of storage saw of it.
+
+    Attributes
+    ----------
+    path : Path
+        The run directory.
+    ranks : tuple of int
+        Training processes that left spans, those that were read; at least one.
+    trace : StorageTrace or None
+    """
+
+    def __init__(self, profiles: Profile | RankProfiles, trace: StorageTrace | None = None) -> None:
+        self._profiles = profiles
+        self.path = profiles.path
+        self.trace = trace
+        self.ranks = _ranks(profiles)
+        self._kept: dict[int, RankRun] = {}
+
+    @classmethod
+    def open(cls, path: Path | str, trace: StorageTrace | None = None) -> Run:
+        """Open one run directory, also of a run that died or still goes on.
+
+        Raises
+        ------
+        ProfileError
+            As `iobench.open_profile`.
+        """
+        found = RankProfiles(path)
+        return cls(found if len(found) > 1 else found.whole(), trace)
+
+    def __iter__(self) -> Iterator[RankRun]:
+        """Go through its training processes."""
+        return (self.of_rank(rank) for rank in self.ranks)
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    @property
+    def profile(self) -> Profile:
+        """Of all training processes that were read; of a run of several, read anew each time."""
+        found = self._profiles
+        return found.whole() if isinstance(found, RankProfiles) else found
+
+    @property
+    def parts(self) -> Iterator[RankRun]:
+        """All that was recorded, also of training processes that left nothing themselves."""
+        found = self._profiles
+        ranks = found.ranks if isinstance(found, RankProfiles) else found.ranks_read
+        return (self.of_rank(rank) for rank in ranks)
+
+    @property
+    def sums(self) -> SpanSums:
+        """What of each span is counted where, by row of ``profile.spans`` of them all."""
+        profile = self.profile
+        ranks = profile.ranks_read
+        if len(ranks) == 1:
+            return self.of_rank(ranks[0]).sums
+        found = unknown_sums(len(profile.spans))
+        for rank in ranks:
+            mine = np.array([each.rank == rank for each in profile.processes], dtype=bool)
+            rows, sums = mine[profile.spans["process"]], self.of_rank(rank).sums
+            for name in ("self_ns", "busy_ns", "exposed_ns", "share"):
+                getattr(found, name)[rows] = getattr(sums, name)
+        return found
+
+    def of_rank(self, rank: int | None = None) -> RankRun:
+        """Return one training process; which may be left out where only one recorded.
+
+        Raises
+        ------
+        ProfileError
+            If several training processes recorded and none is named.
+        """
+        if rank is None:
+            if len(self.ranks) > 1:
+                raise ProfileError(
+                    f"{self.path}: training processes {[*self.ranks]} recorded, expected one; "
+                    "name one of them as rank"
+                )
+            rank = self.ranks[0]
+        if rank in self._kept:
+            return self._kept[rank]
+        found = self._made(rank)
+        n_spans = sum(len(each.profile.spans) for each in self._kept.values())
+        if len(self.ranks) < 2 or n_spans + len(found.profile.spans) <= KEPT_SPANS:
+            self._kept[rank] = found
+        return found
+
+    def _made(self, rank: int) -> RankRun:
+        whole = self._profiles
+        if isinstance(whole, RankProfiles):
+            return RankRun(whole[whole.ranks.index(rank)], rank, trace=self.trace)
+        part = whole
+        if any(process.rank != rank for process in whole.processes):
+            part = whole.of_rank(rank)
+        return RankRun(part, rank, whole=whole, trace=self.trace)
+
+
+def _ranks(profiles: Profile | RankProfiles) -> tuple[int, ...]:
+    if isinstance(profiles, RankProfiles):
+        return profiles.ranks
+    if profiles.rank is not None:
+        return (profiles.rank,)
+    seen = {process.rank for process in profiles.processes if process.role == "consumer"}
+    return tuple(sorted(seen)) or (0,)
+
+
+def open_runs(path: Path | str) -> tuple[Run, ...]:
+    """Open a run directory, or all run directories inside one that holds one per format.
+
+    Raises
+    ------
+    ProfileError
+        As `iobench.profiles.reading.open_profiles`.
+    """
+    found = open_profiles(path)
+    return (Run(found),) if isinstance(found, RankProfiles) else tuple(map(Run, found))
+
+
+def exposure(profile: Profile, *, rank: int | None = None) -> Exposure:
+    """Return who a training process waited for, for how long, and what stayed hidden.
+
+    Parameters
+    ----------
+    profile : Profile
+        A run with any number of loading processes, or none.
+    rank : int, optional
+        Which training process; may be left out where only one recorded.
+
+    Returns
+    -------
+    Exposure
+        All times in integer ns; the stages' exposed time adds up to the wait exactly.
+
+    Raises
+    ------
+    ProfileError
+        If several training processes recorded and none is named, or the waits of one overlap.
+    """
+    return Run(profile).of_rank(rank).exposure
+
+
+def exposed_share_of_spans(profile: Profile, *, rank: int | None = None) -> NDArray[np.float64]:
+    """Return what share of each span's own time the training loop waited for.
+
+    Parameters
+    ----------
+    profile : Profile
+    rank : int, optional
+        Which training process; may be left out where only one recorded.
+
+    Returns
+    -------
+    ndarray of float64, shape (n_spans,)
+        By row of ``profile.spans``; NaN where it is not known. Times the spans' own time they
+        add up to the stages' exposed time of `exposure`.
+
+    Raises
+    ------
+    ProfileError
+        As `exposure`.
+    """
+    found = Run(profile).of_rank(rank)
+    if found.profile is profile:
+        return found.share
+    share = np.full(len(profile.spans), np.nan)
+    of_rank = np.array([each.rank == found.rank for each in profile.processes], dtype=bool)
+    share[of_rank[profile.spans["process"]]] = found.share
+    return share
