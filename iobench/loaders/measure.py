@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder
     from iobench.storage.process_io import ProcessIo
 
-__all__ = ["ROUND_BATCHES", "Run", "RunProgress", "measure"]
+__all__ = ["ROUND_BATCHES", "MeasuredPipeline", "RunProgress", "measure"]
 
 ROUND_BATCHES: Final = 25
 """Batches a run gets before the next run's turn, when several are interleaved; more where so many
 workers are at work that filling them takes half of it: a round has to reach its steady state."""
 PROGRESS_EVERY_NS: Final = 500_000_000
 """Drawing a bar takes a millisecond or two: at every step it would be what a short step takes."""
-RunProgress = Callable[["Run"], None]
+RunProgress = Callable[["MeasuredPipeline"], None]
 
 
 @dataclass(slots=True)
-class Run:
+class MeasuredPipeline:
     """One measured pipeline.
 
     Parameters
@@ -81,7 +81,7 @@ class Run:
     told_ns: int = 0
 
 
-def measure(runs: Sequence[Run], *, progress: RunProgress | None = None) -> None:
+def measure(runs: Sequence[MeasuredPipeline], *, progress: RunProgress | None = None) -> None:
     """Take every run to its end; several are interleaved in rounds of `ROUND_BATCHES`.
 
     ``progress`` is called twice a second at most, while the accelerator computes.
@@ -104,7 +104,7 @@ def measure(runs: Sequence[Run], *, progress: RunProgress | None = None) -> None
         going = [run for run in going if not run.plan.finished]
 
 
-def _fill(run: Run) -> int:
+def _fill(run: MeasuredPipeline) -> int:
     """Return the batches of a round before its steady state, as `analysis` counts them."""
     loader = run.loader
     if not loader.workers:
@@ -112,7 +112,7 @@ def _fill(run: Run) -> int:
     return max(1, loader.workers * loader.prefetch)
 
 
-def _one_round(run: Run, n_batches: int | None, progress: RunProgress | None) -> None:
+def _one_round(run: MeasuredPipeline, n_batches: int | None, progress: RunProgress | None) -> None:
     recorder, compute = run.recorder, run.compute
     run.plan.start_round()
     now_ns = recorder.clock.now_ns
@@ -163,7 +163,7 @@ def _one_round(run: Run, n_batches: int | None, progress: RunProgress | None) ->
     run.n_rounds += 1
 
 
-def _note_samples(run: Run, digests: DigestLog, batch: Batch) -> int:
+def _note_samples(run: MeasuredPipeline, digests: DigestLog, batch: Batch) -> int:
     """Note the digests of a batch; return when that began.
 
     The step's compute counts from then on, as where an accelerator is at work meanwhile: only what

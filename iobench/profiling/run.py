@@ -28,7 +28,7 @@ from iobench.datasets.baselines import Stream
 from iobench.datasets.contract import PlannedDataset
 from iobench.errors import OptionError, StorageError
 from iobench.loaders.compute import Compute, parse_compute
-from iobench.loaders.measure import Run, RunProgress, measure
+from iobench.loaders.measure import MeasuredPipeline, RunProgress, measure
 from iobench.loaders.native import NativeLoader
 from iobench.loaders.pipeline import Pipeline
 from iobench.loaders.plan import BatchPlan, EpochOrders, plan_batches
@@ -99,7 +99,7 @@ def _profile(config: RunConfig, screen: Screen, tracing: ProfileTracing) -> Path
     )
     costs = unit_costs()
     out = _new_run_path(config, source.dataset.name)
-    runs: list[Run] = []
+    runs: list[MeasuredPipeline] = []
     turns = secrets.token_hex(8) if len(prepared) > 1 else None
     try:
         with ExitStack() as stack:
@@ -194,7 +194,7 @@ def _make_run(
     batch_size: int,
     costs: Mapping[str, int | None],
     stack: ExitStack,
-) -> Run:
+) -> MeasuredPipeline:
     """Start nothing yet: workers start with the first round."""
     recorder = directory.recorder(role="consumer")
     stack.callback(recorder.close)
@@ -209,7 +209,7 @@ def _make_run(
         limit=limit,
         before_epoch=(lambda: evict(one.files)) if config.cache == "cold" else None,
     )
-    return Run(
+    return MeasuredPipeline(
         name=one.label,
         loader=loader,
         plan=plan,
@@ -471,10 +471,12 @@ def _new_run_path(config: RunConfig, dataset: str) -> Path:
     return path
 
 
-def _run_progress(runs: Sequence[Run], config: RunConfig, move: Progress) -> RunProgress:
+def _run_progress(
+    runs: Sequence[MeasuredPipeline], config: RunConfig, move: Progress
+) -> RunProgress:
     expected = (config.batches or DEFAULT_BATCHES) * len(runs)
 
-    def progress(_: Run) -> None:
+    def progress(_: MeasuredPipeline) -> None:
         done = sum(run.n_batches for run in runs)
         move(done, max(expected, done))
 

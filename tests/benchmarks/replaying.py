@@ -33,7 +33,7 @@ from iobench.analysis.replay.engine import replay, replay_error
 from iobench.analysis.replay.prediction import UNSEEN_ERROR, predicted
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.loaders.compute import Compute
-from iobench.loaders.measure import Run, measure
+from iobench.loaders.measure import MeasuredPipeline, measure
 from iobench.loaders.native import NativeLoader
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.plan import BatchPlan, plan_batches
@@ -117,7 +117,7 @@ def own_run(path: Path, n: int, stages: Mapping[str, float], n_batches: int, ste
                 pipeline, 1, workers=n, run_directory=path, detail=Detail.SAMPLE, unit_costs=COSTS
             )
         with loader:
-            measure([Run("replayed", loader, plan, recorder, compute)])
+            measure([MeasuredPipeline("replayed", loader, plan, recorder, compute)])
 
 
 LOADERS = {

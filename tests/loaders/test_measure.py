@@ -12,7 +12,7 @@ import iobench.loaders.measure as measured_loop
 from iobench.errors import WorkerError
 from iobench.loaders.compute import Compute
 from iobench.loaders.contract import Batch
-from iobench.loaders.measure import ROUND_BATCHES, Run, measure
+from iobench.loaders.measure import ROUND_BATCHES, MeasuredPipeline, measure
 from iobench.loaders.plan import BatchPlan, plan_batches
 from iobench.recording.activation import active_recorder
 from iobench.recording.kinds import Kind
@@ -50,7 +50,7 @@ def bench(tmp_path):
     def make(name="tiny", *, limit=None, steady_limit_ns=None, **loader):
         directory = RunDirectory.create(tmp_path / name, {})
         recorder = Recorder(directory.spans_path, role="consumer", clock=clock)
-        run = Run(
+        run = MeasuredPipeline(
             name, Loader(name, clock, order, **loader), BatchPlan(plan_batches(12, 3), limit=limit),
             recorder, Compute(10, 20, "test"), steady_limit_ns=steady_limit_ns,
         )  # fmt: skip

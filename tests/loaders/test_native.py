@@ -14,7 +14,7 @@ from iobench.analysis.run import exposure
 from iobench.errors import OptionError, WorkerError
 from iobench.loaders.compute import Compute
 from iobench.loaders.contract import IN_THREADS
-from iobench.loaders.measure import Run, measure
+from iobench.loaders.measure import MeasuredPipeline, measure
 from iobench.loaders.native import NativeLoader
 from iobench.loaders.plan import BatchPlan, plan_batches
 from iobench.loaders.ring.pipeline_source import PipelineSource
@@ -65,7 +65,7 @@ def test_waits_are_charged_in_full_to_what_the_threads_did(tmp_path):
     with directory.recorder(role="consumer") as recorder, native(recorder) as loader:
         compute = Compute(forward_ns=0, backward_ns=0, source="none")
         plan = BatchPlan(plan_batches(12, 3), limit=40)
-        measure([Run("native", loader, plan, recorder, compute)])
+        measure([MeasuredPipeline("native", loader, plan, recorder, compute)])
     whole = exposure(open_profile(directory.path)).whole
     assert whole.n_batches == 40
     assert sum(stage.exposed_ns for stage in whole.stages) == whole.wait_ns

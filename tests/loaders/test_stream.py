@@ -19,7 +19,7 @@ from iobench.datasets.baselines import stream_samples
 from iobench.errors import FileFormatError, IobenchError, OptionError, SampleError, WorkerError
 from iobench.loaders.compute import parse_compute
 from iobench.loaders.contract import IN_THREADS, PlannedBatch
-from iobench.loaders.measure import Run, measure
+from iobench.loaders.measure import MeasuredPipeline, measure
 from iobench.loaders.plan import BatchPlan, plan_batches
 from iobench.loaders.stages import Detail
 from iobench.loaders.stream import StreamLoader
@@ -465,7 +465,7 @@ def test_a_measured_run_adds_up(tmp_path, detail, make, ahead):
         loader = stack.enter_context(loader_of(recorder, stream, 3, detail=detail))
         plan = BatchPlan(plan_batches(10, 3), limit=30)
         compute = parse_compute("none", None, batch_size=3, sample_nbytes=16)
-        measured = Run("source", loader, plan, recorder, compute)
+        measured = MeasuredPipeline("source", loader, plan, recorder, compute)
         measure([measured])
     assert measured.n_batches == 30
     figures = open_profile(run.path).exposure()
@@ -492,7 +492,7 @@ def test_runs_that_take_turns_get_rounds_twice_as_long_as_their_fill(tmp_path):
             loader = stack.enter_context(loader_of(recorder, chain(batches_ahead=20), 1))
             plan = BatchPlan(plan_batches(10, 1), limit=84)
             compute = parse_compute("none", None, batch_size=1, sample_nbytes=16)
-            runs.append(Run(name, loader, plan, recorder, compute))
+            runs.append(MeasuredPipeline(name, loader, plan, recorder, compute))
         measure(runs)
     assert [run.n_rounds for run in runs] == [2, 2]
     figures = open_profile(tmp_path / "a").exposure()

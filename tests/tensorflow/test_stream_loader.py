@@ -18,7 +18,7 @@ from iobench.datasets.baselines import Stream
 from iobench.errors import WorkerError
 from iobench.loaders.compute import Compute
 from iobench.loaders.contract import IN_THREADS
-from iobench.loaders.measure import Run, measure
+from iobench.loaders.measure import MeasuredPipeline, measure
 from iobench.loaders.plan import BatchPlan, plan_batches
 from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
@@ -65,7 +65,13 @@ def test_its_operations_are_told_apart_and_its_waits_explained(tmp_path: Path) -
     ):
         plan = BatchPlan(plan_batches(N, SIZE), limit=60)
         compute = Compute(forward_ns=0, backward_ns=0, source="none")
-        measure([Run("tf", loader, plan, recorder, compute, after_round=loader.after_round)])
+        measure(
+            [
+                MeasuredPipeline(
+                    "tf", loader, plan, recorder, compute, after_round=loader.after_round
+                )
+            ]
+        )
     profile = open_profile(directory.path)
     spans = profile.spans
     labels = {

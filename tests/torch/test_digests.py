@@ -17,7 +17,7 @@ import iobench
 from iobench.analysis.samples_compared import SamplesVerdict, compare_samples
 from iobench.analysis.samples_seen import samples_seen
 from iobench.loaders.compute import Compute
-from iobench.loaders.measure import Run, measure
+from iobench.loaders.measure import MeasuredPipeline, measure
 from iobench.loaders.native import NativeLoader
 from iobench.loaders.plan import BatchPlan, plan_batches
 from iobench.loaders.ring.pipeline_source import PipelineSource
@@ -167,7 +167,13 @@ def measured(path, make, *, batch_size=4, seed=0, numbers=range(12)):
     ):
         plan = BatchPlan(plan_batches(12, batch_size, seed=seed), limit=24 // batch_size)
         compute = Compute(0, 0, "none")
-        measure([Run("tiny", loader, plan, recorder, compute, digests=digests, numbers=numbers)])
+        measure(
+            [
+                MeasuredPipeline(
+                    "tiny", loader, plan, recorder, compute, digests=digests, numbers=numbers
+                )
+            ]
+        )
     digests.close()
     return iobench.open_profile(path)
 

@@ -14,7 +14,7 @@ from iobench.analysis.replay.engine import replay_error
 from iobench.analysis.replay.payoffs import payoffs
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.loaders.compute import Compute
-from iobench.loaders.measure import Run, measure
+from iobench.loaders.measure import MeasuredPipeline, measure
 from iobench.loaders.native import NativeLoader
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.plan import BatchPlan, plan_batches
@@ -65,7 +65,7 @@ def measured(path, make, config):
     with directory.recorder(role="consumer") as recorder, make(recorder, path) as loader:
         plan = BatchPlan(plan_batches(48, 2), limit=48)
         compute = Compute(forward_ns=200_000, backward_ns=0, source="test")
-        runs = [Run("one", loader, plan, recorder, compute)]
+        runs = [MeasuredPipeline("one", loader, plan, recorder, compute)]
         measure(runs)
     return recorded_runs(iobench.open_profile(path))[0]
 
