@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from iobench.json_keys import figure
+
 if TYPE_CHECKING:
     from iobench.analysis.figures import PartExposure
 
@@ -37,7 +39,7 @@ class FullConversion:
     convert_s: float | None
     saved_s: float | None
 
-    @property
+    @figure
     def payback_epochs(self) -> float | None:
         """Epochs until the conversion has paid for itself; None where unknown or never."""
         if self.convert_s is None or self.saved_s is None or self.saved_s <= 0:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from iobench.json_keys import HIDDEN, figure
 from iobench.recording.kinds import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
@@ -96,16 +97,21 @@ class Diagnosis:
     hidden_fraction: float | None
     start_fraction: float
     again_fraction: float
-    serial: bool
-    replay: ReplayJudgement | None = None
-    in_script: bool = False
-    loop_fraction: float | None = None
-    waited_for: LoaderExposure | None = None
-    waited_fraction: float | None = None
-    restarting: LoaderExposure | None = None
-    stopped: str = ""
-    n_batches: int = 0
-    n_folded: int = 0
+    serial: bool = field(metadata=HIDDEN)
+    replay: ReplayJudgement | None = field(default=None, metadata=HIDDEN)
+    in_script: bool = field(default=False, metadata=HIDDEN)
+    loop_fraction: float | None = field(default=None, metadata=HIDDEN)
+    waited_for: LoaderExposure | None = field(default=None, metadata=HIDDEN)
+    waited_fraction: float | None = field(default=None, metadata=HIDDEN)
+    restarting: LoaderExposure | None = field(default=None, metadata=HIDDEN)
+    stopped: str = field(default="", metadata=HIDDEN)
+    n_batches: int = field(default=0, metadata=HIDDEN)
+    n_folded: int = field(default=0, metadata=HIDDEN)
+
+    @figure
+    def steady(self) -> bool:
+        """Whether it is about the steady state."""
+        return self.window == "steady"
 
 
 def diagnose(exposure: Exposure, *, replay: ReplayJudgement | None = None) -> Diagnosis:

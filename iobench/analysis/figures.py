@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
+
+from iobench.json_keys import HIDDEN, INLINE, figure, key, keyed_by
 
 if TYPE_CHECKING:
     from iobench.profiles.contents import Folded
@@ -13,6 +15,7 @@ __all__ = [
     "Coincidence",
     "ComputeStage",
     "Exposure",
+    "FoldedWaits",
     "LoaderExposure",
     "LongWaits",
     "OtherLoop",
@@ -54,22 +57,51 @@ class StageExposure:
         Samples or batches timed: spans, a summed one counted once per piece.
     cpu_ns : int or None
         CPU time of the threads in the stage; None where a span does not carry it.
+    part_of_ns : int
+        The whole wait of the window.
     """
 
     stage: str
-    kind: Kind
-    label: str
+    kind: Kind = field(metadata=HIDDEN)
+    label: str = field(metadata=HIDDEN)
     busy_ns: int
     hidden_ns: int
     exposed_ns: int
     nbytes: int | None
     n_spans: int
     cpu_ns: int | None
+    part_of_ns: int = field(default=0, metadata=HIDDEN)
+
+    @figure
+    def wait_fraction(self) -> float | None:
+        """Its part of the wait; None where nobody waited."""
+        return self.exposed_ns / self.part_of_ns if self.part_of_ns else None
+
+    @figure
+    def busy_bytes_per_s(self) -> float | None:
+        """Bytes handed on over the time it was busy, of one process or thread."""
+        return _per_s(self.nbytes, self.busy_ns)
+
+    @figure.named("off_cpu_s")
+    def off_cpu_ns(self) -> int | None:
+        """Busy time in which the thread was on no CPU: waiting for a device or a core.
+
+        Not below 0: the clock of CPU time is coarser than that of wall time.
+        """
+        return None if self.cpu_ns is None else max(0, self.busy_ns - self.cpu_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeStage:
-    """One stage of the training loop itself (``forward``, ``backward``, ...) inside a window."""
+    """One stage of the training loop itself inside a window.
+
+    Parameters
+    ----------
+    stage : str
+        ``forward``, ``backward``, ...
+    busy_ns, n_spans : int
+        Its time, and how often it was timed.
+    """
 
     stage: str
     busy_ns: int
@@ -80,7 +112,14 @@ class ComputeStage:
 class WaitStatistics:
     """The wait per step over the deliveries that brought a batch; rounded to the nanosecond.
 
-    ``stdev_ns`` is the sample standard deviation, None for a single step.
+    Parameters
+    ----------
+    n_steps : int
+        Steps of the training loop.
+    min_ns, mean_ns, median_ns, max_ns : int
+        Of their waits.
+    stdev_ns : int or None
+        The sample standard deviation, None for a single step.
     """
 
     n_steps: int
@@ -107,10 +146,10 @@ class DecodedChunkFigures:
 
     nbytes: int
     used_nbytes: int
-    n_needed: int
-    n_decoded: int
+    n_needed: int = field(metadata=key("chunks_needed"))
+    n_decoded: int = field(metadata=key("chunks_decoded"))
 
-    @property
+    @figure
     def per_used(self) -> float | None:
         """Bytes decoded for each one used; None where none was used."""
         return self.nbytes / self.used_nbytes if self.used_nbytes else None
@@ -161,35 +200,56 @@ class PartExposure:
     """
 
     wall_ns: int
-    wait_ns: int
+    wait_ns: int = field(metadata=key("wait_s", "wait_ns"))
     compute_ns: int
-    n_batches: int
-    n_samples: int | None
+    n_batches: int = field(metadata=key("batches"))
+    n_samples: int | None = field(metadata=key("samples"))
     nbytes: int | None
     stages: tuple[StageExposure, ...]
     compute_stages: tuple[ComputeStage, ...]
-    waits_ns: tuple[int, ...]
-    wait: WaitStatistics | None
+    waits_ns: tuple[int, ...] = field(metadata=HIDDEN)
+    wait: WaitStatistics | None = field(metadata=key("wait_per_step"))
     read_nbytes: int | None
     cold_fraction: float | None
     overhead_fraction: float | None
     estimated_fraction: float = 0.0
     decoded: DecodedChunkFigures | None = None
 
-    @property
+    @figure
     def wait_fraction(self) -> float | None:
         """Share of the wall time spent waiting; None for a window without time."""
         return self.wait_ns / self.wall_ns if self.wall_ns else None
 
-    @property
+    @figure
     def accelerator_utilisation(self) -> float | None:
         """Compute over wall; None for a window without time."""
         return self.compute_ns / self.wall_ns if self.wall_ns else None
 
-    @property
+    @figure.named("exposed_ns")
     def exposed_ns(self) -> dict[str, int]:
-        """Exposed time by stage, every stage with a row in it."""
+        """Exposed time by stage, every stage with a row in it; adds up to ``wait_ns``."""
         return {row.stage: row.exposed_ns for row in self.stages}
+
+    @figure
+    def samples_per_s(self) -> float | None:
+        """Delivered samples over wall time; None where either is unknown."""
+        return _per_s(self.n_samples, self.wall_ns)
+
+    @figure
+    def bytes_per_s(self) -> float | None:
+        """Delivered bytes over wall time; None where either is unknown."""
+        return _per_s(self.nbytes, self.wall_ns)
+
+    @figure
+    def read_per_byte(self) -> float | None:
+        """Bytes read over bytes delivered; None where either is unknown."""
+        if self.read_nbytes is None or not self.nbytes:
+            return None
+        return self.read_nbytes / self.nbytes
+
+
+def _per_s(amount: int | None, ns: int) -> float | None:
+    return None if amount is None or not ns else amount * 1_000_000_000 / ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +259,14 @@ class Phase:
     ``startup`` is each round's ``iter()`` and first delivery, ``fill`` the others of the first
     ``workers x prefetch`` of its loader (``prefetch + 1`` without workers), ``drain`` the last
     ``next()``, which found no batch or failed.
+
+    Parameters
+    ----------
+    phase : str
+    wall_ns, wait_ns : int
+        Its time, and the training loop's waits in it.
+    n_deliveries : int
+        Calls for a batch.
     """
 
     phase: str
@@ -206,13 +274,22 @@ class Phase:
     wait_ns: int
     n_deliveries: int
 
+    @figure
+    def wait_fraction(self) -> float | None:
+        """Share of its time spent waiting; None without time."""
+        return self.wait_ns / self.wall_ns if self.wall_ns else None
+
 
 @dataclass(frozen=True, slots=True)
 class Coincidence:
     """Something that long waits fall together with.
 
-    ``what`` is one of ``round start``, ``epoch start``, ``worker start``, ``fill``,
-    ``file change``; ``n_long`` long waits and ``n_steps`` steps in all are marked by it.
+    Parameters
+    ----------
+    what : str
+        One of ``round start``, ``epoch start``, ``worker start``, ``fill``, ``file change``.
+    n_long, n_steps : int
+        Long waits, and steps in all, that are marked by it.
     """
 
     what: str
@@ -270,10 +347,13 @@ class LoaderExposure:
     framework, kind, name : str
         Whose loader, its class, and what it is known by; ``""`` where nobody noted them.
     workers, prefetch, threads : int
+        Loading processes, batches that each may have ready, and threads beside the training loop.
     batch_size : int or None
+        Samples of a batch.
     n_rounds, n_batches : int
         Rounds that brought a batch, and batches.
     wait_ns : int
+        What the training loop waited for it.
     role : str
         ``"training"`` or ``"evaluation"``, ``""`` where nobody tells.
     restarts : bool
@@ -288,11 +368,11 @@ class LoaderExposure:
     prefetch: int
     threads: int
     batch_size: int | None
-    n_rounds: int
-    n_batches: int
-    wait_ns: int
+    n_rounds: int = field(metadata=key("rounds"))
+    n_batches: int = field(metadata=key("batches"))
+    wait_ns: int = field(metadata=key("wait_s", "wait_ns"))
     role: str = ""
-    restarts: bool = False
+    restarts: bool = field(default=False, metadata=HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,14 +385,32 @@ class OtherLoop:
         Name of its process, which has number ``pid``.
     pid : int
     thread : str
+        The name of the thread.
     n_waits, wait_ns : int
+        How often and how long it waited.
     """
 
     process: str
     pid: int
     thread: str
-    n_waits: int
+    n_waits: int = field(metadata=key("waits"))
     wait_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedWaits:
+    """The batches of a long run before those that are kept one by one.
+
+    Parameters
+    ----------
+    folded : Folded
+        Their sums.
+    all_wait_fraction : float or None
+        Exposed share of these batches and of the kept ones together.
+    """
+
+    folded: Folded = field(metadata=INLINE)
+    all_wait_fraction: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,30 +476,30 @@ class Exposure:
         Of a run too long to be kept whole: the sums of what was before, which are in nothing else.
     """
 
-    whole: PartExposure
+    whole: PartExposure = field(metadata=INLINE)
     steady: PartExposure | None
-    phases: tuple[Phase, ...]
+    phases: tuple[Phase, ...] = field(metadata=keyed_by("phase"))
     long_waits: LongWaits | None
-    n_rounds: int
-    n_unfinished_rounds: int
+    n_rounds: int = field(metadata=key("rounds"))
+    n_unfinished_rounds: int = field(metadata=key("unfinished_rounds"))
     workers: int
     prefetch: int
     lost_spans: int
     missing_workers: tuple[str, ...]
     loaders: tuple[LoaderExposure, ...] = ()
     other_loops: tuple[OtherLoop, ...] = ()
-    n_failed_waits: int = 0
+    n_failed_waits: int = field(default=0, metadata=key("failed_waits"))
     rank: int = 0
-    has_consumer: bool = True
-    has_compute: bool = True
-    stopped: str = ""
-    is_script: bool = False
+    has_consumer: bool = field(default=True, metadata=HIDDEN)
+    has_compute: bool = field(default=True, metadata=HIDDEN)
+    stopped: str = field(default="", metadata=HIDDEN)
+    is_script: bool = field(default=False, metadata=HIDDEN)
     job_ns: int | None = None
     overhead_once_ns: int | None = None
-    day_nbytes: int | None = None
-    spans_nbytes: int = 0
-    keep_nbytes: int | None = None
-    folded: Folded | None = None
+    day_nbytes: int | None = field(default=None, metadata=HIDDEN)
+    spans_nbytes: int = field(default=0, metadata=HIDDEN)
+    keep_nbytes: int | None = field(default=None, metadata=HIDDEN)
+    folded: Folded | None = field(default=None, metadata=HIDDEN)
 
     @property
     def n_folded(self) -> int:
@@ -418,7 +516,21 @@ class Exposure:
         """The time of all batches, those of which there are sums only too."""
         return self.whole.wall_ns + (0 if self.folded is None else self.folded.wall_ns)
 
-    @property
+    @figure.named("folded")
+    def folded_waits(self) -> FoldedWaits | None:
+        """Batches of which there are sums only; then all else is of the kept ones."""
+        if self.folded is None:
+            return None
+        wall_ns = self.all_wall_ns
+        return FoldedWaits(self.folded, self.all_wait_ns / wall_ns if wall_ns else None)
+
+    @figure.named("waits_ns")
+    def waits_ns(self) -> tuple[int, ...] | None:
+        """The wait of each delivered batch, in order; None where there are too many ranks."""
+        waits = self.whole.waits_ns
+        return waits if len(waits) == self.whole.n_batches else None
+
+    @figure
     def loop_fraction(self) -> float | None:
         """Share of its process's time that the training loop is; None where it is not known."""
         if not self.job_ns:
@@ -426,7 +538,7 @@ class Exposure:
         return min(self.whole.wall_ns / self.job_ns, 1.0)
 
     recurring: PartExposure | None = None
-    recurring_start_ns: int = 0
+    recurring_start_ns: int = field(default=0, metadata=HIDDEN)
 
     @property
     def window(self) -> Window:

@@ -7,10 +7,11 @@ pace hangs on: the definition's last resort, "split by its busiest operator".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.ledger import apportion
+from iobench.json_keys import key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +46,7 @@ class OperatorShare:
     kind: str
     busy_ns: int
     occupied_ns: int
-    exposed_ns: int
+    exposed_ns: int = field(metadata=key("exposed_s", "exposed_ns"))
     estimated: bool = True
 
 

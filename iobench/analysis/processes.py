@@ -44,7 +44,20 @@ class StageWork:
 
 @dataclass(frozen=True, slots=True)
 class ProcessWork:
-    """One process: its stages, longest first, and from its first span to the end of its last."""
+    """What one process did.
+
+    Parameters
+    ----------
+    process : str
+    pid : int
+    host : str
+    rank : int
+        The training process it is or works for.
+    wall_ns : int
+        From its first span to the end of its last.
+    stages : tuple of StageWork
+        Longest first.
+    """
 
     process: str
     pid: int

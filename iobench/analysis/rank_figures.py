@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from iobench.json_keys import HIDDEN, figure, key
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -35,13 +37,18 @@ class RankExposure:
 
     rank: int
     host: str
-    n_batches: int
+    n_batches: int = field(metadata=key("batches"))
     wait_ns: int
     wall_ns: int
-    n_last: int
+    n_last: int = field(metadata=key("steps_last"))
     exposed_ns: int
     comm_ns: int | None
     peer_input_wait_ns: int | None
+
+    @figure
+    def wait_fraction(self) -> float | None:
+        """Share of its time spent waiting; None without time."""
+        return self.wait_ns / self.wall_ns if self.wall_ns else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +112,28 @@ class JobExposure:
 
     world_size: int
     ranks: tuple[RankExposure, ...]
-    missing: tuple[MissingRank, ...]
-    n_steps: int
-    n_single_steps: int
+    missing: tuple[MissingRank, ...] = field(metadata=key("missing_ranks"))
+    n_steps: int = field(metadata=key("steps"))
+    n_single_steps: int = field(metadata=key("single_rank_steps"))
     wall_ns: int
     wait_ns: int
     exposed_ns: int
     imbalance: float | None
     hosts: tuple[str, ...]
     clock_uncertainty_ns: int | None
-    n_uncertain_steps: int
+    n_uncertain_steps: int = field(metadata=key("uncertain_steps"))
     bin_ns: int
-    matrix_ns: tuple[tuple[int, ...], ...]
-    step_wait_ns: NDArray[np.int64] = field(compare=False, repr=False)
-    step_exposed_ns: NDArray[np.int64] = field(compare=False, repr=False)
-    step_last: NDArray[np.int64] = field(compare=False, repr=False)
+    matrix_ns: tuple[tuple[int, ...], ...] = field(metadata=key("wait_matrix_s"))
+    step_wait_ns: NDArray[np.int64] = field(compare=False, repr=False, metadata=HIDDEN)
+    step_exposed_ns: NDArray[np.int64] = field(compare=False, repr=False, metadata=HIDDEN)
+    step_last: NDArray[np.int64] = field(compare=False, repr=False, metadata=HIDDEN)
+
+    @figure
+    def wait_fraction(self) -> float | None:
+        """Share of the job's time that its last ranks waited; None without time."""
+        return self.wait_ns / self.wall_ns if self.wall_ns else None
+
+    @figure
+    def exposed_fraction(self) -> float | None:
+        """Share of the job's time that one rank waited alone; None without time."""
+        return self.exposed_ns / self.wall_ns if self.wall_ns else None

@@ -253,7 +253,7 @@ def _window(run: _Run, chosen: Marks) -> PartExposure:
         n_batches=len(waits_ns),
         n_samples=count_samples(run.profile, run.loop, deliveries, with_batch),
         nbytes=int(nbytes.sum()) if (nbytes >= 0).all() else None,
-        stages=_stages(run.attribution, chosen),
+        stages=_stages(run.attribution, chosen, wait_ns),
         compute_stages=_compute_stages(run.attribution, chosen),
         waits_ns=waits_ns,
         wait=wait_statistics(waits_ns),
@@ -265,7 +265,7 @@ def _window(run: _Run, chosen: Marks) -> PartExposure:
     )
 
 
-def _stages(attribution: Attribution, chosen: Marks) -> tuple[StageExposure, ...]:
+def _stages(attribution: Attribution, chosen: Marks, wait_ns: int) -> tuple[StageExposure, ...]:
     ledger, stages = attribution.ledger, attribution.stages
     rows = np.flatnonzero(chosen)
     busy, exposed = ledger.busy_ns[rows].sum(axis=0), ledger.exposed_ns[rows].sum(axis=0)
@@ -283,6 +283,7 @@ def _stages(attribution: Attribution, chosen: Marks) -> tuple[StageExposure, ...
             nbytes=int(nbytes[index]) if n_spans[index] and not untold[0][index] else None,
             n_spans=int(n_spans[index]),
             cpu_ns=int(cpu[index]) if n_spans[index] and not untold[1][index] else None,
+            part_of_ns=wait_ns,
         )
         for index in np.flatnonzero((busy > 0) | (exposed > 0) | (n_spans > 0)).tolist()
     ]

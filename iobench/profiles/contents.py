@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from iobench.json_keys import HIDDEN, key
 from iobench.recording.span_file import SPAN_DTYPE
 
 if TYPE_CHECKING:
@@ -50,12 +51,12 @@ class Folded:
         What recording took in loading processes of which there is no file any more.
     """
 
-    until_ns: int
-    n_batches: int
+    until_ns: int = field(metadata=HIDDEN)
+    n_batches: int = field(metadata=key("batches"))
     wait_ns: int
     wall_ns: int
     busy_ns: dict[str, int]
-    workers_own_ns: int = 0
+    workers_own_ns: int = field(default=0, metadata=HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)

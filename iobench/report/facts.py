@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from iobench.json_keys import HIDDEN, figure
 from iobench.storage.limits.figures import read_limits
 
 if TYPE_CHECKING:
@@ -77,6 +78,59 @@ class ChunkFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class EmulatedStep:
+    """The training step that was emulated by waiting; unknown of a training of the user's own.
+
+    Parameters
+    ----------
+    step_ns, forward_ns, backward_ns : int or None
+        Its time, and that of its two halves.
+    source : str or None
+        Where that time is from.
+    """
+
+    step_ns: int | None
+    forward_ns: int | None
+    backward_ns: int | None
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedWait:
+    """What was published of the wait of a step.
+
+    Parameters
+    ----------
+    source : str or None
+        Where it stands.
+    exposed_io_s : mapping of str to float
+        The exposed I/O of a step in seconds: `PUBLISHED_FIGURES`.
+    """
+
+    source: str | None
+    exposed_io_s: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFacts:
+    """The page cache before the run.
+
+    Parameters
+    ----------
+    asked : str or None
+        What was asked for: ``"as-is"``, ``"warm"`` or ``"cold"``.
+    resident_fraction_before : float or None
+        Share of the files in the page cache when the run began.
+    cold_known : bool or None
+        Whether the file system tells what came from the device.
+    """
+
+    asked: str | None
+    resident_fraction_before: float | None
+    cold_known: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class RunFacts:
     """The configuration of a run, as far as reports show it.
 
@@ -87,7 +141,7 @@ class RunFacts:
     threads : int
         Reader threads of the ring; 0 where there was none.
     pipeline : str
-        Whose code loaded it: ``"own"``, ``"upstream"`` or ``"climetlab"``.
+        Whose code loaded it: ``"own"``, ``"upstream"`` or ``"climetlab"``; unknown of scripts.
     described_by : str
         Where a pipeline that is not our own is described.
     stand_in : bool or None
@@ -95,7 +149,7 @@ class RunFacts:
     tiny : bool
         Whether they are the small ones of the tests.
     batch_size, n_samples, sample_nbytes : int or None
-        Of the run; samples it could draw from; one sample.
+        Samples of a batch; samples it could draw from; bytes of one sample.
     forward_ns, backward_ns : int or None
         Emulated time of a training step; None where the training loop is the user's own.
     compute_source : str or None
@@ -139,35 +193,62 @@ class RunFacts:
     format: str | None
     framework: str | None
     threads: int
-    pipeline: str
+    pipeline: str = field(metadata=HIDDEN)
     described_by: str
     stand_in: bool | None
     tiny: bool
     batch_size: int | None
     n_samples: int | None
     sample_nbytes: int | None
-    forward_ns: int | None
-    backward_ns: int | None
-    compute_source: str | None
-    published_s: Mapping[str, float] | None
-    published_source: str | None
-    cache_asked: str | None
-    resident_fraction_before: float | None
-    cold_known: bool | None
+    forward_ns: int | None = field(metadata=HIDDEN)
+    backward_ns: int | None = field(metadata=HIDDEN)
+    compute_source: str | None = field(metadata=HIDDEN)
+    published_s: Mapping[str, float] | None = field(metadata=HIDDEN)
+    published_source: str | None = field(metadata=HIDDEN)
+    cache_asked: str | None = field(metadata=HIDDEN)
+    resident_fraction_before: float | None = field(metadata=HIDDEN)
+    cold_known: bool | None = field(metadata=HIDDEN)
     setup_s: Mapping[str, float]
     store: Mapping[str, Any] | None
     machine: Mapping[str, Any]
     iobench_version: str | None
     command: str | None
     files_hint: str | None
-    own_label: str | None = None
-    is_script: bool = False
-    launcher: str = ""
+    own_label: str | None = field(default=None, metadata=HIDDEN)
+    is_script: bool = field(default=False, metadata=HIDDEN)
+    launcher: str = field(default="", metadata=HIDDEN)
     steps: tuple[int, int] | None = None
-    storage_limits: tuple[StorageLimits, ...] = ()
-    mounts: tuple[str, ...] | None = None
-    chunks: ChunkFacts | None = None
-    source_kind: str | None = None
+    storage_limits: tuple[StorageLimits, ...] = field(default=(), metadata=HIDDEN)
+    mounts: tuple[str, ...] | None = field(default=None, metadata=HIDDEN)
+    chunks: ChunkFacts | None = field(default=None, metadata=HIDDEN)
+    source_kind: str | None = field(default=None, metadata=HIDDEN)
+
+    @figure.named("pipeline")
+    def known_pipeline(self) -> str | None:
+        """Whose code loaded it: ``"own"``, ``"upstream"`` or ``"climetlab"``; null of scripts."""
+        return None if self.is_script else self.pipeline
+
+    @figure
+    def kind(self) -> str:
+        """What was recorded: ``"script"``, else ``"profile"``."""
+        return SCRIPT if self.is_script else "profile"
+
+    @figure
+    def compute(self) -> EmulatedStep:
+        """The emulated training step."""
+        return EmulatedStep(self.step_ns, self.forward_ns, self.backward_ns, self.compute_source)
+
+    @figure
+    def published(self) -> PublishedWait | None:
+        """The published wait of a step."""
+        if self.published_s is None:
+            return None
+        return PublishedWait(self.published_source, self.published_s)
+
+    @figure
+    def cache(self) -> CacheFacts:
+        """The page cache: what was asked for and what was found."""
+        return CacheFacts(self.cache_asked, self.resident_fraction_before, self.cold_known)
 
     def with_loaders(self, loaders: Sequence[LoaderExposure]) -> Self:
         """Return these facts with what loaders of a script have in common."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.profiles.contents import TRAINING_PROCESS
 from iobench.recording.kinds import Kind
-from iobench.report import rates, units
+from iobench.report import units
 from iobench.report.facts import OWN
 from iobench.report.limit_lines import limit_lines
 from iobench.report.script_lines import script_lines
@@ -180,8 +180,8 @@ def _throughput(window: PartExposure) -> str:
     utilisation = units.fraction(window.accelerator_utilisation)
     return (
         f"accelerator utilisation {utilisation}, "
-        f"{units.sample_rate(rates.samples_per_s(window))} samples/s, "
-        f"{units.byte_rate(rates.bytes_per_s(window))}"
+        f"{units.sample_rate(window.samples_per_s)} samples/s, "
+        f"{units.byte_rate(window.bytes_per_s)}"
     )
 
 
@@ -202,7 +202,7 @@ def _fused(row: StageExposure, is_rest: bool) -> str:
         return f"{row.stage} {what}; its CPU part is unknown."
     return (
         f"{row.stage} {what}: {units.duration(row.cpu_ns)} on a CPU, "
-        f"{units.duration(rates.off_cpu_ns(row))} off it."
+        f"{units.duration(row.off_cpu_ns)} off it."
     )
 
 

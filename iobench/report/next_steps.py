@@ -34,7 +34,15 @@ STAND_IN_OPTIONS: Final = {"--tiny": 0, "--scale": 1}
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """What to try: the reason, and the command line, None where there is nothing to run."""
+    """What to try.
+
+    Parameters
+    ----------
+    reason : str
+        Why.
+    command : str or None
+        The command line, None where there is nothing to run.
+    """
 
     reason: str
     command: str | None = None

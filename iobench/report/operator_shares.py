@@ -5,20 +5,46 @@ An estimate, and told as one: `iobench.analysis.operators` says how it is made.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.operators import OperatorShare, split_by_operators
+from iobench.json_keys import INLINE
 from iobench.report import units
-from iobench.report.units import seconds
 
 if TYPE_CHECKING:
     from iobench.recording.facts import LoaderFacts
     from iobench.report.run_report import RunReport
 
-__all__ = ["operator_lines", "operator_shares", "operators_to_json"]
+__all__ = ["OperatorRow", "operator_lines", "operator_rows"]
 
 OPAQUE: Final = "opaque"
 MOST_LISTED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRow:
+    """An operation of a loader that tells sums of them.
+
+    Parameters
+    ----------
+    loader : int
+        Its number.
+    share : OperatorShare
+        What of its wait the operation is held to have cost.
+    """
+
+    loader: int
+    share: OperatorShare = field(metadata=INLINE)
+
+
+def operator_rows(report: RunReport) -> tuple[OperatorRow, ...]:
+    """Return all operations of such loaders."""
+    return tuple(
+        OperatorRow(loader.number, share)
+        for loader, shares in operator_shares(report)
+        for share in shares
+    )
 
 
 def operator_shares(report: RunReport) -> list[tuple[LoaderFacts, tuple[OperatorShare, ...]]]:
@@ -61,21 +87,3 @@ def operator_lines(report: RunReport) -> list[str]:
             f"({loader.name or units.UNKNOWN}) its busiest operations cost {'; '.join(parts)}."
         )
     return lines
-
-
-def operators_to_json(report: RunReport) -> list[dict[str, Any]]:
-    """Return all operations of such loaders as plain values."""
-    return [
-        {
-            "loader": loader.number,
-            "operation": each.operation,
-            "kind": each.kind,
-            "busy_s": seconds(each.busy_ns),
-            "occupied_s": seconds(each.occupied_ns),
-            "exposed_s": seconds(each.exposed_ns),
-            "exposed_ns": each.exposed_ns,
-            "estimated": each.estimated,
-        }
-        for loader, shares in operator_shares(report)
-        for each in shares
-    ]

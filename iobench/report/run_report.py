@@ -17,6 +17,7 @@ from iobench.analysis.run import Run
 from iobench.analysis.samples_seen import samples_seen
 from iobench.analysis.storage.view import storage_of_rank
 from iobench.analysis.utilisation import utilisation_of
+from iobench.json_keys import HIDDEN, INLINE, key
 from iobench.report.advice_input import MeasuredWay, measured_way
 from iobench.report.facts import RunFacts
 
@@ -89,25 +90,25 @@ class RunReport:
     """
 
     run: str | None
-    facts: RunFacts
-    exposure: Exposure
+    facts: RunFacts = field(metadata=INLINE)
+    exposure: Exposure = field(metadata=INLINE)
     diagnosis: Diagnosis
-    unclosed: tuple[str, ...] = ()
-    damaged: tuple[str, ...] = ()
-    conversion: FullConversion | None = None
-    told: tuple[ProcessFacts, ...] = ()
+    unclosed: tuple[str, ...] = field(default=(), metadata=key("unclosed_processes"))
+    damaged: tuple[str, ...] = field(default=(), metadata=key("damaged_processes"))
+    conversion: FullConversion | None = field(default=None, metadata=key("full_conversion"))
+    told: tuple[ProcessFacts, ...] = field(default=(), metadata=HIDDEN)
     processes: tuple[ProcessWork, ...] = ()
     device: Mapping[str, Any] | None = None
-    steps: RankSteps | None = None
-    job: tuple[ProcessFacts, ...] = ()
-    config: Mapping[str, Any] = field(default_factory=dict)
-    who: tuple[Process, ...] = ()
-    storage: StorageFigures | None = None
-    trace: StorageTrace | None = None
-    utilisation: Utilisation | None = None
-    samples: SamplesSeen | None = None
-    energy: EnergyFigures | None = None
-    way: MeasuredWay | None = None
+    steps: RankSteps | None = field(default=None, metadata=HIDDEN)
+    job: tuple[ProcessFacts, ...] = field(default=(), metadata=HIDDEN)
+    config: Mapping[str, Any] = field(default_factory=dict, metadata=HIDDEN)
+    who: tuple[Process, ...] = field(default=(), metadata=HIDDEN)
+    storage: StorageFigures | None = field(default=None, metadata=HIDDEN)
+    trace: StorageTrace | None = field(default=None, metadata=HIDDEN)
+    utilisation: Utilisation | None = field(default=None, metadata=HIDDEN)
+    samples: SamplesSeen | None = field(default=None, metadata=HIDDEN)
+    energy: EnergyFigures | None = field(default=None, metadata=HIDDEN)
+    way: MeasuredWay | None = field(default=None, metadata=HIDDEN)
 
     @property
     def judged(self) -> PartExposure:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
 from iobench.recording.kinds import Kind, kind_named, stage_name
-from iobench.report import rates, units
+from iobench.report import units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -205,10 +205,10 @@ def today_sentence(reports: Sequence[RunReport]) -> str:
 
 def _compared(today: PartExposure, others: Mapping[str, PartExposure]) -> tuple[str, str]:
     """Return the share of its time that today's loading waits, and how others compare with it."""
-    rate = rates.samples_per_s(today)
+    rate = today.samples_per_s
     told = []
     for label, part in others.items():
-        other = rates.samples_per_s(part)
+        other = part.samples_per_s
         times = (
             f", {units.ratio(other / rate)} times the samples a second" if rate and other else ""
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from iobench.recording.kinds import Trait
-from iobench.report import rates, units
+from iobench.report import units
 from iobench.report.facts import PUBLISHED_FIGURES
 
 if TYPE_CHECKING:
@@ -76,14 +76,14 @@ def comparison_table(reports: Sequence[RunReport]) -> TextTable:
     rows = [
         (
             report.facts.label or units.UNKNOWN,
-            units.sample_rate(rates.samples_per_s(window)),
+            units.sample_rate(window.samples_per_s),
             waits[2 * place],
             waits[2 * place + 1],
             units.fraction(report.exposure.whole.wait_fraction),
             _steady_share(report.exposure),
             units.fraction(window.accelerator_utilisation),
-            units.byte_rate(rates.bytes_per_s(window)),
-            units.ratio(rates.read_per_byte(report.exposure.whole)),
+            units.byte_rate(window.bytes_per_s),
+            units.ratio(report.exposure.whole.read_per_byte),
         )
         for place, (report, window) in enumerate(zip(reports, windows, strict=True))
     ]
@@ -173,7 +173,7 @@ def _stage_nbytes(row: StageExposure) -> str:
 def _stage_rate(row: StageExposure) -> str:
     if not _carries_bytes(row) or not row.busy_ns:
         return NOT_APPLICABLE
-    return units.byte_rate(rates.busy_bytes_per_s(row))
+    return units.byte_rate(row.busy_bytes_per_s)
 
 
 def _carries_bytes(row: StageExposure) -> bool:

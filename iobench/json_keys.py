@@ -1,0 +1,62 @@
+"""What JSON calls the figures of a dataclass, said beside the figures themselves.
+
+Nothing has to be said of most: a field has its own name, whole nanoseconds of ``wait_ns`` are
+``wait_s`` in seconds, and what is unknown is null. `iobench.report.json_walk` makes the document,
+and the page that explains its keys, from the fields and their docstrings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, Self, TypeVar, overload
+
+__all__ = ["HIDDEN", "INLINE", "KEYS", "KEY_OF_ROW", "figure", "key", "keyed_by"]
+
+S = TypeVar("S")
+T = TypeVar("T")
+KEYS: Final = "iobench.keys"
+INSIDE: Final = "iobench.inside"
+KEY_OF_ROW: Final = "iobench.key_of_row"
+
+
+def key(*names: str) -> Mapping[str, Any]:
+    """Return the metadata of a field that JSON calls otherwise, or by several names.
+
+    The end of a name says the unit: ``field(metadata=key("wait_ns", "wait_s"))``.
+    """
+    return {KEYS: names}
+
+
+HIDDEN: Final = key()
+"""Metadata of a field that is no figure of the document."""
+INLINE: Final[Mapping[str, Any]] = {INSIDE: True}
+"""Metadata of a field whose own figures stand beside those of the dataclass it is a field of."""
+
+
+def keyed_by(row: str, *names: str) -> Mapping[str, Any]:
+    """Return the metadata of a field of rows that are an object, by one field of theirs."""
+    return {KEY_OF_ROW: row} | ({KEYS: names} if names else {})
+
+
+class figure(Generic[T]):
+    """A property that is a figure of the document as well: ``@figure`` in place of ``@property``.
+
+    ``@figure.named("wait_ns")`` says what JSON calls it, where that is another name.
+    """
+
+    def __init__(self, function: Callable[[Any], T], metadata: Mapping[str, Any] | None = None):
+        self.function = function
+        self.metadata = metadata or {}
+        self.__doc__ = function.__doc__
+
+    @staticmethod
+    def named(*names: str) -> Callable[[Callable[[Any], S]], figure[S]]:
+        """Return the decorator of a property that JSON calls otherwise."""
+        return lambda function: figure(function, key(*names))
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object, owner: type) -> Self | T:
+        return self if instance is None else self.function(instance)

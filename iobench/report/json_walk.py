@@ -1,0 +1,123 @@
+"""Figures as plain values for strict JSON: one walk over frozen dataclasses.
+
+Values are unrounded, and what is unknown is null. Fields are keys. `iobench.json_keys` says where a
+field has another name or none; the end of a name says the unit: of a field in nanoseconds (``_ns``)
+or microjoules (``_uj``), ``_s`` is the same in seconds, ``_j`` in joules, ``_wh`` in watt-hours.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+import numpy as np
+
+from iobench.json_keys import INSIDE, KEY_OF_ROW, KEYS, figure
+
+__all__ = ["to_plain"]
+
+OTHER_UNITS: Final = {
+    ("ns", "s"): 1_000_000_000,
+    ("uj", "j"): 1_000_000,
+    ("uj", "wh"): 3_600_000_000,
+}
+"""What a figure is divided by, from the unit of its field to that of its key."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """One field or property of a dataclass, and how JSON shows it."""
+
+    name: str
+    keys: tuple[tuple[str, int], ...]
+    inside: bool
+    key_of_row: str | None
+
+
+KNOWN: Final[dict[type, tuple[_Figure, ...]]] = {}
+"""What JSON has of each dataclass seen so far."""
+
+
+def to_plain(value: Any) -> Any:
+    """Return a value made of dataclasses as dicts, lists, numbers and texts, ready for JSON.
+
+    Parameters
+    ----------
+    value : object
+        A dataclass, or a mapping or sequence of such; NumPy's numbers and arrays too. An empty text
+        of a dataclass is null, as nothing is known of it.
+
+    Raises
+    ------
+    TypeError
+        If a value is of no sort that JSON has.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value.value if isinstance(value, Enum) else value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _of_dataclass(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(name): to_plain(each) for name, each in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, Sequence):
+        return [to_plain(each) for each in value]
+    raise TypeError(f"{type(value).__name__} is no figure: expected a dataclass or a plain value")
+
+
+def _of_dataclass(value: object) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    kind = type(value)
+    if kind not in KNOWN:
+        KNOWN[kind] = _figures_of(kind)
+    for each in KNOWN[kind]:
+        told = getattr(value, each.name)
+        if each.inside:
+            found |= to_plain(told) or {}
+            continue
+        if each.key_of_row is not None and told is not None:
+            plain: Any = {getattr(row, each.key_of_row): to_plain(row) for row in told}
+            for row in plain.values():
+                row.pop(each.key_of_row, None)
+        else:
+            plain = None if told == "" else to_plain(told)
+        for name, divisor in each.keys:
+            found[name] = plain if divisor == 1 else _divided(plain, divisor)
+    return found
+
+
+def _divided(value: Any, divisor: int) -> Any:
+    if isinstance(value, dict):
+        return {name: _divided(each, divisor) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_divided(each, divisor) for each in value]
+    return None if value is None else value / divisor
+
+
+def _figures_of(kind: type) -> tuple[_Figure, ...]:
+    """Return what JSON has of a dataclass: its fields, then its properties that are figures."""
+    told: list[tuple[str, Mapping[str, Any]]] = [
+        (each.name, each.metadata) for each in dataclasses.fields(kind)
+    ]
+    for base in reversed(kind.__mro__):
+        told += [(name, v.metadata) for name, v in vars(base).items() if isinstance(v, figure)]
+    found = []
+    for name, metadata in told:
+        keys = metadata.get(KEYS, (_usual_key(name),))
+        units = tuple((key, OTHER_UNITS.get((_end(name), _end(key)), 1)) for key in keys)
+        if units:
+            found.append(_Figure(name, units, INSIDE in metadata, metadata.get(KEY_OF_ROW)))
+    return tuple(found)
+
+
+def _usual_key(name: str) -> str:
+    return f"{name.removesuffix('_ns')}_s" if name.endswith("_ns") else name
+
+
+def _end(name: str) -> str:
+    return name.rpartition("_")[2]
