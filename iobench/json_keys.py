@@ -22,7 +22,7 @@ KEY_OF_ROW: Final = "iobench.key_of_row"
 def key(*names: str) -> Mapping[str, Any]:
     """Return the metadata of a field that JSON calls otherwise, or by several names.
 
-    The end of a name says the unit: ``field(metadata=key("wait_ns", "wait_s"))``.
+    A word of a name says the unit: ``field(metadata=key("wait_ns", "wait_s"))``.
     """
     return {KEYS: names}
 

@@ -1,8 +1,8 @@
-"""Names to datasets and formats, through entry points, loaded on first use.
+"""Names to what is installed, through entry points, loaded on first use.
 
-Groups: ``iobench.datasets`` (factories that take options), ``iobench.formats`` (containers) and
-``iobench.converters`` (how a dataset becomes a store). First-party ones come through the same
-door as anybody's.
+Groups: ``iobench.datasets`` (factories that take options), ``iobench.formats`` (containers),
+``iobench.converters`` (how a dataset becomes a store) and ``iobench.subjects`` (what is asked of a
+run). First-party ones come through the same door as anybody's.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from iobench.errors import IobenchError, OptionError, UnknownNameError
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset
     from iobench.stores.contract import Converter, Format
+    from iobench.subjects.contract import Subject
 
 __all__ = [
     "SOURCE",
@@ -26,6 +27,7 @@ __all__ = [
     "find_dataset",
     "find_format",
     "format_names",
+    "installed_subjects",
     "unknown_name",
 ]
 
@@ -97,6 +99,21 @@ def find_converter() -> Converter:
     """
     found: Converter = _load("iobench.converters", "convert", "converter", [])
     return found
+
+
+def installed_subjects() -> tuple[Subject[Any], ...]:
+    """Return all that is asked of a run, in the order in which reports say it.
+
+    Raises
+    ------
+    IobenchError
+        If several packages claim one name.
+    """
+    names = sorted(entry_points(group="iobench.subjects").names)
+    found: list[Subject[Any]] = [
+        _load("iobench.subjects", name, "subject", names) for name in names
+    ]
+    return tuple(sorted(found, key=lambda subject: (subject.order, subject.name)))
 
 
 def unknown_name(what: str, name: str, names: Iterable[str]) -> UnknownNameError:

@@ -39,7 +39,8 @@ ROOMS = {
     "remote_paths": {"remote"},
     "profiles": {"json_files", "recording"},
     "analysis": {"profiles", "recording", "storage"},
-    "report": {"analysis", "json_files", "profiles", "recording", "storage"},
+    "report": {"analysis", "json_files", "profiles", "recording", "registry", "storage"},
+    "subjects": {"analysis", "recording", "report"},
     "storage": {"json_files", "recording", "remote"},
     "stores": {"json_files", "recording", "registry", "remote", "remote_paths", "samples"},
     "datasets": {

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.diagnosis import diagnose
 from iobench.json_keys import INLINE, figure
-from iobench.report.energy_json import energy_to_json
-from iobench.report.energy_lines import job_energy
 from iobench.report.job_report import make_job
 from iobench.report.json_walk import to_plain
 from iobench.report.limit_lines import limit_to_json
@@ -19,6 +17,7 @@ from iobench.report.run_report import RunReport, make_reports
 from iobench.report.script_lines import unseen
 from iobench.report.sentences import verdict_sentence
 from iobench.report.storage_json import storage_to_json
+from iobench.report.subject_sections import job_figures
 from iobench.report.utilisation_lines import digests_to_json, utilisation_to_json
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def reports_to_json(reports: Sequence[RunReport]) -> dict[str, Any]:
     """Return what `to_json` does, for runs analysed already."""
     job = to_plain(make_job(reports))
     if job is not None:
-        job["energy"] = energy_to_json(job_energy(reports))
+        job |= to_plain(job_figures(reports))
     return {"runs": [_run(report) for report in reports], "job": job}
 
 
@@ -137,7 +136,6 @@ def _run(report: RunReport) -> dict[str, Any]:
         "storage_limit": limit_to_json(report),
         "mlperf_utilisation": utilisation_to_json(report.utilisation),
         "digests": digests_to_json(report.samples),
-        "energy": energy_to_json(report.energy),
     }
     return _completed(document, report.exposure)
 

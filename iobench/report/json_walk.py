@@ -1,8 +1,8 @@
 """Figures as plain values for strict JSON: one walk over frozen dataclasses.
 
 Values are unrounded, and what is unknown is null. Fields are keys. `iobench.json_keys` says where a
-field has another name or none; the end of a name says the unit: of a field in nanoseconds (``_ns``)
-or microjoules (``_uj``), ``_s`` is the same in seconds, ``_j`` in joules, ``_wh`` in watt-hours.
+field has another name or none; a word of a name says the unit: of a field in nanoseconds (``ns``)
+or microjoules (``uj``), ``s`` is the same in seconds, ``j`` in joules, ``wh`` in watt-hours.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _figures_of(kind: type) -> tuple[_Figure, ...]:
     found = []
     for name, metadata in told:
         keys = metadata.get(KEYS, (_usual_key(name),))
-        units = tuple((key, OTHER_UNITS.get((_end(name), _end(key)), 1)) for key in keys)
+        units = tuple((key, _divisor(name, key)) for key in keys)
         if units:
             found.append(_Figure(name, units, INSIDE in metadata, metadata.get(KEY_OF_ROW)))
     return tuple(found)
@@ -119,5 +119,8 @@ def _usual_key(name: str) -> str:
     return f"{name.removesuffix('_ns')}_s" if name.endswith("_ns") else name
 
 
-def _end(name: str) -> str:
-    return name.rpartition("_")[2]
+def _divisor(name: str, key: str) -> int:
+    """Return what a figure is divided by, by the units that its field and its key name."""
+    units, others = set(name.split("_")), set(key.split("_"))
+    found = (n for (unit, other), n in OTHER_UNITS.items() if unit in units and other in others)
+    return next(found, 1)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.analysis.conversion import predict_full_conversion
 from iobench.analysis.device import device_exposure
 from iobench.analysis.diagnosis import Diagnosis, diagnose
-from iobench.analysis.energy import energy_of_rank
 from iobench.analysis.processes import process_work
 from iobench.analysis.replay.judgement import JUDGED_BATCHES, judge_runs
 from iobench.analysis.replay.runs import recorded_runs
@@ -18,6 +17,7 @@ from iobench.analysis.samples_seen import samples_seen
 from iobench.analysis.storage.view import storage_of_rank
 from iobench.analysis.utilisation import utilisation_of
 from iobench.json_keys import HIDDEN, INLINE, key
+from iobench.registry import installed_subjects
 from iobench.report.advice_input import MeasuredWay, measured_way
 from iobench.report.facts import RunFacts
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.analysis.conversion import FullConversion
-    from iobench.analysis.energy_figures import EnergyFigures
     from iobench.analysis.figures import Exposure, PartExposure
     from iobench.analysis.processes import ProcessWork
     from iobench.analysis.rank_steps import RankSteps
@@ -83,10 +82,11 @@ class RunReport:
         By the formula of MLPerf Storage.
     samples : SamplesSeen or None
         Digests of what was delivered; None for one of many ranks.
-    energy : EnergyFigures or None
-        What it took, of a machine shared with other ranks its equal part; None where nobody looked.
     way : MeasuredWay or None
         How it loads, for advice; None for one of many ranks, and where nobody asked a loader.
+    figures : mapping of str to dataclass
+        The answer to each question asked of a run (`iobench.subjects.contract`), by its name; None
+        where there is nothing to say.
     """
 
     run: str | None
@@ -107,8 +107,8 @@ class RunReport:
     trace: StorageTrace | None = field(default=None, metadata=HIDDEN)
     utilisation: Utilisation | None = field(default=None, metadata=HIDDEN)
     samples: SamplesSeen | None = field(default=None, metadata=HIDDEN)
-    energy: EnergyFigures | None = field(default=None, metadata=HIDDEN)
     way: MeasuredWay | None = field(default=None, metadata=HIDDEN)
+    figures: Mapping[str, Any] = field(default_factory=dict, metadata=INLINE)
 
     @property
     def judged(self) -> PartExposure:
@@ -204,8 +204,8 @@ def _report(
         trace=trace,
         utilisation=utilisation_of(found) if measured.has_consumer else None,
         samples=None if slim else samples_seen(found.profile),
-        energy=energy_of_rank(found, profile),
         way=measured_way(profile, found, runs),
+        figures={each.name: each.figures(found) for each in installed_subjects()},
     )
 
 

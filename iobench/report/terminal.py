@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.utilisation import mean_utilisation
 from iobench.report import (
-    energy_lines,
     lines,
     script_lines,
     script_tables,
@@ -20,7 +18,9 @@ from iobench.report import (
 from iobench.report.job_report import make_job
 from iobench.report.next_steps import next_steps
 from iobench.report.replay_lines import replay_sentence
+from iobench.report.section_page import print_sections
 from iobench.report.sentences import long_waits_sentence, today_sentence
+from iobench.report.subject_sections import job_sections, run_sections
 from iobench.report.utilisation_lines import digest_lines, utilisation_lines
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from iobench.analysis.utilisation import Utilisation
     from iobench.report.page import Page
     from iobench.report.run_report import RunReport
-    from iobench.report.tables import TextTable
 
 __all__ = ["print_reports"]
 
@@ -85,12 +84,12 @@ def _job(page: Page, reports: Sequence[RunReport], job: JobExposure) -> None:
     if not reports:
         return
     page.list(utilisation_lines(mean_utilisation(_utilisations(reports))))
-    _energy(page, energy_lines.job_energy_table(reports), energy_lines.job_energy_lines(reports))
+    print_sections(page, job_sections(reports))
     slowest = max(reports, key=lambda report: report.exposure.whole.wait_ns)
     page.heading(f"rank {slowest.exposure.rank}, which waits longest")
     page.text(script_lines.measured_compute_line(slowest))
     page.gap()
-    _run(page, replace(slowest, energy=None), judged=True)  # the job's has been told
+    _run(page, slowest, judged=True, in_job=True)
     _next(page, [slowest])
 
 
@@ -116,7 +115,7 @@ def _opening(page: Page, reports: Sequence[RunReport]) -> None:
     page.gap()
 
 
-def _run(page: Page, report: RunReport, *, judged: bool) -> None:
+def _run(page: Page, report: RunReport, *, judged: bool, in_job: bool = False) -> None:
     exposure = report.exposure
     first, *rest = lines.headline(exposure)
     page.text(first, "bold")
@@ -145,7 +144,7 @@ def _run(page: Page, report: RunReport, *, judged: bool) -> None:
     if (report.storage is not None and report.storage.rows) or report.trace is not None:
         with page.folded(STORAGE):
             _storage(page, report)
-    _energy(page, energy_lines.energy_table(report), energy_lines.energy_lines(report))
+    print_sections(page, run_sections(report, in_job=in_job))
     with page.folded("How it was measured"):
         page.list(lines.setup_lines(report))
         page.list(lines.measurement_lines(report))
@@ -203,13 +202,6 @@ def _storage(page: Page, report: RunReport) -> None:
     if figures.access is not None:
         page.table(storage_tables.size_table(figures.access))
         page.list(storage_lines.access_lines(figures.access, figures.sanity))
-
-
-def _energy(page: Page, table: TextTable | None, told: Sequence[str]) -> None:
-    """Print what was spent; of machines without counters, why it is not known."""
-    if table is not None:
-        page.table(table)
-    page.list(told)
 
 
 def _next(page: Page, reports: Sequence[RunReport]) -> None:

@@ -8,18 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import CONSUMER, Sketch, epochs, pool
 
-from iobench.analysis.energy import energy_at, energy_of
-from iobench.analysis.energy_sums import energy_sum
-from iobench.analysis.run import exposure
+from iobench.analysis.run import Run, exposure
 from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
 from iobench.recording.energy_file import EnergySeries, HostEnergy
 from iobench.recording.facts import ProcessFacts
 from iobench.recording.kinds import Kind
+from iobench.subjects.energy import readings as subject
+from iobench.subjects.energy.figures import EpochKind, energy_sum
+from iobench.subjects.energy.readings import energy_at
 
 MS = 1_000_000
 few = settings(max_examples=40, deadline=None)
 times = st.integers(0, 200)
 durations = st.lists(st.tuples(times, times, times), min_size=1, max_size=6)
+
+
+def energy_of(profile):
+    return subject.energy_of(Run(profile).of_rank())
 
 
 def series(time_ns, energy_uj, *, kind="gpu", name="gpu:0", period_ns=0, **more):
@@ -161,7 +166,9 @@ def test_ranks_of_one_machine_have_equal_parts_that_add_up_to_it():
     (source,) = job.sources
     assert (source.total_uj, source.covered_ns) == (1000, 300 * MS)
     assert job.kinds[0].wait_uj == sum(each.kinds[0].wait_uj for each in parts)
-    assert [(each.n_batches, each.kinds) for each in job.epochs] == [(6, (("gpu", 1000, 400),))]
+    assert [(each.n_batches, each.kinds) for each in job.epochs] == [
+        (6, (EpochKind("gpu", 1000, 400),))
+    ]
     assert energy_sum([None, None]) is None
 
 
@@ -195,13 +202,13 @@ def test_waits_and_the_rest_stages_and_epochs_add_up_exactly(data, made, workers
     for kind in found.kinds:
         assert 0 <= kind.wait_uj <= kind.total_uj
         assert kind.wait_uj + kind.compute_uj == kind.total_uj
-        assert sum(energy for _, energy in kind.stages) == kind.wait_uj
-        assert all(energy > 0 for _, energy in kind.stages)
+        assert sum(kind.stages.values()) == kind.wait_uj
+        assert all(energy > 0 for energy in kind.stages.values())
         assert kind.wait_bounds_uj[0] <= kind.wait_uj <= kind.wait_bounds_uj[1]
         assert kind.total_bounds_uj[0] <= kind.total_uj <= kind.total_bounds_uj[1]
         by_epoch = [energy for epoch in found.epochs for energy in epoch.kinds]
-        assert sum(total for name, total, _ in by_epoch if name == kind.kind) == kind.total_uj
-        assert sum(wait for name, _, wait in by_epoch if name == kind.kind) == kind.wait_uj
+        assert sum(own.total_uj for own in by_epoch if own.kind == kind.kind) == kind.total_uj
+        assert sum(own.wait_uj for own in by_epoch if own.kind == kind.kind) == kind.wait_uj
         assert 0 < kind.covered_fraction <= 1
 
 

@@ -26,11 +26,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import iobench
-from iobench.analysis.energy import energy_of
+from iobench.analysis.run import Run
 from iobench.recording.clocks import SYSTEM_CLOCK
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.energy_gpus import find_gpu_counters, load_pynvml
 from iobench.recording.energy_reader import find_counters
+from iobench.subjects.energy.readings import energy_of
 
 if TYPE_CHECKING:
     from iobench.recording.energy_counters import EnergyCounter, FoundCounters
@@ -121,7 +122,7 @@ def waits_and_steps(load: Load, folder: Path) -> dict[str, Any]:
             load.run(1)
         log.ask()
         log.end()
-    found = energy_of(iobench.open_profile(folder / "run"))
+    found = energy_of(Run.open(folder / "run").of_rank())
     gpu = None if found is None else found.of("gpu")
     if gpu is None or gpu.wait_uj is None:
         return {"readable": False}

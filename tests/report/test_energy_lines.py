@@ -13,9 +13,10 @@ from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
 from iobench.recording.energy_file import EnergySeries, HostEnergy
 from iobench.recording.facts import ProcessFacts
 from iobench.recording.kinds import Kind
-from iobench.report.energy_lines import energy_lines, energy_table
 from iobench.report.json_report import to_json
 from iobench.report.run_report import make_reports
+from iobench.report.section_page import sentences_of, tables_of
+from iobench.report.subject_sections import run_sections
 from iobench.report.terminal import print_reports
 from iobench.report.terminal_page import TerminalPage
 
@@ -43,6 +44,15 @@ def run(*found, unreadable=(), step_ms=300, config=None, host="here", n_damaged=
 def report_of(profile):
     (report,) = make_reports([profile])
     return report
+
+
+def energy_lines(report):
+    return [line for each in run_sections(report) for line in sentences_of(each)]
+
+
+def energy_table(report):
+    tables = [table for each in run_sections(report) for table in tables_of(each)]
+    return tables[0] if tables else None
 
 
 def text_of(*profiles):
@@ -135,9 +145,8 @@ def test_an_emulated_step_is_no_training():
     ],
 )
 def test_published_energy_stands_beside_a_training_of_ens10_alone(dataset, kind, shown):
-    report = report_of(run(even()))
-    facts = replace(report.facts, dataset=dataset, is_script=kind == "script")
-    told = " ".join(energy_lines(replace(report, facts=facts)))
+    config = {"dataset": dataset, "kind": kind}
+    told = " ".join(energy_lines(report_of(run(even(), config=config))))
     assert ("136 Wh to 158 Wh of its GPU, 22.6 Wh to 26.3 Wh an epoch" in told) == shown
 
 

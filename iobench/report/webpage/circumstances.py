@@ -1,12 +1,10 @@
-"""What stands around the figures of a run: its configuration, its machine, its energy."""
+"""What stands around the figures of a run: its configuration and its machine."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from iobench.report import units
-from iobench.report.energy_lines import NAMES
-from iobench.report.webpage.page_tables import PageTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,36 +12,7 @@ if TYPE_CHECKING:
     from iobench.report.run_report import RunReport
     from iobench.report.webpage.figures import PageFigures
 
-__all__ = ["configuration", "energy_part_table", "machine_facts"]
-
-
-def energy_part_table(figures: PageFigures, path: str) -> PageTable | None:
-    """Return the energy of a run or of a job, by kind of counter; None where none was read."""
-    kinds = figures.value(f"{path}.energy.kinds")
-    if not kinds:
-        return None
-    return PageTable(
-        "Energy",
-        (
-            *("", "whole run", "in watt-hours", "an epoch", "a sample"),
-            *("while waiting", "of it", "of the time counted"),
-        ),
-        tuple(_energy_row(figures, f"{path}.energy.kinds.{kind}", kind) for kind in kinds),
-    )
-
-
-def _energy_row(figures: PageFigures, path: str, kind: str) -> tuple[Any, ...]:
-    about = "about " if figures.value(f"{path}.estimated") else ""
-    return (
-        f"{about}{NAMES.get(kind, kind)}",
-        figures(f"{path}.total_uj", "joules"),
-        figures(f"{path}.total_uj", "watt_hours"),
-        figures(f"{path}.j_per_epoch", "joules"),
-        figures(f"{path}.j_per_sample", "joules"),
-        figures(f"{path}.wait_uj", "joules"),
-        figures(f"{path}.wait_fraction", "fraction"),
-        figures(f"{path}.covered_fraction", "fraction"),
-    )
+__all__ = ["configuration", "machine_facts"]
 
 
 def configuration(figures: PageFigures, path: str) -> Iterator[tuple[str, Any]]:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.diagnosis import Verdict
 from iobench.analysis.utilisation import mean_utilisation
-from iobench.report import energy_lines, lines, script_lines, units
+from iobench.report import lines, script_lines, units
 from iobench.report.replay_lines import replay_sentence
+from iobench.report.section_page import sentences_of, tables_of
 from iobench.report.sentences import long_waits_sentence, starts_sentence
+from iobench.report.subject_sections import job_sections, run_sections
 from iobench.report.tables import PARTS
 from iobench.report.utilisation_lines import digest_lines, utilisation_lines
 from iobench.report.webpage import bars, page_tables
-from iobench.report.webpage.circumstances import configuration, energy_part_table, machine_facts
+from iobench.report.webpage.circumstances import configuration, machine_facts
 from iobench.report.webpage.storage_part import (
     access_sentences,
     storage_part_tables,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.figures import Exposure
     from iobench.analysis.rank_figures import JobExposure
+    from iobench.report.document import Section
     from iobench.report.run_report import RunReport
     from iobench.report.webpage.figures import PageFigures
     from iobench.report.webpage.page_tables import PageTable
@@ -46,6 +49,16 @@ class StageView:
     window: str
     bars: tuple[bars.BarRow, ...]
     table: PageTable
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectView:
+    """What is said of one question asked of a run."""
+
+    key: str
+    title: str
+    tables: tuple[PageTable, ...]
+    lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +97,7 @@ class RunView:
     storage : tuple of PageTable
     tables : tuple of PageTable
         Of loaders, and of processes where nobody waited.
-    energy : PageTable or None
-    energy_lines : tuple of str
+    subjects : tuple of SubjectView
     facts : tuple
         Names and texts of the configuration.
     machine : tuple
@@ -121,8 +133,7 @@ class RunView:
     access_lines: tuple[str, ...]
     storage: tuple[PageTable, ...]
     tables: tuple[PageTable, ...]
-    energy: PageTable | None
-    energy_lines: tuple[str, ...]
+    subjects: tuple[SubjectView, ...]
     facts: tuple[tuple[str, Any], ...]
     machine: tuple[tuple[str, str], ...]
     quality: tuple[str, ...]
@@ -140,8 +151,7 @@ class JobView:
     table: PageTable | None
     heat: bars.DrawnHeat | None
     utilisation: tuple[str, ...]
-    energy: PageTable | None
-    energy_lines: tuple[str, ...]
+    subjects: tuple[SubjectView, ...]
 
 
 def run_view(
@@ -195,8 +205,7 @@ def run_view(
         access_lines=tuple(access_sentences(report)),
         storage=tuple(storage_part_tables(report, figures, path)),
         tables=tuple(_tables(report, figures, path)),
-        energy=None if in_job else energy_part_table(figures, path),
-        energy_lines=() if in_job else tuple(energy_lines.energy_lines(report)),
+        subjects=_subjects(run_sections(report, in_job=in_job)),
         facts=tuple(configuration(figures, path)),
         machine=machine_facts(report),
         quality=(
@@ -218,8 +227,19 @@ def job_view(reports: Sequence[RunReport], job: JobExposure, figures: PageFigure
         table=page_tables.ranks_table(figures) if job.ranks else None,
         heat=bars.heat_map(figures) if job.wall_ns else None,
         utilisation=tuple(utilisation_lines(mean_utilisation(known))),
-        energy=energy_part_table(figures, "job"),
-        energy_lines=tuple(energy_lines.job_energy_lines(reports)),
+        subjects=_subjects(job_sections(reports)),
+    )
+
+
+def _subjects(sections: Sequence[Section]) -> tuple[SubjectView, ...]:
+    return tuple(
+        SubjectView(
+            each.key,
+            each.title,
+            tuple(map(page_tables.plain_table, tables_of(each))),
+            tuple(sentences_of(each)),
+        )
+        for each in sections
     )
 
 

@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.energy_figures import (
+from iobench.analysis.epoch_numbers import complete_epochs, epoch_of_deliveries
+from iobench.recording.kinds import stage_name
+from iobench.recording.span_file import Flag
+from iobench.report.facts import RunFacts
+from iobench.subjects.energy.figures import (
     ENERGY_KINDS,
     CountedEnergy,
     EnergyFigures,
     EpochEnergy,
+    EpochKind,
     KindEnergy,
     UntoldEnergy,
+    add_bounds,
+    in_the_mean,
 )
-from iobench.analysis.energy_sums import add_bounds, energy_sum
-from iobench.analysis.epoch_numbers import complete_epochs, epoch_of_deliveries
-from iobench.analysis.run import Run
-from iobench.recording.kinds import stage_name
-from iobench.recording.span_file import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,85 +36,72 @@ if TYPE_CHECKING:
     from iobench.profiles.contents import Process, Profile
     from iobench.recording.energy_file import EnergySeries, HostEnergy
 
-__all__ = ["energy_of", "energy_of_rank"]
+__all__ = ["energy_of"]
 
 Integers = NDArray[np.int64]
 ROWS: Final = 1 << 16
 """Deliveries whose stages are worked out at once."""
 
 
-def energy_of(profile: Profile, *, rank: int | None = None) -> EnergyFigures | None:
-    """Return what a run took, of one training process or of all there are.
+def energy_of(run: RankRun) -> EnergyFigures | None:
+    """Return what a training process took; None where nobody looked.
 
-    None where nobody looked; kinds that could not be read are in ``untold``, with the reason.
-
-    Parameters
-    ----------
-    profile : Profile
-    rank : int, optional
-
-    Raises
-    ------
-    ProfileError
-        If a rank cannot be analysed.
+    Several on one machine have equal parts of its counters. Kinds that could not be read are in
+    ``untold``, with the reason.
     """
-    ranks = profile.ranks if profile.rank is None else (profile.rank,)
-    if rank is not None or len(ranks) < 2:
-        return energy_of_rank(Run(profile).of_rank(rank), profile)
-    return energy_sum(energy_of_rank(Run(profile).of_rank(each), profile) for each in ranks)
-
-
-def energy_of_rank(measured: RankRun, profile: Profile) -> EnergyFigures | None:
-    """Return what a training process that was analysed took.
-
-    Several on one machine have equal parts of its counters.
-
-    Parameters
-    ----------
-    measured : RankRun
-    profile : Profile
-        That of the whole run, which knows the other ranks.
-    """
+    profile = run.whole
     if not profile.energy:
         return None
-    who = _training_process(measured)
+    who = _training_process(run)
     here = next((each for each in profile.energy if _is_of(each, who)), None)
     if here is None:
         host = "" if who is None else who.host
         untold = tuple(
             UntoldEnergy(host, kind, "nobody read it there") for kind in ENERGY_KINDS[:3]
         )
-        return EnergyFigures((), (), (), untold, _n_samples(measured), 1, 0, None, 0)
+        return EnergyFigures((), (), (), untold, _n_samples(run), 1, 0, None, 0)
     n_sharing = _n_ranks_at(profile, who)
-    run = _RunEdges(measured)
+    edges = _RunEdges(run)
     counted: list[CountedEnergy] = []
     by_kind: dict[str, list[tuple[Integers, Integers]]] = {}
     for series in here.series:
-        if len(series.time_ns) < 2 or not (found := run.counted(series, here.host, n_sharing)):
+        if len(series.time_ns) < 2 or not (found := edges.counted(series, here.host, n_sharing)):
             continue
         counted.append(found)
-        by_kind.setdefault(series.source.kind, []).append(run.by_delivery(series, n_sharing))
+        by_kind.setdefault(series.source.kind, []).append(edges.by_delivery(series, n_sharing))
     energies = {kind: _joined(by_kind[kind]) for kind in ENERGY_KINDS if kind in by_kind}
-    return EnergyFigures(
+    facts, wait = RunFacts.from_config(run.profile.config), run.exposure.whole.wait
+    told = EnergyFigures(
         kinds=tuple(
-            _kind(kind, [each for each in counted if each.source.kind == kind], measured, waits)
+            _kind(kind, [each for each in counted if each.source.kind == kind], run, waits)
             for kind, (_, waits) in energies.items()
         ),
         sources=tuple(counted),
-        epochs=_epochs(measured, energies),
+        epochs=_epochs(run, energies),
         untold=_untold(here, counted),
-        n_samples=_n_samples(measured),
+        n_samples=_n_samples(run),
         n_sharing=n_sharing,
         period_ns=here.period_ns,
         reading_ns=here.cpu_ns // here.n_timed if here.cpu_ns and here.n_timed else None,
         n_damaged=here.n_damaged,
+        typical_wait_ns=None if wait is None else wait.median_ns,
+        is_emulated=bool(facts.step_ns),
+        trained_on=_trained_on(run, facts),
     )
+    return in_the_mean(told)
 
 
-def _training_process(measured: RankRun) -> Process | None:
-    processes, rank = measured.profile.processes, measured.exposure.rank
-    if measured.loop.process >= 0:
-        return processes[measured.loop.process]
+def _trained_on(run: RankRun, facts: RunFacts) -> str:
+    """Return the dataset of a user's own script that reads real files; ``""`` of others."""
+    if not facts.is_script or facts.stand_in:
+        return ""
+    return facts.with_loaders(run.exposure.loaders).dataset or ""
+
+
+def _training_process(run: RankRun) -> Process | None:
+    processes, rank = run.profile.processes, run.exposure.rank
+    if run.loop.process >= 0:
+        return processes[run.loop.process]
     return next((each for each in processes if each.rank == rank), None)
 
 
@@ -131,8 +120,8 @@ def _n_ranks_at(profile: Profile, who: Process | None) -> int:
     return max(1, len(told | seen))
 
 
-def _n_samples(measured: RankRun) -> int | None:
-    return measured.exposure.whole.n_samples if measured.exposure.whole.n_batches else None
+def _n_samples(run: RankRun) -> int | None:
+    return run.exposure.whole.n_samples if run.exposure.whole.n_batches else None
 
 
 def _untold(here: HostEnergy, counted: Sequence[CountedEnergy]) -> tuple[UntoldEnergy, ...]:
@@ -159,13 +148,13 @@ def energy_at(series: EnergySeries, time_ns: Integers, *, n_sharing: int = 1) ->
 class _RunEdges:
     """The stretches of time of a run, and its waits, that energy is told of."""
 
-    def __init__(self, measured: RankRun) -> None:
-        deliveries = measured.deliveries
+    def __init__(self, run: RankRun) -> None:
+        deliveries = run.deliveries
         self.waits = deliveries.asked_ns, deliveries.delivered_ns
         self.walls = deliveries.from_ns, deliveries.until_ns
         self.has_waits = len(deliveries) > 0
         if not self.has_waits:
-            self.walls = _extent(measured)
+            self.walls = _extent(run)
         self.wall_ns = int((self.walls[1] - self.walls[0]).sum())
 
     def counted(self, series: EnergySeries, host: str, n_sharing: int) -> CountedEnergy | None:
@@ -198,9 +187,9 @@ class _RunEdges:
         return end - begin, held - asked
 
 
-def _extent(measured: RankRun) -> tuple[Integers, Integers]:
+def _extent(run: RankRun) -> tuple[Integers, Integers]:
     """Return from when to when a process without a wait has spans."""
-    spans = measured.profile.spans
+    spans = run.profile.spans
     spans = spans[(spans["flags"] & Flag.IO) == 0]
     if not len(spans):
         none = np.zeros(0, dtype=np.int64)
@@ -241,9 +230,7 @@ def _joined(parts: Sequence[tuple[Integers, Integers]]) -> tuple[Integers, Integ
     return np.sum(totals, axis=0), np.sum(waits, axis=0)
 
 
-def _kind(
-    kind: str, counted: Sequence[CountedEnergy], measured: RankRun, waits: Integers
-) -> KindEnergy:
+def _kind(kind: str, counted: Sequence[CountedEnergy], run: RankRun, waits: Integers) -> KindEnergy:
     told = [each.wait_uj for each in counted if each.wait_uj is not None]
     return KindEnergy(
         kind=kind,
@@ -251,16 +238,16 @@ def _kind(
         wait_uj=sum(told) if told else None,
         total_bounds_uj=add_bounds(each.total_bounds_uj for each in counted),
         wait_bounds_uj=add_bounds(each.wait_bounds_uj for each in counted),
-        stages=_by_stage(measured, waits),
+        stages=_by_stage(run, waits),
         covered_fraction=min(each.covered_ns / each.wall_ns for each in counted),
         estimated=any(each.source.estimated for each in counted),
         resolution_ns=max(each.resolution_ns for each in counted),
     )
 
 
-def _by_stage(measured: RankRun, waits: Integers) -> tuple[tuple[str, int], ...]:
+def _by_stage(run: RankRun, waits: Integers) -> dict[str, int]:
     """Split each wait's energy as its time was attributed; exact."""
-    stages, exposed_ns = measured.attribution.stages, measured.attribution.ledger.exposed_ns
+    stages, exposed_ns = run.attribution.stages, run.attribution.ledger.exposed_ns
     found = np.zeros(len(stages.kinds), dtype=np.int64)
     for first in range(0, len(waits), ROWS):
         energy = waits[first : first + ROWS, None]
@@ -272,24 +259,26 @@ def _by_stage(measured: RankRun, waits: Integers) -> tuple[tuple[str, int], ...]
         stage_name(stages.kinds[index], stages.labels[index]): int(found[index])
         for index in np.flatnonzero(found).tolist()
     }
-    return tuple(sorted(named.items(), key=lambda each: (-each[1], each[0])))
+    return dict(sorted(named.items(), key=lambda each: (-each[1], each[0])))
 
 
 def _epochs(
-    measured: RankRun, energies: dict[str, tuple[Integers, Integers]]
+    run: RankRun, energies: dict[str, tuple[Integers, Integers]]
 ) -> tuple[EpochEnergy, ...]:
-    deliveries = measured.deliveries
+    deliveries = run.deliveries
     if not len(deliveries) or not energies:
         return ()
-    number = epoch_of_deliveries(measured.loop, measured.deliveries)
-    complete = complete_epochs(measured, number)
+    number = epoch_of_deliveries(run.loop, run.deliveries)
+    complete = complete_epochs(run, number)
     return tuple(
         EpochEnergy(
             epoch=epoch,
             complete=epoch in complete,
             n_batches=int((deliveries.batch[number == epoch] >= 0).sum()),
             kinds=tuple(
-                (kind, int(totals[number == epoch].sum()), int(waits[number == epoch].sum()))
+                EpochKind(
+                    kind, int(totals[number == epoch].sum()), int(waits[number == epoch].sum())
+                )
                 for kind, (totals, waits) in energies.items()
             ),
         )

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis.energy_sums import energy_sum
 from iobench.report import units
-from iobench.report.tables import TextTable
+from iobench.report.document import Column, Joules, Section, Share, Table, WattHours, sentences
+from iobench.subjects.contract import Subject
+from iobench.subjects.energy.figures import EnergyFigures, energy_sum
+from iobench.subjects.energy.readings import energy_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iobench.analysis.energy_figures import EnergyFigures, KindEnergy
-    from iobench.report.run_report import RunReport
+    from iobench.report.document import Cell
+    from iobench.subjects.energy.figures import KindEnergy
 
-__all__ = ["energy_lines", "energy_table", "job_energy", "job_energy_lines", "job_energy_table"]
+__all__ = ["SUBJECT", "energy_section"]
 
 NAMES: Final = {"gpu": "GPUs", "cpu": "CPUs", "memory": "memory", "machine": "whole machine"}
 PARTS: Final = ("gpu", "cpu", "memory")
@@ -22,8 +24,8 @@ PARTS: Final = ("gpu", "cpu", "memory")
 N_STAGES: Final = 4
 COVERED: Final = 0.999
 """From this share of the run on, nothing is said of the rest."""
-COLUMNS: Final = (
-    *("", "whole run\n", "\n", "an epoch\n", "a sample\n", "waiting\n", "\n", "of it\n"),
+COLUMNS: Final = tuple(
+    map(Column, ("", "whole run", "", "an epoch", "a sample", "waiting", "", "of it"))
 )
 # MAELSTROM D2.2, table 1: six epochs of ENS-10 at batch size 2 on JUWELS Booster.
 PUBLISHED_WH: Final = (135.66, 157.61)
@@ -31,67 +33,26 @@ PUBLISHED_EPOCHS: Final = 6
 UJ_PER_WH: Final = 3_600_000_000
 
 
-def energy_lines(report: RunReport) -> list[str]:
-    """Return what has to be known of the energy of a run; nothing where nobody looked."""
-    figures = report.energy
-    if figures is None:
-        return []
-    lines = _lines(figures, _typical_wait_ns(report))
-    if figures.kinds and report.facts.step_ns:
-        lines.append(
-            "The training step was emulated by waiting: this is what loading took, and no training."
-        )
-    return lines + _published(report)
+def energy_section(figures: EnergyFigures) -> Section:
+    """Return the energy of a run by kind of counter, and what has to be known of it."""
+    return Section("energy", "Energy", (*_table(figures), *sentences(_lines(figures))))
 
 
-def energy_table(report: RunReport) -> TextTable | None:
-    """Return the energy of a run by kind of counter; None where none could be read."""
-    return None if report.energy is None else _table(report.energy)
-
-
-def job_energy(reports: Sequence[RunReport]) -> EnergyFigures | None:
-    """Return the energy of all training processes of a job, each machine's once."""
-    return energy_sum(report.energy for report in reports)
-
-
-def job_energy_lines(reports: Sequence[RunReport]) -> list[str]:
-    """Return `energy_lines` of a job of several training processes."""
-    figures = job_energy(reports)
-    known = [wait for report in reports if (wait := _typical_wait_ns(report)) is not None]
-    return [] if figures is None else _lines(figures, max(known, default=None))
-
-
-def job_energy_table(reports: Sequence[RunReport]) -> TextTable | None:
-    """Return `energy_table` of a job of several training processes."""
-    figures = job_energy(reports)
-    return None if figures is None else _table(figures)
-
-
-def _typical_wait_ns(report: RunReport) -> int | None:
-    wait = report.exposure.whole.wait
-    return None if wait is None else wait.median_ns
-
-
-def _table(figures: EnergyFigures) -> TextTable | None:
+def _table(figures: EnergyFigures) -> tuple[Table, ...]:
     if not figures.kinds:
-        return None
+        return ()
     parts = [each for each in figures.kinds if each.kind in PARTS]
+    rows = tuple(_row(figures, each) for each in figures.kinds)
     together = _together(figures, parts) if len(parts) > 1 else ()
-    return TextTable(
-        title="Energy",
-        columns=COLUMNS,
-        rows=tuple(_row(figures, each) for each in figures.kinds),
-        total=together,
-    )
+    return (Table("Energy", COLUMNS, rows, together),)
 
 
-def _row(figures: EnergyFigures, each: KindEnergy) -> tuple[str, ...]:
-    about = "about " if each.estimated else ""
-    name = f"{about}{NAMES.get(each.kind, each.kind)}"
+def _row(figures: EnergyFigures, each: KindEnergy) -> tuple[Cell, ...]:
+    name = f"{'about ' if each.estimated else ''}{NAMES.get(each.kind, each.kind)}"
     return _cells(figures, name, (each.kind,), each.total_uj, each.wait_uj)
 
 
-def _together(figures: EnergyFigures, parts: Sequence[KindEnergy]) -> tuple[str, ...]:
+def _together(figures: EnergyFigures, parts: Sequence[KindEnergy]) -> tuple[Cell, ...]:
     waits = [each.wait_uj for each in parts if each.wait_uj is not None]
     return _cells(
         figures,
@@ -104,44 +65,35 @@ def _together(figures: EnergyFigures, parts: Sequence[KindEnergy]) -> tuple[str,
 
 def _cells(
     figures: EnergyFigures, name: str, kinds: Sequence[str], total_uj: int, wait_uj: int | None
-) -> tuple[str, ...]:
+) -> tuple[Cell, ...]:
     return (
         name,
-        units.joules(total_uj),
-        units.watt_hours(total_uj),
-        units.joules(epoch_uj(figures, kinds)),
-        units.joules(sample_uj(figures, total_uj)),
-        units.joules(wait_uj),
-        units.watt_hours(wait_uj),
-        units.fraction(wait_uj / total_uj if wait_uj is not None and total_uj else None),
+        Joules(total_uj),
+        WattHours(total_uj),
+        Joules(figures.epoch_uj(kinds)),
+        Joules(figures.sample_uj(total_uj)),
+        Joules(wait_uj),
+        WattHours(wait_uj),
+        Share(wait_uj / total_uj if wait_uj is not None and total_uj else None),
     )
 
 
-def epoch_uj(figures: EnergyFigures, kinds: Sequence[str]) -> float | None:
-    """Return what an epoch took in the mean, of those that are complete; None without one."""
-    complete = figures.complete_epochs
-    if not complete:
-        return None
-    told = [total for each in complete for kind, total, _ in each.kinds if kind in kinds]
-    return sum(told) / len(complete)
-
-
-def sample_uj(figures: EnergyFigures, total_uj: int) -> float | None:
-    """Return what a sample took in the mean; None where they are not counted."""
-    return total_uj / figures.n_samples if figures.n_samples else None
-
-
-def _lines(figures: EnergyFigures, typical_wait_ns: int | None) -> list[str]:
+def _lines(figures: EnergyFigures) -> list[str]:
     lines = [*_untold(figures)]
     if not figures.kinds:
         return lines
     for each in figures.kinds:
-        lines += _of_kind(each, typical_wait_ns)
+        lines += _of_kind(each, figures.typical_wait_ns)
     for counted in figures.sources:
         lines += _trouble(counted.source.title, counted.n_resets, counted.n_failed)
     if figures.n_damaged:
         lines.append(f"{units.count(figures.n_damaged)} readings cannot be read and count nowhere.")
-    return [*lines, _scope(figures), *_cost(figures)]
+    lines += [_scope(figures), *_cost(figures)]
+    if figures.is_emulated:
+        lines.append(
+            "The training step was emulated by waiting: this is what loading took, and no training."
+        )
+    return lines + _published(figures)
 
 
 def _untold(figures: EnergyFigures) -> list[str]:
@@ -180,8 +132,9 @@ def _of_kind(each: KindEnergy, typical_wait_ns: int | None) -> list[str]:
         )
     else:
         lines.append(f"{name}, waiting: {between}, whatever happened between two readings.")
-    stages = [f"{stage} {units.joules(energy)}" for stage, energy in each.stages[:N_STAGES]]
-    rest = sum(energy for _, energy in each.stages[N_STAGES:])
+    known = list(each.stages.items())
+    stages = [f"{stage} {units.joules(energy)}" for stage, energy in known[:N_STAGES]]
+    rest = sum(energy for _, energy in known[N_STAGES:])
     if rest:
         stages.append(f"all else {units.joules(rest)}")
     if stages:
@@ -234,11 +187,10 @@ def _cost(figures: EnergyFigures) -> list[str]:
     ]
 
 
-def _published(report: RunReport) -> list[str]:
+def _published(figures: EnergyFigures) -> list[str]:
     """Return the published energy of ENS-10's training, beside a training of it on real files."""
-    facts, gpu = report.facts, report.energy and report.energy.of("gpu")
-    named = "ens10" in (facts.dataset or "").lower().replace("-", "")
-    if not (named and gpu and facts.is_script and not facts.stand_in):
+    named = "ens10" in figures.trained_on.lower().replace("-", "")
+    if not (named and figures.of("gpu")):
         return []
     low, high = (units.watt_hours(value * UJ_PER_WH) for value in PUBLISHED_WH)
     least, most = (units.watt_hours(value * UJ_PER_WH / PUBLISHED_EPOCHS) for value in PUBLISHED_WH)
@@ -246,3 +198,13 @@ def _published(report: RunReport) -> list[str]:
         f"Published of ENS-10 (MAELSTROM D2.2, table 1: {PUBLISHED_EPOCHS} epochs, batch size 2, "
         f"one A100 of JUWELS Booster): {low} to {high} of its GPU, {least} to {most} an epoch."
     ]
+
+
+SUBJECT: Final = Subject(
+    name="energy",
+    order=500,
+    figures=energy_of,
+    section=energy_section,
+    together=energy_sum,
+)
+"""Energy, as the entry point names it."""

@@ -1,0 +1,47 @@
+"""What a question asked of a run consists of: its figures, and the section that says them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from iobench.analysis.run import RankRun
+    from iobench.report.document import Section
+
+__all__ = ["Subject"]
+
+F = TypeVar("F")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject(Generic[F]):
+    """One question asked of a run, and how it is answered in every report.
+
+    An installed package adds one with an entry point of the group ``iobench.subjects`` that names
+    such an object. Its figures stand in JSON, its section in the terminal, in Markdown, on the page
+    and in notebooks; nothing else knows it.
+
+    Parameters
+    ----------
+    name : str
+        The key of its figures in JSON.
+    order : int
+        Where its section stands among others, small ones first. Those that come along have 100,
+        200, ...
+    figures : callable
+        From one training process of a run to a frozen dataclass, of which JSON has every field
+        (`iobench.json_keys` says how to call them otherwise); None where there is nothing to say.
+    section : callable
+        From these figures, and nothing else, to a section of the report; None to say nothing.
+    together : callable, optional
+        From the figures of all training processes of a job to those of the job, as energy adds up.
+        The job's section then stands in place of one for each process.
+    """
+
+    name: str
+    order: int
+    figures: Callable[[RankRun], F | None]
+    section: Callable[[F], Section | None]
+    together: Callable[[Sequence[F]], F | None] | None = None
