@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.time_intervals import overlap_ns, overlaps_none
+from iobench.analysis.time_intervals import Nesting, nesting, overlap_ns
 
 __all__ = ["Pieces", "leaf_pieces", "pieces_inside"]
 
@@ -53,7 +53,7 @@ class Pieces:
         return self.end_ns - self.start_ns
 
 
-def leaf_pieces(spans: NDArray[Any], lane: Integers) -> Pieces:
+def leaf_pieces(spans: NDArray[Any], lane: NDArray[Any]) -> Pieces:
     """Return the pieces of spans; of several at one instant the last one begun has it.
 
     Parameters
@@ -77,12 +77,10 @@ def leaf_pieces(spans: NDArray[Any], lane: Integers) -> Pieces:
     lane = np.asarray(lane, dtype=np.int64)[order]
     batch = spans["batch"][order].astype(np.int64)
     cpu = spans["cpu_ns"][order].copy()
-    alone = overlaps_none(start, end, lane)
-    rows = np.flatnonzero(alone)
-    nested = _sweep(np.flatnonzero(~alone), start, end, lane, batch, cpu)
-    piece_span = np.concatenate((rows, nested[0]))
-    piece_start = np.concatenate((start[rows], nested[1]))
-    piece_end = np.concatenate((end[rows], nested[2]))
+    nested = nesting(start, end, lane)
+    plain = _inside_each_other(nested, start, end, batch, cpu)
+    mixed = _sweep(np.flatnonzero(~nested.regular), start, end, lane, batch, cpu)
+    piece_span, piece_start, piece_end = map(np.concatenate, zip(plain, mixed, strict=True))
     found = np.zeros(len(order), dtype=bool)
     found[piece_span] = True
     bare = np.flatnonzero(~found)
@@ -104,6 +102,40 @@ def leaf_pieces(spans: NDArray[Any], lane: Integers) -> Pieces:
         cpu_ns=np.where(first, cpu[piece_span], 0),
         first=first,
     )
+
+
+def _inside_each_other(
+    nested: Nesting, start: Integers, end: Integers, batch: Integers, cpu: Integers
+) -> tuple[Integers, Integers, Integers]:
+    """Return what `_sweep` does, of the spans that are regular."""
+    rows = np.flatnonzero(nested.regular)
+    inner = rows[nested.parent[rows] >= 0]
+    around = nested.parent[inner]
+    by_level = inner[batch[inner] < 0]
+    by_level = by_level[np.argsort(nested.level[by_level], kind="stable")]
+    steps = np.flatnonzero(np.diff(nested.level[by_level])) + 1
+    for of_level in np.split(by_level, steps):
+        batch[of_level] = batch[nested.parent[of_level]]
+    outer = np.zeros(len(cpu), dtype=bool)
+    outer[around] = True
+    inner_cpu = np.zeros(len(cpu), dtype=np.int64)
+    np.add.at(inner_cpu, around, np.maximum(cpu[inner], 0))
+    untold = np.zeros(len(cpu), dtype=bool)
+    untold[around[cpu[inner] < 0]] = True
+    outer &= cpu >= 0
+    cpu[outer] = np.where(untold, -1, np.maximum(cpu - inner_cpu, 0))[outer]
+    # A span has what lies before its first inner one, and after each until the next.
+    has_inner = np.append(nested.parent, -1)[rows + 1] == rows
+    until = np.where(has_inner, np.append(start, 0)[rows + 1], end[rows])
+    inner = inner[np.argsort(around, kind="stable")]
+    around = nested.parent[inner]
+    is_last = np.diff(around, append=-1) != 0
+    next_start = np.where(is_last, end[around], np.roll(start[inner], -1))
+    piece_span = np.concatenate((rows, around))
+    piece_start = np.concatenate((start[rows], end[inner]))
+    piece_end = np.concatenate((until, next_start))
+    some = piece_end > piece_start
+    return piece_span[some], piece_start[some], piece_end[some]
 
 
 def _sweep(

@@ -6,11 +6,13 @@ All are pairs of arrays of int64 of one length, in ns unless said otherwise.
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["covered", "groups", "overlap_ns", "overlaps_none", "union"]
+__all__ = ["Nesting", "covered", "groups", "nesting", "overlap_ns", "union"]
 
 Integers = NDArray[np.int64]
 
@@ -49,12 +51,55 @@ def overlap_ns(
     return np.maximum(inside, 0)
 
 
-def overlaps_none(start: Integers, end: Integers, lane: Integers) -> NDArray[np.bool_]:
-    """Tell which intervals, by lane and start, overlap no other of their lane."""
-    alone = np.ones(len(start), dtype=bool)
+@dataclass(frozen=True, slots=True)
+class Nesting:
+    """Which intervals of a lane lie inside which.
+
+    Parameters
+    ----------
+    level : ndarray of int64, shape (n,)
+        How many spans are open where each begins; one that takes no time never is.
+    parent : ndarray of int64, shape (n,)
+        The innermost of them, -1 where there is none; by chance where it is not regular.
+    regular : ndarray of bool, shape (n,)
+        Whether it is in a group of overlapping ones each of which ends inside all that were open
+        where it began.
+    """
+
+    level: Integers
+    parent: Integers
+    regular: NDArray[np.bool_]
+
+
+def nesting(start: Integers, end: Integers, lane: NDArray[Any]) -> Nesting:
+    """Find which intervals lie inside which, without going through them one by one.
+
+    Parameters
+    ----------
+    start, end, lane : ndarray of int, shape (n,)
+        By lane and start, outer intervals before those that begin with them.
+
+    Returns
+    -------
+    Nesting
+    """
+    count = len(lane)
+    level, row = np.zeros(count, dtype=np.int64), np.arange(count)
+    timed = end > start
     edges = np.flatnonzero(np.diff(lane, prepend=lane[:1] - 1, append=lane[-1:] + 1))
     for low, high in itertools.pairwise(edges.tolist()):
-        clear = start[low + 1 : high] >= np.maximum.accumulate(end[low:high])[:-1]
-        alone[low + 1 : high] &= clear
-        alone[low : high - 1] &= clear
-    return alone
+        begun = timed[low:high]
+        ended = np.searchsorted(np.sort(end[low:high][begun]), start[low:high], side="right")
+        level[low:high] = np.cumsum(begun) - begun - ended
+    # The innermost open span is the last one begun a level further out.
+    inside = np.flatnonzero(level > 0)
+    keys = np.sort(level[timed] * count + row[timed])
+    place = np.searchsorted(keys, (level[inside] - 1) * count + inside) - 1
+    parent = np.full(count, -1, dtype=np.int64)
+    parent[inside] = keys[np.maximum(place, 0)] % count
+    group = np.cumsum(level == 0) - 1
+    around = parent[inside]
+    crossing = (end[inside] > end[around]) | (group[around] != group[inside])
+    regular = np.ones(count, dtype=bool)
+    regular[group[inside[crossing]]] = False
+    return Nesting(level, parent, regular[group])
