@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iobench.profiles.reading import open_profile
     from iobench.recording.session import record
     from iobench.recording.stages import stage
-    from iobench.report.arrow_table import to_arrow
+    from iobench.report.timeline.arrow_table import to_arrow
     from iobench.samples import SampleSpec, Variable
     from iobench.sources.opened import open_dataset
 
@@ -50,7 +50,7 @@ _HOMES = {
     "open_store": "iobench.loaders.opening",
     "record": "iobench.recording.session",
     "stage": "iobench.recording.stages",
-    "to_arrow": "iobench.report.arrow_table",
+    "to_arrow": "iobench.report.timeline.arrow_table",
 }
 
 

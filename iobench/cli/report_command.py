@@ -93,7 +93,7 @@ def report(
     if stretch is not None and lanes is None:
         raise OptionError("--between: says what --lanes draws; expected both")
     if lanes is not None:
-        from iobench.report.lanes_picture import check_picture_name
+        from iobench.report.timeline.lanes_picture import check_picture_name
 
         check_picture_name(lanes)
     report_files.check_trace_options(trace, torch_trace)

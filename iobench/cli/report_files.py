@@ -31,7 +31,7 @@ def check_trace_options(trace: Path | None, torch_traces: Sequence[Path] | None)
         If the file's name does not tell its sort, or there is none to merge into.
     """
     from iobench.errors import OptionError
-    from iobench.report.trace_file import check_trace_name
+    from iobench.report.timeline.trace_file import check_trace_name
 
     if trace is not None:
         check_trace_name(trace)
@@ -52,7 +52,7 @@ def check_libraries(html: Path | None, parquet: Path | None) -> None:
 
         make_environment()
     if parquet is not None:
-        from iobench.report.arrow_table import check_parquet
+        from iobench.report.timeline.arrow_table import check_parquet
 
         check_parquet()
 
@@ -68,7 +68,7 @@ def write_html_file(opened: OpenedRun, path: Path) -> None:
 def draw_lanes_file(
     opened: OpenedRun, path: Path, stretch: tuple[float, float] | None = None
 ) -> None:
-    """Draw the lanes of a run; errors as `iobench.report.lanes_picture.draw_lanes`.
+    """Draw the lanes of a run; errors as `iobench.report.timeline.lanes_picture.draw_lanes`.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def draw_lanes_file(
     """
     from iobench.errors import OptionError
     from iobench.profiles.reading import RankProfiles
-    from iobench.report.lanes_picture import draw_lanes
+    from iobench.report.timeline.lanes_picture import draw_lanes
 
     profiles = opened.profiles
     if isinstance(profiles, RankProfiles):
@@ -91,16 +91,16 @@ def draw_lanes_file(
 
 
 def write_trace_file(opened: OpenedRun, path: Path, torch_traces: Sequence[Path] = ()) -> None:
-    """Write a run as a trace; errors as `iobench.report.trace_file.write_trace`."""
-    from iobench.report.trace_file import write_trace
+    """Write a run as a trace; errors as `iobench.report.timeline.trace_file.write_trace`."""
+    from iobench.report.timeline.trace_file import write_trace
 
     write_trace(path, opened.profiles, opened.traces, torch_traces)
     say_written(path, "open it in ui.perfetto.dev or chrome://tracing")
 
 
 def write_parquet_file(opened: OpenedRun, path: Path) -> None:
-    """Write a run's spans as a table; errors as `iobench.report.arrow_table.write_parquet`."""
-    from iobench.report.arrow_table import write_parquet
+    """Write a run's spans as a table; errors as `arrow_table.write_parquet`."""
+    from iobench.report.timeline.arrow_table import write_parquet
 
     write_parquet(path, opened.profiles)
     say_written(path)

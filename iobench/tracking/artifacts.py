@@ -45,7 +45,7 @@ def make_artifacts(
     StorageError
         If a file cannot be written.
     """
-    from iobench.report.trace_file import write_trace
+    from iobench.report.timeline.trace_file import write_trace
     from iobench.report.webpage.document import write_html
 
     files, left_out = [], []

@@ -16,9 +16,9 @@ from scripts import Script
 from streams import stream
 
 from iobench.analysis.run import Run, exposure
-from iobench.analysis.timeline import Timeline, timeline_of
 from iobench.recording.kinds import QUEUED_KINDS, WAITING_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
+from iobench.report.timeline.model import Timeline, timeline_of
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 

@@ -89,8 +89,8 @@ def _filled(file: Any, spans: Any, strings: dict[int, str]) -> Any:
 
 def measure(n_spans: int, name: str, folder: Path) -> dict[str, Any]:
     """Write a profile in one format; return what it took."""
-    from iobench.report.arrow_table import write_parquet
-    from iobench.report.trace_file import write_trace
+    from iobench.report.timeline.arrow_table import write_parquet
+    from iobench.report.timeline.trace_file import write_trace
 
     profile = make_profile(n_spans)
     path = folder / FORMATS[name]

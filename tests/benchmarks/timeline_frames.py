@@ -24,7 +24,7 @@ from many_spans import many_spans
 from timeline_pages import page_of
 
 from iobench.analysis.run import Run
-from iobench.report.webpage.timeline_columns import timeline_payload
+from iobench.report.timeline.page_payload import timeline_payload
 
 MEASURE = """async (frames) => {
   const found = {};

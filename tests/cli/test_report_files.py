@@ -67,7 +67,7 @@ def test_a_run_is_opened_once_and_analysed_once_for_each_file(
     told = [each for key, name in names.items() for each in (f"--{key}", str(tmp_path / name))]
     assert main(["report", str(run), *told]) == 0
     assert calls == {"_analysed": 4, "make_profile": 1, "_report": 1, "read_run_traces": 1}
-    from iobench.report.trace_file import write_trace
+    from iobench.report.timeline.trace_file import write_trace
     from iobench.report.webpage.document import render_html
 
     assert (tmp_path / "run.html").read_text() == render_html(open_profiles(run))

@@ -24,8 +24,7 @@ from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import Anchor
-from iobench.report.arrow_columns import COLUMNS
-from iobench.report.arrow_table import to_arrow, write_parquet
+from iobench.report.timeline.arrow_table import COLUMNS, to_arrow, write_parquet
 from iobench.testing import FakeClock
 
 if TYPE_CHECKING:

@@ -14,7 +14,14 @@ from ground_truth_profiles import profile_of_ground_truth
 from iobench.analysis.storage.placing import place_segments
 from iobench.cli.report_command import _stretch as stretch_of
 from iobench.errors import OptionError, StorageError
-from iobench.report.lanes_picture import EXPOSED, HIDDEN, UNKNOWN, LaneBars, draw_lanes, lanes_of
+from iobench.report.timeline.lanes_picture import (
+    EXPOSED,
+    HIDDEN,
+    UNKNOWN,
+    LaneBars,
+    draw_lanes,
+    lanes_of,
+)
 from iobench.storage.traces.contents import StorageTrace
 
 if TYPE_CHECKING:

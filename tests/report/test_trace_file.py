@@ -28,10 +28,10 @@ from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import Anchor
-from iobench.report.trace_clock import wall_offsets
-from iobench.report.trace_entries import sub_lanes
-from iobench.report.trace_file import write_trace
-from iobench.report.webpage.timeline_columns import timeline_payload
+from iobench.report.timeline.model import sub_lanes
+from iobench.report.timeline.page_payload import timeline_payload
+from iobench.report.timeline.trace_file import write_trace
+from iobench.report.timeline.wall_clock import wall_offsets
 from iobench.testing import FakeClock
 
 if TYPE_CHECKING:
@@ -402,7 +402,7 @@ def test_what_was_there_stays_if_the_trace_cannot_be_finished(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("iobench.report.trace_file.write_flows", full)
+    monkeypatch.setattr("iobench.report.timeline.trace_file.flow_entries", full)
     with pytest.raises(StorageError, match=r"run\.json: cannot be written \(No space left"):
         write_trace(path, [ran(busy_pool())])
     assert [each.read_text() for each in tmp_path.iterdir()] == ["before"]

@@ -14,9 +14,9 @@ from trace_rules import check_trace, read_trace
 
 from iobench.errors import FileFormatError, StorageError
 from iobench.recording.span_reader import Anchor
-from iobench.report import trace_entries
-from iobench.report.trace_file import write_trace
-from iobench.report.trace_torch import read_torch_trace
+from iobench.report.timeline import trace_writer
+from iobench.report.timeline.torch_trace import read_torch_trace
+from iobench.report.timeline.trace_file import write_trace
 
 if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
@@ -154,7 +154,7 @@ def test_numbers_that_json_cannot_hold_stay_text(tmp_path: Path) -> None:
 
 
 def test_moments_before_the_first_are_negative() -> None:
-    assert [trace_entries.microseconds(ns) for ns in (-1500, -1, 0, 1500)] == [
+    assert [trace_writer.microseconds(ns) for ns in (-1500, -1, 0, 1500)] == [
         "-1.500", "-0.001", "0.000", "1.500",
     ]  # fmt: skip
 

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iobench.analysis.run import Run
-from iobench.report.webpage import timeline_columns
-from iobench.report.webpage.timeline_columns import TIMELINE_SCRIPTS, TIMELINE_STYLES
+from iobench.report.timeline import page_payload
+from iobench.report.webpage import shell
+from iobench.report.webpage.shell import TIMELINE_SCRIPTS, TIMELINE_STYLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.profiles.contents import Profile
-    from iobench.report.webpage.timeline_columns import TimelinePayload
+    from iobench.report.timeline.page_payload import TimelinePayload
 
-ASSETS = Path(timeline_columns.__file__).parent / "assets"
+ASSETS = Path(shell.__file__).parent / "assets"
 COLOURS = """
 :root { --ground: #fff; --ink: #1a1d21; --line: #d9dde2; --faint: #5d6570; --accent: #0b62c4;
   --exposed: #d6402b; --hidden: #b8c4d0; --unknown: #8a8f98; --kind-read: #2f6fb3;
@@ -60,13 +61,13 @@ def write_timeline(path: Path, *profiles: Profile, limit: int = 500_000) -> Path
     """Write a page of profiles; return where it is."""
     from iobench.report.json_report import to_json
 
-    payloads = [timeline_columns.timeline_payload(Run(each), limit) for each in profiles]
+    payloads = [page_payload.timeline_payload(Run(each), limit) for each in profiles]
     path.write_text(page_of(payloads, [to_json([each])["runs"][0] for each in profiles]))
     return path
 
 
 def unpacked(payload: TimelinePayload) -> dict[str, Any]:
-    """Return the columns of a payload as the browser would: what `timeline_columns` promises."""
+    """Return the columns of a payload as the browser would: what `page_payload` promises."""
     stream = zlib.decompress(base64.b64decode(payload.data))
     lanes = [lane["n_spans"] for lane in payload.meta["lanes"]]
     columns: dict[str, Any] = {"lane": [n for n, count in enumerate(lanes) for _ in range(count)]}

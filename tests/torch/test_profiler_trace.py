@@ -11,7 +11,7 @@ import torch
 from trace_rules import check_trace, read_trace
 
 import iobench
-from iobench.report.trace_file import write_trace
+from iobench.report.timeline.trace_file import write_trace
 from iobench.torch import DataLoader
 
 pytestmark = pytest.mark.timeout(60)

@@ -14,10 +14,10 @@ from iobench.report.next_steps import next_steps
 from iobench.report.published_tables import published_table
 from iobench.report.run_report import make_reports
 from iobench.report.sentences import today_sentence
+from iobench.report.timeline.page_payload import SPAN_LIMIT, timeline_payload
 from iobench.report.webpage import page_tables, shell
 from iobench.report.webpage.epochs_part import epochs_table
 from iobench.report.webpage.figures import PageFigures
-from iobench.report.webpage.timeline_columns import SPAN_LIMIT, timeline_payload
 from iobench.report.webpage.views import job_view, run_view
 from iobench.report.written import write_whole
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from iobench.profiles.contents import Profile
     from iobench.report.run_report import RunReport
+    from iobench.report.timeline.page_payload import TimelinePayload
     from iobench.report.webpage.page_tables import PageTable
-    from iobench.report.webpage.timeline_columns import TimelinePayload
     from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["render_html", "write_html"]

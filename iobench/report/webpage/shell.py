@@ -18,16 +18,42 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.errors import MissingExtraError
 from iobench.recording.kinds import Kind
 from iobench.report.webpage.safe_text import SafeText
-from iobench.report.webpage.timeline_columns import TIMELINE_SCRIPTS, TIMELINE_STYLES
 from iobench.report.wrapping import QUANTITY, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jinja2 import Environment
-__all__ = ["json_text", "make_environment", "policy", "scripts", "styles"]
+__all__ = [
+    "TIMELINE_SCRIPTS",
+    "TIMELINE_STYLES",
+    "json_text",
+    "make_environment",
+    "policy",
+    "scripts",
+    "styles",
+]
 
 HERE: Final = Path(__file__).parent
+TIMELINE_STYLES: Final = ("uplot/uPlot.min.css", "timeline.css")
+TIMELINE_SCRIPTS: Final = (
+    "uplot/uPlot.iife.min.js",
+    "quantities.js",
+    "decode.js",
+    "spans.js",
+    "painter.js",
+    "view.js",
+    "describe.js",
+    "overlay.js",
+    "input.js",
+    "frame.js",
+    "timeline.js",
+    "waits.js",
+    "wait_steps.js",
+    "wait_distribution.js",
+    "charts.js",
+)
+"""Files of ``assets/`` in the order in which a page needs them."""
 STYLES: Final = ("page.css", "dark.css", *TIMELINE_STYLES)
 SCRIPTS: Final = (*TIMELINE_SCRIPTS, "page.js")
 LIGHT: Final = ":root"

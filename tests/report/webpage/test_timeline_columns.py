@@ -19,16 +19,12 @@ from many_spans import many_spans
 from timeline_pages import ASSETS, unpacked
 
 from iobench.analysis.run import Run
-from iobench.analysis.timeline import timeline_of
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.report.webpage import timeline_columns
-from iobench.report.webpage.timeline_choice import choose_spans
-from iobench.report.webpage.timeline_columns import (
-    TIMELINE_SCRIPTS,
-    TIMELINE_STYLES,
-    timeline_payload,
-)
+from iobench.report.timeline import page_payload
+from iobench.report.timeline.model import timeline_of
+from iobench.report.timeline.page_payload import choose_spans, timeline_payload
+from iobench.report.webpage.shell import TIMELINE_SCRIPTS, TIMELINE_STYLES
 
 sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 
@@ -176,12 +172,12 @@ def test_names_are_shortened_in_the_middle_and_counted(monkeypatch: pytest.Monke
     payload = timeline_payload(Run(sketch.profile()))
     columns = unpacked(payload)
     short = columns["names"][columns["name"][0]]
-    assert len(short) == timeline_columns.NAME_LIMIT
+    assert len(short) == page_payload.NAME_LIMIT
     assert short.startswith("/project/data/x")
     assert short.endswith("x/year_2001.grib")
     assert "…" in short
     assert payload.meta["n_names_left_out"] == 0
-    monkeypatch.setattr(timeline_columns, "NAMES_LIMIT", 2)
+    monkeypatch.setattr(page_payload, "NAMES_LIMIT", 2)
     payload = timeline_payload(Run(sketch.profile()))
     columns = unpacked(payload)
     names = [columns["names"][place] for place in columns["name"]]

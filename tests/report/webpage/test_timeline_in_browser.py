@@ -15,11 +15,11 @@ from many_spans import many_spans, two_ranks
 from timeline_pages import page_of, unpacked, write_timeline
 
 from iobench.analysis.run import Run, exposure
-from iobench.analysis.timeline import timeline_of
 from iobench.recording.kinds import Kind
 from iobench.report import units
 from iobench.report.json_report import to_json
-from iobench.report.webpage.timeline_columns import timeline_payload
+from iobench.report.timeline.model import timeline_of
+from iobench.report.timeline.page_payload import timeline_payload
 
 sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 

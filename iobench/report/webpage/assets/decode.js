@@ -1,5 +1,5 @@
 "use strict";
-// From the text that the page holds to columns of numbers: the other side of timeline_columns.py.
+// From the text that the page holds to columns of numbers: the other side of page_payload.py.
 (() => {
   const iobench = (window.iobench ??= {});
 

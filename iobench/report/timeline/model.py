@@ -1,14 +1,15 @@
-"""A profile laid out in lanes: what a timeline, a trace and a table of spans all show."""
+"""A run laid out in lanes: what the page, the trace and the table of spans all show."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.analysis.partition import leaf_pieces
-from iobench.analysis.time_intervals import overlaps_none
+from iobench.analysis.time_intervals import nesting
 from iobench.recording.kinds import QUEUED_KINDS, Kind, is_one_of, stage_name
 from iobench.recording.span_file import Flag
 from iobench.recording.span_keys import lane_keys, stages_of
@@ -17,12 +18,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.analysis.run import RankRun, Run
-    from iobench.analysis.span_sums import SpanSums
     from iobench.profiles.contents import Profile
 
-__all__ = ["Timeline", "TimelineLane", "lanes_of_spans", "timeline_of"]
+__all__ = ["Timeline", "TimelineLane", "lanes_of_spans", "sub_lanes", "timeline_of"]
 
-LARGEST_PRODUCT: Final = 2**62
 MAIN_THREAD: Final = "MainThread"
 """As Python calls it: where a process has others too, it goes by the process's name alone."""
 
@@ -57,8 +56,10 @@ class Timeline:
     lanes : tuple of TimelineLane
         Rank by rank: the training loop's thread first, other threads of its process, then its
         loading processes; a device follows the thread that drives it.
+    kinds : tuple of Kind
+        Of each stage.
     stages : tuple of str
-        Names of stages, as everywhere.
+        Their names, as everywhere.
     spans : ndarray of PROFILE_DTYPE, shape (n_spans,)
         Their ``label`` and ``detail`` are indices into the profile's ``strings``.
     row : ndarray of int64, shape (n_spans,)
@@ -77,6 +78,7 @@ class Timeline:
     """
 
     lanes: tuple[TimelineLane, ...]
+    kinds: tuple[Kind, ...]
     stages: tuple[str, ...]
     spans: NDArray[Any]
     row: NDArray[np.int64]
@@ -117,31 +119,27 @@ def timeline_of(run: Run | RankRun, *, summed: bool | None = None) -> Timeline:
     """
     profile = run.profile
     spans = profile.spans
-    flags = spans["flags"]
-    shown = (flags & Flag.IO) == 0
-    is_summed = (flags & Flag.SUMMED) != 0
-    if summed is None:
-        shown &= ~(is_summed & _has_details(profile))
-    elif not summed:
-        shown &= ~is_summed
+    shown = (spans["flags"] & Flag.IO) == 0
+    if not summed:
+        is_summed = (spans["flags"] & Flag.SUMMED) != 0
+        shown &= ~(is_summed if summed is False else is_summed & _has_details(spans, is_summed))
     row = np.flatnonzero(shown)
-    keys, lane = _lane_numbers(profile, spans[row])
-    # Outer spans before those that begin with them: they end later.
-    order = np.lexsort((-spans["end_ns"][row], spans["start_ns"][row], lane))
-    row, lane = row[order], lane[order]
     chosen = spans[row]
-    stages, stage = _stages(profile, chosen)
+    keys, lane = _lane_numbers(profile, chosen)
+    # Outer spans before those that begin with them: they end later.
+    order = np.lexsort((-chosen["end_ns"], chosen["start_ns"], lane))
+    row, lane, chosen = row[order], lane[order], chosen[order]
+    stages, stage = stages_of(chosen, profile.strings)
     return Timeline(
         lanes=_lanes(profile, keys),
-        stages=stages,
+        kinds=tuple(kind for kind, _ in stages),
+        stages=tuple(stage_name(*each) for each in stages),
         spans=chosen,
-        row=row.astype(np.int64),
+        row=row,
         lane=lane,
-        stage=stage,
-        depth=_depths(
-            lane, chosen["start_ns"], chosen["end_ns"], is_one_of(chosen["kind"], QUEUED_KINDS)
-        ),
-        exposed_ns=_exposed(profile, run.sums)[row],
+        stage=stage.astype(np.int32),
+        depth=_depths(lane, chosen),
+        exposed_ns=_exposed(run)[row],
     )
 
 
@@ -151,6 +149,42 @@ def lanes_of_spans(
     """Return the lanes of some spans of a profile, counters too, and which is each one's."""
     keys, lane = _lane_numbers(profile, spans)
     return _lanes(profile, keys), lane
+
+
+def sub_lanes(
+    lane: NDArray[Any], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """Part spans of a lane that overlap without one containing the other.
+
+    Parameters
+    ----------
+    lane, start_ns, end_ns : ndarray of int, shape (n_spans,)
+        By lane and start, outer spans before those that begin with them.
+
+    Returns
+    -------
+    ndarray of int32, shape (n_spans,)
+        0 for what nests in what is open on its lane; else the first lane beside it where it does.
+    """
+    found = np.zeros(len(lane), dtype=np.int32)
+    open_until: list[list[int]] = []
+    last = None
+    # What nests need not be looked at, and those are nearly all.
+    rows = np.flatnonzero(~nesting(start_ns, end_ns, lane).regular)
+    columns = (rows, lane[rows], start_ns[rows], end_ns[rows])
+    for row, number, start, end in zip(*(each.tolist() for each in columns), strict=True):
+        if number != last:
+            open_until, last = [[]], number
+        for ends in open_until:
+            while ends and ends[-1] <= start:
+                ends.pop()
+        free = (n for n, ends in enumerate(open_until) if not ends or end <= ends[-1])
+        place = next(free, len(open_until))
+        if place == len(open_until):
+            open_until.append([])
+        open_until[place].append(end)
+        found[row] = place
+    return found
 
 
 def _lane_numbers(
@@ -172,46 +206,37 @@ def _lane_numbers(
     return keys[order], place[lane]
 
 
-def _has_details(profile: Profile) -> NDArray[np.bool_]:
-    """Tell of each span whether its batch, process and stage also has spans of single samples."""
-    spans = profile.spans
-    detailed: NDArray[Any] = (spans["flags"] & (Flag.DETAIL | Flag.DEVICE)) == Flag.DETAIL
-    if not detailed.any():
-        return detailed
-    group, size = np.zeros(len(spans), dtype=np.int64), 1
-    for name in ("process", "batch", "epoch", "kind", "label"):
-        values = spans[name].astype(np.int64)
-        low, high = int(values.min()), int(values.max())
-        if size * (high - low + 1) >= LARGEST_PRODUCT:
-            keys, group = np.unique(group, return_inverse=True)
-            size = len(keys)
-        group = group * (high - low + 1) + (values - low)
-        size *= high - low + 1
-    keys, group = np.unique(group, return_inverse=True)
-    has = np.zeros(len(keys), dtype=bool)
-    has[group[detailed]] = True
-    return has[group]
-
-
-def _stages(profile: Profile, spans: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-    stages, stage = stages_of(spans, profile.strings)
-    return tuple(stage_name(*each) for each in stages), stage.astype(np.int32)
+def _has_details(spans: NDArray[Any], is_summed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Tell of each summed span whether there are spans of its samples: of its batch and stage."""
+    is_detail = (spans["flags"] & (Flag.DETAIL | Flag.DEVICE)) == Flag.DETAIL
+    found = np.zeros(len(spans), dtype=bool)
+    if not is_detail.any():
+        return found
+    rows = np.flatnonzero(is_summed | is_detail)
+    names = ("process", "batch", "epoch", "kind", "label")
+    columns = [spans[name][rows] for name in names]
+    order = np.lexsort(columns)
+    new = np.any([np.diff(column[order], prepend=column[order[:1]]) for column in columns], axis=0)
+    group = np.empty(len(rows), dtype=np.int64)
+    group[order] = np.cumsum(new)
+    found[rows] = np.isin(group, group[is_detail[rows]])
+    return found
 
 
 def _lanes(profile: Profile, keys: NDArray[np.int64]) -> tuple[TimelineLane, ...]:
-    names = [_process_name(profile, process) for process in range(len(profile.processes))]
-    threads: dict[int, set[int]] = {}
-    for key in keys.tolist():
-        threads.setdefault(key >> 32, set()).add(key >> 1)
+    several = len(profile.ranks) > 1
+    names = [f"rank {who.rank} {who.name}" if several else who.name for who in profile.processes]
+    n_alike = Counter(names)
+    n_threads = Counter(key >> 32 for key in {key >> 1 << 1 for key in keys.tolist()})
     found = []
     for key in keys.tolist():
         process, thread = key >> 32, (key & 0xFFFFFFFF) >> 1
         who, name = profile.processes[process], names[process]
-        if names.count(name) > 1:
+        if n_alike[name] > 1:
             # Workers of later rounds have the numbers of those before.
             name = f"{name} ({who.pid})"
         text = who.threads[thread] if thread < len(who.threads) else ""
-        if len(threads[process]) > 1 and text != MAIN_THREAD:
+        if n_threads[process] > 1 and text != MAIN_THREAD:
             name = f"{name}: {text or f'thread {thread}'}"
         found.append(
             TimelineLane(process, thread, f"{name} device" if key & 1 else name, bool(key & 1))
@@ -219,26 +244,17 @@ def _lanes(profile: Profile, keys: NDArray[np.int64]) -> tuple[TimelineLane, ...
     return tuple(found)
 
 
-def _process_name(profile: Profile, process: int) -> str:
-    who = profile.processes[process]
-    return f"rank {who.rank} {who.name}" if len(profile.ranks) > 1 else who.name
-
-
-def _depths(
-    lane: NDArray[np.int32],
-    start_ns: NDArray[np.int64],
-    end_ns: NDArray[np.int64],
-    queued: NDArray[np.bool_],
-) -> NDArray[np.int32]:
+def _depths(lane: NDArray[np.int32], spans: NDArray[Any]) -> NDArray[np.int32]:
     """Return how deep each span lies; they are by lane and start, and of one start, last end first.
 
-    A batch that is ``queued`` takes no thread's time, and overlaps the work on others there as it
+    A batch that is queued takes no thread's time, and overlaps the work on others there as it
     happens; so it lies below all of the lane's work.
     """
     depth = np.zeros(len(lane), dtype=np.int32)
     least = np.zeros(int(lane.max(initial=-1)) + 1, dtype=np.int64)
+    queued = is_one_of(spans["kind"], QUEUED_KINDS)
     for rows in (np.flatnonzero(~queued), np.flatnonzero(queued)):
-        found = _depths_of(lane[rows], start_ns[rows], end_ns[rows])
+        found = _depths_of(lane[rows], spans["start_ns"][rows], spans["end_ns"][rows])
         depth[rows] = found + least[lane[rows]]
         np.maximum.at(least, lane[rows], depth[rows] + 1)
     return depth
@@ -246,11 +262,12 @@ def _depths(
 
 def _depths_of(
     lane: NDArray[np.int32], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
-) -> NDArray[np.int32]:
+) -> NDArray[np.int64]:
     """Put each span above those that contain it, as low as nothing else is in its way."""
-    depth = np.zeros(len(lane), dtype=np.int32)
-    # Most spans overlap no other: only stretches of those that do are gone through one by one.
-    chosen = np.flatnonzero(~overlaps_none(start_ns, end_ns, lane.astype(np.int64)))
+    nested = nesting(start_ns, end_ns, lane)
+    depth = np.where(nested.regular, nested.level, 0)
+    # Only where some overlap without nesting all of them are gone through one by one.
+    chosen = np.flatnonzero(~nested.regular)
     open_spans: list[tuple[int, int]] = []  # (end, depth)
     last = -1
     columns = (chosen, lane[chosen], start_ns[chosen], end_ns[chosen])
@@ -267,12 +284,14 @@ def _depths_of(
     return depth
 
 
-def _exposed(profile: Profile, sums: SpanSums) -> NDArray[np.int64]:
-    """Return the exposed time of each row of a profile's spans, -1 where it is not known."""
-    spans, exposed = profile.spans, sums.exposed_ns.copy()
+def _exposed(run: Run | RankRun) -> NDArray[np.int64]:
+    """Return the exposed time of each row of a run's spans, -1 where it is not known."""
+    spans, sums = run.profile.spans, run.sums
     # A sample's span beside a summed one takes no time from it, and is in no sum: it has a share.
     rows = np.flatnonzero(((spans["flags"] & Flag.DETAIL) != 0) & ~np.isnan(sums.share))
-    found = spans[rows]
+    if not len(rows):
+        return sums.exposed_ns
+    found, exposed = spans[rows], sums.exposed_ns.copy()
     pieces = leaf_pieces(found, lane_keys(found))
     own_ns = np.bincount(pieces.span, pieces.duration_ns, len(rows))
     exposed[rows] = np.rint(sums.share[rows] * own_ns)

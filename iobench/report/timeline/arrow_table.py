@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.analysis.run import Run
-from iobench.analysis.timeline import lanes_of_spans
 from iobench.errors import MissingExtraError, ProfileError
 from iobench.recording.kinds import stage_name
 from iobench.recording.span_file import Flag, io_looks
 from iobench.recording.span_keys import stages_of
-from iobench.report.arrow_columns import COLUMNS, RUN
-from iobench.report.trace_clock import machine_of, wall_offsets
+from iobench.report.timeline.model import lanes_of_spans
+from iobench.report.timeline.wall_clock import machine_of, wall_offsets
 from iobench.report.written import whole_file
 
 if TYPE_CHECKING:
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.profiles.contents import Process, Profile
-    from iobench.report.arrow_columns import ArrowColumn
 
-__all__ = ["check_parquet", "to_arrow", "write_parquet"]
+__all__ = ["COLUMNS", "check_parquet", "to_arrow", "write_parquet"]
 
 SCHEMA_VERSION: Final = 1
 ROWS_IN_GROUP: Final = 131_072
@@ -37,6 +36,89 @@ CONFIGURATION: Final = (
     "prefetch", "sample_nbytes", "stand_in", "threads", "tiny", "workers", "world_size",
 )  # fmt: skip
 """What of ``run.json`` goes into the table: no commands, paths, machines or environments."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowColumn:
+    """One column of the table.
+
+    Parameters
+    ----------
+    name : str
+    type : str
+        As pyarrow spells it; ``"text"`` for strings with a dictionary.
+    unit : str
+        ``""`` where it has none.
+    description : str
+    """
+
+    name: str
+    type: str
+    unit: str
+    description: str
+
+
+RUN: Final = ArrowColumn(
+    "run", "text", "", "name of the run directory; only where several are in a file"
+)
+COLUMNS: Final = (
+    ArrowColumn("rank", "int32", "", "training process that the span's process is or works for"),
+    ArrowColumn("host", "text", "", "machine"),
+    ArrowColumn("role", "text", "", "consumer (a training process), worker, or child"),
+    ArrowColumn("worker", "int32", "", "number of the loading process; null for others"),
+    ArrowColumn("process", "text", "", "name of the process, such as worker-0"),
+    ArrowColumn("pid", "int64", "", "of the process, on its machine"),
+    ArrowColumn("thread", "int32", "", "number of the thread in its process; 0 recorded first"),
+    ArrowColumn("lane", "text", "", "name of the row of a timeline: process, and thread or device"),
+    ArrowColumn("stage", "text", "", "kind, or kind:label, as in reports"),
+    ArrowColumn("kind", "text", "", "sort of work"),
+    ArrowColumn("label", "text", "", "what kind leaves open; null where nothing"),
+    ArrowColumn("start_ns", "int64", "ns", "beginning, on the monotonic clock of the machine"),
+    ArrowColumn("end_ns", "int64", "ns", "end, on the same clock"),
+    ArrowColumn("start", "timestamp", "", "beginning, wall clock"),
+    ArrowColumn("duration_ns", "int64", "ns", "end less beginning"),
+    ArrowColumn(
+        "self_ns", "int64", "ns", "time of loading that lies in no span inside; null for others"
+    ),
+    ArrowColumn(
+        "busy_ns", "int64", "ns", "self_ns as far as the batch was delivered, or on its path"
+    ),
+    ArrowColumn(
+        "exposed_ns", "int64", "ns", "of busy_ns, what was waited for; of a wait, all of it"
+    ),
+    ArrowColumn("hidden_ns", "int64", "ns", "busy_ns less exposed_ns; null for waits"),
+    ArrowColumn(
+        "exposed_share", "float64", "", "exposed part of self_ns; known of single samples too"
+    ),
+    ArrowColumn("nbytes", "int64", "B", "read, made or handed on; of a counter, read by any means"),
+    ArrowColumn("device_nbytes", "int64", "B", "of a counter: what the storage device delivered"),
+    ArrowColumn("cpu_ns", "int64", "ns", "CPU time of the thread"),
+    ArrowColumn("epoch", "int32", "", "null where unknown"),
+    ArrowColumn(
+        "batch", "int32", "", "number of the batch in its training process; null where none"
+    ),
+    ArrowColumn(
+        "sample", "int64", "", "index of the sample; of waits and rounds, number of the round"
+    ),
+    ArrowColumn("detail", "text", "", "file of loading spans; of a wait, who made the batch"),
+    ArrowColumn("pieces", "int32", "", "samples that a summed span stands for, else 1"),
+    ArrowColumn(
+        "summed", "bool_", "", "duration is a sum over samples; its place in time is not exact"
+    ),
+    ArrowColumn(
+        "sample_detail", "bool_", "", "one sample's part of a summed span: leave out of sums"
+    ),
+    ArrowColumn("counter", "bool_", "", "no stretch of time but bytes counted by the kernel"),
+    ArrowColumn("device", "bool_", "", "time of an accelerator, not of a thread"),
+    ArrowColumn("estimated", "bool_", "", "summed and not timed: the batch's time, shared out"),
+)
+FLAGS: Final = {
+    "summed": Flag.SUMMED,
+    "sample_detail": Flag.DETAIL,
+    "counter": Flag.IO,
+    "device": Flag.DEVICE,
+    "estimated": Flag.ESTIMATED,
+}
 
 
 def to_arrow(profile: Profile) -> pa.Table:
@@ -139,13 +221,10 @@ def _table(
     spans = profile.spans
     order = np.lexsort((-spans["end_ns"], spans["start_ns"], spans["thread"], spans["process"]))
     values = dict(_columns(profile, offsets, order))
+    values["run"] = np.zeros(len(order), dtype=np.int32), [run]
     columns, fields = [], []
     for column in COLUMNS if run is None else (RUN, *COLUMNS):
-        if column is RUN:
-            found: Any = (np.zeros(len(order), dtype=np.int32), [run])
-        else:
-            found = values[column.name]
-        array = _array(pa, column, found)
+        array = _array(pa, column, values[column.name])
         columns.append(array)
         told = {"description": column.description, "unit": column.unit}
         about = {key: text for key, text in told.items() if text}
@@ -157,31 +236,19 @@ def _array(pa: Any, column: ArrowColumn, found: Any) -> Any:
     """Return a column; of texts an index for each row and the texts, else values and nulls."""
     if column.type == "text":
         index, texts = found
-        # Each text once, and only those that are there.
+        # Each text once, and only those that are there; none for what is empty.
         known = {text: number for number, text in enumerate(dict.fromkeys(texts))}
         number = np.array([known[text] for text in texts], dtype=np.int32)
         used, place = np.unique(number[index], return_inverse=True)
-        names = [*known]
-        chosen = [names[each] for each in used.tolist()]
-        place = place.reshape(-1).astype(np.int32)
-        empty = np.array([text is None or text == "" for text in chosen], dtype=bool)
-        null = empty[place] if len(place) else np.zeros(0, dtype=bool)
-        indices = pa.array(place, type=pa.int32(), mask=null)
+        chosen = np.array([*known], dtype=object)[used].tolist()
+        empty = np.array([not text for text in chosen], dtype=bool)
+        indices = pa.array(place, type=pa.int32(), mask=empty[place])
         dictionary = pa.array([_clean(text or "") for text in chosen], type=pa.string())
         return pa.DictionaryArray.from_arrays(indices, dictionary)
     values, known = found
-    mask = None if known is None else ~known
-    if column.type == "timestamp":
-        return pa.array(values, type=pa.timestamp("ns", tz="UTC"), mask=mask)
-    return pa.array(values, type=getattr(pa, TYPES[column.type])(), mask=mask)
-
-
-TYPES: Final = {
-    "int32": "int32",
-    "int64": "int64",
-    "double": "float64",
-    "bool": "bool_",
-}
+    is_moment = column.type == "timestamp"
+    sort = pa.timestamp("ns", tz="UTC") if is_moment else getattr(pa, column.type)()
+    return pa.array(values, type=sort, mask=None if known is None else ~known)
 
 
 def _clean(text: str) -> str:
@@ -223,15 +290,6 @@ def _columns(
         yield name, ((spans["flags"] & flag) != 0, None)
 
 
-FLAGS: Final = {
-    "summed": Flag.SUMMED,
-    "sample_detail": Flag.DETAIL,
-    "counter": Flag.IO,
-    "device": Flag.DEVICE,
-    "estimated": Flag.ESTIMATED,
-}
-
-
 def _of_processes(
     processes: Sequence[Process], process: NDArray[np.int32]
 ) -> Iterator[tuple[str, Any]]:
@@ -249,7 +307,7 @@ def _of_names(profile: Profile, spans: NDArray[Any]) -> Iterator[tuple[str, Any]
     yield "detail", (spans["detail"].astype(np.int64), texts)
     stages, place = stages_of(spans, texts)
     yield "kind", (place, [kind.spelled for kind, _ in stages])
-    yield "stage", (place, [stage_name(*stage) for stage in stages])
+    yield "stage", (place, [stage_name(*each) for each in stages])
     lanes, lane = lanes_of_spans(profile, spans)
     yield "lane", (lane, [each.name for each in lanes])
 

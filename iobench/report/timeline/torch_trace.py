@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.errors import FileFormatError, StorageError
-from iobench.report.trace_entries import microseconds, sub_lanes
+from iobench.report.timeline.model import sub_lanes
+from iobench.report.timeline.trace_writer import microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from iobench.profiles.contents import Process
-    from iobench.report.trace_entries import EntryFile, TraceNumbers
+    from iobench.report.timeline.trace_writer import TraceWriter
 
-__all__ = ["TorchTrace", "read_torch_trace", "write_torch_trace"]
+__all__ = ["TorchTrace", "read_torch_trace", "torch_entries"]
 
 BASE: Final = "baseTimeNanoseconds"
 HOW: Final = "expected what torch.profiler's export_chrome_trace writes"
@@ -168,14 +169,10 @@ def _long(entry: Mapping[str, Any]) -> int:
     return max(_nanoseconds(entry.get("dur", 0)), 0)
 
 
-def write_torch_trace(
-    trace: TorchTrace,
-    known: Sequence[tuple[Process, int]],
-    base_ns: int,
-    numbers: TraceNumbers,
-    entries: EntryFile,
-) -> None:
-    """Write a trace of torch's profiler, its threads beside ours where the process is the same.
+def torch_entries(
+    trace: TorchTrace, known: Sequence[tuple[Process, int]], base_ns: int, writer: TraceWriter
+) -> Iterator[str]:
+    """Yield a trace of torch's profiler, its threads beside ours where the process is the same.
 
     Parameters
     ----------
@@ -184,10 +181,9 @@ def write_torch_trace(
         Processes that are in the file, and their numbers there.
     base_ns : int
         Wall time at which the file's times begin.
-    numbers : TraceNumbers
-    entries : EntryFile
+    writer : TraceWriter
     """
-    merged = _Merged(trace, known, numbers)
+    merged = _Merged(trace, known, writer)
     spans = [each for each in trace.entries if each["ph"] == "X"]
     start = np.array([trace.wall_ns(each) - base_ns for each in spans], dtype=np.int64)
     end = start + np.array([_long(each) for each in spans], dtype=np.int64)
@@ -195,15 +191,15 @@ def write_torch_trace(
     order = np.lexsort((-end, start, lanes))
     sub = np.zeros(len(spans), dtype=np.int32)
     sub[order] = sub_lanes(lanes[order], start[order], end[order])
-    for index, each in enumerate(spans):
-        place = merged.place(each, int(sub[index]))
-        entries.add(_dump({**each, **place}, int(start[index]), int(end[index] - start[index])))
+    columns = (start.tolist(), (end - start).tolist(), sub.tolist())
+    for each, begin, long, beside in zip(spans, *columns, strict=True):
+        yield _dump({**each, **merged.place(each, beside)}, begin, long)
     for each in trace.entries:
         if each["ph"] != "X":
             changed = {**each, **merged.place(each)}
             if "id" in each and each["ph"] in WITH_IDS:
                 changed["id"] = merged.identity(each)
-            entries.add(_dump(changed, trace.wall_ns(each) - base_ns))
+            yield _dump(changed, trace.wall_ns(each) - base_ns)
 
 
 def _dump(entry: dict[str, Any], ts_ns: int, long_ns: int | None = None) -> str:
@@ -222,9 +218,9 @@ class _Merged:
     """Gives the processes, threads and arrows of one trace numbers that are theirs alone."""
 
     def __init__(
-        self, trace: TorchTrace, known: Sequence[tuple[Process, int]], numbers: TraceNumbers
+        self, trace: TorchTrace, known: Sequence[tuple[Process, int]], writer: TraceWriter
     ) -> None:
-        self._trace, self._known, self._numbers = trace, known, numbers
+        self._trace, self._known, self._writer = trace, known, writer
         self._pids: dict[str, int] = {}
         self._tids: dict[tuple[str, str, int], int] = {}
         self._arrows: dict[tuple[Any, Any], int] = {}
@@ -243,7 +239,7 @@ class _Merged:
         if (pid, tid, sub) not in self._tids:
             name = self._trace.names.get((pid, tid), f"thread {tid}")
             more = f" (overlapping, {sub})" if sub else ""
-            found = self._numbers.thread(self._pids[pid], f"torch: {name}{more}")
+            found = self._writer.thread(self._pids[pid], f"torch: {name}{more}")
             self._tids[pid, tid, sub] = found
         return {"pid": self._pids[pid], "tid": self._tids[pid, tid, sub]}
 
@@ -251,7 +247,7 @@ class _Merged:
         """Return the number of an arrow, or another pair, of which an entry is one end."""
         key = entry.get("cat"), str(entry["id"])
         if key not in self._arrows:
-            self._arrows[key] = self._numbers.arrow()
+            self._arrows[key] = int(self._writer.ids(1)[0])
         return self._arrows[key]
 
     def _process(self, pid: str) -> int:
@@ -266,4 +262,4 @@ class _Merged:
         name = trace.names.get((pid,)) or pid or "trace"
         labels = trace.names.get(("labels", pid), "")
         rank = f" of rank {trace.rank}" if trace.rank >= 0 else ""
-        return self._numbers.process(0, f"torch: {labels or name}{rank}", labels)
+        return self._writer.process(0, f"torch: {labels or name}{rank}", labels)

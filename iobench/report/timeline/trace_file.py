@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 import numpy as np
 
 from iobench.analysis.run import Run
-from iobench.analysis.timeline import timeline_of
+from iobench.analysis.storage.placing import place_segments
 from iobench.errors import FileFormatError, OptionError, ProfileError
 from iobench.report import units
-from iobench.report.trace_clock import machine_of, wall_offsets
-from iobench.report.trace_entries import EntryFile, TraceNumbers
-from iobench.report.trace_flows import write_flows
-from iobench.report.trace_spans import place_spans, write_spans
-from iobench.report.trace_storage import first_calls, write_storage
-from iobench.report.trace_torch import read_torch_trace, write_torch_trace
+from iobench.report.timeline.model import timeline_of
+from iobench.report.timeline.torch_trace import read_torch_trace, torch_entries
+from iobench.report.timeline.trace_flows import flow_entries
+from iobench.report.timeline.trace_spans import call_entries, place_spans, span_entries
+from iobench.report.timeline.trace_writer import TraceWriter
+from iobench.report.timeline.wall_clock import machine_of, wall_offsets
 from iobench.report.written import whole_file
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.profiles.contents import Process, Profile
-    from iobench.report.trace_torch import TorchTrace
+    from iobench.report.timeline.torch_trace import TorchTrace
     from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["TRACE_SUFFIXES", "check_trace_name", "write_trace"]
@@ -64,32 +64,30 @@ class _Seen:
     ----------
     path : Path
     processes : tuple of Process
-    low_ns, high_ns : tuple of int or None
-        Of each process the first and last moment of its spans.
+    low_ns, high_ns : tuple of int
+        Of each process the first and last moment of its spans; the last is before the first where
+        it left none.
     """
 
     path: Path
     processes: tuple[Process, ...]
-    low_ns: tuple[int | None, ...]
-    high_ns: tuple[int | None, ...]
+    low_ns: tuple[int, ...]
+    high_ns: tuple[int, ...]
 
     @classmethod
     def of(cls, profile: Profile) -> _Seen:
         """Look at a profile."""
-        spans = [
-            profile.spans[profile.spans["process"] == n] for n in range(len(profile.processes))
-        ]
-        return cls(
-            profile.path,
-            profile.processes,
-            tuple(int(each["start_ns"].min()) if len(each) else None for each in spans),
-            tuple(int(each["end_ns"].max()) if len(each) else None for each in spans),
-        )
+        limits = np.iinfo(np.int64)
+        low = np.full(len(profile.processes), limits.max)
+        high = np.full(len(profile.processes), limits.min)
+        np.minimum.at(low, profile.spans["process"], profile.spans["start_ns"])
+        np.maximum.at(high, profile.spans["process"], profile.spans["end_ns"])
+        return cls(profile.path, profile.processes, tuple(low.tolist()), tuple(high.tolist()))
 
     def extents(self, offsets: Mapping[tuple[str, str], int]) -> Iterator[tuple[int, int]]:
         """Yield the first and last moment of each process that left spans, wall clock."""
         for who, low, high in zip(self.processes, self.low_ns, self.high_ns, strict=True):
-            if low is not None and high is not None:
+            if low <= high:
                 yield low + offsets[machine_of(who)], high + offsets[machine_of(who)]
 
 
@@ -124,6 +122,7 @@ def write_trace(
         If a file cannot be read or written.
     """
     check_trace_name(path)
+    traces = traces or {}
     seen = [_Seen.of(profile) for profile in profiles]
     offsets = wall_offsets(who for each in seen for who in each.processes)
     ours = [extent for each in seen for extent in each.extents(offsets)]
@@ -135,23 +134,21 @@ def write_trace(
     calls = [
         low
         for profile in (_of_ranks(profiles) if traces else ())
-        if (trace := (traces or {}).get(profile.path)) is not None
-        for low in first_calls(profile, trace, _moved(profile, offsets))
+        if profile.path in traces
+        for low in _first_calls(profile, traces[profile.path], _moved(profile, offsets))
     ]
     base_ns = min([*(low for low, _ in ours), *(each.low_ns for each in torch), *calls])
     with _opened(path) as file:
-        entries = EntryFile(file, _about(seen, base_ns, torch))
-        numbers = TraceNumbers(entries)
+        writer = TraceWriter(file, _about(seen, base_ns, torch))
         known: list[tuple[Process, int]] = []
         several = len({each.path for each in seen}) > 1
         for profile in _of_ranks(profiles):
-            trace = (traces or {}).get(profile.path)
             run = f"{profile.path.name} " if several else ""
             moved = _moved(profile, offsets) - base_ns
-            known += _write_profile(profile, run, moved, trace, numbers, entries)
+            known += _write_profile(profile, run, moved, traces.get(profile.path), writer)
         for each in torch:
-            write_torch_trace(each, known, base_ns, numbers, entries)
-        entries.close()
+            writer.add(torch_entries(each, known, base_ns, writer))
+        writer.close()
 
 
 @contextmanager
@@ -178,6 +175,16 @@ def _of_ranks(profiles: Sequence[Profile]) -> Iterator[Profile]:
 def _moved(profile: Profile, offsets: Mapping[tuple[str, str], int]) -> NDArray[np.int64]:
     """Return what to add to the monotonic times of each process."""
     return np.array([offsets[machine_of(who)] for who in profile.processes], dtype=np.int64)
+
+
+def _first_calls(
+    profile: Profile, trace: StorageTrace, moved_ns: NDArray[np.int64]
+) -> Iterator[int]:
+    """Yield when the first call of each process was that a tracer saw."""
+    for one in place_segments(profile, trace).processes:
+        start = one.segments["start_ns"][~one.segments["stray"]]
+        if len(start):
+            yield int(start.min() + moved_ns[one.process])
 
 
 def _of_this_time(trace: TorchTrace, ours: Sequence[tuple[int, int]]) -> TorchTrace:
@@ -212,25 +219,24 @@ def _write_profile(
     run: str,
     moved_ns: NDArray[np.int64],
     trace: StorageTrace | None,
-    numbers: TraceNumbers,
-    entries: EntryFile,
+    writer: TraceWriter,
 ) -> list[tuple[Process, int]]:
     """Write all of one training process; return its processes and their numbers."""
-    pids = [numbers.process(who.pid, *_names(profile, who, run)) for who in profile.processes]
-    # Nothing where waits overlap: what ran is shown, who was waited for nobody can tell.
-    run_of = Run(profile)
-    measured = [each for each in run_of.parts if each.is_sound]
-    placed = place_spans(timeline_of(run_of), pids, numbers, moved_ns)
-    write_spans(profile, placed, numbers, entries)
-    for each in measured:
-        write_flows(each, placed, numbers, entries)
-    if trace is not None:
-        share = next((each.share for each in measured), None)
-        write_storage(profile, trace, share, placed, numbers, entries)
-    return list(zip(profile.processes, pids, strict=True))
-
-
-def _names(profile: Profile, who: Process, run: str) -> tuple[str, str]:
     several = len(profile.ranks) > 1 or len({each.rank for each in profile.processes}) > 1
-    rank = f"rank {who.rank} " if several else ""
-    return f"{run}{rank}{who.name}", f"pid {who.pid} on {who.host}"
+    pids = []
+    for who in profile.processes:
+        name = f"{run}rank {who.rank} {who.name}" if several else f"{run}{who.name}"
+        pids.append(writer.process(who.pid, name, f"pid {who.pid} on {who.host}"))
+    one = Run(profile).of_rank((*profile.ranks_read, 0)[0])
+    placed = place_spans(timeline_of(one), pids, writer, moved_ns)
+    writer.add(span_entries(placed, profile.strings, writer))
+    # Not where waits overlap: what ran is shown, who was waited for nobody can tell.
+    if one.is_sound:
+        writer.add(flow_entries(one, placed, writer))
+    if trace is not None:
+        share = one.share if one.is_sound else None
+        for each in place_segments(profile, trace, share).processes:
+            if each.trace >= 0 and len(each.segments):
+                tracer = trace.processes[each.trace].tracer
+                writer.add(call_entries(profile, each, tracer, placed, writer))
+    return list(zip(profile.processes, pids, strict=True))

@@ -11,7 +11,7 @@ room. Rows are sorted by lane and start, so that times need no large numbers eit
   first of a lane since the first moment of all. Zigzag.
 - ``exposed``: 0 is nothing, 1 unknown, 2 all of the span, and above, the nanoseconds plus 3.
 
-``assets/decode.js`` is the other side.
+``webpage/assets/decode.js`` is the other side.
 """
 
 from __future__ import annotations
@@ -26,39 +26,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.epoch_numbers import epoch_of_deliveries
-from iobench.analysis.timeline import timeline_of
 from iobench.recording.kinds import Kind, Trait
 from iobench.recording.span_file import Flag
-from iobench.report.webpage.timeline_choice import choose_spans
+from iobench.report.timeline.model import timeline_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from iobench.analysis.run import RankRun, Run
-    from iobench.analysis.timeline import Timeline
     from iobench.profiles.contents import Profile
+    from iobench.report.timeline.model import Timeline
 
-__all__ = ["TIMELINE_SCRIPTS", "TIMELINE_STYLES", "TimelinePayload", "timeline_payload"]
-
-TIMELINE_STYLES: Final = ("uplot/uPlot.min.css", "timeline.css")
-TIMELINE_SCRIPTS: Final = (
-    "uplot/uPlot.iife.min.js",
-    "quantities.js",
-    "decode.js",
-    "spans.js",
-    "painter.js",
-    "view.js",
-    "describe.js",
-    "overlay.js",
-    "input.js",
-    "frame.js",
-    "timeline.js",
-    "waits.js",
-    "wait_steps.js",
-    "wait_distribution.js",
-    "charts.js",
-)
-"""Files of ``assets/`` in the order in which a page needs them."""
+__all__ = ["TimelinePayload", "choose_spans", "timeline_payload"]
 
 Integers = NDArray[Any]
 
@@ -82,9 +59,8 @@ class TimelinePayload:
         For JSON: ``version``; ``run``; ``n_spans`` of the profile and ``n_shown`` of them;
         ``length_ns`` from the first moment to the last; ``lanes``: ``[{name, rank, pid, is_device,
         is_loop, is_closed, n_spans}]``; ``missing``: loading processes without spans; ``stages``,
-        and for each its ``kinds`` and ``sorts`` (``"load"``, ``"way"``, ``"wait"``, ``"loop"``,
-        ``"life"``); ``steps``: ``[{rank, n_steps, epochs: [[epoch, first step]]}]``;
-        ``left_out``: null, or what `choose_spans` says; ``n_names_left_out``; ``columns``:
+        and for each its ``kinds``, ``sorts`` (as `Kind.family`) and ``queued``; ``steps``:
+        ``[{rank, n_steps, epochs: [[epoch, first step]]}]``; ``left_out``: null, or what `choose_spans` says; ``n_names_left_out``; ``columns``:
         ``[{name, prediction, offset, nbytes}]`` of the inflated stream.
     data : str
         The columns, deflated, in base64.
@@ -109,7 +85,6 @@ def timeline_payload(run: Run | RankRun, limit: int = SPAN_LIMIT) -> TimelinePay
     chosen, left_out = choose_spans(timeline, limit)
     names, name_of_span, n_names_left_out = _names(profile, timeline.spans["detail"][chosen])
     stream, columns = _columns(timeline, chosen, name_of_span, names)
-    kinds = [Kind[name.partition(":")[0].upper()] for name in timeline.stages]
     meta = {
         "version": VERSION,
         "run": str(profile.path),
@@ -119,9 +94,9 @@ def timeline_payload(run: Run | RankRun, limit: int = SPAN_LIMIT) -> TimelinePay
         "lanes": _lanes(profile, timeline, chosen),
         "missing": list(profile.missing_workers),
         "stages": list(timeline.stages),
-        "kinds": [kind.spelled for kind in kinds],
-        "sorts": [kind.family.value for kind in kinds],
-        "queued": [Trait.QUEUES in kind.traits for kind in kinds],
+        "kinds": [kind.spelled for kind in timeline.kinds],
+        "sorts": [kind.family.value for kind in timeline.kinds],
+        "queued": [Trait.QUEUES in kind.traits for kind in timeline.kinds],
         "steps": _steps(run),
         "left_out": left_out,
         "n_names_left_out": n_names_left_out,
@@ -130,48 +105,113 @@ def timeline_payload(run: Run | RankRun, limit: int = SPAN_LIMIT) -> TimelinePay
     return TimelinePayload(meta, base64.b64encode(zlib.compress(stream)).decode("ascii"))
 
 
+def choose_spans(timeline: Timeline, limit: int) -> tuple[Integers, dict[str, Any] | None]:
+    """Choose what is shown of a timeline.
+
+    All waits, the longest where even these are too many; half of what is left of ``limit`` for
+    the spans with most exposed time, the other half for a uniform sample of the rest, always the
+    same for the same run.
+
+    Parameters
+    ----------
+    timeline : Timeline
+    limit : int
+
+    Returns
+    -------
+    rows : ndarray of int64
+        In ascending order.
+    left_out : dict or None
+        None where nothing is. Else ``n_spans``, ``length_ns`` and ``exposed_ns`` of what is left
+        out; ``n_waits``, ``n_worst`` and ``n_sampled`` of what is not, and ``n_waits_left_out``;
+        ``stages``: ``[{stage, n_spans, length_ns, exposed_ns}]`` of what is left out.
+
+    Raises
+    ------
+    ValueError
+        If the limit is negative.
+    """
+    if limit < 0:
+        raise ValueError(f"limit is {limit}; expected a number of spans, 0 or more")
+    n_spans = len(timeline)
+    if n_spans <= limit:
+        return np.arange(n_spans, dtype=np.int64), None
+    is_wait = timeline.spans["kind"] == Kind.WAIT
+    length_ns = timeline.spans["end_ns"] - timeline.spans["start_ns"]
+    waits = _longest(np.flatnonzero(is_wait), length_ns, limit)
+    room = limit - len(waits)
+    others = np.flatnonzero(~is_wait)
+    exposed = others[timeline.exposed_ns[others] > 0]
+    worst = _longest(exposed, timeline.exposed_ns, room // 2)
+    rest = np.setdiff1d(others, worst, assume_unique=True)
+    # Drawn and not every n-th: stages follow each other in a period as well.
+    random = np.random.default_rng(0)
+    sampled = random.choice(rest, min(room - len(worst), len(rest)), replace=False, shuffle=False)
+    rows = np.sort(np.concatenate((waits, worst, sampled)))
+    counts = {
+        "n_waits": len(waits),
+        "n_waits_left_out": int(is_wait.sum()) - len(waits),
+        "n_worst": len(worst),
+        "n_sampled": len(sampled),
+    }
+    return rows, {**_left_out(timeline, rows), **counts}
+
+
+def _longest(rows: Integers, by: Integers, most: int) -> Integers:
+    """Return the rows of the greatest values; of equal ones, the first."""
+    return np.sort(rows[np.argsort(-by[rows], kind="stable")[:most]])
+
+
+def _left_out(timeline: Timeline, rows: Integers) -> dict[str, Any]:
+    gone = np.ones(len(timeline), dtype=bool)
+    gone[rows] = False
+    spans, stage = timeline.spans[gone], timeline.stage[gone]
+    # Of sums beyond 2**53 floats would be off.
+    sums = np.zeros((3, len(timeline.stages)), dtype=np.int64)
+    length, exposed = spans["end_ns"] - spans["start_ns"], np.maximum(timeline.exposed_ns[gone], 0)
+    for total, values in zip(sums, (1, length, exposed), strict=True):
+        np.add.at(total, stage, values)
+    names = ("n_spans", "length_ns", "exposed_ns")
+    return {
+        **dict(zip(names, sums.sum(axis=1).tolist(), strict=True)),
+        "stages": [
+            {"stage": stage, **dict(zip(names, values, strict=True))}
+            for stage, values in zip(timeline.stages, sums.T.tolist(), strict=True)
+            if values[0]
+        ],
+    }
+
+
 def _lanes(profile: Profile, timeline: Timeline, chosen: Integers) -> list[dict[str, Any]]:
     n_spans = np.bincount(timeline.lane[chosen], minlength=len(timeline.lanes)).tolist()
     loops = np.unique(timeline.lane[timeline.spans["kind"] == Kind.WAIT])
-    described = []
-    for number, lane in enumerate(timeline.lanes):
-        process = profile.processes[lane.process]
-        described.append(
-            {
-                "name": lane.name,
-                "rank": process.rank,
-                "pid": process.pid,
-                "is_device": lane.is_device,
-                "is_loop": number in loops,
-                "is_closed": process.closed,
-                "n_spans": n_spans[number],
-            }
-        )
-    return described
+    owners = [profile.processes[lane.process] for lane in timeline.lanes]
+    return [
+        {
+            "name": lane.name,
+            "rank": process.rank,
+            "pid": process.pid,
+            "is_device": lane.is_device,
+            "is_loop": number in loops,
+            "is_closed": process.closed,
+            "n_spans": n_spans[number],
+        }
+        for number, (lane, process) in enumerate(zip(timeline.lanes, owners, strict=True))
+    ]
 
 
 def _steps(run: Run | RankRun) -> list[dict[str, Any]]:
     """Return, for each rank, its steps and where its epochs begin among them, as in tables."""
     described = []
     for one in run.parts:
-        if not one.is_sound:
-            continue
-        with_batch = one.deliveries.batch >= 0
+        with_batch = one.deliveries.batch >= 0 if one.is_sound else np.zeros(0, dtype=bool)
         if not with_batch.any():
             continue
-        numbers, first = np.unique(
-            epoch_of_deliveries(one.loop, one.deliveries)[with_batch], return_index=True
-        )
-        begins = sorted(
-            zip(numbers.tolist(), first.tolist(), strict=True), key=lambda each: each[1]
-        )
-        described.append(
-            {
-                "rank": one.rank,
-                "n_steps": int(with_batch.sum()),
-                "epochs": [list(each) for each in begins],
-            }
-        )
+        epoch = epoch_of_deliveries(one.loop, one.deliveries)[with_batch]
+        numbers, first = np.unique(epoch, return_index=True)
+        order = np.argsort(first)
+        begins = np.stack((numbers, first), axis=1)[order].tolist()
+        described.append({"rank": one.rank, "n_steps": len(epoch), "epochs": begins})
     return described
 
 
@@ -209,6 +249,17 @@ def _columns(
     length = np.maximum(spans["end_ns"] - spans["start_ns"], 0)
     depth = np.minimum(timeline.depth[chosen], 255)
     sample = spans["sample"].astype(np.int64)
+    marks = spans["flags"] & (Flag.SUMMED | Flag.ESTIMATED)
+    by_stage = {"stage": _Grouped(stage)}
+    groups = {**by_stage, "sample": _Grouped(sample)}
+    predicted = {
+        "nbytes": spans["nbytes"],
+        "batch": spans["batch"],
+        "epoch": spans["epoch"],
+        "name": name_of_span,
+        "marks": marks,
+        "pieces": np.where(marks & Flag.SUMMED, spans["pieces"], 1),
+    }
     found: list[tuple[str, str, bytes]] = [
         ("names", "json", json.dumps(names).encode("ascii")),
         ("depth", "none", _leb128(depth)),
@@ -216,20 +267,9 @@ def _columns(
         ("start", "time", _leb128(_starts(timeline.lane[chosen], depth, start, length))),
         ("length", "none", _leb128(length)),
         ("exposed", "exposed", _leb128(_exposed(timeline.exposed_ns[chosen], length))),
-        ("sample", *_shortest(sample, {"stage": stage})),
+        ("sample", *_shortest(sample, by_stage)),
+        *((name, *_shortest(each.astype(np.int64), groups)) for name, each in predicted.items()),
     ]
-    marks = spans["flags"] & (Flag.SUMMED | Flag.ESTIMATED)
-    pieces = np.where(marks & Flag.SUMMED, spans["pieces"], 1)
-    groups = {"stage": stage, "sample": sample}
-    for name, values in (
-        ("nbytes", spans["nbytes"]),
-        ("batch", spans["batch"]),
-        ("epoch", spans["epoch"]),
-        ("name", name_of_span),
-        ("marks", marks),
-        ("pieces", pieces),
-    ):
-        found.append((name, *_shortest(values.astype(np.int64), groups)))
     described, offset = [], 0
     for name, prediction, data in found:
         described.append(
@@ -250,26 +290,30 @@ def _exposed(exposed: Integers, length: Integers) -> Integers:
     return np.select([exposed == 0, exposed < 0, whole], [0, 1, 2], exposed + 3)
 
 
-def _shortest(values: Integers, groups: dict[str, Integers]) -> tuple[str, bytes]:
+class _Grouped:
+    """Rows by their groups, to tell what each value differs by from the one before of its group."""
+
+    def __init__(self, group: Integers) -> None:
+        self.order = np.argsort(group, kind="stable")
+        in_order = group[self.order]
+        self.first = np.flatnonzero(np.diff(in_order, prepend=in_order[:1] - 1))
+
+    def changes(self, values: Integers) -> Integers:
+        """Return by how much each value differs; of the first of a group from 0."""
+        in_order = values[self.order]
+        change = np.diff(in_order, prepend=0)
+        change[self.first] = in_order[self.first]
+        found = np.empty_like(change)
+        found[self.order] = change
+        return found
+
+
+def _shortest(values: Integers, groups: dict[str, _Grouped]) -> tuple[str, bytes]:
     """Return the prediction after which a column takes the least room, and its bytes."""
-    tried: Iterable[tuple[str, Integers]] = (
-        ("plain", _zigzag(values)),
-        ("row", _zigzag(np.diff(values, prepend=0))),
-        *((name, _zigzag(_since_last(values, group))) for name, group in groups.items()),
-    )
-    coded = [(name, _leb128(numbers)) for name, numbers in tried]
+    tried = {"plain": values, "row": np.diff(values, prepend=0)}
+    tried |= {name: group.changes(values) for name, group in groups.items()}
+    coded = [(name, _leb128(_zigzag(numbers))) for name, numbers in tried.items()]
     return min(coded, key=lambda each: len(zlib.compress(each[1], 1)))
-
-
-def _since_last(values: Integers, group: Integers) -> Integers:
-    """Return what each value differs by from the one before it of its group, the first from 0."""
-    order = np.argsort(group, kind="stable")
-    change = np.diff(values[order], prepend=0)
-    first = np.flatnonzero(np.diff(group[order], prepend=group[order[:1]] - 1))
-    change[first] = values[order[first]]
-    found = np.empty_like(change)
-    found[order] = change
-    return found
 
 
 def _zigzag(values: Integers) -> Integers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from iobench.analysis.deliveries import PHASES
 from iobench.analysis.epoch_numbers import epoch_of_deliveries
 from iobench.recording.kinds import WORKER_KINDS, Kind, Trait, is_one_of, kinds_that
 from iobench.recording.span_file import Flag
-from iobench.report.trace_entries import microseconds
+from iobench.report.timeline.trace_writer import TextPart, as_us, microseconds, texts_of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,71 +20,52 @@ if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
-    from iobench.report.trace_entries import EntryFile, TraceNumbers
-    from iobench.report.trace_spans import PlacedSpans
+    from iobench.report.timeline.trace_spans import PlacedSpans
+    from iobench.report.timeline.trace_writer import TraceWriter
 
-__all__ = ["write_flows"]
+__all__ = ["flow_entries"]
 
 Integers = NDArray[np.int64]
 BINS: Final = 1000
 SHORTEST_BIN_NS: Final = 1_000_000
+POINT: Final = '{"ph":"%s","name":"batch","cat":"batch","id":%%d,"pid":%%d,"tid":%%d,"ts":%%d.%%03d'
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """The spans that made each delivered batch: the first begun and the last finished of them."""
-
-    delivery: Integers
-    first: Integers
-    last: Integers
-
-
-def write_flows(
-    measured: RankRun, placed: PlacedSpans, numbers: TraceNumbers, entries: EntryFile
-) -> None:
-    """Write what is known of the deliveries of one training process.
-
-    Parameters
-    ----------
-    measured : RankRun
-        Of the profile whose spans were placed.
-    placed : PlacedSpans
-    numbers : TraceNumbers
-    entries : EntryFile
-    """
-    deliveries = measured.deliveries
+def flow_entries(run: RankRun, placed: PlacedSpans, writer: TraceWriter) -> Iterator[str]:
+    """Yield what is known of the deliveries of a training process whose spans were placed."""
+    deliveries, spans = run.deliveries, placed.timeline.spans
     if not len(deliveries):
         return
-    made = _made(placed, deliveries)
     pid, moved = placed.pids[deliveries.process], int(placed.moved_ns[deliveries.process])
-    entries.add_all(_arrows(placed, deliveries, made, numbers))
-    entries.add_all(_parts(deliveries, pid, moved, numbers))
-    entries.add_all(_epochs(measured, pid, moved))
-    ready = measured.attribution.ready_ns
-    known = np.flatnonzero(ready >= 0)
-    begun = placed.start_ns[made.first] - placed.moved_ns[_process(placed, made.first)]
-    ready_of_made = ready[made.delivery]
-    finished = ready_of_made >= 0
-    taken = np.maximum(deliveries.delivered_ns, ready)
-    for name, unit, up, down in (
-        ("queue depth", "batches", ready[known], taken[known]),
-        ("batches in the making", "batches", begun[finished], ready_of_made[finished]),
-    ):
-        entries.add_all(_counted(name, unit, pid, up + moved, np.maximum(up, down) + moved))
+    made, first, last = _made(placed, deliveries)
+    yield from _arrows(placed, deliveries, (made, first, last), writer)
+    yield from _parts(deliveries, pid, moved, writer)
+    yield from _epochs(run, pid, moved)
+    ready = run.attribution.ready_ns
+    known, finished = ready >= 0, ready[made] >= 0
+    taken = np.maximum(deliveries.delivered_ns, ready)[known]
+    yield from _counted("queue depth", pid, ready[known] + moved, taken + moved)
+    begun = spans["start_ns"][first][finished]
+    ended = np.maximum(begun, ready[made][finished])
+    yield from _counted("batches in the making", pid, begun + moved, ended + moved)
     edges = _edges(deliveries)
-    rates = read_rates(measured.profile, edges), waited_shares(deliveries, edges)
-    for name, unit, values in zip(
-        ("bytes read", "exposed share"), ("bytes/s", "share"), rates, strict=True
+    for name, unit, values in (
+        ("bytes read", "bytes/s", read_rates(run.profile, edges)),
+        ("exposed share", "share", waited_shares(deliveries, edges)),
     ):
-        entries.add_all(_sampled(name, unit, pid, edges + moved, values))
+        yield from _values(name, unit, pid, edges + moved, np.append(values, 0.0))
 
 
-def _process(placed: PlacedSpans, rows: Integers) -> Integers:
-    return placed.timeline.spans["process"][rows].astype(np.int64)
+def _made(placed: PlacedSpans, deliveries: Deliveries) -> tuple[Integers, Integers, Integers]:
+    """Find who made each delivered batch, but the training loop.
 
-
-def _made(placed: PlacedSpans, deliveries: Deliveries) -> _Made:
-    """Find the work on each delivered batch that others than the training loop did."""
+    Returns
+    -------
+    delivery : ndarray of int64
+        Those of which something is known.
+    first, last : ndarray of int64, same shape
+        The spans of it that began first and ended last.
+    """
     spans = placed.timeline.spans
     in_loop = (spans["process"] == deliveries.process) & (spans["thread"] == deliveries.thread)
     chosen = ~in_loop & (spans["batch"] >= 0) & is_one_of(spans["kind"], WORKER_KINDS)
@@ -100,8 +81,7 @@ def _made(placed: PlacedSpans, deliveries: Deliveries) -> _Made:
     before = spans["start_ns"][rows] < deliveries.delivered_ns[delivery]
     rows, delivery = rows[before], delivery[before]
     first = _firsts(rows, delivery, placed.start_ns[rows])
-    last = _firsts(rows, delivery, -placed.end_ns[rows])
-    return _Made(np.unique(delivery), first, last)
+    return np.unique(delivery), first, _firsts(rows, delivery, -placed.end_ns[rows])
 
 
 def _firsts(rows: Integers, delivery: Integers, by: Integers) -> Integers:
@@ -111,54 +91,58 @@ def _firsts(rows: Integers, delivery: Integers, by: Integers) -> Integers:
 
 
 def _arrows(
-    placed: PlacedSpans, deliveries: Deliveries, made: _Made, numbers: TraceNumbers
+    placed: PlacedSpans,
+    deliveries: Deliveries,
+    made: tuple[Integers, Integers, Integers],
+    writer: TraceWriter,
 ) -> Iterator[str]:
     """Yield an arrow for each batch: from its first work by its last to the wait that got it.
 
     Each end lies inside a span, before its last moment, as viewers look for the span there.
     """
-    spans = placed.timeline.spans
-    waits = np.flatnonzero((spans["kind"] == Kind.WAIT) & (spans["flags"] == 0))
-    at = (spans["process"][waits] == deliveries.process) & (
-        spans["thread"][waits] == deliveries.thread
+    spans, start, end = placed.timeline.spans, placed.start_ns, placed.end_ns
+    waits = np.flatnonzero(
+        (spans["kind"] == Kind.WAIT)
+        & (spans["flags"] == 0)
+        & (spans["process"] == deliveries.process)
+        & (spans["thread"] == deliveries.thread)
     )
-    wait_at = dict(zip(spans["start_ns"][waits[at]].tolist(), waits[at].tolist(), strict=True))
-    start, end, pid, tid = placed.start_ns, placed.end_ns, placed.pid, placed.tid
-    asked = deliveries.asked_ns.tolist()
-    for delivery, first, last in zip(
-        made.delivery.tolist(), made.first.tolist(), made.last.tolist(), strict=True
-    ):
-        wait = wait_at.get(asked[delivery])
-        if wait is None or any(start[row] >= end[row] for row in (first, last, wait)):
-            continue
-        done = min(int(end[last]), int(end[wait])) - 1
-        got = max(int(start[wait]), done)
-        same = f'"name":"batch","cat":"batch","id":{numbers.arrow()}'
-        points = [("s", first, int(start[first])), ("f", wait, got)]
-        if last != first:
-            points.insert(1, ("t", last, done))
-        for letter, row, when in points:
-            bound = ',"bp":"e"' if letter == "f" else ""
-            yield (
-                f'{{"ph":"{letter}",{same},"pid":{pid[row]},"tid":{tid[row]},'
-                f'"ts":{microseconds(when)}{bound}}}'
-            )
+    wait_at = dict(zip(spans["start_ns"][waits].tolist(), waits.tolist(), strict=True))
+    asked = deliveries.asked_ns[made[0]].tolist()
+    found = np.array([wait_at.get(each, -1) for each in asked], dtype=np.int64)
+    rows = np.stack((*made[1:], found))[:, found >= 0]
+    first, last, wait = rows[:, (start[rows] < end[rows]).all(axis=0)]
+    done = np.minimum(end[last], end[wait]) - 1
+    ids = writer.ids(len(first))
+
+    def point(letter: str, row: Integers, when: Integers) -> tuple[str, tuple[Integers, ...]]:
+        return POINT % letter, (ids, placed.pid[row], placed.tid[row], *as_us(when))
+
+    yield from texts_of_rows(
+        len(first),
+        (
+            TextPart(*point("s", first, start[first])),
+            TextPart("},\n"),
+            TextPart(*point("t", last, done), last != first),
+            TextPart("},\n", (), last != first),
+            TextPart(*point("f", wait, np.maximum(start[wait], done))),
+            TextPart(',"bp":"e"}'),
+        ),
+    )
 
 
-def _parts(deliveries: Deliveries, pid: int, moved_ns: int, numbers: TraceNumbers) -> Iterator[str]:
+def _parts(deliveries: Deliveries, pid: int, moved_ns: int, writer: TraceWriter) -> Iterator[str]:
     """Yield start-up, fill, steady state and drain as spans of a thread of their own."""
     begins = np.ones(len(deliveries), dtype=bool)
     begins[1:] = (deliveries.phase[1:] != deliveries.phase[:-1]) | (
         deliveries.from_ns[1:] != deliveries.until_ns[:-1]
     )
-    first = np.flatnonzero(begins)
-    last = np.append(first[1:], len(deliveries)) - 1
-    tid = numbers.thread(pid, "parts of the run")
-    for low, high in zip(first.tolist(), last.tolist(), strict=True):
+    tid = writer.thread(pid, "parts of the run")
+    for low, high in itertools.pairwise([*np.flatnonzero(begins).tolist(), len(deliveries)]):
         start = int(deliveries.from_ns[low])
-        long = int(deliveries.until_ns[high]) - start
-        wait = int(deliveries.wait_ns[low : high + 1].sum())
-        batches = int((deliveries.batch[low : high + 1] >= 0).sum())
+        long = int(deliveries.until_ns[high - 1]) - start
+        wait = int(deliveries.wait_ns[low:high].sum())
+        batches = int((deliveries.batch[low:high] >= 0).sum())
         yield (
             f'{{"ph":"X","name":"{PHASES[deliveries.phase[low]]}","cat":"part","pid":{pid},'
             f'"tid":{tid},"ts":{microseconds(start + moved_ns)},"dur":{microseconds(long)},'
@@ -166,39 +150,31 @@ def _parts(deliveries: Deliveries, pid: int, moved_ns: int, numbers: TraceNumber
         )
 
 
-def _epochs(measured: RankRun, pid: int, moved_ns: int) -> Iterator[str]:
+def _epochs(run: RankRun, pid: int, moved_ns: int) -> Iterator[str]:
     """Yield a mark where each epoch begins, by the numbers that tables have."""
-    deliveries = measured.deliveries
-    rows = np.flatnonzero(deliveries.batch >= 0)
-    numbers, first = np.unique(
-        epoch_of_deliveries(measured.loop, measured.deliveries)[rows], return_index=True
-    )
-    for number, row in zip(numbers.tolist(), rows[first].tolist(), strict=True):
-        when = microseconds(int(deliveries.asked_ns[row]) + moved_ns)
+    rows = np.flatnonzero(run.deliveries.batch >= 0)
+    epoch = epoch_of_deliveries(run.loop, run.deliveries)[rows]
+    numbers, first = np.unique(epoch, return_index=True)
+    begins = run.deliveries.asked_ns[rows[first]] + moved_ns
+    for number, when in zip(numbers.tolist(), begins.tolist(), strict=True):
         yield (
             f'{{"ph":"i","s":"p","name":"epoch {number}","cat":"epoch","pid":{pid},"tid":{pid},'
-            f'"ts":{when}}}'
+            f'"ts":{microseconds(when)}}}'
         )
 
 
-def _counted(name: str, unit: str, pid: int, up: Integers, down: Integers) -> Iterator[str]:
-    """Yield a counter that goes up at some moments and down at others, where it changes."""
-    times = np.concatenate((up, down))
+def _counted(name: str, pid: int, up: Integers, down: Integers) -> Iterator[str]:
+    """Yield a counter of batches that goes up at some moments and down at others."""
+    moments, place = np.unique(np.concatenate((up, down)), return_inverse=True)
     steps = np.repeat([1, -1], [len(up), len(down)])
-    moments, place = np.unique(times, return_inverse=True)
-    level = np.cumsum(np.bincount(place.reshape(-1), steps, len(moments))).astype(np.int64)
-    yield from _values(name, unit, pid, moments, level)
-
-
-def _sampled(
-    name: str, unit: str, pid: int, edges: Integers, values: NDArray[np.float64]
-) -> Iterator[str]:
-    yield from _values(name, unit, pid, edges, np.append(values, 0.0))
+    level = np.cumsum(np.bincount(place, steps, len(moments))).astype(np.int64)
+    yield from _values(name, "batches", pid, moments, level)
 
 
 def _values(
     name: str, unit: str, pid: int, moments: Integers, values: NDArray[Any]
 ) -> Iterator[str]:
+    """Yield a counter where it changes."""
     head = f'{{"ph":"C","name":"{name}","cat":"counter","pid":{pid},"tid":0'
     new = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
     for moment, value in zip(moments[new].tolist(), values[new].tolist(), strict=True):
