@@ -23,6 +23,7 @@ from iobench.analysis.intervals import (
     round_ratio,
     student,
 )
+from iobench.analysis.run import Run
 from iobench.analysis.step_sums import (
     RoundTimes,
     StepSums,
@@ -31,7 +32,6 @@ from iobench.analysis.step_sums import (
     step_memory,
     step_sums,
 )
-from iobench.analysis.windows import measure_rank
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 TIMES = st.lists(st.floats(1e-3, 1e9), min_size=2, max_size=12)
@@ -214,7 +214,7 @@ def _loaders() -> list[list[StepSums]]:
     found = []
     for seed in range(16):
         runs = drawn_runs(seed, 8, n_batches=120)
-        sums = [step_sums(measure_rank(run), "steady") for run in runs]
+        sums = [step_sums(Run(run).of_rank(), "steady") for run in runs]
         found.append([each for each in sums if each is not None])
     return found
 
