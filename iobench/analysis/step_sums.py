@@ -30,6 +30,7 @@ __all__ = [
     "EXPOSED",
     "FEWEST_TURNS",
     "MANY_TURNS",
+    "PARTS",
     "RoundTimes",
     "StepSums",
     "add_sums",
@@ -45,6 +46,8 @@ EXPOSED: Final = "exposed:"
 FEWEST_TURNS: Final = 4
 MANY_TURNS: Final = 20
 MOST_ALIKE: Final = 0.999
+PARTS: Final[tuple[Window, ...]] = ("recurring", "steady", "whole")
+"""Of which part of a run a figure is, where a comparison is free to choose: the first of these."""
 Sums = Mapping[str, "NDArray[np.float64]"]
 
 

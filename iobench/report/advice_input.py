@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -12,13 +12,13 @@ from iobench.analysis.device import device_exposure
 from iobench.analysis.replay.demands import machine_of
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
-from iobench.analysis.step_sums import step_sums
+from iobench.analysis.step_sums import PARTS, step_sums
 from iobench.report.facts import RunFacts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from iobench.analysis.figures import Exposure
+    from iobench.analysis.figures import Exposure, Window
     from iobench.analysis.replay.contract import RecordedRun
     from iobench.analysis.run import RankRun
     from iobench.analysis.step_sums import StepSums
@@ -183,7 +183,8 @@ def measured_way(
     if facts.is_script:
         facts = facts.with_loaders(exposure.loaders)
     device, wall_ns = device_exposure(profile, exposure.rank), exposure.whole.wall_ns
-    way = _way(run, facts, exposure, step_sums(found, exposure.window))
+    parts = {part: sums for part in PARTS if (sums := step_sums(found, part)) is not None}
+    way = _way(run, facts, exposure, parts)
     return MeasuredWay(
         path=profile.path,
         way=way,
@@ -198,7 +199,7 @@ def measured_way(
 
 
 def _way(
-    run: RecordedRun, facts: RunFacts, exposure: Exposure, sums: StepSums | None
+    run: RecordedRun, facts: RunFacts, exposure: Exposure, sums: Mapping[Window, StepSums]
 ) -> LoadingWay:
     store = None
     if facts.store_n_samples and facts.store_nbytes:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.samples_compared import compare_seen
+from iobench.analysis.step_sums import PARTS
 from iobench.errors import OptionError
 from iobench.json_files import read_json
 from iobench.profiles.folders import run_paths
@@ -134,8 +135,7 @@ def compare_runs(paths: Sequence[Path], *, anyway: bool = False, group: bool = F
     waved = refuse(measured, anyway=anyway)
     runs = _grouped(measured) if group else [ComparedRun((each,)) for each in measured]
     members = [member for run in runs for member in run.members]
-    parts: tuple[Window, ...] = ("recurring", "steady", "whole")
-    window = next(each for each in parts if all(run.sums[each] is not None for run in members))
+    window = next(each for each in PARTS if all(run.sums[each] is not None for run in members))
     first, *others = runs
     return Comparison(
         runs=tuple(runs),

@@ -52,8 +52,8 @@ class LoadingWay:
         All of the run.
     steady, recurring : PartExposure or None
         Its steady state, and its epochs as a long training has them; see `Exposure`.
-    sums : StepSums or None
-        Of the window, for what other ways gain; None without samples.
+    sums : mapping of str to StepSums
+        Of each part that the run has, for what other ways gain.
     store : StoreProbe or None
         None for original files.
     """
@@ -65,7 +65,7 @@ class LoadingWay:
     run: RecordedRun
     whole: PartExposure
     steady: PartExposure | None
-    sums: StepSums | None = None
+    sums: Mapping[Window, StepSums] = field(default_factory=dict)
     store: StoreProbe | None = None
     recurring: PartExposure | None = None
 

@@ -14,7 +14,7 @@ from iobench.analysis.replay.contract import Change, Machine, RecordedRun
 from iobench.analysis.replay.engine import replay, replay_error
 from iobench.analysis.replay.prediction import UNSEEN_ERROR, predicted
 from iobench.analysis.replay.runs import part_of_epochs
-from iobench.analysis.step_sums import ratio_of_runs
+from iobench.analysis.step_sums import PARTS, ratio_of_runs
 
 __all__ = [
     "GainPredictor",
@@ -63,10 +63,14 @@ def beginning_of(run: RecordedRun, n_batches: int = LONGEST_RUN) -> RecordedRun:
 
 
 def gain_between(baseline: LoadingWay, other: LoadingWay) -> Gain | None:
-    """Return what another way gained, by turns where both took turns; None without samples."""
-    if baseline.sums is None or other.sums is None:
+    """Return what another way gained, by turns where both took turns; None without samples.
+
+    Of the first part that both runs have, as ``iobench compare`` has it.
+    """
+    window = next((part for part in PARTS if part in baseline.sums and part in other.sums), None)
+    if window is None:
         return None
-    found = ratio_of_runs(baseline.sums, other.sums, "wall", "samples")
+    found = ratio_of_runs(baseline.sums[window], other.sums[window], "wall", "samples")
     if found.value is None:
         return None
     low = None if found.high is None else 1 - found.high

@@ -66,7 +66,7 @@ def way(
         steady=None
         if exposure.steady is None
         else replace(exposure.steady, n_samples=BATCH * exposure.steady.n_batches),
-        sums=step_sums(measured, exposure.window),
+        sums={exposure.window: step_sums(measured, exposure.window)},
         store=store,
     )
 
@@ -387,7 +387,7 @@ def test_ways_that_took_turns_are_compared_turn_by_turn() -> None:
     ways = [
         replace(
             way(SLOW, label=label),
-            sums=in_turns(share * by_turn, begin, share * np.array([10.0, 30.0]) * MS),
+            sums={"steady": in_turns(share * by_turn, begin, share * np.array([10.0, 30.0]) * MS)},
         )
         for begin, share, label in ((0, 1.0, "source"), (1, 0.9, "tfrecord"))
     ]
@@ -395,10 +395,24 @@ def test_ways_that_took_turns_are_compared_turn_by_turn() -> None:
     assert paired is not None
     assert paired.saved == pytest.approx(0.1)
     assert paired.is_proven
-    apart = [replace(each, sums=replace(each.sums, times=None)) for each in ways]
+    apart = [
+        replace(each, sums={"steady": replace(each.sums["steady"], times=None)}) for each in ways
+    ]
     alone = gain_between(*apart)
     assert alone is not None
     assert alone.is_proven is False
+
+
+def test_ways_are_compared_over_the_part_that_both_have() -> None:
+    steps = StepSums(
+        {"steps": np.ones(2), "samples": np.ones(2), "wall": np.array([9.0, 11.0])}, {}, None
+    )
+    other = replace(steps, stretches={**steps.stretches, "wall": np.array([4.0, 6.0])})
+    recurring = replace(way(SLOW), sums={"recurring": other, "steady": steps, "whole": steps})
+    steady = replace(way(SLOW), sums={"steady": other, "whole": other})
+    gain = gain_between(recurring, steady)
+    assert gain is not None
+    assert gain.saved == pytest.approx(0.5)  # and not nothing, of epochs against a steady state
 
 
 def in_turns(wall_ns: Any, begin: int, cells_ns: Any) -> StepSums:
