@@ -60,8 +60,9 @@ class TimelinePayload:
         ``length_ns`` from the first moment to the last; ``lanes``: ``[{name, rank, pid, is_device,
         is_loop, is_closed, n_spans}]``; ``missing``: loading processes without spans; ``stages``,
         and for each its ``kinds``, ``sorts`` (as `Kind.family`) and ``queued``; ``steps``:
-        ``[{rank, n_steps, epochs: [[epoch, first step]]}]``; ``left_out``: null, or what `choose_spans` says; ``n_names_left_out``; ``columns``:
-        ``[{name, prediction, offset, nbytes}]`` of the inflated stream.
+        ``[{rank, n_steps, epochs: [[epoch, first step]]}]``; ``left_out``: null, or what
+        `choose_spans` says; ``n_names_left_out``; ``columns``: ``[{name, prediction, offset,
+        nbytes}]`` of the inflated stream.
     data : str
         The columns, deflated, in base64.
     """
