@@ -1,8 +1,9 @@
 """Names to what is installed, through entry points, loaded on first use.
 
 Groups: ``iobench.datasets`` (factories that take options), ``iobench.formats`` (containers),
-``iobench.converters`` (how a dataset becomes a store) and ``iobench.subjects`` (what is asked of a
-run). First-party ones come through the same door as anybody's.
+``iobench.converters`` (how a dataset becomes a store), ``iobench.subjects`` (what is asked of a
+run) and ``iobench.renderers`` (what makes text of a report). First-party ones come through the same
+door as anybody's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from iobench.errors import IobenchError, OptionError, UnknownNameError
 
 if TYPE_CHECKING:
     from iobench.datasets.contract import Dataset
+    from iobench.report.document import Renderer
     from iobench.stores.contract import Converter, Format
     from iobench.subjects.contract import Subject
 
@@ -26,8 +28,10 @@ __all__ = [
     "find_converter",
     "find_dataset",
     "find_format",
+    "find_renderer",
     "format_names",
     "installed_subjects",
+    "renderer_names",
     "unknown_name",
 ]
 
@@ -114,6 +118,23 @@ def installed_subjects() -> tuple[Subject[Any], ...]:
         _load("iobench.subjects", name, "subject", names) for name in names
     ]
     return tuple(sorted(found, key=lambda subject: (subject.order, subject.name)))
+
+
+def renderer_names() -> list[str]:
+    """Return the names of all that make text of a report, sorted."""
+    return sorted(entry_points(group="iobench.renderers").names)
+
+
+def find_renderer(name: str) -> Renderer:
+    """Return a renderer of that name, made anew.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is none; the message lists the nearest names.
+    """
+    renderer: Renderer = _load("iobench.renderers", name, "renderer", renderer_names())()
+    return renderer
 
 
 def unknown_name(what: str, name: str, names: Iterable[str]) -> UnknownNameError:

@@ -23,8 +23,9 @@ from iobench.bundling.whoami import who_runs_this
 from iobench.errors import IobenchError, MissingExtraError, OptionError, ProfileError
 from iobench.profiles.folders import run_paths
 from iobench.profiles.reading import open_profiles
-from iobench.report.json_report import to_json
-from iobench.report.text_report import render_terminal
+from iobench.report.renderers.html_page import HtmlRenderer
+from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.report.report_document import report_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -212,22 +213,19 @@ def _reports(stage: Path, files: Mapping[str, bytes]) -> tuple[dict[str, bytes],
     here = re.compile(re.escape(str(stage)))
     try:
         profiles = open_profiles(stage)
-        text = io.StringIO()
-        render_terminal(profiles, file=text)
-        document = to_json(profiles)
+        document = report_document(profiles)
+        text = TerminalRenderer(io.StringIO()).render(document)
+        figures = document.figures() if document.figures is not None else {}
     except IobenchError as error:
         why = here.sub(".", str(error))
         return {"report.txt": f"No report: {why}\n".encode()}, [f"There is no report: {why}"]
     found = {
-        "report.txt": here.sub(".", text.getvalue()).encode("utf-8", "backslashreplace"),
-        "report.json": here.sub(".", _json(document).decode()).encode(),
+        "report.txt": here.sub(".", text).encode("utf-8", "backslashreplace"),
+        "report.json": here.sub(".", _json(figures).decode()).encode(),
     }
     try:
-        from iobench.report.webpage.document import render_html
-
-        found["report.html"] = here.sub(".", render_html(profiles)).encode(
-            "utf-8", "backslashreplace"
-        )
+        page = HtmlRenderer().render(document)
+        found["report.html"] = here.sub(".", page).encode("utf-8", "backslashreplace")
     except MissingExtraError as error:
         return found, [f"There is no report.html: {error}"]
     return found, []

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
-import typer
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from iobench.profiles.contents import Profile
+    from iobench.report.document import Document
     from iobench.report.run_report import RunReport
     from iobench.storage.traces.contents import StorageTrace
 
-__all__ = ["OpenedRun"]
+__all__ = ["OpenedRun", "write_text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,32 +59,40 @@ class OpenedRun:
         profiles, traces = open_profiles(path), _traces(path, darshan)
         return cls(path, profiles, traces, make_reports(profiles, traces))
 
-    def print(
-        self, *, json: bool = False, markdown: bool = False, file: TextIO | None = None
-    ) -> None:
+    def print(self, renderer: str = "", *, file: TextIO | None = None) -> None:
         """Print the report, by default to stdout.
 
         Parameters
         ----------
-        json, markdown : bool
-            Whether as JSON, or as GitHub's Markdown.
+        renderer : str
+            As what: ``"markdown"``, ``"json"`` or whatever is installed; by default for a terminal.
         file : text file, optional
+
+        Raises
+        ------
+        UnknownNameError
+            If there is no such renderer.
         """
-        from iobench.report.text_report import render_markdown, render_terminal
+        import sys
 
-        if json:
-            typer.echo(self.as_json(), file=file)
-            return
-        render = render_markdown if markdown else render_terminal
-        render(self.profiles, traces=self.traces, reports=self.reports, file=file)
+        from iobench.registry import find_renderer
+        from iobench.report.renderers.terminal import TerminalRenderer
 
-    def as_json(self) -> str:
-        """Return the report as text of JSON."""
-        import json
+        found = find_renderer(renderer) if renderer else TerminalRenderer(file)
+        write_text(found.render(self.document()), sys.stdout if file is None else file)
 
-        from iobench.report.json_report import reports_to_json
+    def document(self) -> Document:
+        """Return all that is said of the run."""
+        from iobench.report.report_document import report_document
 
-        return json.dumps(reports_to_json(self.reports), indent=1, allow_nan=False)
+        return report_document(self.profiles, self.traces, self.reports)
+
+
+def write_text(text: str, file: TextIO) -> None:
+    """Write text that ends in a line break; what the file's encoding lacks is spelled out."""
+    encoding = getattr(file, "encoding", None) or "utf-8"
+    whole = text if text.endswith("\n") else f"{text}\n"
+    file.write(whole.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def _traces(run: Path, named: Sequence[Path]) -> dict[Path, StorageTrace]:

@@ -29,6 +29,12 @@ def report(
         bool,
         typer.Option("--markdown", help="Print the report as GitHub's Markdown, for an issue."),
     ] = False,
+    renderer: Annotated[
+        str | None,
+        typer.Option(
+            "--as", metavar="NAME", help="Print it by a renderer that is installed, by its name."
+        ),
+    ] = None,
     html: Annotated[
         Path | None,
         typer.Option(
@@ -99,15 +105,16 @@ def report(
     report_files.check_trace_options(trace, torch_trace)
     report_files.check_libraries(html, parquet)
     check_tracking_options(mlflow, wandb)
-    if json and markdown:
-        raise OptionError("--json and --markdown: both go to stdout; name one of them")
+    named = [*["json"] * json, *["markdown"] * markdown, *([renderer] if renderer else [])]
+    if len(named) > 1:
+        raise OptionError("--json, --markdown and --as: all go to stdout; name one of them")
     if holds_several(run) and not any(
-        (html, darshan, lanes, trace, parquet, mlflow, wandb, markdown)
+        (html, darshan, lanes, trace, parquet, mlflow, wandb, markdown, renderer)
     ):
         _list_runs(run, json=json)
         return
     opened = OpenedRun.of(run, darshan or ())
-    opened.print(json=json, markdown=markdown)
+    opened.print(*named)
     if html is not None:
         report_files.write_html_file(opened, html)
     if lanes is not None:
@@ -162,7 +169,7 @@ def print_report(run: Path, *, json: bool, file: TextIO | None = None) -> None:
     ProfileError
         If it is none.
     """
-    OpenedRun.of(run).print(json=json, file=file)
+    OpenedRun.of(run).print("json" if json else "", file=file)
 
 
 def write_json(run: Path, path: Path) -> None:
@@ -175,6 +182,7 @@ def write_json(run: Path, path: Path) -> None:
     StorageError
         If the file cannot be written.
     """
+    from iobench.report.renderers.json_text import JsonRenderer
     from iobench.report.written import write_whole
 
-    write_whole(path, f"{OpenedRun.of(run).as_json()}\n")
+    write_whole(path, JsonRenderer().render(OpenedRun.of(run).document()) + "\n")

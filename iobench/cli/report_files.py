@@ -48,9 +48,9 @@ def check_libraries(html: Path | None, parquet: Path | None) -> None:
         If Jinja2 or pyarrow is not installed.
     """
     if html is not None:
-        from iobench.report.webpage.shell import make_environment
+        from iobench.report.renderers.html_page import HtmlRenderer
 
-        make_environment()
+        HtmlRenderer()
     if parquet is not None:
         from iobench.report.timeline.arrow_table import check_parquet
 
@@ -58,10 +58,11 @@ def check_libraries(html: Path | None, parquet: Path | None) -> None:
 
 
 def write_html_file(opened: OpenedRun, path: Path) -> None:
-    """Write a run as one page; errors as `write_html`."""
-    from iobench.report.webpage.document import write_html
+    """Write a run as one page; errors as `write_whole`."""
+    from iobench.report.renderers.html_page import HtmlRenderer
+    from iobench.report.written import write_whole
 
-    write_html(path, opened.profiles, opened.traces, opened.reports)
+    write_whole(path, HtmlRenderer().render(opened.document()))
     say_written(path, "open it in a browser")
 
 

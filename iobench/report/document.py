@@ -37,6 +37,7 @@ __all__ = [
     "Ratio",
     "Renderer",
     "SampleRate",
+    "Seconds",
     "Section",
     "Sentence",
     "Share",
@@ -72,6 +73,10 @@ class Quantity:
 
 class Duration(Quantity):
     """A time in nanoseconds; in a column with a unit group in the unit of its heading."""
+
+
+class Seconds(Quantity):
+    """A time in seconds, said with five decimals, as publications print it."""
 
 
 class Bytes(Quantity):
@@ -140,14 +145,13 @@ class BarPart:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar: its name, its pieces one after the other, and what is said beside it.
+    """One bar: its pieces one after the other, and what it is of.
 
-    ``swatch`` is the kind of stage it is of, which has a colour of its own; empty for none.
+    ``swatch`` is a kind of stage, which has a colour of its own; empty for none.
     """
 
-    name: str
     parts: tuple[BarPart, ...]
-    said: tuple[Cell, ...] = ()
+    name: str = ""
     swatch: str = ""
 
 
@@ -158,8 +162,8 @@ class Bars:
     Whatever they say is in a table or a sentence as well.
     """
 
+    title: str
     bars: tuple[Bar, ...]
-    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +178,14 @@ class Column:
         their headings; those of a column without a group each in its own.
     unit : str
         That unit, where it is known beforehand: ``"ms"``. Else that of the group's largest.
+    is_spare : bool
+        Whether a narrow page leaves it out where the table does not fit.
     """
 
     name: str
     unit_group: str = ""
     unit: str = ""
+    is_spare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +203,10 @@ class Table:
         The sum of the rows, empty where there is none.
     note : str
         A sentence below: what is left out, or what a figure is of.
-    bars : tuple of tuple of BarPart
-        A bar for each row, on one scale; empty where there is nothing to draw.
+    bars : tuple of Bar
+        One for each row, on one scale; empty where there is nothing to draw.
+    is_folded : bool
+        Whether a page that can fold shows only its title at first.
     """
 
     title: str
@@ -205,7 +214,8 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     total: tuple[Cell, ...] = ()
     note: str = ""
-    bars: tuple[tuple[BarPart, ...], ...] = ()
+    bars: tuple[Bar, ...] = ()
+    is_folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,14 +294,19 @@ class Section:
         What links and tests call it, one of each in a document: ``"stages"``.
     title : str
     blocks : tuple of Block
-    folded : bool
+    is_folded : bool
         Whether a page that can fold shows only the title at first: the long parts.
     """
 
     key: str
     title: str
     blocks: tuple[Block, ...]
-    folded: bool = False
+    is_folded: bool = False
+
+    @property
+    def is_only_drawn(self) -> bool:
+        """Whether there is nothing for pages that do not draw."""
+        return all(isinstance(block, Drawing | Bars) for block in self.blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,8 +317,13 @@ class Document:
     ----------
     title : str
     sections : tuple of Section
+        What to try next comes after what was found; a terminal prints it at the end.
     parts : tuple of Document
         What is said of each of several runs, in their order; after the sections.
+    key : str
+        What links and tests call it, of one of several: ``"run-0"``.
+    is_spare : bool
+        Whether only pages that show one part at a time show it: most ranks of a job.
     figures : callable, optional
         Makes the figures for machines, as ``--json`` writes them, for pages that carry them.
     """
@@ -311,6 +331,8 @@ class Document:
     title: str
     sections: tuple[Section, ...]
     parts: tuple[Document, ...] = ()
+    key: str = ""
+    is_spare: bool = False
     figures: Callable[[], Mapping[str, Any]] | None = None
 
 

@@ -8,11 +8,9 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.diagnosis import Verdict
-from iobench.report.sentences import verdict_sentence
 from iobench.report.wrapping import plain
 
 if TYPE_CHECKING:
-    from iobench.report.run_report import RunReport
     from iobench.report.tables import TextTable
 
 __all__ = ["FragmentPage"]
@@ -86,13 +84,6 @@ class FragmentPage:
     def command(self, text: str) -> None:
         """Write a line to copy."""
         self._lines(plain(text))
-
-    def verdict(self, report: RunReport, *, named: bool = False) -> None:
-        """Write what is concluded of a run, beside its colour."""
-        name = f"{report.facts.label}: " if named else ""
-        colour = SIGNALS.get(report.diagnosis.verdict, FAINT)
-        css = f"margin:.3em 0;font-weight:600;border-left:4px solid {colour};padding-left:8px"
-        self._put("div", name + verdict_sentence(report.diagnosis), css)
 
     def table(self, table: TextTable) -> None:
         """Draw a table, with a bar of what is hidden and exposed in each row that has one."""

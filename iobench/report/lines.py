@@ -11,8 +11,6 @@ from iobench.report import units
 from iobench.report.facts import OWN
 from iobench.report.limit_lines import limit_lines
 from iobench.report.script_lines import script_lines
-from iobench.report.sentences import kept_words
-from iobench.report.tables import PARTS
 
 if TYPE_CHECKING:
     from iobench.analysis.conversion import FullConversion
@@ -26,12 +24,12 @@ __all__ = [
     "decoded_line",
     "estimated_lines",
     "fused_lines",
-    "headline",
     "measurement_lines",
     "reader_line",
     "setup_lines",
     "stand_in_line",
     "title_line",
+    "why_unknown",
 ]
 
 
@@ -116,39 +114,23 @@ def reader_line(facts: RunFacts) -> str | None:
     )
 
 
-def headline(exposure: Exposure) -> list[str]:
-    """Return the exposed share of the whole run and of its steady state, from sums, first."""
+def why_unknown(exposure: Exposure) -> str:
+    """Return why nobody can tell what was exposed; empty where it is known."""
     whole = exposure.whole
     if exposure.stopped and not whole.n_batches:
-        return [
+        return (
             f"Exposed I/O: unknown, nothing was recorded: recording stopped, {exposure.stopped}; "
             f"{units.count(exposure.lost_spans)} spans or more were lost. Make room there, or name "
             "another folder with --out or --spool."
-        ]
+        )
     if not exposure.has_consumer:
-        return ["Exposed I/O: not defined, no consumer: nothing asked a loader for batches."]
+        return "Exposed I/O: not defined, no consumer: nothing asked a loader for batches."
     if not whole.n_batches:
         lost = [name for name in exposure.missing_workers if name.startswith(TRAINING_PROCESS)]
         if lost:
-            return [f"Exposed I/O: unknown, {lost[0]} left no spans: what it waited for is lost."]
-        return ["Exposed I/O: unknown, no batch was delivered."]
-    wait_ns, wall_ns = exposure.all_wait_ns, exposure.all_wall_ns
-    spent = f"{units.duration(wait_ns)} of {units.duration(wall_ns)}"
-    share = f"{units.fraction(wait_ns / wall_ns if wall_ns else None)} of the whole run ({spent})"
-    kept = kept_words(whole.n_batches, exposure.n_folded)
-    if kept:
-        part = units.fraction(whole.wait_fraction)
-        share += f", by exact sums. All else is of {kept}: {part} of their time"
-    window = exposure.judged
-    rest = "too short to have a steady state"
-    if exposure.window == "recurring":
-        rest = f"{units.fraction(window.wait_fraction)} of its epochs after the first"
-    elif exposure.window == "steady":
-        rest = f"{units.fraction(window.wait_fraction)} of its steady state"
-    return [
-        f"Exposed I/O: {share}, {rest}.",
-        f"{_step(window)}; {_throughput(window)} ({PARTS[exposure.window]}).",
-    ]
+            return f"Exposed I/O: unknown, {lost[0]} left no spans: what it waited for is lost."
+        return "Exposed I/O: unknown, no batch was delivered."
+    return ""
 
 
 def decoded_line(window: PartExposure, facts: RunFacts) -> str | None:
@@ -166,22 +148,6 @@ def decoded_line(window: PartExposure, facts: RunFacts) -> str | None:
     return (
         f"{said} {chunks.variable} has chunks of {chunks.spelled}; chunks of {chunks.fitting}, "
         f"one sample each, would fit: {chunks.command}"
-    )
-
-
-def _step(window: PartExposure) -> str:
-    if window.wait is None:
-        return "Wait of a step: unknown"
-    mean, median = units.duration(window.wait.mean_ns), units.duration(window.wait.median_ns)
-    return f"A step waits {mean} in the mean, {median} in the median"
-
-
-def _throughput(window: PartExposure) -> str:
-    utilisation = units.fraction(window.accelerator_utilisation)
-    return (
-        f"accelerator utilisation {utilisation}, "
-        f"{units.sample_rate(window.samples_per_s)} samples/s, "
-        f"{units.byte_rate(window.bytes_per_s)}"
     )
 
 

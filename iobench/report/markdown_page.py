@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from rich.cells import cell_len
 
-from iobench.report.sentences import verdict_sentence
 from iobench.report.wrapping import plain
 
 if TYPE_CHECKING:
-    from iobench.report.run_report import RunReport
     from iobench.report.tables import TextTable
 
 __all__ = ["MarkdownPage", "escaped"]
@@ -81,11 +79,6 @@ class MarkdownPage:
     def command(self, text: str) -> None:
         """Write a line to copy."""
         self._fenced([plain(text)], "sh")
-
-    def verdict(self, report: RunReport, *, named: bool = False) -> None:
-        """Write what is concluded of a run."""
-        name = f"{report.facts.label}: " if named else ""
-        self.text(name + verdict_sentence(report.diagnosis), "bold")
 
     def table(self, table: TextTable) -> None:
         """Write a table with its title above; figures stand at the right."""

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from iobench.report.run_report import RunReport
     from iobench.report.tables import TextTable
 
 __all__ = ["Page"]
@@ -43,9 +42,6 @@ class Page(Protocol):
 
     def command(self, text: str) -> None:
         """Write a line to copy, however long."""
-
-    def verdict(self, report: RunReport, *, named: bool = False) -> None:
-        """Write what is concluded of a run, in its colour."""
 
     def table(self, table: TextTable) -> None:
         """Draw a table with its title."""

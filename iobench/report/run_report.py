@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.analysis.conversion import predict_full_conversion
 from iobench.analysis.device import device_exposure
 from iobench.analysis.diagnosis import Diagnosis, diagnose
+from iobench.analysis.epochs import epochs_of_rank
 from iobench.analysis.processes import process_work
 from iobench.analysis.replay.judgement import JUDGED_BATCHES, judge_runs
 from iobench.analysis.replay.runs import recorded_runs
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.analysis.conversion import FullConversion
+    from iobench.analysis.epoch_statistics import EpochFigures
     from iobench.analysis.figures import Exposure, PartExposure
     from iobench.analysis.processes import ProcessWork
     from iobench.analysis.rank_steps import RankSteps
@@ -82,6 +84,8 @@ class RunReport:
         By the formula of MLPerf Storage.
     samples : SamplesSeen or None
         Digests of what was delivered; None for one of many ranks.
+    epochs : tuple of EpochFigures
+        Epoch by epoch; empty for one of many ranks.
     way : MeasuredWay or None
         How it loads, for advice; None for one of many ranks, and where nobody asked a loader.
     figures : mapping of str to dataclass
@@ -109,6 +113,7 @@ class RunReport:
     samples: SamplesSeen | None = field(default=None, metadata=HIDDEN)
     way: MeasuredWay | None = field(default=None, metadata=HIDDEN)
     figures: Mapping[str, Any] = field(default_factory=dict, metadata=INLINE)
+    epochs: tuple[EpochFigures, ...] = field(default=(), metadata=HIDDEN)
 
     @property
     def judged(self) -> PartExposure:
@@ -206,6 +211,7 @@ def _report(
         samples=None if slim else samples_seen(found.profile),
         way=measured_way(profile, found, runs),
         figures={each.name: each.figures(found) for each in installed_subjects()},
+        epochs=() if slim else tuple(epochs_of_rank(found)),
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OVER",
+    "PARTS",
     "extent_text",
     "kept_words",
     "long_waits_sentence",
@@ -31,6 +32,12 @@ MOST: Final = 0.5
 """A training loop of a smaller share of its job says little about the job."""
 RARE_FRACTION: Final = 0.2
 """Up to this share of the steps long waits are called rare; more are called uneven waits."""
+PARTS: Final[Mapping[Window, str]] = {
+    "recurring": "epochs after the first",
+    "steady": "steady state",
+    "whole": "whole run",
+}
+"""What the parts of a run are called, as `Exposure` knows them."""
 OVER: Final[Mapping[Window, str]] = {
     "recurring": "over the epochs after the first",
     "steady": "in steady state",

@@ -7,9 +7,17 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from iobench.masking import printable
-from iobench.report import units
-from iobench.report.storage_lines import gaps_word
-from iobench.report.tables import NOT_APPLICABLE, TextTable
+from iobench.report import storage_lines, units
+from iobench.report.document import (
+    Bytes,
+    Column,
+    Count,
+    Duration,
+    Section,
+    Sentence,
+    Table,
+    sentences,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,53 +26,87 @@ if TYPE_CHECKING:
         AccessFigures,
         ByteRow,
         ReadCost,
+        SanityLine,
         StageStorage,
         StorageFigures,
     )
+    from iobench.report.document import Block, Cell
+    from iobench.report.run_report import RunReport
 
-StorageLine = tuple[str, int, int | None, int | None, bool, tuple[str, str, str]]
-__all__ = [
-    "byte_table",
-    "cost_table",
-    "short_path",
-    "size_table",
-    "storage_stage_table",
-]
+__all__ = ["short_path", "storage_section"]
 
-MOST: Final = {"run": 1, "process": 8, "file": 5}
+MOST: Final = {"run": 1, "process": 8, "file": 8}
 """Rows shown of each scope, those with gaps that nothing explains first; JSON has them all."""
 MOST_READS: Final = 10
 LONGEST_NAME: Final = 26
 NARROW_NAME: Final = 20
 CUT: Final = ".../"
+TITLE: Final = "What storage did"
 TRACED: Final = ("posix", "stdio", "segments")
+COUNTED: Final = {
+    "asked": "asked by stages",
+    "posix": "POSIX",
+    "stdio": "STDIO",
+    "segments": "segments",
+    "rchar": "any read call",
+    "device": "from the device",
+}
 
 
-def byte_table(figures: StorageFigures) -> TextTable:
+def storage_section(report: RunReport) -> Section | None:
+    """Return what storage did: how much of it is known, then bytes, stages and single reads."""
+    figures, trace = report.storage, report.trace
+    if figures is None or not figures.rows:
+        if trace is None:
+            return None
+        # Logs that are there, or were named, are not passed over in silence.
+        told = storage_lines.untold_lines(trace, many=figures is None)
+        return Section("storage", TITLE, sentences(told), is_folded=True)
+    costs = storage_lines.wait_line(figures)
+    return Section(
+        "storage",
+        TITLE,
+        (
+            *sentences(_covered(report, figures)),
+            _byte_table(figures),
+            *sentences(storage_lines.gap_lines(figures.rows)),
+            *((_stage_table(figures.stages),) if figures.stages else ()),
+            *((Sentence(costs, "strong"),) if costs is not None else ()),
+            *((_cost_table(figures.costliest),) if figures.costliest else ()),
+            *(_sizes(figures.access, figures.sanity) if figures.access is not None else ()),
+        ),
+        is_folded=True,
+    )
+
+
+def _covered(report: RunReport, figures: StorageFigures) -> list[str]:
+    placement, trace = figures.placement, report.trace
+    if trace is None:
+        return []
+    if placement is None:
+        return [*trace.refused, *trace.notes]
+    return storage_lines.coverage_lines(placement, trace) + storage_lines.clock_lines(
+        placement, report.who
+    )
+
+
+def _byte_table(figures: StorageFigures) -> Table:
     """Return bytes read by the run, its processes and files, one column for each who counted."""
     columns = ["asked", *(TRACED if figures.placement is not None else ()), "rchar", "device"]
-    headings = {
-        "asked": "asked by\nstages",
-        "posix": "POSIX\n",
-        "stdio": "STDIO\n",
-        "segments": "segments\n",
-        "rchar": "any read\ncall",
-        "device": "from the\ndevice",
-    }
     shown = [
         *_scope(figures.rows, "run"),
         *_scope(figures.rows, "process"),
         *_scope(figures.rows, "file"),
     ]
     processes = Counter(row.name.partition(" (")[0] for row in figures.rows)
-    return TextTable(
-        title=f"Bytes read{_left_out(figures.rows)}",
-        columns=("", *(headings[name] for name in columns), "gaps\n"),
-        rows=tuple(
+    return Table(
+        f"Bytes read, by who counted them{_left_out(figures.rows)}",
+        (Column(""), *(Column(COUNTED[name]) for name in columns), Column("gaps")),
+        tuple(
             (
                 _row_name(row, processes),
-                *(units.nbytes(getattr(row, name)) for name in columns),
-                gaps_word([gap.name for gap in row.gaps], settled=row.settled),
+                *(Bytes(getattr(row, name)) for name in columns),
+                storage_lines.gaps_word([gap.name for gap in row.gaps], settled=row.settled),
             )
             for row in shown
         ),
@@ -112,69 +154,55 @@ def short_path(path: str, longest: int = LONGEST_NAME) -> str:
     return f"{CUT}{short}" if len(CUT) + len(short) <= longest else f"...{short[3 - longest :]}"
 
 
-def storage_stage_table(stages: Sequence[StageStorage]) -> TextTable:
+def _stage_table(stages: Sequence[StageStorage]) -> Table:
     """Return how much of each stage that read was storage, and where its bytes came from.
 
     Without a tracer nobody knows what of a stage was storage: then there are no such columns.
     """
     traced = any(row.storage_ns is not None for row in stages)
-    shown = [line for row in stages for line in _storage_lines(row, traced=traced)]
-    times = [value for line in shown for value in line[1:4]]
-    unit, texts = units.durations(times)
-    return TextTable(
-        title="Storage inside the stages that read" if traced else "Stages that read",
-        columns=(
-            "stage",
-            f"busy\n{unit}",
-            *((f"storage\n{unit}", f"rest\n{unit}") if traced else ()),
-            "off the\nCPU",
-            "handed\non",
-            "bytes\nare",
+    storage = (Column("storage", "time"), Column("rest", "time")) if traced else ()
+    return Table(
+        "Storage inside the stages that read" if traced else "Stages that read",
+        (
+            *(Column("stage"), Column("busy", "time"), *storage),
+            *(Column("off the CPU"), Column("handed on"), Column("bytes are")),
         ),
-        rows=tuple(
-            (
-                name,
-                busy,
-                *((storage, f"<={rest}" if bound else rest) if traced else ()),
-                *others,
-            )
-            for (name, _, _, _, bound, others), busy, storage, rest in zip(
-                shown, texts[::3], texts[1::3], texts[2::3], strict=True
-            )
-        ),
+        tuple(line for row in stages for line in _stage_rows(row, traced=traced)),
     )
 
 
-def _storage_lines(row: StageStorage, *, traced: bool) -> Iterator[StorageLine]:
+def _stage_rows(row: StageStorage, *, traced: bool) -> Iterator[tuple[Cell, ...]]:
     """Yield a stage, and where a tracer saw several processes do it, each of them below it."""
-    others = (units.duration(row.off_cpu_ns), units.nbytes(row.nbytes), row.verdict)
-    yield row.stage, row.busy_ns, row.storage_ns, row.rest_ns, row.rest_is_bound, others
+    rest = "<={}" if row.rest_is_bound else "{}"
+    split = (Duration(row.storage_ns), Duration(row.rest_ns, rest)) if traced else ()
+    others = (Duration(row.off_cpu_ns), Bytes(row.nbytes), row.verdict)
+    yield row.stage, Duration(row.busy_ns), *split, *others
     if traced and 1 < len(row.processes) <= MOST["process"]:
         for each in row.processes:
             rest_ns = None if each.storage_ns is None else each.busy_ns - each.storage_ns
             name = f"  {each.process.partition(' (')[0]}"
-            yield name, each.busy_ns, each.storage_ns, rest_ns, row.rest_is_bound, ("", "", "")
+            split = (Duration(each.storage_ns), Duration(rest_ns, rest))
+            yield name, Duration(each.busy_ns), *split, "", "", ""
 
 
-def cost_table(reads: Sequence[ReadCost]) -> TextTable:
+def _cost_table(reads: Sequence[ReadCost]) -> Table:
     """Return the reads that the training loop waited for longest."""
-    shown = reads[:MOST_READS]
-    unit, texts = units.durations(
-        [value for read in shown for value in (read.duration_ns, read.exposed_ns)]
-    )
-    return TextTable(
-        title="Reads that were waited for longest",
-        columns=("file", "by\n", "offset\n", "size\n", f"took\n{unit}", f"exposed\n{unit}"),
-        rows=tuple(
+    return Table(
+        "Reads that were waited for longest",
+        (
+            *(Column("file"), Column("by"), Column("offset"), Column("size")),
+            *(Column("took", "time"), Column("exposed", "time")),
+        ),
+        tuple(
             (
                 short_path(read.file) or units.UNKNOWN,
                 read.process,
-                units.count(_known(read.offset)),
-                units.nbytes(_known(read.nbytes)),
-                texts[2 * place],
-                texts[2 * place + 1],
+                Count(_known(read.offset)),
+                Bytes(_known(read.nbytes)),
+                Duration(read.duration_ns),
+                Duration(read.exposed_ns),
             )
-            for place, read in enumerate(shown)
+            for read in reads[:MOST_READS]
         ),
     )
 
@@ -183,21 +211,25 @@ def _known(value: int) -> int | None:
     return value if value >= 0 else None
 
 
-def size_table(access: AccessFigures) -> TextTable:
-    """Return how many reads were of what size; sizes no read had are left out."""
-    lows = (0, *access.size_edges)
-    highs = (*access.size_edges, None)
-    rows = []
-    for low, high, number, nbytes in zip(
-        lows, highs, access.size_counts, access.size_nbytes, strict=True
-    ):
-        if number:
-            upper = f"from {units.power_of_two(low)}"
-            if high is not None:
-                upper = f"< {units.power_of_two(high)}"
-            rows.append((upper, units.count(number), units.nbytes(nbytes)))
-    return TextTable(
-        title="Reads by size",
-        columns=("size", "reads", "bytes"),
-        rows=tuple(rows) or ((NOT_APPLICABLE, "0", "0 B"),),
+def _sizes(access: AccessFigures, sanity: SanityLine | None) -> Iterator[Block]:
+    """Yield how many reads were of what size, those no read had left out, and in what order."""
+    edges = zip(
+        (0, *access.size_edges),
+        (*access.size_edges, None),
+        access.size_counts,
+        access.size_nbytes,
+        strict=True,
     )
+    rows = tuple(
+        (
+            f"from {units.power_of_two(low)}" if high is None else f"< {units.power_of_two(high)}",
+            Count(number),
+            Bytes(nbytes),
+        )
+        for low, high, number, nbytes in edges
+        if number
+    )
+    if rows:
+        columns = (Column("size"), Column("reads"), Column("bytes"))
+        yield Table("Reads by size", columns, rows)
+    yield from sentences(storage_lines.access_lines(access, sanity))

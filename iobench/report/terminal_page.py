@@ -15,11 +15,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from iobench.analysis.diagnosis import Verdict
-from iobench.report.sentences import verdict_sentence
 from iobench.report.wrapping import plain, wrapped
 
 if TYPE_CHECKING:
-    from iobench.report.run_report import RunReport
     from iobench.report.tables import TextTable
 
 __all__ = ["TerminalPage", "page_width"]
@@ -98,12 +96,6 @@ class TerminalPage:
     def command(self, text: str) -> None:
         """Print a line to copy, however long."""
         self._console.print(self._safe(f"    {text}", "cyan"), soft_wrap=True)
-
-    def verdict(self, report: RunReport, *, named: bool = False) -> None:
-        """Print what is concluded of a run, in its colour."""
-        name = f"{report.facts.label}: " if named else ""
-        colour = COLOURS.get(report.diagnosis.verdict, "bold")
-        self.text(name + verdict_sentence(report.diagnosis), colour)
 
     def table(self, table: TextTable) -> None:
         """Draw a table, with its columns closer together where it would not fit otherwise.

@@ -22,6 +22,7 @@ __all__ = [
     "nbytes",
     "number",
     "power_of_two",
+    "printed_seconds",
     "ratio",
     "sample_rate",
     "seconds",
@@ -68,6 +69,11 @@ def durations(values_ns: Sequence[int | None], *, unit: str | None = None) -> tu
 def seconds(ns: int) -> float:
     """Return nanoseconds as seconds, unrounded: what ``_s`` keys of JSON hold."""
     return ns / 1_000_000_000
+
+
+def printed_seconds(value_s: float) -> str:
+    """Return seconds with five decimals, as MAELSTROM D2.3 prints them."""
+    return f"{value_s:.5f}"
 
 
 def nanoseconds(value_s: float) -> int:

@@ -45,13 +45,16 @@ def make_artifacts(
     StorageError
         If a file cannot be written.
     """
+    from iobench.report.renderers.html_page import HtmlRenderer
+    from iobench.report.report_document import report_document
     from iobench.report.timeline.trace_file import write_trace
-    from iobench.report.webpage.document import write_html
+    from iobench.report.written import write_whole
 
     files, left_out = [], []
     page = folder / "iobench.html"
     try:
-        write_html(page, profiles, traces, reports)
+        text = HtmlRenderer().render(report_document(profiles, traces, reports))
+        write_whole(page, text)
         files.append(page)
     except MissingExtraError as error:
         left_out.append(f"the page is not among the artifacts: {error}")

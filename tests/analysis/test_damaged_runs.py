@@ -19,7 +19,7 @@ from iobench.analysis.run import exposed_share_of_spans, exposure
 from iobench.errors import IobenchError
 from iobench.profiles.reading import open_profile
 from iobench.recording import span_file as layout
-from iobench.report.lines import headline
+from iobench.report.lines import why_unknown
 
 N_QUICK, N_ALL = 175, 10_000
 
@@ -182,7 +182,7 @@ def test_a_training_process_that_left_nothing_is_missing_and_nothing_is_said_to_
     assert figures.has_consumer
     assert (figures.whole.n_batches, figures.whole.wait) == (0, None)
     assert diagnose(figures).verdict is Verdict.NO_BATCH
-    assert "training process 0 left no spans" in headline(figures)[0]
+    assert "training process 0 left no spans" in why_unknown(figures)
 
 
 def test_a_worker_that_left_nothing_makes_its_waits_unknown(tmp_path):

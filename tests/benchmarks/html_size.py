@@ -24,7 +24,8 @@ import numpy as np
 from iobench.profiles.reading import open_profiles
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
-from iobench.report.webpage.document import write_html
+from iobench.report.renderers.html_page import HtmlRenderer
+from iobench.report.report_document import report_document
 from iobench.testing import FakeClock
 
 LARGEST_NBYTES = 3_000_000
@@ -118,7 +119,7 @@ def main() -> int:
             write_training(run, n_spans)
             before = time.perf_counter()
             profiles = open_profiles(run)
-            write_html(path, profiles)
+            path.write_text(HtmlRenderer().render(report_document(profiles)), "utf-8")
             spent = time.perf_counter() - before
             nbytes, n_read = path.stat().st_size, sum(len(each.spans) for each in profiles)
             sampled = re.search(r"this page carries [^:<]*", path.read_text("utf-8"))

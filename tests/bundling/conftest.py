@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from iobench.recording.run_directory import RunDirectory
 
 
+PAGE = "iobench.report.renderers.html_page.HtmlRenderer.render"
+
+
 @pytest.fixture(autouse=True)
 def _this_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("iobench.recording.recorder.host_name", lambda: HOST)
@@ -32,4 +35,6 @@ def write() -> Callable[..., RunDirectory]:
 def _short_page(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Make a page only where it is looked at: it takes most of a bundle's time."""
     if "whole" not in request.node.name:
-        monkeypatch.setattr("iobench.report.webpage.document.render_html", lambda profiles: "<p>\n")
+        monkeypatch.setattr(
+            "iobench.report.renderers.html_page.HtmlRenderer.render", lambda *_: "<p>\n"
+        )

@@ -15,13 +15,17 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 from named_runs import ENVIRONMENT, HOST, USER, write_run
 
+PAGE = "iobench.report.renderers.html_page.HtmlRenderer.render"
+
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("iobench.recording.recorder.host_name", lambda: HOST)
     monkeypatch.setattr("iobench.cli.installation.check_extras", lambda names: [])
     monkeypatch.setattr("iobench.cli.installation.check_plugins", list)
-    monkeypatch.setattr("iobench.report.webpage.document.render_html", lambda profiles: "<p>\n")
+    monkeypatch.setattr(
+        "iobench.report.renderers.html_page.HtmlRenderer.render", lambda *_: "<p>\n"
+    )
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     return write_run(tmp_path / "run").path
@@ -85,6 +89,6 @@ def test_a_report_is_printed_as_markdown(run: Path, capsys: pytest.CaptureFixtur
     text = capsys.readouterr().out
     assert text.startswith("## python ")
     assert "| ---------" in text
-    assert "<details>\n<summary>How it was measured</summary>\n" in text
+    assert "<details>\n<summary>How far to trust these figures</summary>\n" in text
     assert main(["report", str(run), "--markdown", "--json"]) == 1
     assert "--json and --markdown: both go to stdout" in capsys.readouterr().err

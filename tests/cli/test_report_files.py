@@ -67,10 +67,12 @@ def test_a_run_is_opened_once_and_analysed_once_for_each_file(
     told = [each for key, name in names.items() for each in (f"--{key}", str(tmp_path / name))]
     assert main(["report", str(run), *told]) == 0
     assert calls == {"_analysed": 4, "make_profile": 1, "_report": 1, "read_run_traces": 1}
+    from iobench.report.renderers.html_page import HtmlRenderer
+    from iobench.report.report_document import report_document
     from iobench.report.timeline.trace_file import write_trace
-    from iobench.report.webpage.document import render_html
 
-    assert (tmp_path / "run.html").read_text() == render_html(open_profiles(run))
+    page = HtmlRenderer().render(report_document(open_profiles(run)))
+    assert (tmp_path / "run.html").read_text() == page
     write_trace(tmp_path / "again.json", open_profiles(run))
     assert (tmp_path / "run.json").read_bytes() == (tmp_path / "again.json").read_bytes()
     assert (tmp_path / "run.parquet").stat().st_size

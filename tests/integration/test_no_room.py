@@ -17,7 +17,8 @@ from iobench.profiles.reading import open_profiles
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.session import current_recording
 from iobench.report.json_report import to_json
-from iobench.report.text_report import render_terminal
+from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.report.report_document import report_document
 
 NO_ROOM = os.strerror(errno.ENOSPC)
 SCRIPT = """
@@ -57,8 +58,8 @@ def full(monkeypatch: pytest.MonkeyPatch, left: int) -> list[int]:
 
 def said(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, dict[str, Any]]:
     profiles = open_profiles(path)
-    render_terminal(profiles)
-    return " ".join(capsys.readouterr().out.split()), to_json(profiles)["runs"][0]
+    text = TerminalRenderer().render(report_document(profiles))
+    return " ".join(text.split()), to_json(profiles)["runs"][0]
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="no space is reserved here")

@@ -24,9 +24,9 @@ from iobench.analysis.figures import (
 )
 from iobench.recording.kinds import Kind, stage_name
 from iobench.report.facts import RunFacts
+from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.report.report_document import report_document
 from iobench.report.run_report import RunReport
-from iobench.report.terminal import print_reports
-from iobench.report.terminal_page import TerminalPage
 
 sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
 sys.path.append(str(Path(__file__).parents[1] / "support"))
@@ -169,9 +169,7 @@ LONG_WAITS = LongWaits(
 
 
 def text_of(*reports: RunReport) -> str:
-    file = StringIO()
-    print_reports(reports, TerminalPage(file))
-    return file.getvalue()
+    return TerminalRenderer(StringIO()).render(report_document([], reports=reports))
 
 
 @pytest.fixture

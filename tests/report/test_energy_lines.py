@@ -13,12 +13,13 @@ from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
 from iobench.recording.energy_file import EnergySeries, HostEnergy
 from iobench.recording.facts import ProcessFacts
 from iobench.recording.kinds import Kind
+from iobench.report.document import Sentence, Table
 from iobench.report.json_report import to_json
+from iobench.report.renderers.quantities import spelled
+from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.report.report_document import report_document
 from iobench.report.run_report import make_reports
-from iobench.report.section_page import sentences_of, tables_of
 from iobench.report.subject_sections import run_sections
-from iobench.report.terminal import print_reports
-from iobench.report.terminal_page import TerminalPage
 
 MS = 1_000_000
 DENIED = UnreadableEnergy("cpu", "permission denied (/sys/class/powercap/intel-rapl:0/energy_uj)")
@@ -46,19 +47,27 @@ def report_of(profile):
     return report
 
 
+def energy_blocks(report, kind):
+    return [
+        block
+        for section in run_sections(report)
+        if section.key == "energy"
+        for block in section.blocks
+        if isinstance(block, kind)
+    ]
+
+
 def energy_lines(report):
-    return [line for each in run_sections(report) for line in sentences_of(each)]
+    return [sentence.text for sentence in energy_blocks(report, Sentence)]
 
 
 def energy_table(report):
-    tables = [table for each in run_sections(report) for table in tables_of(each)]
-    return tables[0] if tables else None
+    tables = energy_blocks(report, Table)
+    return spelled(tables[0]) if tables else None
 
 
 def text_of(*profiles):
-    file = StringIO()
-    print_reports(make_reports(profiles), TerminalPage(file))
-    return file.getvalue()
+    return TerminalRenderer(StringIO()).render(report_document(profiles))
 
 
 def even(n_ms=2000, watts=100):

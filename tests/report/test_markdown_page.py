@@ -5,21 +5,32 @@ from __future__ import annotations
 import re
 from html import unescape
 from html.parser import HTMLParser
-from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from iobench.report.markdown_page import MarkdownPage
-from iobench.report.tables import TextTable
-from iobench.report.terminal import print_reports
+from iobench.report.document import (
+    Column,
+    Command,
+    Document,
+    KeyFigure,
+    KeyFigures,
+    Lines,
+    Section,
+    Sentence,
+    Table,
+    sentences,
+)
+from iobench.report.renderers.markdown import MarkdownRenderer
+from iobench.report.report_document import report_document
 from iobench.report.wrapping import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iobench.report.document import Block
     from iobench.report.run_report import RunReport
 
     Make = Callable[..., RunReport]
@@ -106,18 +117,22 @@ def shown(text: str) -> Shown:
     return Shown(parser.enable(["table", "strikethrough"]).render(text))
 
 
-def page_of(write: Callable[[MarkdownPage], Any]) -> str:
-    file = StringIO()
-    write(MarkdownPage(file))
-    return file.getvalue()
+def page_of(*blocks: Block, title: str = "", is_folded: bool = False) -> str:
+    section = Section("a", title, blocks, is_folded=is_folded)
+    return MarkdownRenderer().render(Document(f"T {title}", (section,)))
+
+
+def report_of(report: RunReport) -> str:
+    return MarkdownRenderer().render(report_document([], reports=[report]))
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=3), NAMES)
 @example([("a\\|b", "\\"), ("- x", "`|`")], "<b>")
 def test_a_parser_finds_exactly_the_cells(rows: list[tuple[str, str]], name: str) -> None:
-    table = TextTable(name, ("stage", "busy\ns"), tuple(rows), total=("all", name))
-    found = shown(page_of(lambda page: page.table(table)))
+    columns = (Column("stage"), Column("busy s"))
+    table = Table(name, columns, tuple(rows), total=("all", name), note=name)
+    found = shown(page_of(table))
     expected = [["stage", "busy s"], *rows, ["all", name]]
     # Spaces at the ends of a cell are the table's.
     assert [[each.strip() for each in row] for row in found.rows] == [
@@ -127,23 +142,22 @@ def test_a_parser_finds_exactly_the_cells(rows: list[tuple[str, str]], name: str
 
 
 def test_spaces_before_a_name_are_kept() -> None:
-    table = TextTable("", ("", "n"), (("all", "2"), ("  of them", "1")))
-    assert shown(page_of(lambda page: page.table(table))).rows[2] == ["\xa0\xa0of them", "1"]
+    table = Table("", (Column(""), Column("n")), (("all", "2"), ("  of them", "1")))
+    assert shown(page_of(table)).rows[2] == ["\xa0\xa0of them", "1"]
 
 
 @settings(deadline=None)
 @given(NAMES)
 def test_every_kind_of_line_shows_its_text_and_nothing_else(name: str) -> None:
-    def write(page: MarkdownPage) -> None:
-        page.title(f"T {name}")
-        page.text(name)
-        page.text(name, "bold")
-        page.list([name, f"x {name}"])
-        with page.folded(name):
-            page.command(name)
-            page.raw([name])
-
-    found = shown(page_of(write))
+    blocks = (
+        Sentence(name),
+        Sentence(f"x {name}"),
+        Sentence(name, "strong"),
+        KeyFigures((KeyFigure("k", name),)),
+        Command(name),
+        Lines((name,)),
+    )
+    found = shown(page_of(*blocks, title=name, is_folded=True))
     assert set(found.tags) <= OURS
     assert found.attributes in ([], [("class", "language-sh")])
     text = "".join(found.texts)
@@ -151,7 +165,7 @@ def test_every_kind_of_line_shows_its_text_and_nothing_else(name: str) -> None:
 
 
 def test_nobody_is_called_and_nothing_linked() -> None:
-    text = page_of(lambda page: page.list(HOSTILE))
+    text = page_of(*sentences(HOSTILE))
     # GitHub looks into what is left of a text once comments are cut at, not joined.
     pieces = list(map(unescape, re.split(r"<!-- -->|\n", text)))
     for pattern in (r"@\w", r"#\d", r"(?i)\bgh-\d", r"https?://", r"(?i)\bwww\.", r":[\w+-]+:"):
@@ -159,26 +173,26 @@ def test_nobody_is_called_and_nothing_linked() -> None:
 
 
 def test_a_fence_is_longer_than_any_in_it() -> None:
-    found = shown(page_of(lambda page: page.raw(["````", "</code><b>"])))
-    assert found.tags == ["pre", "code"]
-    assert "".join(found.texts) == "````\n</code><b>\n\n"
+    found = shown(page_of(Lines(("````", "</code><b>"))))
+    assert found.tags == ["h2", "pre", "code"]
+    assert "".join(found.texts) == "T\n````\n</code><b>\n\n"
 
 
 def test_a_whole_report_can_be_read_with_any_name(make: Make) -> None:
-    plainly = shown(page_of(lambda page: print_reports([make(dataset="x")], page)))
+    plainly = shown(report_of(make(dataset="x")))
     for name in HOSTILE:
-        found = shown(page_of(lambda page, name=name: print_reports([make(dataset=name)], page)))
+        found = shown(report_of(make(dataset=name)))
         assert found.tags == plainly.tags
-        assert found.rows == plainly.rows
+        assert len(found.rows) == len(plainly.rows)
         assert plain(name).strip() in "".join(found.texts)
 
 
 def test_long_parts_are_folded_and_commands_fenced(bound: RunReport) -> None:
-    text = page_of(lambda page: print_reports([bound], page))
+    text = report_of(bound)
     assert text.startswith("## maelstrom-ens10 as source")
     assert "| decode     |     11.000 |" in text
     assert "| ---------- | ---------: |" in text
     assert "<summary>Stages over the whole run</summary>\n\n| stage" in text
     assert "```sh\niobench profile maelstrom-ens10 --workers 2 --data-dir DIR\n```" in text
-    assert text.count("<details>") == text.count("</details>") == 3
+    assert text.count("<details>") == text.count("</details>") == 4
     assert "\x1b" not in text

@@ -6,14 +6,17 @@ import io
 import json
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
+from iobench.analysis.epochs import step_times
 from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
-from iobench.report.published_tables import print_published, published_table, step_times
-from iobench.report.terminal_page import TerminalPage
+from iobench.report.comparison_section import published_section
+from iobench.report.document import Table
+from iobench.report.renderers.quantities import spelled
+from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.report.report_document import report_document
 from iobench.testing import FakeClock
 
 if TYPE_CHECKING:
@@ -57,6 +60,14 @@ def make_run(
     return open_profile(path)
 
 
+def rows_of(runs: list[Profile]) -> dict[str, tuple[str, ...]]:
+    section = published_section(runs)
+    assert section is not None
+    table = section.blocks[0]
+    assert isinstance(table, Table)
+    return {row[0]: row[1:] for row in spelled(table).rows}
+
+
 def test_steps_and_epochs_are_what_the_loop_saw(tmp_path: Path) -> None:
     times = step_times(make_run(tmp_path / "run", "torch"))
     assert times["batch"].tolist() == [60 * MS] * 6
@@ -68,10 +79,7 @@ def test_steps_and_epochs_are_what_the_loop_saw(tmp_path: Path) -> None:
 
 def test_one_epoch_has_no_standard_deviation(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / name, name, rounds=1) for name in ("torch", "tensorflow")]
-    table = published_table(runs)
-    assert table is not None
-    rows = {row[0]: row[1:] for row in table.rows}
-    assert rows["epoch, torch"] == (*["0.18000"] * 4, "-", "1")
+    assert rows_of(runs)["epoch, torch"] == (*["0.18000"] * 4, "-", "1")
 
 
 def test_an_epoch_with_batches_missing_is_none(tmp_path: Path) -> None:
@@ -84,32 +92,25 @@ def test_runs_stand_beside_each_other_and_what_was_published(tmp_path: Path) -> 
         make_run(tmp_path / "torch", "torch"),
         make_run(tmp_path / "tensorflow", "tensorflow", scale=2),
     ]
-    table = published_table(runs)
-    assert table is not None
-    assert table.columns == ("", "min", "mean", "median", "max", "stdev", "number")
-    rows = {row[0]: row[1:] for row in table.rows}
+    rows = rows_of(runs)
     assert rows["batch, torch"] == ("0.06000",) * 4 + ("0.00000", "6")
     assert rows["batch, tensorflow"] == ("0.12000",) * 4 + ("0.00000", "6")
     assert rows["batch, D2.3 PyTorch"] == (
         "0.10000", "0.20000", "0.15000", "3.00000", "0.50000", "",
     )  # fmt: skip
     assert "epoch, D2.3 PyTorch" not in rows  # three figures are no row of five
-    names = [row[0].partition(",")[0] for row in table.rows]
+    names = [name.partition(",")[0] for name in rows]
     assert [name for place, name in enumerate(names) if name not in names[:place]] == [
         "epoch", "batch", "forward", "backward", "I/O",
     ]  # fmt: skip
-    page = io.StringIO()
-    print_published(runs, TerminalPage(page))
-    assert "As in MAELSTROM D2.3" in page.getvalue()
-    assert "batch, tensorflow" in page.getvalue()
+    text = TerminalRenderer(io.StringIO()).render(report_document(runs))
+    assert "As in MAELSTROM D2.3" in text
+    assert "batch, tensorflow" in text
 
 
 def test_runs_of_one_framework_have_no_such_table(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / name, "torch") for name in ("a", "b")]
-    assert published_table(runs) is None
-    page = io.StringIO()
-    print_published(runs, TerminalPage(page))
-    assert page.getvalue() == ""
+    assert published_section(runs) is None
 
 
 @pytest.mark.parametrize("published", [None, {"tables": 3}, {"tables": {"a": 1}}, {}])
@@ -118,7 +119,6 @@ def test_what_is_published_may_be_anything(tmp_path: Path, published: Any) -> No
     runs = [
         make_run(tmp_path / name, name, published=published) for name in ("torch", "tensorflow")
     ]
-    table = published_table(runs)
-    assert table is not None
-    assert len(table.rows) == 10
-    assert np.all([len(row) == 7 for row in table.rows])
+    rows = rows_of(runs)
+    assert len(rows) == 10
+    assert {len(row) for row in rows.values()} == {6}

@@ -12,7 +12,8 @@ from iobench.profiles.reading import open_profiles
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.report.json_report import to_json
-from iobench.report.text_report import render_terminal
+from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.report.report_document import report_document
 from iobench.testing import FakeClock
 
 MS = 1_000_000
@@ -43,9 +44,7 @@ def write_serial_run(path: Path, *, killed: bool = False) -> None:
 
 
 def printed(path: Path) -> str:
-    file = StringIO()
-    render_terminal(open_profiles(path), file=file)
-    return file.getvalue()
+    return TerminalRenderer(StringIO()).render(report_document(open_profiles(path)))
 
 
 def test_json_of_a_run_directory(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
 from iobench.report.json_report import to_json
-from iobench.report.text_report import render_terminal
+from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.report.report_document import report_document
 from iobench.testing import FakeClock
 
 MS = 1_000_000
@@ -84,9 +85,8 @@ def make_run(path: Path, **config: Any) -> RunDirectory:
 
 
 def printed(path: Path) -> str:
-    file = StringIO()
-    render_terminal(open_profiles(path), file=file)
-    return " ".join(file.getvalue().split())
+    text = TerminalRenderer(StringIO()).render(report_document(open_profiles(path)))
+    return " ".join(text.split())
 
 
 def document(path: Path) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def test_a_short_last_batch_has_fewer_samples(tmp_path: Path) -> None:
 def test_many_loaders_fill_no_pages(tmp_path: Path) -> None:
     write_rank(make_run(tmp_path / "run"), loaders=40, waits=tuple(range(10, 30)))
     text = printed(tmp_path / "run")
-    assert "Loaders, the 16 waited for longest of 40" in text
+    assert "The 16 waited for longest of 40." in text
     assert "Loaders 20 (Samples20), 21 (Samples21)" in text
     assert "and 12 more brought the training loop no batch: they were not asked" in text
     assert len(document(tmp_path / "run")["runs"][0]["loaders"]) == 40

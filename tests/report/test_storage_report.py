@@ -25,8 +25,10 @@ from iobench.analysis.storage.storage_figures import (
 )
 from iobench.profiles.contents import Process
 from iobench.recording.span_reader import Anchor
+from iobench.report.document import Table
 from iobench.report.json_report import reports_to_json
-from iobench.report.storage_tables import byte_table, short_path, storage_stage_table
+from iobench.report.renderers.quantities import SpelledTable, spelled
+from iobench.report.storage_tables import short_path, storage_section
 from iobench.storage.traces.contents import ModuleState, ProcessTrace, StorageTrace
 
 if TYPE_CHECKING:
@@ -127,18 +129,25 @@ def traced(bound: RunReport) -> RunReport:
     return replace(bound, who=WHO, storage=FIGURES, trace=TRACE)
 
 
+def tables_of(report: RunReport, figures: StorageFigures) -> list[tuple[Table, SpelledTable]]:
+    """Return the tables of bytes and of stages, as values and as text."""
+    section = storage_section(replace(report, storage=figures))
+    assert section is not None
+    return [(each, spelled(each)) for each in section.blocks if isinstance(each, Table)]
+
+
 def unwrapped(text: str) -> str:
     return " ".join(text.split())
 
 
 def storage_part(text: str) -> str:
-    return text[text.index("What storage did") : text.index("Set-up before")]
+    return text[text.index("What storage did") : text.index("Machine and configuration")]
 
 
 def test_how_much_was_seen_comes_before_any_figure(traced: RunReport, show: Show) -> None:
     part = storage_part(show(traced))
     assert part.splitlines()[1].startswith(
-        "  Darshan: logs of 2 of 2 processes; 40 of 40 files seen;"
+        "Darshan: logs of 2 of 2 processes; 40 of 40 files seen;"
     )
     assert part.index("80 of 80") < part.index("Bytes read")
     assert "notes.txt: is no Darshan log" in part
@@ -196,17 +205,15 @@ def test_gaps_are_named_or_said_to_have_no_name(traced: RunReport, show: Show) -
     assert "14.9 kB fewer in POSIX than in any read call: nothing explains it." in text
     assert "1 unexplained" in text
     assert not FIGURES.rows[0].settled
-    assert byte_table(FIGURES).rows[1][-1] == "unseen"
+    assert tables_of(traced, FIGURES)[0][1].rows[1][-1] == "unseen"
 
 
-def test_unknown_bytes_are_unknown_and_without_a_tracer_have_no_columns() -> None:
-    table = byte_table(FIGURES)
-    assert len(table.columns) == 8
-    assert table.rows[1][2:7] == ("unknown",) * 5
-    table = byte_table(replace(FIGURES, placement=None))
-    assert [name.split("\n")[0] for name in table.columns] == [
-        "", "asked by", "any read", "from the", "gaps",
-    ]  # fmt: skip
+def test_unknown_bytes_are_unknown_and_without_a_tracer_have_no_columns(bound: RunReport) -> None:
+    _, text = tables_of(bound, FIGURES)[0]
+    assert len(text.names) == 8
+    assert text.rows[1][2:7] == ("unknown",) * 5
+    _, text = tables_of(bound, replace(FIGURES, placement=None))[0]
+    assert text.names == ("", "asked by stages", "any read call", "from the device", "gaps")
 
 
 def test_stages_reads_and_sizes(traced: RunReport, show: Show) -> None:
@@ -218,23 +225,21 @@ def test_stages_reads_and_sizes(traced: RunReport, show: Show) -> None:
     assert max(map(len, part.splitlines())) <= 80
 
 
-def test_without_a_tracer_nobody_says_what_of_a_stage_was_storage() -> None:
-    untold = [replace(row, storage_ns=None, rest_ns=None) for row in FIGURES.stages]
-    table = storage_stage_table(untold)
-    assert [name.split("\n")[0] for name in table.columns] == [
-        "stage", "busy", "off the", "handed", "bytes",
-    ]  # fmt: skip
-    assert len(storage_stage_table(FIGURES.stages).columns) == 7
+def test_without_a_tracer_nobody_says_what_of_a_stage_was_storage(bound: RunReport) -> None:
+    untold = tuple(replace(row, storage_ns=None, rest_ns=None) for row in FIGURES.stages)
+    _, text = tables_of(bound, replace(FIGURES, stages=untold))[1]
+    assert text.names == ("stage", "busy", "off the CPU", "handed on", "bytes are")
+    assert len(tables_of(bound, FIGURES)[1][1].names) == 7
 
 
-def test_many_processes_and_files_are_cut_and_said_to_be() -> None:
+def test_many_processes_and_files_are_cut_and_said_to_be(bound: RunReport) -> None:
     rows = [replace(FIGURES.rows[1], name=f"/data/{number}.npy") for number in range(100)]
-    table = byte_table(replace(FIGURES, rows=(FIGURES.rows[0], *rows)))
-    assert len(table.rows) == 6
-    assert table.title == "Bytes read: 5 of 100 files"
+    table, text = tables_of(bound, replace(FIGURES, rows=(FIGURES.rows[0], *rows)))[0]
+    assert len(text.rows) == 9
+    assert table.title == "Bytes read, by who counted them: 8 of 100 files"
     unsettled = replace(rows[50], gaps=(ByteGap("", 7, ("asked", "POSIX")),))
-    table = byte_table(replace(FIGURES, rows=(*rows[:50], unsettled, *rows[51:])))
-    assert table.rows[-1][0] == "/data/50.npy"
+    _, text = tables_of(bound, replace(FIGURES, rows=(*rows[:50], unsettled, *rows[51:])))[0]
+    assert text.rows[-1][0] == "/data/50.npy"
 
 
 @pytest.mark.parametrize(

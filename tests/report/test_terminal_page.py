@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from iobench.report.tables import TextTable
-from iobench.report.terminal_page import TerminalPage
+from iobench.report.document import Column, Document, Section, Table
+from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.wrapping import fitted, wrapped
 
 if TYPE_CHECKING:
@@ -29,10 +29,9 @@ NAMES = st.text(st.characters(codec="utf-8"), max_size=60) | st.sampled_from(
 )
 
 
-def drawn(table: TextTable) -> list[str]:
-    file = StringIO()
-    TerminalPage(file).table(table)
-    return file.getvalue().splitlines()
+def drawn(table: Table) -> list[str]:
+    document = Document("", (Section("a", "", (table,)),))
+    return TerminalRenderer(StringIO()).render(document).splitlines()
 
 
 @settings(deadline=None)
@@ -41,8 +40,8 @@ def drawn(table: TextTable) -> list[str]:
 def test_no_table_is_wider_than_the_page_or_loses_a_figure(
     rows: list[tuple[str, ...]], total: bool
 ) -> None:
-    columns = ("stage", *(f"column\n{place}" for place in range(9)))
-    table = TextTable("t", columns, tuple(rows), total=rows[0] if total else ())
+    columns = (Column("stage"), *(Column(f"column {place}") for place in range(9)))
+    table = Table("t", columns, tuple(rows), total=rows[0] if total else ())
     lines = drawn(table)
     assert all(cell_width(line) <= 80 for line in lines)
     text = "\n".join(lines)
@@ -59,7 +58,9 @@ def cell_width(line: str) -> int:
 
 
 def test_columns_that_do_not_fit_stand_below() -> None:
-    table = TextTable("t", ("stage", *"abcdefgh"), (("read", *["1,234,567.89"] * 8),))
+    table = Table(
+        "t", tuple(map(Column, ["stage", *"abcdefgh"])), (("read", *["1,234,567.89"] * 8),)
+    )
     words = [line.split() for line in drawn(table) if line.strip()]
     assert [line[0] for line in words if not line[0].startswith("--")] == [
         "t", "stage", "read", "stage", "read",

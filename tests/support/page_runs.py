@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from iobench.recording.hosts import host_name
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.report import units
-from iobench.report.wrapping import plain
+from iobench.report.renderers.html_page import HtmlRenderer
+from iobench.report.report_document import report_document
 from iobench.testing import FakeClock
 
 MS = 1_000_000
@@ -102,6 +104,11 @@ def write_job(path: Path, *, ranks: int = 3, batches: int = 12) -> Path:
     return path
 
 
+def render_page(profiles: Any, traces: Any = None) -> str:
+    """Return the page of profiles, as ``iobench report --html`` writes it."""
+    return HtmlRenderer().render(report_document(profiles, traces))
+
+
 class PageParts(HTMLParser):
     """A page taken apart: its figures, headings, scripts, and elements by name."""
 
@@ -120,14 +127,14 @@ class PageParts(HTMLParser):
         named = {name: value or "" for name, value in attrs}
         self.elements.append((tag, named))
         self._open.append(tag)
-        if "data-figure" in named:
+        if tag == "data":
             self._figure = {**named, "text": ""}
             self.figures.append(self._figure)
         if tag in self.texts:
             self.texts[tag].append("")
 
     def handle_endtag(self, tag: str) -> None:
-        if tag == "span":
+        if tag == "data":
             self._figure = None
         while self._open and self._open.pop() != tag:
             pass
@@ -140,7 +147,7 @@ class PageParts(HTMLParser):
             if tag in self._open:
                 self.texts[tag][-1] += data
         if inside not in ("script", "style"):
-            self.words += data
+            self.words += data.replace("\xa0", " ")
 
     def element(self, **wanted: str) -> tuple[str, dict[str, str]]:
         """Return the only element with these attributes."""
@@ -157,47 +164,55 @@ class PageParts(HTMLParser):
         return found
 
 
-def value_at(document: Any, path: str) -> Any:
-    """Return what stands at a path of keys and indices; nothing where one of them has nothing."""
-    for key in path.split("."):
-        if document is None:
-            return None
-        document = document[int(key)] if isinstance(document, list) else document[key]
-    return document
+QUANTITIES: dict[str, Callable[[Any], str]] = {
+    "byterate": units.byte_rate,
+    "bytes": units.nbytes,
+    "count": units.count,
+    "duration": units.duration,
+    "joules": units.joules,
+    "ratio": units.ratio,
+    "samplerate": units.sample_rate,
+    "seconds": units.printed_seconds,
+    "share": units.fraction,
+    "signedshare": units.signed_fraction,
+    "watthours": units.watt_hours,
+}
 
 
-def wrong_figures(figures: list[dict[str, str]], document: dict[str, Any]) -> list[str]:
-    """Return the figures that do not say what the document says, formatted by `units`."""
-    groups: dict[str, list[int | None]] = {}
-    for figure in figures:
-        if figure["data-as"] == "durations":
-            value = _ns(document, figure["data-figure"])
-            groups.setdefault(figure["data-group"], []).append(value)
-    texts = {
-        group: iter(units.durations(values, unit=group.partition(":")[2])[1])
-        for group, values in groups.items()
-    }
+def wrong_figures(figures: list[dict[str, str]]) -> list[str]:
+    """Return the figures whose text is not their exact value, as `units` says it."""
     return [
-        f"{figure['data-figure']}: {figure['text']}, expected {expected}"
-        for figure in figures
-        if figure["text"] != (expected := _expected(figure, document, texts))
+        f"{figure['text']} for {figure['value']}" for figure in figures if not _is_right(figure)
     ]
 
 
-def _expected(figure: dict[str, str], document: dict[str, Any], texts: dict[str, Any]) -> str:
-    path, how = figure["data-figure"], figure["data-as"]
-    if how == "durations":
-        return str(next(texts[figure["data-group"]]))
-    value = _ns(document, path) if how == "duration" else value_at(document, path)
-    if how == "joules" and value is not None and not path.endswith("_uj"):
-        value *= 1_000_000
-    if how == "text":
-        return units.UNKNOWN if value is None else plain(str(value))
-    return str(getattr(units, how)(value))
+def _is_right(figure: dict[str, str]) -> bool:
+    name, text = figure["class"].split()[-1], figure["text"]
+    if not figure["value"]:
+        return units.UNKNOWN in text
+    value = float(figure["value"])
+    exact = int(value) if value.is_integer() else value
+    if QUANTITIES[name](exact) in text:
+        return True
+    return name == "duration" and _is_in_column(value, text)
 
 
-def _ns(document: dict[str, Any], path: str) -> int | None:
-    value = value_at(document, path)
-    if value is None or path.endswith("_ns"):
-        return None if value is None else int(value)
-    return units.nanoseconds(value)
+def _is_in_column(value: float, text: str) -> bool:
+    """Whether a time without its unit, which stands in the heading, is one with two decimals."""
+    try:
+        number = float(text.lstrip("<=").replace(",", ""))
+    except ValueError:
+        return False
+    sizes = (1, 1_000, 1_000_000, 1_000_000_000)
+    if text.startswith("<") and not text.startswith("<="):
+        return any(0 < value < number * size for size in sizes)
+    return any(abs(number * size - value) <= 0.0051 * size for size in sizes)
+
+
+def values_of(page: PageParts, name: str) -> set[float]:
+    """Return the exact values of all figures of one sort."""
+    return {
+        float(each["value"])
+        for each in page.figures
+        if each["class"].endswith(f" {name}") and each["value"]
+    }

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from page_runs import PageParts, wrong_figures
+from page_runs import PageParts, render_page, values_of, wrong_figures
 
 sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 
@@ -17,7 +17,6 @@ from traced_runs import TracedRun
 from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
 from iobench.recording.energy_file import EnergySeries, HostEnergy
 from iobench.recording.kinds import Kind
-from iobench.report.webpage.document import render_html
 
 MS = 1_000_000
 
@@ -38,12 +37,13 @@ def traced_run() -> TracedRun:
 def test_what_a_tracer_saw_is_shown(tmp_path: Path) -> None:
     run = traced_run()
     profile = run.profile()
-    page = PageParts(render_html([profile], {profile.path: run.trace()}))
-    assert wrong_figures(page.figures, page.document) == []
+    page = PageParts(render_page([profile], {profile.path: run.trace()}))
+    assert wrong_figures(page.figures) == []
     assert "What storage did" in page.texts["h2"]
-    shown = {figure["data-figure"] for figure in page.figures}
-    assert {"runs.0.storage.bytes.0.posix_nbytes", "runs.0.storage.stages.0.busy_s"} <= shown
-    assert "<b>19</b>.bin" in page.words
+    storage = page.document["runs"][0]["storage"]
+    assert storage["bytes"][0]["posix_nbytes"] in values_of(page, "bytes")
+    assert round(storage["stages"][0]["busy_s"] * 1e9) in values_of(page, "duration")
+    assert "</b>.bin" in page.words
     assert "b" not in {tag for tag, named in page.elements if "bin" in str(named)}
 
 
@@ -58,14 +58,14 @@ def test_joules_are_shown_and_what_is_not_readable_is_never_zero() -> None:
         host.host, host.boot_id, 100 * MS, (series,),
         (UnreadableEnergy("cpu", "permission denied"),), 21, 21 * 85_000, 21, 0, True,
     )  # fmt: skip
-    page = PageParts(render_html([replace(profile, energy=(energy,))]))
-    assert wrong_figures(page.figures, page.document) == []
+    page = PageParts(render_page([replace(profile, energy=(energy,))]))
+    assert wrong_figures(page.figures) == []
     assert "Energy" in page.texts["h2"]
-    told = {figure["data-figure"]: figure["text"] for figure in page.figures}
-    assert told["runs.0.energy.kinds.gpu.total_uj"].endswith("Wh")
-    assert "runs.0.energy.kinds.cpu.total_uj" not in told
+    (total,) = {each["total_uj"] for each in page.document["runs"][0]["energy"]["kinds"].values()}
+    assert total in values_of(page, "watthours")
+    assert total in values_of(page, "joules")
     assert "CPUs: permission denied" in page.words
-    assert "Energy" not in PageParts(render_html([profile])).texts["h2"]
+    assert "Energy" not in PageParts(render_page([profile])).texts["h2"]
 
 
 def test_loaders_made_anew_for_each_epoch_have_epochs() -> None:
@@ -79,6 +79,6 @@ def test_loaders_made_anew_for_each_epoch_have_epochs() -> None:
     script.sketch.loaders = [replace(each, name="Samples") for each in script.sketch.loaders]
     profile = script.profile()
     profile = replace(profile, config={**profile.config, "kind": "script"})
-    page = PageParts(render_html([profile]))
+    page = PageParts(render_page([profile]))
     assert "Epoch by epoch" in page.words
-    assert wrong_figures(page.figures, page.document) == []
+    assert wrong_figures(page.figures) == []

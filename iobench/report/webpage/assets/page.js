@@ -88,18 +88,18 @@
   function startHeat() {
     const map = document.querySelector(".heat-map");
     if (!map) return;
-    const { job } = JSON.parse(document.getElementById("iobench-report").textContent);
-    const [ranks, rows] = [map.dataset.ranks, map.dataset.rows].map((text) => text.split(","));
+    const names = map.dataset.rows.split(",");
+    const shares = map.dataset.shares.split(";").map((row) => row.split(",").map(Number));
+    const column = Number(map.dataset.columnNs) / 1e9;
     const said = document.querySelector(".heat-said");
     map.addEventListener("pointermove", (event) => {
       const box = map.getBoundingClientRect();
-      const y = Math.floor(((event.clientY - box.top) / box.height) * ranks.length);
-      const row = job.wait_matrix_s[rows[y]];
+      const y = Math.floor(((event.clientY - box.top) / box.height) * names.length);
+      const row = shares[y];
       const x = row ? Math.floor(((event.clientX - box.left) / box.width) * row.length) : -1;
       if (x < 0 || x >= row.length) return;
-      const share = Math.round((100 * row[x]) / job.bin_s);
-      const [from, to] = [x, x + 1].map((bin) => (bin * job.bin_s).toPrecision(3));
-      said.textContent = `rank ${ranks[y]}, ${from} to ${to} s: ${share} % waiting`;
+      const [from, to] = [x, x + 1].map((bin) => (bin * column).toPrecision(3));
+      said.textContent = `rank ${names[y]}, ${from} to ${to} s: ${row[x]} % waiting`;
     });
     map.addEventListener("pointerleave", () => { said.textContent = ""; });
   }

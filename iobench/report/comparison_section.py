@@ -1,0 +1,183 @@
+"""Runs of the same samples side by side: as iobench compares them, and as MAELSTROM D2.3 does.
+
+Tables 4 and 5 there: min, mean, median, max and standard deviation of an epoch, a batch, its
+forward and backward pass, and of the I/O that the training loop saw, in seconds.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any, Final
+
+from iobench.analysis.epochs import step_times
+from iobench.profiles.reading import RankProfiles
+from iobench.report import units
+from iobench.report.document import (
+    NOT_APPLICABLE,
+    Bar,
+    BarPart,
+    ByteRate,
+    Column,
+    Count,
+    Duration,
+    Ratio,
+    SampleRate,
+    Seconds,
+    Section,
+    Sentence,
+    Share,
+    Table,
+    sentences,
+)
+from iobench.report.facts import PUBLISHED_FIGURES, RunFacts
+from iobench.report.loading_sections import (
+    WAIT_UNIT,
+    setting_sentences,
+    stand_in_sentences,
+    told_of,
+    verdict_told,
+)
+from iobench.report.sentences import today_sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from iobench.profiles.contents import Profile
+    from iobench.report.document import Block, Cell
+    from iobench.report.run_report import RunReport
+
+__all__ = ["comparison_section", "published_section"]
+
+KEYS: Final = ("epoch", "batch", "forward", "backward", "I/O")
+UNIT_NS: Final = 1e9
+
+
+def comparison_section(reports: Sequence[RunReport]) -> Section:
+    """Return the verdicts, and one row for each run."""
+    today = today_sentence(reports)
+    told: tuple[Block, ...] = (Sentence(today, "strong"),) if today else ()
+    return Section(
+        "compared",
+        "Compared",
+        (
+            *stand_in_sentences(reports),
+            *setting_sentences(reports),
+            *(verdict_told(each.diagnosis, each.facts.label or units.UNKNOWN) for each in reports),
+            *told,
+            _comparison_table(reports),
+        ),
+    )
+
+
+def _comparison_table(reports: Sequence[RunReport]) -> Table:
+    """Return one row per run; in steady state if all of them have one."""
+    steady = all(report.exposure.steady is not None for report in reports)
+    what = "steady state, but for 'whole run' and what was read" if steady else "whole run"
+    windows = [report.judged if steady else report.exposure.whole for report in reports]
+    return Table(
+        what.capitalize(),
+        (
+            *(Column("as"), Column("samples/s")),
+            *(Column("wait, mean", "wait", WAIT_UNIT), Column("wait, median", "wait", WAIT_UNIT)),
+            *(Column("exposed, whole run"), Column("exposed, steady")),
+            *(Column("accelerator utilisation"), Column("loaded"), Column("read per byte used")),
+            Column("cold reads", is_spare=True),
+        ),
+        tuple(
+            (
+                report.facts.label or units.UNKNOWN,
+                SampleRate(window.samples_per_s),
+                Duration(told_of(window.wait, "mean_ns")),
+                Duration(told_of(window.wait, "median_ns")),
+                Share(report.exposure.whole.wait_fraction),
+                Share(report.exposure.steady.wait_fraction)
+                if report.exposure.steady
+                else NOT_APPLICABLE,
+                Share(window.accelerator_utilisation),
+                ByteRate(window.bytes_per_s),
+                Ratio(report.exposure.whole.read_per_byte),
+                Share(report.exposure.whole.cold_fraction),
+            )
+            for report, window in zip(reports, windows, strict=True)
+        ),
+        bars=tuple(
+            Bar(
+                (
+                    BarPart("compute", 1 - (window.wait_fraction or 0.0), "computing"),
+                    BarPart("exposed", window.wait_fraction or 0.0, "waiting"),
+                )
+            )
+            for window in windows
+        ),
+    )
+
+
+def published_section(profiles: Sequence[Profile]) -> Section | None:
+    """Return several frameworks' runs of one dataset in the form of D2.3; None of other runs.
+
+    Its rows are by key, the runs in their order and then what was published of it.
+    """
+    if isinstance(profiles, RankProfiles):
+        return None  # of one run: its configuration need not be read with the spans of each rank
+    if len({str(profile.config.get("framework")) for profile in profiles}) < 2:
+        return None
+    measured = [(_name(profile), step_times(profile)) for profile in profiles]
+    if not any(len(times["batch"]) for _, times in measured):
+        return None
+    tables = _tables(profiles)
+    rows: list[tuple[Cell, ...]] = []
+    for key in KEYS:
+        rows += [(f"{key}, {name}", *_figures(times[key])) for name, times in measured]
+        for source, table in tables.items():
+            figures = table.get(key)
+            if isinstance(figures, list | tuple) and len(figures) == len(PUBLISHED_FIGURES):
+                rows.append((f"{key}, {source}", *map(Seconds, figures), ""))
+    columns = (Column(""), *map(Column, PUBLISHED_FIGURES), Column("number"))
+    return Section(
+        "published",
+        "As in MAELSTROM D2.3, in seconds",
+        (Table("", columns, tuple(rows)), *sentences(_notes(profiles, tables))),
+    )
+
+
+def _name(profile: Profile) -> str:
+    facts = RunFacts.from_config(profile.config)
+    return facts.label or str(profile.config.get("framework"))
+
+
+def _tables(profiles: Sequence[Profile]) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    for profile in profiles:
+        published = profile.config.get("published")
+        tables = published.get("tables") if isinstance(published, dict) else None
+        for source, table in (tables if isinstance(tables, dict) else {}).items():
+            if isinstance(table, dict):
+                found.setdefault(str(source), table)
+    return found
+
+
+def _figures(times_ns: NDArray[np.int64]) -> tuple[Cell, ...]:
+    """Return the figures of D2.3 in seconds, and of how many."""
+    seconds = [value / UNIT_NS for value in times_ns.tolist()]
+    if not seconds:
+        return (*(NOT_APPLICABLE for _ in PUBLISHED_FIGURES), Count(0))
+    values = (min(seconds), statistics.mean(seconds), statistics.median(seconds), max(seconds))
+    deviation = Seconds(statistics.stdev(seconds)) if len(seconds) > 1 else NOT_APPLICABLE
+    return (*map(Seconds, values), deviation, Count(len(seconds)))
+
+
+def _notes(profiles: Sequence[Profile], tables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    yield (
+        "A batch lasts from being asked for to the next being asked for; an epoch is the sum of "
+        "its batches, where all of them were measured. Forward and backward pass are emulated."
+    )
+    generated = [each.config for each in profiles if RunFacts.from_config(each.config).stand_in]
+    n_samples = {n for each in generated if isinstance(n := each.get("n_samples"), int)}
+    if n_samples and any("epoch" in each for each in tables.values()):
+        of = " and ".join(units.count(number) for number in sorted(n_samples))
+        yield f"An epoch here is of {of} samples; the published ones are of all there are."
+    if any(RunFacts.from_config(profile.config).tiny for profile in profiles):
+        yield "The published rows are of samples of the real size, on one A100."

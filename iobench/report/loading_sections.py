@@ -1,0 +1,485 @@
+"""The sections on one run's loading: the verdict, stages, waits, bytes and phases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iobench.analysis.diagnosis import Verdict
+from iobench.recording.kinds import Trait
+from iobench.report import lines, script_lines, units
+from iobench.report.document import (
+    NOT_APPLICABLE,
+    Bar,
+    BarPart,
+    Bars,
+    ByteRate,
+    Bytes,
+    Column,
+    Count,
+    Drawing,
+    Duration,
+    KeyFigure,
+    KeyFigures,
+    Ratio,
+    SampleRate,
+    Section,
+    Sentence,
+    Share,
+    Table,
+    sentences,
+)
+from iobench.report.facts import PUBLISHED_FIGURES
+from iobench.report.replay_lines import replay_sentence
+from iobench.report.sentences import (
+    PARTS,
+    kept_words,
+    long_waits_sentence,
+    starts_sentence,
+    verdict_sentence,
+)
+from iobench.report.utilisation_lines import utilisation_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from iobench.analysis.diagnosis import Diagnosis
+    from iobench.analysis.epoch_statistics import BatchStatistics, EpochFigures
+    from iobench.analysis.figures import Exposure, PartExposure, StageExposure, WaitStatistics
+    from iobench.report.document import Block, Cell, Style
+    from iobench.report.run_report import RunReport
+
+__all__ = [
+    "bytes_section",
+    "exposure_sections",
+    "phases_section",
+    "published_notes",
+    "setting_sentences",
+    "stages_section",
+    "stand_in_sentences",
+    "time_bar",
+    "told_of",
+    "verdict_section",
+    "verdict_told",
+    "waits_section",
+]
+
+WAIT_UNIT: Final = "ms"
+"""Waits per step reach from microseconds to minutes; published ones are tenths of a second."""
+WORTH_A_PART: Final = 0.005
+"""Share of the time from which a wait for a stage is a piece of its own in the bar of time."""
+MOST_EPOCHS: Final = 20
+STYLES: Final[Mapping[Verdict, Style]] = {
+    Verdict.HIDDEN: "good",
+    Verdict.PARTLY_HIDDEN: "fair",
+    Verdict.IO_BOUND: "bad",
+}
+PHASES: Final = {
+    "startup": "start-up: first batch",
+    "fill": "fill of the pipeline",
+    "steady": "steady state",
+    "drain": "end: no batch left",
+}
+STAGES_LEAD: Final = (
+    "Busy time of all processes, by stage: exposed, the training loop waited for it, or hidden "
+    "behind compute. Only what is exposed costs time."
+)
+
+
+def verdict_told(diagnosis: Diagnosis, name: str = "") -> Sentence:
+    """Return what is concluded of a run, in its colour; ``name`` tells it from others."""
+    text = f"{name}: " * bool(name) + verdict_sentence(diagnosis)
+    return Sentence(text, STYLES.get(diagnosis.verdict, "strong"))
+
+
+def verdict_section(report: RunReport, *, with_setting: bool = True) -> Section:
+    """Return what is concluded of a run, the figures that say it, and how it came about."""
+    exposure, facts = report.exposure, report.facts
+    evidence = [
+        replay_sentence(report.diagnosis),
+        lines.decoded_line(exposure.whole, facts) or "",
+        f"This pipeline: {facts.described_by}" if facts.described_by else "",
+    ]
+    return Section(
+        "verdict",
+        "Verdict",
+        (
+            verdict_told(report.diagnosis),
+            *(stand_in_sentences([report]) if with_setting else ()),
+            *_lost_sentences(report.exposure),
+            *time_bar(exposure),
+            *_headline(exposure),
+            *sentences(text for text in evidence if text),
+            *(setting_sentences([report]) if with_setting else ()),
+        ),
+    )
+
+
+def stand_in_sentences(reports: Sequence[RunReport]) -> tuple[Sentence, ...]:
+    """Return the banner of runs on generated files, once."""
+    told = (lines.stand_in_line(each.facts) for each in reports if not each.facts.is_script)
+    return sentences((text for text in dict.fromkeys(told) if text), "caution")
+
+
+def _lost_sentences(exposure: Exposure) -> tuple[Sentence, ...]:
+    if not exposure.lost_spans and not exposure.missing_workers:
+        return ()
+    text = (
+        f"Not all was kept: {units.count(exposure.lost_spans)} spans lost, missing workers: "
+        f"{', '.join(exposure.missing_workers) or 'none'}. What they would explain is unknown."
+    )
+    return (Sentence(text, "caution"),)
+
+
+def setting_sentences(reports: Sequence[RunReport]) -> tuple[Sentence, ...]:
+    """Return what took the place of the training step and whose reader was used, each once."""
+    told: list[str | None] = []
+    for report in reports:
+        if report.facts.is_script:
+            told.append(script_lines.measured_compute_line(report))
+        else:
+            told += [lines.compute_line(report.facts), lines.reader_line(report.facts)]
+    return sentences(text for text in dict.fromkeys(told) if text)
+
+
+def _headline(exposure: Exposure) -> tuple[Block, ...]:
+    """Return the figures that are said first, or why there are none."""
+    unknown = lines.why_unknown(exposure)
+    if unknown:
+        return (Sentence(unknown, "strong"),)
+    window, whole = exposure.judged, exposure.whole
+    when = PARTS[exposure.window]
+    wait_ns, wall_ns = exposure.all_wait_ns, exposure.all_wall_ns
+    share = Share(wait_ns / wall_ns if wall_ns else None)
+    rest = f"of the whole run ({units.duration(wait_ns)} of {units.duration(wall_ns)})"
+    if exposure.window == "whole":
+        rest += ", too short to have a steady state"
+    else:
+        rest = f"of the {when}; {units.fraction(share.value)} {rest}"
+        share = Share(window.wait_fraction)
+    kept = kept_words(whole.n_batches, exposure.n_folded)
+    if kept:
+        part = units.fraction(whole.wait_fraction)
+        rest += f", by exact sums. All else is of {kept}: {part} of their time"
+    wait = window.wait
+    figures = [
+        KeyFigure("Exposed I/O", share, rest),
+        KeyFigure(
+            "A step waits",
+            Duration(told_of(wait, "mean_ns")),
+            f"in the mean; {units.duration(told_of(wait, 'median_ns'))} in the median, "
+            f"{units.duration(told_of(wait, 'max_ns'))} at most ({when})",
+        ),
+        KeyFigure(
+            "Throughput",
+            SampleRate(window.samples_per_s),
+            f"samples/s delivered, {units.byte_rate(window.bytes_per_s)} ({when}, "
+            f"{units.count(window.n_batches)} batches)",
+        ),
+        KeyFigure(
+            "Accelerator utilisation",
+            Share(window.accelerator_utilisation),
+            f"of the time spent computing ({when})",
+        ),
+    ]
+    if whole.cold_fraction is not None:
+        figures.append(
+            KeyFigure(
+                "Cold reads",
+                Share(whole.cold_fraction),
+                "of the bytes read came from the device, not from memory",
+            )
+        )
+    return (KeyFigures(tuple(figures)),)
+
+
+def told_of(statistics: WaitStatistics | BatchStatistics | None, name: str) -> float | None:
+    """Return one of several statistics by its name; None where there are none."""
+    return None if statistics is None else getattr(statistics, name)
+
+
+def time_bar(exposure: Exposure) -> tuple[Bars, ...]:
+    """Return the time judged as one bar: compute, then the wait by what it was for."""
+    part = exposure.judged
+    if not part.wall_ns or not exposure.whole.n_batches:
+        return ()
+    title = (
+        f"{PARTS[exposure.window].capitalize()}, {units.duration(part.wall_ns)}: computing "
+        f"{units.duration(part.compute_ns)}, waiting for data {units.duration(part.wait_ns)}"
+    )
+    return (Bars(title, (Bar(tuple(_time_parts(part))),)),)
+
+
+def _time_parts(part: PartExposure) -> Iterator[BarPart]:
+    yield BarPart("compute", part.compute_ns, "computing")
+    rest = 0
+    for row in part.stages:
+        if row.exposed_ns >= WORTH_A_PART * part.wall_ns:
+            yield BarPart("exposed", row.exposed_ns, f"waiting for {row.stage}")
+        else:
+            rest += row.exposed_ns
+    yield BarPart("exposed", rest, "waiting for other stages")
+
+
+def stages_section(exposure: Exposure, *, is_script: bool = False) -> Section:
+    """Return busy, hidden and exposed time by stage, first of the part that is judged."""
+    named = (
+        ("Stages over the epochs after the first", exposure.recurring),
+        ("Stages in the steady state", exposure.steady),
+        ("Stages over the whole run", exposure.whole),
+    )
+    known = [(title, part) for title, part in named if part is not None]
+    return Section(
+        "stages",
+        "Where loading spends its time",
+        (
+            Sentence(STAGES_LEAD),
+            *(
+                _stage_table(part, title, is_folded=place > 0)
+                for place, (title, part) in enumerate(known)
+            ),
+            *sentences(lines.fused_lines(exposure.whole, is_script=is_script)),
+            *sentences(lines.estimated_lines(exposure.whole)),
+        ),
+    )
+
+
+def _stage_table(window: PartExposure, title: str, *, is_folded: bool) -> Table:
+    """Return a row for each stage; rows without any time are left out."""
+    shown = [row for row in window.stages if row.busy_ns or row.exposed_ns or row.n_spans]
+    busy_ns = sum(row.busy_ns for row in window.stages)
+    return Table(
+        title,
+        (
+            Column("stage"),
+            Column("busy", "time"),
+            Column("hidden", "time"),
+            Column("exposed", "time"),
+            Column("of the wait"),
+            Column("on a CPU", is_spare=True),
+            Column("handed on"),
+            Column("while busy"),
+            Column("spans"),
+        ),
+        tuple(
+            (
+                row.stage,
+                Duration(row.busy_ns),
+                Duration(row.hidden_ns),
+                Duration(row.exposed_ns),
+                _share(row.exposed_ns, window.wait_ns),
+                Duration(row.cpu_ns) if row.n_spans else NOT_APPLICABLE,
+                *_stage_bytes(row),
+                Count(row.n_spans),
+            )
+            for row in shown
+        ),
+        total=(
+            "all",
+            Duration(busy_ns),
+            Duration(busy_ns - window.wait_ns),
+            Duration(window.wait_ns),
+            _share(window.wait_ns, window.wait_ns),
+            *[""] * 4,
+        ),
+        bars=tuple(_stage_bar(row) for row in shown),
+        is_folded=is_folded,
+    )
+
+
+def _stage_bar(row: StageExposure) -> Bar:
+    return Bar(
+        (
+            BarPart("exposed", max(0, row.exposed_ns), "exposed"),
+            BarPart("hidden", max(0, row.hidden_ns or 0), "hidden"),
+        ),
+        swatch=row.kind.spelled,
+    )
+
+
+def _share(part_ns: int, whole_ns: int) -> Cell:
+    return Share(part_ns / whole_ns) if whole_ns else NOT_APPLICABLE
+
+
+def _stage_bytes(row: StageExposure) -> tuple[Cell, Cell]:
+    """Return what a stage handed on, and how fast; nothing of stages that carry no bytes."""
+    if not row.nbytes and Trait.CARRIES_BYTES not in row.kind.traits:
+        return NOT_APPLICABLE, NOT_APPLICABLE
+    rate = ByteRate(row.busy_bytes_per_s) if row.busy_ns else NOT_APPLICABLE
+    return Bytes(row.nbytes), rate
+
+
+def waits_section(
+    exposure: Exposure,
+    published_s: Mapping[str, float] | None = None,
+    notes: Sequence[str] = (),
+) -> Section:
+    """Return the wait per step of the run and of its parts; below, a published one."""
+    named = [("whole run", exposure.whole.wait)]
+    for window in ("recurring", "steady"):
+        part = exposure.part(window)
+        if part is not None:
+            named.append((PARTS[window], part.wait))
+    rows: list[tuple[Cell, ...]] = [
+        (name, *_wait_cells(wait), Count(told_of(wait, "n_steps"))) for name, wait in named
+    ]
+    if published_s is not None:
+        times = (units.nanoseconds(published_s[figure]) for figure in PUBLISHED_FIGURES)
+        rows.append(("published", *map(Duration, times), ""))
+    long = exposure.long_waits
+    return Section(
+        "waits",
+        "Wait per step",
+        (
+            *((Sentence(long_waits_sentence(long), "caution"),) if long is not None else ()),
+            Drawing("waits", lambda: None),
+            Table(
+                "",
+                (
+                    Column(""),
+                    *(Column(figure, "wait", WAIT_UNIT) for figure in PUBLISHED_FIGURES),
+                    Column("steps"),
+                ),
+                tuple(rows),
+            ),
+            *sentences(notes),
+        ),
+    )
+
+
+def _wait_cells(wait: WaitStatistics | None) -> Iterator[Duration]:
+    for figure in PUBLISHED_FIGURES:
+        yield Duration(told_of(wait, f"{figure}_ns"))
+
+
+def published_notes(report: RunReport) -> list[str]:
+    """Return where the published wait of a step stands."""
+    if report.facts.published_s is None:
+        return []
+    source = report.facts.published_source or "an unknown source"
+    real = ", with samples of the real size" if report.facts.tiny else ""
+    return [f"Published: the exposed I/O of a step{real}, from {source}."]
+
+
+def bytes_section(exposure: Exposure) -> Section:
+    """Return the bytes delivered and read, and the rates they make."""
+    whole = exposure.whole
+    return Section(
+        "bytes",
+        "Bytes and rates",
+        (
+            Table(
+                "",
+                (Column(""), Column("")),
+                (
+                    ("delivered to the loop", Bytes(whole.nbytes)),
+                    ("delivered over time", ByteRate(whole.bytes_per_s)),
+                    ("read by loading processes", Bytes(whole.read_nbytes)),
+                    ("read for each byte delivered", Ratio(whole.read_per_byte)),
+                    ("of the bytes read, from the device", Share(whole.cold_fraction)),
+                ),
+            ),
+        ),
+    )
+
+
+def phases_section(report: RunReport) -> Section:
+    """Return start-up, fill, steady state and end apart, and epoch by epoch."""
+    exposure = report.exposure
+    return Section(
+        "phases",
+        "Start-up, fill, steady state, end",
+        (
+            Sentence(starts_sentence(report.diagnosis, is_script=report.facts.is_script)),
+            _phase_table(exposure),
+            *_epoch_table(report.epochs),
+            *sentences(utilisation_lines(report.utilisation)),
+        ),
+        is_folded=True,
+    )
+
+
+def _phase_table(exposure: Exposure) -> Table:
+    whole = exposure.whole
+    return Table(
+        "",
+        (
+            Column(""),
+            Column("time", "time"),
+            Column("waiting", "time"),
+            Column("exposed"),
+            Column("calls"),
+        ),
+        tuple(
+            (
+                PHASES.get(phase.phase, phase.phase),
+                Duration(phase.wall_ns),
+                Duration(phase.wait_ns),
+                _share(phase.wait_ns, phase.wall_ns),
+                Count(phase.n_deliveries),
+            )
+            for phase in exposure.phases
+        ),
+        total=(
+            "whole run",
+            Duration(whole.wall_ns),
+            Duration(whole.wait_ns),
+            _share(whole.wait_ns, whole.wall_ns),
+            Count(sum(phase.n_deliveries for phase in exposure.phases)),
+        ),
+        bars=tuple(
+            Bar(
+                (
+                    BarPart("exposed", phase.wait_ns, "waiting"),
+                    BarPart("compute", phase.wall_ns - phase.wait_ns, "rest"),
+                )
+            )
+            for phase in exposure.phases
+        ),
+    )
+
+
+def _epoch_table(all_epochs: Sequence[EpochFigures]) -> tuple[Table, ...]:
+    """Return one row for each epoch; nothing where there is but one."""
+    epochs = [each for each in all_epochs if each.n_batches]
+    if len(epochs) < 2:
+        return ()
+    more = len(epochs) - MOST_EPOCHS
+    return (
+        Table(
+            "Epoch by epoch",
+            (
+                *(Column("epoch"), Column("batches"), Column("exposed")),
+                Column("batch, mean", "time", WAIT_UNIT),
+                *(
+                    Column(f"wait, {what}", "time", WAIT_UNIT)
+                    for what in ("mean", "median", "max", "stdev")
+                ),
+            ),
+            tuple(_epoch_row(epoch) for epoch in epochs[:MOST_EPOCHS]),
+            note=f"{units.count(more)} more epochs follow; --mlflow logs them all."
+            if more > 0
+            else "",
+        ),
+    )
+
+
+def _epoch_row(epoch: EpochFigures) -> tuple[Cell, ...]:
+    batch, wait = epoch.batch, epoch.wait
+    return (
+        units.count(epoch.epoch),
+        Count(epoch.n_batches, "{}" if epoch.complete else "{} (not all)"),
+        _share(epoch.wait_ns, epoch.wall_ns),
+        Duration(told_of(batch, "mean_ns")),
+        Duration(told_of(wait, "mean_ns")),
+        Duration(told_of(wait, "median_ns")),
+        Duration(told_of(wait, "max_ns")),
+        Duration(told_of(wait, "stdev_ns")),
+    )
+
+
+def exposure_sections(exposure: Exposure) -> tuple[Section, ...]:
+    """Return who was waited for, without what only a run's configuration tells."""
+    headline = Section("verdict", "", (*time_bar(exposure), *_headline(exposure)))
+    if not exposure.whole.n_batches:
+        return (headline,)
+    return headline, stages_section(exposure), waits_section(exposure)

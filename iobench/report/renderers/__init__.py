@@ -1,0 +1,1 @@
+"""Renderers: what makes text of a document, one for each format."""

@@ -1,0 +1,163 @@
+"""A document as one page of HTML that opens offline, with a timeline where a run has one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iobench.errors import ProfileError
+from iobench.report import units
+from iobench.report.document import Drawing, Quantity, Sentence
+from iobench.report.renderers.quantities import said, spelled
+from iobench.report.webpage import shell
+from iobench.report.webpage.safe_text import SafeText
+from iobench.report.wrapping import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from iobench.report.document import Bar, Block, Cell, Document, HeatMap, Section, Table
+    from iobench.report.timeline.page_payload import TimelinePayload
+
+__all__ = ["HtmlRenderer"]
+
+WIDTH: Final = 1000
+"""Of a bar, in its own units; the page stretches it."""
+LEAST: Final = 1.0
+"""What is there at all is drawn at least this wide."""
+LEVELS: Final = 8
+TIMELINE: Final = "timeline"
+TONES: Final = ("good", "fair", "bad")
+
+
+class HtmlRenderer:
+    """A page that asks nothing of the network, and lets nothing run but its own scripts.
+
+    Raises
+    ------
+    MissingExtraError
+        If Jinja2 is not installed.
+    """
+
+    def __init__(self) -> None:
+        environment = shell.make_environment()
+        environment.filters |= {
+            "bar": _drawn_bar,
+            "heat_paths": _heat_paths,
+            "kind": lambda block: type(block).__name__,
+            "legend": _legend,
+            "number": _number,
+            "rows": _rows,
+            "said": _figure,
+            "spelled": spelled,
+            "tone": _tone,
+        }
+        self._template = environment.get_template("page.html.j2")
+
+    def render(self, document: Document) -> str:
+        """Return the whole page; of several runs each has a tab."""
+        if document.figures is None:
+            raise ProfileError("no run to report: expected at least one profile with spans")
+        parts = document.parts or (document,)
+        payloads = {_number(part): made for part in parts if (made := _timeline(part)) is not None}
+        styles, scripts = shell.styles(), shell.scripts()
+        return self._template.render(
+            policy=shell.policy(styles, scripts),
+            styles=styles,
+            scripts=scripts,
+            document=document,
+            lead=document.sections if document.parts else (),
+            parts=parts,
+            figures=document.figures(),
+            payloads=payloads,
+            not_drawn={number: list(_not_drawn(made)) for number, made in payloads.items()},
+        )
+
+
+def _number(part: Document) -> str:
+    """Return the place of a run in the figures for machines: drawings are looked up by it."""
+    return part.key.rpartition("-")[2]
+
+
+def _timeline(part: Document) -> TimelinePayload | None:
+    for section in part.sections:
+        for block in section.blocks:
+            if isinstance(block, Drawing) and block.name == TIMELINE:
+                payload: TimelinePayload = block.data()
+                return payload
+    return None
+
+
+def _not_drawn(payload: TimelinePayload) -> Iterator[str]:
+    """Yield what the page says of the spans that it does not carry."""
+    meta = payload.meta
+    if meta["n_shown"] < meta["n_spans"]:
+        yield (
+            f"Not all is drawn: this page carries {units.count(meta['n_shown'])} of "
+            f"{units.count(meta['n_spans'])} spans: waits first, then what was waited for longest, "
+            "and a uniform sample of the rest. All other figures are of all spans."
+        )
+    if meta["n_names_left_out"]:
+        yield f"{units.count(meta['n_names_left_out'])} file names are left out."
+
+
+def _tone(section: Section) -> str:
+    """Return the colour of a section: of its one verdict, none where it tells several."""
+    tones = [
+        block.style
+        for block in section.blocks
+        if isinstance(block, Sentence) and block.style in TONES
+    ]
+    return tones[0] if len(tones) == 1 else ""
+
+
+def _figure(cell: Cell, text: str | None = None) -> SafeText:
+    """Return a cell as the page shows it: a figure carries its exact value."""
+    shown = plain(said(cell) if text is None else text)
+    if not isinstance(cell, Quantity):
+        return SafeText.filled("{}", shown)
+    value = "" if cell.value is None else f"{cell.value!r}"
+    name = type(cell).__name__.lower()
+    return SafeText.filled('<data class="figure {}" value="{}">{}</data>', name, value, shown)
+
+
+def _rows(table: Table, *, total: bool = False) -> list[list[SafeText]]:
+    text = spelled(table)
+    cells = ([table.total] if table.total else []) if total else table.rows
+    texts = ([text.total] if table.total else []) if total else text.rows
+    return [
+        [_figure(cell, shown) for cell, shown in zip(*row, strict=True)]
+        for row in zip(cells, texts, strict=True)
+    ]
+
+
+def _drawn_bar(bar: Bar, bars: Sequence[Bar]) -> list[tuple[str, float, float, str]]:
+    """Return style, place, width and meaning of each piece, all bars being on one scale."""
+    longest = max((sum(part.length for part in each.parts) for each in bars), default=0)
+    drawn, x = [], 0.0
+    for part in bar.parts:
+        if part.length > 0 and longest:
+            width = max(LEAST, WIDTH * part.length / longest)
+            drawn.append((part.kind, round(x, 2), round(min(width, WIDTH), 2), part.what))
+            x += width
+    return drawn
+
+
+def _legend(block: Block) -> list[tuple[str, str]]:
+    """Return the colours of bars, and what they mean where they mean the same in all."""
+    meanings: dict[str, set[str]] = {}
+    for bar in getattr(block, "bars", ()):
+        for part in bar.parts:
+            meanings.setdefault(part.kind, set()).add(part.what)
+    return [(kind, what.pop()) for kind, what in meanings.items() if len(what) == 1]
+
+
+def _heat_paths(heat: HeatMap) -> list[str]:
+    """Return for each level of a heat map, from little to all, an SVG path of its cells."""
+    paths: list[list[str]] = [[] for _ in range(LEVELS)]
+    for y, row in enumerate(heat.shares):
+        for x, share in enumerate(row):
+            if share > 0:
+                # Rounded up, so that blank is nothing at all.
+                level = min(LEVELS, -int(-share * LEVELS // 1))
+                paths[level - 1].append(f"M{x} {y}h1v1h-1z")
+    return ["".join(path) for path in paths]

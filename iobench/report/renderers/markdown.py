@@ -1,0 +1,172 @@
+"""A document as GitHub's Markdown, to be pasted into an issue: every name in it is text."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from rich.cells import cell_len
+
+from iobench.report.document import Command, HeatMap, KeyFigures, Lines, Sentence, Table
+from iobench.report.renderers.quantities import key_sentence, shades, spelled
+from iobench.report.wrapping import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from iobench.report.document import Block, Document, Section
+
+__all__ = ["MarkdownRenderer", "escaped"]
+
+# What means something within a line: not an underscore inside a word, nor a sign before a figure.
+SIGNS: Final = re.compile(r"[\\`*\[\]~$]|<(?=[A-Za-z/!?])|&(?=[#\w])|(?<![^\W_])_++|_++(?![^\W_])")
+# What means something at the start of a line: headings, lists, quotes, rules, definitions.
+OPENINGS: Final = re.compile(r"^(?=[-+=#:>])|^(\d{1,9})(?=[.)](?:\s|$))")
+# GitHub looks for these in what is shown, behind any escape: only what is in between keeps a name
+# from calling somebody, linking to an issue or an address, or turning into a picture.
+CALLS: Final = re.compile(
+    r"(?<=@)(?=\w)|(?<=#)(?=\d)|(?<=\bgh)(?=-\d)|(?<=:)(?=//)|(?<=\bwww)(?=\.)|(?<=:)(?=[\w+-]+:)",
+    re.IGNORECASE,
+)
+NOTHING: Final = "<!-- -->"
+FENCE: Final = 3
+
+
+class MarkdownRenderer:
+    """Markdown as GitHub reads it, in which long parts unfold."""
+
+    def render(self, document: Document) -> str:
+        """Return the whole document; the parts on single runs stand below all else."""
+        return "".join(f"{text}\n\n" for text in _document(document) if text)
+
+
+def _document(document: Document) -> Iterator[str]:
+    yield f"## {escaped(document.title)}"
+    for section in document.sections:
+        yield from _section(section)
+    for part in document.parts:
+        if not part.is_spare:
+            yield from _document(part)
+
+
+def _section(section: Section) -> Iterator[str]:
+    if section.is_only_drawn:
+        return
+    if section.is_folded:
+        yield from _unfolding(section.title)
+    elif section.title:
+        yield f"### {escaped(section.title)}"
+    for kind, group in groupby(section.blocks, type):
+        blocks = list(group)
+        if kind is Sentence:
+            yield from _sentences([each for each in blocks if isinstance(each, Sentence)])
+            continue
+        for block in blocks:
+            yield from _block(block)
+    if section.is_folded:
+        yield "</details>"
+
+
+def _unfolding(summary: str) -> Iterator[str]:
+    yield f"<details>\n<summary>{_in_html(summary)}</summary>"
+
+
+def _sentences(sentences: Sequence[Sentence]) -> Iterator[str]:
+    """Yield what is meant strongly as paragraphs, and plain sentences together as a list."""
+    for is_plain, group in groupby(sentences, lambda each: not each.style):
+        texts = [text for each in group if (text := escaped(each.text))]
+        if is_plain:
+            yield "\n".join(f"- {text}" for text in texts) if len(texts) > 1 else "".join(texts)
+        else:
+            yield from (f"**{text}**" for text in texts)
+
+
+def _block(block: Block) -> Iterator[str]:
+    match block:
+        case KeyFigures():
+            yield from _sentences([Sentence(key_sentence(each)) for each in block.figures])
+        case Table():
+            yield from _table(block)
+        case HeatMap():
+            yield escaped(block.title)
+            width = max(map(len, block.rows), default=1)
+            yield _fenced(
+                f"{name:>{width}} |{shades(block, row)}|" for row, name in enumerate(block.rows)
+            )
+        case Lines():
+            yield _fenced(block.lines)
+        case Command():
+            if block.reason:
+                yield f"{escaped(block.reason)}{':' if block.command else '.'}"
+            if block.command:
+                yield _fenced([block.command], "sh")
+
+
+def _table(table: Table) -> Iterator[str]:
+    """Yield a table with its title above; figures stand at the right."""
+    if table.is_folded:
+        yield from _unfolding(table.title)
+    elif table.title:
+        yield f"#### {escaped(table.title)}"
+    text = spelled(table)
+    rows = [[_cell(cell) for cell in row] for row in text.rows]
+    if text.total:
+        rows.append([f"**{_cell(cell)}**" if cell.strip() else "" for cell in text.total])
+    headings = [_cell(heading) for heading in text.headings]
+    widths = [
+        max(FENCE + 1, *(cell_len(row[place]) for row in [headings, *rows]))
+        for place in range(len(headings))
+    ]
+    right = [is_figure and place > 0 for place, is_figure in enumerate(text.is_figure)]
+    rule = [
+        "-" * (width - 1) + ":" if is_right else "-" * width
+        for width, is_right in zip(widths, right, strict=True)
+    ]
+    yield "\n".join(_row(row, widths, right) for row in [headings, rule, *rows])
+    if table.note:
+        yield escaped(table.note)
+    if table.is_folded:
+        yield "</details>"
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    padded = []
+    for cell, width, is_right in zip(cells, widths, right, strict=True):
+        space = " " * (width - cell_len(cell))
+        padded.append(space + cell if is_right else cell + space)
+    return f"| {' | '.join(padded)} |"
+
+
+def _fenced(lines: Iterator[str] | Sequence[str], language: str = "") -> str:
+    shown = [plain(line) for line in lines]
+    runs = [len(run) for line in shown for run in re.findall("`+", line)]
+    fence = "`" * max(FENCE, *(1 + run for run in runs), 0)
+    return "\n".join([fence + language, *shown, fence])
+
+
+def escaped(text: str) -> str:
+    """Return a line of Markdown that is shown as ``text``, and does nothing else.
+
+    The escapes are those of CommonMark; a bar is ``&#124;``, for tables. An empty comment stands
+    where GitHub would else find a user, an issue or an address.
+    """
+    return OPENINGS.sub(lambda found: f"{found[1] or ''}\\", _told(text))
+
+
+def _told(text: str) -> str:
+    told = CALLS.sub("\0", plain(text).strip())
+    told = SIGNS.sub(lambda found: "".join(f"\\{sign}" for sign in found[0]), told)
+    return told.replace("|", "&#124;").replace("\0", NOTHING)
+
+
+def _in_html(text: str) -> str:
+    """Return text that stands in tags, where Markdown has no escapes."""
+    return escape(CALLS.sub("\0", plain(text)), quote=False).replace("\0", NOTHING)
+
+
+def _cell(text: str) -> str:
+    """Return a cell; spaces before a name show what it belongs to."""
+    inner = text.lstrip(" ")
+    return "&nbsp;" * (len(text) - len(inner)) * bool(inner) + _told(inner)

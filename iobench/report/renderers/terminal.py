@@ -1,0 +1,259 @@
+"""A document in a terminal, drawn with rich: coloured or plain, in ASCII, and through a pipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise, product
+from textwrap import wrap
+from typing import TYPE_CHECKING, Final, TextIO
+
+from rich.box import Box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table as DrawnTable
+from rich.text import Text
+
+from iobench.report.document import (
+    Command,
+    HeatMap,
+    KeyFigures,
+    Lines,
+    Sentence,
+    Table,
+)
+from iobench.report.renderers.quantities import key_sentence, shades, spelled
+from iobench.report.wrapping import plain, wrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from iobench.report.document import Block, Document, Section
+    from iobench.report.renderers.quantities import SpelledTable
+
+__all__ = ["TerminalRenderer", "page_width"]
+
+INDENT: Final = 2
+NARROWEST: Final = 80
+WIDEST: Final = 110
+"""Between these the report follows the terminal: tables need the one, sentences the other."""
+NAME: Final = 24
+"""Characters that names of rows get before columns have to stand below; longer ones are folded."""
+LAST: Final = "next"
+"""The section that is printed last: the end of the output is what stays on the screen."""
+MOST_HEAT_ROWS: Final = 16
+COLOURS: Final = {
+    "strong": "bold",
+    "caution": "bold yellow",
+    "good": "bold green",
+    "fair": "bold yellow",
+    "bad": "bold red",
+}
+# A line under the headings and one above the total; the other rows are only spaced.
+RULED: Final = Box(
+    "    \n    \n -- \n    \n -- \n    \n    \n    \n",
+    ascii=True,
+)
+
+
+def page_width(file: TextIO | None = None) -> int:
+    """Return how many characters a line of a report has on a file, by default stdout."""
+    return min(max(Console(file=file).width, NARROWEST), WIDEST)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """How close a table is drawn: spaces more between columns, and lines of a heading."""
+
+    gap: int = 0
+    n_lines: int = 2
+
+
+class TerminalRenderer:
+    """Lines for a terminal, never broken inside a figure or a command.
+
+    Parameters
+    ----------
+    file : text file, optional
+        What the lines are made for, by default stdout: its width, its encoding, and its colours
+        where it is a terminal, or ``FORCE_COLOR`` is set, and ``NO_COLOR`` is not.
+    """
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        width = page_width(file)
+        self._console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+
+    def render(self, document: Document) -> str:
+        """Return the whole document; sections of what to try next come last."""
+        with self._console.capture() as capture:
+            self._sentence(document.title, "bold")
+            self._gap()
+            self._sections(document, last=False)
+            for part in document.parts:
+                if not part.is_spare:
+                    self._sentence(f"== {part.title} ==", "bold")
+                    self._gap()
+                    self._sections(part, last=False)
+            for each in (document, *document.parts):
+                self._sections(each, last=True)
+        return capture.get().rstrip("\n") + "\n"
+
+    def _sections(self, document: Document, *, last: bool) -> None:
+        for section in document.sections:
+            if (section.key == LAST) == last:
+                self._section(section)
+
+    def _section(self, section: Section) -> None:
+        if section.is_only_drawn:
+            return
+        if section.title:
+            self._sentence(section.title, "bold")
+        for block, after in pairwise((*section.blocks, None)):
+            if self._drew(block) and not isinstance(after, type(block)):
+                self._gap()
+
+    def _drew(self, block: Block | None) -> bool:
+        """Draw what a terminal can; return whether anything was, so that a gap has to follow."""
+        match block:
+            case Sentence():
+                self._sentence(block.text, COLOURS.get(block.style, ""))
+            case KeyFigures():
+                for figure in block.figures:
+                    self._sentence(key_sentence(figure))
+            case Table():
+                self._table(block)
+                return False
+            case HeatMap():
+                self._heat(block)
+            case Lines():
+                for line in block.lines:
+                    self._line(" " * INDENT + line)
+            case Command():
+                self._command(block)
+            case _:
+                return False
+        return True
+
+    def _gap(self) -> None:
+        self._console.print()
+
+    def _line(self, text: str, style: str = "") -> None:
+        self._console.print(self._safe(text, style), soft_wrap=True)
+
+    def _sentence(self, text: str, style: str = "", *, indent: int = 0) -> None:
+        for line in wrapped(text, self._console.width, indent=indent):
+            self._line(line, style)
+
+    def _command(self, command: Command) -> None:
+        if command.reason:
+            ending = ":" if command.command else "."
+            self._sentence(f"{command.reason}{ending}", indent=INDENT)
+        if command.command:
+            self._line(f"    {command.command}", "cyan")
+
+    def _heat(self, heat: HeatMap) -> None:
+        self._sentence(heat.title)
+        longest = sorted(range(len(heat.rows)), key=lambda row: -sum(heat.shares[row]))
+        shown = sorted(longest[:MOST_HEAT_ROWS])
+        width = max((len(heat.rows[row]) for row in shown), default=1)
+        for row in shown:
+            self._line(f"{'':{INDENT}}{heat.rows[row]:>{width}} |{shades(heat, row)}|")
+
+    def _table(self, table: Table) -> None:
+        """Draw a table, closer together, or without what is spare, where it would not fit.
+
+        What does not fit even so stands below, beside the names of the rows again.
+        """
+        if table.title:
+            self._sentence(table.title, "bold", indent=INDENT)
+        text = spelled(table)
+        every = tuple(range(len(table.columns)))
+        needed = tuple(at for at in every if not table.columns[at].is_spare)
+        looser = (_Look(gap=1), _Look(), _Look(n_lines=3))
+        for columns, look in product(dict.fromkeys((every, needed)), looser):
+            if self._fits(text, columns, look):
+                self._draw(text, columns, look)
+                break
+        else:
+            for columns in self._parts(text, needed):
+                self._draw(text, columns, _Look())
+        if table.note:
+            self._sentence(table.note, indent=INDENT)
+            self._gap()
+
+    def _fits(
+        self, text: SpelledTable, columns: Sequence[int], look: _Look, *, least: int | None = None
+    ) -> bool:
+        first, *others = (_width(text, at, look) for at in columns)
+        if others and _wraps(text, columns[-1]):
+            others[-1] = min(others[-1], NAME)
+        named = first if least is None else min(first, least)
+        needed = INDENT + named + sum(width + 1 + look.gap for width in others)
+        return needed <= self._console.width
+
+    def _parts(self, text: SpelledTable, columns: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """Yield as many columns as fit beside names of `NAME` characters or fewer."""
+        first, *left = columns
+        while left:
+            n = len(left)
+            while n > 1 and not self._fits(text, (first, *left[:n]), _Look(), least=NAME):
+                n -= 1
+            yield (first, *left[:n])
+            left = left[n:]
+
+    def _draw(self, text: SpelledTable, columns: Sequence[int], look: _Look) -> None:
+        headings = [_folded(text, at, look) for at in columns]
+        height = max(map(len, headings))
+        drawn = DrawnTable(
+            box=RULED,
+            padding=(0, look.gap, 0, 0),
+            pad_edge=False,
+            show_edge=False,
+            show_header=text.has_headings,
+        )
+        for at, lines in zip(columns, headings, strict=True):
+            is_name = at == columns[0]
+            above = [""] * (height - len(lines))
+            drawn.add_column(
+                Text("\n").join(self._safe(line, "dim") for line in (*above, *lines)),
+                justify="left" if is_name or not text.is_figure[at] else "right",
+                no_wrap=not is_name and not _wraps(text, at),
+                overflow="fold",
+            )
+        for row in text.rows:
+            drawn.add_row(*(self._safe(row[at]) for at in columns))
+        if text.total:
+            drawn.add_section()
+            drawn.add_row(*(self._safe(text.total[at]) for at in columns))
+        self._console.print(Padding(drawn, (0, 0, 0, INDENT), expand=False))
+        self._gap()
+
+    def _safe(self, text: str, style: str = "") -> Text:
+        """Return text that the file's encoding can hold; names may hold anything."""
+        encoding = self._console.encoding
+        return Text(plain(text).encode(encoding, "backslashreplace").decode(encoding), style)
+
+
+def _wraps(text: SpelledTable, column: int) -> bool:
+    """Whether a column is the last one and of words, which may stand below one another."""
+    return column == len(text.names) - 1 and not text.is_figure[column]
+
+
+def _width(text: SpelledTable, column: int, look: _Look) -> int:
+    heading = (cell_len(line) for line in _folded(text, column, look))
+    return max(*heading, _cells_width(text, column))
+
+
+def _cells_width(text: SpelledTable, column: int) -> int:
+    rows = [*text.rows, *([text.total] if text.total else [])]
+    return max((cell_len(plain(row[column])) for row in rows), default=0)
+
+
+def _folded(text: SpelledTable, column: int, look: _Look) -> list[str]:
+    """Return a heading in lines about as wide as its cells, the unit below."""
+    name = plain(text.names[column])
+    longest = max(map(len, name.split()), default=1)
+    width = max(longest, _cells_width(text, column), -(-len(name) // look.n_lines))
+    lines = wrap(name, width, break_long_words=False, break_on_hyphens=False)
+    unit = [text.units[column]] if text.units[column] else []
+    return [*lines, *unit] or [""]

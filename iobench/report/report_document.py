@@ -1,0 +1,213 @@
+"""The document of a report: of one run, of runs compared, or of a job of several processes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from iobench.analysis.run import Run
+from iobench.errors import ProfileError
+from iobench.profiles.reading import RankProfiles
+from iobench.report import lines, script_lines, units
+from iobench.report.comparison_section import comparison_section, published_section
+from iobench.report.document import Command, Document, Drawing, Section, Sentence
+from iobench.report.job_report import make_job
+from iobench.report.json_report import reports_to_json
+from iobench.report.loading_sections import (
+    bytes_section,
+    exposure_sections,
+    phases_section,
+    published_notes,
+    stages_section,
+    verdict_section,
+    waits_section,
+)
+from iobench.report.next_steps import next_steps
+from iobench.report.run_report import make_reports
+from iobench.report.script_sections import job_section, loaders_section, processes_section
+from iobench.report.storage_tables import storage_section
+from iobench.report.subject_sections import job_sections, run_sections
+from iobench.report.timeline.page_payload import SPAN_LIMIT, timeline_payload
+from iobench.report.trust_sections import configuration_section, trust_section
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from iobench.analysis.figures import Exposure
+    from iobench.analysis.rank_figures import JobExposure
+    from iobench.profiles.contents import Profile
+    from iobench.report.run_report import RunReport
+    from iobench.report.timeline.page_payload import TimelinePayload
+    from iobench.storage.traces.contents import StorageTrace
+
+__all__ = ["exposure_document", "report_document"]
+
+MOST_RUNS: Final = 8
+"""Ranks of a job that have a part of their own, those that wait longest; JSON has them all."""
+
+
+def report_document(
+    profiles: Sequence[Profile],
+    traces: Mapping[Path, StorageTrace] | None = None,
+    reports: Sequence[RunReport] | None = None,
+) -> Document:
+    """Return all that is said of runs, compared where they are several of the same samples.
+
+    Parameters
+    ----------
+    profiles : sequence of Profile
+        One, or one per format of the same samples, or one per rank of a job.
+    traces : mapping of Path to StorageTrace, optional
+        What a tracer saw of them, by run directory.
+    reports : sequence of RunReport, optional
+        From `make_reports` of these profiles and traces, where that was done before.
+
+    Raises
+    ------
+    ProfileError
+        If a profile cannot be analysed, or there is none.
+    """
+    reports = make_reports(profiles, traces) if reports is None else reports
+    if not reports:
+        raise ProfileError("no run to report: expected at least one profile with spans")
+    job = make_job(reports)
+    shown = _shown(reports, job)
+    parts = tuple(
+        Document(
+            _name(reports[number]) if job is None else _rank_name(reports[number], place),
+            _run_sections(reports[number], number, profiles, len(shown), job=job),
+            key=f"run-{number}",
+            is_spare=job is not None and place > 0,
+        )
+        for place, number in enumerate(shown)
+    )
+    lead = _lead(profiles, reports, job, reports[shown[0]])
+    if not lead:
+        parts = tuple(replace(each, title=_title(reports, job)) for each in parts)
+        return replace(parts[0], figures=lambda: reports_to_json(reports))
+    return Document(_title(reports, job), lead, parts, figures=lambda: reports_to_json(reports))
+
+
+def _shown(reports: Sequence[RunReport], job: JobExposure | None) -> list[int]:
+    """Return the places of the reports that have a part of their own, in the order of the parts."""
+    places = range(len(reports))
+    if job is None:
+        return list(places)
+    longest = sorted(places, key=lambda place: -reports[place].exposure.whole.wait_ns)
+    return longest[:MOST_RUNS]
+
+
+def _title(reports: Sequence[RunReport], job: JobExposure | None) -> str:
+    if reports[0].facts.is_script:
+        return script_lines.script_title(reports, job)
+    return lines.title_line(reports)
+
+
+def _name(report: RunReport) -> str:
+    return report.facts.label or report.run or "unnamed run"
+
+
+def _rank_name(report: RunReport, place: int) -> str:
+    return f"rank {report.exposure.rank}{'' if place else ', which waits longest'}"
+
+
+def _lead(
+    profiles: Sequence[Profile],
+    reports: Sequence[RunReport],
+    job: JobExposure | None,
+    slowest: RunReport,
+) -> tuple[Section, ...]:
+    """Return what is said of several runs together; nothing of a single one."""
+    if job is not None:
+        told = job_section(job, reports)
+        if len(reports) > MOST_RUNS:
+            note = Sentence(
+                f"A page has a part for each of the {MOST_RUNS} ranks that wait longest; "
+                f"{units.count(len(reports) - MOST_RUNS)} more are in the JSON."
+            )
+            told = replace(told, blocks=(*told.blocks, note))
+        return told, *job_sections(reports), *next_section([slowest])
+    if len(reports) == 1:
+        return ()
+    found = (comparison_section(reports), published_section(profiles))
+    return *(each for each in found if each is not None), *next_section(reports)
+
+
+def next_section(reports: Sequence[RunReport]) -> tuple[Section, ...]:
+    """Return what to try next, where there is anything."""
+    steps = tuple(Command(step.command or "", step.reason) for step in next_steps(reports))
+    return (Section("next", "What to try next", steps),) if steps else ()
+
+
+def _run_sections(
+    report: RunReport,
+    number: int,
+    profiles: Sequence[Profile],
+    n_parts: int,
+    *,
+    job: JobExposure | None,
+) -> tuple[Section, ...]:
+    """Return what is said of one run; what a job's section tells, its energy, is not repeated."""
+    exposure, facts = report.exposure, report.facts
+    alone = n_parts == 1 and job is None
+    found: list[Section | None] = [
+        verdict_section(report, with_setting=alone or job is not None),
+        *(next_section([report]) if alone else ()),
+        _timeline_section(report, profiles, n_parts),
+    ]
+    if exposure.whole.n_batches:
+        found += [
+            stages_section(exposure, is_script=facts.is_script),
+            waits_section(exposure, facts.published_s, published_notes(report)),
+            bytes_section(exposure),
+            phases_section(report),
+        ]
+    if facts.is_script and exposure.loaders:
+        found.append(loaders_section(exposure))
+    found += [
+        processes_section(report.processes),
+        storage_section(report),
+        *run_sections(report, in_job=job is not None),
+        configuration_section(report),
+        trust_section(report),
+    ]
+    return tuple(each for each in found if each is not None)
+
+
+def _timeline_section(
+    report: RunReport, profiles: Sequence[Profile], n_parts: int
+) -> Section | None:
+    """Return the lanes of a run, for pages that draw them; the spans are read when it is drawn."""
+    if not _has_spans(report, profiles):
+        return None
+
+    def payload() -> TimelinePayload | None:
+        profile = _profile_of(profiles, report)
+        if profile is None or not len(profile.spans):
+            return None
+        return timeline_payload(Run(profile), SPAN_LIMIT // n_parts)
+
+    return Section("timeline", "Timeline", (Drawing("timeline", payload),))
+
+
+def _profile_of(profiles: Sequence[Profile], report: RunReport) -> Profile | None:
+    """Return the profile a report was made of; of a job's ranks only the one that is asked for."""
+    rank = report.exposure.rank
+    if isinstance(profiles, RankProfiles):
+        return profiles[profiles.ranks.index(rank)]
+    for profile in profiles:
+        if str(profile.path) == report.run and profile.rank in (None, rank):
+            return profile.of_rank(rank) if len(profile.ranks) > 1 else profile
+    return None
+
+
+def _has_spans(report: RunReport, profiles: Sequence[Profile]) -> bool:
+    if isinstance(profiles, RankProfiles):
+        return True  # else there was no report; to look would read them
+    return any(str(each.path) == report.run and len(each.spans) for each in profiles)
+
+
+def exposure_document(exposure: Exposure) -> Document:
+    """Return who was waited for, of what was measured alone."""
+    return Document("", exposure_sections(exposure))

@@ -1,0 +1,86 @@
+"""The sections on how a run was made and measured: its machine, its set-up, and what to trust."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iobench.report import lines, units
+from iobench.report.document import (
+    Bytes,
+    Column,
+    Command,
+    Count,
+    Duration,
+    Section,
+    Table,
+    sentences,
+)
+from iobench.report.utilisation_lines import digest_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from iobench.report.document import Cell
+    from iobench.report.run_report import RunReport
+
+__all__ = ["configuration_section", "trust_section"]
+
+PROPERTIES = (Column(""), Column(""))
+
+
+def configuration_section(report: RunReport) -> Section:
+    """Return what ran, on what, and what was done before."""
+    machine = tuple(_machine(report)) or (("machine", units.UNKNOWN),)
+    command = report.facts.command
+    return Section(
+        "configuration",
+        "Machine and configuration",
+        (
+            Table("Configuration", PROPERTIES, tuple(_configuration(report))),
+            Table("Machine", PROPERTIES, machine),
+            *((Command(command, "made by"),) if command else ()),
+            *sentences(lines.setup_lines(report)),
+        ),
+        is_folded=True,
+    )
+
+
+def _configuration(report: RunReport) -> Iterator[tuple[str, Cell]]:
+    """Yield the configuration, as far as it is known."""
+    facts, exposure = report.facts, report.exposure
+    known: dict[str, Cell | None] = {
+        "dataset": facts.dataset,
+        "format": facts.format,
+        "framework": facts.framework,
+        "worker processes": Count(exposure.workers),
+        "reader threads": Count(facts.threads),
+        "prefetch, batches": Count(exposure.prefetch),
+        "batch size": Count(facts.batch_size),
+        "samples at hand": Count(facts.n_samples),
+        "a sample": Bytes(facts.sample_nbytes),
+        "emulated step": Duration(facts.step_ns),
+        "step from": facts.compute_source,
+        "page cache": facts.cache_asked,
+        "files": facts.files_hint,
+        "run directory": report.run,
+        "iobench": facts.iobench_version,
+    }
+    for name, cell in known.items():
+        if cell is not None and (isinstance(cell, str) or cell.value is not None):
+            yield name, cell
+
+
+def _machine(report: RunReport) -> Iterator[tuple[str, Cell]]:
+    for key, value in report.facts.machine.items():
+        name = str(key).removesuffix("_nbytes").replace("_", " ")
+        if isinstance(value, int) and not isinstance(value, bool):
+            yield name, Bytes(value) if key.endswith("nbytes") else Count(value)
+        else:
+            yield name, str(value)
+
+
+def trust_section(report: RunReport) -> Section:
+    """Return what the figures leave out, and what measuring took."""
+    told = lines.measurement_lines(report)
+    told += digest_lines(report.samples, report.exposure.whole)
+    return Section("trust", "How far to trust these figures", sentences(told), is_folded=True)
