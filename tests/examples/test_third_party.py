@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iobench.errors import FileFormatError, MissingFileError, OptionError
+from iobench.recording.kinds import Kind
+from iobench.recording.run_directory import RunDirectory
 from iobench.registry import dataset_names, find_dataset, format_names
-from iobench.testing import FolderLocator
+from iobench.testing import FakeClock, FolderLocator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +71,19 @@ def test_iobench_lists_both(iobench: RunIobench) -> None:
     listed = json.loads(iobench("list", "--json").stdout)
     assert {"name": "stations", "title": TITLE} in listed["datasets"]
     assert "bins" in listed["formats"]
+
+
+def test_a_report_is_printed_by_a_renderer_of_somebody_else(
+    iobench: RunIobench, tmp_path: Path
+) -> None:
+    run = RunDirectory.create(tmp_path / "run", {"dataset": "stations", "format": "bins"})
+    with run.recorder(role="consumer", clock=FakeClock(1000)) as recorder:
+        recorder.emit(Kind.WAIT, 0, 9_000_000, batch=0)
+    told = iobench("report", str(run.path), "--as", "chat")
+    assert told.returncode == 0, told.stderr
+    assert re.fullmatch(r"stations as bins: .*: .* waits 100 % of its time .*\n", told.stdout)
+    wrong = iobench("report", str(run.path), "--as", "chut")
+    assert "unknown renderer 'chut': did you mean chat" in wrong.stderr
 
 
 @pytest.mark.timeout(120)
