@@ -40,7 +40,7 @@ ROOMS = {
     "profiles": {"json_files", "recording"},
     "analysis": {"profiles", "recording", "storage"},
     "report": {"analysis", "json_files", "profiles", "recording", "registry", "storage"},
-    "subjects": {"analysis", "recording", "report"},
+    "subjects": {"analysis", "json_files", "json_keys", "profiles", "recording", "report"},
     "storage": {"json_files", "recording", "remote"},
     "stores": {"json_files", "recording", "registry", "remote", "remote_paths", "samples"},
     "datasets": {
@@ -54,8 +54,8 @@ ROOMS = {
     "compat": {"recording", "torch", "tensorflow"},
     "launch": {"adapters", "recording", "storage"},
     "testing": {
-        "analysis", "datasets", "recording", "registry", "report", "samples", "stores", "torch",
-        "trials",
+        "analysis", "datasets", "recording", "registry", "report", "samples", "stores", "subjects",
+        "torch", "trials",
     },
     "sources": {"samples", "datasets", "registry", "remote", "remote_paths", "stores"},
     "profiling": {
@@ -66,13 +66,16 @@ ROOMS = {
         "analysis", "cpus", "datasets", "loaders", "recording", "registry", "remote", "samples",
         "sizes", "sources", "stores",
     },
-    "trials": {"analysis", "json_files", "launch", "profiles", "profiling", "recording", "storage"},
+    "trials": {
+        "analysis", "json_files", "launch", "profiles", "profiling", "recording", "storage",
+        "subjects",
+    },
     "tracking": {"analysis", "json_files", "profiles", "recording", "report"},
     "bundling": {"json_files", "profiles", "recording", "report", "storage"},
     "cli": {
         "analysis", "bundling", "conversion", "datasets", "launch", "profiles", "profiling",
-        "recording", "registry", "remote", "report", "sizes", "storage", "stores", "tracking",
-        "trials",
+        "recording", "registry", "remote", "report", "sizes", "storage", "stores", "subjects",
+        "tracking", "trials",
     },
     "__main__": {"cli"},
 }  # fmt: skip

@@ -12,11 +12,13 @@ Where there are too few blocks or rounds for an interval there is None: it is un
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import comb, exp, inf, log, sqrt
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+from iobench.json_keys import figure, key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,11 +93,11 @@ class Interval:
         The interval at 95 %; None where there are too few blocks.
     """
 
-    value: float | None
+    value: float | None = field(metadata=key("ratio"))
     low: float | None = None
     high: float | None = None
 
-    @property
+    @figure
     def differs(self) -> bool | None:
         """Whether 1 lies outside the interval of a ratio; None without one."""
         if self.low is None or self.high is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.samples_seen import SamplesSeen, samples_seen
+from iobench.json_keys import HIDDEN, figure, key
 
 if TYPE_CHECKING:
     from iobench.analysis.samples_seen import EpochSamples
@@ -55,14 +56,35 @@ class FirstDifference:
         What was delivered; None likewise.
     """
 
-    loader: int
+    loader: int = field(metadata=HIDDEN)
     epoch: int
     place: int
-    sample: int
-    batch_a: int | None
-    batch_b: int | None
-    digest_a: int | None
-    digest_b: int | None
+    sample: int = field(metadata=HIDDEN)
+    batch_a: int | None = field(metadata=HIDDEN)
+    batch_b: int | None = field(metadata=HIDDEN)
+    digest_a: int | None = field(metadata=HIDDEN)
+    digest_b: int | None = field(metadata=HIDDEN)
+
+    @figure.named("loader")
+    def known_loader(self) -> int | None:
+        """Its number; None where it is not known."""
+        return None if self.loader < 0 else self.loader
+
+    @figure.named("sample")
+    def known_sample(self) -> int | None:
+        """Its number; None where it is not known."""
+        return None if self.sample < 0 else self.sample
+
+    @figure
+    def batches(self) -> tuple[int | None, int | None]:
+        """Where either run delivered it."""
+        return self.batch_a, self.batch_b
+
+    @figure
+    def digests(self) -> tuple[str | None, ...]:
+        """What either run delivered, in hexadecimal digits."""
+        found = self.digest_a, self.digest_b
+        return tuple(None if digest is None else f"{digest:032x}" for digest in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +114,26 @@ class SamplesComparison:
 
     verdict: SamplesVerdict
     n_compared: int = 0
-    n_samples_a: int = 0
-    n_samples_b: int = 0
+    n_samples_a: int = field(default=0, metadata=HIDDEN)
+    n_samples_b: int = field(default=0, metadata=HIDDEN)
     n_missing: int = 0
     n_extra: int = 0
     n_epochs: int = 0
     is_partial: bool = False
-    first: FirstDifference | None = None
+    first: FirstDifference | None = field(default=None, metadata=key("first_difference"))
     why_unknown: str = ""
-    n_unknown_batches_a: int = 0
-    n_unknown_batches_b: int = 0
+    n_unknown_batches_a: int = field(default=0, metadata=HIDDEN)
+    n_unknown_batches_b: int = field(default=0, metadata=HIDDEN)
+
+    @figure
+    def n_samples(self) -> tuple[int, int]:
+        """Of both runs, with a digest."""
+        return self.n_samples_a, self.n_samples_b
+
+    @figure
+    def n_unknown_batches(self) -> tuple[int, int]:
+        """Of both runs, batches of which some sample has no digest."""
+        return self.n_unknown_batches_a, self.n_unknown_batches_b
 
 
 def compare_samples(a: Profile, b: Profile) -> SamplesComparison:

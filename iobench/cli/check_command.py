@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from iobench.cli.command import IobenchCommand
+from iobench.cli.documents import print_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iobench.analysis.gates import PairedGate
     from iobench.recording.clocks import Clock
-    from iobench.report.check_text import Gate
+    from iobench.subjects.check.gates import Checked, Gate, PairedGate
 
 __all__ = ["CheckCommand", "check"]
 
@@ -119,6 +119,7 @@ def check(
     A ends at the first --against that a -- follows; B is all the rest.
     """
     from iobench.errors import OptionError
+    from iobench.subjects.check.gates import Checked
 
     commands = context.meta.get(COMMANDS, ())
     _refuse_idle(context, commands, update=update)
@@ -140,7 +141,7 @@ def check(
         raise OptionError("expected RUN, or -- COMMAND... --against -- COMMAND...")
     else:
         gates += _of_run(run, counts, max_exposed, against, margin, any_machine=any_machine)
-    _tell(gates, markdown, json=json)
+    _tell(Checked(tuple(gates)), markdown, json=json)
 
 
 def _refuse_idle(context: typer.Context, commands: Sequence[Any], *, update: bool) -> None:
@@ -193,7 +194,7 @@ def _of_run(
 
 
 def _keep(run: Path, counts: Path, *, json: bool) -> None:
-    from iobench.report.check_text import kept_lines
+    from iobench.subjects.check.section import kept_lines
     from iobench.trials.gating import keep_counts
 
     kept = keep_counts(run, counts)
@@ -287,25 +288,17 @@ class TrialProgress:
             self._say(f"{self.n_rounds} of {self._rounds} rounds, about {duration(left_ns)} left")
 
 
-def _tell(gates: list[Gate], markdown: str | None, *, json: bool) -> None:
+def _tell(found: Checked, markdown: str | None, *, json: bool) -> None:
     """Print what was found; leave with what follows from it."""
-    from iobench.analysis.gates import worst_outcome
-    from iobench.cli.screen import print_lines
-    from iobench.report.check_json import check_to_json
-    from iobench.report.check_markdown import check_markdown
-    from iobench.report.check_text import check_lines
+    from iobench.registry import find_renderer
+    from iobench.subjects.check.section import check_document
 
-    if json:
-        import json as json_text
-
-        typer.echo(json_text.dumps(check_to_json(gates), indent=1, allow_nan=False))
-    elif markdown == STDOUT:
-        typer.echo("\n".join(check_markdown(gates)))
-    else:
-        print_lines(check_lines(gates))
-    if markdown not in (None, STDOUT):
-        _add_summary(Path(markdown or ""), "\n".join(check_markdown(gates)))
-    raise typer.Exit(int(worst_outcome([gate.judged[0] for gate in gates])))
+    document = check_document(found)
+    to_stdout = markdown == STDOUT
+    print_document(document, "json" if json else "markdown" if to_stdout else "")
+    if markdown is not None and not to_stdout:
+        _add_summary(Path(markdown), find_renderer("markdown").render(document))
+    raise typer.Exit(int(found.judged))
 
 
 def _add_summary(path: Path, text: str) -> None:
@@ -314,7 +307,7 @@ def _add_summary(path: Path, text: str) -> None:
 
     try:
         with path.open("a", encoding="utf-8") as file:
-            file.write(f"{text}\n")
+            file.write(text)
     except OSError as error:
         raise StorageError(
             f"{path}: cannot be written ({error.strerror or error}); name another file"

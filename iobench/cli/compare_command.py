@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from iobench.report.compared_runs import Comparison
-    from iobench.report.page import Page
-    from iobench.report.quarterly import Quarterly
+from iobench.cli.documents import print_document, write_document
 
 __all__ = ["compare"]
 
@@ -70,63 +67,19 @@ def compare(
     if csv and not quarterly:
         raise OptionError("--csv: expected with --quarterly")
     if quarterly:
-        from iobench.report.quarterly import make_quarterly
+        from iobench.subjects.quarterly.figures import make_quarterly
+        from iobench.subjects.quarterly.section import quarterly_document, quarterly_to_csv
 
         table = make_quarterly(runs)
-        _print_quarterly(table, json=json, csv=csv, page=_page(markdown=markdown))
-        if html is not None:
-            from iobench.report.compare_html import quarterly_page
-
-            _write(html, quarterly_page(table))
-        return
-    from iobench.report.compared_runs import compare_runs
-
-    found = compare_runs(runs, anyway=anyway, group=group)
-    _print(found, json=json, page=_page(markdown=markdown))
-    if html is not None:
-        from iobench.report.compare_html import comparison_page
-
-        _write(html, comparison_page(found))
-
-
-def _page(*, markdown: bool) -> Page:
-    from iobench.report.markdown_page import MarkdownPage
-    from iobench.report.terminal_page import TerminalPage
-
-    return MarkdownPage() if markdown else TerminalPage()
-
-
-def _print(found: Comparison, *, json: bool, page: Page) -> None:
-    if json:
-        from iobench.report.compare_json import comparison_to_json
-
-        _print_json(comparison_to_json(found))
-        return
-    from iobench.report.compare_text import print_comparison
-
-    print_comparison(found, page)
-
-
-def _print_quarterly(found: Quarterly, *, json: bool, csv: bool, page: Page) -> None:
-    from iobench.report import quarterly_text
-
-    if json:
-        _print_json(quarterly_text.quarterly_to_json(found))
-    elif csv:
-        typer.echo(quarterly_text.quarterly_to_csv(found), nl=False)
+        if csv:
+            typer.echo(quarterly_to_csv(table), nl=False)
+        document = quarterly_document(table)
     else:
-        quarterly_text.print_quarterly(found, page)
+        from iobench.subjects.compare.figures import compare_runs
+        from iobench.subjects.compare.section import comparison_document
 
-
-def _print_json(document: dict[str, Any]) -> None:
-    import json
-
-    typer.echo(json.dumps(document, indent=1, allow_nan=False))
-
-
-def _write(path: Path, content: str) -> None:
-    from iobench.cli.written_files import say_written
-    from iobench.report.written import write_whole
-
-    write_whole(path, content)
-    say_written(path, "open it in a browser")
+        document = comparison_document(compare_runs(runs, anyway=anyway, group=group))
+    if not csv:
+        print_document(document, "json" if json else "markdown" if markdown else "")
+    if html is not None:
+        write_document(document, html)

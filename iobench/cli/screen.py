@@ -42,7 +42,7 @@ def line_width(otherwise: int = 0) -> int:
     """Return how many characters a line on stdout has, where that is a terminal."""
     if not sys.stdout.isatty():
         return otherwise
-    from iobench.report.terminal_page import page_width
+    from iobench.report.renderers.terminal import page_width
 
     return page_width()
 

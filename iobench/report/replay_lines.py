@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.report import units
-from iobench.report.tables import PARTS
+from iobench.report.sentences import PARTS
 
 if TYPE_CHECKING:
     from iobench.analysis.diagnosis import Diagnosis

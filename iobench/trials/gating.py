@@ -6,14 +6,19 @@ import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from iobench.analysis.count_differences import (
+from iobench.analysis.intervals import LEAST_ROUNDS, round_ratio
+from iobench.errors import OptionError, ProfileError, TrialError
+from iobench.profiles.folders import run_paths
+from iobench.profiles.reading import open_profile
+from iobench.subjects.check.count_differences import (
     ExpectedCounts,
     compare_counts,
     expected_counts,
 )
-from iobench.analysis.counts import counts_of
-from iobench.analysis.exposed_share import exposed_share
-from iobench.analysis.gates import (
+from iobench.subjects.check.counts import counts_of
+from iobench.subjects.check.counts_file import read_counts, write_counts
+from iobench.subjects.check.exposed_share import exposed_share
+from iobench.subjects.check.gates import (
     CountsGate,
     GrowthGate,
     PairedGate,
@@ -22,12 +27,7 @@ from iobench.analysis.gates import (
     rounds_to_decide,
     unlike_machines,
 )
-from iobench.analysis.intervals import LEAST_ROUNDS, round_ratio
-from iobench.errors import OptionError, ProfileError, TrialError
-from iobench.profiles.folders import run_paths
-from iobench.profiles.reading import open_profile
 from iobench.trials.commands import CommandArm
-from iobench.trials.counts_file import read_counts, write_counts
 from iobench.trials.turns import interleave
 
 if TYPE_CHECKING:

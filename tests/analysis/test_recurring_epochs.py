@@ -19,7 +19,6 @@ from iobench.analysis.advice.figures import Circumstances, LoadingWay
 from iobench.analysis.advice.gains import GainPredictor
 from iobench.analysis.advice.levers import Evidence, Lever
 from iobench.analysis.diagnosis import Verdict, diagnose
-from iobench.analysis.gates import Outcome
 from iobench.analysis.replay.contract import Change
 from iobench.analysis.replay.engine import replay
 from iobench.analysis.replay.judgement import judge_by_replay
@@ -28,9 +27,11 @@ from iobench.analysis.run import exposure
 from iobench.errors import OptionError
 from iobench.report.advice_input import AdviceInput
 from iobench.report.advice_text import advice_lines
-from iobench.report.check_text import check_lines
 from iobench.report.facts import RunFacts
+from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.sentences import verdict_sentence
+from iobench.subjects.check.gates import Checked, Outcome
+from iobench.subjects.check.section import check_document
 from iobench.trials import gating
 
 US = 1000
@@ -111,7 +112,8 @@ def gated(monkeypatch, profile, stored=None):
     gates = gating.gate_shares(Path("run"), 0.2)
     if stored is not None:
         gates = gating.gate_growth(Path("run"), Path("stored"), 0.05, any_machine=True)
-    return gates[0].judged[0], list(check_lines(gates))
+    told = TerminalRenderer().render(check_document(Checked(tuple(gates))))
+    return gates[0].judged[0], " ".join(told.split())
 
 
 def test_validations_whose_workers_restart_in_one_long_epoch_are_told():
@@ -146,14 +148,14 @@ def test_a_gate_sees_workers_that_restart(monkeypatch):
     outcome, lines = gated(monkeypatch, lost)
     assert outcome is Outcome.REGRESSION
     # Of each epoch 500 until workers begin and 60 for the first batch.
-    assert "  exposed: 41 % (41 % to 41 %) of 100 steps, epochs after the first" in lines
+    assert "exposed: 41 % (41 % to 41 %) of 100 steps, epochs after the first" in lines
     assert gated(monkeypatch, lost, kept)[0] is Outcome.REGRESSION
     assert gated(monkeypatch, lost, lost)[0] is Outcome.PASSED
     with pytest.raises(OptionError, match="expected as many epochs in both"):
         gated(monkeypatch, lost, epochs_of(epochs=1, batches=100))
     outcome, lines = gated(monkeypatch, epochs_of(epochs=2, batches=20))
     assert outcome is Outcome.INCONCLUSIVE
-    assert any("too few whole epochs after the first" in line for line in lines)
+    assert "too few whole epochs after the first" in lines
 
 
 SHAPES = {

@@ -60,9 +60,9 @@ def test_runs_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "wait of a step 4.00 ms 2.00 ms 0.50 - -" in text
     assert "exposed share 40 % 25 % accelerator util" in text
     assert "accelerator util., MLPerf 60 % 75 %" in text
-    assert "Stages, exposed per batch stage A B B/A 95 % interval differs" in text
+    assert "Stages, exposed per batch 95 % stage A B B/A interval differs" in text
     assert "read 4.00 ms 2.00 ms 0.50 - -" in text
-    assert "A and B is too short for one: expected 48 steps or more." in text
+    assert "A and B are too short for an interval: expected 48 steps or more." in text
     assert "Configuration and machine: the same" in text
     assert "Samples: identical samples, other order, 4 samples in 1 epoch compared." in text
 

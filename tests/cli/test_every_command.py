@@ -113,12 +113,10 @@ def test_no_branch_exits_with_another_code() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("typer.Exit", "sys.exit"):
                 found.add((path.name, ast.unparse(node)))
-    assert found == {
-        ("check_command.py", "typer.Exit(int(worst_outcome([gate.judged[0] for gate in gates])))")
-    }
+    assert found == {("check_command.py", "typer.Exit(int(found.judged))")}
     codes = {each.exit_code for each in _below(errors.IobenchError)}
     assert codes == {1, 75}
-    from iobench.analysis.gates import Outcome
+    from iobench.subjects.check.gates import Outcome
 
     assert {int(each) for each in Outcome} | codes <= OF_CHECK
 

@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from iobench.report.quarterly import KEYS
+from iobench.subjects.quarterly.figures import KEYS
 
 
 @pytest.mark.parametrize("application", ["ens10", "yr", "radiation", "downscaling"])

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from iobench import open_profile
-from iobench.analysis.counts import counts_of
 from iobench.bundling.span_copy import rewritten_spans, texts_of_spans
 from iobench.cli import main
 from iobench.errors import OptionError, ProfileError
@@ -27,6 +26,7 @@ from iobench.recording.span_file import Flag
 from iobench.recording.span_reader import read_head, read_span_file
 from iobench.report.lines import measurement_lines
 from iobench.report.run_report import make_reports
+from iobench.subjects.check.counts import counts_of
 from iobench.testing import FakeClock
 from iobench.tracking.contents import run_contents
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 # What a session inside this process imports first is forgotten after it, and imported again.
-import iobench.report.check_text
+import iobench.subjects.check.section
 import iobench.trials.gating  # noqa: F401
 from iobench.testing import pytest_plugin
 

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 import torch
 
 import iobench
-from iobench.analysis.counts import counts_of
+from iobench.subjects.check.counts import counts_of
 from iobench.torch import DataLoader
 
 pytestmark = pytest.mark.timeout(60)

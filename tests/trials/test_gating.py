@@ -12,8 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iobench.analysis.exposed_share import ExposedShare, exposed_share
-from iobench.analysis.gates import (
+from iobench.analysis.intervals import RoundRatio, round_ratio
+from iobench.analysis.step_sums import StepSums
+from iobench.cli import main
+from iobench.errors import TrialError
+from iobench.profiles.reading import open_profile
+from iobench.report.json_walk import to_plain
+from iobench.report.renderers.terminal import TerminalRenderer
+from iobench.subjects.check.exposed_share import ExposedShare, exposed_share
+from iobench.subjects.check.gates import (
+    Checked,
     Doubt,
     GrowthGate,
     Outcome,
@@ -21,15 +29,8 @@ from iobench.analysis.gates import (
     ShareGate,
     can_decide,
     rounds_to_decide,
-    worst_outcome,
 )
-from iobench.analysis.intervals import RoundRatio, round_ratio
-from iobench.analysis.step_sums import StepSums
-from iobench.cli import main
-from iobench.errors import TrialError
-from iobench.profiles.reading import open_profile
-from iobench.report.check_json import check_to_json
-from iobench.report.check_text import check_lines
+from iobench.subjects.check.section import check_document
 from iobench.trials import gating
 from iobench.trials.gating import compare_commands
 
@@ -56,18 +57,18 @@ def test_counts_are_written_and_held_against_other_runs(
     assert "spans per sample: 0.75" in told
     assert "never compared: opens, bytes asked of the system" in told
     assert main(["check", str(make_run("c")), "--counts", kept]) == PASSED
-    assert "passed: counts of the run\n  11 figures as expected\n" in capsys.readouterr().out
+    assert "passed: counts of the run\n11 figures as expected\n" in capsys.readouterr().out
     more = str(make_run("d", reads=3))
     assert main(["check", more, "--counts", kept]) == REGRESSION
     told = capsys.readouterr().out
     assert "regression: counts of the run" in told
-    assert "  reads: 300, expected 200" in told
-    assert "  spans of read: 300, expected 200" in told
+    assert "\nreads: 300, expected 200" in told
+    assert "\nspans of read: 300, expected 200" in told
     assert "if that is meant: --update" in told
     fewer = str(make_run("e", reads=1))
     assert main(["check", fewer, "--counts", kept]) == PASSED
     told = capsys.readouterr().out
-    assert "passed: counts of the run\n  reads: 100, expected 200: less" in told
+    assert "passed: counts of the run\nreads: 100, expected 200: less" in told
     assert "less work than the file expects passes; to hold later runs to it: --update" in told
     assert main(["check", fewer, "--counts", kept, "--json"]) == PASSED
     [gate] = json.loads(capsys.readouterr().out)["gates"]
@@ -84,7 +85,7 @@ def test_counts_that_a_run_does_not_tell_stay_open(
     estimated = make_run("b", flags=17)
     assert main(["check", str(estimated), "--counts", kept, "--json"]) == OPEN
     out = capsys.readouterr().out
-    told = json.loads(out[out.index('{\n "outcome"') :])
+    told = json.loads(out[out.index('{\n "gates"') :])
     assert (told["outcome"], told["exit_code"]) == ("inconclusive", 4)
     assert set(told["gates"][0]["unknown"]) == {
         "reads", "read_nbytes", "stages/read/spans", "stages/read/nbytes",
@@ -355,10 +356,10 @@ def test_rounds_that_cannot_decide_are_not_run() -> None:
     assert gate.judged == (Outcome.INCONCLUSIVE, Doubt.NOISE)
     assert 6 <= gate.paired.n_rounds < 12
     assert ran[-1] == (3 * (gate.paired.n_rounds + 1), 39)
-    told = "\n".join(check_lines([gate]))
+    told = " ".join(TerminalRenderer().render(check_document(Checked((gate,)))).split())
     assert f"{gate.paired.n_rounds} rounds in turns of 12; the rest could not decide" in told
     assert "would decide this in such noise" in told
-    assert check_to_json([gate])["gates"][0]["planned_rounds"] == 12
+    assert to_plain(gate)["planned_rounds"] == 12
 
 
 @pytest.mark.parametrize("spread", [0.02, 0.05])
@@ -391,6 +392,9 @@ def test_so_few_rounds_are_refused_at_once(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_regression_counts_more_than_what_is_open() -> None:
-    assert worst_outcome([]) == Outcome.PASSED
-    assert worst_outcome([Outcome.INCONCLUSIVE, Outcome.PASSED]) == Outcome.INCONCLUSIVE
-    assert worst_outcome([Outcome.INCONCLUSIVE, Outcome.REGRESSION]) == Outcome.REGRESSION
+    passed = ShareGate("run", _share(40), 0.05)
+    regression = ShareGate("run", _share(60), 0.05)
+    is_open = ShareGate("run", _share(40, lost=1), 0.05)
+    assert Checked(()).judged == Outcome.PASSED
+    assert Checked((is_open, passed)).judged == Outcome.INCONCLUSIVE
+    assert Checked((is_open, regression)).judged == Outcome.REGRESSION

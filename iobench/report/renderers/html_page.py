@@ -148,7 +148,9 @@ def _legend(block: Block) -> list[tuple[str, str]]:
     for bar in getattr(block, "bars", ()):
         for part in bar.parts:
             meanings.setdefault(part.kind, set()).add(part.what)
-    return [(kind, what.pop()) for kind, what in meanings.items() if len(what) == 1]
+    return [
+        (kind, what.pop()) for kind, what in meanings.items() if len(what) == 1 and what != {""}
+    ]
 
 
 def _heat_paths(heat: HeatMap) -> list[str]:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from math import ceil, inf, log, log1p
 from statistics import median, stdev
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from iobench.analysis.intervals import LEAST_ROUNDS, difference, median_edge
+from iobench.json_keys import INLINE, figure, key
 
 if TYPE_CHECKING:
-    from iobench.analysis.count_differences import CountsComparison
-    from iobench.analysis.exposed_share import ExposedShare
     from iobench.analysis.intervals import RoundRatio
+    from iobench.subjects.check.count_differences import CountsComparison
+    from iobench.subjects.check.exposed_share import ExposedShare
 
 __all__ = [
+    "Checked",
     "CountsGate",
     "Doubt",
+    "Gate",
     "GrowthGate",
     "Outcome",
     "PairedGate",
@@ -26,7 +30,6 @@ __all__ = [
     "can_decide",
     "rounds_to_decide",
     "unlike_machines",
-    "worst_outcome",
 ]
 
 MOST_ROUNDS: Final = 1000
@@ -44,6 +47,11 @@ class Outcome(IntEnum):
     REGRESSION = 3
     INCONCLUSIVE = 4
 
+    @property
+    def word(self) -> str:
+        """What people read."""
+        return self.name.lower()
+
 
 class Doubt(Enum):
     """Why a gate concludes nothing."""
@@ -59,12 +67,69 @@ class Doubt(Enum):
 Judged = tuple[Outcome, Doubt | None]
 
 
+class Gate(ABC):
+    """Something that is held against something."""
+
+    __slots__ = ()
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def judged(self) -> Judged:
+        """What is concluded, and where it is nothing, why."""
+
+    @figure
+    def gate(self) -> str:
+        """What is held: ``"counts"``, ``"commands"``, ``"exposed"`` or ``"growth"``."""
+        return self.kind
+
+    @figure
+    def outcome(self) -> str:
+        """``"passed"``, ``"regression"`` or ``"inconclusive"``."""
+        return self.judged[0].word
+
+    @figure
+    def doubt(self) -> Doubt | None:
+        """Why nothing is concluded; None where something is."""
+        return self.judged[1]
+
+
 @dataclass(frozen=True, slots=True)
-class CountsGate:
+class Checked:
+    """What comes of several gates together.
+
+    Parameters
+    ----------
+    gates : tuple of Gate
+    """
+
+    gates: tuple[Gate, ...]
+
+    @property
+    def judged(self) -> Outcome:
+        """A regression counts more than a gate that is open, and that more than one passed."""
+        outcomes = {gate.judged[0] for gate in self.gates}
+        order = (Outcome.REGRESSION, Outcome.INCONCLUSIVE)
+        return next((each for each in order if each in outcomes), Outcome.PASSED)
+
+    @figure
+    def outcome(self) -> str:
+        """``"passed"``, ``"regression"`` or ``"inconclusive"``."""
+        return self.judged.word
+
+    @figure
+    def exit_code(self) -> int:
+        """What the command exits with."""
+        return int(self.judged)
+
+
+@dataclass(frozen=True, slots=True)
+class CountsGate(Gate):
     """Counts of one run against those that were kept."""
 
+    kind = "counts"
     run: str
-    comparison: CountsComparison
+    comparison: CountsComparison = field(metadata=INLINE)
 
     @property
     def judged(self) -> Judged:
@@ -77,7 +142,7 @@ class CountsGate:
 
 
 @dataclass(frozen=True, slots=True)
-class PairedGate:
+class PairedGate(Gate):
     """Two commands in turns, and one of them beside itself.
 
     Parameters
@@ -99,17 +164,18 @@ class PairedGate:
         no number that can be waited for would.
     """
 
+    kind = "commands"
     command: tuple[str, ...]
     reference: tuple[str, ...]
-    paired: RoundRatio
+    paired: RoundRatio = field(metadata=INLINE)
     command_s: float
     reference_s: float
-    margin: float
+    margin: float = field(metadata=key("margin_fraction"))
     by_cpu: bool
-    planned: int = 0
-    enough: int | None = None
+    planned: int = field(default=0, metadata=key("planned_rounds"))
+    enough: int | None = field(default=None, metadata=key("rounds_to_decide"))
 
-    @property
+    @figure.named("noise_fraction")
     def noise(self) -> float | None:
         """How far from 1 the interval of A/A reaches; None of too few rounds for one."""
         low, high = self.paired.band_low, self.paired.band_high
@@ -132,12 +198,13 @@ class PairedGate:
 
 
 @dataclass(frozen=True, slots=True)
-class ShareGate:
+class ShareGate(Gate):
     """The exposed share of one training process against a limit."""
 
+    kind = "exposed"
     run: str
-    found: ExposedShare
-    limit: float
+    found: ExposedShare = field(metadata=INLINE)
+    limit: float = field(metadata=key("limit_fraction"))
 
     @property
     def judged(self) -> Judged:
@@ -157,7 +224,7 @@ class ShareGate:
 
 
 @dataclass(frozen=True, slots=True)
-class GrowthGate:
+class GrowthGate(Gate):
     """The exposed time of a run against that of one that was kept, per sample.
 
     Parameters
@@ -168,10 +235,30 @@ class GrowthGate:
         By how much exposed time may have grown: of the stored run's time per sample.
     """
 
+    kind = "growth"
     run: str
     found: ExposedShare
     stored: ExposedShare
-    margin: float
+    margin: float = field(metadata=key("margin_fraction"))
+
+    @figure
+    def growth_fraction(self) -> float | None:
+        """How much exposed time has grown."""
+        return self._growth[0]
+
+    @figure
+    def low_fraction(self) -> float | None:
+        """The lower end of its interval."""
+        return self._growth[1]
+
+    @figure
+    def high_fraction(self) -> float | None:
+        """The upper end of its interval."""
+        return self._growth[2]
+
+    @property
+    def _growth(self) -> tuple[float, float, float] | tuple[None, None, None]:
+        return self.growth or (None, None, None)
 
     @property
     def growth(self) -> tuple[float, float, float] | None:
@@ -289,12 +376,6 @@ def _highest_low(values: Sequence[float], edge: int) -> float:
 def _lowest_high(values: Sequence[float], edge: int) -> float:
     """Return where an interval can end at least, whatever values are still to come."""
     return sorted(values)[-1 - edge] if len(values) > edge else 0.0
-
-
-def worst_outcome(outcomes: Sequence[Outcome]) -> Outcome:
-    """Return the outcome of several gates: a regression counts more than one that is open."""
-    order = (Outcome.REGRESSION, Outcome.INCONCLUSIVE)
-    return next((each for each in order if each in outcomes), Outcome.PASSED)
 
 
 def unlike_machines(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, ...]:

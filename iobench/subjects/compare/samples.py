@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.samples_compared import SamplesVerdict
 from iobench.report import units
+from iobench.report.document import Sentence
 from iobench.report.utilisation_lines import digest_text
 
 if TYPE_CHECKING:
     from iobench.analysis.samples_compared import FirstDifference, SamplesComparison
 
-__all__ = ["samples_lines"]
+__all__ = ["samples_sentences"]
 
 HOW: Final = (
     "with digests: iobench profile --digests, iobench run --digests -- COMMAND, or "
@@ -27,7 +28,7 @@ REASONS: Final = {
 }
 
 
-def samples_lines(found: SamplesComparison, a: str, b: str) -> list[str]:
+def samples_sentences(found: SamplesComparison, a: str, b: str) -> list[Sentence]:
     """Return the verdict, how much of the runs it is about, and the first sample that differs.
 
     Parameters
@@ -38,15 +39,18 @@ def samples_lines(found: SamplesComparison, a: str, b: str) -> list[str]:
     """
     if found.why_unknown.startswith("not recorded"):
         which = a if found.why_unknown.endswith(" a") else b
-        return [f"Samples: unknown, {which} was made without digests. Make both {HOW}."]
-    lines = [f"Samples: {_verdict(found, a, b)}."]
+        told = f"Samples: unknown, {which} was made without digests. Make both {HOW}."
+        return [Sentence(told, "strong")]
+    lines = [Sentence(f"Samples: {_verdict(found, a, b)}.", "strong")]
     if found.first is not None:
-        lines.append(_first(found.first, a, b))
+        lines.append(Sentence(_first(found.first, a, b)))
     for name, n_unknown in ((a, found.n_unknown_batches_a), (b, found.n_unknown_batches_b)):
         if n_unknown:
             lines.append(
-                f"{units.count(n_unknown)} batches of {name} have samples without a digest: lost, "
-                "or of objects whose value cannot be told."
+                Sentence(
+                    f"{units.count(n_unknown)} batches of {name} have samples without a digest: "
+                    "lost, or of objects whose value cannot be told."
+                )
             )
     return lines
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from iobench.analysis.intervals import Interval, quotient
 from iobench.analysis.run import Run
 from iobench.analysis.step_sums import step_sums
+from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -40,21 +41,21 @@ class ExposedShare:
 
     n_steps: int
     n_samples: int | None
-    wall_ns: int
-    wait_ns: int
-    unknown_ns: int
+    wall_ns: int = field(metadata=key("wall_ns"))
+    wait_ns: int = field(metadata=key("wait_ns"))
+    unknown_ns: int = field(metadata=key("unknown_ns"))
     lost_spans: int
-    sums: StepSums | None
+    sums: StepSums | None = field(metadata=HIDDEN)
     window: Window = "steady"
-    n_batches: int = 0
-    n_folded: int = 0
+    n_batches: int = field(default=0, metadata=HIDDEN)
+    n_folded: int = field(default=0, metadata=key("folded_batches"))
 
-    @property
+    @figure.named("exposed_fraction")
     def share(self) -> float | None:
         """Wait over wall; None of a run too short for a steady state."""
         return self.wait_ns / self.wall_ns if self.wall_ns else None
 
-    @property
+    @figure.named("low_fraction")
     def low(self) -> float | None:
         """The lower end of its interval at 95 %; None of too few steps.
 
@@ -63,7 +64,7 @@ class ExposedShare:
         low = self._interval.low
         return None if low is None else max(low, 0.0)
 
-    @property
+    @figure.named("high_fraction")
     def high(self) -> float | None:
         """The interval's upper end."""
         high = self._interval.high

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
+from iobench.json_keys import HIDDEN, figure
+
 if TYPE_CHECKING:
-    from iobench.analysis.counts import Counts
+    from iobench.subjects.check.counts import Counts
 
 __all__ = [
     "BOUNDS",
@@ -20,6 +22,7 @@ __all__ = [
 ]
 
 Figure = int | str | None
+Quotient = Figure | Fraction
 BOUNDS: Final = ("asked_nbytes", "peak_nbytes")
 LEAST_STEP: Final = 1 << 20
 TOTALS_ONLY: Final = ("batches", "digests/")
@@ -60,9 +63,19 @@ class CountDifference:
     """
 
     name: str
-    expected: int | str | Fraction | None
-    found: int | str | Fraction | None
+    expected: Quotient = field(metadata=HIDDEN)
+    found: Quotient = field(metadata=HIDDEN)
     how: str = "exact"
+
+    @figure.named("expected")
+    def expected_number(self) -> int | str | float | None:
+        """What was expected, a quotient as a number."""
+        return float(self.expected) if isinstance(self.expected, Fraction) else self.expected
+
+    @figure.named("found")
+    def found_number(self) -> int | str | float | None:
+        """What was found, a quotient as a number."""
+        return float(self.found) if isinstance(self.found, Fraction) else self.found
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +88,7 @@ class CountsComparison:
         Figures that are as expected, bounds that are kept.
     differences : tuple of CountDifference
         Other samples than expected, or more work for them.
-    unknown : tuple of (str, str)
+    unknown : mapping of str to str
         Figures that are expected and that this run does not tell, and why.
     not_expected : tuple of str
         Figures that this run tells and nobody wrote down.
@@ -85,7 +98,7 @@ class CountsComparison:
 
     n_equal: int
     differences: tuple[CountDifference, ...]
-    unknown: tuple[tuple[str, str], ...]
+    unknown: Mapping[str, str]
     not_expected: tuple[str, ...]
     improvements: tuple[CountDifference, ...] = ()
 
@@ -110,7 +123,7 @@ def compare_counts(expected: ExpectedCounts, found: Counts) -> CountsComparison:
     differences: list[CountDifference] = []
     improvements: list[CountDifference] = []
     same_samples = _same_samples(expected.exact, now)
-    unknown: list[tuple[str, str]] = []
+    unknown: dict[str, str] = {}
     not_expected: list[str] = []
     n_equal = 0
     for name in sorted({*expected.exact, *now}, key=_place):
@@ -119,7 +132,7 @@ def compare_counts(expected: ExpectedCounts, found: Counts) -> CountsComparison:
             if after is not None:
                 not_expected.append(name)
         elif after is None and (why := _why(name, found)):
-            unknown.append((name, why))
+            unknown[name] = why
         elif _is_gone_with_stage(name, found) or (rates and name.startswith(TOTALS_ONLY)):
             pass
         elif (difference := _difference(name, before, after, rates)) is not None:
@@ -132,13 +145,13 @@ def compare_counts(expected: ExpectedCounts, found: Counts) -> CountsComparison:
         if bound is None or (rates is not None and name == "asked_nbytes"):
             continue
         if value is None:
-            unknown.append((name, found.unknown.get(name, "")))
+            unknown[name] = found.unknown.get(name, "")
         elif value > bound:
             differences.append(CountDifference(name, bound, value, "at_most"))
         else:
             n_equal += 1
     return CountsComparison(
-        n_equal, tuple(differences), tuple(unknown), tuple(not_expected), tuple(improvements)
+        n_equal, tuple(differences), unknown, tuple(not_expected), tuple(improvements)
     )
 
 

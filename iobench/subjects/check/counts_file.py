@@ -7,9 +7,9 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from iobench.analysis.count_differences import BOUNDS, ExpectedCounts
 from iobench.errors import FileFormatError, MissingFileError, StorageError
 from iobench.json_files import parse_json, read_small_file
+from iobench.subjects.check.count_differences import BOUNDS, ExpectedCounts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

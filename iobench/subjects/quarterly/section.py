@@ -1,4 +1,4 @@
-"""The quarterly table on any page, and as plain rows for JSON and CSV."""
+"""The quarterly table as a document, and as plain rows for JSON and CSV."""
 
 from __future__ import annotations
 
@@ -9,18 +9,28 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.report import units
+from iobench.report.document import (
+    NOT_APPLICABLE,
+    Column,
+    Count,
+    Document,
+    Seconds,
+    Section,
+    Share,
+    Table,
+    sentences,
+)
 from iobench.report.facts import PUBLISHED_FIGURES
-from iobench.report.quarterly import KEYS, Published, Quarterly, QuarterlyRun
-from iobench.report.tables import NOT_APPLICABLE, TextTable
 from iobench.report.wrapping import plain
+from iobench.subjects.quarterly.figures import KEYS, Published, Quarterly, QuarterlyRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iobench.analysis.epochs import BatchStatistics
-    from iobench.report.page import Page
+    from iobench.report.document import Cell
 
-__all__ = ["QUARTERLY_VERSION", "print_quarterly", "quarterly_to_csv", "quarterly_to_json"]
+__all__ = ["QUARTERLY_VERSION", "quarterly_document", "quarterly_to_csv", "quarterly_to_json"]
 
 QUARTERLY_VERSION: Final = 1
 COLUMNS: Final = (
@@ -37,93 +47,70 @@ NOTES: Final = (
 )
 
 
-def print_quarterly(found: Quarterly, page: Page) -> None:
-    """Write one table for each application, what stands in it, and what was left out."""
-    for (application, tiny), group in groupby(
-        found.runs, key=lambda run: (run.application, run.tiny)
-    ):
+def quarterly_document(found: Quarterly) -> Document:
+    """Return two tables for each application, what stands in them, and what was left out."""
+    sections = []
+    cells = groupby(found.runs, key=lambda run: (run.application, run.tiny))
+    for number, ((application, tiny), group) in enumerate(cells):
         runs = list(group)
         published = [each for each in found.published if each.application == application]
-        page.heading(application + (", tiny stand-ins" if tiny else ""))
-        page.table(_shares(runs, published))
-        page.table(_table(runs, published))
-        page.list([_about(run) for run in runs] + _notes(published, tiny=tiny))
-    page.list(list(NOTES))
+        title = application + (", tiny stand-ins" if tiny else "")
+        tables = _shares(runs, published), _table(runs, published)
+        about = sentences([*map(_about, runs), *_notes(published, tiny=tiny)])
+        sections.append(Section(f"application-{number}", title, (*tables, *about)))
+    sections.append(Section("notes", "", sentences(NOTES)))
     if found.skipped:
-        page.section(f"Not in the table: {units.count(len(found.skipped))}")
-        page.list([f"{each.run}: {each.why}" for each in found.skipped])
+        title = f"Not in the table: {units.count(len(found.skipped))}"
+        left_out = sentences(f"{each.run}: {each.why}" for each in found.skipped)
+        sections.append(Section("skipped", title, left_out))
+    return Document(
+        "Applications, frameworks and formats",
+        tuple(sections),
+        figures=lambda: quarterly_to_json(found),
+    )
 
 
 def _name(run: QuarterlyRun) -> str:
     return f"{run.framework} {run.format}".strip()
 
 
-def _shares(runs: Sequence[QuarterlyRun], published: Sequence[Published]) -> TextTable:
-    rows = [
-        (
-            _name(run),
-            *(_mean(run.rows[key]) for key in ("batch", "I/O")),
-            units.fraction(run.exposed_fraction),
-            *(_number(run.rows[key]) for key in ("batch", "epoch")),
-        )
-        for run in runs
-    ]
+def _shares(runs: Sequence[QuarterlyRun], published: Sequence[Published]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for run in runs:
+        batch, wait, epoch = (run.rows[key] for key in ("batch", "I/O", "epoch"))
+        means = (_seconds(None if each is None else each.mean_ns / 1e9) for each in (batch, wait))
+        numbers = (Count(0 if each is None else each.n_batches) for each in (batch, epoch))
+        rows.append((_name(run), *means, Share(run.exposed_fraction), *numbers))
     at = PUBLISHED_FIGURES.index("mean")
-    for each in published:
-        means = [each.rows[key][at] if key in each.rows else None for key in ("batch", "I/O")]
-        rows.append(
-            (
-                each.source,
-                *(NOT_APPLICABLE if mean is None else _seconds(mean) for mean in means),
-                _fraction(each.exposed_fraction),
-                "",
-                "",
-            )
+    for told in published:
+        means = (
+            _seconds(told.rows[key][at] if key in told.rows else None) for key in ("batch", "I/O")
         )
-    return TextTable(
-        title="Exposed share of the sum",
-        columns=("", "batch\nmean s", "I/O\nmean s", "exposed\n", "batches\n", "epochs\n"),
-        rows=tuple(rows),
-    )
+        share = NOT_APPLICABLE if told.exposed_fraction is None else Share(told.exposed_fraction)
+        rows.append((told.source, *means, share, "", ""))
+    headings = ("", "batch mean s", "I/O mean s", "exposed", "batches", "epochs")
+    return Table("Exposed share of the sum", tuple(map(Column, headings)), tuple(rows))
 
 
-def _table(runs: Sequence[QuarterlyRun], published: Sequence[Published]) -> TextTable:
-    rows = []
+def _table(runs: Sequence[QuarterlyRun], published: Sequence[Published]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
     for key in KEYS:
-        rows += [(f"{key}, {_name(run)}", *_figures(run.rows[key])) for run in runs]
+        for run in runs:
+            row = run.rows[key]
+            values = (None,) * len(PUBLISHED_FIGURES) if row is None else _values(row)
+            rows.append((f"{key}, {_name(run)}", *map(_seconds, values)))
         rows += [
             (f"{key}, {each.source}", *map(_seconds, each.rows[key]))
             for each in published
             if key in each.rows
         ]
-    return TextTable(
-        title="As in MAELSTROM D2.3, in seconds",
-        columns=("", *PUBLISHED_FIGURES),
-        rows=tuple(rows),
-    )
+    columns = tuple(map(Column, ("", *PUBLISHED_FIGURES)))
+    return Table("As in MAELSTROM D2.3, in seconds", columns, tuple(rows))
 
 
-def _fraction(value: float | None) -> str:
-    return NOT_APPLICABLE if value is None else units.fraction(value)
-
-
-def _mean(row: BatchStatistics | None) -> str:
-    return NOT_APPLICABLE if row is None else _seconds(row.mean_ns / 1e9)
-
-
-def _seconds(value: float) -> str:
+def _seconds(value: float | None) -> Cell:
     """Return seconds as D2.3 prints them."""
-    return f"{value:.5f}"
-
-
-def _figures(row: BatchStatistics | None) -> tuple[str, ...]:
-    if row is None:
-        return (*(NOT_APPLICABLE for _ in PUBLISHED_FIGURES),)
-    return (*(NOT_APPLICABLE if value is None else _seconds(value) for value in _values(row)),)
-
-
-def _number(row: BatchStatistics | None) -> str:
-    return units.count(0 if row is None else row.n_batches)
+    return NOT_APPLICABLE if value is None else Seconds(value)
 
 
 def _values(row: BatchStatistics) -> tuple[float | None, ...]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from iobench.analysis.run import Run
 from iobench.analysis.samples_seen import samples_seen
-from iobench.analysis.step_sums import StepSums, add_sums, step_sums
+from iobench.analysis.step_sums import EXPOSED, StepSums, add_sums, step_sums
 from iobench.analysis.utilisation import mean_utilisation, utilisation_of
 from iobench.errors import ProfileError
+from iobench.json_keys import HIDDEN, figure, key
 from iobench.profiles.reading import open_profile, open_profiles
 from iobench.report.facts import RunFacts
+from iobench.report.units import seconds
+from iobench.report.utilisation_lines import utilisation_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +36,32 @@ FACTS: Final = (
 )  # fmt: skip
 """What of a configuration can make figures differ, by its name in ``run.json``."""
 OF_MACHINE: Final = ("host", "system", "python", "cpus", "cpu_model", "memory_nbytes")
+
+
+@dataclass(frozen=True, slots=True)
+class PartFigures:
+    """A part of a run, for JSON; what is unknown is None.
+
+    Parameters
+    ----------
+    batches : int
+        Of all ranks.
+    wall_s : float
+        Of a rank, in the mean.
+    wait_fraction, wait_per_step_s : float or None
+        The wait as a share of the time, and of a step.
+    samples_per_s, bytes_per_s : float or None
+    exposed_fraction : mapping of str to float
+        Of the time, by stage.
+    """
+
+    batches: int
+    wall_s: float
+    wait_fraction: float | None
+    wait_per_step_s: float | None
+    samples_per_s: float | None
+    bytes_per_s: float | None
+    exposed_fraction: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +85,52 @@ class MeasuredRun:
     seen : SamplesSeen
     unclosed, damaged : tuple of str
         Processes that were killed or are still at work, and those with spans that cannot be read.
+    group : int or None
+        Which of several configurations it is of, where runs of one are taken together.
     """
 
-    name: str
-    config: Mapping[str, Any]
-    facts: RunFacts
-    exposures: tuple[Exposure, ...]
-    utilisation: Utilisation | None
-    sums: Mapping[Window, StepSums | None]
-    seen: SamplesSeen
-    unclosed: tuple[str, ...]
-    damaged: tuple[str, ...]
+    name: str = field(metadata=key("run"))
+    config: Mapping[str, Any] = field(metadata=HIDDEN)
+    facts: RunFacts = field(metadata=HIDDEN)
+    exposures: tuple[Exposure, ...] = field(metadata=HIDDEN)
+    utilisation: Utilisation | None = field(metadata=HIDDEN)
+    sums: Mapping[Window, StepSums | None] = field(metadata=HIDDEN)
+    seen: SamplesSeen = field(metadata=HIDDEN)
+    unclosed: tuple[str, ...] = field(metadata=HIDDEN)
+    damaged: tuple[str, ...] = field(metadata=HIDDEN)
+    group: int | None = None
+
+    @figure
+    def ranks(self) -> int:
+        """Training processes."""
+        return len(self.exposures)
+
+    @figure
+    def recurring(self) -> PartFigures | None:
+        """A script's whole epochs after the first; None without."""
+        return _part_figures(self.sums["recurring"])
+
+    @figure
+    def steady(self) -> PartFigures | None:
+        """The steady state; None of a run too short for one."""
+        return _part_figures(self.sums["steady"])
+
+    @figure
+    def whole(self) -> PartFigures | None:
+        """All that was kept of the run."""
+        return _part_figures(self.sums["whole"])
+
+    @figure
+    def mlperf_utilisation(self) -> dict[str, Any] | None:
+        """As the report of a run has it."""
+        return utilisation_to_json(self.utilisation)
 
     def parts(self, window: Window) -> tuple[PartExposure, ...]:
         """Return a part of the run of those ranks that have it."""
         found = (each.part(window) for each in self.exposures)
         return tuple(part for part in found if part is not None)
 
-    @property
+    @figure.named("folded_batches")
     def n_folded(self) -> int:
         """Batches before all others, of which there are sums only."""
         return sum(each.n_folded for each in self.exposures)
@@ -180,3 +237,29 @@ def total_of(runs: list[StepSums]) -> StepSums:
         if ":" in name or all(name in run.stretches for run in runs)
     }
     return StepSums(cells, {}, None)
+
+
+def _part_figures(sums: StepSums | None) -> PartFigures | None:
+    if sums is None:
+        return None
+    steps, wall, wait, loop = (
+        sums.total(name) or 0.0 for name in ("steps", "wall", "wait", "loop")
+    )
+
+    def per_s(name: str) -> float | None:
+        amount = sums.total(name)
+        return None if amount is None or not loop else amount * 1e9 / loop
+
+    return PartFigures(
+        batches=int(steps),
+        wall_s=seconds(int(loop)),
+        wait_fraction=wait / wall if wall else None,
+        wait_per_step_s=wait / steps / 1e9 if steps else None,
+        samples_per_s=per_s("samples"),
+        bytes_per_s=per_s("nbytes"),
+        exposed_fraction={
+            stage: share / wall
+            for stage in sums.stages
+            if wall and (share := sums.total(f"{EXPOSED}{stage}"))
+        },
+    )

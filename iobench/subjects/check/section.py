@@ -1,37 +1,34 @@
-"""What a gate found, in lines for people; on the terminal and, as lists, in a job's summary."""
+"""What gates found, as a document: a section for each, with its outcome."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis.gates import (
+from iobench.report import units
+from iobench.report.document import Document, Section, Sentence, sentences
+from iobench.report.json_walk import to_plain
+from iobench.report.sentences import PARTS, kept_words
+from iobench.subjects.check.gates import (
+    Checked,
     CountsGate,
     Doubt,
+    Gate,
     GrowthGate,
     Outcome,
     PairedGate,
     ShareGate,
 )
-from iobench.report import units
-from iobench.report.sentences import kept_words
-from iobench.report.tables import PARTS
 
 if TYPE_CHECKING:
-    from iobench.analysis.count_differences import CountDifference, ExpectedCounts
-    from iobench.analysis.exposed_share import ExposedShare
+    from iobench.report.document import Style
+    from iobench.subjects.check.count_differences import CountDifference, ExpectedCounts
+    from iobench.subjects.check.exposed_share import ExposedShare
 
-    Gate = CountsGate | PairedGate | ShareGate | GrowthGate
+__all__ = ["check_document", "difference_lines", "kept_lines"]
 
-__all__ = ["check_lines", "difference_lines", "gate_lines", "gate_title", "kept_lines"]
-
-WORDS: Final = {
-    Outcome.PASSED: "passed",
-    Outcome.REGRESSION: "regression",
-    Outcome.INCONCLUSIVE: "inconclusive",
-}
 NAMES: Final = {
     "used_nbytes": "bytes used",
     "read_nbytes": "bytes read",
@@ -49,23 +46,35 @@ DOUBTS: Final = {
     Doubt.LOST: "spans were lost, so that waits may be missing",
     Doubt.UNKNOWN: "too much of it has no known cause",
 }
+STYLES: Final[dict[Outcome, Style]] = {
+    Outcome.PASSED: "good",
+    Outcome.REGRESSION: "bad",
+    Outcome.INCONCLUSIVE: "fair",
+}
 MOST_LINES: Final = 40
 IF_MEANT: Final = "if that is meant: --update"
 RENEW: Final = "less work than the file expects passes; to hold later runs to it: --update"
 
 
-def check_lines(gates: Sequence[Gate]) -> Iterator[str]:
-    """Yield what all gates found, each with its outcome."""
-    for gate in gates:
-        outcome, doubt = gate.judged
-        yield f"{WORDS[outcome]}: {gate_title(gate)}"
-        for line in gate_lines(gate):
-            yield f"  {line}"
-        if doubt is not None and not isinstance(gate, CountsGate):
-            yield f"  {DOUBTS[doubt]}"
+def check_document(found: Checked) -> Document:
+    """Return the outcome, then what each gate found."""
+    return Document(
+        title=f"iobench check: {found.outcome}",
+        sections=tuple(_gate_section(number, gate) for number, gate in enumerate(found.gates)),
+        figures=lambda: to_plain(found),
+    )
 
 
-def gate_title(gate: Gate) -> str:
+def _gate_section(number: int, gate: Gate) -> Section:
+    outcome, doubt = gate.judged
+    told = [Sentence(f"{outcome.word}: {_title(gate)}", STYLES[outcome])]
+    told += sentences(_lines(gate))
+    if doubt is not None and not isinstance(gate, CountsGate):
+        told.append(Sentence(DOUBTS[doubt]))
+    return Section(f"gate-{number}", "", tuple(told))
+
+
+def _title(gate: Gate) -> str:
     """Return what a gate holds against what."""
     match gate:
         case CountsGate():
@@ -87,9 +96,11 @@ def gate_title(gate: Gate) -> str:
                 f"run{_kept('of that', gate.stored)}, at most "
                 f"{units.fraction(gate.margin)} of its time per sample more"
             )
+        case _:
+            return gate.kind
 
 
-def gate_lines(gate: Gate) -> Iterator[str]:
+def _lines(gate: Gate) -> Iterator[str]:
     """Yield what a gate measured, and what speaks against it."""
     match gate:
         case CountsGate():
@@ -110,7 +121,7 @@ def difference_lines(gate: CountsGate, if_meant: str = IF_MEANT) -> Iterator[str
             yield f"{_difference(difference)}{suffix}"
         if len(differences) > MOST_LINES:
             yield f"and {len(differences) - MOST_LINES} more{suffix}"
-    for name, why in comparison.unknown:
+    for name, why in comparison.unknown.items():
         yield f"{_name(name)}: expected, but not known here: {why}"
     plural = "s" if comparison.n_equal != 1 else ""
     yield f"{units.count(comparison.n_equal)} figure{plural} as expected"
@@ -144,7 +155,7 @@ def _derived(expected: ExpectedCounts) -> Iterator[str]:
         ("spans per sample", total, exact.get("samples")),
     ):
         if isinstance(above, int) and isinstance(below, int) and below:
-            yield f"  {what}: {units.ratio(above / below)}"
+            yield f"{what}: {units.ratio(above / below)}"
 
 
 def _difference(difference: CountDifference) -> str:
@@ -222,7 +233,7 @@ def _share_lines(what: str, found: ExposedShare) -> Iterator[str]:
     yield f"{what}: {units.fraction(found.share)} ({interval}) of {part}"
     if found.unknown_ns:
         unknown = units.fraction(found.unknown_ns / found.wall_ns)
-        yield f"  of which without a known cause: {unknown}"
+        yield f"of which without a known cause: {unknown}"
 
 
 def _kept(whose: str, found: ExposedShare) -> str:

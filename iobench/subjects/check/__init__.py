@@ -1,0 +1,1 @@
+"""Gates for CI: what passes, what is a regression, and what cannot be told."""
