@@ -46,6 +46,8 @@ class Diagnosis:
     Parameters
     ----------
     verdict : Verdict
+        What is concluded: ``"no batch"``, ``"no compute"``, ``"hidden"``, ``"partly hidden"``,
+        ``"I/O-bound"``, or why nothing can be.
     window : str
         What it is about: ``"recurring"``, the epochs after the first; of a run without such the
         ``"steady"`` state; of one too short for that the ``"whole"`` run.

@@ -381,9 +381,8 @@ class OtherLoop:
 
     Parameters
     ----------
-    process : str
-        Name of its process, which has number ``pid``.
-    pid : int
+    process, pid : str and int
+        Name and number of its process.
     thread : str
         The name of the thread.
     n_waits, wait_ns : int

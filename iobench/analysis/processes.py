@@ -31,8 +31,9 @@ class StageWork:
     busy_ns : int
         Time of its threads in this stage and in no stage inside it.
     n_spans : int
+        How often it was timed.
     nbytes, cpu_ns : int or None
-        None where a span does not tell.
+        Bytes handed on, and time on a CPU; None where a span does not tell.
     """
 
     stage: str
@@ -48,9 +49,8 @@ class ProcessWork:
 
     Parameters
     ----------
-    process : str
-    pid : int
-    host : str
+    process, pid, host : str, int and str
+        Its name and number, and the machine it ran on.
     rank : int
         The training process it is or works for.
     wall_ns : int

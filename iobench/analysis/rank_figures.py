@@ -20,8 +20,8 @@ class RankExposure:
 
     Parameters
     ----------
-    rank : int
-    host : str
+    rank, host : int and str
+        Which one, and the machine it ran on.
     n_batches, wait_ns, wall_ns : int
         As in its own `Exposure`, whole run.
     n_last : int
@@ -57,9 +57,8 @@ class MissingRank:
 
     Parameters
     ----------
-    rank : int
-    host : str or None
-        None where nobody knows.
+    rank, host : int and str
+        Which one, and the machine; None where nobody knows.
     what : str
         ``"never started"``, ``"left no spans"``, ``"killed, or still at work"``, or
         ``"ended with <exception>"``.
@@ -80,6 +79,7 @@ class JobExposure:
     Parameters
     ----------
     world_size : int
+        Training processes it was to have.
     ranks : tuple of RankExposure
         Those that recorded.
     missing : tuple of MissingRank
@@ -96,6 +96,7 @@ class JobExposure:
     imbalance : float or None
         The largest wait of a rank over the mean one; None where nobody waited.
     hosts : tuple of str
+        The machines.
     clock_uncertainty_ns : int or None
         How far apart instants of different machines may be shown, by the pairs of monotonic and
         wall-clock time of each; that their wall clocks agree is taken for granted. None where all

@@ -169,7 +169,13 @@ class RunFacts:
         ``path, probe, reused, convert_s, nbytes, n_samples, n_samples_all`` of the store that
         was read; the last is the number of samples of the whole dataset.
     machine : mapping
-    iobench_version, command, files_hint : str or None
+        Processors, memory and versions, as found when the run began.
+    iobench_version : str or None
+        That recorded it.
+    command : str or None
+        What was run.
+    files_hint : str or None
+        Where its files are from.
     own_label : str or None
         What it is called where its format does not tell it from others.
     is_script : bool

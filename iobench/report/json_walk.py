@@ -17,7 +17,7 @@ import numpy as np
 
 from iobench.json_keys import INSIDE, KEY_OF_ROW, KEYS, figure
 
-__all__ = ["to_plain"]
+__all__ = ["ShownFigure", "figures_of", "to_plain"]
 
 OTHER_UNITS: Final = {
     ("ns", "s"): 1_000_000_000,
@@ -28,8 +28,19 @@ OTHER_UNITS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Figure:
-    """One field or property of a dataclass, and how JSON shows it."""
+class ShownFigure:
+    """One field or property of a dataclass, and how JSON shows it.
+
+    Parameters
+    ----------
+    name : str
+    keys : tuple of (str, int)
+        Its keys, and what the figure is divided by under each.
+    inside : bool
+        Whether its own figures stand in its place.
+    key_of_row : str or None
+        By which field its rows are told apart, where they are an object.
+    """
 
     name: str
     keys: tuple[tuple[str, int], ...]
@@ -37,7 +48,7 @@ class _Figure:
     key_of_row: str | None
 
 
-KNOWN: Final[dict[type, tuple[_Figure, ...]]] = {}
+KNOWN: Final[dict[type, tuple[ShownFigure, ...]]] = {}
 """What JSON has of each dataclass seen so far."""
 
 
@@ -74,7 +85,7 @@ def _of_dataclass(value: object) -> dict[str, Any]:
     found: dict[str, Any] = {}
     kind = type(value)
     if kind not in KNOWN:
-        KNOWN[kind] = _figures_of(kind)
+        KNOWN[kind] = figures_of(kind)
     for each in KNOWN[kind]:
         told = getattr(value, each.name)
         if each.inside:
@@ -99,7 +110,7 @@ def _divided(value: Any, divisor: int) -> Any:
     return None if value is None else value / divisor
 
 
-def _figures_of(kind: type) -> tuple[_Figure, ...]:
+def figures_of(kind: type) -> tuple[ShownFigure, ...]:
     """Return what JSON has of a dataclass: its fields, then its properties that are figures."""
     told: list[tuple[str, Mapping[str, Any]]] = [
         (each.name, each.metadata) for each in dataclasses.fields(kind)
@@ -111,7 +122,7 @@ def _figures_of(kind: type) -> tuple[_Figure, ...]:
         keys = metadata.get(KEYS, (_usual_key(name),))
         units = tuple((key, _divisor(name, key)) for key in keys)
         if units:
-            found.append(_Figure(name, units, INSIDE in metadata, metadata.get(KEY_OF_ROW)))
+            found.append(ShownFigure(name, units, INSIDE in metadata, metadata.get(KEY_OF_ROW)))
     return tuple(found)
 
 

@@ -149,6 +149,7 @@ class EpochEnergy:
     Parameters
     ----------
     epoch : int
+        Which one.
     complete : bool
         Whether all its batches were measured.
     n_batches : int
