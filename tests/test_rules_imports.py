@@ -205,6 +205,17 @@ def test_plugins_and_converters_import_public_names_only(package: str) -> None:
     assert [str(f) for f in theirs if f not in allowed and f.name not in PUBLIC_TO_PLUGINS] == []
 
 
+def test_nothing_outside_its_folder_names_a_subject() -> None:
+    points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    rooms = {
+        value.partition(":")[0].rpartition(".")[0] for value in points["iobench.subjects"].values()
+    }
+    assert rooms
+    for room in rooms:
+        within = [found for found in AMONG_US if f"{found.name}.".startswith(f"{room}.")]
+        assert [str(found) for found in within if not found.module.startswith(room)] == []
+
+
 def test_recording_and_analysis_need_numpy_alone() -> None:
     inner = [found for found in OUTSIDE if found.room in STDLIB_AND_NUMPY]
     assert [str(found) for found in inner if found.name.split(".")[0] != "numpy"] == []

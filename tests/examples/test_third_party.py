@@ -99,6 +99,29 @@ def test_iobench_profiles_both(iobench: RunIobench) -> None:
     assert all(run["stand_in"] for run in runs)
 
 
+def test_every_report_says_what_somebody_else_asks_of_a_run(
+    iobench: RunIobench, tmp_path: Path
+) -> None:
+    run = RunDirectory.create(tmp_path / "run", {"dataset": "stations", "format": "bins"})
+    with run.recorder(role="consumer", clock=FakeClock(1000)) as recorder:
+        for batch, end_ns in enumerate((9_000_000, 20_250_000)):
+            recorder.emit(Kind.WAIT, batch * 10_000_000, end_ns, batch=batch)
+    page = tmp_path / "page.html"
+    told = iobench("report", str(run.path), "--html", str(page))
+    assert told.returncode == 0, told.stderr
+    texts = {"terminal": told.stdout, "html": page.read_text()}
+    for name in ("markdown", "notebook"):
+        texts[name] = iobench("report", str(run.path), "--as", name).stdout
+    for name, text in texts.items():
+        assert "The longest wait" in text, name
+        assert "10.2 ms" in text, name
+    (found,) = json.loads(iobench("report", str(run.path), "--json").stdout)["runs"]
+    assert found["longest_wait"] == {"batch": 1, "wait_s": 0.01025}
+    keys = iobench("report", "--keys").stdout
+    assert "  longest_wait: The batch that was waited for longest." in keys
+    assert "    wait_s: How long it was waited for." in keys
+
+
 @pytest.mark.parametrize(
     ("readme", "file"),
     [
