@@ -7,32 +7,9 @@ from typing import TYPE_CHECKING, Final
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Protocol
-
     from iobench.recording.facts import LoaderFacts
     from iobench.recording.session import Recording
-
-    class WaitStamps(Protocol):
-        """Waits that were noted by other means than the calls of a log."""
-
-        @property
-        def within(self) -> bool:
-            """Whether one of them goes on."""
-            ...
-
-        def take_back(self) -> int:
-            """Forget the one that goes on; return when it began."""
-            ...
-
-        def pause(self, log: DeliveryLog) -> None:
-            """Tell the log of them."""
-            ...
-
-        def tell(self, log: DeliveryLog, *, few: bool = True) -> None:
-            """Record them; unless ``few``, only where they are many by now."""
-            ...
-
+    from iobench.recording.wait_notes import WaitNotes
 
 __all__ = ["FAILED", "ROUND", "SHUTDOWN", "STARTUP", "DeliveryLog"]
 
@@ -75,8 +52,8 @@ class DeliveryLog:
 
     __slots__ = (
         "__weakref__", "_asking", "_labels", "_left", "_n_before", "_noting", "_outer", "_round_ns",
-        "asked_ns", "delivered", "delivered_ns", "epoch", "loader", "makers", "number",
-        "recording", "stamps", "yields",
+        "asked_ns", "delivered", "delivered_ns", "epoch", "loader", "makers", "notes", "number",
+        "recording", "yields",
     )  # fmt: skip
 
     def __init__(
@@ -91,7 +68,7 @@ class DeliveryLog:
         self.loader = loader
         self.epoch = epoch
         self.yields = yields
-        self.stamps: WaitStamps | None = None
+        self.notes: WaitNotes | None = None
         self._noting = False
         self.number = recording.next_round()
         recorder = recording.recorder
@@ -113,7 +90,7 @@ class DeliveryLog:
             outer.withdraw()
             outer = None
         if outer is not None and not outer.waits:  # they are noted, or were by this thread
-            outer.pause_stamps()
+            outer.pause_notes()
             if not outer._noting:
                 outer = None
         self._outer = outer is None
@@ -209,38 +186,49 @@ class DeliveryLog:
         self._answer(-1, -1, self._labels[FAILED], 0)
         self.leave()
 
-    def stamp(self, stamps: WaitStamps) -> bool:
-        """Let waits be noted from now on by other means, which tell them when they are asked to.
+    def note(self, notes: WaitNotes) -> bool:
+        """Let waits be noted only from now on, by whoever makes the batches.
 
         False where the round is over.
         """
         if self._left:
             return False
-        self.stamps = stamps
+        self.notes = notes
         self._noting = True
         self.recording.waiting.log = self
         self.recording.recorder.position(-1, self.epoch)  # which batch is known later
         return True
 
-    def pause_stamps(self) -> None:
-        """Note no more waits by those means, unless one of them goes on."""
-        if self.stamps is not None and self._noting and not self.stamps.within:
-            self._end_noting(self.stamps)
+    def pause_notes(self) -> None:
+        """Note no more waits only, unless one of them goes on."""
+        if self.notes is not None and self._noting and not self.notes.within:
+            self._end_noting(self.notes)
 
-    def _end_noting(self, stamps: WaitStamps) -> None:
+    def write_notes(self, *, few: bool = True) -> None:
+        """Record the waits that were noted; unless ``few``, only where they are many by now."""
+        if self.notes is not None:
+            self.notes.write(self.epoch, self.number, self.recording.clock.now_ns(), few=few)
+
+    def end_noted(self) -> None:
+        """Note that the wait that was noted last found no batch."""
+        if self.notes is not None:
+            self._resume(self.notes.take_back())
+        self.end()
+
+    def _end_noting(self, notes: WaitNotes) -> None:
         self._noting = False
-        waiting = self.recording.waiting
-        if getattr(waiting, "log", None) is self:
-            waiting.log = None
-        stamps.pause(self)
+        notes.due_ns = 0
+        recording = self.recording
+        if getattr(recording.waiting, "log", None) is self:
+            recording.waiting.log = None
+        if notes.n_unnumbered:
+            batches = recording.next_batches(notes.n_unnumbered)
+            self.delivered_ns = notes.number(batches)
+            self.delivered = (batches[-1], "consumer")
+            recording.recorder.position(batches[-1], self.epoch)
+            recording.stepped(len(batches))
 
-    def noted(self, batches: Sequence[int], delivered_ns: int) -> None:
-        """Count deliveries whose waits were noted."""
-        self.delivered, self.delivered_ns = (batches[-1], "consumer"), delivered_ns
-        self.recording.recorder.position(batches[-1], self.epoch)
-        self.recording.stepped(len(batches))
-
-    def resume(self, asked_ns: int) -> None:
+    def _resume(self, asked_ns: int) -> None:
         """Go on with a wait that began then."""
         self.ask()
         if self._asking:
@@ -248,13 +236,13 @@ class DeliveryLog:
 
     def leave(self) -> None:
         """End the round: the pass is over, or abandoned. Idempotent."""
-        stamps = self.stamps
-        if stamps is not None:
+        notes = self.notes
+        if notes is not None:
             if self._noting:
-                self._end_noting(stamps)
-            stamps.tell(self)
-            if stamps.within:
-                self.resume(stamps.take_back())
+                self._end_noting(notes)
+            self.write_notes()
+            if notes.within:
+                self._resume(notes.take_back())
         if self._asking and self.yields:
             self.withdraw()  # begun, and nobody knows whether for anything
         elif self._asking:

@@ -143,7 +143,7 @@ class Lane:
             self.offset = offset + some.nbytes
             first = (offset + self.bias) // layout.RECORD_NBYTES
             some["sequence"] = np.arange(first, first + len(some))
-            self.buffer[offset : self.offset] = some.tobytes()
+            self.buffer[offset : self.offset] = some.view(np.uint8).data
             written += len(some)
 
 

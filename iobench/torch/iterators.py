@@ -126,7 +126,7 @@ class _Made:
         if not observation.live:
             return super()._next_data()  # type: ignore[misc]
         made = observation.take(super()._next_data)  # type: ignore[misc]
-        if observation.rest(self.__dict__["_num_yielded"] + 1):
+        if observation.rest():
             _note(self, observation)
         return made
 
@@ -141,14 +141,14 @@ def _note(iterator: Any, observation: LocalObservation) -> None:
 @functools.cache
 def _noted(made: Any, own: Any) -> Any:
     """Return torch's class with a method between two times: it runs for the tiniest batches."""
-    take = own._next_data
+    take, draw = own._next_data, own._next_index
 
     def _next_data(self: Any) -> Any:
         observation: LocalObservation = self._iobench
-        stamps: Any = observation.stamps
-        times_ns, now_ns = stamps.times_ns, stamps.now_ns
+        notes: Any = observation.notes
+        times_ns, now_ns = notes.times_ns, observation.now_ns
         start_ns = now_ns()
-        if start_ns > stamps.due_ns or len(times_ns) >= stamps.limit:
+        if start_ns > notes.due_ns or len(times_ns) >= notes.limit:
             _unnote(self, made, observation)
             return self._next_data()
         try:
@@ -161,8 +161,13 @@ def _noted(made: Any, own: Any) -> Any:
             raise
         return data
 
+    def _next_index(self: Any) -> Any:
+        self._iobench.estimated.drawn = drawn = draw(self)
+        return drawn
+
     names = {name: getattr(own, name) for name in ("__module__", "__qualname__", "__doc__")}
-    return type(own.__name__, (own,), {**names, "__slots__": (), "_next_data": _next_data})
+    ours = {"_next_data": _next_data, "_next_index": _next_index}
+    return type(own.__name__, (own,), {**names, "__slots__": (), **ours})
 
 
 def _unnote(iterator: Any, made: Any, observation: LocalObservation) -> None:

@@ -12,8 +12,9 @@ from iobench.loaders.stages import Detail
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
-from iobench.torch.making import BatchMaker, BatchTag
-from iobench.torch.stamps import STAMP_LIGHT_SPANS, Pace, Stamps
+from iobench.recording.wait_notes import WaitNotes
+from iobench.torch.batch_maker import BatchMaker, BatchTag
+from iobench.torch.short_batches import EstimatedSpans, Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,8 +171,12 @@ class LocalObservation(Observation):
     Attributes
     ----------
     maker : BatchMaker
-    stamps : Stamps or None
+    notes : WaitNotes or None
         Of batches that are not recorded in full, where there may be such.
+    estimated : EstimatedSpans or None
+        What writes them.
+    now_ns : callable
+        The recording's clock.
     """
 
     def __init__(
@@ -198,10 +203,12 @@ class LocalObservation(Observation):
                 digests=_digests_of(self.recording),
                 sparse=pace is not None,
             )
-        self.stamps: Stamps | None = None
+        self.notes: WaitNotes | None = None
+        self.estimated: EstimatedSpans | None = None
         if pace is not None:
-            light_ns = self.recording.facts.unit_costs.get("light_ns") or 0
-            self.stamps = Stamps(self.maker, pace, int(STAMP_LIGHT_SPANS * light_ns))
+            self.estimated = EstimatedSpans(self.maker, pace)
+            self.notes = WaitNotes(self.estimated.write)
+        self.now_ns = self.recorder.clock.now_ns
         self._pace = pace
         self._pins = pins
         self._made: tuple[int, int] = (-1, -1)
@@ -233,15 +240,13 @@ class LocalObservation(Observation):
         """Return what the iterator makes, and record how."""
         maker, now_ns, lane = self.maker, self.recorder.clock.now_ns, self.recorder.lane()
         if self._written not in (-1, lane.n_written):
-            self._stamp_none()
-        self.log.pause_stamps()
-        if self.log.stamps is not None:
-            self.log.stamps.tell(self.log, few=False)
+            self._note_none()
+        self.log.pause_notes()
+        self.log.write_notes(few=False)
         self._written = lane.n_written
         entered_ns, maker.theirs_ns = now_ns(), 0
         maker.usual = self._pace is None or not self._is_first  # that one also opens files
-        around = contextlib.nullcontext() if maker.next_is_brief else maker.methods
-        with loading(), around:
+        with loading(), maker.methods:
             own_ns = self.recorder.own_ns  # what the wait counts is within what is counted here
             made = self.wait_for(lambda: self._make(take))
         spent_ns = now_ns() - entered_ns - maker.theirs_ns
@@ -250,41 +255,40 @@ class LocalObservation(Observation):
             self._pace.recorded(spent_ns, maker.n_samples, self._made[1])
         # Others that record meanwhile need to know with which batch.
         if maker.n_written and lane.n_written - self._written != maker.n_written + 2:
-            self._stamp_none()
+            self._note_none()
         self._written = lane.n_written
         self._is_first = False
         return made
 
-    def _stamp_none(self) -> None:
+    def _note_none(self) -> None:
         """Record all batches of the loader from now on."""
-        if self.stamps is not None:
-            self.stamps = self._pace = self.known.pace = None
+        if self.notes is not None:
+            self.notes = self._pace = self.known.pace = None
             self.known.makers.clear()
             self.maker.leave_out_none()
 
-    def rest(self, n_taken: int) -> bool:
-        """Return whether the next batches are to be noted only, after so many of this pass."""
-        stamps = self.stamps
-        if stamps is None or not (self.maker.may_be_left_out and self.maker.knows_parts):
+    def rest(self) -> bool:
+        """Return whether the next batches are to be noted only."""
+        notes, pace = self.notes, self._pace
+        if notes is None or pace is None or not (self._outermost and self.live):
             return False
-        if not self._outermost or not self.live or not stamps.begin(n_taken):
+        if not (pace.rest_ns and self.maker.may_be_left_out and self.maker.knows_parts):
             return False
-        return self.log.stamp(stamps)
+        notes.due_ns = self.recorder.clock.now_ns() + pace.rest_ns
+        return self.log.note(notes)
 
     def end_noted(self, *, failed: bool) -> None:
         """Note that the batch that was noted as asked for is not there, and none will be."""
-        stamps = self.stamps
-        if stamps is None or not self.live:
+        if not self.live:
             return
         if failed:
             self.log.leave()
         else:
-            self.log.resume(stamps.take_back())
-            self.log.end()
+            self.log.end_noted()
 
     def __del__(self) -> None:
         super().__del__()
-        if self.armed and self.live and self.stamps is not None:
+        if self.armed and self.live and self.notes is not None:
             self.known.makers.append(self.maker)
 
     def _make(self, take: Callable[[], Any]) -> Any:

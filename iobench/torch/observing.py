@@ -16,11 +16,6 @@ import torch
 import torch.utils.data.dataloader as dataloader
 from torch.utils.data import (
     BatchSampler,
-    DistributedSampler,
-    RandomSampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
     get_worker_info,
 )
 
@@ -33,9 +28,9 @@ from iobench.torch.observation import (
     Observation,
     WorkersObservation,
 )
+from iobench.torch.observed_queues import ObservedContext
 from iobench.torch.observed_samplers import observed_sampler
-from iobench.torch.stamps import Pace
-from iobench.torch.travel import ObservedContext
+from iobench.torch.short_batches import Pace
 from iobench.torch.worker_side import WorkerCollate, WorkerSpec, WorkerStarter
 
 if TYPE_CHECKING:
@@ -55,10 +50,6 @@ CONTEXT: Final = "_DataLoader__multiprocessing_context"
 NEEDED: Final = frozenset(
     {"batch_sampler", "collate_fn", "dataset", "num_workers", "sampler", "worker_init_fn", CONTEXT}
 )
-SAMPLERS: Final = (
-    DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler,
-    WeightedRandomSampler,
-)  # fmt: skip
 MAKER: Final = "_get_iterator"
 # What torch's iterators must have for their hooks to mean anything.
 WORKED: Final = frozenset({"_get_data", "_next_data", "_process_data", "_shutdown_workers"})
@@ -164,8 +155,7 @@ def _pace_of(loader: Any) -> Pace | None:
     drawn = loader.__dict__.get("batch_sampler")
     if type(drawn) is not BatchSampler or loader.num_workers or _is_stateful(loader):
         return None
-    # Of these the length holds: the last batch's size follows from it.
-    return Pace(drawn.batch_size, drawn.sampler) if type(drawn.sampler) in SAMPLERS else None
+    return Pace(drawn.batch_size)
 
 
 def _observe_worked(

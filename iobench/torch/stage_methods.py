@@ -21,7 +21,7 @@ from iobench.recording.kinds import Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from iobench.torch.making import BatchMaker
+    from iobench.torch.batch_maker import BatchMaker
 
 __all__ = ["STAGES", "StageMethods", "makers"]
 

@@ -19,7 +19,7 @@ from iobench.recording.clocks import now_ns
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.storage.process_io import ProcessIo
-from iobench.torch.making import BatchMaker, BatchTag
+from iobench.torch.batch_maker import BatchMaker, BatchTag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -147,6 +147,7 @@ class WorkerSide:
             unit_costs=spec.unit_costs,
             process_io=ProcessIo(),
             digests=_digests_of(spec),
+            worker=True,
         )
         self.maker.methods.__enter__()  # for the life of this process
         self._opened_ns = now_ns()

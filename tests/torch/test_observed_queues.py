@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="the queues are those of torch's DataLoader")
 
 from iobench.testing import FakeClock
-from iobench.torch import travel
+from iobench.torch import observed_queues
 from iobench.torch.observation import KnownLoader, WorkersObservation
 from iobench.torch.observed_samplers import observed_sampler
 
@@ -23,8 +23,8 @@ NUMBERING_NS, SPAN_NS, THEIRS_NS = 7, 5, 1000
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     clock = FakeClock()
-    monkeypatch.setattr(travel, "now_ns", clock.now_ns)
-    monkeypatch.setattr(travel, "cpu_ns", clock.cpu_ns)
+    monkeypatch.setattr(observed_queues, "now_ns", clock.now_ns)
+    monkeypatch.setattr(observed_queues, "cpu_ns", clock.cpu_ns)
     return clock
 
 
@@ -52,7 +52,7 @@ def test_what_noting_a_batch_takes_is_counted_once_and_nothing_of_torchs(
             clock.advance(THEIRS_NS)
             yield [3]
 
-    queue = travel.ObservedContext(multiprocessing, observation).Queue()
+    queue = observed_queues.ObservedContext(multiprocessing, observation).Queue()
     receive = queue.arrival._receive
 
     def received() -> Any:

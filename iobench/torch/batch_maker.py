@@ -84,7 +84,10 @@ class BatchMaker:
     digests : DigestLog, optional
         Gets the samples of every batch, before they are collated.
     sparse : bool
-        Whether the caller leaves out batches that are short, so that none is brief here.
+        Whether the caller leaves out batches that are short, and has one in full now and then.
+    worker : bool
+        Whether short batches may be told by their ends alone: where each has its own way to the
+        training loop, so that none can be left out.
 
     Attributes
     ----------
@@ -122,6 +125,7 @@ class BatchMaker:
         process_io: ProcessIo | None = None,
         digests: DigestLog | None = None,
         sparse: bool = False,
+        worker: bool = False,
     ) -> None:
         self.recorder = recorder
         self.lane = recorder.lane()
@@ -131,7 +135,7 @@ class BatchMaker:
         self.inner_ns = 0
         self.theirs_ns = self.n_written = 0
         self.usual = True
-        self._sparse = sparse
+        self._sparse, self._worker = sparse, worker
         self._described = {kind: recorder.described(kind) for kind in DESCRIBED}
         self._fused = recorder.described(Kind.FUSED)
         self._position = self.lane.position
@@ -139,6 +143,7 @@ class BatchMaker:
         self._one_by_one = batches and _takes_one_by_one(dataset)
         self._detail = detail
         self._process_io = process_io
+        self.unit_costs = unit_costs
         self._digests = digests
         self._batches = batches
         self._index: Any = None
@@ -382,10 +387,10 @@ class BatchMaker:
             self._every = math.ceil(cost_ns / max(budget_ns, 1.0)) if self._summed else 1
             batch_budget_ns = max(budget_ns * self.n_samples, 1.0)
             # A generator's stages may be open between batches: each is told that it goes on.
-            self._short = self._summed and self._digests is None and not self._yields
+            self._short = self._worker and self.may_be_left_out
             self._short = self._short and self._batch_cost_ns > batch_budget_ns
             if self._sparse and self.may_be_left_out:
-                self._every, self._short = 1, False
+                self._every = 1
             if self._short:
                 self._every = max(self._every, math.ceil(self._batch_cost_ns / batch_budget_ns))
         self.with_cpu = not self._summed and cost_ns + self._cpu_cost_ns <= budget_ns

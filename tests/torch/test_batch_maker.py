@@ -24,7 +24,7 @@ from iobench.storage import process_io
 from iobench.storage.process_io import ProcessIo
 from iobench.testing import FakeClock
 from iobench.torch import stage_methods
-from iobench.torch.making import BatchMaker, BatchTag
+from iobench.torch.batch_maker import BatchMaker, BatchTag
 
 UNIT_COSTS = {"light_ns": 500, "full_ns": 2000}
 
@@ -223,7 +223,7 @@ def test_short_batches_are_told_by_their_ends_with_their_bytes_and_proportions(
 
     with Recorder(tmp_path, role="worker", clock=clock) as recorder:
         maker = BatchMaker(
-            recorder, dataset, batches=True, detail=Detail.AUTO, unit_costs=UNIT_COSTS
+            recorder, dataset, batches=True, detail=Detail.AUTO, unit_costs=UNIT_COSTS, worker=True
         )
         with maker.methods:
             for batch in range(100):

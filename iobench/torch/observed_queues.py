@@ -18,7 +18,7 @@ from iobench.torch import worker_side
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iobench.torch.making import BatchTag
+    from iobench.torch.batch_maker import BatchTag
 
 __all__ = ["ObservedContext", "TravelLog", "TravelQueue"]
 
