@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from iobench.analysis.run import open_runs
 from iobench.errors import ProfileError
-from iobench.profiles.reading import open_profile, open_profiles
+from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 
@@ -69,8 +70,8 @@ def test_a_spool_left_behind_is_gathered(tmp_path):
 def test_one_run_directory_per_format(tmp_path):
     for name in ("source", "numpy"):
         record(tmp_path / "run" / name)
-    assert [profile.path.name for profile in open_profiles(tmp_path / "run")] == ["numpy", "source"]
-    assert len(open_profiles(tmp_path / "run" / "source")) == 1
+    assert [opened.path.name for opened in open_runs(tmp_path / "run")] == ["numpy", "source"]
+    assert len(open_runs(tmp_path / "run" / "source")) == 1
 
 
 @pytest.mark.parametrize("make", [True, False])
@@ -78,7 +79,7 @@ def test_what_is_no_run_says_what_was_expected(tmp_path, make):
     path = tmp_path / "empty"
     if make:
         path.mkdir()
-    for read in (open_profile, open_profiles):
+    for read in (open_profile, open_runs):
         with pytest.raises(ProfileError, match=r"empty.*iobench profile --out"):
             read(path)
 
@@ -86,7 +87,7 @@ def test_what_is_no_run_says_what_was_expected(tmp_path, make):
 def test_a_run_of_another_version_is_refused(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps({"version": 99}))
     with pytest.raises(ProfileError, match="version"):
-        open_profiles(tmp_path)
+        open_runs(tmp_path)
 
 
 def test_spans_of_another_boot_are_refused(tmp_path, monkeypatch):
@@ -104,11 +105,10 @@ def test_training_processes_are_read_one_by_one(tmp_path):
             recorder.emit(Kind.WAIT, 0, rank, batch=0)
     with run.recorder(role="worker", worker=0, rank=3) as recorder:
         recorder.emit(Kind.READ, 0, 1, batch=0)
-    profiles = open_profiles(tmp_path / "run")
+    (opened,) = open_runs(tmp_path / "run")
+    profiles = [each.profile for each in opened]
     assert [(each.rank, each.ranks) for each in profiles] == [(n, (0, 1, 3)) for n in (0, 1, 3)]
     assert [len(each.spans) for each in profiles] == [5, 1, 2]
-    assert profiles[-1].rank == 3
-    assert [each.rank for each in profiles[:2]] == [0, 1]
     assert [each.name for each in open_profile(run.path, rank=3).processes] == [
         "consumer",
         "worker-0",

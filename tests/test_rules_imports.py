@@ -71,7 +71,7 @@ ROOMS = {
         "subjects",
     },
     "tracking": {"analysis", "json_files", "profiles", "recording", "report"},
-    "bundling": {"json_files", "profiles", "recording", "report", "storage"},
+    "bundling": {"analysis", "json_files", "profiles", "recording", "report", "storage"},
     "cli": {
         "analysis", "bundling", "conversion", "datasets", "launch", "profiles", "profiling",
         "recording", "registry", "remote", "report", "sizes", "storage", "stores", "subjects",

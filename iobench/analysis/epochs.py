@@ -19,13 +19,12 @@ from iobench.analysis.epoch_statistics import (
     StageEpoch,
     batch_statistics,
 )
-from iobench.analysis.run import RankRun, Run
 from iobench.analysis.sample_counts import count_samples, samples_by_delivery
 from iobench.recording.kinds import Kind, stage_name
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
-    from iobench.profiles.contents import Profile
+    from iobench.analysis.run import RankRun
 
 __all__ = [
     "BatchStatistics",
@@ -34,7 +33,6 @@ __all__ = [
     "StageEpoch",
     "batch_statistics",
     "epoch_figures",
-    "epochs_of_rank",
     "step_times",
 ]
 
@@ -44,25 +42,8 @@ Marks = NDArray[np.bool_]
 PASSES: Final = {"forward": Kind.FORWARD, "backward": Kind.BACKWARD}
 
 
-def epoch_figures(profile: Profile, rank: int | None = None) -> tuple[EpochFigures, ...]:
-    """Return the figures of each epoch of a training process, in the order of their numbers.
-
-    Parameters
-    ----------
-    profile : Profile
-    rank : int, optional
-        Which training process; may be left out where only one recorded.
-
-    Raises
-    ------
-    ProfileError
-        As `exposure`.
-    """
-    return epochs_of_rank(Run(profile).of_rank(rank))
-
-
-def epochs_of_rank(measured: RankRun) -> tuple[EpochFigures, ...]:
-    """Return the figures of each epoch of a training process that was analysed before."""
+def epoch_figures(measured: RankRun) -> tuple[EpochFigures, ...]:
+    """Return the figures of each epoch of a training process, in the order of their numbers."""
     number = epoch_of_deliveries(measured.loop, measured.deliveries)
     complete = complete_epochs(measured, number)
     tables = _Tables(measured)
@@ -174,19 +155,13 @@ def _by_delivery(measured: RankRun, chosen: Marks) -> tuple[Integers, Marks]:
     return times[:-1], there[:-1]
 
 
-def step_times(profile: Profile, rank: int | None = None) -> dict[str, Integers]:
-    """Return what the training loop of a profile saw, in ns: one array for each row of D2.3.
+def step_times(measured: RankRun) -> dict[str, Integers]:
+    """Return what a training loop saw, in ns: one array for each row of D2.3.
 
     Those are ``epoch`` (the sum of its batches, where all of them were measured), ``batch``,
     ``forward``, ``backward`` and ``I/O``, as `EpochFigures` has them, of all epochs; ``I/O`` of
     the batches whose end is known, so that it is a part of ``batch``.
-
-    Raises
-    ------
-    ProfileError
-        As `exposure`.
     """
-    measured = Run(profile).of_rank(rank)
     deliveries = measured.deliveries
     with_batch = deliveries.batch >= 0
     timed = with_batch & _followed(deliveries)

@@ -15,10 +15,11 @@ from iobench.analysis.span_shares import share_of_spans
 from iobench.analysis.span_sums import SpanSums, sums_of_spans, unknown_sums
 from iobench.analysis.windows import exposure_of, refuse_what_has_no_sum
 from iobench.errors import ProfileError
-from iobench.profiles.reading import RankProfiles, open_profiles
+from iobench.profiles.folders import run_paths
+from iobench.profiles.reading import RankProfiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
     from iobench.analysis.figures import Exposure
     from iobench.analysis.loop import TrainingLoop
     from iobench.analysis.rank_steps import RankSteps
-    from iobench.profiles.contents import Profile
+    from iobench.profiles.contents import Process, Profile
+    from iobench.recording.facts import ProcessFacts
     from iobench.storage.traces.contents import StorageTrace
 
-__all__ = ["RankRun", "Run", "exposed_share_of_spans", "exposure", "open_runs"]
+__all__ = ["RankRun", "Run", "exposure", "open_runs"]
 
 KEPT_SPANS: Final = 1 << 21
 """Spans of the training processes of one run that are kept once analysed, but for a single one."""
@@ -70,6 +72,23 @@ class RankRun:
         self.rank = rank
         self.whole = profile if whole is None else whole
         self.trace = trace
+
+    @property
+    def facts(self) -> tuple[ProcessFacts, ...]:
+        """What its processes told of themselves."""
+        if self.is_alone:
+            return self.whole.facts
+        return tuple(told for told in self.whole.facts if told.rank == self.rank)
+
+    @property
+    def processes(self) -> tuple[Process, ...]:
+        """Those that recorded for it."""
+        return self.whole.processes if self.is_alone else self.profile.processes
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other training process left spans."""
+        return self.whole.rank is None and len(self.whole.ranks) < 2
 
     @cached_property
     def loop(self) -> TrainingLoop:
@@ -141,6 +160,8 @@ class Run:
     ----------
     path : Path
         The run directory.
+    config : mapping
+        What its ``run.json`` says.
     ranks : tuple of int
         Training processes that left spans, those that were read; at least one.
     trace : StorageTrace or None
@@ -149,20 +170,33 @@ class Run:
     def __init__(self, profiles: Profile | RankProfiles, trace: StorageTrace | None = None) -> None:
         self._profiles = profiles
         self.path = profiles.path
+        self.config = profiles.config
         self.trace = trace
         self.ranks = _ranks(profiles)
         self._kept: dict[int, RankRun] = {}
 
     @classmethod
-    def open(cls, path: Path | str, trace: StorageTrace | None = None) -> Run:
+    def open(cls, path: Path | str, logs: Sequence[Path] | None = None) -> Run:
         """Open one run directory, also of a run that died or still goes on.
+
+        Parameters
+        ----------
+        path : Path or str
+        logs : sequence of Path, optional
+            Logs of a tracer beside those that the run has itself; by default no log is read.
 
         Raises
         ------
         ProfileError
             As `iobench.open_profile`.
+        StorageError, OptionError
+            If a log that was named cannot be read, or what reads it is not installed.
         """
-        found = RankProfiles(path)
+        found, trace = RankProfiles(path), None
+        if logs is not None:
+            from iobench.storage.traces.of_run import read_run_traces
+
+            trace = read_run_traces(found.path, found.config, logs)
         return cls(found if len(found) > 1 else found.whole(), trace)
 
     def __iter__(self) -> Iterator[RankRun]:
@@ -199,6 +233,12 @@ class Run:
             for name in ("self_ns", "busy_ns", "exposed_ns", "share"):
                 getattr(found, name)[rows] = getattr(sums, name)
         return found
+
+    def has_spans(self, rank: int) -> bool:
+        """Tell whether a training process left any; of a job not read yet it is taken to have."""
+        if isinstance(self._profiles, RankProfiles):
+            return rank in self.ranks
+        return bool(len(self._profiles.spans))
 
     def of_rank(self, rank: int | None = None) -> RankRun:
         """Return one training process; which may be left out where only one recorded.
@@ -242,16 +282,26 @@ def _ranks(profiles: Profile | RankProfiles) -> tuple[int, ...]:
     return tuple(sorted(seen)) or (0,)
 
 
-def open_runs(path: Path | str) -> tuple[Run, ...]:
+def open_runs(path: Path | str, logs: Sequence[Path] | None = None) -> tuple[Run, ...]:
     """Open a run directory, or all run directories inside one that holds one per format.
+
+    Formats come in the order they were asked for.
+
+    Parameters
+    ----------
+    path : Path or str
+    logs : sequence of Path, optional
+        Logs of a tracer beside those that a run has itself; by default no log is read.
 
     Raises
     ------
     ProfileError
-        As `iobench.profiles.reading.open_profiles`.
+        As `Run.open`; or if there is no run at all, or several that are not one profile's.
+    StorageError, OptionError
+        If a log that was named cannot be read, or what reads it is not installed.
     """
-    found = open_profiles(path)
-    return (Run(found),) if isinstance(found, RankProfiles) else tuple(map(Run, found))
+    runs = [Run.open(each, logs) for each in run_paths(path)]
+    return tuple(sorted(runs, key=lambda run: run.config.get("position") or 0))
 
 
 def exposure(profile: Profile, *, rank: int | None = None) -> Exposure:
@@ -275,32 +325,3 @@ def exposure(profile: Profile, *, rank: int | None = None) -> Exposure:
         If several training processes recorded and none is named, or the waits of one overlap.
     """
     return Run(profile).of_rank(rank).exposure
-
-
-def exposed_share_of_spans(profile: Profile, *, rank: int | None = None) -> NDArray[np.float64]:
-    """Return what share of each span's own time the training loop waited for.
-
-    Parameters
-    ----------
-    profile : Profile
-    rank : int, optional
-        Which training process; may be left out where only one recorded.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_spans,)
-        By row of ``profile.spans``; NaN where it is not known. Times the spans' own time they
-        add up to the stages' exposed time of `exposure`.
-
-    Raises
-    ------
-    ProfileError
-        As `exposure`.
-    """
-    found = Run(profile).of_rank(rank)
-    if found.profile is profile:
-        return found.share
-    share = np.full(len(profile.spans), np.nan)
-    of_rank = np.array([each.rank == found.rank for each in profile.processes], dtype=bool)
-    share[of_rank[profile.spans["process"]]] = found.share
-    return share

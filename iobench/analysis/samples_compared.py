@@ -13,8 +13,8 @@ from iobench.analysis.samples_seen import SamplesSeen, samples_seen
 from iobench.json_keys import HIDDEN, figure, key
 
 if TYPE_CHECKING:
+    from iobench.analysis.run import Run
     from iobench.analysis.samples_seen import EpochSamples
-    from iobench.profiles.contents import Profile
 
 __all__ = [
     "FirstDifference",
@@ -136,7 +136,7 @@ class SamplesComparison:
         return self.n_unknown_batches_a, self.n_unknown_batches_b
 
 
-def compare_samples(a: Profile, b: Profile) -> SamplesComparison:
+def compare_samples(a: Run, b: Run) -> SamplesComparison:
     """Return whether two runs delivered the same samples.
 
     Batch sizes do not matter, and ranks are taken together: an epoch is what all of them got. Of
@@ -145,7 +145,7 @@ def compare_samples(a: Profile, b: Profile) -> SamplesComparison:
 
     Parameters
     ----------
-    a, b : Profile
+    a, b : Run
         Of runs with digests.
 
     Raises

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.deliveries import find_deliveries
-from iobench.analysis.loop import find_loop
 from iobench.recording.digests import TABLE_DTYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from iobench.analysis.deliveries import Deliveries
+    from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
 
 __all__ = ["DIGEST_KEY", "EpochSamples", "SamplesSeen", "samples_seen"]
@@ -114,25 +113,28 @@ class SamplesSeen:
         return sum(each.n_unknown_batches for each in self.epochs)
 
 
-def samples_seen(profile: Profile) -> SamplesSeen:
-    """Return the samples that a run delivered, those of all its training processes.
+def samples_seen(runs: Iterable[RankRun]) -> SamplesSeen:
+    """Return the samples that training processes of one run delivered.
 
     Parameters
     ----------
-    profile : Profile
-        Of a run with digests; of another one nothing is known.
+    runs : iterable of RankRun
+        As all those of a `Run`; of one without digests nothing is known.
 
     Raises
     ------
     ProfileError
         If the waits of a training loop overlap.
     """
-    if profile.digests is None and not profile.config.get("digests"):
+    parts = []
+    profile: Profile | None = None
+    for run in runs:
+        profile = run.whole
+        if profile.digests is None and not profile.config.get("digests"):
+            return SamplesSeen(recorded=False, epochs=(), n_damaged=0)
+        parts.append(_of_rank(run))
+    if profile is None:
         return SamplesSeen(recorded=False, epochs=(), n_damaged=0)
-    ranks = profile.ranks if profile.rank is None else (profile.rank,)
-    if not ranks:
-        ranks = tuple(sorted({each.rank for each in profile.processes if each.role == "consumer"}))
-    parts = [_of_rank(profile, rank) for rank in ranks]
     table = np.concatenate([rows for rows, _ in parts]) if parts else np.zeros(0, SEEN_DTYPE)
     # Of the same place in the epoch, one rank after the other.
     table = table[np.lexsort((table["rank"], table["order"], table["epoch"], table["loader"]))]
@@ -155,18 +157,15 @@ SEEN_DTYPE: Final = np.dtype(
 """A sample delivered, or one row for a batch of which nothing is known."""
 
 
-def _of_rank(profile: Profile, rank: int) -> tuple[NDArray[Any], dict[tuple[int, int], bool]]:
+def _of_rank(run: RankRun) -> tuple[NDArray[Any], dict[tuple[int, int], bool]]:
     """Return the samples one training process got, and which of its epochs came to their end."""
-    part = profile
-    if any(process.rank != rank for process in profile.processes):
-        part = profile.of_rank(rank)
-    deliveries = find_deliveries(part, find_loop(part, rank=rank))
+    profile, deliveries = run.profile, run.deliveries
     with_batch = np.flatnonzero(deliveries.batch >= 0)
-    rows, of = _digests_of(part, deliveries.batch[with_batch])
+    rows, of = _digests_of(profile, deliveries.batch[with_batch])
     table = np.zeros(len(of), SEEN_DTYPE)
     delivery = with_batch[of]
     table["loader"], table["epoch"] = deliveries.loader[delivery], deliveries.epoch[delivery]
-    table["rank"], table["batch"] = rank, deliveries.batch[delivery]
+    table["rank"], table["batch"] = run.rank, deliveries.batch[delivery]
     for name in ("position", "sample"):
         table[name] = rows[name]
     table["known"] = (rows["flags"] == 0) & (rows["n_samples"] > 0)

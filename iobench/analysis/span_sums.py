@@ -37,7 +37,7 @@ class SpanSums:
         The part of that the training loop waited for. Of a wait of the training loop, all of it;
         waits of other threads are in no figure, and unknown.
     share : ndarray of float64
-        Exposed share of the own time, as `exposed_share_of_spans`; also of samples' spans whose
+        Exposed share of the own time, as `share_of_spans`; also of samples' spans whose
         time a summed span counts.
     """
 

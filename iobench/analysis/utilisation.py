@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from iobench.analysis.epoch_numbers import epoch_of_deliveries, of_main_loader
-from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind, Trait, stage_name
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from iobench.analysis.attribution import Attribution
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.run import RankRun
-    from iobench.profiles.contents import Profile
 
 __all__ = [
     "DLIO_VERSION",
@@ -34,7 +32,6 @@ __all__ = [
     "Utilisation",
     "mean_utilisation",
     "utilisation",
-    "utilisation_of",
 ]
 
 DLIO_VERSION: Final = "2.0.0 (e1919d7)"
@@ -108,33 +105,14 @@ class Utilisation:
     n_ranks: int = 1
 
 
-def utilisation(profile: Profile, *, rank: int | None = None) -> Utilisation:
-    """Return the accelerator utilisation of a training process, or the mean of all there are.
+def utilisation(measured: RankRun) -> Utilisation:
+    """Return the accelerator utilisation of a training process; of several it is the mean.
 
     Compute is what lies between a batch and the next request, but for collective operations,
     evaluations and checkpoints. Of several loaders the steps are those of the one with most
     batches, also where it is made anew for each epoch; waits for others inside its rounds are
     waits. Epochs have the numbers that `epoch_figures` has.
-
-    Parameters
-    ----------
-    profile : Profile
-    rank : int, optional
-        Which training process; the mean of all by default, as DLIO has it.
-
-    Raises
-    ------
-    ProfileError
-        If the waits of a training loop overlap.
     """
-    ranks = profile.ranks if profile.rank is None else (profile.rank,)
-    if rank is not None or len(ranks) < 2:
-        return utilisation_of(Run(profile).of_rank(rank))
-    return mean_utilisation(utilisation_of(Run(profile).of_rank(each)) for each in ranks)
-
-
-def utilisation_of(measured: RankRun) -> Utilisation:
-    """Return the accelerator utilisation of a training process that was analysed."""
     deliveries, attribution = measured.deliveries, measured.attribution
     main, number = (
         of_main_loader(measured.loop, measured.deliveries),

@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from iobench.analysis.run import open_runs
 from iobench.bundling.archive import packed
 from iobench.bundling.leftovers import find_leftovers
 from iobench.bundling.paths import as_written
@@ -22,7 +23,6 @@ from iobench.bundling.vocabulary import vocabulary
 from iobench.bundling.whoami import who_runs_this
 from iobench.errors import IobenchError, MissingExtraError, OptionError, ProfileError
 from iobench.profiles.folders import run_paths
-from iobench.profiles.reading import open_profiles
 from iobench.report.renderers.html_page import HtmlRenderer
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document
@@ -212,8 +212,8 @@ def _reports(stage: Path, files: Mapping[str, bytes]) -> tuple[dict[str, bytes],
         path.write_bytes(data)
     here = re.compile(re.escape(str(stage)))
     try:
-        profiles = open_profiles(stage)
-        document = report_document(profiles)
+        runs = open_runs(stage)
+        document = report_document(runs)
         text = TerminalRenderer(io.StringIO()).render(document)
         figures = document.figures() if document.figures is not None else {}
     except IobenchError as error:

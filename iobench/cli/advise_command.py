@@ -138,11 +138,11 @@ def _config_of(words: Sequence[str]) -> RunConfig:
 
 
 def _advice(run: Path, *, ranks: int | None, epochs: int) -> tuple[AdviceInput, Advice]:
+    from iobench.analysis.run import open_runs
     from iobench.errors import ProfileError
-    from iobench.profiles.reading import open_profiles
     from iobench.report.advice_input import advice_input, advice_of, measured_ways
 
-    given = advice_input(str(run), measured_ways(open_profiles(run)))
+    given = advice_input(str(run), measured_ways(open_runs(run)))
     if given is None:
         raise ProfileError(
             f"{run}: no loader in it delivered a batch, expected a training loop that was fed; "

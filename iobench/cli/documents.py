@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
-
-from iobench.cli.opened_run import write_text
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.report.document import Document
 
-__all__ = ["print_document", "write_document"]
+__all__ = ["print_document", "write_document", "write_text"]
 
 
-def print_document(document: Document, renderer: str = "") -> None:
-    """Print a document to stdout by a renderer of that name, by default as for a terminal."""
+def print_document(document: Document, renderer: str = "", *, file: TextIO | None = None) -> None:
+    """Print a document, by default to stdout.
+
+    Parameters
+    ----------
+    document : Document
+    renderer : str
+        As what: ``"markdown"``, ``"json"`` or whatever is installed; by default for a terminal.
+    file : text file, optional
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such renderer.
+    """
     from iobench.registry import find_renderer
+    from iobench.report.renderers.terminal import TerminalRenderer
 
-    write_text(find_renderer(renderer or "terminal").render(document), sys.stdout)
+    found = find_renderer(renderer) if renderer else TerminalRenderer(file)
+    write_text(found.render(document), sys.stdout if file is None else file)
+
+
+def write_text(text: str, file: TextIO) -> None:
+    """Write text that ends in a line break; what the file's encoding lacks is spelled out."""
+    encoding = getattr(file, "encoding", None) or "utf-8"
+    whole = text if text.endswith("\n") else f"{text}\n"
+    file.write(whole.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def write_document(document: Document, path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Final, TextIO
 import typer
 
 from iobench.cli import report_files
-from iobench.cli.opened_run import OpenedRun
+from iobench.cli.documents import print_document, write_document
 from iobench.cli.tracking_options import check_tracking_options, tell_of_run
 
 __all__ = ["print_report", "report", "write_json"]
@@ -109,8 +109,10 @@ def report(
     ] = None,
 ) -> None:
     """Print what a run measured; works for runs that were killed, too."""
+    from iobench.analysis.run import open_runs
     from iobench.errors import OptionError
     from iobench.profiles.folders import holds_several
+    from iobench.report.report_document import report_document
 
     stretch = None if between is None else _stretch(between)
     if stretch is not None and lanes is None:
@@ -130,18 +132,19 @@ def report(
     ):
         _list_runs(run, json=json)
         return
-    opened = OpenedRun.of(run, darshan or ())
-    opened.print(*named)
+    runs = open_runs(run, darshan or ())
+    document = report_document(runs)
+    print_document(document, *named)
     if html is not None:
-        report_files.write_html_file(opened, html)
+        write_document(document, html)
     if lanes is not None:
-        report_files.draw_lanes_file(opened, lanes, stretch)
+        report_files.draw_lanes_file(runs, lanes, stretch)
     if trace is not None:
-        report_files.write_trace_file(opened, trace, torch_trace or ())
+        report_files.write_trace_file(runs, trace, torch_trace or ())
     if parquet is not None:
-        report_files.write_parquet_file(opened, parquet)
+        report_files.write_parquet_file(runs, parquet)
     if mlflow is not None or wandb is not None:
-        tell_of_run(opened, mlflow, wandb)
+        tell_of_run(run, runs, document, mlflow, wandb)
 
 
 def _list_runs(folder: Path, *, json: bool) -> None:
@@ -186,7 +189,10 @@ def print_report(run: Path, *, json: bool, file: TextIO | None = None) -> None:
     ProfileError
         If it is none.
     """
-    OpenedRun.of(run).print("json" if json else "", file=file)
+    from iobench.analysis.run import open_runs
+    from iobench.report.report_document import report_document
+
+    print_document(report_document(open_runs(run, ())), "json" if json else "", file=file)
 
 
 def write_json(run: Path, path: Path) -> None:
@@ -199,7 +205,10 @@ def write_json(run: Path, path: Path) -> None:
     StorageError
         If the file cannot be written.
     """
+    from iobench.analysis.run import open_runs
     from iobench.report.renderers.json_text import JsonRenderer
+    from iobench.report.report_document import report_document
     from iobench.report.written import write_whole
 
-    write_whole(path, JsonRenderer().render(OpenedRun.of(run).document()) + "\n")
+    document = report_document(open_runs(run, ()))
+    write_whole(path, JsonRenderer().render(document) + "\n")

@@ -10,13 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from iobench.cli.opened_run import OpenedRun
+    from iobench.analysis.run import Run
 
 __all__ = [
     "check_libraries",
     "check_trace_options",
     "draw_lanes_file",
-    "write_html_file",
     "write_parquet_file",
     "write_trace_file",
 ]
@@ -57,17 +56,8 @@ def check_libraries(html: Path | None, parquet: Path | None) -> None:
         check_parquet()
 
 
-def write_html_file(opened: OpenedRun, path: Path) -> None:
-    """Write a run as one page; errors as `write_whole`."""
-    from iobench.report.renderers.html_page import HtmlRenderer
-    from iobench.report.written import write_whole
-
-    write_whole(path, HtmlRenderer().render(opened.document()))
-    say_written(path, "open it in a browser")
-
-
 def draw_lanes_file(
-    opened: OpenedRun, path: Path, stretch: tuple[float, float] | None = None
+    runs: Sequence[Run], path: Path, stretch: tuple[float, float] | None = None
 ) -> None:
     """Draw the lanes of a run; errors as `iobench.report.timeline.lanes_picture.draw_lanes`.
 
@@ -77,31 +67,25 @@ def draw_lanes_file(
         If there are several runs, too.
     """
     from iobench.errors import OptionError
-    from iobench.profiles.reading import RankProfiles
     from iobench.report.timeline.lanes_picture import draw_lanes
 
-    profiles = opened.profiles
-    if isinstance(profiles, RankProfiles):
-        profile = profiles.whole()
-    elif len(profiles) > 1:
-        names = ", ".join(sorted(str(each.path) for each in profiles))
-        raise OptionError(f"--lanes: {opened.path} holds several runs; expected one of {names}")
-    else:
-        profile = profiles[0]
-    draw_lanes(profile, path, trace=opened.traces.get(profile.path), between_s=stretch)
+    if len(runs) > 1:
+        names = ", ".join(sorted(str(each.path) for each in runs))
+        raise OptionError(f"--lanes: there are several runs; expected one of {names}")
+    draw_lanes(runs[0], path, between_s=stretch)
 
 
-def write_trace_file(opened: OpenedRun, path: Path, torch_traces: Sequence[Path] = ()) -> None:
-    """Write a run as a trace; errors as `iobench.report.timeline.trace_file.write_trace`."""
+def write_trace_file(runs: Sequence[Run], path: Path, torch_traces: Sequence[Path] = ()) -> None:
+    """Write runs as a trace; errors as `iobench.report.timeline.trace_file.write_trace`."""
     from iobench.report.timeline.trace_file import write_trace
 
-    write_trace(path, opened.profiles, opened.traces, torch_traces)
+    write_trace(path, runs, torch_traces)
     say_written(path, "open it in ui.perfetto.dev or chrome://tracing")
 
 
-def write_parquet_file(opened: OpenedRun, path: Path) -> None:
-    """Write a run's spans as a table; errors as `arrow_table.write_parquet`."""
+def write_parquet_file(runs: Sequence[Run], path: Path) -> None:
+    """Write the spans of runs as a table; errors as `arrow_table.write_parquet`."""
     from iobench.report.timeline.arrow_table import write_parquet
 
-    write_parquet(path, opened.profiles)
+    write_parquet(path, runs)
     say_written(path)

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from iobench.analysis.run import Run
     from iobench.analysis.scaling.contract import Hosts
     from iobench.analysis.scaling.measured import MeasuredJob
-    from iobench.profiles.contents import Profile
 
 __all__ = ["simulate"]
 
@@ -140,7 +138,7 @@ def simulate(
     if own_shards and not cache:
         raise OptionError("--own-shards: says what --cache-per-node keeps; expected both")
     job = measured_job(
-        _ranks_of(run),
+        _opened(run),
         reads_per_sample=reads_per_sample,
         nbytes_per_sample=size("--bytes-per-sample", bytes_per_sample),
     )
@@ -166,17 +164,16 @@ def simulate(
     print_lines(scaling_lines(curve, job, storage, places, allreduce_ms=allreduce_ms))
 
 
-def _ranks_of(run: Path) -> Sequence[Profile]:
-    """Return the profiles of a run's training processes."""
+def _opened(run: Path) -> Run:
+    from iobench.analysis.run import Run
     from iobench.errors import OptionError
     from iobench.profiles.folders import run_paths
-    from iobench.profiles.reading import open_profiles
 
     paths = run_paths(run)
     if len(paths) > 1:
         names = ", ".join(map(str, paths))
         raise OptionError(f"{run}: holds several runs; expected one of {names}")
-    return open_profiles(paths[0])
+    return Run.open(paths[0])
 
 
 def _hosts(

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from iobench.cli.opened_run import OpenedRun
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from iobench.analysis.run import Run
+    from iobench.report.document import Document
 
 __all__ = ["check_tracking_options", "tell_of_run"]
 
@@ -36,7 +40,13 @@ def check_tracking_options(mlflow: str | None, wandb: str | None) -> None:
         )
 
 
-def tell_of_run(opened: OpenedRun, mlflow: str | None, wandb: str | None) -> None:
+def tell_of_run(
+    run: Path,
+    opened: Sequence[Run],
+    document: Document,
+    mlflow: str | None,
+    wandb: str | None,
+) -> None:
     """Tell whoever was named of a run; lines about it go to stderr.
 
     Raises
@@ -47,7 +57,6 @@ def tell_of_run(opened: OpenedRun, mlflow: str | None, wandb: str | None) -> Non
     from iobench.tracking.telling import log_run
 
     log_run(
-        opened.path, mlflow=mlflow, wandb=wandb, traces=opened.traces,
-        profiles=opened.profiles, reports=opened.reports,
+        run, mlflow=mlflow, wandb=wandb, opened=opened, document=document,
         say=lambda line: typer.echo(f"iobench: {line}", err=True),
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -12,7 +12,6 @@ from iobench.errors import ProfileError
 from iobench.profiles.configuration import check_configuration
 from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile, find_missing_workers
 from iobench.profiles.folded import without_folded
-from iobench.profiles.folders import run_paths
 from iobench.recording.digests import DigestTable, read_digests
 from iobench.recording.energy_file import HostEnergy, read_energy
 from iobench.recording.facts import ProcessFacts, read_process_facts
@@ -22,14 +21,12 @@ from iobench.recording.span_file import SPAN_DTYPE
 from iobench.recording.span_reader import SpanFile, read_head, read_span_files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
     from iobench.recording.span_file import Identity
     from iobench.recording.stopped import StoppedRecording
 
-__all__ = ["RankProfiles", "make_profile", "open_profile", "open_profiles"]
+__all__ = ["RankProfiles", "make_profile", "open_profile"]
 
 
 def open_profile(path: Path | str, *, rank: int | None = None) -> Profile:
@@ -61,26 +58,6 @@ def open_profile(path: Path | str, *, rank: int | None = None) -> Profile:
     return found[found.ranks.index(rank)]
 
 
-def open_profiles(path: Path | str) -> Sequence[Profile]:
-    """Read a run directory, or all run directories inside one that holds one per format.
-
-    Formats come in the order they were asked for. Of a run of several training processes there is
-    one profile each, read when it is asked for, and forgotten: so a run of any number of them is
-    looked through in the memory of one.
-
-    Raises
-    ------
-    ProfileError
-        As `open_profile`; or if there is no run at all, or several that are not one profile's.
-    """
-    runs = run_paths(path)
-    if runs == (Path(path),):
-        found = RankProfiles(path)
-        return found if len(found) > 1 else (found.whole(),)
-    profiles = [open_profile(run) for run in runs]
-    return tuple(sorted(profiles, key=lambda profile: profile.config.get("position") or 0))
-
-
 class RankProfiles(Sequence[Profile]):
     """The profiles of one run directory, one for each training process, read one by one.
 
@@ -94,6 +71,8 @@ class RankProfiles(Sequence[Profile]):
     Attributes
     ----------
     path : Path
+    config : mapping
+        What ``run.json`` says.
     ranks : tuple of int
         Training processes that left spans.
 
@@ -109,7 +88,7 @@ class RankProfiles(Sequence[Profile]):
         check_configuration(run.path, run.config)
         run.gather()
         self.path = run.path
-        self._config = run.config
+        self.config: Mapping[str, Any] = run.config
         self._facts = read_process_facts(run.processes_path)
         self._digests = read_digests(run.path)
         self._energy = read_energy(run.path)
@@ -171,7 +150,7 @@ class RankProfiles(Sequence[Profile]):
         digests = self._digests
         return make_profile(
             self.path,
-            self._config,
+            self.config,
             files,
             facts=self._facts,
             ranks=self.ranks,

@@ -11,7 +11,6 @@ from iobench.analysis.advice.figures import Advice, Circumstances, LoadingWay, S
 from iobench.analysis.device import device_exposure
 from iobench.analysis.replay.demands import machine_of
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import Run
 from iobench.analysis.step_sums import PARTS, step_sums
 from iobench.report.facts import RunFacts
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.figures import Exposure, Window
     from iobench.analysis.replay.contract import RecordedRun
-    from iobench.analysis.run import RankRun
+    from iobench.analysis.run import RankRun, Run
     from iobench.analysis.step_sums import StepSums
     from iobench.profiles.contents import Profile
 
@@ -150,32 +149,23 @@ def advice_of(given: AdviceInput, *, ranks: int | None = None, epochs: int = 1) 
     )
 
 
-def measured_ways(profiles: Iterable[Profile]) -> Iterator[MeasuredWay | None]:
-    """Yield how each profile loads, one after the other, that of many ranks one is kept."""
-    for profile in profiles:
-        rank = profile.rank if len(profile.ranks) > 1 else None
-        yield measured_way(
-            profile,
-            Run(profile).of_rank(rank),
-            recorded_runs(profile, rank=rank),
-        )
+def measured_ways(runs: Iterable[Run]) -> Iterator[MeasuredWay | None]:
+    """Yield how each training process of runs loads, one after the other."""
+    for run in runs:
+        for each in run:
+            yield measured_way(each, recorded_runs(each))
 
 
-def measured_way(
-    profile: Profile, found: RankRun, runs: Sequence[RecordedRun]
-) -> MeasuredWay | None:
+def measured_way(found: RankRun, runs: Sequence[RecordedRun]) -> MeasuredWay | None:
     """Return how a training process loads: of several loaders, that which is waited for most.
 
     Parameters
     ----------
-    profile : Profile
-        Of the whole run.
     found : RankRun
-        What was measured of this process.
     runs : sequence of RecordedRun
         What its loaders did.
     """
-    exposure = found.exposure
+    exposure, profile = found.exposure, found.whole
     if not exposure.has_consumer or not runs:
         return None
     run = max(runs, key=lambda each: each.wait_ns)

@@ -10,7 +10,6 @@ import statistics
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.epochs import step_times
-from iobench.profiles.reading import RankProfiles
 from iobench.report import units
 from iobench.report.document import (
     NOT_APPLICABLE,
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from iobench.profiles.contents import Profile
+    from iobench.analysis.run import Run
     from iobench.report.document import Block, Cell
     from iobench.report.run_report import RunReport
 
@@ -115,19 +114,17 @@ def _comparison_table(reports: Sequence[RunReport]) -> Table:
     )
 
 
-def published_section(profiles: Sequence[Profile]) -> Section | None:
+def published_section(runs: Sequence[Run]) -> Section | None:
     """Return several frameworks' runs of one dataset in the form of D2.3; None of other runs.
 
     Its rows are by key, the runs in their order and then what was published of it.
     """
-    if isinstance(profiles, RankProfiles):
-        return None  # of one run: its configuration need not be read with the spans of each rank
-    if len({str(profile.config.get("framework")) for profile in profiles}) < 2:
+    if len({str(run.config.get("framework")) for run in runs}) < 2:
         return None
-    measured = [(_name(profile), step_times(profile)) for profile in profiles]
+    measured = [(_name(run), step_times(run.of_rank())) for run in runs]
     if not any(len(times["batch"]) for _, times in measured):
         return None
-    tables = _tables(profiles)
+    tables = _tables(runs)
     rows: list[tuple[Cell, ...]] = []
     for key in KEYS:
         rows += [(f"{key}, {name}", *_figures(times[key])) for name, times in measured]
@@ -139,19 +136,19 @@ def published_section(profiles: Sequence[Profile]) -> Section | None:
     return Section(
         "published",
         "As in MAELSTROM D2.3, in seconds",
-        (Table("", columns, tuple(rows)), *sentences(_notes(profiles, tables))),
+        (Table("", columns, tuple(rows)), *sentences(_notes(runs, tables))),
     )
 
 
-def _name(profile: Profile) -> str:
-    facts = RunFacts.from_config(profile.config)
-    return facts.label or str(profile.config.get("framework"))
+def _name(run: Run) -> str:
+    facts = RunFacts.from_config(run.config)
+    return facts.label or str(run.config.get("framework"))
 
 
-def _tables(profiles: Sequence[Profile]) -> dict[str, Mapping[str, Any]]:
+def _tables(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
     found: dict[str, Mapping[str, Any]] = {}
-    for profile in profiles:
-        published = profile.config.get("published")
+    for run in runs:
+        published = run.config.get("published")
         tables = published.get("tables") if isinstance(published, dict) else None
         for source, table in (tables if isinstance(tables, dict) else {}).items():
             if isinstance(table, dict):
@@ -169,15 +166,15 @@ def _figures(times_ns: NDArray[np.int64]) -> tuple[Cell, ...]:
     return (*map(Seconds, values), deviation, Count(len(seconds)))
 
 
-def _notes(profiles: Sequence[Profile], tables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _notes(runs: Sequence[Run], tables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     yield (
         "A batch lasts from being asked for to the next being asked for; an epoch is the sum of "
         "its batches, where all of them were measured. Forward and backward pass are emulated."
     )
-    generated = [each.config for each in profiles if RunFacts.from_config(each.config).stand_in]
+    generated = [each.config for each in runs if RunFacts.from_config(each.config).stand_in]
     n_samples = {n for each in generated if isinstance(n := each.get("n_samples"), int)}
     if n_samples and any("epoch" in each for each in tables.values()):
         of = " and ".join(units.count(number) for number in sorted(n_samples))
         yield f"An epoch here is of {of} samples; the published ones are of all there are."
-    if any(RunFacts.from_config(profile.config).tiny for profile in profiles):
+    if any(RunFacts.from_config(run.config).tiny for run in runs):
         yield "The published rows are of samples of the real size, on one A100."

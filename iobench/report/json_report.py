@@ -21,14 +21,12 @@ from iobench.report.subject_sections import job_figures
 from iobench.report.utilisation_lines import digests_to_json, utilisation_to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Sequence
 
     from iobench.analysis.figures import Exposure
-    from iobench.profiles.contents import Profile
+    from iobench.analysis.run import Run
     from iobench.report.next_steps import NextStep
     from iobench.report.operator_shares import OperatorRow
-    from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["JSON_VERSION", "RunDocument", "exposure_to_dict", "reports_to_json", "to_json"]
 
@@ -88,20 +86,18 @@ class RunDocument:
         return operator_rows(self.report)
 
 
-def to_json(
-    profiles: Sequence[Profile], traces: Mapping[Path, StorageTrace] | None = None
-) -> dict[str, Any]:
+def to_json(runs: Iterable[Run]) -> dict[str, Any]:
     """Return ``{"runs": [...], "job": ...}`` for ``json.dumps(allow_nan=False)``.
 
-    There is one run for each profile, of a job of several training processes one for each rank.
+    There is one for each run, of a job of several training processes one for each rank.
     ``iobench report --keys`` explains the keys.
 
     Raises
     ------
     ProfileError
-        If a profile cannot be analysed.
+        If one cannot be analysed.
     """
-    return reports_to_json(make_reports(profiles, traces))
+    return reports_to_json(make_reports(runs))
 
 
 def reports_to_json(reports: Sequence[RunReport]) -> dict[str, Any]:

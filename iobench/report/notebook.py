@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from iobench.analysis.run import Run
 from iobench.errors import IobenchError
 from iobench.report.document import Command, Document, Section, Sentence
 from iobench.report.renderers.notebook_fragment import NotebookRenderer
@@ -22,7 +23,7 @@ __all__ = ["exposure_fragment", "profile_fragment"]
 def profile_fragment(profile: Profile) -> str:
     """Return what a run measured, as a fragment of HTML; or why that cannot be told."""
     try:
-        document = report_document([profile])
+        document = report_document([Run(profile)])
     except IobenchError as error:
         told = Section("verdict", "", (Sentence(str(error), "caution"),))
         document = Document("", (told,))

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from iobench.analysis.run import Run
 from iobench.errors import ProfileError
-from iobench.profiles.reading import RankProfiles
 from iobench.report import lines, script_lines, units
 from iobench.report.comparison_section import comparison_section, published_section
 from iobench.report.document import Command, Document, Drawing, Section, Sentence
@@ -31,15 +29,13 @@ from iobench.report.timeline.page_payload import SPAN_LIMIT, timeline_payload
 from iobench.report.trust_sections import configuration_section, trust_section
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from iobench.analysis.figures import Exposure
     from iobench.analysis.rank_figures import JobExposure
-    from iobench.profiles.contents import Profile
+    from iobench.analysis.run import Run
     from iobench.report.run_report import RunReport
     from iobench.report.timeline.page_payload import TimelinePayload
-    from iobench.storage.traces.contents import StorageTrace
 
 __all__ = ["exposure_document", "report_document"]
 
@@ -47,42 +43,36 @@ MOST_RUNS: Final = 8
 """Ranks of a job that have a part of their own, those that wait longest; JSON has them all."""
 
 
-def report_document(
-    profiles: Sequence[Profile],
-    traces: Mapping[Path, StorageTrace] | None = None,
-    reports: Sequence[RunReport] | None = None,
-) -> Document:
+def report_document(runs: Sequence[Run], reports: Sequence[RunReport] | None = None) -> Document:
     """Return all that is said of runs, compared where they are several of the same samples.
 
     Parameters
     ----------
-    profiles : sequence of Profile
-        One, or one per format of the same samples, or one per rank of a job.
-    traces : mapping of Path to StorageTrace, optional
-        What a tracer saw of them, by run directory.
+    runs : sequence of Run
+        One, or one per format of the same samples.
     reports : sequence of RunReport, optional
-        From `make_reports` of these profiles and traces, where that was done before.
+        From `make_reports` of these runs, where that was done before.
 
     Raises
     ------
     ProfileError
-        If a profile cannot be analysed, or there is none.
+        If one cannot be analysed, or there is none.
     """
-    reports = make_reports(profiles, traces) if reports is None else reports
+    reports = make_reports(runs) if reports is None else reports
     if not reports:
-        raise ProfileError("no run to report: expected at least one profile with spans")
+        raise ProfileError("no run to report: expected at least one with spans")
     job = make_job(reports)
     shown = _shown(reports, job)
     parts = tuple(
         Document(
             _name(reports[number]) if job is None else _rank_name(reports[number], place),
-            _run_sections(reports[number], number, profiles, len(shown), job=job),
+            _run_sections(reports[number], number, runs, len(shown), job=job),
             key=f"run-{number}",
             is_spare=job is not None and place > 0,
         )
         for place, number in enumerate(shown)
     )
-    lead = _lead(profiles, reports, job, reports[shown[0]])
+    lead = _lead(runs, reports, job, reports[shown[0]])
     if not lead:
         parts = tuple(replace(each, title=_title(reports, job)) for each in parts)
         return replace(parts[0], figures=lambda: reports_to_json(reports))
@@ -113,7 +103,7 @@ def _rank_name(report: RunReport, place: int) -> str:
 
 
 def _lead(
-    profiles: Sequence[Profile],
+    runs: Sequence[Run],
     reports: Sequence[RunReport],
     job: JobExposure | None,
     slowest: RunReport,
@@ -130,7 +120,7 @@ def _lead(
         return told, *job_sections(reports), *next_section([slowest])
     if len(reports) == 1:
         return ()
-    found = (comparison_section(reports), published_section(profiles))
+    found = (comparison_section(reports), published_section(runs))
     return *(each for each in found if each is not None), *next_section(reports)
 
 
@@ -143,7 +133,7 @@ def next_section(reports: Sequence[RunReport]) -> tuple[Section, ...]:
 def _run_sections(
     report: RunReport,
     number: int,
-    profiles: Sequence[Profile],
+    runs: Sequence[Run],
     n_parts: int,
     *,
     job: JobExposure | None,
@@ -154,7 +144,7 @@ def _run_sections(
     found: list[Section | None] = [
         verdict_section(report, with_setting=alone or job is not None),
         *(next_section([report]) if alone else ()),
-        _timeline_section(report, profiles, n_parts),
+        _timeline_section(report, runs, n_parts),
     ]
     if exposure.whole.n_batches:
         found += [
@@ -175,37 +165,20 @@ def _run_sections(
     return tuple(each for each in found if each is not None)
 
 
-def _timeline_section(
-    report: RunReport, profiles: Sequence[Profile], n_parts: int
-) -> Section | None:
+def _timeline_section(report: RunReport, runs: Sequence[Run], n_parts: int) -> Section | None:
     """Return the lanes of a run, for pages that draw them; the spans are read when it is drawn."""
-    if not _has_spans(report, profiles):
+    run = next(
+        (one for one in runs if str(one.path) == report.run and report.exposure.rank in one.ranks),
+        None,
+    )
+    if run is None or not run.has_spans(report.exposure.rank):
         return None
 
     def payload() -> TimelinePayload | None:
-        profile = _profile_of(profiles, report)
-        if profile is None or not len(profile.spans):
-            return None
-        return timeline_payload(Run(profile), SPAN_LIMIT // n_parts)
+        one = run.of_rank(report.exposure.rank)
+        return timeline_payload(one, SPAN_LIMIT // n_parts) if len(one.profile.spans) else None
 
     return Section("timeline", "Timeline", (Drawing("timeline", payload),))
-
-
-def _profile_of(profiles: Sequence[Profile], report: RunReport) -> Profile | None:
-    """Return the profile a report was made of; of a job's ranks only the one that is asked for."""
-    rank = report.exposure.rank
-    if isinstance(profiles, RankProfiles):
-        return profiles[profiles.ranks.index(rank)]
-    for profile in profiles:
-        if str(profile.path) == report.run and profile.rank in (None, rank):
-            return profile.of_rank(rank) if len(profile.ranks) > 1 else profile
-    return None
-
-
-def _has_spans(report: RunReport, profiles: Sequence[Profile]) -> bool:
-    if isinstance(profiles, RankProfiles):
-        return True  # else there was no report; to look would read them
-    return any(str(each.path) == report.run and len(each.spans) for each in profiles)
 
 
 def exposure_document(exposure: Exposure) -> Document:

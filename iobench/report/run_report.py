@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.conversion import predict_full_conversion
 from iobench.analysis.device import device_exposure
 from iobench.analysis.diagnosis import Diagnosis, diagnose
-from iobench.analysis.epochs import epochs_of_rank
+from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.processes import process_work
 from iobench.analysis.replay.judgement import JUDGED_BATCHES, judge_runs
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import Run
 from iobench.analysis.samples_seen import samples_seen
-from iobench.analysis.storage.view import storage_of_rank
-from iobench.analysis.utilisation import utilisation_of
+from iobench.analysis.storage.view import storage_figures
+from iobench.analysis.utilisation import utilisation
 from iobench.json_keys import HIDDEN, INLINE, key
 from iobench.registry import installed_subjects
 from iobench.report.advice_input import MeasuredWay, measured_way
 from iobench.report.facts import RunFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
     from iobench.analysis.conversion import FullConversion
     from iobench.analysis.epoch_statistics import EpochFigures
     from iobench.analysis.figures import Exposure, PartExposure
     from iobench.analysis.processes import ProcessWork
     from iobench.analysis.rank_steps import RankSteps
+    from iobench.analysis.run import RankRun, Run
     from iobench.analysis.samples_seen import SamplesSeen
     from iobench.analysis.storage.storage_figures import StorageFigures
     from iobench.analysis.utilisation import Utilisation
-    from iobench.profiles.contents import Process, Profile
+    from iobench.profiles.contents import Process
     from iobench.recording.facts import ProcessFacts
     from iobench.storage.traces.contents import StorageTrace
 
@@ -126,26 +123,17 @@ class RunReport:
         return self.judged.wait_fraction if self.judged.n_batches else None
 
 
-def make_reports(
-    profiles: Sequence[Profile], traces: Mapping[Path, StorageTrace] | None = None
-) -> tuple[RunReport, ...]:
-    """Analyse profiles, one after another; there is one report for each training process.
+def make_reports(runs: Iterable[Run]) -> tuple[RunReport, ...]:
+    """Analyse runs, one after another; there is one report for each training process.
 
     The original files come first, the rest keeps its order.
-
-    Parameters
-    ----------
-    profiles : sequence of Profile
-    traces : mapping of Path to StorageTrace, optional
-        What a tracer saw, by run directory.
 
     Raises
     ------
     ProfileError
         If one cannot be analysed.
     """
-    found = _reports(profiles, traces or {})
-    reports = sorted(found, key=lambda report: report.facts.format != SOURCE)
+    reports = sorted(_reports(runs), key=lambda report: report.facts.format != SOURCE)
     source = next((each for each in reports if each.facts.label == SOURCE), None)
     return tuple(replace(report, conversion=_conversion(report, source)) for report in reports)
 
@@ -164,14 +152,11 @@ def _conversion(report: RunReport, source: RunReport | None) -> FullConversion |
     )
 
 
-def _reports(
-    profiles: Sequence[Profile], traces: Mapping[Path, StorageTrace]
-) -> Iterator[RunReport]:
-    for profile in profiles:
-        ranks = profile.ranks if profile.rank is None else (profile.rank,)
-        slim = len(profile.ranks) > FEW_RANKS
-        for rank in ranks if len(ranks) > 1 or profile.rank is not None else (None,):
-            report = _report(profile, rank, traces.get(profile.path), slim=slim)
+def _reports(runs: Iterable[Run]) -> Iterator[RunReport]:
+    for run in runs:
+        for each in run:
+            slim = len(each.whole.ranks) > FEW_RANKS
+            report = _report(each, slim=slim)
             yield _slim(report) if slim else report
 
 
@@ -180,38 +165,36 @@ def _slim(report: RunReport) -> RunReport:
     return replace(report, exposure=report.exposure.without_waits())
 
 
-def _report(
-    profile: Profile, rank: int | None, trace: StorageTrace | None, *, slim: bool
-) -> RunReport:
-    found = Run(profile).of_rank(rank)
-    measured = found.exposure
+def _report(found: RankRun, *, slim: bool) -> RunReport:
+    measured, profile = found.exposure, found.whole
     facts = RunFacts.from_config(profile.config)
     if facts.is_script:
         facts = facts.with_loaders(measured.loaders)
-    here = [each for each in profile.processes if rank is None or each.rank == rank]
     device = device_exposure(profile, measured.rank)
-    runs = () if slim else recorded_runs(found.profile, max_batches=JUDGED_BATCHES)
+    runs = () if slim else recorded_runs(found, max_batches=JUDGED_BATCHES)
     return RunReport(
         run=str(profile.path),
         facts=facts,
         exposure=measured,
         diagnosis=diagnose(measured, replay=judge_runs(found.profile, runs)),
-        unclosed=tuple(_name(each, facts) for each in here if not each.closed),
-        damaged=tuple(_name(each, facts) for each in here if each.damaged),
-        told=tuple(each for each in profile.facts if rank is None or each.rank == rank),
-        processes=() if measured.has_consumer else process_work(profile, rank=rank),
+        unclosed=tuple(_name(each, facts) for each in found.processes if not each.closed),
+        damaged=tuple(_name(each, facts) for each in found.processes if each.damaged),
+        told=found.facts,
+        processes=()
+        if measured.has_consumer
+        else process_work(profile, rank=None if found.is_alone else found.rank),
         device=None if device is None else device.to_dict(),
         steps=found.steps if facts.is_script else None,
         job=profile.facts,
         config=profile.config,
         who=found.profile.processes,
-        storage=None if slim else storage_of_rank(found, trace),
-        trace=trace,
-        utilisation=utilisation_of(found) if measured.has_consumer else None,
-        samples=None if slim else samples_seen(found.profile),
-        way=measured_way(profile, found, runs),
+        storage=None if slim else storage_figures(found),
+        trace=found.trace,
+        utilisation=utilisation(found) if measured.has_consumer else None,
+        samples=None if slim else samples_seen([found]),
+        way=measured_way(found, runs),
         figures={each.name: each.figures(found) for each in installed_subjects()},
-        epochs=() if slim else tuple(epochs_of_rank(found)),
+        epochs=() if slim else tuple(epoch_figures(found)),
     )
 
 

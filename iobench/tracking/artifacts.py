@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iobench.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from iobench.profiles.contents import Profile
-    from iobench.report.run_report import RunReport
-    from iobench.storage.traces.contents import StorageTrace
+    from iobench.analysis.run import Run
+    from iobench.report.document import Document
 
 __all__ = ["make_artifacts"]
 
 
 def make_artifacts(
-    profiles: Sequence[Profile],
+    runs: Sequence[Run],
     folder: Path,
-    traces: Mapping[Path, StorageTrace] | None = None,
-    reports: Sequence[RunReport] | None = None,
+    document: Document | None = None,
 ) -> tuple[list[Path], list[str]]:
     """Write what can be written of a run's page and trace.
 
     Parameters
     ----------
-    profiles : sequence of Profile
+    runs : sequence of Run
     folder : Path
         Where to.
-    traces : mapping, optional
-        What a tracer saw.
-    reports : sequence of RunReport, optional
-        From `make_reports` of these profiles and traces, where that was done before.
+    document : Document, optional
+        From `report_document` of these runs, where that was done before.
 
     Returns
     -------
@@ -53,12 +49,11 @@ def make_artifacts(
     files, left_out = [], []
     page = folder / "iobench.html"
     try:
-        text = HtmlRenderer().render(report_document(profiles, traces, reports))
-        write_whole(page, text)
+        write_whole(page, HtmlRenderer().render(document or report_document(runs)))
         files.append(page)
     except MissingExtraError as error:
         left_out.append(f"the page is not among the artifacts: {error}")
     trace = folder / "iobench-trace.json.gz"
-    write_trace(trace, profiles, traces)
+    write_trace(trace, runs)
     files.append(trace)
     return files, left_out

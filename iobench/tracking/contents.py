@@ -8,8 +8,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from iobench.analysis.diagnosis import diagnose
-from iobench.analysis.epochs import epochs_of_rank
-from iobench.analysis.run import Run
+from iobench.analysis.epochs import epoch_figures
 from iobench.masking import mask_line
 from iobench.report.facts import RunFacts
 from iobench.report.sentences import verdict_sentence
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.epoch_statistics import BatchStatistics, EpochFigures
     from iobench.analysis.figures import Exposure, PartExposure
+    from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
 
 __all__ = ["EPOCH_MARK", "EpochMetrics", "RunContents", "run_contents"]
@@ -96,25 +96,22 @@ class RunContents:
         return tuple(each for each in self.epochs if final or each.complete or (each,) != last)
 
 
-def run_contents(profile: Profile, *, name: str = "", rank: int | None = None) -> RunContents:
+def run_contents(measured: RankRun, *, name: str = "") -> RunContents:
     """Return what is told of one training process.
 
     Parameters
     ----------
-    profile : Profile
+    measured : RankRun
     name : str
         Of `RunContents`.
-    rank : int, optional
-        Which training process; may be left out where only one recorded.
 
     Raises
     ------
     ProfileError
         If what it waited for cannot be told.
     """
-    measured = Run(profile).of_rank(rank)
-    exposure = measured.exposure
-    epochs = epochs_of_rank(measured)
+    profile, exposure = measured.whole, measured.exposure
+    epochs = epoch_figures(measured)
     stages = [row.stage for row in exposure.whole.stages]
     stages += [row.stage for row in exposure.whole.compute_stages]
     names = legal_names(dict.fromkeys(stages))

@@ -16,8 +16,9 @@ import tempfile
 import threading
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
+from iobench.analysis.run import Run
 from iobench.errors import IobenchError, ProfileError
 from iobench.profiles.reading import open_profile
 from iobench.recording.run_directory import RunDirectory
@@ -26,9 +27,6 @@ from iobench.tracking.contents import RunContents, run_contents
 from iobench.tracking.mlflow_runs import MlflowRuns, bounded_mlflow
 from iobench.tracking.notes import TrackingNotes
 from iobench.tracking.wandb_runs import WandbRuns
-
-if TYPE_CHECKING:
-    from iobench.profiles.contents import Profile
 
 __all__ = ["LiveTeller", "main"]
 
@@ -62,8 +60,8 @@ class LiveTeller:
         One that does not answer is said, and asked again next time.
         """
         try:
-            profile = self._profile()
-            contents = run_contents(profile, name=self.name, rank=int(self.order["rank"]))
+            run = self._opened()
+            contents = run_contents(run.of_rank(), name=self.name)
         except ProfileError as error:
             if final:
                 self.answer({"failed": str(error), "by": "run"})
@@ -74,7 +72,7 @@ class LiveTeller:
             files: list[Path] = []
             if final and (self.order["mlflow"] or self.order["wandb"]):
                 try:
-                    files, _ = make_artifacts([profile], Path(folder))
+                    files, _ = make_artifacts([run], Path(folder))
                 except IobenchError as error:
                     self.answer({"failed": str(error), "by": "files"})
             for wanted, told in (("mlflow", self._to_mlflow), ("wandb", self._to_wandb)):
@@ -84,9 +82,9 @@ class LiveTeller:
                     except IobenchError as error:
                         self.answer({"failed": str(error), "by": wanted})
 
-    def _profile(self) -> Profile:
+    def _opened(self) -> Run:
         RunDirectory.open(self.run)
-        return open_profile(self.run, rank=int(self.order["rank"]))
+        return Run(open_profile(self.run, rank=int(self.order["rank"])))
 
     def _answer_epochs(self, contents: RunContents, *, final: bool) -> None:
         for each in contents.due(final=final):

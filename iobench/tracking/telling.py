@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iobench.profiles.reading import open_profiles
+from iobench.analysis.run import open_runs
 from iobench.tracking.artifacts import make_artifacts
 from iobench.tracking.contents import RunContents, run_contents
 from iobench.tracking.mlflow_runs import MlflowRuns, bounded_mlflow
@@ -16,9 +16,8 @@ from iobench.tracking.notes import TrackingNotes
 from iobench.tracking.wandb_runs import WandbRuns
 
 if TYPE_CHECKING:
-    from iobench.profiles.contents import Profile
-    from iobench.report.run_report import RunReport
-    from iobench.storage.traces.contents import StorageTrace
+    from iobench.analysis.run import RankRun, Run
+    from iobench.report.document import Document
 
 __all__ = ["log_run", "part_name"]
 
@@ -28,9 +27,8 @@ def log_run(
     *,
     mlflow: str | None = None,
     wandb: str | None = None,
-    traces: Mapping[Path, StorageTrace] | None = None,
-    profiles: Sequence[Profile] | None = None,
-    reports: Sequence[RunReport] | None = None,
+    opened: Sequence[Run] | None = None,
+    document: Document | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> tuple[str, ...]:
     """Tell an MLflow server, a project of Weights & Biases, or both, of a run.
@@ -47,12 +45,10 @@ def log_run(
         URI of a server, or ``"env"``: the one that ``MLFLOW_TRACKING_URI`` names.
     wandb : str, optional
         Project, or ``entity/project``.
-    traces : mapping of Path to StorageTrace, optional
-        What a tracer saw, for page and trace.
-    profiles : sequence of Profile, optional
-        Of `open_profiles`, where the run has been opened before.
-    reports : sequence of RunReport, optional
-        From `make_reports` of these profiles and traces, for the page.
+    opened : sequence of Run, optional
+        Of `open_runs`, where it has been opened before.
+    document : Document, optional
+        From `report_document` of these runs, for the page.
     say : callable
         Called with lines about what is done.
 
@@ -73,55 +69,69 @@ def log_run(
         If the run directory or a temporary file cannot be written.
     """
     run = Path(run)
-    profiles = open_profiles(run) if profiles is None else profiles
+    opened = open_runs(run) if opened is None else opened
     notes = TrackingNotes(run)
     found = []
     with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
         # Not before a server has answered: they may take a while.
-        files = functools.cache(lambda: _artifacts(profiles, Path(folder), traces, reports, say))
+        files = functools.cache(lambda: _artifacts(opened, Path(folder), document, say))
         if mlflow is not None:
             with bounded_mlflow():
                 runs = MlflowRuns(run, mlflow, notes)
-                found.append(_to_mlflow(runs, profiles, files, say))
+                found.append(_to_mlflow(runs, opened, files, say))
                 say(f"told MLflow: {found[-1]}")
         if wandb is not None:
-            found += _to_wandb(WandbRuns(run, wandb, notes), profiles, files, say)
+            found += _to_wandb(WandbRuns(run, wandb, notes), opened, files, say)
     return tuple(found)
 
 
 def _artifacts(
-    profiles: Sequence[Profile],
+    opened: Sequence[Run],
     folder: Path,
-    traces: Mapping[Path, StorageTrace] | None,
-    reports: Sequence[RunReport] | None,
+    document: Document | None,
     say: Callable[[str], None],
 ) -> list[Path]:
-    files, left_out = make_artifacts(profiles, folder, traces, reports)
+    files, left_out = make_artifacts(opened, folder, document)
     for line in left_out:
         say(line)
     return files
 
 
-def part_name(profile: Profile, n_profiles: int) -> str:
-    """Return what a profile is called among those of its run directory; ``""`` where alone."""
-    if profile.rank is not None and len(profile.ranks) > 1:
-        return f"rank-{profile.rank}"
-    return profile.path.name if n_profiles > 1 else ""
+def part_name(rank: int | None, run: str) -> str:
+    """Return what a training process is called among those told of; ``""`` where it is alone.
+
+    Parameters
+    ----------
+    rank : int or None
+        None where its run has no other.
+    run : str
+        Name of its run directory, ``""`` where that is the only one.
+    """
+    return "-".join(part for part in (run, "" if rank is None else f"rank-{rank}") if part)
+
+
+def _named(opened: Sequence[Run]) -> Iterator[tuple[str, RankRun]]:
+    """Yield all training processes with their names, one after the other."""
+    for run in opened:
+        of_run = run.path.name if len(opened) > 1 else ""
+        for each in run:
+            several = len(each.whole.ranks) > 1
+            yield part_name(each.rank if several else None, of_run), each
 
 
 def _to_mlflow(
     runs: MlflowRuns,
-    profiles: Sequence[Profile],
+    opened: Sequence[Run],
     files: Callable[[], Sequence[Path]],
     say: Callable[[str], None],
 ) -> str:
-    """Tell MLflow of every profile; return where the first run can be looked at."""
+    """Tell MLflow of every training process; return where the first run can be looked at."""
     title = runs.run.absolute().name
-    several = len(profiles) > 1
+    several = sum(map(len, opened)) > 1
     top: str | None = None
     end_ms = 0
-    for profile in profiles:
-        contents = run_contents(profile, name=part_name(profile, len(profiles)))
+    for name, each in _named(opened):
+        contents = run_contents(each, name=name)
         end_ms = max(end_ms, contents.end_ms)
         _say_cut(contents, say)
         if top is None:
@@ -135,7 +145,7 @@ def _to_mlflow(
             runs.close(own, contents.name, end_ms=contents.end_ms)
         else:
             runs.tell(top, contents)
-    assert top is not None  # there is no run without a profile
+    assert top is not None  # there is no run without one
     runs.add_files(top, files())
     runs.close(top, "", end_ms=end_ms)
     return runs.address(top)
@@ -143,15 +153,15 @@ def _to_mlflow(
 
 def _to_wandb(
     runs: WandbRuns,
-    profiles: Sequence[Profile],
+    opened: Sequence[Run],
     files: Callable[[], Sequence[Path]],
     say: Callable[[str], None],
 ) -> list[str]:
-    """Tell Weights & Biases of every profile; return where each can be looked at."""
+    """Tell Weights & Biases of every training process; return where each can be looked at."""
     found = []
-    several = len(profiles) > 1
-    for number, profile in enumerate(profiles):
-        contents = run_contents(profile, name=part_name(profile, len(profiles)))
+    several = sum(map(len, opened)) > 1
+    for number, (name, each) in enumerate(_named(opened)):
+        contents = run_contents(each, name=name)
         _say_cut(contents, say)
         found.append(
             runs.tell(

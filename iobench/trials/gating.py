@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from iobench.analysis.intervals import LEAST_ROUNDS, round_ratio
+from iobench.analysis.run import Run
 from iobench.errors import OptionError, ProfileError, TrialError
 from iobench.profiles.folders import run_paths
-from iobench.profiles.reading import open_profile
 from iobench.subjects.check.count_differences import (
     ExpectedCounts,
     compare_counts,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from iobench.profiles.contents import Profile
+    from iobench.analysis.run import RankRun
 
 __all__ = ["compare_commands", "gate_counts", "gate_growth", "gate_shares", "keep_counts"]
 
@@ -53,16 +53,16 @@ def gate_counts(run: Path, counts: Path) -> tuple[CountsGate, ...]:
     ProfileError, MissingFileError, FileFormatError
         If there is no run whose counts repeat, or no file of counts.
     """
-    expected, profiles = read_counts(counts), _named_profiles(run)
+    expected, runs = read_counts(counts), _named_runs(run)
     gates = []
-    for name, profile in profiles:
+    for name, opened in runs:
         if name not in expected:
             raise ProfileError(
                 f"{counts}: expects nothing of {name}, only of {', '.join(expected) or 'no run'}; "
                 "rewrite it with --update"
             )
-        gates.append(CountsGate(name, compare_counts(expected[name], counts_of(profile))))
-    if left := sorted({*expected} - {name for name, _ in profiles}):
+        gates.append(CountsGate(name, compare_counts(expected[name], counts_of(opened))))
+    if left := sorted({*expected} - {name for name, _ in runs}):
         raise ProfileError(
             f"{counts}: expects {', '.join(left)} too, which {run} does not have; profile all "
             "formats, or rewrite it with --update"
@@ -87,11 +87,12 @@ def keep_counts(run: Path, counts: Path, *, memory: bool = True) -> dict[str, Ex
         If the file cannot be written.
     """
     found = {}
-    for name, profile in _named_profiles(run):
-        told = counts_of(profile)
-        if any(each.role == "consumer" and not each.closed for each in profile.processes):
+    for name, opened in _named_runs(run):
+        told = counts_of(opened)
+        processes = opened.profile.processes
+        if any(each.role == "consumer" and not each.closed for each in processes):
             raise ProfileError(
-                f"{profile.path}: a training process was killed or is still at work, so that its "
+                f"{opened.path}: a training process was killed or is still at work, so that its "
                 "counts are chance; expected a run that came to its end"
             )
         found[name] = expected_counts(told if memory else replace(told, peak_nbytes=None))
@@ -102,9 +103,9 @@ def keep_counts(run: Path, counts: Path, *, memory: bool = True) -> dict[str, Ex
 def gate_shares(run: Path, limit: float) -> tuple[ShareGate, ...]:
     """Hold the exposed share of each training process of each format against a limit."""
     return tuple(
-        ShareGate(name, exposed_share(profile, rank=rank), limit)
-        for name, profile in _named_profiles(run)
-        for name, rank in _ranks(name, profile)
+        ShareGate(_name(name, each), exposed_share(each), limit)
+        for name, opened in _named_runs(run)
+        for each in opened
     )
 
 
@@ -119,39 +120,41 @@ def gate_growth(
         If they were measured on machines that are not alike, unless ``any_machine`` says so; or if
         they are of other datasets, or have other formats or training processes.
     """
-    new, old = dict(_named_profiles(run)), dict(_named_profiles(stored))
+    new, old = dict(_named_runs(run)), dict(_named_runs(stored))
     if new.keys() != old.keys():
         raise OptionError(
             f"{stored}: has {', '.join(old)}, but {run} has {', '.join(new)}; "
             "expected the same formats"
         )
     gates = []
-    for name, profile in new.items():
-        datasets = [each.config.get("dataset") for each in (profile, old[name])]
+    for name, opened in new.items():
+        before = old[name]
+        datasets = [each.config.get("dataset") for each in (opened, before)]
         if datasets[0] != datasets[1]:
             raise OptionError(
                 f"{stored}: is of {datasets[1]}, {run} of {datasets[0]}; expected one"
             )
         unlike = unlike_machines(
-            profile.config.get("machine") or {}, old[name].config.get("machine") or {}
+            opened.config.get("machine") or {}, before.config.get("machine") or {}
         )
         if unlike and not any_machine:
             raise OptionError(
                 f"{stored}: was measured on another machine ({'; '.join(unlike)}); compare times "
                 "of like machines, or say --any-machine"
             )
-        ranks, before = _ranks(name, profile), _ranks(name, old[name])
-        if ranks != before:
-            raise OptionError(f"{stored}: has {len(before)} training processes, {run} {len(ranks)}")
-        for called, rank in ranks:
-            found, kept = (exposed_share(each, rank=rank) for each in (profile, old[name]))
+        if opened.ranks != before.ranks:
+            raise OptionError(
+                f"{stored}: has {len(before)} training processes, {run} {len(opened)}"
+            )
+        for each in opened:
+            found, kept = exposed_share(each), exposed_share(before.of_rank(each.rank))
             if "whole" not in (found.window, kept.window) and found.window != kept.window:
                 has, lacks = (stored, run) if kept.window == "recurring" else (run, stored)
                 raise OptionError(
                     f"{has}: has whole epochs after the first, whose start-up counts, and {lacks} "
                     "has none; expected as many epochs in both"
                 )
-            gates.append(GrowthGate(called, found, kept, margin))
+            gates.append(GrowthGate(_name(name, each), found, kept, margin))
     return tuple(gates)
 
 
@@ -241,15 +244,13 @@ def compare_commands(
     )
 
 
-def _named_profiles(run: Path) -> list[tuple[str, Profile]]:
-    """Return the profiles in a directory: one, or one for each format by its name."""
+def _named_runs(run: Path) -> list[tuple[str, Run]]:
+    """Return the runs in a directory: one, or one for each format by its name."""
     paths = run_paths(run)
     if paths == (run,):
-        return [(ONLY_RUN, open_profile(run))]
-    return [(path.name, open_profile(path)) for path in paths]
+        return [(ONLY_RUN, Run.open(run))]
+    return [(path.name, Run.open(path)) for path in paths]
 
 
-def _ranks(name: str, profile: Profile) -> list[tuple[str, int]]:
-    if len(profile.ranks) < 2:
-        return [(name, rank) for rank in profile.ranks or (0,)]
-    return [(f"{name}, rank {rank}", rank) for rank in profile.ranks]
+def _name(name: str, run: RankRun) -> str:
+    return name if run.is_alone else f"{name}, rank {run.rank}"

@@ -15,7 +15,7 @@ from streams import stream
 from iobench.analysis.diagnosis import Verdict, diagnose
 from iobench.analysis.replay.engine import can_replay, replay
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import exposed_share_of_spans, exposure
+from iobench.analysis.run import Run, exposure
 from iobench.errors import IobenchError
 from iobench.profiles.reading import open_profile
 from iobench.recording import span_file as layout
@@ -94,11 +94,11 @@ def examine(path):
         figures = exposure(profile, rank=rank)
         check(figures)
         diagnose(figures)
-        for run in recorded_runs(profile, rank=rank):
+        for run in recorded_runs(Run(profile).of_rank(rank)):
             assert len(run) <= figures.whole.n_batches
             if can_replay(run):
                 assert replay(run).wall_ns >= 0
-        share = exposed_share_of_spans(profile, rank=rank)
+        share = Run(profile).of_rank(rank).share
         known = share[~np.isnan(share)]
         assert (known >= 0).all()
         assert (known <= 1 + 1e-9).all()

@@ -12,7 +12,7 @@ from scripts import LOOP, Script
 
 from iobench.analysis.epoch_statistics import batch_statistics
 from iobench.analysis.epochs import epoch_figures, step_times
-from iobench.analysis.run import exposure
+from iobench.analysis.run import Run, exposure
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
 
@@ -72,7 +72,7 @@ def add_up(figures, whole):
 @given(rounds, st.integers(0, 3), st.integers(0, 60), st.booleans())
 def test_epochs_add_up_to_the_run(made, workers, step_ns, told):
     profile = several_epochs(made, workers, step_ns, told).profile()
-    figures = epoch_figures(profile)
+    figures = epoch_figures(Run(profile).of_rank())
     add_up(figures, exposure(profile).whole)
     first = 3 if told else 0
     assert [each.epoch for each in figures] == [first + place for place in range(len(made))]
@@ -111,7 +111,7 @@ def test_epochs_of_scripts_with_any_loaders_add_up_to_the_run(loaders, program):
         else:
             getattr(made[which % len(made)], action)()
     profile = script.profile()
-    add_up(epoch_figures(profile), exposure(profile).whole)
+    add_up(epoch_figures(Run(profile).of_rank()), exposure(profile).whole)
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=30))
@@ -129,7 +129,7 @@ def test_statistics_are_those_of_the_standard_library(values):
 
 def test_no_batches_have_no_statistics():
     assert batch_statistics(np.zeros(0, dtype=np.int64)) is None
-    assert epoch_figures(Sketch({"workers": 0}).profile()) == ()
+    assert epoch_figures(Run(Sketch({"workers": 0}).profile()).of_rank()) == ()
 
 
 def test_parts_of_a_step_are_told_per_batch():
@@ -145,7 +145,7 @@ def test_parts_of_a_step_are_told_per_batch():
         at += step
     sketch.shutdown(at, at + 2)
     sketch.round(0, at + 2)
-    (figures,) = epoch_figures(sketch.profile())
+    (figures,) = epoch_figures(Run(sketch.profile()).of_rank())
     assert (figures.wall_ns, figures.wait_ns, figures.batches_ns) == (107, 47, 105)
     assert (figures.start_ns, figures.end_ns) == (0, 107)
     assert figures.batch == batch_statistics(np.array([35, 70]))
@@ -156,7 +156,7 @@ def test_parts_of_a_step_are_told_per_batch():
     assert stages["decode"].busy == batch_statistics(np.array([5, 0]))
     assert stages["shutdown"].exposed_ns == 2
     assert stages["shutdown"].exposed.total_ns == 0
-    taken = step_times(sketch.profile())
+    taken = step_times(Run(sketch.profile()).of_rank())
     assert {name: found.tolist() for name, found in taken.items()} == {
         "epoch": [105], "batch": [35, 70], "I/O": [15, 30], "forward": [10, 20],
         "backward": [10, 20],
@@ -178,7 +178,7 @@ def test_a_validation_is_of_the_epoch_before_it():
         training(script, train, 4)
         if epoch != 1:
             training(script, validation, 2)
-    assert [each.n_batches for each in epoch_figures(script.profile())] == [6, 4, 6]
+    assert [each.n_batches for each in epoch_figures(Run(script.profile()).of_rank())] == [6, 4, 6]
 
 
 def test_a_loader_made_anew_for_each_epoch_counts_epochs():
@@ -189,7 +189,7 @@ def test_a_loader_made_anew_for_each_epoch_counts_epochs():
         training(script, loader, 4, end=epoch < 2)
         names.append(loader.number)
     script.sketch.loaders = [replace(each, name="Samples") for each in script.sketch.loaders]
-    figures = epoch_figures(script.profile())
+    figures = epoch_figures(Run(script.profile()).of_rank())
     assert [(each.epoch, each.n_batches, each.complete) for each in figures] == [
         (0, 4, True), (1, 4, True), (2, 4, False),
     ]  # fmt: skip
@@ -200,7 +200,7 @@ def test_an_epoch_that_was_cut_off_is_not_complete_and_its_last_batch_has_no_end
     for batch, start in enumerate((0, 50, 100)):
         sketch.wait(batch, start, start + 10, "consumer", epoch=0)
         sketch.add(CONSUMER, Kind.FORWARD, start + 10, start + 40, batch=batch)
-    (figures,) = epoch_figures(sketch.profile())
+    (figures,) = epoch_figures(Run(sketch.profile()).of_rank())
     assert not figures.complete
     assert figures.n_batches == 3
     assert figures.batch == batch_statistics(np.array([50, 50]))
@@ -210,8 +210,11 @@ def test_an_epoch_that_was_cut_off_is_not_complete_and_its_last_batch_has_no_end
 def test_an_epoch_has_as_many_batches_as_the_configuration_says():
     sketch = several_epochs([[(1, 1, 1)] * 3, [(1, 1, 1)] * 2], 0, 5, True)
     sketch.config.update(n_samples=6, batch_size=2)
-    assert [each.complete for each in epoch_figures(sketch.profile())] == [True, False]
-    assert len(step_times(sketch.profile())["epoch"]) == 1
+    assert [each.complete for each in epoch_figures(Run(sketch.profile()).of_rank())] == [
+        True,
+        False,
+    ]
+    assert len(step_times(Run(sketch.profile()).of_rank())["epoch"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -228,7 +231,7 @@ def test_an_epoch_has_as_many_batches_as_the_configuration_says():
 def test_an_epoch_may_end_in_a_short_batch(n_samples, batches, complete):
     sketch = several_epochs([[(1, 1, 1)] * number for number in batches], 0, 5, True)
     sketch.config.update(n_samples=n_samples, batch_size=2)
-    assert [each.complete for each in epoch_figures(sketch.profile())] == complete
+    assert [each.complete for each in epoch_figures(Run(sketch.profile()).of_rank())] == complete
 
 
 def test_an_epoch_whose_first_batches_were_not_recorded_is_not_complete():
@@ -238,7 +241,7 @@ def test_an_epoch_whose_first_batches_were_not_recorded_is_not_complete():
     for span in script.sketch.spans:
         if span["lane"] == LOOP and span["kind"] == Kind.OTHER:
             span["nbytes"] = 100  # delivered before the recording began
-    (figures,) = epoch_figures(script.profile())
+    (figures,) = epoch_figures(Run(script.profile()).of_rank())
     assert not figures.complete
 
 
@@ -247,7 +250,7 @@ def test_samples_are_counted_epoch_by_epoch():
     loader = script.loader(batch_size=4)
     training(script, loader, 3)
     training(script, loader, 2)
-    assert [each.n_samples for each in epoch_figures(script.profile())] == [12, 8]
+    assert [each.n_samples for each in epoch_figures(Run(script.profile()).of_rank())] == [12, 8]
 
 
 def test_of_several_training_processes_one_must_be_named():
@@ -255,5 +258,5 @@ def test_of_several_training_processes_one_must_be_named():
     other = replace(profile.processes[0], rank=1, pid=7)
     both = replace(profile, processes=(*profile.processes, other))
     with pytest.raises(ProfileError, match="name one of them as rank"):
-        epoch_figures(both)
-    assert [each.rank for each in epoch_figures(both, rank=0)] == [0]
+        epoch_figures(Run(both).of_rank())
+    assert [each.rank for each in epoch_figures(Run(both).of_rank(0))] == [0]

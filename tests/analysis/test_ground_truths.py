@@ -5,6 +5,7 @@ from schedules import exposed, pool
 
 from iobench.analysis.replay.payoffs import payoffs
 from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
 
 MS = 1_000_000
@@ -107,7 +108,7 @@ def test_two_workers_with_opposite_costs_all_fall_on_one_stage():
     steady = exposed(profile, steady=True)
     assert len(steady) == 1
     assert sum(steady.values()) / window.n_batches == pytest.approx(45 * MS, rel=0.01)
-    (run,) = recorded_runs(profile)
+    (run,) = recorded_runs(Run(profile).of_rank())
     found = payoffs(run, factor=0.5)
     assert all(each.saved_ns < 0.02 * found.joint_ns for each in found.stages)
     assert found.joint_ns / len(run) == pytest.approx(25 * MS, rel=0.05)

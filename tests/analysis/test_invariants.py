@@ -24,6 +24,7 @@ from streams import stream
 
 from iobench.analysis.replay.engine import replay_error
 from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import Run
 from iobench.recording.kinds import WORKER_KINDS, Kind
 
 # A third of what other tests try, for there are many of these.
@@ -292,5 +293,5 @@ def test_15_each_batch_is_delivered_once_and_in_order_where_that_is_asked_for(sk
 @few
 @given(st.lists(st.tuples(st.integers(1, 1000), times, times), min_size=1, max_size=16), loaders)
 def test_16_a_run_is_replayed_in_the_time_it_took(durations, loader):
-    (run,) = recorded_runs(pool(durations, **loader).profile())
+    (run,) = recorded_runs(Run(pool(durations, **loader).profile()).of_rank())
     assert abs(replay_error(run)) < 1e-9

@@ -60,7 +60,7 @@ def test_a_longer_validation_is_not_taken_for_the_training(known):
         "training" if "spans" in known else "", "evaluation",
     ]  # fmt: skip
     assert [each.n_batches for each in epochs_of_rank(measured)] == [13, 13]
-    assert "Samples0" in recorded_runs(profile)[0].name
+    assert "Samples0" in recorded_runs(Run(profile).of_rank())[0].name
     assert "is for loader 1 (Samples1), which evaluates" in said(profile)
 
 
@@ -91,10 +91,10 @@ def test_how_much_of_the_job_the_loop_is_stands_in_the_verdict(times, words):
     started_ns = None if times is None else ended_ns - times * wall_ns
     told = replace(profile.facts[0], started_ns=started_ns)
     profile = replace(profile, facts=(told,))
-    told = run_contents(profile)
+    told = run_contents(Run(profile).of_rank())
     found = Run(profile).of_rank().exposure
     assert told.totals.get("iobench/run/loop_fraction") == found.loop_fraction
-    given = advice_input("run", measured_ways([profile]))
+    given = advice_input("run", measured_ways([Run(profile)]))
     for text in (said(profile), told.tags["iobench.verdict"], outcome_sentence(advice_of(given))):
         if words is None:
             assert "script" not in text

@@ -23,7 +23,7 @@ from iobench.analysis.replay.contract import Change
 from iobench.analysis.replay.engine import replay
 from iobench.analysis.replay.judgement import judge_by_replay
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import exposure
+from iobench.analysis.run import Run, exposure
 from iobench.errors import OptionError
 from iobench.report.advice_input import AdviceInput
 from iobench.report.advice_text import advice_lines
@@ -39,7 +39,7 @@ HERE = Circumstances(cpus=2, is_script=True, cold_fraction=0.0)
 
 
 def way(profile):
-    (run,) = recorded_runs(profile)
+    (run,) = recorded_runs(Run(profile).of_rank())
     found = exposure(profile)
     return LoadingWay(
         label="source", format="source", framework="torch", pipeline="own", run=run,
@@ -96,7 +96,9 @@ def test_one_epoch_is_judged_by_its_steady_state():
 
 
 def test_stage_gains_are_shares_of_whole_epochs():
-    judged = judge_by_replay(epochs_of(epochs=3, start_ns=0, open_ns=300), factor=0.0)
+    judged = judge_by_replay(
+        Run(epochs_of(epochs=3, start_ns=0, open_ns=300)).of_rank(), factor=0.0
+    )
     assert judged is not None
     assert judged.window == "recurring"
     assert judged.wall_ns == 2 * (300 + 60 + 10 * 40)
@@ -173,7 +175,7 @@ SHAPES = {
 @given(st.fixed_dictionaries(SHAPES))
 @settings(max_examples=20, deadline=None)
 def test_kept_workers_take_what_they_are_replayed_to_take(shape):
-    (run,) = recorded_runs(epochs_of(**shape))
+    (run,) = recorded_runs(Run(epochs_of(**shape)).of_rank())
     assert run.restarts
     assert replay(run).wall_ns == run.wall_ns
     kept = exposure(epochs_of(**shape, kept=True)).recurring
@@ -210,7 +212,7 @@ def test_no_bound_is_exceeded_where_workers_restart(shape, left):
 def test_other_workers_start_as_often(shape, workers):
     """Starting workers takes its time once for each epoch, and in proportion to how many start."""
     shape |= {"start_ns": 0, "end_ns": 0}
-    (run,) = recorded_runs(epochs_of(**shape))
+    (run,) = recorded_runs(Run(epochs_of(**shape)).of_rank())
     after = exposure(epochs_of(**{**shape, "workers": workers})).recurring
     replayed = replay(run, Change(workers=workers)).judged_ns
     assert replayed.sum() == after.wall_ns

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import Sketch
 
+from iobench.analysis.run import Run
 from iobench.analysis.samples_compared import SamplesVerdict, compare_samples
 from iobench.analysis.samples_seen import samples_seen
 from iobench.recording.digests import TABLE_DTYPE, DigestTable
@@ -63,19 +64,22 @@ def run(
 
 
 def test_the_same_samples_in_any_order_have_one_digest_which_counts_them() -> None:
-    (epoch,) = samples_seen(run([0, 1, 2, 3, 4])).epochs
+    (epoch,) = samples_seen(Run(run([0, 1, 2, 3, 4]))).epochs
     assert epoch.digest == (5 * FIRST + 10) % (1 << 128)
     assert (epoch.is_complete, len(epoch), epoch.n_batches) == (True, 5, 3)
-    assert samples_seen(run([4, 2, 0, 3, 1], batch_size=3)).epochs[0].digest == epoch.digest
-    twice = samples_seen(run([0, 1, 1], n_samples=3)).epochs[0].digest
-    assert twice not in (samples_seen(run([0])).epochs[0].digest, None)
-    assert twice != samples_seen(run([0, 2, 2], n_samples=3)).epochs[0].digest
+    assert samples_seen(Run(run([4, 2, 0, 3, 1], batch_size=3))).epochs[0].digest == epoch.digest
+    twice = samples_seen(Run(run([0, 1, 1], n_samples=3))).epochs[0].digest
+    assert twice not in (samples_seen(Run(run([0]))).epochs[0].digest, None)
+    assert twice != samples_seen(Run(run([0, 2, 2], n_samples=3))).epochs[0].digest
 
 
 def test_what_was_made_and_never_delivered_is_in_no_figure() -> None:
-    seen = samples_seen(run([0, 1, 2, 3], undelivered=2))
+    seen = samples_seen(Run(run([0, 1, 2, 3], undelivered=2)))
     assert seen.n_samples == 4
-    assert compare_samples(run([0, 1, 2, 3]), run([0, 1, 2, 3], undelivered=2)).verdict is SAME
+    assert (
+        compare_samples(Run(run([0, 1, 2, 3])), Run(run([0, 1, 2, 3], undelivered=2))).verdict
+        is SAME
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -91,7 +95,7 @@ def test_batch_size_does_not_matter_and_order_is_told(
     shuffled = [*samples]
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     found = compare_samples(
-        run(samples, batch_size=one), run(shuffled, batch_size=other, numbered=False)
+        Run(run(samples, batch_size=one)), Run(run(shuffled, batch_size=other, numbered=False))
     )
     assert found.verdict is (SAME if shuffled == samples else OTHER)
     assert (found.n_compared, found.n_missing, found.n_extra) == (len(samples), 0, 0)
@@ -108,7 +112,9 @@ def test_a_single_changed_sample_is_found_and_named(
     samples: list[int], data: st.DataObject, numbered: bool
 ) -> None:
     place = data.draw(st.integers(0, len(samples) - 1))
-    found = compare_samples(run(samples), run(samples, changed=[place], numbered=numbered))
+    found = compare_samples(
+        Run(run(samples)), Run(run(samples, changed=[place], numbered=numbered))
+    )
     assert found.verdict is DIFFERENT
     assert (found.n_missing, found.n_extra) == (1, 1)
     first = found.first
@@ -120,94 +126,96 @@ def test_a_single_changed_sample_is_found_and_named(
 
 
 def test_a_changed_sample_in_another_order_is_named_by_its_number() -> None:
-    found = compare_samples(run([0, 1, 2, 3]), run([3, 2, 1, 0], changed=[2]))
+    found = compare_samples(Run(run([0, 1, 2, 3])), Run(run([3, 2, 1, 0], changed=[2])))
     assert found.verdict is DIFFERENT
     assert found.first is not None
     assert (found.first.sample, found.first.batch_a, found.first.batch_b) == (1, 0, 1)
 
 
 def test_missing_and_extra_samples_are_counted() -> None:
-    found = compare_samples(run([0, 1, 2, 2]), run([0, 1, 2]))
+    found = compare_samples(Run(run([0, 1, 2, 2])), Run(run([0, 1, 2])))
     assert (found.verdict, found.n_missing, found.n_extra) == (DIFFERENT, 1, 0)
     assert found.first is not None
     assert (found.first.sample, found.first.digest_b) == (2, None)
-    found = compare_samples(run([0, 1]), run([0, 1, 5]))
+    found = compare_samples(Run(run([0, 1])), Run(run([0, 1, 5])))
     assert (found.verdict, found.n_missing, found.n_extra) == (DIFFERENT, 0, 1)
     assert found.first is not None
     assert (found.first.sample, found.first.digest_a) == (5, None)
 
 
 def test_of_runs_that_ended_early_the_beginning_both_have_is_compared() -> None:
-    found = compare_samples(run([5, 6, 7, 8], n_samples=9), run([5, 6], n_samples=9))
+    found = compare_samples(Run(run([5, 6, 7, 8], n_samples=9)), Run(run([5, 6], n_samples=9)))
     assert (found.verdict, found.n_compared, found.is_partial) == (SAME, 2, True)
-    found = compare_samples(run([0, 1, 2, 3], n_samples=9), run([0, 1, 2], changed=[1]))
+    found = compare_samples(Run(run([0, 1, 2, 3], n_samples=9)), Run(run([0, 1, 2], changed=[1])))
     assert (found.verdict, found.is_partial) == (DIFFERENT, True)
     assert found.first is not None
     assert found.first.sample == 1
 
 
 def test_parts_of_epochs_in_other_orders_are_compared_by_number() -> None:
-    found = compare_samples(run([0, 1, 2, 3], n_samples=9), run([8, 3, 2, 7], n_samples=9))
+    found = compare_samples(
+        Run(run([0, 1, 2, 3], n_samples=9)), Run(run([8, 3, 2, 7], n_samples=9))
+    )
     assert (found.verdict, found.n_compared, found.is_partial) == (OTHER, 2, True)
     changed = run([8, 3, 2, 7], n_samples=9, changed=[2])
-    found = compare_samples(run([0, 1, 2, 3], n_samples=9), changed)
+    found = compare_samples(Run(run([0, 1, 2, 3], n_samples=9)), Run(changed))
     assert (found.verdict, found.n_compared, found.n_extra) == (DIFFERENT, 2, 1)
     for other in (run([8, 7], n_samples=9), run([8, 2], n_samples=9, numbered=False)):
-        found = compare_samples(run([0, 1, 2, 3], n_samples=9), other)
+        found = compare_samples(Run(run([0, 1, 2, 3], n_samples=9)), Run(other))
         assert (found.verdict, found.why_unknown) == (UNKNOWN, "no sample in common")
     # What a whole epoch does not have is another sample, whatever its number.
     for part, n_compared in (([8, 42], 2), ([*range(9), 42], 9)):
         for numbered in (True, False):
             other = run(part, n_samples=99, numbered=numbered)
             for found in (
-                compare_samples(run(range(9)), other),
-                compare_samples(other, run(range(9))),
+                compare_samples(Run(run(range(9))), Run(other)),
+                compare_samples(Run(other), Run(run(range(9)))),
             ):
                 assert (found.verdict, found.n_compared) == (DIFFERENT, n_compared)
                 assert (found.n_missing + found.n_extra, found.is_partial) == (1, True)
     # A part of an epoch that is whole in the other run needs no numbers.
-    found = compare_samples(run(range(9)), run([8, 2], n_samples=9, numbered=False))
+    found = compare_samples(Run(run(range(9))), Run(run([8, 2], n_samples=9, numbered=False)))
     assert (found.verdict, found.is_partial) == (OTHER, True)
 
 
 def test_lost_digests_make_it_unknown_unless_what_is_left_differs() -> None:
     lossy = run([0, 1, 2, 3], lost=[1])
-    seen = samples_seen(lossy)
+    seen = samples_seen(Run(lossy))
     assert seen.n_unknown_batches == 1
     assert seen.epochs[0].digest is None
-    found = compare_samples(run([0, 1, 2, 3]), lossy)
+    found = compare_samples(Run(run([0, 1, 2, 3])), Run(lossy))
     assert (found.verdict, found.why_unknown) == (UNKNOWN, "digests are missing")
     assert found.n_unknown_batches_b == 1
-    found = compare_samples(run([0, 1, 2, 3]), run([0, 1, 2, 3], lost=[1], changed=[0]))
+    found = compare_samples(Run(run([0, 1, 2, 3])), Run(run([0, 1, 2, 3], lost=[1], changed=[0])))
     assert found.verdict is DIFFERENT
-    assert compare_samples(run([0, 1]), run([0, 1], lost=[0])).verdict is UNKNOWN
+    assert compare_samples(Run(run([0, 1])), Run(run([0, 1], lost=[0]))).verdict is UNKNOWN
 
 
 def test_a_run_whose_digests_are_all_gone_is_unknown() -> None:
     gone = replace(run([0, 1]), digests=None)
-    seen = samples_seen(gone)
+    seen = samples_seen(Run(gone))
     assert (seen.recorded, seen.n_unknown_batches, seen.n_samples) == (True, 1, 0)
-    assert compare_samples(run([0, 1]), gone).verdict is UNKNOWN
+    assert compare_samples(Run(run([0, 1])), Run(gone)).verdict is UNKNOWN
 
 
 def test_a_run_without_digests_is_unknown() -> None:
     plain = replace(run([0, 1]), digests=None, config={})
-    assert compare_samples(plain, run([0, 1])).why_unknown == "not recorded in a"
-    assert compare_samples(run([0, 1]), plain).why_unknown == "not recorded in b"
+    assert compare_samples(Run(plain), Run(run([0, 1]))).why_unknown == "not recorded in a"
+    assert compare_samples(Run(run([0, 1])), Run(plain)).why_unknown == "not recorded in b"
 
 
 def test_batches_that_span_epochs_are_taken_apart() -> None:
-    seen = samples_seen(run([0, 1, 2, 2, 1, 0], batch_size=2, n_samples=3))
+    seen = samples_seen(Run(run([0, 1, 2, 2, 1, 0], batch_size=2, n_samples=3)))
     assert [(each.epoch, len(each), each.is_complete) for each in seen.epochs] == [
         (0, 3, True), (1, 3, True),
     ]  # fmt: skip
     assert len(set(seen.epoch_digests.values())) == 1
-    found = compare_samples(run([0, 1, 2, 2, 1, 0], n_samples=3), run([0, 1, 2]))
+    found = compare_samples(Run(run([0, 1, 2, 2, 1, 0], n_samples=3)), Run(run([0, 1, 2])))
     assert (found.verdict, found.n_epochs, found.is_partial) == (SAME, 1, True)
 
 
 def test_a_stream_of_unknown_length_is_one_epoch() -> None:
-    (epoch,) = samples_seen(run([0, 1, 2, 2, 1], n_samples=0)).epochs
+    (epoch,) = samples_seen(Run(run([0, 1, 2, 2, 1], n_samples=0))).epochs
     assert (epoch.epoch, len(epoch), epoch.is_complete) == (0, 5, False)
 
 
@@ -216,20 +224,20 @@ def test_two_tellings_of_one_sample_count_once_if_alike() -> None:
     assert once.digests is not None
     rows = once.digests.rows
     twice = replace(once, digests=DigestTable(np.concatenate((rows, rows)), 0))
-    assert compare_samples(once, twice).verdict is SAME
+    assert compare_samples(Run(once), Run(twice)).verdict is SAME
     other = rows.copy()
     other["low"] += 1
     unlike = replace(once, digests=DigestTable(np.concatenate((rows, other)), 0))
-    assert compare_samples(once, unlike).verdict is UNKNOWN
+    assert compare_samples(Run(once), Run(unlike)).verdict is UNKNOWN
 
 
 def test_ranks_are_taken_together() -> None:
     whole = run([0, 1, 2, 3], batch_size=1, n_samples=4)
     parts = ranked([run([0, 2], batch_size=1, n_samples=2), run([1, 3], batch_size=1, n_samples=2)])
-    seen = samples_seen(parts)
+    seen = samples_seen(Run(parts))
     assert [epoch.rank.tolist() for epoch in seen.epochs] == [[0, 1, 0, 1]]
-    assert seen.epoch_digests == samples_seen(whole).epoch_digests
-    assert compare_samples(whole, parts).verdict is SAME
+    assert seen.epoch_digests == samples_seen(Run(whole)).epoch_digests
+    assert compare_samples(Run(whole), Run(parts)).verdict is SAME
 
 
 def ranked(profiles: Sequence[Profile]) -> Profile:
@@ -258,4 +266,4 @@ def test_damaged_records_are_told(n_damaged: int) -> None:
     profile = run([0, 1])
     assert profile.digests is not None
     damaged = replace(profile, digests=DigestTable(profile.digests.rows, n_damaged))
-    assert samples_seen(damaged).n_damaged == n_damaged
+    assert samples_seen(Run(damaged)).n_damaged == n_damaged

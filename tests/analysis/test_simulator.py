@@ -20,6 +20,7 @@ from iobench.analysis.replay.contract import Change
 from iobench.analysis.replay.engine import replay
 from iobench.analysis.replay.payoffs import payoffs
 from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import Run
 from iobench.errors import OptionError
 from iobench.recording.kinds import Kind
 
@@ -183,7 +184,7 @@ def test_the_sampler_works_in_the_training_loop():
     waits = [round(ns / MS) for ns in figures.waits_ns]
     assert waits == [15, *[5] * 17, 0, 0]
     # Only a faster sampler helps; what it draws before the first batch is start-up to a replay.
-    (recorded,) = recorded_runs(profile)
+    (recorded,) = recorded_runs(Run(profile).of_rank())
     found = payoffs(recorded, 0.2)
     saved = {each.stage: each.saved_ns / MS for each in found.stages}
     assert saved.pop("sampler") == pytest.approx(16 * 5 * 0.8, abs=5)  # steady

@@ -8,7 +8,7 @@ from scripts import Script
 from streams import stream
 
 from iobench.analysis.partition import leaf_pieces
-from iobench.analysis.run import exposed_share_of_spans, exposure
+from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import WAITING_KINDS, Kind, stage_name
 from iobench.recording.span_file import Flag
 
@@ -26,7 +26,7 @@ pools = st.builds(
 
 def exposed_by_stage(profile, rank=None):
     """Sum own time times share over the spans of each stage, in ns."""
-    share = exposed_share_of_spans(profile, rank=rank)
+    share = Run(profile).sums.share
     assert share.shape == profile.spans.shape
     assert ((share >= 0) & (share <= 1 + 1e-12) | np.isnan(share)).all()
     rows = np.flatnonzero((profile.spans["flags"] & Flag.DETAIL == 0) & ~np.isnan(share))
@@ -83,7 +83,7 @@ def test_what_is_on_no_path_was_not_waited_for():
     sketch.add(("worker", 0), Kind.READ, 0, 40, batch=0)
     sketch.wait(0, 20, 50, "worker-0")
     sketch.add(("worker", 0), Kind.READ, 50, 90, batch=1)
-    share = exposed_share_of_spans(sketch.profile())
+    share = Run(sketch.profile()).sums.share
     reads = np.flatnonzero(sketch.profile().spans["kind"] == Kind.READ)
     assert share[reads].tolist() == [0.5, 0.0]
     assert np.isnan(np.delete(share, reads)).all()
@@ -98,7 +98,7 @@ def test_a_sample_beside_a_sum_has_its_share():
     sketch.add(worker, Kind.READ, 70, 80, batch=1, flags=Flag.DETAIL, sample=9)
     sketch.wait(0, 10, 50, "worker-0")
     profile = sketch.profile()
-    share = exposed_share_of_spans(profile)
+    share = Run(profile).sums.share
     reads = profile.spans["kind"] == Kind.READ
     assert share[reads][:2].tolist() == [0.75, 0.75]
     assert np.isnan(share[reads][2])
@@ -109,5 +109,5 @@ def test_spans_of_other_training_processes_have_no_share():
     loader = script.loader(workers=0)
     loader.next()
     mine = script.profile()
-    share = exposed_share_of_spans(mine, rank=1)
+    share = Run(mine).sums.share
     assert (share[mine.spans["kind"] == Kind.READ] == 1).all()

@@ -122,7 +122,7 @@ def with_epochs(rounds: Sequence[Sequence[Block]]) -> list[list[Block]]:
 @given(rounds_of_steps)
 def test_it_equals_dlio_on_the_same_steps(rounds: list[list[Block]]) -> None:
     rounds = with_epochs(rounds)
-    found = utilisation(run(rounds)[0].profile())
+    found = utilisation(Run(run(rounds)[0].profile()).of_rank())
     assert found.fraction == pytest.approx(au_of(rounds) / 100, rel=1e-12, abs=1e-15)
     assert len(found.epochs) == len(rounds)
     assert sum(share for _, share in found.labels) == pytest.approx(1 - found.fraction, abs=1e-12)
@@ -134,7 +134,7 @@ def test_it_equals_dlio_on_the_same_steps(rounds: list[list[Block]]) -> None:
 def test_a_known_run() -> None:
     # The first step is left out; 3 x 10 of compute in 3 x (20 + 10 + 5) + 5 + 7.
     block = Block([(100, 50, 5), (20, 10, 5), (20, 10, 5), (20, 10, 5)], last_ns=7)
-    found = utilisation(run([[block]])[0].profile())
+    found = utilisation(Run(run([[block]])[0].profile()).of_rank())
     assert found.stretches[0].total_ns == 3 * 35 + 5 + 7
     assert found.stretches[0].compute_ns == 30
     assert dict(found.stretches[0].labels) == {
@@ -153,7 +153,7 @@ def test_a_known_run() -> None:
     ],
 )
 def test_without_compute_it_is_0_as_in_dlio(block: Block, label: str) -> None:
-    found = utilisation(run([[block]])[0].profile())
+    found = utilisation(Run(run([[block]])[0].profile()).of_rank())
     assert found.fraction == au_of([[block]]) == 0
     assert dict(found.labels)[label] > 0
     assert sum(share for _, share in found.labels) == pytest.approx(1)
@@ -161,23 +161,23 @@ def test_without_compute_it_is_0_as_in_dlio(block: Block, label: str) -> None:
 
 
 def test_one_epoch_has_no_standard_deviation() -> None:
-    found = utilisation(pool([(60, 30, 10)] * 9, workers=2, step_ns=15).profile())
+    found = utilisation(Run(pool([(60, 30, 10)] * 9, workers=2, step_ns=15).profile()).of_rank())
     assert len(found.epochs) == 1
     assert found.stdev is None
 
 
 def test_a_run_without_a_step_has_none() -> None:
-    assert utilisation(Sketch({"workers": 0}).profile()).fraction is None
+    assert utilisation(Run(Sketch({"workers": 0}).profile()).of_rank()).fraction is None
     only_end = Sketch({"workers": 0})
     only_end.shutdown(0, 5)
     only_end.round(0, 5)
-    assert utilisation(only_end.profile()).fraction is None
+    assert utilisation(Run(only_end.profile()).of_rank()).fraction is None
 
 
 def test_ranks_count_alike_as_dlio_averages_them() -> None:
     fast = [[Block([(1, 9, 0)] * 4, epoch=0)], [Block([(1, 9, 0)] * 4, epoch=1)]]
     slow = [[Block([(9, 1, 0)] * 4, epoch=0)], [Block([(5, 5, 0)] * 4, epoch=1)]]
-    parts = [utilisation(run(each)[0].profile()) for each in (fast, slow)]
+    parts = [utilisation(Run(run(each)[0].profile()).of_rank()) for each in (fast, slow)]
     job = mean_utilisation(parts)
     by_epoch = [
         np.mean([dlio_au(run(each)[1][epoch], 4) for each in (fast, slow)]) for epoch in (0, 1)
@@ -191,9 +191,9 @@ def test_ranks_count_alike_as_dlio_averages_them() -> None:
 def test_all_ranks_of_a_profile_are_averaged_and_one_can_be_named() -> None:
     profiles = [run([[Block([(load, 10, 0)] * 3)]])[0].profile() for load in (1, 30)]
     both = joined(profiles)
-    each = [utilisation(profile).fraction for profile in profiles]
-    assert utilisation(both).fraction == pytest.approx(np.mean(each))
-    assert utilisation(both, rank=1).fraction == each[1]
+    each = [utilisation(Run(profile).of_rank()).fraction for profile in profiles]
+    assert mean_utilisation(map(utilisation, Run(both))).fraction == pytest.approx(np.mean(each))
+    assert utilisation(Run(both).of_rank(1)).fraction == each[1]
 
 
 def joined(profiles: Sequence[Profile]) -> Profile:
@@ -222,7 +222,7 @@ def test_what_is_missing_is_the_attributed_wait(
     durations: list[Any], workers: int, step_ns: int
 ) -> None:
     profile = pool(durations, workers=workers, step_ns=step_ns, drain_ns=5).profile()
-    found, exposed = utilisation(profile), Run(profile).of_rank()
+    found, exposed = utilisation(Run(profile).of_rank()), Run(profile).of_rank()
     (block,) = found.stretches
     labels = dict(block.labels)
     counted = exposed.attribution.ledger.exposed_ns[1:-1].sum()
@@ -232,7 +232,7 @@ def test_what_is_missing_is_the_attributed_wait(
 
 def test_time_between_the_last_batch_and_the_end_of_an_abandoned_round_is_compute() -> None:
     sketch, told = run([[Block([(3, 5, 0), (3, 5, 0)], last_ns=-1)]])
-    found = utilisation(sketch.profile())
+    found = utilisation(Run(sketch.profile()).of_rank())
     assert found.stretches[0].total_ns == 8
     assert found.fraction == dlio_au(told[0], 2) / 100
 
@@ -240,8 +240,10 @@ def test_time_between_the_last_batch_and_the_end_of_an_abandoned_round_is_comput
 def test_epochs_are_those_of_tables_where_loaders_do_not_number_them() -> None:
     rounds = [[Block([(1, 9, 0)] * 4, epoch=-1)], [Block([(9, 1, 0)] * 2, epoch=-1)]]
     profile = run(rounds)[0].profile()
-    found = utilisation(profile)
-    assert [epoch for epoch, _ in found.epochs] == [each.epoch for each in epoch_figures(profile)]
+    found = utilisation(Run(profile).of_rank())
+    assert [epoch for epoch, _ in found.epochs] == [
+        each.epoch for each in epoch_figures(Run(profile).of_rank())
+    ]
     assert found.fraction == pytest.approx(au_of(rounds) / 100)
 
 
@@ -254,5 +256,5 @@ def test_loaders_made_anew_for_each_epoch_are_all_counted() -> None:
             script.compute(20)
         loader.end()
     script.sketch.loaders = [replace(each, name="Train") for each in script.sketch.loaders]
-    found = utilisation(script.profile())
+    found = utilisation(Run(script.profile()).of_rank())
     assert ([epoch for epoch, _ in found.epochs], found.n_counted) == ([0, 1, 2], 9)

@@ -30,7 +30,7 @@ from typing import Any
 
 from iobench.analysis.advice.figures import AdvisedChange, RuledOut
 from iobench.analysis.advice.levers import Evidence, Lever, Reason
-from iobench.analysis.run import exposure
+from iobench.analysis.run import Run, exposure
 from iobench.profiles.reading import open_profile
 from iobench.report.advice_commands import title_of
 from iobench.report.advice_input import advice_input, advice_of, measured_ways
@@ -162,7 +162,7 @@ def sample_ns(run: Path) -> float:
 
 def promises(run: Path) -> Iterator[tuple[str, dict[str, Any], Told]]:
     """Yield what advice on a run says of each change: its name, how to make it, what it saves."""
-    given = advice_input(str(run), measured_ways([open_profile(run)]))
+    given = advice_input(str(run), measured_ways([Run(open_profile(run))]))
     if given is None:
         return
     advice = advice_of(given)

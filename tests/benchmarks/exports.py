@@ -89,6 +89,7 @@ def _filled(file: Any, spans: Any, strings: dict[int, str]) -> Any:
 
 def measure(n_spans: int, name: str, folder: Path) -> dict[str, Any]:
     """Write a profile in one format; return what it took."""
+    from iobench.analysis.run import Run
     from iobench.report.timeline.arrow_table import write_parquet
     from iobench.report.timeline.trace_file import write_trace
 
@@ -99,9 +100,9 @@ def measure(n_spans: int, name: str, folder: Path) -> dict[str, Any]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin, cpu = time.perf_counter(), time.process_time()
     if name == "Parquet":
-        write_parquet(path, [profile])
+        write_parquet(path, [Run(profile)])
     else:
-        write_trace(path, [profile])
+        write_trace(path, [Run(profile)])
     seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - cpu
     return {
         "format": name,

@@ -53,7 +53,7 @@ from iobench.analysis.replay.contract import Change, RecordedRun
 from iobench.analysis.replay.demands import Demands, demands_of, machine_of
 from iobench.analysis.replay.engine import replay
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import exposure
+from iobench.analysis.run import Run, exposure
 from iobench.cpus import available_cpus
 from iobench.loaders.compute import Compute
 from iobench.profiles.reading import open_profile
@@ -314,7 +314,7 @@ class Predictor:
     ) -> tuple[Profile, RecordedRun | None]:
         """Return the profile of a run and what its loader did; None if it cannot be replayed."""
         profiled = open_profile(one.folder(self.home, number) / name)
-        runs = recorded_runs(profiled)
+        runs = recorded_runs(Run(profiled).of_rank())
         return profiled, runs[0] if runs and not runs[0].reason else None
 
 

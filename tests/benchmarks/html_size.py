@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from iobench.profiles.reading import open_profiles
+from iobench.analysis.run import open_runs
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.report.renderers.html_page import HtmlRenderer
@@ -118,10 +118,10 @@ def main() -> int:
             run, path = Path(folder) / "run", Path(folder) / "page.html"
             write_training(run, n_spans)
             before = time.perf_counter()
-            profiles = open_profiles(run)
-            path.write_text(HtmlRenderer().render(report_document(profiles)), "utf-8")
+            runs = open_runs(run)
+            path.write_text(HtmlRenderer().render(report_document(runs)), "utf-8")
             spent = time.perf_counter() - before
-            nbytes, n_read = path.stat().st_size, sum(len(each.spans) for each in profiles)
+            nbytes, n_read = path.stat().st_size, sum(len(each.profile.spans) for each in runs)
             sampled = re.search(r"this page carries [^:<]*", path.read_text("utf-8"))
             drawn = f", drawn after {seconds_to_draw(path):.2f} s" if asked.open else ""
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from iobench.analysis.run import open_runs
 from iobench.cpus import available_cpus
-from iobench.profiles.reading import open_profiles
 from iobench.recording import span_file as layout
 from iobench.recording.facts import LoaderFacts, ProcessFacts, facts_path
 from iobench.recording.kinds import Kind
@@ -230,7 +230,7 @@ def main() -> None:
         nbytes = sum(file.stat().st_size for file in (folder / "run" / "spans").iterdir())
         print(f"written: {nbytes / 1e9:.2f} GB in {written - start:.0f} s")
         cpu = time.process_time()
-        document = to_json(open_profiles(folder / "run"))
+        document = to_json(open_runs(folder / "run"))
         text = json.dumps(document, allow_nan=False)
         spent, cpu = time.perf_counter() - written, time.process_time() - cpu
         check(document, options.ranks, n_batches)

@@ -32,6 +32,7 @@ from iobench.analysis.replay.contract import Change, RecordedRun
 from iobench.analysis.replay.engine import replay, replay_error
 from iobench.analysis.replay.prediction import UNSEEN_ERROR, predicted
 from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import Run
 from iobench.loaders.compute import Compute
 from iobench.loaders.measure import MeasuredPipeline, measure
 from iobench.loaders.native import NativeLoader
@@ -136,7 +137,7 @@ def recorded(name: str, stages: Mapping[str, float], path: Path, options: Any) -
     """Return what a loader did with stages of these seconds."""
     run, n = LOADERS[name]
     run(path, n, stages, options.batches, options.step_ms / 1000)
-    return recorded_runs(iobench.open_profile(path))[0]
+    return recorded_runs(Run(iobench.open_profile(path)).of_rank())[0]
 
 
 class Missed(NamedTuple):

@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 
 import iobench
+from iobench.analysis.run import Run
 from iobench.analysis.scaling.contract import SharedStorage
 from iobench.analysis.scaling.curve import simulate_ranks
 from iobench.analysis.scaling.measured import measured_job
-from iobench.profiles.reading import open_profiles
 
 PIECE_NBYTES, WINDOW = 100_000, 3
 """What is asked for at once, and how many of these: a sleep that is late leaves storage busy."""
@@ -184,7 +184,7 @@ def main() -> None:
         loader = Loader(workers, step_s, arguments.batches)
         with tempfile.TemporaryDirectory() as folder:
             run_job(1, loader, 99, Path(folder) / "run")
-            job = measured_job(open_profiles(Path(folder) / "run"))
+            job = measured_job(Run.open(Path(folder) / "run"))
         storage = SharedStorage(bytes_per_s=BYTES_PER_S)
         curve = simulate_ranks(job.demand, storage, RANKS, measured_step_ns=job.step_ns)
         measured: dict[int, list[Measured]] = {ranks: [] for ranks in RANKS}

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from named_runs import CONFIG, ENVIRONMENT, HOME, HOST, SECRETS, USER
 
+from iobench.analysis.run import open_runs
 from iobench.bundling.bundle import Bundle, make_bundle
 from iobench.errors import OptionError, ProfileError
-from iobench.profiles.reading import open_profiles
+from iobench.profiles.reading import open_profile
 from iobench.recording.run_directory import RunDirectory
 from iobench.report.json_report import to_json
 
@@ -52,7 +53,7 @@ def test_a_whole_bundle_has_the_same_figures_and_none_of_the_names(
         held = str(file.relative_to(folder)).encode() + file.read_bytes() if file.is_file() else b""
         for secret in (*SECRETS, str(tmp_path)):
             assert secret.encode() not in held.lower(), (secret, file)
-    one, two = to_json(open_profiles(run)), to_json(open_profiles(folder))
+    one, two = to_json(open_runs(run)), to_json(open_runs(folder))
     assert without_texts(one) == without_texts(two)
     assert json.loads((folder / "report.json").read_text())["runs"][0]["wait_ns"] == 61_000_000
     assert "Exposed I/O: 50 %" in (folder / "report.txt").read_text()
@@ -65,7 +66,7 @@ def test_the_same_name_has_one_pseudonym_and_paths_keep_their_form(
     bundle = bundled(write(tmp_path / "run").path)
     folder = unpacked(bundle, tmp_path)
     me = next(each.pseudonym for each in bundle.replacements if each.name == USER)
-    (profile,) = open_profiles(folder)
+    profile = open_profile(folder)
     texts = set(profile.strings)
     (data,) = (text for text in texts if text.startswith("~/") and text.endswith(".nc"))
     assert f"{data}:t2m" in texts
@@ -131,10 +132,10 @@ def test_a_user_called_like_a_word_of_reports_wrecks_none(
     environment = {"USER": user, "HOME": home}
     bundle = make_bundle(run, versions={}, environment=environment)
     folder = unpacked(bundle, tmp_path)
-    one, two = to_json(open_profiles(run)), to_json(open_profiles(folder))
+    one, two = to_json(open_runs(run)), to_json(open_runs(folder))
     assert without_texts(one) == without_texts(two)
     assert list(one["runs"][0]["exposed_ns"]) == list(two["runs"][0]["exposed_ns"])
-    (profile,) = open_profiles(folder)
+    profile = open_profile(folder)
     paths = [text for text in profile.strings if text.endswith(".nc")]
     assert len(paths) == 2
     assert not any(f"/{user}/" in path or path.endswith(f"/{user}.nc") for path in paths)
@@ -148,14 +149,14 @@ def test_runs_of_several_formats_lie_side_by_side(tmp_path: Path, write: Write) 
         write(tmp_path / "runs" / name, config={**CONFIG, **told})
     folder = unpacked(bundled(tmp_path / "runs"), tmp_path)
     assert {file.parent.name for file in folder.glob("*/run.json")} == {"source", "tfrecord"}
-    one, two = to_json(open_profiles(tmp_path / "runs")), to_json(open_profiles(folder))
+    one, two = to_json(open_runs(tmp_path / "runs")), to_json(open_runs(folder))
     assert without_texts(one) == without_texts(two)
 
 
 def test_a_run_that_is_still_written_is_bundled_as_it_is(tmp_path: Path, write: Write) -> None:
     bundle = bundled(write(tmp_path / "run", closed=False).path)
     assert any("still being written" in note for note in bundle.manifest["notes"])
-    (profile,) = open_profiles(unpacked(bundle, tmp_path))
+    profile = open_profile(unpacked(bundle, tmp_path))
     assert [process.closed for process in profile.processes] == [False, False]
     assert len(profile.spans) == 24
 

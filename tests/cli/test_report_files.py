@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from iobench.analysis.run import open_runs
 from iobench.cli import main
-from iobench.profiles.reading import open_profiles
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.testing import FakeClock
@@ -35,56 +37,103 @@ def write_run(path: Path, ranks: int = 1) -> Path:
     return directory.path
 
 
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Counts what is opened and analysed."""
-    found: Counter[str] = Counter()
+COUNTED = (
+    "iobench.analysis.loop.find_loop",
+    "iobench.analysis.deliveries.find_deliveries",
+    "iobench.analysis.attribution.attribute",
+    "iobench.profiles.reading.make_profile",
+    "iobench.report.run_report._report",
+    "iobench.storage.traces.of_run.read_run_traces",
+)
 
-    def count(place: str) -> None:
+
+class Tracking:
+    """A server of experiments that takes everything."""
+
+    def __init__(self, run: Path, *_: Any) -> None:
+        self.run = run
+
+    def open(self, name: str, **_: Any) -> str:
+        return name
+
+    def tell(self, run: str, contents: Any) -> None:
+        assert contents.epochs
+
+    def add_files(self, run: str, files: Sequence[Path]) -> None:
+        assert {each.name for each in files} == {"iobench.html", "iobench-trace.json.gz"}
+
+    def close(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def address(self, run: str) -> str:
+        return "here"
+
+
+@pytest.fixture
+def all_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The options for everything that a run is shown, written and told by."""
+    pytest.importorskip("pyarrow", reason="makes tables")
+    monkeypatch.setattr("iobench.tracking.telling.MlflowRuns", Tracking)
+    monkeypatch.setattr("iobench.tracking.telling.bounded_mlflow", nullcontext)
+    names = {"html": "run.html", "trace": "run.json", "parquet": "run.parquet"}
+    told = [each for key, name in names.items() for each in (f"--{key}", str(tmp_path / name))]
+    return [*told, "--json", "--mlflow", "env"]
+
+
+def counted_calls(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> Counter[str]:
+    """Return how often each of `COUNTED` is called by a command, by whatever module."""
+    assert main(command) == 0  # whatever it loads is loaded now
+    found: Counter[str] = Counter()
+    for place in COUNTED:
         module, _, name = place.rpartition(".")
-        __import__(module)
         made = getattr(sys.modules[module], name)
 
-        def counted(*arguments: Any, **named: Any) -> Any:
+        def counting(*given: Any, made: Any = made, name: str = name, **named: Any) -> Any:
             found[name] += 1
-            return made(*arguments, **named)
+            return made(*given, **named)
 
-        monkeypatch.setattr(sys.modules[module], name, counted)
-
-    count("iobench.analysis.windows._analysed")
-    count("iobench.profiles.reading.make_profile")
-    count("iobench.report.run_report._report")
-    count("iobench.storage.traces.of_run.read_run_traces")
+        for other in [each for key, each in sys.modules.items() if key.startswith("iobench")]:
+            if getattr(other, name, None) is made:
+                monkeypatch.setattr(other, name, counting)
+    assert main(command) == 0
     return found
 
 
-def test_a_run_is_opened_once_and_analysed_once_for_each_file(
-    tmp_path: Path, calls: Counter[str]
+def test_a_run_is_opened_once_and_analysed_once_for_all_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_outputs: list[str]
 ) -> None:
-    pytest.importorskip("pyarrow", reason="makes tables")
     run = write_run(tmp_path / "run")
-    names = {"html": "run.html", "trace": "run.json", "parquet": "run.parquet"}
-    told = [each for key, name in names.items() for each in (f"--{key}", str(tmp_path / name))]
-    assert main(["report", str(run), *told]) == 0
-    assert calls == {"_analysed": 4, "make_profile": 1, "_report": 1, "read_run_traces": 1}
+    calls = counted_calls(monkeypatch, ["report", str(run), *all_outputs])
+    assert calls == {name.rpartition(".")[2]: 1 for name in COUNTED}
     from iobench.report.renderers.html_page import HtmlRenderer
     from iobench.report.report_document import report_document
     from iobench.report.timeline.trace_file import write_trace
 
-    page = HtmlRenderer().render(report_document(open_profiles(run)))
+    page = HtmlRenderer().render(report_document(open_runs(run)))
     assert (tmp_path / "run.html").read_text() == page
-    write_trace(tmp_path / "again.json", open_profiles(run))
+    write_trace(tmp_path / "again.json", open_runs(run))
     assert (tmp_path / "run.json").read_bytes() == (tmp_path / "again.json").read_bytes()
     assert (tmp_path / "run.parquet").stat().st_size
 
 
-def test_the_ranks_of_a_job_are_reported_once_and_kept_one_at_a_time(
-    tmp_path: Path, calls: Counter[str]
+def test_each_rank_of_a_job_is_analysed_once_for_all_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_outputs: list[str]
 ) -> None:
     run = write_run(tmp_path / "run", ranks=3)
-    assert main(["report", str(run), "--html", str(tmp_path / "run.html")]) == 0
-    # Of each rank once for the report, and once for what the page draws of it.
-    assert (calls["_report"], calls["_analysed"], calls["make_profile"]) == (3, 6, 6)
+    calls = counted_calls(monkeypatch, ["report", str(run), *all_outputs])
+    once = {name.rpartition(".")[2]: 3 for name in COUNTED}
+    assert calls == once | {"read_run_traces": 1}
+
+
+def test_of_a_job_too_large_only_some_ranks_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iobench.analysis.run.KEPT_SPANS", 36)
+    (run,) = open_runs(write_run(tmp_path / "run", ranks=3))
+    first, again = [*run], [*run]
+    assert [len(each.profile.spans) for each in first] == [18] * 3
+    assert [one is other for one, other in zip(first, again, strict=True)] == [True, True, False]
+    assert first[2].exposure == again[2].exposure
 
 
 @pytest.mark.parametrize(

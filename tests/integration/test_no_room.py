@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import iobench
+from iobench.analysis.run import open_runs
 from iobench.cli import main
-from iobench.profiles.reading import open_profiles
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.session import current_recording
 from iobench.report.json_report import to_json
@@ -57,7 +57,7 @@ def full(monkeypatch: pytest.MonkeyPatch, left: int) -> list[int]:
 
 
 def said(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, dict[str, Any]]:
-    profiles = open_profiles(path)
+    profiles = open_runs(path)
     text = TerminalRenderer().render(report_document(profiles))
     return " ".join(text.split()), to_json(profiles)["runs"][0]
 

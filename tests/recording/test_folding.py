@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from iobench import open_profile
+from iobench.analysis.run import Run
 from iobench.bundling.span_copy import rewritten_spans, texts_of_spans
 from iobench.cli import main
 from iobench.errors import OptionError, ProfileError
@@ -327,7 +328,7 @@ def test_a_comparison_says_which_of_its_runs_is_not_whole(
 
 def test_counts_of_a_part_are_held_against_nothing(folded: Path) -> None:
     with pytest.raises(ProfileError, match="sums only"):
-        counts_of(open_profile(folded))
+        counts_of(Run(open_profile(folded)))
 
 
 def test_json_page_and_trackers_have_what_was_folded(
@@ -342,7 +343,7 @@ def test_json_page_and_trackers_have_what_was_folded(
     page = tmp_path / "page.html"
     assert main(["report", str(folded), "--html", str(page)]) == 0
     assert f"as of the first {found.n_folded:,} there are sums only" in page.read_text()
-    told = run_contents(profile)
+    told = run_contents(Run(profile).of_rank())
     assert told.totals["iobench/folded/batches"] == found.n_folded
     assert "there are sums only" in told.tags["iobench.verdict"]
 
@@ -380,7 +381,7 @@ def test_a_bundled_span_file_keeps_its_sums(tmp_path: Path) -> None:
 def test_a_large_run_of_profile_says_what_its_spans_take(tmp_path: Path) -> None:
     run = long_run(tmp_path / "run", 1000, 0)
     run.update(kind="profile")
-    (report,) = make_reports([open_profile(run.path)])
+    (report,) = make_reports([Run(open_profile(run.path))])
     assert report.exposure.spans_nbytes == 64 * len(open_profile(run.path).spans)
     assert not any("keeps all of them" in line for line in measurement_lines(report))
     large = replace(report, exposure=replace(report.exposure, spans_nbytes=3 * 10**8))

@@ -159,7 +159,7 @@ def test_others_read_the_same_from_the_file(tmp_path: Path) -> None:
     polars = pytest.importorskip("polars", reason="reads Parquet")
     first, second = run_of(), replace(run_of(workers=0), path=Path("b"))
     path = tmp_path / "runs.parquet"
-    write_parquet(path, [first, second])
+    write_parquet(path, [Run(first), Run(second)])
     expected = {
         (profile.path.name, stage.stage): stage.exposed_ns
         for profile in (first, second)
@@ -188,7 +188,7 @@ def test_others_read_the_same_from_the_file(tmp_path: Path) -> None:
 def test_a_file_has_the_schema_its_metadata_and_zstd(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="reads what was written")
     profile = run_of()
-    write_parquet(tmp_path / "run.parquet", [profile])
+    write_parquet(tmp_path / "run.parquet", [Run(profile)])
     file = parquet.ParquetFile(tmp_path / "run.parquet")
     assert file.metadata.row_group(0).column(0).compression == "ZSTD"
     assert file.read().schema.equals(to_arrow(profile).schema, check_metadata=True)
@@ -234,7 +234,7 @@ def test_a_run_is_read_without_torch_and_without_pyarrow(run: Path, tmp_path: Pa
     assert iobench.exposure(profile).whole.wait_ns == 15
     for ask in (
         lambda: iobench.to_arrow(profile),
-        lambda: write_parquet(tmp_path / "a.parquet", [profile]),
+        lambda: write_parquet(tmp_path / "a.parquet", [Run(profile)]),
     ):
         with pytest.raises(MissingExtraError, match=r"pip install 'iobench\[parquet\]'"):
             ask()
@@ -281,12 +281,12 @@ def test_nothing_is_left_where_a_table_cannot_be_written(
     with pytest.raises(ProfileError, match="no run to write"):
         write_parquet(path, [])
     with pytest.raises(StorageError, match="cannot be written"):
-        write_parquet(tmp_path / "nowhere" / "run.parquet", [profile])
+        write_parquet(tmp_path / "nowhere" / "run.parquet", [Run(profile)])
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pyarrow.parquet.ParquetWriter.write_table", full)
     with pytest.raises(StorageError, match=r"run\.parquet: cannot be written \(No space left"):
-        write_parquet(path, [profile])
+        write_parquet(path, [Run(profile)])
     assert [each.read_text() for each in tmp_path.iterdir()] == ["before"]

@@ -9,6 +9,7 @@ import pytest
 from schedules import pool
 from scripts import LOOP, ScriptSketch
 
+from iobench.analysis.run import Run
 from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
 from iobench.recording.energy_file import EnergySeries, HostEnergy
 from iobench.recording.facts import ProcessFacts
@@ -43,7 +44,7 @@ def run(*found, unreadable=(), step_ms=300, config=None, host="here", n_damaged=
 
 
 def report_of(profile):
-    (report,) = make_reports([profile])
+    (report,) = make_reports([Run(profile)])
     return report
 
 
@@ -67,7 +68,7 @@ def energy_table(report):
 
 
 def text_of(*profiles):
-    return TerminalRenderer(StringIO()).render(report_document(profiles))
+    return TerminalRenderer(StringIO()).render(report_document([*map(Run, profiles)]))
 
 
 def even(n_ms=2000, watts=100):
@@ -101,7 +102,7 @@ def test_what_is_not_readable_has_a_reason_and_no_figure():
         "Energy that is not readable here: CPUs: permission denied "
         "(/sys/class/powercap/intel-rapl:0/energy_uj); GPUs: no NVIDIA driver."
     ]
-    found = to_json([profile])["runs"][0]["energy"]
+    found = to_json([Run(profile)])["runs"][0]["energy"]
     assert (found["readable"], found["kinds"], found["epochs"]) == (False, {}, [])
     assert [each["kind"] for each in found["not_readable"]] == ["cpu", "gpu"]
     assert "0 J" not in text_of(profile)
@@ -110,7 +111,7 @@ def test_what_is_not_readable_has_a_reason_and_no_figure():
 def test_where_nobody_looked_nothing_is_said():
     profile = replace(run(), energy=())
     assert energy_lines(report_of(profile)) == []
-    assert to_json([profile])["runs"][0]["energy"] is None
+    assert to_json([Run(profile)])["runs"][0]["energy"] is None
     assert "nergy" not in text_of(profile)
 
 
@@ -160,7 +161,7 @@ def test_published_energy_stands_beside_a_training_of_ens10_alone(dataset, kind,
 
 
 def test_json_holds_the_same_figures_unrounded_and_exact():
-    found = to_json([run(even())])["runs"][0]["energy"]
+    found = to_json([Run(run(even()))])["runs"][0]["energy"]
     json.dumps(found, allow_nan=False)
     gpu = found["kinds"]["gpu"]
     assert gpu["total_uj"] == gpu["wait_uj"] + gpu["compute_uj"] == 200_000_000
@@ -203,7 +204,7 @@ def ranks(n_ranks):
 
 
 def test_a_job_has_the_energy_of_its_machine_once():
-    document = to_json(ranks(4))
+    document = to_json(map(Run, ranks(4)))
     assert document["job"]["energy"]["kinds"]["gpu"]["total_j"] == 200.0
     assert [each["energy"]["kinds"]["gpu"]["total_j"] for each in document["runs"]] == [50.0] * 4
     text = text_of(*ranks(4))

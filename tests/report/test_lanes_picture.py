@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from ground_truth_profiles import profile_of_ground_truth
 
+from iobench.analysis.run import Run
 from iobench.analysis.storage.placing import place_segments
 from iobench.cli.report_command import _stretch as stretch_of
 from iobench.errors import OptionError, StorageError
@@ -132,7 +133,7 @@ def test_pictures_are_written(
     pytest.importorskip("matplotlib", reason="draws: pip install 'iobench[darshan]'")
     profile, trace = raw
     path = tmp_path / f"lanes{suffix}"
-    draw_lanes(profile, path, trace=trace, between_s=(0.0, 0.2))
+    draw_lanes(Run(profile, trace), path, between_s=(0.0, 0.2))
     head = path.read_bytes()[:200]
     assert head.startswith(b"<?xml" if suffix == ".svg" else b"\x89PNG")
 
@@ -149,7 +150,7 @@ def test_a_picture_that_cannot_be_finished_leaves_the_old_one(
     path.write_text("old")
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(StorageError, match="No space left"):
-        draw_lanes(raw[0], path)
+        draw_lanes(Run(raw[0]), path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -157,19 +158,19 @@ def test_a_picture_that_cannot_be_finished_leaves_the_old_one(
 def test_what_cannot_be_drawn_is_said(raw: tuple[Profile, StorageTrace], tmp_path: Path) -> None:
     profile, _ = raw
     with pytest.raises(OptionError, match=r"lanes\.html: expected a name that ends in \.svg"):
-        draw_lanes(profile, tmp_path / "lanes.html")
+        draw_lanes(Run(profile), tmp_path / "lanes.html")
     with pytest.raises(OptionError, match="no span between"):
-        draw_lanes(profile, tmp_path / "lanes.svg", between_s=(1e6, 2e6))
+        draw_lanes(Run(profile), tmp_path / "lanes.svg", between_s=(1e6, 2e6))
     pytest.importorskip("matplotlib", reason="draws: pip install 'iobench[darshan]'")
     with pytest.raises(StorageError, match="cannot be written"):
-        draw_lanes(profile, tmp_path / "nowhere" / "lanes.svg")
+        draw_lanes(Run(profile), tmp_path / "nowhere" / "lanes.svg")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "text").write_text("")
     (tmp_path / "lanes.svg").mkdir()
     with pytest.raises(StorageError, match="cannot be written"):
-        draw_lanes(profile, tmp_path / "lanes.svg")
+        draw_lanes(Run(profile), tmp_path / "lanes.svg")
     with pytest.raises(StorageError, match="cannot be written"):
-        draw_lanes(profile, tmp_path / "text" / "lanes.svg")
+        draw_lanes(Run(profile), tmp_path / "text" / "lanes.svg")
 
 
 @pytest.mark.parametrize("name", ["$x_$.py", "<b>\udcff\n\x00.py"])
@@ -178,7 +179,7 @@ def test_any_name_makes_a_title(
 ) -> None:
     pytest.importorskip("matplotlib", reason="draws: pip install 'iobench[darshan]'")
     profile = replace(raw[0], config={"script": name})
-    draw_lanes(profile, tmp_path / "lanes.svg", between_s=(0.0, 0.2))
+    draw_lanes(Run(profile), tmp_path / "lanes.svg", between_s=(0.0, 0.2))
     ElementTree.parse(tmp_path / "lanes.svg")
 
 

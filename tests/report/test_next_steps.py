@@ -12,6 +12,7 @@ import pytest
 from schedules import pool
 
 from iobench.analysis.advice.levers import AdviceOutcome
+from iobench.analysis.run import Run
 from iobench.report.advice_commands import title_of
 from iobench.report.advice_input import advice_input, advice_of, measured_ways
 from iobench.report.next_steps import next_steps
@@ -82,12 +83,12 @@ def run_of(
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_recommended_is_what_advise_proposes_and_never_what_it_rules_out(kind: str) -> None:
     profile = run_of(**KINDS[kind])
-    given = advice_input("run", measured_ways([profile]))
+    given = advice_input("run", measured_ways([Run(profile)]))
     assert given is not None
     advice = advice_of(given)
     titles = [title_of(each.candidate) for each in (*advice.changes, *advice.to_measure)]
     ruled_out = {title_of(each.candidate) for each in advice.ruled_out} - {*titles}
-    steps = next_steps(make_reports([profile]))
+    steps = next_steps(make_reports([Run(profile)]))
     promised = [step for step in steps if "saves" in step.reason]
     for step, title in zip(promised, titles, strict=False):
         assert step.reason.startswith(title)
@@ -100,13 +101,13 @@ def test_what_is_recommended_is_what_advise_proposes_and_never_what_it_rules_out
 
 
 def test_the_command_of_a_step_tries_it() -> None:
-    reports = make_reports([run_of(workers=1)])
+    reports = make_reports([Run(run_of(workers=1))])
     first, second = next_steps(reports)
     assert first.reason.startswith("4 workers: saves 75 % of the time by replay")
     assert first.command == "iobench profile a.nc --format source --workers 4"
     assert second.reason.endswith("% of the time at most, to be measured")
     assert second.command == "iobench profile a.nc --format numpy"
-    script = make_reports([run_of(workers=1, kind="script", command="python train.py")])
+    script = make_reports([Run(run_of(workers=1, kind="script", command="python train.py"))])
     assert next_steps(script)[0].reason.startswith(
         "4 workers (DataLoader(..., num_workers=4)): saves 72 % of the time by replay"
     )

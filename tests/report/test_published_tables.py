@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iobench.analysis.epochs import step_times
+from iobench.analysis.run import Run
 from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
@@ -61,7 +62,7 @@ def make_run(
 
 
 def rows_of(runs: list[Profile]) -> dict[str, tuple[str, ...]]:
-    section = published_section(runs)
+    section = published_section([*map(Run, runs)])
     assert section is not None
     table = section.blocks[0]
     assert isinstance(table, Table)
@@ -69,7 +70,7 @@ def rows_of(runs: list[Profile]) -> dict[str, tuple[str, ...]]:
 
 
 def test_steps_and_epochs_are_what_the_loop_saw(tmp_path: Path) -> None:
-    times = step_times(make_run(tmp_path / "run", "torch"))
+    times = step_times(Run(make_run(tmp_path / "run", "torch")).of_rank())
     assert times["batch"].tolist() == [60 * MS] * 6
     assert times["epoch"].tolist() == [180 * MS] * 2
     assert times["I/O"].tolist() == [10 * MS] * 6
@@ -83,7 +84,7 @@ def test_one_epoch_has_no_standard_deviation(tmp_path: Path) -> None:
 
 
 def test_an_epoch_with_batches_missing_is_none(tmp_path: Path) -> None:
-    times = step_times(make_run(tmp_path / "run", "torch", n_samples=8))
+    times = step_times(Run(make_run(tmp_path / "run", "torch", n_samples=8)).of_rank())
     assert times["epoch"].tolist() == []
 
 
@@ -103,14 +104,14 @@ def test_runs_stand_beside_each_other_and_what_was_published(tmp_path: Path) -> 
     assert [name for place, name in enumerate(names) if name not in names[:place]] == [
         "epoch", "batch", "forward", "backward", "I/O",
     ]  # fmt: skip
-    text = TerminalRenderer(io.StringIO()).render(report_document(runs))
+    text = TerminalRenderer(io.StringIO()).render(report_document([*map(Run, runs)]))
     assert "As in MAELSTROM D2.3" in text
     assert "batch, tensorflow" in text
 
 
 def test_runs_of_one_framework_have_no_such_table(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / name, "torch") for name in ("a", "b")]
-    assert published_section(runs) is None
+    assert published_section([*map(Run, runs)]) is None
 
 
 @pytest.mark.parametrize("published", [None, {"tables": 3}, {"tables": {"a": 1}}, {}])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from iobench.profiles.reading import open_profiles
+from iobench.analysis.run import open_runs
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.report.json_report import to_json
@@ -44,12 +44,12 @@ def write_serial_run(path: Path, *, killed: bool = False) -> None:
 
 
 def printed(path: Path) -> str:
-    return TerminalRenderer(StringIO()).render(report_document(open_profiles(path)))
+    return TerminalRenderer(StringIO()).render(report_document(open_runs(path)))
 
 
 def test_json_of_a_run_directory(tmp_path: Path) -> None:
     write_serial_run(tmp_path / "source")
-    document = json.loads(json.dumps(to_json(open_profiles(tmp_path)), allow_nan=False))
+    document = json.loads(json.dumps(to_json(open_runs(tmp_path)), allow_nan=False))
     (run,) = document["runs"]
     assert (run["dataset"], run["format"], run["batches"]) == ("grib", "source", 3)
     assert run["wait_ns"] == 31 * MS
@@ -72,7 +72,7 @@ def test_terminal_of_a_run_directory(tmp_path: Path) -> None:
 def test_the_original_files_come_first(tmp_path: Path) -> None:
     for name in ("numpy", "source"):
         write_serial_run(tmp_path / name)
-    runs = to_json(open_profiles(tmp_path))["runs"]
+    runs = to_json(open_runs(tmp_path))["runs"]
     assert [run["format"] for run in runs] == ["source", "numpy"]
     assert "Compared" in printed(tmp_path)
 

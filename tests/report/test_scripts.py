@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from iobench import exposure
-from iobench.profiles.reading import RankProfiles, open_profile, open_profiles
+from iobench.analysis.run import Run, open_runs
+from iobench.profiles.reading import open_profile
 from iobench.recording.facts import LoaderFacts, ProcessFacts
 from iobench.recording.hosts import host_name
 from iobench.recording.kinds import Kind
@@ -85,12 +86,12 @@ def make_run(path: Path, **config: Any) -> RunDirectory:
 
 
 def printed(path: Path) -> str:
-    text = TerminalRenderer(StringIO()).render(report_document(open_profiles(path)))
+    text = TerminalRenderer(StringIO()).render(report_document(open_runs(path)))
     return " ".join(text.split())
 
 
 def document(path: Path) -> dict[str, Any]:
-    found = json.loads(json.dumps(to_json(open_profiles(path)), allow_nan=False))
+    found = json.loads(json.dumps(to_json(open_runs(path)), allow_nan=False))
     assert isinstance(found, dict)
     return found
 
@@ -223,16 +224,15 @@ def test_a_job_is_compared_rank_by_rank(job: Path) -> None:
 
 
 def test_ranks_are_read_one_by_one(job: Path) -> None:
-    profiles = open_profiles(job)
-    assert isinstance(profiles, RankProfiles)
-    assert [profile.rank for profile in profiles] == [0, 1, 2]
-    assert [len(profile.processes) for profile in profiles] == [1, 1, 1]
+    (opened,) = open_runs(job)
+    assert [each.rank for each in opened] == [0, 1, 2]
+    assert [len(each.profile.processes) for each in opened] == [1, 1, 1]
     assert exposure(open_profile(job, rank=1)).whole.wait_ns == 50 * MS
     assert exposure(open_profile(job), rank=1) == exposure(open_profile(job, rank=1))
 
 
 def test_one_profile_of_all_ranks_has_the_same_report(job: Path) -> None:
-    assert to_json([open_profile(job)]) == to_json(open_profiles(job))
+    assert to_json([Run(open_profile(job))]) == to_json(open_runs(job))
 
 
 def test_a_rank_misses_its_own_workers_alone(job: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_rank_misses_its_own_workers_alone(job: Path) -> None:
         file.write_text(json.dumps(told))
     missing = [run["missing_workers"] for run in document(job)["runs"]]
     assert missing == [[], ["loader-0 process 999999"], []]
-    assert to_json([open_profile(job)]) == to_json(open_profiles(job))
+    assert to_json([Run(open_profile(job))]) == to_json(open_runs(job))
 
 
 def test_a_rank_that_is_alone_misses_the_others(tmp_path: Path) -> None:

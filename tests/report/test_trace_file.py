@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -23,7 +22,7 @@ from traced_runs import MS, TracedRun
 from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.run import Run, exposure
 from iobench.errors import OptionError, ProfileError, StorageError
-from iobench.profiles.reading import open_profiles
+from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
@@ -35,7 +34,10 @@ from iobench.report.timeline.wall_clock import wall_offsets
 from iobench.testing import FakeClock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
     from iobench.profiles.contents import Profile
+    from iobench.storage.traces.contents import StorageTrace
 
 WALL_NS = 1_795_000_000_123_456_789
 Entries = list[dict[str, Any]]
@@ -51,9 +53,15 @@ def ran(sketch: Sketch, *, host: str = "here", pid: int = 4711, wall_ns: int = W
     return replace(found, processes=processes)
 
 
-def written(folder: Path, *profiles: Profile, name: str = "run.json", **more: Any) -> Any:
+def written(
+    folder: Path,
+    *profiles: Profile,
+    traces: Mapping[Path, StorageTrace] | None = None,
+    name: str = "run.json",
+    **more: Any,
+) -> Any:
     path = folder / name
-    write_trace(path, profiles, **more)
+    write_trace(path, [Run(each, (traces or {}).get(each.path)) for each in profiles], **more)
     document = read_trace(path)
     check_trace(document)
     return document
@@ -150,7 +158,7 @@ def test_times_are_exact_to_the_nanosecond_in_doubles_too(tmp_path: Path) -> Non
     sketch = busy_pool().moved(lambda at: at + 50 * day_ns + 17 if at > 40 * MS else at)
     profile = ran(sketch)
     path = tmp_path / "long.json"
-    write_trace(path, [profile])
+    write_trace(path, [Run(profile)])
     document = json.loads(path.read_text())
     base = int(document["otherData"]["base_wall_ns"]) - WALL_NS
     assert document["baseTimeNanoseconds"] == base + WALL_NS
@@ -310,7 +318,7 @@ def test_loaders_made_anew_are_epochs_as_in_tables(tmp_path: Path) -> None:
         replace(each, name=names[each.number % 2]) for each in script.sketch.loaders
     ]
     profile = script.profile()
-    figures = epoch_figures(profile)
+    figures = epoch_figures(Run(profile).of_rank())
     document = written(tmp_path, profile)
     assert [each["name"] for each in of(document, "i")] == ["epoch 0", "epoch 1", "epoch 2"]
     first = np.cumsum([0, *(each.n_batches for each in figures)]).tolist()
@@ -377,19 +385,19 @@ def test_compressed_it_is_the_same_and_makes_the_same_file(tmp_path: Path) -> No
     plain = written(tmp_path, profile)
     assert written(tmp_path, profile, name="run.json.gz") == plain
     first = (tmp_path / "run.json.gz").read_bytes()
-    write_trace(tmp_path / "run.json.gz", [profile])
+    write_trace(tmp_path / "run.json.gz", [Run(profile)])
     assert (tmp_path / "run.json.gz").read_bytes() == first
 
 
 def test_bad_names_and_empty_runs_are_one_line(tmp_path: Path) -> None:
     profile = ran(busy_pool())
     with pytest.raises(OptionError, match=r"run\.txt: expected a name that ends in \.json or"):
-        write_trace(tmp_path / "run.txt", [profile])
+        write_trace(tmp_path / "run.txt", [Run(profile)])
     with pytest.raises(StorageError, match="cannot be written"):
-        write_trace(tmp_path / "nowhere" / "run.json", [profile])
+        write_trace(tmp_path / "nowhere" / "run.json", [Run(profile)])
     empty = replace(profile, spans=profile.spans[:0])
     with pytest.raises(ProfileError, match="holds no span to write"):
-        write_trace(tmp_path / "run.json", [empty])
+        write_trace(tmp_path / "run.json", [Run(empty)])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -404,7 +412,7 @@ def test_what_was_there_stays_if_the_trace_cannot_be_finished(
 
     monkeypatch.setattr("iobench.report.timeline.trace_file.flow_entries", full)
     with pytest.raises(StorageError, match=r"run\.json: cannot be written \(No space left"):
-        write_trace(path, [ran(busy_pool())])
+        write_trace(path, [Run(ran(busy_pool()))])
     assert [each.read_text() for each in tmp_path.iterdir()] == ["before"]
 
 
@@ -427,9 +435,7 @@ def test_ranks_are_read_one_by_one_and_shown_as_processes_of_their_own(tmp_path:
             maker = recorder.string("consumer")
             recorder.emit(Kind.WAIT, begin, begin + 50, batch=batch, detail=maker)
         recorder.close()
-    profiles = open_profiles(directory.path)
-    assert len(profiles) == 2
-    document = written(tmp_path, *profiles)
+    document = written(tmp_path, open_profile(directory.path))
     names = {each["pid"]: each["args"]["name"] for each in of(document, "M", "process_name")}
     assert sorted(names.values()) == ["rank 0 consumer", "rank 1 consumer"]
     first = {

@@ -12,6 +12,7 @@ import pytest
 from schedules import pool
 from trace_rules import check_trace, read_trace
 
+from iobench.analysis.run import Run
 from iobench.errors import FileFormatError, StorageError
 from iobench.recording.span_reader import Anchor
 from iobench.report.timeline import trace_writer
@@ -78,7 +79,7 @@ def merged(tmp_path: Path, *documents: Any, name: str = "torch.json") -> dict[st
         data = json.dumps(document).encode()
         path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
         paths.append(path)
-    write_trace(tmp_path / "run.json", [ran()], torch_traces=paths)
+    write_trace(tmp_path / "run.json", [Run(ran())], torch_traces=paths)
     found = read_trace(tmp_path / "run.json")
     check_trace(found)
     return found
@@ -147,7 +148,7 @@ def test_numbers_that_json_cannot_hold_stay_text(tmp_path: Path) -> None:
     text = json.dumps(document).replace('"dur": 900.5', '"dur": 900.5, "huge": 1e999')
     path = tmp_path / "torch.json"
     path.write_text(text)
-    write_trace(tmp_path / "run.json", [ran()], torch_traces=[path])
+    write_trace(tmp_path / "run.json", [Run(ran())], torch_traces=[path])
     told = only(read_trace(tmp_path / "run.json"), "next")
     assert told["args"] == {"loss": "NaN", "rate": "-Infinity"}
     assert told["huge"] == "1E+999"
@@ -168,7 +169,7 @@ def test_of_processes_with_one_number_that_of_the_same_machine_is_meant(tmp_path
     )
     path = tmp_path / "torch.json"
     path.write_text(json.dumps(torch_document(host_name="there")))
-    write_trace(tmp_path / "run.json", [here, there], torch_traces=[path])
+    write_trace(tmp_path / "run.json", [Run(here), Run(there)], torch_traces=[path])
     document = read_trace(tmp_path / "run.json")
     labels = {
         each["pid"]: each["args"]["labels"]
@@ -211,10 +212,10 @@ def test_what_is_no_trace_of_this_run_is_one_line(
     path = tmp_path / "torch.json"
     path.write_bytes(content)
     if words is None:
-        write_trace(tmp_path / "run.json", [ran()], torch_traces=[path])
+        write_trace(tmp_path / "run.json", [Run(ran())], torch_traces=[path])
         return
     with pytest.raises(FileFormatError) as caught:
-        write_trace(tmp_path / "run.json", [ran()], torch_traces=[path])
+        write_trace(tmp_path / "run.json", [Run(ran())], torch_traces=[path])
     assert str(caught.value).startswith(f"{path}: ")
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -227,7 +228,7 @@ def test_a_trace_of_another_time_says_by_how_much(tmp_path: Path) -> None:
     path = tmp_path / "torch.json"
     path.write_text(json.dumps(document))
     with pytest.raises(FileFormatError, match="begins after the run ended, by 3,600 s"):
-        write_trace(tmp_path / "run.json", [ran()], torch_traces=[path])
+        write_trace(tmp_path / "run.json", [Run(ran())], torch_traces=[path])
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:

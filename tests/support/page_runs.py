@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iobench.recording.facts import LoaderFacts, ProcessFacts
 from iobench.recording.hosts import host_name
@@ -17,6 +17,9 @@ from iobench.report import units
 from iobench.report.renderers.html_page import HtmlRenderer
 from iobench.report.report_document import report_document
 from iobench.testing import FakeClock
+
+if TYPE_CHECKING:
+    from iobench.analysis.run import Run
 
 MS = 1_000_000
 COMPUTE = {"forward_ns": 5 * MS, "backward_ns": 0, "source": "--compute 5ms"}
@@ -104,9 +107,9 @@ def write_job(path: Path, *, ranks: int = 3, batches: int = 12) -> Path:
     return path
 
 
-def render_page(profiles: Any, traces: Any = None) -> str:
-    """Return the page of profiles, as ``iobench report --html`` writes it."""
-    return HtmlRenderer().render(report_document(profiles, traces))
+def render_page(runs: Sequence[Run]) -> str:
+    """Return the page of runs, as ``iobench report --html`` writes it."""
+    return HtmlRenderer().render(report_document(runs))
 
 
 class PageParts(HTMLParser):

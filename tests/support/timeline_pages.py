@@ -62,7 +62,7 @@ def write_timeline(path: Path, *profiles: Profile, limit: int = 500_000) -> Path
     from iobench.report.json_report import to_json
 
     payloads = [page_payload.timeline_payload(Run(each), limit) for each in profiles]
-    path.write_text(page_of(payloads, [to_json([each])["runs"][0] for each in profiles]))
+    path.write_text(page_of(payloads, [to_json([Run(each)])["runs"][0] for each in profiles]))
     return path
 
 

@@ -14,6 +14,7 @@ pytest.importorskip("tensorflow", reason="its loops are what is seen")
 pytest.importorskip("keras", reason="imported first by the script")
 import tensorflow as tf
 
+from iobench.analysis.run import Run
 from iobench.launch.running import ScriptRun, run_script
 from iobench.profiles.reading import open_profile
 from iobench.recording.clocks import SYSTEM_CLOCK, SystemClock
@@ -100,7 +101,7 @@ def test_the_opaque_wait_is_split_by_what_the_dataset_tells(tmp_path: Path) -> N
     with record(tmp_path / "run", detail="batch"):
         for _ in instrument(numbers().map(lambda x: x + 1), name="sums"):
             pass
-    (run,) = to_json([open_profile(tmp_path / "run")])["runs"]
+    (run,) = to_json([Run(open_profile(tmp_path / "run"))])["runs"]
     operators = run["operators"]
     assert {"Batch", "Range"} <= {each["operation"] for each in operators}
     assert all(each["estimated"] for each in operators)

@@ -15,6 +15,7 @@ import keras
 import tensorflow as tf
 
 from iobench.analysis.epochs import epoch_figures
+from iobench.analysis.run import Run
 from iobench.profiles.reading import open_profile
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
@@ -90,7 +91,7 @@ def test_a_fit_is_the_same_and_seen_step_by_step(options: dict[str, Any], tmp_pa
     assert done["batch"].tolist() == waits["batch"].tolist()
     assert [held[number] for number in done["batch"].tolist()] == done["start_ns"].tolist()
     assert (done["end_ns"][:-1] <= waits["start_ns"][1:]).all()
-    epochs = epoch_figures(profile)
+    epochs = epoch_figures(Run(profile).of_rank())
     assert [each.n_batches for each in epochs] == [N_BATCHES + N_CHECKED] * 2
     assert [(each.role, each.n_rounds) for each in profile.exposure().loaders] == [
         ("training", 2), ("evaluation", 2),

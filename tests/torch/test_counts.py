@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 import torch
 
 import iobench
+from iobench.analysis.run import Run
 from iobench.subjects.check.counts import counts_of
 from iobench.torch import DataLoader
 
@@ -42,7 +43,7 @@ def counts(path: Path, dataset: Files, workers: int, seed: int = 0, *, stop: int
         for number, _ in enumerate(loader):
             if number == stop:
                 break
-    return counts_of(iobench.open_profile(path))
+    return counts_of(Run(iobench.open_profile(path)))
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import torch
 from tiny_pipeline import COSTS, tiny_pipeline
 
 import iobench
+from iobench.analysis.run import Run
 from iobench.analysis.samples_compared import SamplesVerdict, compare_samples
 from iobench.analysis.samples_seen import samples_seen
 from iobench.loaders.compute import Compute
@@ -85,16 +86,16 @@ def recorded(path, dataset, *, seed=0, epochs=1, **options):
 
 def test_workers_and_batch_size_make_no_difference_but_order_is_told(tmp_path):
     alone = recorded(tmp_path / "0", Numbers(), batch_size=3, epochs=2)
-    seen = samples_seen(alone)
+    seen = samples_seen(Run(alone))
     assert [(each.epoch, len(each), each.is_complete) for each in seen.epochs] == [
         (0, 12, True), (1, 12, True),
     ]  # fmt: skip
     assert len(set(seen.epoch_digests.values())) == 1
     assert sorted(seen.epochs[0].sample.tolist()) == list(range(12))
     worked = recorded(tmp_path / "2", Numbers(), batch_size=5, num_workers=2, epochs=2)
-    assert compare_samples(alone, worked).verdict is SAME
+    assert compare_samples(Run(alone), Run(worked)).verdict is SAME
     other = recorded(tmp_path / "1", Numbers(), batch_size=3, epochs=2, seed=1)
-    found = compare_samples(alone, other)
+    found = compare_samples(Run(alone), Run(other))
     assert (found.verdict, found.n_compared) == (OTHER, 24)
     labels = {alone.strings[label] for label in alone.spans["label"].tolist()}
     assert "digest" in labels  # what it cost is a stage of its own
@@ -118,15 +119,15 @@ def test_however_a_loader_makes_its_batches(tmp_path, workers):
     }
     for name, loader in others.items():
         other = drained(tmp_path / name, loader)
-        assert compare_samples(first, other).verdict is SAME, name
-        (epoch,) = samples_seen(other).epochs
+        assert compare_samples(Run(first), Run(other)).verdict is SAME, name
+        (epoch,) = samples_seen(Run(other)).epochs
         assert epoch.sample.tolist() == ([-1] * 12 if name == "stream" else list(range(12)))
 
 
 def test_a_changed_sample_is_named(tmp_path):
     plain = recorded(tmp_path / "0", Numbers(), batch_size=3)
     changed = recorded(tmp_path / "1", Numbers(changed=7), batch_size=3, seed=1)
-    found = compare_samples(plain, changed)
+    found = compare_samples(Run(plain), Run(changed))
     assert found.verdict is SamplesVerdict.DIFFERENT
     assert (found.first.sample, found.n_missing, found.n_extra) == (7, 1, 1)
     assert found.first.digest_a != found.first.digest_b
@@ -143,17 +144,17 @@ def test_a_killed_worker_leaves_what_it_delivered(tmp_path):
         for _ in loader:
             pass
     killed = iobench.open_profile(tmp_path / "1")
-    (epoch,) = samples_seen(killed).epochs
+    (epoch,) = samples_seen(Run(killed)).epochs
     assert (len(epoch), epoch.n_unknown_batches, epoch.is_complete) == (9, 0, False)
-    found = compare_samples(plain, killed)
+    found = compare_samples(Run(plain), Run(killed))
     assert (found.verdict, found.is_partial) == (OTHER, True)
 
 
 def test_samples_whose_value_cannot_be_told_are_unknown(tmp_path, caplog):
     options = {"batch_size": 2, "collate_fn": len}
     profile = recorded(tmp_path / "run", Odd(), **options)
-    assert samples_seen(profile).n_unknown_batches == 2
-    assert compare_samples(profile, profile).verdict is SamplesVerdict.UNKNOWN
+    assert samples_seen(Run(profile)).n_unknown_batches == 2
+    assert compare_samples(Run(profile), Run(profile)).verdict is SamplesVerdict.UNKNOWN
     assert "whose value cannot be told" in caplog.text
 
 
@@ -202,21 +203,21 @@ def through_torch(directory, recorder, batch_size):
 
 def test_every_loader_of_a_profile_delivers_the_same_digests(tmp_path):
     first = measured(tmp_path / "serial", serial)
-    seen = samples_seen(first)
+    seen = samples_seen(Run(first))
     assert [(each.epoch, len(each), each.is_complete) for each in seen.epochs] == [
         (0, 12, True), (1, 12, True),
     ]  # fmt: skip
     assert len(set(seen.epoch_digests.values())) == 1
     for make in (native, workers, through_torch):
         other = measured(tmp_path / make.__name__, make)
-        assert compare_samples(first, other).verdict is SAME, make
+        assert compare_samples(Run(first), Run(other)).verdict is SAME, make
     # Batches that span two epochs, and another seed.
     odd = measured(tmp_path / "odd", native, batch_size=8, seed=1)
-    found = compare_samples(first, odd)
+    found = compare_samples(Run(first), Run(odd))
     assert (found.verdict, found.n_compared) == (OTHER, 24)
 
 
 def test_numbers_are_those_of_the_dataset(tmp_path):
     profile = measured(tmp_path / "run", serial, numbers=range(100, 112))
-    (first, _) = samples_seen(profile).epochs
+    (first, _) = samples_seen(Run(profile)).epochs
     assert sorted(first.sample.tolist()) == list(range(100, 112))

@@ -11,6 +11,7 @@ import torch
 from trace_rules import check_trace, read_trace
 
 import iobench
+from iobench.analysis.run import Run
 from iobench.report.timeline.trace_file import write_trace
 from iobench.torch import DataLoader
 
@@ -24,7 +25,7 @@ def test_waits_lie_in_what_torch_calls_next(tmp_path: Path) -> None:
         assert sum(1 for _ in loader) == 16
     profiler.export_chrome_trace(str(tmp_path / "torch.json"))
     profile = iobench.open_profile(tmp_path / "run")
-    write_trace(tmp_path / "both.json", [profile], torch_traces=[tmp_path / "torch.json"])
+    write_trace(tmp_path / "both.json", [Run(profile)], torch_traces=[tmp_path / "torch.json"])
     document = read_trace(tmp_path / "both.json")
     check_trace(document)
     spans = [each for each in document["traceEvents"] if each["ph"] == "X"]

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tracked_runs import make_run
 
+from iobench.analysis.run import Run
 from iobench.masking import mask_line
-from iobench.profiles.reading import open_profile, open_profiles
+from iobench.profiles.reading import open_profile
 from iobench.report.json_report import to_json
 from iobench.tracking.contents import EPOCH_MARK, run_contents
 from iobench.tracking.names import LONGEST_VALUE, PREFIX, cut, legal_name, legal_names
@@ -64,7 +65,7 @@ def test_a_secret_that_begins_as_another_is_masked_whole(monkeypatch):
 
 
 def test_every_epoch_has_its_mark_and_the_five_figures(tmp_path):
-    contents = run_contents(open_profile(make_run(tmp_path / "run")))
+    contents = run_contents(Run(open_profile(make_run(tmp_path / "run"))).of_rank())
     assert [each.epoch for each in contents.epochs] == [0, 1]
     for each in contents.epochs:
         assert each.complete
@@ -78,24 +79,24 @@ def test_every_epoch_has_its_mark_and_the_five_figures(tmp_path):
 
 def test_an_epoch_that_goes_on_is_not_due_yet(tmp_path):
     run = make_run(tmp_path / "run", ended=False, n_samples=None)
-    contents = run_contents(open_profile(run))
+    contents = run_contents(Run(open_profile(run)).of_rank())
     assert [each.epoch for each in contents.due(final=False)] == [0]
     assert [each.epoch for each in contents.due(final=True)] == [0, 1]
 
 
 def test_parts_of_a_run_have_names(tmp_path):
-    alone = open_profiles(make_run(tmp_path / "alone"))
-    assert [part_name(each, 1) for each in alone] == [""]
-    ranks = open_profiles(make_run(tmp_path / "ranks", ranks=2))
-    assert [part_name(each, 2) for each in ranks] == ["rank-0", "rank-1"]
+    assert part_name(None, "") == ""
+    assert part_name(1, "") == "rank-1"
+    assert part_name(None, "numpy") == "numpy"
+    assert part_name(1, "numpy") == "numpy-rank-1"
 
 
 def test_a_run_without_compute_is_judged_as_its_report_judges_it(tmp_path):
     step = {"forward_ns": 0, "backward_ns": 0, "source": "none"}
     profile = open_profile(make_run(tmp_path / "run", compute=step))
     for verdict in (
-        run_contents(profile).tags["iobench.verdict"],
+        run_contents(Run(profile).of_rank()).tags["iobench.verdict"],
         profile.exposure().to_dict()["verdict"],
-        to_json([profile])["runs"][0]["verdict"],
+        to_json([Run(profile)])["runs"][0]["verdict"],
     ):
         assert verdict.startswith("No compute stage, so there is nothing to hide loading behind: ")

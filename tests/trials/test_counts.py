@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iobench.analysis.run import Run
 from iobench.errors import FileFormatError, MissingFileError, ProfileError
 from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
@@ -55,7 +56,7 @@ def test_what_was_delivered_is_counted(make_run: MakeRun) -> None:
         recorder.emit(Kind.READ, 1, 2, 7, -1, batch, 0, -1, 0, 0, Flag.DETAIL)
         recorder.emit(Kind.SERIALISE, 1, 2, 80, -1, batch)
 
-    found = counts_of(open_profile(make_run(n_batches=10, extra=chance)))
+    found = counts_of(Run(open_profile(make_run(n_batches=10, extra=chance))))
     assert (found.batches, found.samples, found.used_nbytes) == (10, 40, 800)
     assert (found.reads, found.read_nbytes) == (20, 2000)
     assert found.opens is None
@@ -73,15 +74,15 @@ def test_work_for_digests_is_no_stage_of_the_loader(make_run: MakeRun) -> None:
         label = recorder.string("digest")
         recorder.emit(Kind.VERIFY, 0, 1, -1, -1, batch, 0, -1, label)
 
-    with_digests = counts_of(open_profile(make_run("with", n_batches=4, extra=digest)))
-    without = counts_of(open_profile(make_run("without", n_batches=4)))
+    with_digests = counts_of(Run(open_profile(make_run("with", n_batches=4, extra=digest))))
+    without = counts_of(Run(open_profile(make_run("without", n_batches=4))))
     assert (with_digests.stages, with_digests.spans) == (without.stages, without.spans)
 
 
 def test_a_sum_counts_as_many_as_it_holds(make_run: MakeRun) -> None:
     sums = make_run("sums", n_batches=5, reads=1, flags=Flag.SUMMED, nbytes=400)
     singly = make_run("singly", n_batches=5, reads=4, nbytes=100)
-    one, other = (counts_of(open_profile(path)) for path in (sums, singly))
+    one, other = (counts_of(Run(open_profile(path))) for path in (sums, singly))
     assert one.stages == other.stages
 
 
@@ -95,7 +96,7 @@ def test_a_sum_counts_as_many_as_it_holds(make_run: MakeRun) -> None:
 def test_what_was_not_all_seen_is_unknown(
     make_run: MakeRun, flags: int, config: dict[str, Any]
 ) -> None:
-    found = counts_of(open_profile(make_run(n_batches=4, flags=flags, config=config)))
+    found = counts_of(Run(open_profile(make_run(n_batches=4, flags=flags, config=config))))
     assert (found.reads, found.read_nbytes, found.spans) == (None, None, None)
     assert found.stages == {"collate": StageCount(4, 320), "read": StageCount(None, None)}
     assert "--detail sample" in found.unknown["reads"]
@@ -105,16 +106,18 @@ def test_what_was_not_all_seen_is_unknown(
 def test_a_run_that_its_time_ended_is_refused(make_run: MakeRun) -> None:
     by_time = {"asked": {"batches": 200, "steady_s": 60.0}}
     with pytest.raises(ProfileError, match=r"after 10 batches.*--batches N or --epochs E"):
-        counts_of(open_profile(make_run("short", n_batches=10, config=by_time)))
-    assert counts_of(open_profile(make_run("long", n_batches=200, config=by_time))).batches == 200
+        counts_of(Run(open_profile(make_run("short", n_batches=10, config=by_time))))
+    assert (
+        counts_of(Run(open_profile(make_run("long", n_batches=200, config=by_time)))).batches == 200
+    )
     with pytest.raises(ProfileError, match="no loader delivered a batch"):
-        counts_of(open_profile(make_run("none", n_batches=0)))
+        counts_of(Run(open_profile(make_run("none", n_batches=0))))
 
 
 def test_memory_of_as_many_processes_as_a_machine_has_cpus_is_no_bound(make_run: MakeRun) -> None:
     for workers, is_known in ((None, False), (2, True)):
         config = {"asked": {"batches": 4, "steady_s": None, "workers": workers}}
-        found = counts_of(open_profile(make_run(f"{workers}", n_batches=4, config=config)))
+        found = counts_of(Run(open_profile(make_run(f"{workers}", n_batches=4, config=config))))
         assert (found.peak_nbytes is not None) is is_known
         assert ("peak_nbytes" in found.unknown) is not is_known
 
@@ -122,7 +125,7 @@ def test_memory_of_as_many_processes_as_a_machine_has_cpus_is_no_bound(make_run:
 def test_lost_spans_leave_nothing_exact(make_run: MakeRun) -> None:
     profile = open_profile(make_run(n_batches=4))
     process = replace(profile.processes[0], lost=3, peak_nbytes=None)
-    found = counts_of(replace(profile, processes=(process,)))
+    found = counts_of(Run(replace(profile, processes=(process,))))
     assert found.unknown["reads"] == "3 spans were lost"
     assert (found.samples, found.reads, found.stages["read"].spans) == (None, None, None)
     assert "peak_nbytes" in found.unknown

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iobench.analysis.intervals import RoundRatio, round_ratio
+from iobench.analysis.run import Run
 from iobench.analysis.step_sums import StepSums
 from iobench.cli import main
 from iobench.errors import TrialError
@@ -31,7 +32,6 @@ from iobench.subjects.check.gates import (
     rounds_to_decide,
 )
 from iobench.subjects.check.section import check_document
-from iobench.trials import gating
 from iobench.trials.gating import compare_commands
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def test_counts_of_a_run_that_was_killed_are_not_kept(
     run, kept = make_run(), tmp_path / "counts.json"
     process = replace(open_profile(run).processes[0], closed=False)
     killed = replace(open_profile(run), processes=(process,))
-    monkeypatch.setattr(gating, "open_profile", lambda _: killed)
+    monkeypatch.setattr(Run, "open", lambda _: Run(killed))
     assert main(["check", str(run), "--counts", str(kept), "--update"]) == ERROR
     assert "expected a run that came to its end" in capsys.readouterr().err
     assert not kept.exists()
@@ -129,18 +129,20 @@ def test_a_run_of_several_formats_has_counts_of_each(
 
 
 def test_exposed_share_is_exact_and_has_an_interval(make_run: MakeRun) -> None:
-    found = exposed_share(open_profile(make_run(wait_ns=250_000)))
+    found = exposed_share(Run(open_profile(make_run(wait_ns=250_000))).of_rank())
     assert found.share == pytest.approx(0.2)
     assert (found.low, found.high) == pytest.approx((0.2, 0.2))
     uneven = exposed_share(
-        open_profile(make_run("uneven", wait_ns=lambda k: 100_000 * (1 + k * 7919 % 11)))
+        Run(
+            open_profile(make_run("uneven", wait_ns=lambda k: 100_000 * (1 + k * 7919 % 11)))
+        ).of_rank()
     )
     assert uneven.share is not None
     assert uneven.low is not None
     assert uneven.high is not None
     assert 0 < uneven.low < uneven.share < uneven.high < 1
     assert uneven.high - uneven.low < 0.2
-    assert exposed_share(open_profile(make_run("short", n_batches=10))).low is None
+    assert exposed_share(Run(open_profile(make_run("short", n_batches=10))).of_rank()).low is None
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from iobench.analysis.figures import Window
     from iobench.analysis.replay.contract import Payoff, Payoffs, RecordedRun
+    from iobench.analysis.run import RankRun
     from iobench.profiles.contents import Profile
 
 __all__ = ["JUDGED_BATCHES", "ReplayJudgement", "judge_by_replay", "judge_runs"]
@@ -76,26 +77,16 @@ class ReplayJudgement:
         return self.payoffs.stages[0]
 
 
-def judge_by_replay(
-    profile: Profile, *, rank: int | None = None, factor: float = JUDGED_FACTOR
-) -> ReplayJudgement | None:
+def judge_by_replay(run: RankRun, *, factor: float = JUDGED_FACTOR) -> ReplayJudgement | None:
     """Return what a replay says of a training process; None where no batch was delivered.
 
     Parameters
     ----------
-    profile : Profile
-    rank : int, optional
-        Which training process; may be left out where only one recorded.
+    run : RankRun
     factor : float
         What the time of a stage is multiplied by.
-
-    Raises
-    ------
-    ProfileError
-        If several training processes recorded and none is named, or the waits of one overlap.
     """
-    runs = recorded_runs(profile, rank=rank, max_batches=JUDGED_BATCHES)
-    return judge_runs(profile, runs, factor)
+    return judge_runs(run.profile, recorded_runs(run, max_batches=JUDGED_BATCHES), factor)
 
 
 def judge_runs(

@@ -17,12 +17,12 @@ from iobench.analysis.loop import ONLY
 from iobench.analysis.replay.contract import LoaderRule, RecordedRun
 from iobench.analysis.replay.loop_work import LoopWork, find_loop_work
 from iobench.analysis.replay.making import Making, find_making
-from iobench.analysis.run import Run
 from iobench.analysis.stages import find_lanes
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.loop import LoaderSettings, TrainingLoop
+    from iobench.analysis.run import RankRun
     from iobench.analysis.stages import Lanes
     from iobench.profiles.contents import Profile
 
@@ -35,16 +35,12 @@ UNSEEN_LIMIT: Final = 0.01
 """Share of batches nobody saw being made from which on a run cannot be replayed."""
 
 
-def recorded_runs(
-    profile: Profile, *, rank: int | None = None, max_batches: int | None = None
-) -> tuple[RecordedRun, ...]:
+def recorded_runs(run: RankRun, *, max_batches: int | None = None) -> tuple[RecordedRun, ...]:
     """Return what each loader of a training process did, the one that trains first.
 
     Parameters
     ----------
-    profile : Profile
-    rank : int, optional
-        Which training process; may be left out where only one recorded.
+    run : RankRun
     max_batches : int, optional
         How many of each loader, from the start of the run, or of the epochs as a long training
         has them where there are such; by default all.
@@ -54,13 +50,7 @@ def recorded_runs(
     tuple of RecordedRun
         One for each loader with batches, made anew for each epoch or not; what cannot be replayed
         has `LoaderRule.OPAQUE` and says why in ``reason``.
-
-    Raises
-    ------
-    ProfileError
-        If several training processes recorded and none is named, or the waits of one overlap.
     """
-    run = Run(profile).of_rank(rank)
     profile, loop, seen = run.profile, run.loop, run.deliveries
     deliveries = replace(seen, loader=one_loader(loop, seen))
     numbers = by_importance(deliveries, roles_of_loaders(profile, loop, deliveries))

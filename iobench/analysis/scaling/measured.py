@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import exposure
 from iobench.analysis.scaling.demand import rank_demand
 from iobench.errors import ProfileError
 from iobench.recording.kinds import Kind
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from iobench.analysis.replay.contract import RecordedRun
+    from iobench.analysis.run import Run
     from iobench.analysis.scaling.demand import RankDemand
     from iobench.profiles.contents import Profile
 
@@ -68,7 +68,7 @@ class MeasuredJob:
 
 
 def measured_job(
-    profiles: Sequence[Profile],
+    run: Run,
     *,
     reads_per_sample: float | None = None,
     nbytes_per_sample: float | None = None,
@@ -77,8 +77,7 @@ def measured_job(
 
     Parameters
     ----------
-    profiles : sequence of Profile
-        One of each training process.
+    run : Run
     reads_per_sample, nbytes_per_sample : float, optional
         Instead of what the run tells.
 
@@ -87,18 +86,18 @@ def measured_job(
     ProfileError
         If no loader brought a batch, or as `rank_demand` and `exposure`.
     """
-    places = np.unique(np.linspace(0, len(profiles) - 1, min(len(profiles), MOST_MEASURED)))
+    places = np.unique(np.linspace(0, len(run) - 1, min(len(run), MOST_MEASURED)))
     runs: list[RecordedRun] = []
     n_loaders, n_reads, step_ns, cold = 0, [], [], []
     n_batches = n_folded = 0
     for place in places.astype(int).tolist():
-        profile = profiles[place]
-        found = recorded_runs(profile)
+        rank = run.of_rank(run.ranks[place])
+        profile, found = rank.profile, recorded_runs(rank)
         if not found:
             raise ProfileError(
                 f"{profile.path}: no loader brought a batch, expected a run that trains on some"
             )
-        measured = exposure(profile)
+        measured = rank.exposure
         runs.append(found[0])
         n_loaders = max(n_loaders, len(found))
         n_batches += measured.whole.n_batches
@@ -112,7 +111,7 @@ def measured_job(
         runs,
         reads_per_sample=reads,
         nbytes_per_sample=nbytes_per_sample,
-        n_ranks=len(profiles),
+        n_ranks=len(run),
     )
     known = [value for value in cold if value is not None]
     return MeasuredJob(
@@ -123,8 +122,10 @@ def measured_job(
         step_ns=float(np.mean(step_ns)) if step_ns and n_loaders == 1 else None,
         cold_fraction=float(np.mean(known)) if len(known) == len(cold) else None,
         reads_per_sample=reads,
-        dataset_nbytes=_dataset_nbytes(profiles[0].config, demand),
-        delivered_nbytes=_delivered_nbytes(profiles[0], demand) if n_loaders == 1 else None,
+        dataset_nbytes=_dataset_nbytes(run.config, demand),
+        delivered_nbytes=_delivered_nbytes(run.of_rank(run.ranks[0]).profile, demand)
+        if n_loaders == 1
+        else None,
         n_batches=n_batches,
         n_folded=n_folded,
     )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iobench.analysis.epoch_numbers import complete_epochs, epoch_of_deliveries, of_main_loader
-from iobench.analysis.run import RankRun, Run
 from iobench.analysis.storage.access_patterns import access_figures
 from iobench.analysis.storage.byte_ledger import byte_rows
 from iobench.analysis.storage.named_files import NamedFiles
@@ -23,38 +22,21 @@ from iobench.recording.span_keys import lane_keys
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from iobench.analysis.run import RankRun
     from iobench.analysis.storage.read_spans import ReadSpans
     from iobench.analysis.storage.storage_figures import Placement
-    from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import StorageTrace
 
-__all__ = ["figures_of_placement", "storage_figures", "storage_of_rank"]
+__all__ = ["figures_of_placement", "storage_figures"]
 
 
-def storage_figures(
-    profile: Profile, trace: StorageTrace | None, *, rank: int | None = None
-) -> StorageFigures:
-    """Return what storage did in a run of one training process.
+def storage_figures(measured: RankRun) -> StorageFigures:
+    """Return what storage did in one training process of a run.
 
-    Parameters
-    ----------
-    profile : Profile
-    trace : StorageTrace or None
-        What a tracer saw of it; None leaves what ``/proc`` and the spans themselves tell.
-    rank : int, optional
-        Which training process; may be left out where only one recorded. Indices in what is
-        returned are those of ``profile.of_rank(rank)``.
-
-    Raises
-    ------
-    ProfileError
-        If several training processes recorded and none is named, or the waits of one overlap.
+    Of what a tracer saw where it has a trace, else what ``/proc`` and the spans themselves tell.
+    Indices in what is returned are those of ``measured.profile``.
     """
-    return storage_of_rank(Run(profile).of_rank(rank), trace)
-
-
-def storage_of_rank(measured: RankRun, trace: StorageTrace | None) -> StorageFigures:
-    """Return `storage_figures` of a training process that is analysed already."""
+    trace = measured.trace
     share, placement = measured.share, None
     if trace is not None:
         placement = place_segments(measured.profile, trace, share)
@@ -67,7 +49,7 @@ def figures_of_placement(
     placement: Placement | None,
     share: NDArray[np.float64],
 ) -> StorageFigures:
-    """Return `storage_of_rank` with the trace's segments placed already.
+    """Return `storage_figures` with the trace's segments placed already.
 
     ``share`` is the exposed share of each span.
     """

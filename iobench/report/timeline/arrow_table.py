@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from iobench.analysis.run import RankRun
+    from iobench.analysis.span_sums import SpanSums
     from iobench.profiles.contents import Process, Profile
 
 __all__ = ["COLUMNS", "check_parquet", "to_arrow", "write_parquet"]
@@ -142,16 +144,16 @@ def to_arrow(profile: Profile) -> pa.Table:
     MissingExtraError
         If pyarrow is not installed.
     """
-    return _table(profile, wall_offsets(profile.processes))
+    return _table(Run(profile), wall_offsets(profile.processes))
 
 
-def write_parquet(path: Path | str, profiles: Sequence[Profile]) -> None:
+def write_parquet(path: Path | str, runs: Sequence[Run]) -> None:
     """Write the spans of runs as one Parquet file, compressed with zstd.
 
     Parameters
     ----------
     path : Path or str
-    profiles : sequence of Profile
+    runs : sequence of Run
         Looked at one after the other. Those of several runs are told apart by a column ``run``.
 
     Raises
@@ -164,16 +166,16 @@ def write_parquet(path: Path | str, profiles: Sequence[Profile]) -> None:
         If the file cannot be written.
     """
     parquet = _pyarrow("pyarrow.parquet")
-    if not len(profiles):
+    if not runs:
         raise ProfileError(f"{path}: there is no run to write; expected one at least")
-    seen = [(profile.path, profile.processes) for profile in profiles]
+    seen = [(part.profile.path, part.profile.processes) for part in _parts(runs)]
     offsets = wall_offsets(who for _, processes in seen for who in processes)
     several = len({run for run, _ in seen}) > 1
     with whole_file(path) as file:
         writer: Any = None
         try:
-            for profile in profiles:
-                table = _table(profile, offsets, run=profile.path.name if several else None)
+            for part in _parts(runs):
+                table = _table(part, offsets, part.profile.path.name if several else None)
                 if writer is None:
                     writer = parquet.ParquetWriter(file, table.schema, compression="zstd")
                 # What differs is said in the schema's metadata, which a file has but once.
@@ -214,13 +216,18 @@ def _pyarrow(name: str) -> Any:
         ) from error
 
 
+def _parts(runs: Sequence[Run]) -> Iterator[RankRun]:
+    return (part for run in runs for part in run.parts)
+
+
 def _table(
-    profile: Profile, offsets: Mapping[tuple[str, str], int], run: str | None = None
+    part: Run | RankRun, offsets: Mapping[tuple[str, str], int], run: str | None = None
 ) -> pa.Table:
     pa = _pyarrow("pyarrow")
+    profile = part.profile
     spans = profile.spans
     order = np.lexsort((-spans["end_ns"], spans["start_ns"], spans["thread"], spans["process"]))
-    values = dict(_columns(profile, offsets, order))
+    values = dict(_columns(profile, part.sums, offsets, order))
     values["run"] = np.zeros(len(order), dtype=np.int32), [run]
     columns, fields = [], []
     for column in COLUMNS if run is None else (RUN, *COLUMNS):
@@ -257,7 +264,10 @@ def _clean(text: str) -> str:
 
 
 def _columns(
-    profile: Profile, offsets: Mapping[tuple[str, str], int], order: NDArray[np.int64]
+    profile: Profile,
+    sums: SpanSums,
+    offsets: Mapping[tuple[str, str], int],
+    order: NDArray[np.int64],
 ) -> Iterator[tuple[str, Any]]:
     """Yield what `_array` makes columns of, by name."""
     spans = profile.spans[order]
@@ -269,7 +279,6 @@ def _columns(
     yield "end_ns", (end, None)
     yield "start", ((start + moved[spans["process"]]).view("datetime64[ns]"), None)
     yield "duration_ns", (end - start, None)
-    sums = Run(profile).sums
     counted = {name: getattr(sums, name)[order] for name in ("self_ns", "busy_ns", "exposed_ns")}
     for name, values in counted.items():
         yield name, (values, values >= 0)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.analysis.run import exposed_share_of_spans
 from iobench.analysis.storage.placing import place_segments
 from iobench.analysis.storage.wall_clock import monotonic_of_wall
 from iobench.errors import OptionError
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.analysis.run import Run
     from iobench.analysis.storage.storage_figures import Placement, ProcessPlacement
     from iobench.profiles.contents import Profile
     from iobench.storage.traces.contents import StorageTrace
@@ -214,21 +214,18 @@ def _matplotlib() -> tuple[Any, Any]:
 
 
 def draw_lanes(
-    profile: Profile,
+    run: Run,
     path: Path,
     *,
-    trace: StorageTrace | None = None,
     between_s: tuple[float, float] | None = None,
 ) -> None:
-    """Draw the lanes of a profile into a file.
+    """Draw the lanes of a run into a file.
 
     Parameters
     ----------
-    profile : Profile
+    run : Run
     path : Path
         Its ending says what it becomes: `PICTURE_SUFFIXES`.
-    trace : StorageTrace, optional
-        What a tracer saw of it.
     between_s : tuple of float, optional
         Seconds after the first span; by default all of the run.
 
@@ -240,7 +237,8 @@ def draw_lanes(
         If the file cannot be written.
     """
     check_picture_name(path)
-    lanes = lanes_of(profile, _placement(profile, trace), trace)
+    profile, trace = run.profile, run.trace
+    lanes = lanes_of(profile, _placement(profile, trace, run), trace)
     filled = [lane for lane in lanes if len(lane.start_ns)]
     if not filled:
         raise OptionError(f"{profile.path}: holds no span to draw")
@@ -256,11 +254,11 @@ def draw_lanes(
     _draw(cut, path, zero=zero, low=low, high=high, title=_title(profile))
 
 
-def _placement(profile: Profile, trace: StorageTrace | None) -> Placement | None:
+def _placement(profile: Profile, trace: StorageTrace | None, run: Run) -> Placement | None:
     """Return the segments on the profile's clock; whose wait they were only of a single rank."""
     if trace is None:
         return None
-    share = exposed_share_of_spans(profile) if len(profile.ranks) < 2 else None
+    share = run.sums.share if len(profile.ranks) < 2 else None
     return place_segments(profile, trace, share)
 
 

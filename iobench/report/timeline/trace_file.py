@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import numpy as np
 
-from iobench.analysis.run import Run
 from iobench.analysis.storage.placing import place_segments
 from iobench.errors import FileFormatError, OptionError, ProfileError
 from iobench.report import units
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.analysis.run import RankRun, Run
     from iobench.profiles.contents import Process, Profile
     from iobench.report.timeline.torch_trace import TorchTrace
     from iobench.storage.traces.contents import StorageTrace
@@ -93,8 +93,7 @@ class _Seen:
 
 def write_trace(
     path: Path | str,
-    profiles: Sequence[Profile],
-    traces: Mapping[Path, StorageTrace] | None = None,
+    runs: Sequence[Run],
     torch_traces: Sequence[Path | str] = (),
 ) -> None:
     """Write runs as a trace: a JSON object of Chrome's trace event format.
@@ -103,10 +102,8 @@ def write_trace(
     ----------
     path : Path or str
         Ends in ``.json``, or ``.json.gz`` for a compressed one.
-    profiles : sequence of Profile
+    runs : sequence of Run
         Looked at one after the other; those of several runs are processes of their own.
-    traces : mapping of Path to StorageTrace, optional
-        What a tracer saw of them, by run directory.
     torch_traces : sequence of Path or str
         Files that torch's profiler wrote meanwhile, to be merged by wall time.
 
@@ -122,30 +119,29 @@ def write_trace(
         If a file cannot be read or written.
     """
     check_trace_name(path)
-    traces = traces or {}
-    seen = [_Seen.of(profile) for profile in profiles]
+    seen = [_Seen.of(part.profile) for part in _parts(runs)]
     offsets = wall_offsets(who for each in seen for who in each.processes)
     ours = [extent for each in seen for extent in each.extents(offsets)]
     if not ours:
-        names = ", ".join(dict.fromkeys(str(each.path) for each in seen)) or "no run"
+        names = ", ".join(dict.fromkeys(str(each.path) for each in runs)) or "no run"
         raise ProfileError(f"{names}: holds no span to write; expected a run that measured")
     torch = [_of_this_time(read_torch_trace(each), ours) for each in torch_traces]
     # Viewers drop what lies before 0: a tracer may have seen calls before there was a span.
     calls = [
         low
-        for profile in (_of_ranks(profiles) if traces else ())
-        if profile.path in traces
-        for low in _first_calls(profile, traces[profile.path], _moved(profile, offsets))
+        for part in _parts([run for run in runs if run.trace is not None])
+        if part.trace is not None
+        for low in _first_calls(part.profile, part.trace, _moved(part.profile, offsets))
     ]
     base_ns = min([*(low for low, _ in ours), *(each.low_ns for each in torch), *calls])
     with _opened(path) as file:
         writer = TraceWriter(file, _about(seen, base_ns, torch))
         known: list[tuple[Process, int]] = []
         several = len({each.path for each in seen}) > 1
-        for profile in _of_ranks(profiles):
-            run = f"{profile.path.name} " if several else ""
-            moved = _moved(profile, offsets) - base_ns
-            known += _write_profile(profile, run, moved, traces.get(profile.path), writer)
+        for part in _parts(runs):
+            run = f"{part.profile.path.name} " if several else ""
+            moved = _moved(part.profile, offsets) - base_ns
+            known += _write_rank(part, run, moved, writer)
         for each in torch:
             writer.add(torch_entries(each, known, base_ns, writer))
         writer.close()
@@ -159,17 +155,11 @@ def _opened(path: Path | str) -> Iterator[BinaryIO]:
             return
         # Neither name nor time of it: the same runs make the same file.
         with GzipFile("", "wb", COMPRESSION, file, mtime=0) as packed:
-            yield cast(BinaryIO, packed)
+            yield cast("BinaryIO", packed)
 
 
-def _of_ranks(profiles: Sequence[Profile]) -> Iterator[Profile]:
-    """Yield the profiles of single training processes."""
-    for profile in profiles:
-        if len(profile.ranks_read) < 2:
-            yield profile
-            continue
-        for rank in profile.ranks_read:
-            yield profile.of_rank(rank)
+def _parts(runs: Sequence[Run]) -> Iterator[RankRun]:
+    return (part for run in runs for part in run.parts)
 
 
 def _moved(profile: Profile, offsets: Mapping[tuple[str, str], int]) -> NDArray[np.int64]:
@@ -214,27 +204,26 @@ def _about(seen: Sequence[_Seen], base_ns: int, torch: Sequence[TorchTrace]) -> 
     }
 
 
-def _write_profile(
-    profile: Profile,
+def _write_rank(
+    part: RankRun,
     run: str,
     moved_ns: NDArray[np.int64],
-    trace: StorageTrace | None,
     writer: TraceWriter,
 ) -> list[tuple[Process, int]]:
     """Write all of one training process; return its processes and their numbers."""
+    profile, trace = part.profile, part.trace
     several = len(profile.ranks) > 1 or len({each.rank for each in profile.processes}) > 1
     pids = []
     for who in profile.processes:
         name = f"{run}rank {who.rank} {who.name}" if several else f"{run}{who.name}"
         pids.append(writer.process(who.pid, name, f"pid {who.pid} on {who.host}"))
-    one = Run(profile).of_rank((*profile.ranks_read, 0)[0])
-    placed = place_spans(timeline_of(one), pids, writer, moved_ns)
+    placed = place_spans(timeline_of(part), pids, writer, moved_ns)
     writer.add(span_entries(placed, profile.strings, writer))
     # Not where waits overlap: what ran is shown, who was waited for nobody can tell.
-    if one.is_sound:
-        writer.add(flow_entries(one, placed, writer))
+    if part.is_sound:
+        writer.add(flow_entries(part, placed, writer))
     if trace is not None:
-        share = one.share if one.is_sound else None
+        share = part.share if part.is_sound else None
         for each in place_segments(profile, trace, share).processes:
             if each.trace >= 0 and len(each.segments):
                 tracer = trace.processes[each.trace].tracer

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from iobench.analysis.deliveries import find_deliveries
-from iobench.analysis.loop import ONLY, find_loop
+from iobench.analysis.loop import ONLY
 from iobench.analysis.sample_counts import samples_by_delivery
 from iobench.analysis.samples_seen import samples_seen
 from iobench.errors import ProfileError
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from iobench.analysis.run import RankRun, Run
     from iobench.profiles.contents import Profile
 
 __all__ = ["Counts", "StageCount", "counts_of"]
@@ -101,7 +101,7 @@ class Counts:
         return None if None in counts else sum(count for count in counts if count is not None)
 
 
-def counts_of(profile: Profile) -> Counts:
+def counts_of(run: Run) -> Counts:
     """Return what a run did.
 
     Raises
@@ -110,15 +110,15 @@ def counts_of(profile: Profile) -> Counts:
         If no batch was delivered; or the run ended when its time was over, or is too long to be
         kept whole: it has other counts each time.
     """
+    profile = run.profile
     if profile.folded is not None:
         raise ProfileError(
             f"{profile.path}: of its first {profile.folded.n_batches} batches there are sums only, "
             "so that its counts are chance; record fewer batches, or with a larger IOBENCH_KEEP"
         )
-    tally = _Tally(profile)
-    ranks = profile.ranks if profile.rank is None else (profile.rank,)
-    for rank in ranks:
-        tally.add(profile if len(ranks) == 1 else profile.of_rank(rank), rank)
+    tally = _Tally(run, profile)
+    for each in run:
+        tally.add(each)
     if not tally.batches:
         raise ProfileError(
             f"{profile.path}: no loader delivered a batch; expected a run with a training loop"
@@ -142,8 +142,8 @@ def _check_end(profile: Profile, batches: int) -> None:
 class _Tally:
     """Sums over training processes, and what stands against an exact one."""
 
-    def __init__(self, profile: Profile) -> None:
-        self._profile = profile
+    def __init__(self, run: Run, profile: Profile) -> None:
+        self._run, self._profile = run, profile
         self._unknown: dict[str, str] = {}
         self.batches = 0
         self._sums: defaultdict[str, int] = defaultdict(int)
@@ -151,10 +151,9 @@ class _Tally:
         self._inexact: set[str] = set()
         self._kinds: set[int] = set()
 
-    def add(self, profile: Profile, rank: int) -> None:
+    def add(self, run: RankRun) -> None:
         """Add what one training process and its loading processes did."""
-        loop = find_loop(profile, rank=rank)
-        deliveries = find_deliveries(profile, loop)
+        profile, loop, deliveries = run.profile, run.loop, run.deliveries
         got = deliveries.batch >= 0
         self.batches += int(got.sum())
         samples = samples_by_delivery(loop, deliveries)[got]
@@ -249,7 +248,7 @@ class _Tally:
         return ""
 
     def _digests(self) -> Mapping[str, str] | None:
-        seen = samples_seen(self._profile)
+        seen = samples_seen(self._run)
         if not seen.recorded:
             self._lack("digests", "none were asked for; use --digests")
             return None

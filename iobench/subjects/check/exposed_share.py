@@ -6,15 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from iobench.analysis.intervals import Interval, quotient
-from iobench.analysis.run import Run
 from iobench.analysis.step_sums import step_sums
 from iobench.json_keys import HIDDEN, figure, key
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
     from iobench.analysis.figures import Window
+    from iobench.analysis.run import RankRun
     from iobench.analysis.step_sums import StepSums
-    from iobench.profiles.contents import Profile
 
 __all__ = ["ExposedShare", "exposed_share"]
 
@@ -76,12 +75,11 @@ class ExposedShare:
         return Interval(None) if blocks is None else quotient(blocks)
 
 
-def exposed_share(profile: Profile, *, rank: int | None = None) -> ExposedShare:
-    """Return how much of its time a training process waited; errors as `exposure`.
+def exposed_share(measured: RankRun) -> ExposedShare:
+    """Return how much of its time a training process waited.
 
     Of its epochs as a long training has them, else of its steady state: `Exposure.judged`.
     """
-    measured = Run(profile).of_rank(rank)
     figures = measured.exposure
     if figures.window == "whole":
         return ExposedShare(0, None, 0, 0, 0, figures.lost_spans, None, "whole")

@@ -10,10 +10,8 @@ import numpy as np
 from iobench.analysis.run import Run
 from iobench.analysis.samples_seen import samples_seen
 from iobench.analysis.step_sums import EXPOSED, StepSums, add_sums, step_sums
-from iobench.analysis.utilisation import mean_utilisation, utilisation_of
-from iobench.errors import ProfileError
+from iobench.analysis.utilisation import mean_utilisation, utilisation
 from iobench.json_keys import HIDDEN, figure, key
-from iobench.profiles.reading import open_profile, open_profiles
 from iobench.report.facts import RunFacts
 from iobench.report.units import seconds
 from iobench.report.utilisation_lines import utilisation_to_json
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.analysis.figures import Exposure, PartExposure, Window
-    from iobench.analysis.run import RankRun
     from iobench.analysis.samples_seen import SamplesSeen
     from iobench.analysis.utilisation import Utilisation
 
@@ -169,44 +166,34 @@ def measure_run(path: Path, name: str | None = None) -> MeasuredRun:
     ProfileError
         If it cannot be read or analysed.
     """
-    profiles = open_profiles(path)
-    last: RankRun | None = None
-    config: Mapping[str, Any] = {}
+    run = Run.open(path)
     n_cells: dict[Window, int] = {}
     parts: dict[Window, list[StepSums | None]] = {"recurring": [], "steady": [], "whole": []}
     exposures, used = [], []
     unclosed: list[str] = []
     damaged: list[str] = []
-    for profile in profiles:
-        measured = Run(profile).of_rank(profile.rank)
-        config = profile.config
+    for measured in run:
         for window, sums in parts.items():
             part = step_sums(measured, window, n_cells.get(window))
             if part is not None:
                 n_cells.setdefault(window, len(part.stretches["steps"]))
             sums.append(part)
         exposures.append(measured.exposure.without_waits())
-        if measured.exposure.has_consumer and (one := utilisation_of(measured)) is not None:
+        if measured.exposure.has_consumer and (one := utilisation(measured)) is not None:
             used.append(one)
-        unclosed += [each.name for each in profile.processes if not each.closed]
-        damaged += [each.name for each in profile.processes if each.damaged]
-        last = measured
-    if last is None:
-        raise ProfileError(f"{path}: no training process left spans; measure again")
-    whole = last.profile
-    if len(profiles) > 1 and whole.digests is not None:
-        whole = open_profile(path)
-    facts = RunFacts.from_config(config)
+        unclosed += [each.name for each in measured.processes if not each.closed]
+        damaged += [each.name for each in measured.processes if each.damaged]
+    facts = RunFacts.from_config(run.config)
     if facts.is_script:
         facts = facts.with_loaders(exposures[0].loaders)
     return MeasuredRun(
         name=str(path) if name is None else name,
-        config=config,
+        config=run.config,
         facts=facts,
         exposures=tuple(exposures),
         utilisation=mean_utilisation(used) if used else None,
         sums={window: _joined(each) for window, each in parts.items()},
-        seen=samples_seen(whole),
+        seen=samples_seen(run),
         unclosed=tuple(unclosed),
         damaged=tuple(damaged),
     )

@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.analysis.epochs import BatchStatistics, batch_statistics, step_times
-from iobench.analysis.run import Run
+from iobench.analysis.run import Run, open_runs
 from iobench.errors import IobenchError, ProfileError
 from iobench.profiles.folders import made_ns
-from iobench.profiles.reading import open_profiles
 from iobench.recording.run_directory import RunDirectory
 from iobench.report.facts import PUBLISHED_FIGURES, RunFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from iobench.profiles.contents import Profile
 
 __all__ = ["KEYS", "Published", "Quarterly", "QuarterlyRun", "SkippedRun", "make_quarterly"]
 
@@ -149,8 +147,8 @@ def make_quarterly(folders: Sequence[Path]) -> Quarterly:
     published: dict[tuple[str, str], Published] = {}
     for started_ns, path in sorted(dated, key=lambda each: (-each[0], str(each[1]))):
         try:
-            profiles = open_profiles(path)
-            found = _run(path, started_ns, profiles, taken)
+            runs = open_runs(path)
+            found = _run(path, started_ns, runs, taken)
         except IobenchError as error:
             skipped.append(SkippedRun(str(path), str(error)))
             continue
@@ -158,7 +156,7 @@ def make_quarterly(folders: Sequence[Path]) -> Quarterly:
             skipped.append(found)
             continue
         taken[found.cell] = found
-        for each in _published(found.application, profiles[0].config):
+        for each in _published(found.application, runs[0].config):
             published.setdefault((each.application, each.source), each)
     if not taken:
         raise _nothing(folders, skipped)
@@ -201,15 +199,15 @@ def _runs_below(folder: Path, skipped: list[SkippedRun]) -> Iterator[Path]:
 def _run(
     path: Path,
     made_ns: int,
-    profiles: Sequence[Profile],
+    runs: Sequence[Run],
     taken: Mapping[tuple[str, bool, str, str], QuarterlyRun],
 ) -> QuarterlyRun | SkippedRun:
     """Return a run for its cell, or why it is in none."""
     name = str(path)
-    config = profiles[0].config
+    config = runs[0].config
     facts = RunFacts.from_config(config)
     if facts.is_script:
-        facts = facts.with_loaders(Run(profiles[0]).of_rank(profiles[0].rank).exposure.loaders)
+        facts = facts.with_loaders(runs[0].of_rank(runs[0].ranks[0]).exposure.loaders)
     cell = (
         facts.dataset or UNTOLD,
         facts.tiny,
@@ -220,13 +218,13 @@ def _run(
     )
     if cell in taken:
         return SkippedRun(name, f"older than {taken[cell].run}, which is of the same cell")
-    if not all(profile.ranks for profile in profiles):
+    if not all(each.whole.ranks for run in runs for each in run):
         return SkippedRun(name, "no training process left spans")
     lost = 0
     times: dict[str, list[Any]] = {key: [] for key in KEYS}
-    for profile in profiles:
-        lost += profile.lost_spans
-        for key, values in step_times(profile, rank=profile.rank).items():
+    for each in (each for run in runs for each in run):
+        lost += each.profile.lost_spans
+        for key, values in step_times(each).items():
             times[key].append(values)
     rows = {key: batch_statistics(np.concatenate(values)) for key, values in times.items()}
     if rows["batch"] is None:
@@ -235,7 +233,7 @@ def _run(
         return SkippedRun(name, f"{lost} of its spans were lost or are damaged")
     application, tiny, framework, layout = cell
     return QuarterlyRun(
-        name, made_ns, application, framework, layout, tiny, facts, len(profiles), rows
+        name, made_ns, application, framework, layout, tiny, facts, sum(map(len, runs)), rows
     )
 
 

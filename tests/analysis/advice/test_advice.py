@@ -55,7 +55,7 @@ def way(
     profile = sketch.profile()
     measured = Run(profile).of_rank()
     exposure = measured.exposure
-    (run,) = recorded_runs(profile)
+    (run,) = recorded_runs(Run(profile).of_rank())
     return LoadingWay(
         label=label,
         format=label,

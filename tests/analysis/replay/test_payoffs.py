@@ -15,13 +15,14 @@ from iobench.analysis.replay.engine import replay
 from iobench.analysis.replay.judgement import judge_by_replay
 from iobench.analysis.replay.payoffs import payoffs
 from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import Run
 from iobench.errors import ProfileError
 
 MS = 1_000_000
 
 
 def run_of(durations, **how):
-    (run,) = recorded_runs(pool(durations, **how).profile())
+    (run,) = recorded_runs(Run(pool(durations, **how).profile()).of_rank())
     return run
 
 
@@ -91,14 +92,14 @@ def test_two_workers_whose_batches_alternate_gain_only_by_both_stages():
     # Section 4 of the definition: all the wait falls on one stage, and neither alone gains.
     even, odd = (100 * MS, 0, 0), (0, 100 * MS, 0)
     sketch = pool([even, odd] * 100, workers=2, step_ns=5 * MS)
-    found = payoffs(recorded_runs(sketch.profile())[0], 0.5)
+    found = payoffs(recorded_runs(Run(sketch.profile()).of_rank())[0], 0.5)
     per_step = [(each.stage, round(each.saved_ns / 200 / MS)) for each in found.stages]
     assert sorted(per_step) == [("decode", 0), ("read", 0)]
     assert found.joint_ns / 200 / MS == pytest.approx(25, rel=0.03)
     assert found.together.stages == ("decode", "read")
     assert found.together.saved_ns == found.joint_ns
     assert found.no_single_stage_helps
-    judged = judge_by_replay(sketch.profile())
+    judged = judge_by_replay(Run(sketch.profile()).of_rank())
     assert judged.payoffs.no_single_stage_helps
 
 
@@ -157,7 +158,7 @@ def test_what_nobody_saw_is_judged_unknown():
     for batch in range(5):
         sketch.wait(batch, 20 * batch, 20 * batch + 5)
     sketch.round(0, 100)
-    judged = judge_by_replay(sketch.profile())
+    judged = judge_by_replay(Run(sketch.profile()).of_rank())
     assert (judged.error_fraction, judged.best, judged.is_told) == (None, None, False)
     assert judged.reason == "the loader does not tell who makes its batches"
 
@@ -165,4 +166,4 @@ def test_what_nobody_saw_is_judged_unknown():
 def test_a_run_without_batches_is_not_judged():
     sketch = Sketch({"workers": 0})
     sketch.round(0, 100)
-    assert judge_by_replay(sketch.profile()) is None
+    assert judge_by_replay(Run(sketch.profile()).of_rank()) is None

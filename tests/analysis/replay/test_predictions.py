@@ -9,7 +9,7 @@ from simulator import simulate
 from simulator_spans import Schedule, SpanLog
 
 from iobench.analysis.replay.judgement import judge_by_replay
-from iobench.analysis.run import exposure
+from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import Kind
 
 MS = 1_000_000
@@ -44,7 +44,7 @@ def test_four_workers_gain_in_the_steady_state_what_halving_a_stage_obtains(
     before = run_of(times)
     names = [kind.spelled for kind in stages]
     after = run_of(np.where(np.array(names) == halved, times / 2, times))
-    judged = judge_by_replay(before)
+    judged = judge_by_replay(Run(before).of_rank())
     assert judged is not None
     assert judged.payoffs is not None
     assert judged.window == "steady"

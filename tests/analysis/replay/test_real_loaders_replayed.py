@@ -13,6 +13,7 @@ from iobench.analysis.replay.contract import LoaderRule
 from iobench.analysis.replay.engine import replay_error
 from iobench.analysis.replay.payoffs import payoffs
 from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import Run
 from iobench.loaders.compute import Compute
 from iobench.loaders.measure import MeasuredPipeline, measure
 from iobench.loaders.native import NativeLoader
@@ -67,7 +68,7 @@ def measured(path, make, config):
         compute = Compute(forward_ns=200_000, backward_ns=0, source="test")
         runs = [MeasuredPipeline("one", loader, plan, recorder, compute)]
         measure(runs)
-    return recorded_runs(iobench.open_profile(path))[0]
+    return recorded_runs(Run(iobench.open_profile(path)).of_rank())[0]
 
 
 def told(run):
@@ -130,7 +131,7 @@ def test_torchs_data_loader(tmp_path, options):
         for _ in range(2):
             for _ in loader:
                 np.sort(np.random.default_rng(0).random(5_000))
-    (run,) = recorded_runs(iobench.open_profile(tmp_path / "run"))
+    (run,) = recorded_runs(Run(iobench.open_profile(tmp_path / "run")).of_rank())
     n = options["num_workers"]
     assert run.rule is (LoaderRule.POOL if n else LoaderRule.SERIAL)
     assert (run.workers, len(run), len(run.startup_ns)) == (n, 48, 2)

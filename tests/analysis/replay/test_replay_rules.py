@@ -11,6 +11,7 @@ from schedules import CONSUMER, Sketch, pool
 from iobench.analysis.replay.contract import Change, LoaderRule
 from iobench.analysis.replay.engine import replay, replay_error
 from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import Run
 from iobench.errors import OptionError, ProfileError
 from iobench.recording.kinds import Kind
 
@@ -31,7 +32,7 @@ SCHEDULES = st.fixed_dictionaries(
 
 
 def run_of(schedule):
-    (run,) = recorded_runs(pool(**schedule).profile())
+    (run,) = recorded_runs(Run(pool(**schedule).profile()).of_rank())
     return run
 
 
@@ -214,7 +215,7 @@ def threads_run(durations, **how):
     who = profile.processes[0]
     names = ("MainThread", *(f"iobench-ring-{number}" for number in range(how["n_threads"])))
     object.__setattr__(who, "threads", names)
-    (run,) = recorded_runs(profile)
+    (run,) = recorded_runs(Run(profile).of_rank())
     return run
 
 
@@ -250,7 +251,7 @@ def test_a_run_that_nobody_saw_being_made_cannot_be_replayed():
     for batch in range(5):
         sketch.wait(batch, 20 * batch, 20 * batch + 5)
     sketch.round(0, 100)
-    (run,) = recorded_runs(sketch.profile())
+    (run,) = recorded_runs(Run(sketch.profile()).of_rank())
     assert (run.rule, run.wait_ns) == (LoaderRule.OPAQUE, 25)
     with pytest.raises(ProfileError, match="does not tell who makes"):
         replay(run)
@@ -259,15 +260,15 @@ def test_a_run_that_nobody_saw_being_made_cannot_be_replayed():
 def test_a_worker_without_spans_is_no_worker_that_takes_no_time():
     durations = [(60, 30, 10)] * 30
     sketch = pool(durations, workers=2, step_ns=15)
-    (run,) = recorded_runs(sketch.without(("worker", 1)).profile())
+    (run,) = recorded_runs(Run(sketch.without(("worker", 1)).profile()).of_rank())
     assert run.rule is LoaderRule.OPAQUE
     assert run.reason == "nobody saw 15 of 30 batches being made"
 
 
 def test_only_the_first_batches_are_taken_where_so_many_are_enough():
     profile = pool([(60, 30, 10)] * 30, workers=2, step_ns=15).profile()
-    (run,) = recorded_runs(profile, max_batches=12)
-    (whole,) = recorded_runs(profile, max_batches=30)
+    (run,) = recorded_runs(Run(profile).of_rank(), max_batches=12)
+    (whole,) = recorded_runs(Run(profile).of_rank(), max_batches=30)
     assert (len(run), run.is_part, len(whole), whole.is_part) == (12, True, 30, False)
     assert run.wall_ns == replay(run).wall_ns < whole.wall_ns
     assert np.array_equal(run.work_ns, whole.work_ns[:12])
@@ -277,4 +278,4 @@ def test_a_profile_without_batches_has_no_runs():
     sketch = Sketch({"workers": 2})
     sketch.shutdown(0, 10)
     sketch.round(0, 10)
-    assert recorded_runs(sketch.profile()) == ()
+    assert recorded_runs(Run(sketch.profile()).of_rank()) == ()

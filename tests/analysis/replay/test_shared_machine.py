@@ -19,6 +19,7 @@ from iobench.analysis.replay.demands import Demands, demands_of, machine_of, rea
 from iobench.analysis.replay.engine import replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.replay.shared_machine import share_machine
+from iobench.analysis.run import Run
 from iobench.profiles.contents import PROFILE_DTYPE, Profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -308,7 +309,7 @@ def test_storage_explains_no_more_than_sharing_it_adds():
     made, log = schedule("contended", 2), SpanLog()
     simulate(made, log=log)
     profile = log.profile(made)
-    (run,) = recorded_runs(profile)
+    (run,) = recorded_runs(Run(profile).of_rank())
     rate = profile.config["read_nbytes_per_s"]
     found = demands_of(run, machine_of(profile, read_nbytes_per_s=rate))
     # A search that went on for what the CPUs left unexplained ended at its limit, 11 % too fast.

@@ -11,6 +11,7 @@ from iobench.analysis.replay.contract import Change, LoaderRule
 from iobench.analysis.replay.engine import replay
 from iobench.analysis.replay.payoffs import payoffs
 from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import Run
 from iobench.errors import OptionError
 
 MS = 1_000_000
@@ -18,7 +19,7 @@ SPENT = st.integers(1, 1000)
 
 
 def run_of(durations, steps, **how):
-    (run,) = recorded_runs(stream(durations, steps, **how))
+    (run,) = recorded_runs(Run(stream(durations, steps, **how)).of_rank())
     assert run.rule is LoaderRule.STREAM
     return run
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traced_runs import MS, TracedRun
 
+from iobench.analysis.run import Run
 from iobench.analysis.storage.access_patterns import distinct_nbytes
 from iobench.analysis.storage.read_costs import dearest_half
 from iobench.analysis.storage.single_reads import READ_DTYPE, SingleReads
@@ -170,7 +171,7 @@ def test_one_slow_read_costs_the_wait():
     assert len(found.costliest) == 20
     assert (found.access.top_fraction, found.access.of_segments) == (1 / 100, True)
     assert found.access.top_exposed_fraction > 0.5
-    without = storage_figures(run.profile(), None)
+    without = storage_figures(Run(run.profile()).of_rank())
     assert without.costliest[0].offset == -1
     assert without.costliest[0].file == "/d/a"
     assert without.costliest[0].exposed_ns == first.exposed_ns
@@ -181,7 +182,7 @@ def test_sums_over_a_batch_are_no_single_reads():
     worker = run.worker()
     worker.span(Kind.READ, 0, 10, batch=0, nbytes=40, flags=Flag.SUMMED, pieces=4)
     run.wait(0, 0, 10)
-    found = storage_figures(run.profile(), None)
+    found = storage_figures(Run(run.profile()).of_rank())
     assert found.access is None
     assert found.costliest == ()
     assert found.rows[0].asked == 40

@@ -6,7 +6,7 @@ import pytest
 from ground_truth_profiles import span_file
 
 from iobench.analysis.run import Run
-from iobench.analysis.storage.view import storage_of_rank
+from iobench.analysis.storage.view import storage_figures
 from iobench.profiles.reading import make_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
@@ -77,7 +77,7 @@ def profile(*, rchar=MB, device=-1, first=0, untimed=(), before=0, short=False, 
 
 
 def storage(**settings):
-    return storage_of_rank(Run(profile(**settings)).of_rank(), None)
+    return storage_figures(Run(profile(**settings)).of_rank())
 
 
 def whole(**settings):
@@ -120,7 +120,7 @@ def test_read_per_byte_is_one_figure():
     measured = Run(profile_).of_rank()
     whole = measured.exposure.whole
     assert whole.read_nbytes / whole.nbytes == 3
-    assert storage_of_rank(measured, None).access.read_per_used == 3
+    assert storage_figures(measured).access.read_per_used == 3
 
 
 @pytest.mark.parametrize(

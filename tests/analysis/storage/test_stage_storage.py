@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traced_runs import MS, TracedRun
 
+from iobench.analysis.run import Run
 from iobench.analysis.storage.stage_storage import verdict_of
 from iobench.analysis.storage.view import storage_figures
 from iobench.analysis.time_intervals import covered as covered_length
@@ -17,7 +18,7 @@ FILE = "/data/a.bin"
 
 
 def stages(run, trace=True):
-    found = (run.figures() if trace else storage_figures(run.profile(), None)).stages
+    found = (run.figures() if trace else storage_figures(Run(run.profile()).of_rank())).stages
     return {each.stage: each for each in found}
 
 

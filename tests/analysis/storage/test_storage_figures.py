@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from ground_truth_profiles import profile_of_ground_truth
 
+from iobench.analysis.run import Run
 from iobench.analysis.storage.view import storage_figures
 
 pytest.importorskip("darshan", reason="reads Darshan logs")
@@ -18,7 +19,7 @@ def figures(name):
     from iobench.storage.darshan.run_logs import read_darshan_logs
 
     profile = profile_of_ground_truth(LOGS / name / "ground_truth.json")
-    return storage_figures(profile, read_darshan_logs([LOGS / name]))
+    return storage_figures(Run(profile, read_darshan_logs([LOGS / name])).of_rank())
 
 
 def row(name, scope="run", starts=""):
@@ -188,7 +189,7 @@ def test_order_and_size_of_netcdf_reads():
 
 def test_without_a_tracer_there_are_fewer_columns():
     profile = profile_of_ground_truth(LOGS / "s1_raw_fork" / "ground_truth.json")
-    found = storage_figures(profile, None)
+    found = storage_figures(Run(profile).of_rank())
     assert found.placement is None
     whole = found.rows[0]
     assert whole.settled

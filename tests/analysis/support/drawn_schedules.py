@@ -20,7 +20,7 @@ from iobench.analysis.replay.contract import Change
 from iobench.analysis.replay.engine import replay as replayed
 from iobench.analysis.replay.prediction import Prediction, predicted
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import exposure
+from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def held(seed: int, changes: Sequence[Sequence[str]], *, n_batches: int) -> list
     """Return what halving each set of stages was predicted to gain, and did in another run."""
     shape = _Shape(seed, n_batches)
     profile = _run(shape.draw(0, ()))
-    (run,) = recorded_runs(profile)
+    (run,) = recorded_runs(Run(profile).of_rank())
     before = replayed(run).judged_ns
     now = _batch_ns(profile)
     found = []

@@ -32,7 +32,7 @@ from iobench.analysis.replay.demands import demands_of, machine_of
 from iobench.analysis.replay.engine import can_replay
 from iobench.analysis.replay.engine import replay as replay_run
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import exposure
+from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import LOOP_KINDS, WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def path(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
 
 def replay(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
     """Return what a replay says."""
-    (run,) = recorded_runs(profile)
+    (run,) = recorded_runs(Run(profile).of_rank())
     if not can_replay(run):
         return replace(path(profile, stages, factor), withheld=True)
     walls = {}
@@ -139,7 +139,7 @@ def replay(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
 def replay_on_machine(profile: Profile, stages: Sequence[str], factor: float) -> Blame:
     """Return what a replay says that knows the cores and what ``iobench limits`` found."""
     rate = profile.config.get("read_nbytes_per_s")
-    (run,) = recorded_runs(profile)
+    (run,) = recorded_runs(Run(profile).of_rank())
     if rate is None or not can_replay(run):
         return replay(profile, stages, factor)
     demands = demands_of(run, machine_of(profile, read_nbytes_per_s=rate))
@@ -157,7 +157,7 @@ def _of_replays(
     profile: Profile, stages: Sequence[str], factor: float, walls: Mapping[frozenset[str], int]
 ) -> Blame:
     """Return what replays of all sets of faster stages say: shares are Shapley values."""
-    (run,) = recorded_runs(profile)
+    (run,) = recorded_runs(Run(profile).of_rank())
     now = walls[frozenset()]
     if abs(now / run.wall_ns - 1) > WITHHELD_FRACTION:
         return replace(path(profile, stages, factor), withheld=True)

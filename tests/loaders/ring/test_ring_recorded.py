@@ -11,6 +11,7 @@ from ring_sources import NumberSource
 import iobench
 from iobench.analysis.replay.contract import LoaderRule
 from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.run import Run
 from iobench.errors import SampleError
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.order import BatchOrder
@@ -50,7 +51,7 @@ def test_every_epoch_is_a_round_and_every_batch_has_its_reading(tmp_path):
     assert sum(figures.whole.exposed_ns.values()) == figures.whole.wait_ns
     (told,) = figures.loaders
     assert (told.framework, told.name, told.threads) == ("native", "NumberSource", 2)
-    (run,) = recorded_runs(profile)
+    (run,) = recorded_runs(Run(profile).of_rank())
     assert (run.rule, len(run)) == (LoaderRule.THREADS, 9)
 
 

@@ -16,25 +16,27 @@ import pytest
 from page_runs import PageParts, render_page, values_of, write_job, write_run, wrong_figures
 
 from iobench.analysis.epochs import epoch_figures
-from iobench.cli import main, report_files
-from iobench.cli.opened_run import OpenedRun
+from iobench.analysis.run import Run, open_runs
+from iobench.cli import main
+from iobench.cli.documents import write_document
 from iobench.errors import MissingExtraError, ProfileError, StorageError
-from iobench.profiles.reading import open_profile, open_profiles
+from iobench.profiles.reading import open_profile
 from iobench.recording.run_directory import RunDirectory
 from iobench.report import report_document as report_module
 from iobench.report.json_report import to_json
+from iobench.report.report_document import report_document
 
 HOSTILE = "<script>pwned()</script>\"'><img src=x onerror=pwned()>&amp;</style>\x1b[2J\x00\u202egpj"
 ABSENT = ("\x1b", "\x00", "\u202e", "<img", "<script>pwned")
 
 
 def parts_of(path: Path) -> PageParts:
-    return PageParts(render_page(open_profiles(path)))
+    return PageParts(render_page(open_runs(path)))
 
 
 def test_figures_carry_the_exact_values_that_json_has(tmp_path: Path) -> None:
     run = write_run(tmp_path / "source")
-    page, document = parts_of(run), json.loads(json.dumps(to_json(open_profiles(run))))
+    page, document = parts_of(run), json.loads(json.dumps(to_json(open_runs(run))))
     assert page.document == document
     assert wrong_figures(page.figures) == []
     (figures,) = document["runs"]
@@ -76,7 +78,7 @@ def test_the_verdict_comes_first(tmp_path: Path) -> None:
 
 def test_commands_to_try_are_there_to_copy(tmp_path: Path) -> None:
     run = write_run(tmp_path / "source")
-    wanted = [each["command"] for each in to_json(open_profiles(run))["runs"][0]["next_steps"]]
+    wanted = [each["command"] for each in to_json(open_runs(run))["runs"][0]["next_steps"]]
     assert wanted
     assert set(filter(None, wanted)) <= set(parts_of(run).texts["pre"])
 
@@ -112,7 +114,7 @@ def test_a_job_has_a_heat_map_and_its_slowest_rank_first(tmp_path: Path) -> None
 
 def test_ranks_of_one_profile_are_shown_one_by_one(tmp_path: Path) -> None:
     run = write_job(tmp_path / "run")
-    page = PageParts(render_page([open_profile(run)]))
+    page = PageParts(render_page([Run(open_profile(run))]))
     timelines = [n["data-run"] for _, n in page.elements if n.get("class") == "timeline"]
     assert timelines == ["2", "1", "0"]
 
@@ -136,7 +138,7 @@ def test_spans_that_are_left_out_are_told(tmp_path: Path, monkeypatch: pytest.Mo
 def test_epochs_have_a_row_each(tmp_path: Path) -> None:
     run = write_run(tmp_path / "source", batches=40)
     table = parts_of(run).words.partition("Epoch by epoch")[2]
-    (first, second, third) = epoch_figures(open_profiles(run)[0])
+    (first, second, third) = epoch_figures(open_runs(run)[0].of_rank())
     assert [each.n_batches for each in (first, second, third)] == [16, 16, 8]
     assert first.wait is not None
     assert first.batch is not None
@@ -166,7 +168,7 @@ def test_names_cannot_do_anything(tmp_path: Path) -> None:
         machine={HOSTILE: HOSTILE},
         compute={"forward_ns": 10**6, "backward_ns": 0, "source": HOSTILE},
     )
-    text = render_page(open_profiles(run))
+    text = render_page(open_runs(run))
     text.encode()  # no surrogate is left
     page = PageParts(text)
     assert [sign for sign in ABSENT if sign in text] == []
@@ -215,7 +217,7 @@ def test_every_label_points_at_something(tmp_path: Path) -> None:
 
 
 def write_page(path: Path, run: Path) -> None:
-    report_files.write_html_file(OpenedRun.of(run), path)
+    write_document(report_document(open_runs(run)), path)
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +248,7 @@ def test_without_jinja_the_line_that_installs_it_is_named(
     run = write_run(tmp_path / "source")
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'jinja2>=3.1'"):
-        render_page(open_profiles(run))
+        render_page(open_runs(run))
 
 
 def test_the_command_writes_a_page_beside_its_report(
@@ -274,5 +276,5 @@ def test_a_run_without_spans_has_a_page(tmp_path: Path) -> None:
     page = parts_of(tmp_path / "run")
     assert page.texts["h2"][0] == "Verdict"
     assert "Exposed I/O:" in page.words
-    profile = replace(open_profiles(tmp_path / "run")[0], config={})
-    assert "unnamed dataset" in PageParts(render_page([profile])).words
+    profile = replace(open_profile(tmp_path / "run"), config={})
+    assert "unnamed dataset" in PageParts(render_page([Run(profile)])).words

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from page_runs import render_page, write_job, write_run, wrong_figures
 
-from iobench.profiles.reading import open_profiles
+from iobench.analysis.run import open_runs
 from iobench.report.json_report import to_json
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def write_page(run: Path) -> Path:
     path = run.parent / f"{run.name}.html"
-    path.write_text(render_page(open_profiles(run)), "utf-8")
+    path.write_text(render_page(open_runs(run)), "utf-8")
     return path
 
 
@@ -159,7 +159,7 @@ def test_a_job_fits_and_its_heat_map_tells_its_cells(open_page: PageOpener, job:
     page = open_page(job, width=390)
     expect_fitting(page, job)
     page.locator(".heat-map").hover(position={"x": 2, "y": 5})
-    matrix = to_json(open_profiles(job.with_suffix("")))["job"]
+    matrix = to_json(open_runs(job.with_suffix("")))["job"]
     share = round(100 * matrix["wait_matrix_s"][0][0] / matrix["bin_s"])
     said = page.locator(".heat-said").inner_text()
     assert said.startswith("rank 0, 0.00 to ")

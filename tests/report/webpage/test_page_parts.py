@@ -14,6 +14,7 @@ sys.path.append(str(Path(__file__).parents[2] / "analysis" / "support"))
 from scripts import Script
 from traced_runs import TracedRun
 
+from iobench.analysis.run import Run
 from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
 from iobench.recording.energy_file import EnergySeries, HostEnergy
 from iobench.recording.kinds import Kind
@@ -37,7 +38,7 @@ def traced_run() -> TracedRun:
 def test_what_a_tracer_saw_is_shown(tmp_path: Path) -> None:
     run = traced_run()
     profile = run.profile()
-    page = PageParts(render_page([profile], {profile.path: run.trace()}))
+    page = PageParts(render_page([Run(profile, run.trace())]))
     assert wrong_figures(page.figures) == []
     assert "What storage did" in page.texts["h2"]
     storage = page.document["runs"][0]["storage"]
@@ -58,14 +59,14 @@ def test_joules_are_shown_and_what_is_not_readable_is_never_zero() -> None:
         host.host, host.boot_id, 100 * MS, (series,),
         (UnreadableEnergy("cpu", "permission denied"),), 21, 21 * 85_000, 21, 0, True,
     )  # fmt: skip
-    page = PageParts(render_page([replace(profile, energy=(energy,))]))
+    page = PageParts(render_page([Run(replace(profile, energy=(energy,)))]))
     assert wrong_figures(page.figures) == []
     assert "Energy" in page.texts["h2"]
     (total,) = {each["total_uj"] for each in page.document["runs"][0]["energy"]["kinds"].values()}
     assert total in values_of(page, "watthours")
     assert total in values_of(page, "joules")
     assert "CPUs: permission denied" in page.words
-    assert "Energy" not in PageParts(render_page([profile])).texts["h2"]
+    assert "Energy" not in PageParts(render_page([Run(profile)])).texts["h2"]
 
 
 def test_loaders_made_anew_for_each_epoch_have_epochs() -> None:
@@ -79,6 +80,6 @@ def test_loaders_made_anew_for_each_epoch_have_epochs() -> None:
     script.sketch.loaders = [replace(each, name="Samples") for each in script.sketch.loaders]
     profile = script.profile()
     profile = replace(profile, config={**profile.config, "kind": "script"})
-    page = PageParts(render_page([profile]))
+    page = PageParts(render_page([Run(profile)]))
     assert "Epoch by epoch" in page.words
     assert wrong_figures(page.figures) == []

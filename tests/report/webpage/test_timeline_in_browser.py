@@ -458,7 +458,7 @@ def test_quantities_are_spelled_as_elsewhere(page: Page) -> None:
 
 
 def test_charts_show_waits_and_their_quantiles(page: Page) -> None:
-    waits = to_json([small_run().profile()])["runs"][0]["waits_ns"]
+    waits = to_json([Run(small_run().profile())])["runs"][0]["waits_ns"]
     data = page.evaluate("iobench.charts[0]['wait-chart'].drawn.data.map((row) => Array.from(row))")
     assert data[0] == list(range(len(waits)))
     chart = "iobench.charts[0]['wait-chart']"
@@ -488,7 +488,7 @@ def test_charts_show_waits_and_their_quantiles(page: Page) -> None:
 
 
 def test_a_step_of_the_chart_leads_to_its_wait(page: Page) -> None:
-    waits = to_json([small_run().profile()])["runs"][0]["waits_ns"]
+    waits = to_json([Run(small_run().profile())])["runs"][0]["waits_ns"]
     longest = waits.index(max(waits))
     x = page.evaluate(f"iobench.charts[0]['wait-chart'].drawn.valToPos({longest}, 'x')")
     page.locator(".wait-chart .u-over").click(position={"x": x, "y": 40})
