@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.decoded_chunks import ChunkRow, count_decoded
+from iobench.datasets.decoded_chunks import ChunkRow, count_decoded, count_used
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets.decoded_chunks import (
         ChunkKey,
-        Decode,
         DecodedChunk,
         DecodedChunks,
         Stored,
     )
 
-__all__ = ["ChunkedPart", "PartBytes", "Place", "join_chunks", "places_touched", "read_parts"]
+__all__ = [
+    "ChunkedPart",
+    "PartBytes",
+    "Place",
+    "join_chunks",
+    "places_touched",
+    "read_parts",
+]
 
 Place = tuple[int, ...]
 """Where a chunk is in the grid of chunks."""
@@ -71,6 +78,30 @@ def join_chunks(
     return values
 
 
+@functools.lru_cache(maxsize=1024)
+def block_shape(chunk: Place, shape: Place, axis: int, n_chunks: int) -> Place:
+    """Return the shape of the blocks of chunks that are kept as one.
+
+    They are neighbours in all but the sample dimension: the same samples need them.
+
+    Parameters
+    ----------
+    chunk, shape : tuple of int
+        Shape of a chunk and of the array.
+    axis : int
+        The sample dimension; -1 where the array lacks it.
+    n_chunks : int
+        How many there may be in one.
+    """
+    block = list(chunk)
+    for each in reversed(range(len(chunk))):
+        fitting = min(n_chunks, -(-shape[each] // chunk[each]))
+        if each != axis and fitting > 1:
+            block[each] *= fitting
+            n_chunks //= fitting
+    return tuple(block)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkedPart:
     """What a sample takes of an array in chunks.
@@ -81,8 +112,8 @@ class ChunkedPart:
         The array, for whoever reads its chunks.
     name : str
         What tells it from other arrays that samples of a file take.
-    chunk, start, stop : tuple of int
-        Shape of a chunk; which range the sample takes.
+    array_shape, chunk, start, stop : tuple of int
+        Shape of the array and of a chunk; which range the sample takes.
     shape : tuple of int
         Of the sample's array, which may lack dimensions of length one.
     axis : int
@@ -91,44 +122,92 @@ class ChunkedPart:
         Whether the array is in a file that samples of all files need.
     dtype, fill : str, number
         Of the numbers as stored; what never written chunks hold.
-    places : sequence of Place
-        The chunks to read; the others were never written.
     decode : callable
-        Makes the numbers of one.
+        Makes the numbers of the chunk at a place of its stored bytes.
+    is_counted : bool
+        Whether that takes work: stretches of numbers that lie as they are are no chunks to a user.
     """
 
     source: Any
     name: str
+    array_shape: Place
     chunk: Place
     start: Place
     stop: Place
-    shape: tuple[int, ...]
+    shape: Place
     axis: int
     of_all: bool
     dtype: str
     fill: Any
-    places: Sequence[Place]
-    decode: Decode
+    decode: Callable[[Place, memoryview], NDArray[Any]]
+    is_counted: bool = True
 
-    def row(self, file: int) -> ChunkRow:
+    def block(self, nbytes: int) -> Place:
+        """Return the shape of what is kept as one: a chunk where the sample takes only some."""
+        ends = enumerate(zip(self.start, self.stop, self.array_shape, strict=True))
+        if not all(each == self.axis or (a == 0 and b == n) for each, (a, b, n) in ends):
+            return self.chunk
+        n_chunks = nbytes // max(1, math.prod(self.chunk) * np.dtype(self.dtype).itemsize)
+        return block_shape(self.chunk, self.array_shape, self.axis, n_chunks)
+
+    def row(self, file: int, block_nbytes: int) -> ChunkRow:
         """Return which chunks its own are kept with."""
         length = self.chunk[self.axis] if self.axis >= 0 else 0
         number = self.start[self.axis] // length if length else 0
-        return ChunkRow(-1 if self.of_all else file, self.name, length, number)
-
-    def joined(self, chunks: dict[Place, DecodedChunk]) -> NDArray[Any]:
-        """Return its numbers as stored; decodes the chunks that nobody has decoded yet."""
-
-        def chunk_at(place: Place) -> NDArray[Any] | None:
-            found = chunks.get(place)
-            return None if found is None else found.values(self.decode)
-
-        values = join_chunks(
-            self.chunk, self.start, self.stop, chunk_at, dtype=self.dtype, fill=self.fill
+        return ChunkRow(
+            -1 if self.of_all else file, self.name, length, number, self.block(block_nbytes)
         )
-        if chunks:
-            count_decoded(used_nbytes=values.nbytes)
+
+    def chunks_in(self, row: ChunkRow, place: Place) -> list[Place]:
+        """Return the places of the chunks of a block, in C order."""
+        return list(places_touched(self.chunk, *self._ends(row.block, place)))
+
+    def _ends(self, block: Place, place: Place) -> tuple[Place, Place]:
+        start = tuple(n * length for n, length in zip(place, block, strict=True))
+        ends = zip(start, block, self.array_shape, strict=True)
+        return start, tuple(min(a + length, end) for a, length, end in ends)
+
+    def joined(self, row: ChunkRow, blocks: dict[Place, DecodedChunk]) -> NDArray[Any]:
+        """Return its numbers as stored; decodes the chunks that nobody has decoded yet."""
+        decode = functools.partial(self._decoded, row.block)
+        values = join_chunks(
+            row.block, self.start, self.stop, lambda place: blocks[place].values(decode),
+            dtype=self.dtype, fill=self.fill,
+        )  # fmt: skip
+        n_chunks = sum(block.n_chunks for block in blocks.values())
+        if n_chunks and self.is_counted:
+            count_used(values.nbytes, n_chunks)
         return values.reshape(self.shape)
+
+    def _decoded(self, block: Place, place: Place, stored: Stored) -> NDArray[Any] | None:
+        """Return the numbers of a block; None where none of its chunks was ever written."""
+        if all(content is None for content in stored):
+            return None
+        if len(stored) == 1:
+            (at,) = places_touched(self.chunk, *self._ends(block, place))
+            values = self._chunk(at, stored[0])
+            return values if values is None else _alone(values, stored[0])
+        contents = iter(stored)
+        return join_chunks(
+            self.chunk, *self._ends(block, place), lambda at: self._chunk(at, next(contents)),
+            dtype=self.dtype, fill=self.fill,
+        )  # fmt: skip
+
+    def _chunk(self, place: Place, stored: memoryview | None) -> NDArray[Any] | None:
+        if stored is None:
+            return None
+        values = self.decode(place, stored)
+        if self.is_counted:
+            count_decoded(values.nbytes)
+        return values
+
+
+def _alone(values: NDArray[Any], stored: memoryview | None) -> NDArray[Any]:
+    """Return a chunk that keeps no bytes of its neighbours, which were read with it."""
+    if stored is None or memoryview(stored.obj).nbytes < 2 * stored.nbytes:
+        return values
+    is_part = np.may_share_memory(values, np.frombuffer(stored, dtype=np.uint8))
+    return values.copy() if is_part else values
 
 
 class PartBytes(list[memoryview]):
@@ -180,7 +259,7 @@ def read_parts(
     kept: DecodedChunks,
     parts: Sequence[ChunkedPart],
     sample: tuple[int, int],
-    read: Callable[[Sequence[tuple[ChunkedPart, Place]]], Sequence[Stored]],
+    read: Callable[[Sequence[tuple[ChunkedPart, Place]]], Sequence[memoryview | None]],
 ) -> PartBytes:
     """Read what the parts of a sample need and no thread has read or decoded already.
 
@@ -193,21 +272,29 @@ def read_parts(
     sample : (int, int)
         Number of the file, index along the sample dimension.
     read : callable
-        Returns the stored bytes of chunks.
+        Returns the stored bytes of chunks, None of those that were never written.
     """
-    rows = [part.row(sample[0]) for part in parts]
-    wanted: dict[ChunkKey, tuple[ChunkedPart, Place]] = {}
-    for part, row in zip(parts, rows, strict=True):
-        for place in part.places:
-            wanted[row, place] = part, place
-
-    def read_wanted(keys: Sequence[ChunkKey]) -> Sequence[Stored]:
-        return read([wanted[key] for key in keys])
-
-    chunks, own = kept.take(list(wanted), sample, read_wanted) if wanted else ([], [])
-    held = dict(zip(wanted, chunks, strict=True))
-    decoders = [
-        functools.partial(part.joined, {place: held[row, place] for place in part.places})
+    block_nbytes = kept.block_nbytes()
+    rows = [part.row(sample[0], block_nbytes) for part in parts]
+    places = [
+        list(places_touched(row.block, part.start, part.stop))
         for part, row in zip(parts, rows, strict=True)
     ]
-    return PartBytes(own, sample, decoders, is_absent=any(chunk.is_absent for chunk in chunks))
+    wanted: dict[ChunkKey, ChunkedPart] = {
+        (row, place): part
+        for part, row, some in zip(parts, rows, places, strict=True)
+        for place in some
+    }
+
+    def read_wanted(keys: Sequence[ChunkKey]) -> Sequence[Stored]:
+        chunks = [[(wanted[key], at) for at in wanted[key].chunks_in(*key)] for key in keys]
+        contents = iter(read(list(itertools.chain.from_iterable(chunks))))
+        return [list(itertools.islice(contents, len(some))) for some in chunks]
+
+    blocks, own = kept.take(list(wanted), sample, read_wanted) if wanted else ([], [])
+    held = dict(zip(wanted, blocks, strict=True))
+    decoders = [
+        functools.partial(part.joined, row, {place: held[row, place] for place in some})
+        for part, row, some in zip(parts, rows, places, strict=True)
+    ]
+    return PartBytes(own, sample, decoders, is_absent=any(block.is_absent for block in blocks))

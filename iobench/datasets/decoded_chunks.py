@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -23,7 +23,7 @@ from iobench.datasets.memory import available_memory_nbytes, is_bounded
 from iobench.sizes import parse_nbytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -36,6 +36,7 @@ __all__ = [
     "OrderedSamples",
     "chunk_cache_nbytes",
     "count_decoded",
+    "count_used",
     "file_and_index",
     "forget_decoded",
     "keeping_nothing",
@@ -49,13 +50,19 @@ CHUNK_CACHE: Final = "IOBENCH_CHUNK_CACHE"
 MEMORY_SHARE: Final = 0.25
 CEILING_NBYTES: Final = 8 << 30
 
+BLOCK_NBYTES: Final = 1 << 20
+"""Neighbours of chunks that are smaller by far are kept as one block of about this size: looking
+one up, and copying from it, costs microseconds of Python, which netCDF4's own cache does not."""
+BLOCKS_KEPT: Final = 32
+"""But where little is kept, so many blocks are: they come and go as a whole."""
+
 IN_FLIGHT: Final = 1024
 """Samples that may be under way in the threads of a process."""
 
-Stored = memoryview | None
-"""A chunk's bytes as stored; None of one that was never written."""
+Stored = Sequence[memoryview | None]
+"""The bytes of the chunks of a block as stored; None of one that was never written."""
 Decode = Callable[[tuple[int, ...], Stored], "NDArray[Any] | None"]
-"""Makes the numbers of the chunk at a place from its bytes."""
+"""Makes the numbers of the block at a place from its bytes."""
 
 
 class ChunkRow(NamedTuple):
@@ -70,16 +77,19 @@ class ChunkRow(NamedTuple):
         How many indexes along the sample dimension a chunk holds; 0: the variable lacks it.
     number : int
         Place in the grid of chunks along that dimension; 0 where there is none.
+    block : tuple of int
+        Shape of what is kept as one, of neighbours where chunks are small; empty: each chunk is.
     """
 
     file: int
     variable: str
     length: int
     number: int
+    block: tuple[int, ...] = ()
 
 
 ChunkKey = tuple[ChunkRow, tuple[int, ...]]
-"""A chunk: its row, and its place in the grid."""
+"""A chunk, or block of them: its row, and its place in the grid of such."""
 
 
 class DecodeCounts(NamedTuple):
@@ -96,7 +106,7 @@ class DecodeCounts(NamedTuple):
 
 class _Counting(threading.local):
     def __init__(self) -> None:
-        self.decoded_nbytes = self.used_nbytes = self.n_found = self.n_made = 0
+        self.decoded_nbytes = self.used_nbytes = self.n_needed = self.n_made = 0
 
 
 _counting = _Counting()
@@ -120,14 +130,22 @@ def take_decode_counts() -> DecodeCounts | None:
     mine = _counting
     if not mine.used_nbytes and not mine.decoded_nbytes:
         return None
-    counts = DecodeCounts(mine.decoded_nbytes, mine.used_nbytes, mine.n_found, mine.n_made)
-    mine.decoded_nbytes = mine.used_nbytes = mine.n_found = mine.n_made = 0
+    n_found = max(0, mine.n_needed - mine.n_made)
+    counts = DecodeCounts(mine.decoded_nbytes, mine.used_nbytes, n_found, mine.n_made)
+    mine.decoded_nbytes = mine.used_nbytes = mine.n_needed = mine.n_made = 0
     return counts
 
 
-def count_decoded(*, used_nbytes: int) -> None:
-    """Count bytes that a sample took of its chunks, as stored numbers."""
-    _counting.used_nbytes += used_nbytes
+def count_decoded(nbytes: int) -> None:
+    """Count a chunk that this thread decoded, as stored numbers."""
+    _counting.n_made += 1
+    _counting.decoded_nbytes += nbytes
+
+
+def count_used(nbytes: int, n_chunks: int) -> None:
+    """Count bytes that a sample took of so many chunks, as stored numbers."""
+    _counting.n_needed += n_chunks
+    _counting.used_nbytes += nbytes
 
 
 def share_chunk_cache(n_processes: int) -> None:
@@ -204,10 +222,20 @@ class _Claim:
 
 
 class DecodedChunk:
-    """A chunk on its way from storage, or decoded."""
+    """A chunk, or a block of them, on its way from storage, or decoded.
+
+    Attributes
+    ----------
+    key : ChunkKey
+    n_chunks : int
+        How many chunks were there to be read.
+    is_absent : bool
+        Whether one was never written.
+    """
 
     __slots__ = (
-        "__weakref__", "_cache", "_claim", "_is_decoded", "_lock", "_stored", "_values", "key",
+        "__weakref__", "_cache", "_claim", "_is_decoded", "_lock", "_stored", "_values",
+        "is_absent", "key", "n_chunks",
     )  # fmt: skip
 
     def __init__(self, key: ChunkKey, cache: weakref.ref[DecodedChunks], claim: _Claim) -> None:
@@ -215,7 +243,8 @@ class DecodedChunk:
         self._cache = cache  # weakly: else it would live, and count, until garbage is collected
         self._claim = claim
         self._lock = threading.Lock()
-        self._stored: Stored = None
+        self._stored: Stored = ()
+        self.n_chunks, self.is_absent = 0, False
         self._values: NDArray[Any] | None = None
         self._is_decoded = False
 
@@ -224,15 +253,16 @@ class DecodedChunk:
         """Of its numbers; 0 before they are decoded, and where it was never written."""
         return 0 if self._values is None else self._values.nbytes
 
-    @property
-    def is_absent(self) -> bool:
-        """Whether it was never written."""
-        return self._stored is None and not self.nbytes
+    def put(self, stored: Stored) -> list[memoryview]:
+        """Take what was read for it, and return what there was."""
+        found = [content for content in stored if content is not None]
+        self._stored, self.n_chunks, self.is_absent = stored, len(found), len(found) < len(stored)
+        return found
 
     def values(self, decode: Decode) -> NDArray[Any] | None:
-        """Return the chunk's numbers as stored, not to be written; whoever is first decodes it.
+        """Return its numbers as stored, not to be written; whoever is first decodes it.
 
-        None of a chunk that was never written.
+        None where nothing was ever written.
         """
         if self._is_decoded:
             return self._values
@@ -241,9 +271,7 @@ class DecodedChunk:
                 values = decode(self.key[1], self._stored)
                 if values is not None:
                     values.flags.writeable = False
-                    _counting.n_made += 1
-                    _counting.decoded_nbytes += values.nbytes
-                self._values, self._stored, self._is_decoded = values, None, True
+                self._values, self._stored, self._is_decoded = values, (), True
                 if (cache := self._cache()) is not None:
                     cache.keep(self)
             return self._values
@@ -435,7 +463,7 @@ class DecodedChunks:
         sample : (int, int)
             For which: number of the file, index along the sample dimension.
         read : callable
-            Returns the stored bytes of some of them.
+            Returns what is stored of some of them.
         """
         chunks: list[DecodedChunk] = []
         own: list[memoryview] = []
@@ -445,18 +473,16 @@ class DecodedChunks:
                 self._order = None
                 self._uses = dict.fromkeys(self._rows, 0)
                 self._look_again()
-        n_mine = 0
         while True:
             chunks, mine = self._claimed(wanted)
             if mine:
-                n_mine += len(mine)
                 own += self._read(mine, read)
-            for chunk in chunks:
-                chunk._claim.done.wait()
-            if not any(chunk._claim.failed for chunk in chunks):
+            claims = {chunk._claim for chunk in chunks}
+            for claim in claims:
+                claim.done.wait()
+            if not any(claim.failed for claim in claims):
                 break
             # Whoever read them for us could not: then we try, and say why not.
-        _counting.n_found += len(chunks) - n_mine
         return chunks, own
 
     def _claimed(self, wanted: Sequence[ChunkKey]) -> tuple[list[DecodedChunk], list[DecodedChunk]]:
@@ -482,14 +508,16 @@ class DecodedChunks:
         claim = mine[0]._claim
         try:
             contents = read([chunk.key for chunk in mine])
-            for chunk, content in zip(mine, contents, strict=True):
-                chunk._stored = content
+            return [
+                each
+                for chunk, stored in zip(mine, contents, strict=True)
+                for each in chunk.put(stored)
+            ]
         except BaseException:
             claim.failed = True
             raise
         finally:
             claim.done.set()
-        return [content for content in contents if content is not None]
 
     def _touch(self, row: ChunkRow) -> None:
         self._clock += 1
@@ -502,6 +530,15 @@ class DecodedChunks:
     def _next_use(self, row: ChunkRow) -> int:
         return -self._clock if self._order is None else self._order.next_use(row)
 
+    def _limit_nbytes(self) -> int:
+        if self._limit is None:
+            self._limit = chunk_cache_nbytes()
+        return self._limit
+
+    def block_nbytes(self) -> int:
+        """Return how many bytes of numbers chunks may have that are kept as one."""
+        return min(BLOCK_NBYTES, self._limit_nbytes() // BLOCKS_KEPT)
+
     def keep(self, chunk: DecodedChunk) -> None:
         """Keep a chunk that was decoded, if there is room or others are needed later."""
         with _lock:
@@ -509,10 +546,8 @@ class DecodedChunks:
             if self._making.get(chunk.key) is not chunk:
                 return  # dropped meanwhile
             del self._making[chunk.key]
-            if self._limit is None:
-                self._limit = chunk_cache_nbytes()
             use = self._next_use(row)
-            room = self._limit - sum(each.nbytes for each in _caches if each is not self)
+            room = self._limit_nbytes() - sum(each.nbytes for each in _caches if each is not self)
             if is_bounded() or _n_keeping_nothing:
                 return  # a conversion keeps within its own memory
             while self.nbytes + chunk.nbytes > room:

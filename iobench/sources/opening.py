@@ -164,15 +164,18 @@ def _kind(targets: Sequence[Any]) -> str:
         return "object"
     if is_url(first):
         return "files"
-    if len(targets) > 1 or Path(first).exists():
-        return "named" if first in dataset_names() and len(targets) == 1 else "files"
-    if first in dataset_names():
+    is_path = os.sep in first or bool(Path(first).suffix)
+    if len(targets) > 1 or (is_path and Path(first).exists()):
+        return "files"
+    if first in dataset_names():  # after what is clear without: all that is installed is searched
         return "named"
+    if Path(first).exists():
+        return "files"
     if first.startswith(ANEMOI):
         return "anemoi"
     if is_object_target(first):
         return "object"
-    return "files" if os.sep in first or Path(first).suffix else "named"
+    return "files" if is_path else "named"
 
 
 def _named_dataset(config: SourceRequest) -> Dataset:

@@ -188,19 +188,21 @@ def test_two_threads_that_want_a_chunk_decode_it_once() -> None:
     entered, go_on = threading.Event(), threading.Event()
     reads, decodes, found = [], [], []
 
-    def read(wanted: list[object]) -> list[memoryview]:
+    def read(wanted: list[object]) -> list[list[memoryview | None]]:
         reads.append(len(wanted))
         entered.set()
         assert go_on.wait(10)
-        return [memoryview(b"1234")]
+        return [[memoryview(b"12"), None, memoryview(b"34")]]
 
-    def decode(place: tuple[int, ...], stored: memoryview | None) -> np.ndarray:
+    def decode(place: tuple[int, ...], stored: list[memoryview | None]) -> np.ndarray:
         decodes.append(place)
-        return np.frombuffer(stored, dtype=np.uint8)
+        return np.frombuffer(b"".join(each for each in stored if each), dtype=np.uint8)
 
     def work() -> None:
         chunks, own = kept.take([key], (0, 0), read)
         found.append((chunks[0].values(decode).tobytes(), sum(map(len, own))))
+        assert chunks[0].n_chunks == 2
+        assert chunks[0].is_absent
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     threads[0].start()
@@ -217,13 +219,13 @@ def test_who_waited_for_a_read_that_failed_reads_for_itself() -> None:
     kept = DecodedChunks()
     key = ChunkRow(0, "a", 1, 0), (0,)
 
-    def fails(wanted: list[object]) -> list[memoryview]:
+    def fails(wanted: list[object]) -> list[list[memoryview]]:
         raise OSError("gone")
 
     for _ in range(2):
         with pytest.raises(OSError, match="gone"):
             kept.take([key], (0, 0), fails)
-    chunks, own = kept.take([key], (0, 0), lambda wanted: [memoryview(b"12")])
+    chunks, own = kept.take([key], (0, 0), lambda wanted: [[memoryview(b"12")]])
     assert len(chunks) == 1
     assert own == [b"12"]
 

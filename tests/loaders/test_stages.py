@@ -6,7 +6,7 @@ import pytest
 from span_rows import rows_of
 from tiny_pipeline import SPEC
 
-from iobench.datasets.decoded_chunks import count_decoded
+from iobench.datasets.decoded_chunks import count_used
 from iobench.errors import OptionError
 from iobench.loaders.pipeline import Pipeline, Step
 from iobench.loaders.stages import Detail, StageTimer
@@ -69,7 +69,7 @@ def test_sample_spans_are_exact(run):
 
 def test_what_was_decoded_before_a_batch_is_not_counted_in_it(run):
     bench = Bench(run, Detail.SAMPLE)
-    count_decoded(used_nbytes=8)  # by a script that looks at a sample itself
+    count_used(8, 1)  # by a script that looks at a sample itself
     bench.make(0, 40)
     assert [r.kind for r in rows_of(run)] == [Kind.READ, Kind.DECODE, Kind.COLLATE]
 

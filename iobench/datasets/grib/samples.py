@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from iobench.datasets.contract import SampleIndex, no_progress
-from iobench.datasets.decoded_chunks import ChunkRow, DecodedChunks, count_decoded
+from iobench.datasets.decoded_chunks import ChunkRow, DecodedChunks, count_decoded, count_used
 from iobench.datasets.grib.decoding import decode_message
 from iobench.datasets.grib.index import index_grib, read_messages
 from iobench.datasets.positions import time_positions
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.datasets.contract import Arrays, Locator, Raw
-    from iobench.datasets.decoded_chunks import ChunkKey, DecodedChunk
+    from iobench.datasets.decoded_chunks import ChunkKey, DecodedChunk, Stored
     from iobench.datasets.extents import FileExtent
     from iobench.datasets.grib.index import GribIndex
 
@@ -198,7 +198,9 @@ class GribSamples:
             elif self._overlap:
                 keys[ChunkRow(0, "", 1, number), (file, offset)] = extent
         chunks, found = self._chunks.take(
-            list(keys), (0, number), lambda wanted: read_messages([keys[key] for key in wanted])
+            list(keys),
+            (0, number),
+            lambda wanted: [[each] for each in read_messages([keys[key] for key in wanted])],
         )
         kept = dict(zip(keys.values(), chunks, strict=True))
         own = [extent for extent in extents if extent not in kept]
@@ -271,14 +273,14 @@ def _stack(
             decode_message(next(messages), where=where, out=row)
             continue
 
-        def decode(
-            _: tuple[int, ...], stored: memoryview | None, where: str = where
-        ) -> NDArray[Any]:
+        def decode(_: tuple[int, ...], stored: Stored, where: str = where) -> NDArray[Any]:
             made = np.empty(n_values, dtype=np.float32)
-            return decode_message(stored or b"", where=where, out=made)
+            decode_message(stored[0] or b"", where=where, out=made)
+            count_decoded(made.nbytes)
+            return made
 
         row[:] = chunk.values(decode)
-        count_decoded(used_nbytes=row.nbytes)
+        count_used(row.nbytes, chunk.n_chunks)
     return values.reshape(plan.shape)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iobench.datasets.cached import ChunkedPart, PartBytes, places_touched, read_parts
+from iobench.datasets.cached import ChunkedPart, PartBytes, read_parts
 from iobench.datasets.decoded_chunks import DecodedChunks, file_and_index, widest_chunks
 from iobench.datasets.extents import read_extents
 from iobench.datasets.netcdf.file import read_through_library
@@ -24,6 +24,8 @@ from iobench.datasets.netcdf.storage import (
     decoded_chunk,
     slab_array,
     slab_extents,
+    stretch_array,
+    stretches,
 )
 from iobench.datasets.packing import unpack
 from iobench.errors import FileFormatError
@@ -265,7 +267,8 @@ def read_fields(
     PartBytes
         Whose ``arrays()`` are what `slab_array` and `box_array` return.
     """
-    parts = [_chunked_part(each) for each in fields]
+    block_nbytes = kept.block_nbytes()
+    parts = [_chunked_part(each, block_nbytes) for each in fields]
     plain = [
         (slab_extents(each) if isinstance(each, Slab) else box_extents(each))
         if part is None
@@ -275,15 +278,19 @@ def read_fields(
     flat = [extent for extents in plain for extent in extents]
     contiguous: list[memoryview] = []
 
-    def read(wanted: Sequence[tuple[ChunkedPart, Place]]) -> list[memoryview]:
+    def read(wanted: Sequence[tuple[ChunkedPart, Place]]) -> list[memoryview | None]:
         extents = list(flat) if not contiguous else []
+        n_flat = len(extents)
         for part, place in wanted:
-            slab, storage = part.source
-            extents.append((slab.file, int(storage.offsets[place]), int(storage.nbytes[place])))
+            file, storage = part.source
+            if (offset := int(storage.offsets[place])) >= 0:
+                extents.append((file, offset, int(storage.nbytes[place])))
         found = read_extents(extents)  # neighbours at once, whichever variable they are of
-        n_flat = len(extents) - len(wanted)
         contiguous.extend(found[:n_flat])
-        return found[n_flat:]
+        stored = iter(found[n_flat:])
+        return [
+            next(stored) if part.source[1].offsets[place] >= 0 else None for part, place in wanted
+        ]
 
     held = read_parts(kept, [part for part in parts if part is not None], sample, read)
     if flat and not contiguous:
@@ -302,20 +309,20 @@ def _decoder(field: Slab | Box, buffers: Sequence[memoryview]) -> Callable[[], N
     return functools.partial(box_array, field, buffers)
 
 
-def _chunked_part(field: Slab | Box) -> ChunkedPart | None:
-    """Return what the field takes of a variable in chunks; None of a contiguous one."""
-    storage = field.storage
-    if not isinstance(storage, Chunked):
-        return None
+def _chunked_part(field: Slab | Box, block_nbytes: int) -> ChunkedPart | None:
+    """Return what the field takes of what is kept: chunks, or short stretches; None of others."""
     slab = field if isinstance(field, Slab) else _whole(field)
+    storage = field.storage
+    is_chunked = isinstance(storage, Chunked)
+    if isinstance(storage, Contiguous):
+        if isinstance(field, Box) or (found := stretches(slab, storage, block_nbytes)) is None:
+            return None
+        storage = found
 
-    def decode(place: Place, stored: memoryview | None) -> NDArray[Any] | None:
-        return None if stored is None else decoded_chunk(slab, storage, place, stored)
-
-    touched = places_touched(storage.chunk, field.start, field.stop)
     return ChunkedPart(
-        source=(slab, storage),
+        source=(slab.file, storage),
         name=f"{slab.name} of {slab.file}",  # a sample may take the same name of two files
+        array_shape=slab.shape,
         chunk=storage.chunk,
         start=field.start,
         stop=field.stop,
@@ -324,6 +331,6 @@ def _chunked_part(field: Slab | Box) -> ChunkedPart | None:
         of_all=isinstance(field, Box) and field.of_all,
         dtype=slab.stored,
         fill=slab.fill,
-        places=[place for place in touched if storage.offsets[place] >= 0],
-        decode=decode,
+        decode=functools.partial(decoded_chunk if is_chunked else stretch_array, slab, storage),
+        is_counted=is_chunked,
     )

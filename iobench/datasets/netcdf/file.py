@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from array import array
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -310,16 +311,17 @@ def _chunked(path: Path, name: str, dataset: Any, filters: tuple[int, ...], size
     nbytes = np.zeros(grid, dtype=np.int64)
     masks = np.zeros(grid, dtype=np.uint32)
 
+    numbers = array("q")
+
     def note(info: Any) -> None:
-        where = tuple(
-            start // length for start, length in zip(info.chunk_offset, chunk, strict=True)
-        )
-        # A dataset that was shrunk keeps chunks outside its shape.
-        if all(place < n for place, n in zip(where, grid, strict=True)):
-            offsets[where], nbytes[where] = info.byte_offset, info.size
-            masks[where] = info.filter_mask
+        numbers.extend((*info.chunk_offset, info.byte_offset, info.size, info.filter_mask))
 
     dataset.id.chunk_iter(note)
+    found = np.array(numbers, dtype=np.int64).reshape(-1, len(chunk) + 3)
+    places = found[:, :-3] // chunk
+    inside = (places < grid).all(axis=1)  # a dataset that was shrunk keeps chunks outside its shape
+    where = tuple(places[inside].T)
+    offsets[where], nbytes[where], masks[where] = found[inside, -3:].T
     if offsets.size:
         _check_end(path, name, int((offsets + nbytes).max()), size)
     return Chunked(chunk, filters, offsets, nbytes, masks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,11 +39,16 @@ __all__ = [
     "shuffled_slices",
     "slab_array",
     "slab_extents",
+    "stretch_array",
+    "stretches",
     "unfiltered_chunk",
 ]
 
 PICK_NBYTES = 4096
 """Stretches of a strided slab shorter than this are read with what lies between them."""
+
+STRETCH_NBYTES = 1 << 18
+"""Of a contiguous variable no less than this is read at once, if samples need what is behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +210,53 @@ def _contiguous_array(slab: Slab, buffers: Sequence[memoryview]) -> NDArray[Any]
     for row, buffer in zip(values, buffers, strict=True):
         row[:] = np.frombuffer(buffer, dtype=np.uint8)
     return values.view(slab.stored).reshape(slab.slab_shape)
+
+
+def stretches(slab: Slab, storage: Contiguous, nbytes: int) -> Chunked | None:
+    """Return a variable whose samples share pages as if it were in chunks; None of another one.
+
+    A sample's numbers lie so close to others' that all are read: with them kept, once.
+
+    Parameters
+    ----------
+    nbytes : int
+        About how long they are to be.
+    """
+    n_stretches, length, _ = _strides(slab)
+    if storage.offset < 0 or n_stretches < 2 or not 0 < length < PICK_NBYTES:
+        return None
+    itemsize = np.dtype(slab.stored).itemsize
+    return _stretches(storage.offset, slab.shape, slab.axis, itemsize, max(nbytes, STRETCH_NBYTES))
+
+
+@lru_cache(maxsize=1024)
+def _stretches(
+    offset: int, shape: tuple[int, ...], axis: int, itemsize: int, at_most: int
+) -> Chunked:
+    chunk = [1] * axis + list(shape[axis:])
+    nbytes = math.prod(chunk) * itemsize
+    for outer in reversed(range(axis)):
+        chunk[outer] = max(1, min(shape[outer], at_most // nbytes))
+        nbytes *= chunk[outer]
+        if chunk[outer] < shape[outer]:
+            break
+    starts = [range(0, n, length) for n, length in zip(shape, chunk, strict=True)]
+    strides = [math.prod(shape[each + 1 :]) * itemsize for each in range(len(shape))]
+    offsets = np.array(offset, dtype=np.int64)
+    sizes = np.array(itemsize, dtype=np.int64)
+    for along, length, n, stride in zip(starts, chunk, shape, strides, strict=True):
+        offsets = offsets[..., None] + np.array(along) * stride
+        sizes = sizes[..., None] * np.minimum(length, n - np.array(along))
+    return Chunked(tuple(chunk), (), offsets, sizes, np.zeros(offsets.shape, dtype=np.uint32))
+
+
+def stretch_array(
+    slab: Slab, storage: Chunked, where: tuple[int, ...], stored: memoryview
+) -> NDArray[Any]:
+    """Return the numbers of one of `stretches`; the last ones may be shorter."""
+    ends = zip(where, storage.chunk, slab.shape, strict=True)
+    shape = [min(length, n - number * length) for number, length, n in ends]
+    return np.frombuffer(stored, dtype=slab.stored).reshape(shape)
 
 
 def decoded_chunk(

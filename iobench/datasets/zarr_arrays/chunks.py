@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -224,12 +224,10 @@ def read_cuts(kept: DecodedChunks, cuts: Sequence[Cut], sample: tuple[int, int])
 def _chunked_part(cut: Cut) -> ChunkedPart:
     variable = cut.variable
 
-    def decode(place: Place, stored: memoryview | None) -> NDArray[Any] | None:
-        return None if stored is None else decode_stored_chunk(variable, place, stored)
-
     return ChunkedPart(
         source=variable,
         name=variable.name,
+        array_shape=variable.shape,
         chunk=_chunking(variable).codecs.shape,
         start=cut.start,
         stop=cut.stop,
@@ -238,8 +236,7 @@ def _chunked_part(cut: Cut) -> ChunkedPart:
         of_all=False,
         dtype=variable.dtype,
         fill=variable.fill,
-        places=cut_places(cut),
-        decode=decode,
+        decode=functools.partial(decode_stored_chunk, variable),
     )
 
 
@@ -361,7 +358,7 @@ def read_shard_index(variable: ZarrVariable, path: str, sharding: Sharding) -> N
         return None  # not kept: it may be written yet
 
 
-@lru_cache(maxsize=SHARD_INDEXES)
+@functools.lru_cache(maxsize=SHARD_INDEXES)
 def _shard_index(store: str, name: str, path: str, sharding: Sharding) -> NDArray[Any]:
     """Return offset and length of each chunk of a shard, which is there."""
     nbytes = math.prod(sharding.chunks_per_shard) * 16
