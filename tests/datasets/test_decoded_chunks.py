@@ -7,6 +7,7 @@ import os
 import pickle
 import sys
 import threading
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -442,3 +443,89 @@ def test_a_process_of_the_ring_hears_the_order_of_a_pass(
     loader.close()
     # By last use each pass would decode all anew: what is kept is needed last.
     assert max(passes[1:]) < 2 * N_TIMES // CHUNK
+
+
+@pytest.mark.parametrize("kind", ["netcdf", "zarr2", "zarr3"])
+@pytest.mark.parametrize("chunk", [(CHUNK, 3, 4), (1, 1, 10), (N_TIMES, 8, 1), (5, 8, 10)])
+def test_neighbours_of_small_chunks_are_kept_as_one(
+    tmp_path: Path, kind: str, chunk: tuple[int, ...]
+) -> None:
+    # By twos, threes and whole rows of them, the last ones reaching beyond the edge.
+    for together in (1, 2, 7, 100):
+        folder = tmp_path / str(together)
+        folder.mkdir()
+        samples = opened(written(folder, kind, chunk))
+        samples.dataset._source._chunks.block_nbytes = lambda n=together: n * 4 * np.prod(chunk)
+        n_made = []
+        for _ in range(2):
+            for number in range(N_TIMES):
+                for name in ("a", "bb"):
+                    np.testing.assert_array_equal(samples[number][name], values(name)[number])
+            counts = take_decode_counts()
+            assert counts is not None
+            assert counts.decoded_nbytes == counts.n_made * np.prod(chunk) * 4
+            n_made.append(counts.n_made)
+        grid = np.prod([-(-n // length) for n, length in zip((N_TIMES, 8, 10), chunk, strict=True)])
+        assert n_made == [2 * grid, 0]
+
+
+def test_chunks_never_written_are_filled_in_a_block(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py", reason="writes the file")
+    path = tmp_path / "a.h5"
+    whole = np.full((N_TIMES, 8, 10), -7, "f4")
+    with h5py.File(path, "w") as file:
+        coding = {"chunks": (CHUNK, 2, 5), "fillvalue": -7, "compression": "gzip"}
+        array = file.create_dataset("a", whole.shape, "f4", **coding)
+        whole[:CHUNK, 3, 2:9] = array[:CHUNK, 3, 2:9] = 5
+    samples = iobench.open_dataset(str(path), sample_dim="phony_dim_0")
+    for number in range(N_TIMES):
+        np.testing.assert_array_equal(samples[number]["a"], whole[number])
+    counts = take_decode_counts()
+    assert counts is not None
+    assert counts.n_made == 2
+
+
+@pytest.mark.parametrize("room", ["0", "10KB", "1GiB"])
+def test_pages_that_samples_share_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: str
+) -> None:
+    # Of a contiguous variable, time last, a sample takes four bytes of each page, and so on.
+    xarray = pytest.importorskip("xarray", reason="writes the files")
+    monkeypatch.setenv(CHUNK_CACHE, room)
+    rng = np.random.default_rng(0)
+    whole = rng.normal(size=(3, 401, 7, 50)).astype("f4")
+    path = tmp_path / "a.nc"
+    data = xarray.Dataset(
+        {"a": (("z", "y", "x", "time"), whole), "b": (("time", "x"), whole[0, 0].T)}
+    )
+    data.to_netcdf(path, engine="h5netcdf")
+    samples = opened(path)
+    assert samples.dataset.chunking() is None
+    for number in (3, 49, 0):
+        read = samples.dataset.read(samples.index.where[number])
+        kept_nbytes = {"0": 0, "10KB": 0, "1GiB": whole.nbytes}[room] if number != 3 else 0
+        assert sum(map(len, read)) == whole.nbytes + 7 * 4 - kept_nbytes
+        made_now = samples.dataset.decode(read)
+        np.testing.assert_array_equal(made_now["a"], whole[..., number])
+        np.testing.assert_array_equal(made_now["b"], whole[0, 0].T[number])
+    assert take_decode_counts() is None  # nothing is decoded there
+
+
+def test_a_chunk_that_is_kept_keeps_no_bytes_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Chunks side by side that are not compressed are read at once, and are what was read.
+    h5py = pytest.importorskip("h5py", reason="writes the file")
+    path, n_nbytes = tmp_path / "a.h5", 1 << 16
+    with h5py.File(path, "w") as file:
+        array = file.create_dataset("a", (8, 32, 1 << 13), "f4", chunks=(2, 1, 1 << 13))
+        array[...] = np.arange(1 << 13, dtype="f4")
+    monkeypatch.setenv(CHUNK_CACHE, str(2 * n_nbytes))
+    samples = iobench.open_dataset(str(path), sample_dim="phony_dim_0")
+    samples[0]
+    tracemalloc.start()
+    for number in range(8):
+        samples[number]
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held < 5 * n_nbytes

@@ -267,8 +267,7 @@ def read_fields(
     PartBytes
         Whose ``arrays()`` are what `slab_array` and `box_array` return.
     """
-    block_nbytes = kept.block_nbytes()
-    parts = [_chunked_part(each, block_nbytes) for each in fields]
+    parts = [_chunked_part(each) for each in fields]
     plain = [
         (slab_extents(each) if isinstance(each, Slab) else box_extents(each))
         if part is None
@@ -309,13 +308,13 @@ def _decoder(field: Slab | Box, buffers: Sequence[memoryview]) -> Callable[[], N
     return functools.partial(box_array, field, buffers)
 
 
-def _chunked_part(field: Slab | Box, block_nbytes: int) -> ChunkedPart | None:
+def _chunked_part(field: Slab | Box) -> ChunkedPart | None:
     """Return what the field takes of what is kept: chunks, or short stretches; None of others."""
     slab = field if isinstance(field, Slab) else _whole(field)
     storage = field.storage
     is_chunked = isinstance(storage, Chunked)
     if isinstance(storage, Contiguous):
-        if isinstance(field, Box) or (found := stretches(slab, storage, block_nbytes)) is None:
+        if isinstance(field, Box) or (found := stretches(slab, storage)) is None:
             return None
         storage = found
 

@@ -47,8 +47,8 @@ __all__ = [
 PICK_NBYTES = 4096
 """Stretches of a strided slab shorter than this are read with what lies between them."""
 
-STRETCH_NBYTES = 1 << 18
-"""Of a contiguous variable no less than this is read at once, if samples need what is behind."""
+STRETCH_NBYTES = 1 << 20
+"""About so much of a contiguous variable is kept as one where samples share its pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,31 +212,24 @@ def _contiguous_array(slab: Slab, buffers: Sequence[memoryview]) -> NDArray[Any]
     return values.view(slab.stored).reshape(slab.slab_shape)
 
 
-def stretches(slab: Slab, storage: Contiguous, nbytes: int) -> Chunked | None:
+def stretches(slab: Slab, storage: Contiguous) -> Chunked | None:
     """Return a variable whose samples share pages as if it were in chunks; None of another one.
 
     A sample's numbers lie so close to others' that all are read: with them kept, once.
-
-    Parameters
-    ----------
-    nbytes : int
-        About how long they are to be.
     """
     n_stretches, length, _ = _strides(slab)
     if storage.offset < 0 or n_stretches < 2 or not 0 < length < PICK_NBYTES:
         return None
     itemsize = np.dtype(slab.stored).itemsize
-    return _stretches(storage.offset, slab.shape, slab.axis, itemsize, max(nbytes, STRETCH_NBYTES))
+    return _stretches(storage.offset, slab.shape, slab.axis, itemsize)
 
 
 @lru_cache(maxsize=1024)
-def _stretches(
-    offset: int, shape: tuple[int, ...], axis: int, itemsize: int, at_most: int
-) -> Chunked:
+def _stretches(offset: int, shape: tuple[int, ...], axis: int, itemsize: int) -> Chunked:
     chunk = [1] * axis + list(shape[axis:])
     nbytes = math.prod(chunk) * itemsize
     for outer in reversed(range(axis)):
-        chunk[outer] = max(1, min(shape[outer], at_most // nbytes))
+        chunk[outer] = max(1, min(shape[outer], STRETCH_NBYTES // nbytes))
         nbytes *= chunk[outer]
         if chunk[outer] < shape[outer]:
             break
