@@ -144,7 +144,7 @@ def report(
     if parquet is not None:
         report_files.write_parquet_file(runs, parquet)
     if mlflow is not None or wandb is not None:
-        tell_of_run(run, runs, document, mlflow, wandb)
+        tell_of_run(run, runs, document, None if torch_trace else trace, mlflow, wandb)
 
 
 def _list_runs(folder: Path, *, json: bool) -> None:

@@ -44,6 +44,7 @@ def tell_of_run(
     run: Path,
     opened: Sequence[Run],
     document: Document,
+    trace: Path | None,
     mlflow: str | None,
     wandb: str | None,
 ) -> None:
@@ -57,6 +58,6 @@ def tell_of_run(
     from iobench.tracking.telling import log_run
 
     log_run(
-        run, mlflow=mlflow, wandb=wandb, opened=opened, document=document,
+        run, mlflow=mlflow, wandb=wandb, opened=opened, document=document, trace=trace,
         say=lambda line: typer.echo(f"iobench: {line}", err=True),
     )  # fmt: skip

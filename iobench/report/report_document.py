@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -174,6 +175,7 @@ def _timeline_section(report: RunReport, runs: Sequence[Run], n_parts: int) -> S
     if run is None or not run.has_spans(report.exposure.rank):
         return None
 
+    @functools.cache  # a page may be written, and told to a server
     def payload() -> TimelinePayload | None:
         one = run.of_rank(report.exposure.rank)
         return timeline_payload(one, SPAN_LIMIT // n_parts) if len(one.profile.spans) else None

@@ -19,6 +19,7 @@ def make_artifacts(
     runs: Sequence[Run],
     folder: Path,
     document: Document | None = None,
+    trace: Path | None = None,
 ) -> tuple[list[Path], list[str]]:
     """Write what can be written of a run's page and trace.
 
@@ -29,6 +30,8 @@ def make_artifacts(
         Where to.
     document : Document, optional
         From `report_document` of these runs, where that was done before.
+    trace : Path, optional
+        What `write_trace` made of these runs and nothing else, where that was done before.
 
     Returns
     -------
@@ -43,7 +46,7 @@ def make_artifacts(
     """
     from iobench.report.renderers.html_page import HtmlRenderer
     from iobench.report.report_document import report_document
-    from iobench.report.timeline.trace_file import write_trace
+    from iobench.report.timeline.trace_file import pack_trace, write_trace
     from iobench.report.written import write_whole
 
     files, left_out = [], []
@@ -53,7 +56,10 @@ def make_artifacts(
         files.append(page)
     except MissingExtraError as error:
         left_out.append(f"the page is not among the artifacts: {error}")
-    trace = folder / "iobench-trace.json.gz"
-    write_trace(trace, runs)
-    files.append(trace)
+    packed = folder / "iobench-trace.json.gz"
+    if trace is None:
+        write_trace(packed, runs)
+    else:
+        pack_trace(trace, packed)
+    files.append(packed)
     return files, left_out

@@ -29,6 +29,7 @@ def log_run(
     wandb: str | None = None,
     opened: Sequence[Run] | None = None,
     document: Document | None = None,
+    trace: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> tuple[str, ...]:
     """Tell an MLflow server, a project of Weights & Biases, or both, of a run.
@@ -49,6 +50,8 @@ def log_run(
         Of `open_runs`, where it has been opened before.
     document : Document, optional
         From `report_document` of these runs, for the page.
+    trace : Path, optional
+        What `write_trace` made of these runs and nothing else, where that was done before.
     say : callable
         Called with lines about what is done.
 
@@ -74,7 +77,7 @@ def log_run(
     found = []
     with tempfile.TemporaryDirectory(prefix="iobench-") as folder:
         # Not before a server has answered: they may take a while.
-        files = functools.cache(lambda: _artifacts(opened, Path(folder), document, say))
+        files = functools.cache(lambda: _artifacts(opened, Path(folder), document, trace, say))
         if mlflow is not None:
             with bounded_mlflow():
                 runs = MlflowRuns(run, mlflow, notes)
@@ -89,9 +92,10 @@ def _artifacts(
     opened: Sequence[Run],
     folder: Path,
     document: Document | None,
+    trace: Path | None,
     say: Callable[[str], None],
 ) -> list[Path]:
-    files, left_out = make_artifacts(opened, folder, document)
+    files, left_out = make_artifacts(opened, folder, document, trace)
     for line in left_out:
         say(line)
     return files

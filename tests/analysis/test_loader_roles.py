@@ -6,7 +6,7 @@ import pytest
 from scripts import LOOP, Script
 
 from iobench.analysis.diagnosis import diagnose
-from iobench.analysis.epochs import epochs_of_rank
+from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
@@ -59,7 +59,7 @@ def test_a_longer_validation_is_not_taken_for_the_training(known):
     assert [each.role for each in measured.exposure.loaders] == [
         "training" if "spans" in known else "", "evaluation",
     ]  # fmt: skip
-    assert [each.n_batches for each in epochs_of_rank(measured)] == [13, 13]
+    assert [each.n_batches for each in epoch_figures(measured)] == [13, 13]
     assert "Samples0" in recorded_runs(Run(profile).of_rank())[0].name
     assert "is for loader 1 (Samples1), which evaluates" in said(profile)
 
@@ -72,7 +72,7 @@ def test_where_nobody_tells_it_is_said():
 
 def test_passes_that_bring_nothing_are_no_epochs_and_no_rounds():
     measured = Run(training(spans=True, extra=True)).of_rank()
-    assert [each.epoch for each in epochs_of_rank(measured)] == [0, 1]
+    assert [each.epoch for each in epoch_figures(measured)] == [0, 1]
     assert [each.n_rounds for each in measured.exposure.loaders] == [2, 2]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -159,3 +160,17 @@ def test_without_a_library_nothing_is_read_or_printed(
     assert told.out == ""
     assert told.err.strip().endswith(f"pip install '{installed}'")
     assert not target.exists()
+
+
+def test_a_trace_told_to_a_server_is_the_one_that_was_written(tmp_path: Path) -> None:
+    from iobench.report.timeline.trace_file import pack_trace, write_trace
+
+    runs = open_runs(write_run(tmp_path / "run"))
+    write_trace(tmp_path / "run.json", runs)
+    write_trace(tmp_path / "run.json.gz", runs)
+    packed = [tmp_path / "packed.json.gz", tmp_path / "again.json.gz"]
+    pack_trace(tmp_path / "run.json", packed[0])
+    pack_trace(tmp_path / "run.json.gz", packed[1])
+    assert [gzip.decompress(each.read_bytes()) for each in packed] == [
+        (tmp_path / "run.json").read_bytes()
+    ] * 2

@@ -6,12 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from gzip import GzipFile
 from pathlib import Path
+from shutil import copyfileobj
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 import numpy as np
 
 from iobench.analysis.storage.placing import place_segments
-from iobench.errors import FileFormatError, OptionError, ProfileError
+from iobench.errors import FileFormatError, OptionError, ProfileError, StorageError
 from iobench.report import units
 from iobench.report.timeline.model import timeline_of
 from iobench.report.timeline.torch_trace import read_torch_trace, torch_entries
@@ -31,10 +32,11 @@ if TYPE_CHECKING:
     from iobench.report.timeline.torch_trace import TorchTrace
     from iobench.storage.traces.contents import StorageTrace
 
-__all__ = ["TRACE_SUFFIXES", "check_trace_name", "write_trace"]
+__all__ = ["TRACE_SUFFIXES", "check_trace_name", "pack_trace", "write_trace"]
 
 TRACE_SUFFIXES: Final = (".json", ".json.gz")
 COMPRESSION: Final = 3
+COPIED_NBYTES: Final = 1 << 20
 TOLD: Final = (
     "Times are microseconds after base_wall_ns, in decimals of a nanosecond; doubles hold them "
     "exactly for runs of up to 50 days. Of a span's own time, without that of spans inside it, "
@@ -145,6 +147,25 @@ def write_trace(
         for each in torch:
             writer.add(torch_entries(each, known, base_ns, writer))
         writer.close()
+
+
+def pack_trace(written: Path, path: Path) -> None:
+    """Write a trace that was written, compressed or not, compressed to another file.
+
+    Raises
+    ------
+    StorageError
+        If a file cannot be read or written.
+    """
+    try:
+        with written.open("rb") as file, whole_file(path) as packed:
+            if written.name.lower().endswith(".gz"):
+                copyfileobj(file, packed)
+            else:
+                with GzipFile("", "wb", COMPRESSION, packed, mtime=0) as into:
+                    copyfileobj(file, into, COPIED_NBYTES)
+    except OSError as error:
+        raise StorageError(f"{written}: cannot be read ({error.strerror})") from error
 
 
 @contextmanager
