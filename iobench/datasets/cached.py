@@ -79,8 +79,8 @@ def join_chunks(
 
 
 @functools.lru_cache(maxsize=1024)
-def tile_shape(chunk: Place, shape: Place, axis: int, n_chunks: int) -> Place:
-    """Return the shape of the tiles of chunks that are kept as one.
+def brick_shape(chunk: Place, shape: Place, axis: int, n_chunks: int) -> Place:
+    """Return the shape of the bricks of chunks that are kept as one.
 
     They are neighbours in all but the sample dimension: the same samples need them.
 
@@ -93,13 +93,13 @@ def tile_shape(chunk: Place, shape: Place, axis: int, n_chunks: int) -> Place:
     n_chunks : int
         How many there may be in one.
     """
-    tile = list(chunk)
+    brick = list(chunk)
     for each in reversed(range(len(chunk))):
         fitting = min(n_chunks, -(-shape[each] // chunk[each]))
         if each != axis and fitting > 1:
-            tile[each] *= fitting
+            brick[each] *= fitting
             n_chunks //= fitting
-    return tuple(tile)
+    return tuple(brick)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,54 +142,54 @@ class ChunkedPart:
     decode: Callable[[Place, memoryview], NDArray[Any]]
     is_counted: bool = True
 
-    def tile(self, nbytes: int) -> Place:
+    def brick(self, nbytes: int) -> Place:
         """Return the shape of what is kept as one: a chunk where the sample takes only some."""
         ends = enumerate(zip(self.start, self.stop, self.array_shape, strict=True))
         if not all(each == self.axis or (a == 0 and b == n) for each, (a, b, n) in ends):
             return self.chunk
         n_chunks = nbytes // max(1, math.prod(self.chunk) * np.dtype(self.dtype).itemsize)
-        return tile_shape(self.chunk, self.array_shape, self.axis, n_chunks)
+        return brick_shape(self.chunk, self.array_shape, self.axis, n_chunks)
 
-    def row(self, file: int, tile_nbytes: int) -> ChunkRow:
+    def row(self, file: int, brick_nbytes: int) -> ChunkRow:
         """Return which chunks its own are kept with."""
         length = self.chunk[self.axis] if self.axis >= 0 else 0
         number = self.start[self.axis] // length if length else 0
         return ChunkRow(
-            -1 if self.of_all else file, self.name, length, number, self.tile(tile_nbytes)
+            -1 if self.of_all else file, self.name, length, number, self.brick(brick_nbytes)
         )
 
     def chunks_in(self, row: ChunkRow, place: Place) -> list[Place]:
-        """Return the places of the chunks of a tile, in C order."""
-        return list(places_touched(self.chunk, *self._ends(row.tile, place)))
+        """Return the places of the chunks of a brick, in C order."""
+        return list(places_touched(self.chunk, *self._ends(row.brick, place)))
 
-    def _ends(self, tile: Place, place: Place) -> tuple[Place, Place]:
-        start = tuple(n * length for n, length in zip(place, tile, strict=True))
-        ends = zip(start, tile, self.array_shape, strict=True)
+    def _ends(self, brick: Place, place: Place) -> tuple[Place, Place]:
+        start = tuple(n * length for n, length in zip(place, brick, strict=True))
+        ends = zip(start, brick, self.array_shape, strict=True)
         return start, tuple(min(a + length, end) for a, length, end in ends)
 
-    def joined(self, row: ChunkRow, tiles: dict[Place, DecodedChunk]) -> NDArray[Any]:
+    def joined(self, row: ChunkRow, bricks: dict[Place, DecodedChunk]) -> NDArray[Any]:
         """Return its numbers as stored; decodes the chunks that nobody has decoded yet."""
-        decode = functools.partial(self._decoded, row.tile)
+        decode = functools.partial(self._decoded, row.brick)
         values = join_chunks(
-            row.tile, self.start, self.stop, lambda place: tiles[place].values(decode),
+            row.brick, self.start, self.stop, lambda place: bricks[place].values(decode),
             dtype=self.dtype, fill=self.fill,
         )  # fmt: skip
-        n_chunks = sum(tile.n_chunks for tile in tiles.values())
+        n_chunks = sum(brick.n_chunks for brick in bricks.values())
         if n_chunks and self.is_counted:
             count_used(values.nbytes, n_chunks)
         return values.reshape(self.shape)
 
-    def _decoded(self, tile: Place, place: Place, stored: Stored) -> NDArray[Any] | None:
-        """Return the numbers of a tile; None where none of its chunks was ever written."""
+    def _decoded(self, brick: Place, place: Place, stored: Stored) -> NDArray[Any] | None:
+        """Return the numbers of a brick; None where none of its chunks was ever written."""
         if all(content is None for content in stored):
             return None
         if len(stored) == 1:
-            (at,) = places_touched(self.chunk, *self._ends(tile, place))
+            (at,) = places_touched(self.chunk, *self._ends(brick, place))
             values = self._chunk(at, stored[0])
             return values if values is None else _alone(values, stored[0])
         contents = iter(stored)
         return join_chunks(
-            self.chunk, *self._ends(tile, place), lambda at: self._chunk(at, next(contents)),
+            self.chunk, *self._ends(brick, place), lambda at: self._chunk(at, next(contents)),
             dtype=self.dtype, fill=self.fill,
         )  # fmt: skip
 
@@ -274,10 +274,10 @@ def read_parts(
     read : callable
         Returns the stored bytes of chunks, None of those that were never written.
     """
-    tile_nbytes = kept.tile_nbytes()
-    rows = [part.row(sample[0], tile_nbytes) for part in parts]
+    brick_nbytes = kept.brick_nbytes()
+    rows = [part.row(sample[0], brick_nbytes) for part in parts]
     places = [
-        list(places_touched(row.tile, part.start, part.stop))
+        list(places_touched(row.brick, part.start, part.stop))
         for part, row in zip(parts, rows, strict=True)
     ]
     wanted: dict[ChunkKey, ChunkedPart] = {
@@ -291,10 +291,10 @@ def read_parts(
         contents = iter(read(list(itertools.chain.from_iterable(chunks))))
         return [list(itertools.islice(contents, len(some))) for some in chunks]
 
-    tiles, own = kept.take(list(wanted), sample, read_wanted) if wanted else ([], [])
-    held = dict(zip(wanted, tiles, strict=True))
+    bricks, own = kept.take(list(wanted), sample, read_wanted) if wanted else ([], [])
+    held = dict(zip(wanted, bricks, strict=True))
     decoders = [
         functools.partial(part.joined, row, {place: held[row, place] for place in some})
         for part, row, some in zip(parts, rows, places, strict=True)
     ]
-    return PartBytes(own, sample, decoders, is_absent=any(tile.is_absent for tile in tiles))
+    return PartBytes(own, sample, decoders, is_absent=any(brick.is_absent for brick in bricks))

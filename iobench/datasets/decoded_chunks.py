@@ -50,19 +50,19 @@ CHUNK_CACHE: Final = "IOBENCH_CHUNK_CACHE"
 MEMORY_SHARE: Final = 0.25
 CEILING_NBYTES: Final = 8 << 30
 
-TILE_NBYTES: Final = 1 << 20
-"""Neighbours of chunks that are smaller by far are kept as one tile of about this size: looking
+BRICK_NBYTES: Final = 1 << 20
+"""Neighbours of chunks that are smaller by far are kept as one brick of about this size: looking
 one up, and copying from it, costs microseconds of Python, which netCDF4's own cache does not."""
-TILES_KEPT: Final = 32
-"""But where little is kept, so many tiles are: they come and go as a whole."""
+BRICKS_KEPT: Final = 32
+"""But where little is kept, so many bricks are: they come and go as a whole."""
 
 IN_FLIGHT: Final = 1024
 """Samples that may be under way in the threads of a process."""
 
 Stored = Sequence[memoryview | None]
-"""The bytes of the chunks of a tile as stored; None of one that was never written."""
+"""The bytes of the chunks of a brick as stored; None of one that was never written."""
 Decode = Callable[[tuple[int, ...], Stored], "NDArray[Any] | None"]
-"""Makes the numbers of the tile at a place from its bytes."""
+"""Makes the numbers of the brick at a place from its bytes."""
 
 
 class ChunkRow(NamedTuple):
@@ -77,7 +77,7 @@ class ChunkRow(NamedTuple):
         How many indexes along the sample dimension a chunk holds; 0: the variable lacks it.
     number : int
         Place in the grid of chunks along that dimension; 0 where there is none.
-    tile : tuple of int
+    brick : tuple of int
         Shape of what is kept as one, of neighbours where chunks are small; empty: each chunk is.
     """
 
@@ -85,11 +85,11 @@ class ChunkRow(NamedTuple):
     variable: str
     length: int
     number: int
-    tile: tuple[int, ...] = ()
+    brick: tuple[int, ...] = ()
 
 
 ChunkKey = tuple[ChunkRow, tuple[int, ...]]
-"""A chunk, or tile of them: its row, and its place in the grid of such."""
+"""A chunk, or brick of them: its row, and its place in the grid of such."""
 
 
 class DecodeCounts(NamedTuple):
@@ -222,7 +222,7 @@ class _Claim:
 
 
 class DecodedChunk:
-    """A chunk, or a tile of them, on its way from storage, or decoded.
+    """A chunk, or a brick of them, on its way from storage, or decoded.
 
     Attributes
     ----------
@@ -535,9 +535,9 @@ class DecodedChunks:
             self._limit = chunk_cache_nbytes()
         return self._limit
 
-    def tile_nbytes(self) -> int:
+    def brick_nbytes(self) -> int:
         """Return how many bytes of numbers chunks may have that are kept as one."""
-        return min(TILE_NBYTES, self._limit_nbytes() // TILES_KEPT)
+        return min(BRICK_NBYTES, self._limit_nbytes() // BRICKS_KEPT)
 
     def keep(self, chunk: DecodedChunk) -> None:
         """Keep a chunk that was decoded, if there is room or others are needed later."""
