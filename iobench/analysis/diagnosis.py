@@ -11,7 +11,7 @@ from iobench.recording.kinds import WORKER_KINDS, Kind
 
 if TYPE_CHECKING:
     from iobench.analysis.figures import Exposure, LoaderExposure, PartExposure, Window
-    from iobench.analysis.replay.judgement import ReplayJudgement
+    from iobench.analysis.replay.payoffs import ReplayJudgement
 
 __all__ = ["Diagnosis", "Verdict", "diagnose", "hidden_fraction"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from iobench.analysis.advice.advising import advise
 from iobench.analysis.advice.figures import Advice, Circumstances, LoadingWay, StoreProbe
 from iobench.analysis.device import device_exposure
-from iobench.analysis.replay.demands import machine_of
+from iobench.analysis.replay.replay import machine_of
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.step_sums import PARTS, step_sums
 from iobench.report.facts import RunFacts
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iobench.analysis.figures import Exposure, Window
-    from iobench.analysis.replay.contract import RecordedRun
+    from iobench.analysis.replay.loader_run import RecordedRun
     from iobench.analysis.run import RankRun, Run
     from iobench.analysis.step_sums import StepSums
     from iobench.profiles.contents import Profile

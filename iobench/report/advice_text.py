@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from iobench.analysis.advice.gains import UNSEEN_WORKERS_ERROR
 from iobench.analysis.advice.levers import AdviceOutcome, Evidence, Lever
-from iobench.analysis.replay.prediction import UNSEEN_ERROR
+from iobench.analysis.replay.payoffs import UNSEEN_ERROR
 from iobench.report import units
 from iobench.report.advice_commands import commands_of, title_of
 from iobench.report.advice_sentences import (

@@ -9,8 +9,7 @@ from iobench.report.sentences import PARTS
 
 if TYPE_CHECKING:
     from iobench.analysis.diagnosis import Diagnosis
-    from iobench.analysis.replay.contract import Payoff, Payoffs
-    from iobench.analysis.replay.judgement import ReplayJudgement
+    from iobench.analysis.replay.payoffs import Payoff, Payoffs, ReplayJudgement
 
 __all__ = ["replay_sentence", "replay_to_json"]
 

@@ -11,7 +11,7 @@ from iobench.analysis.device import device_exposure
 from iobench.analysis.diagnosis import Diagnosis, diagnose
 from iobench.analysis.epochs import epoch_figures
 from iobench.analysis.processes import process_work
-from iobench.analysis.replay.judgement import JUDGED_BATCHES, judge_runs
+from iobench.analysis.replay.payoffs import JUDGED_BATCHES, judge_runs
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.samples_seen import samples_seen
 from iobench.analysis.storage.view import storage_figures

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.analysis.replay.contract import LoaderRule
+from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.scaling.curve import BOUND_FACTOR
 from iobench.analysis.scaling.saturation import FARTHEST
 from iobench.report import units

@@ -13,8 +13,9 @@ from scripts import Script
 from streams import stream
 
 from iobench.analysis.diagnosis import Verdict, diagnose
-from iobench.analysis.replay.engine import can_replay, replay
+from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.replay.simulated_run import can_replay
 from iobench.analysis.run import Run, exposure
 from iobench.errors import IobenchError
 from iobench.profiles.reading import open_profile

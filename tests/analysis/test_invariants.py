@@ -22,7 +22,7 @@ from reference import reference
 from schedules import Sketch, epochs, exposed, pool
 from streams import stream
 
-from iobench.analysis.replay.engine import replay_error
+from iobench.analysis.replay.replay import replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.recording.kinds import WORKER_KINDS, Kind

@@ -19,9 +19,9 @@ from iobench.analysis.advice.figures import Circumstances, LoadingWay
 from iobench.analysis.advice.gains import GainPredictor
 from iobench.analysis.advice.levers import Evidence, Lever
 from iobench.analysis.diagnosis import Verdict, diagnose
-from iobench.analysis.replay.contract import Change
-from iobench.analysis.replay.engine import replay
-from iobench.analysis.replay.judgement import judge_by_replay
+from iobench.analysis.replay.changes import Change
+from iobench.analysis.replay.payoffs import judge_by_replay
+from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.errors import OptionError

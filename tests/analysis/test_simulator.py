@@ -16,9 +16,9 @@ from simulator_classes import CLASSES, FASTER, digest, schedule, truth
 from simulator_clock import Shared, SimulatedClock
 from simulator_spans import Schedule, SpanLog
 
-from iobench.analysis.replay.contract import Change
-from iobench.analysis.replay.engine import replay
+from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.payoffs import payoffs
+from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.errors import OptionError

@@ -49,9 +49,8 @@ from unittest import mock
 import numpy as np
 
 from iobench.analysis.advice.gains import UNSEEN_WORKERS_ERROR
-from iobench.analysis.replay.contract import Change, RecordedRun
-from iobench.analysis.replay.demands import Demands, demands_of, machine_of
-from iobench.analysis.replay.engine import replay
+from iobench.analysis.replay.changes import Change
+from iobench.analysis.replay.replay import Demands, demands_of, machine_of, replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.cpus import available_cpus
@@ -62,6 +61,7 @@ from iobench.profiling.run import profile
 from iobench.recording.kinds import Kind
 
 if TYPE_CHECKING:
+    from iobench.analysis.replay.loader_run import RecordedRun
     from iobench.profiles.contents import Profile
 
 FORMATS = ("source", "zarr", "numpy")

@@ -23,14 +23,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 import iobench
-from iobench.analysis.replay.contract import Change, RecordedRun
-from iobench.analysis.replay.engine import replay, replay_error
-from iobench.analysis.replay.prediction import UNSEEN_ERROR, predicted
+from iobench.analysis.replay.changes import Change
+from iobench.analysis.replay.payoffs import UNSEEN_ERROR, predicted
+from iobench.analysis.replay.replay import replay, replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.loaders.compute import Compute
@@ -44,6 +44,9 @@ from iobench.loaders.workers import WorkerLoader
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.samples import SampleSpec, Variable
+
+if TYPE_CHECKING:
+    from iobench.analysis.replay.loader_run import RecordedRun
 
 STAGES = ("read", "decode", "preprocess")
 STAGES_MS = (12.0, 6.0, 3.0)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iobench.analysis.diagnosis import Diagnosis, Verdict
-from iobench.analysis.replay.contract import Payoff, Payoffs
-from iobench.analysis.replay.judgement import ReplayJudgement
+from iobench.analysis.replay.payoffs import Payoff, Payoffs, ReplayJudgement
 from iobench.report import units
 from iobench.report.replay_lines import replay_sentence, replay_to_json
 

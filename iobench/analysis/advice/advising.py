@@ -21,8 +21,8 @@ from iobench.analysis.advice.gains import GainPredictor, beginning_of
 from iobench.analysis.advice.levers import AdviceOutcome, Evidence, Lever, Reason
 from iobench.analysis.conversion import predict_full_conversion
 from iobench.analysis.diagnosis import HIDDEN_FRACTION, hidden_fraction
-from iobench.analysis.replay.engine import can_replay
 from iobench.analysis.replay.payoffs import payoffs
+from iobench.analysis.replay.simulated_run import can_replay
 from iobench.recording.kinds import WORKER_KINDS
 
 __all__ = ["WITHHELD_ABOVE", "advise"]

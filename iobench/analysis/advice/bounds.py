@@ -25,8 +25,8 @@ from iobench.analysis.advice.figures import (
 )
 from iobench.analysis.advice.gains import GainPredictor, kind_of
 from iobench.analysis.advice.levers import Evidence, Lever, Reason
-from iobench.analysis.replay.changes import changed
-from iobench.analysis.replay.contract import Change, LoaderRule, RecordedRun
+from iobench.analysis.replay.changes import Change, changed
+from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
 from iobench.recording.kinds import READING_KINDS, WORKER_KINDS, Kind, Trait
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from iobench.analysis.advice.figures import (
 )
 from iobench.analysis.advice.gains import GainPredictor, gain_between, kind_of
 from iobench.analysis.advice.levers import Evidence, Lever, Reason
-from iobench.analysis.replay.changes import changed
-from iobench.analysis.replay.contract import Change, LoaderRule, RecordedRun
+from iobench.analysis.replay.changes import Change, changed
+from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
 
 __all__ = ["Found", "measured_candidates", "replayed_candidates"]
 

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from iobench.analysis.advice.break_even import BreakEven, DeviceBill
     from iobench.analysis.advice.levers import AdviceOutcome, Evidence, Lever, Reason
     from iobench.analysis.figures import PartExposure, Window
-    from iobench.analysis.replay.contract import Machine, Payoffs, RecordedRun
+    from iobench.analysis.replay.loader_run import RecordedRun
+    from iobench.analysis.replay.payoffs import Payoffs
+    from iobench.analysis.replay.simulated_run import Machine
     from iobench.analysis.step_sums import StepSums
 
 __all__ = [

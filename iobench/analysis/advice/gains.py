@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iobench.analysis.advice.figures import Gain, LoadingWay
 from iobench.analysis.advice.levers import Evidence
-from iobench.analysis.replay.contract import Change, Machine, RecordedRun
-from iobench.analysis.replay.engine import replay, replay_error
-from iobench.analysis.replay.prediction import UNSEEN_ERROR, predicted
+from iobench.analysis.replay.changes import Change
+from iobench.analysis.replay.payoffs import UNSEEN_ERROR, predicted
+from iobench.analysis.replay.replay import replay, replay_error
 from iobench.analysis.replay.runs import part_of_epochs
 from iobench.analysis.step_sums import PARTS, ratio_of_runs
+
+if TYPE_CHECKING:
+    from iobench.analysis.replay.loader_run import RecordedRun
+    from iobench.analysis.replay.simulated_run import Machine
 
 __all__ = [
     "GainPredictor",

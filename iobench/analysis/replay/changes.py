@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.replay.contract import Change, LoaderRule, RecordedRun
+from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
 from iobench.errors import OptionError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = ["changed"]
+__all__ = ["Change", "changed"]
 
 Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What is done otherwise; what is None or empty stays as it was.
+
+    Parameters
+    ----------
+    stage_factors : mapping of str to float
+        What the time of each stage is multiplied by: 0.5 is twice as fast, 0 leaves it out.
+    workers, prefetch : int, optional
+    keep_workers : bool
+        Workers live on from one round to the next, and do at the start of a later one what they
+        do all the time.
+    batch_size : int, optional
+        Needs a run whose own is known: work, bytes and compute grow in proportion.
+    step_ns : int, optional
+        Compute between two batches, instead of what was measured.
+    work_of : RecordedRun, optional
+        Take what the workers do, and the pick-up, from another run: another format, cold reads.
+    read_nbytes_per_s : float, optional
+        Reads take as long as their bytes at this rate, where that is longer.
+    """
+
+    stage_factors: Mapping[str, float] = field(default_factory=dict)
+    workers: int | None = None
+    prefetch: int | None = None
+    keep_workers: bool = False
+    batch_size: int | None = None
+    step_ns: int | None = None
+    work_of: RecordedRun | None = None
+    read_nbytes_per_s: float | None = None
 
 
 def changed(run: RecordedRun, change: Change) -> RecordedRun:

@@ -17,15 +17,15 @@ from iobench.analysis.replay.asking import (
     startup_of,
     submit_of,
 )
-from iobench.analysis.replay.contract import LoaderRule
-from iobench.analysis.replay.streams import StreamPieces, find_shape
+from iobench.analysis.replay.loader_run import LoaderRule
+from iobench.analysis.replay.stream_shape import StreamPieces, find_shape
 from iobench.recording.kinds import WORKER_KINDS, Kind, is_one_of, stage_name
 from iobench.recording.span_keys import lane_keys, stages_of
 
 if TYPE_CHECKING:
     from iobench.analysis.deliveries import Deliveries
     from iobench.analysis.partition import Pieces
-    from iobench.analysis.replay.contract import StreamShape
+    from iobench.analysis.replay.simulator import StreamShape
     from iobench.analysis.stages import Lanes
     from iobench.profiles.contents import Profile
 

@@ -14,7 +14,7 @@ from iobench.analysis.epoch_numbers import one_loader
 from iobench.analysis.intervals import MOST_BLOCKS
 from iobench.analysis.loader_roles import by_importance, roles_of_loaders
 from iobench.analysis.loop import ONLY
-from iobench.analysis.replay.contract import LoaderRule, RecordedRun
+from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
 from iobench.analysis.replay.loop_work import LoopWork, find_loop_work
 from iobench.analysis.replay.making import Making, find_making
 from iobench.analysis.stages import find_lanes

@@ -14,15 +14,15 @@ from iobench.analysis.scaling.contract import (
     SharedStorage,
     Spread,
 )
+from iobench.analysis.scaling.job import simulate_job
 from iobench.analysis.scaling.saturation import find_host_saturation, find_saturation
-from iobench.analysis.scaling.simulation import simulate_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iobench.analysis.scaling.contract import CacheUse
     from iobench.analysis.scaling.demand import RankDemand
-    from iobench.analysis.scaling.simulation import SimulatedJob
+    from iobench.analysis.scaling.job import SimulatedJob
 
 __all__ = ["BOUND_FACTOR", "MOST_RANKS", "simulate_ranks"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.analysis.replay.contract import LoaderRule
+from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.errors import ProfileError
 from iobench.recording.kinds import MIXED_KINDS, READING_KINDS
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.analysis.replay.contract import RecordedRun
+    from iobench.analysis.replay.loader_run import RecordedRun
 
 __all__ = ["RankDemand", "rank_demand"]
 

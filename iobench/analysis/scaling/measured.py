@@ -17,7 +17,7 @@ from iobench.recording.span_keys import batch_keys
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from iobench.analysis.replay.contract import RecordedRun
+    from iobench.analysis.replay.loader_run import RecordedRun
     from iobench.analysis.run import Run
     from iobench.analysis.scaling.demand import RankDemand
     from iobench.profiles.contents import Profile

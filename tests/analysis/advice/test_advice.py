@@ -21,9 +21,9 @@ from iobench.analysis.advice.figures import (
 )
 from iobench.analysis.advice.gains import beginning_of, gain_between
 from iobench.analysis.advice.levers import AdviceOutcome, Evidence, Lever, Reason
-from iobench.analysis.replay.contract import LoaderRule
-from iobench.analysis.replay.engine import replay_error
-from iobench.analysis.replay.prediction import predicted
+from iobench.analysis.replay.loader_run import LoaderRule
+from iobench.analysis.replay.payoffs import predicted
+from iobench.analysis.replay.replay import replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.analysis.step_sums import RoundTimes, StepSums, step_sums

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import Sketch, pool
 
-from iobench.analysis.replay.contract import Change, LoaderRule, RecordedRun
-from iobench.analysis.replay.engine import replay
-from iobench.analysis.replay.judgement import judge_by_replay
-from iobench.analysis.replay.payoffs import payoffs
+from iobench.analysis.replay.changes import Change
+from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
+from iobench.analysis.replay.payoffs import judge_by_replay, payoffs
+from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.errors import ProfileError

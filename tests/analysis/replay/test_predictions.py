@@ -8,7 +8,7 @@ from drawn_schedules import SHAPES, STAGES, held
 from simulator import simulate
 from simulator_spans import Schedule, SpanLog
 
-from iobench.analysis.replay.judgement import judge_by_replay
+from iobench.analysis.replay.payoffs import judge_by_replay
 from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import Kind
 

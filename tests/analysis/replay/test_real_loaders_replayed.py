@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import iobench
-from iobench.analysis.replay.contract import LoaderRule
-from iobench.analysis.replay.engine import replay_error
+from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.payoffs import payoffs
+from iobench.analysis.replay.replay import replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.loaders.compute import Compute

@@ -8,8 +8,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from schedules import CONSUMER, Sketch, pool
 
-from iobench.analysis.replay.contract import Change, LoaderRule
-from iobench.analysis.replay.engine import replay, replay_error
+from iobench.analysis.replay.changes import Change
+from iobench.analysis.replay.loader_run import LoaderRule
+from iobench.analysis.replay.replay import replay, replay_error
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.errors import OptionError, ProfileError

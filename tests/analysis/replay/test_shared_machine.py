@@ -14,11 +14,12 @@ from simulator import simulate
 from simulator_classes import schedule
 from simulator_spans import SpanLog
 
-from iobench.analysis.replay.contract import Change, LoaderRule, Machine, RecordedRun, StreamShape
-from iobench.analysis.replay.demands import Demands, demands_of, machine_of, read_rate_of
-from iobench.analysis.replay.engine import replay
+from iobench.analysis.replay.changes import Change
+from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
+from iobench.analysis.replay.replay import Demands, demands_of, machine_of, replay
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.replay.shared_machine import share_machine
+from iobench.analysis.replay.simulated_run import Machine, simulated
+from iobench.analysis.replay.simulator import StreamShape
 from iobench.analysis.run import Run
 from iobench.profiles.contents import PROFILE_DTYPE, Profile
 from iobench.recording.kinds import Kind
@@ -73,7 +74,7 @@ def run_of(
 
 def wall_ms(run: RecordedRun, machine: Machine) -> float:
     """Return how long it takes."""
-    return share_machine(run, machine).wall / MS
+    return simulated(run, machine).wall / MS
 
 
 def test_two_that_compute_on_one_core_take_twice() -> None:
@@ -197,12 +198,12 @@ def test_with_plenty_it_is_the_other_replay(run: RecordedRun) -> None:
 @given(any_run(), st.floats(0.3, 4.0), st.floats(0, 2))
 def test_no_more_is_done_than_there_is(run: RecordedRun, cores: float, of_loop: float) -> None:
     machine = Machine(cores=cores, read_nbytes_per_s=20e6, loop_cpu_fraction=of_loop)
-    wall = share_machine(run, machine).wall
+    wall = simulated(run, machine).wall
     computed = np.where(run.cpu_ns < 0, run.work_ns, run.cpu_ns).sum() + run.gap_ns.sum()
     computed = computed + run.pickup_ns.sum() + of_loop * run.compute_ns.sum()
     assert wall >= computed / cores * (1 - 1e-9)
     # Never sooner than where there is plenty.
-    assert wall >= share_machine(run, Machine(loop_cpu_fraction=of_loop)).wall * (1 - 1e-9)
+    assert wall >= simulated(run, Machine(loop_cpu_fraction=of_loop)).wall * (1 - 1e-9)
 
 
 @settings(max_examples=40, deadline=None)
@@ -233,7 +234,7 @@ def test_more_cores_and_bandwidth_never_cost_time(
 def test_demands_are_told_from_a_contended_run(workers: int, waits: float, computes: float) -> None:
     machine = Machine(cores=2)
     alone = run_of({"decode": (waits + computes, computes)}, workers=workers, n=120, compute=0.1)
-    making = np.rint(share_machine(alone, machine).making).astype(np.int64)
+    making = np.rint(simulated(alone, machine).making).astype(np.int64)
     # What a run on two cores would have recorded: stretched durations, the same CPU time.
     measured = replace(alone, work_ns=making[:, None])
     found = demands_of(measured, machine)
@@ -257,13 +258,6 @@ def test_reads_that_queued_at_storage_are_told_apart() -> None:
     found = demands_of(run, machine)
     assert found.replay(Change(workers=4)).wall_ns == pytest.approx(80 * 10 * MS, rel=0.05)
     assert found.replay(Change(workers=8)).wall_ns == pytest.approx(80 * 10 * MS, rel=0.05)
-
-
-def test_the_rate_that_was_seen() -> None:
-    run = replace(run_of({"read": (10, 0)}, nbytes=1000, n=10), wall_ns=10**9)
-    assert read_rate_of([run]) == pytest.approx(10_000)
-    assert read_rate_of([run_of({"read": (10, 0)})]) is None
-    assert read_rate_of([]) is None
 
 
 def test_a_stream_is_replayed_as_if_nothing_were_short() -> None:

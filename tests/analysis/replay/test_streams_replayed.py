@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streams import stream
 
-from iobench.analysis.replay.contract import Change, LoaderRule
-from iobench.analysis.replay.engine import replay
+from iobench.analysis.replay.changes import Change
+from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.payoffs import payoffs
+from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.errors import OptionError

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scaling_runs import make_run
 
-from iobench.analysis.replay.contract import LoaderRule
+from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.scaling.caches import cache_use
 from iobench.analysis.scaling.contract import (
     Hosts,

@@ -16,9 +16,9 @@ from simulator import simulate
 from simulator_spans import Schedule, SpanLog
 
 from iobench.analysis.intervals import Interval, blocks_of, paired_ratio
-from iobench.analysis.replay.contract import Change
-from iobench.analysis.replay.engine import replay as replayed
-from iobench.analysis.replay.prediction import Prediction, predicted
+from iobench.analysis.replay.changes import Change
+from iobench.analysis.replay.payoffs import Prediction, predicted
+from iobench.analysis.replay.replay import replay as replayed
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import Kind

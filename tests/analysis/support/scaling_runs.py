@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from iobench.analysis.replay.contract import LoaderRule, RecordedRun
+from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
 
 MS = 1_000_000
 

@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from iobench.analysis.replay.contract import Change
-from iobench.analysis.replay.demands import demands_of, machine_of
-from iobench.analysis.replay.engine import can_replay
-from iobench.analysis.replay.engine import replay as replay_run
+from iobench.analysis.replay.changes import Change
+from iobench.analysis.replay.replay import demands_of, machine_of
+from iobench.analysis.replay.replay import replay as replay_run
 from iobench.analysis.replay.runs import recorded_runs
+from iobench.analysis.replay.simulated_run import can_replay
 from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import LOOP_KINDS, WORKER_KINDS, Kind
 

@@ -9,7 +9,7 @@ import pytest
 from ring_sources import NumberSource
 
 import iobench
-from iobench.analysis.replay.contract import LoaderRule
+from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.runs import recorded_runs
 from iobench.analysis.run import Run
 from iobench.errors import SampleError

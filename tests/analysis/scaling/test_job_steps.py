@@ -1,4 +1,4 @@
-"""The two ways to simulate a job: alike where storage suffices, exact where it does not."""
+"""A job on more ranks: the same with ample storage as without a bound, exact where it is short."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scaling_runs import make_run
 
-from iobench.analysis.replay.contract import LoaderRule
-from iobench.analysis.scaling.bounded_storage import bounded_steps
+from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.scaling.contract import SharedStorage
 from iobench.analysis.scaling.demand import RankDemand, rank_demand
 from iobench.analysis.scaling.draws import DrawnSteps, draw_steps
-from iobench.analysis.scaling.free_storage import free_steps
+from iobench.analysis.scaling.job import bounded_steps, free_steps, is_free
 
 MS = 1_000_000
 RULES = (LoaderRule.SERIAL, LoaderRule.POOL, LoaderRule.THREADS)
@@ -60,9 +59,9 @@ def test_with_ample_storage_both_are_the_same(
         compute=random.uniform(0, 30, shape),
         served=1e-9,
     )
-    free = free_steps(demand, steps, ranks_per_host=1, allreduce_ns=2.0 * MS)
-    bounded = bounded_steps(demand, steps, ranks_per_host=1, allreduce_ns=2.0 * MS)
-    assert free.was_free
+    free = free_steps(demand, steps, 2.0 * MS)
+    bounded = bounded_steps(demand, steps, 2.0 * MS, 1)
+    assert is_free(steps, free, 1)
     np.testing.assert_allclose(bounded.asked_ns, free.asked_ns, rtol=1e-9, atol=10)
     np.testing.assert_allclose(bounded.held_ns, free.held_ns, rtol=1e-9, atol=10)
 
@@ -71,17 +70,17 @@ def test_reads_share_storage_alike() -> None:
     demand = demand_of(LoaderRule.SERIAL, 0, 0)
     # 10 and 30 ms of storage: half each until the small one has its 10, at 20; then all of it.
     steps = drawn(np.zeros((1, 2)), served=[[10.0, 30.0]], compute=[[0.0, 5.0]])
-    found = bounded_steps(demand, steps, ranks_per_host=1, allreduce_ns=0.0)
+    found = bounded_steps(demand, steps, 0.0, 1)
     assert found.held_ns == pytest.approx([40 * MS])
     steps = replace(steps, compute_ns=np.array([[100.0 * MS, 0.0]]))
-    found = bounded_steps(demand, steps, ranks_per_host=1, allreduce_ns=0.0)
+    found = bounded_steps(demand, steps, 0.0, 1)
     assert found.asked_ns == pytest.approx([0, 120 * MS])
 
 
 def test_a_read_takes_a_rank_no_less_than_alone() -> None:
     demand = demand_of(LoaderRule.SERIAL, 0, 0)
     steps = drawn(np.array([[50.0, 5.0]]), served=[[10.0, 10.0]])
-    found = bounded_steps(demand, steps, ranks_per_host=1, allreduce_ns=0.0)
+    found = bounded_steps(demand, steps, 0.0, 1)
     assert found.held_ns == pytest.approx([50 * MS])
 
 
@@ -89,7 +88,7 @@ def test_reads_pass_a_link_one_after_another() -> None:
     demand = demand_of(LoaderRule.SERIAL, 0, 0)
     steps = drawn(np.ones((2, 4)), linked=10.0)
     for ranks_per_host, held_ms in ((4, 40), (2, 20), (1, 10)):
-        found = bounded_steps(demand, steps, ranks_per_host=ranks_per_host, allreduce_ns=0.0)
+        found = bounded_steps(demand, steps, 0.0, ranks_per_host)
         assert found.held_ns == pytest.approx([held_ms * MS, 2 * held_ms * MS])
 
 
@@ -98,7 +97,7 @@ def test_what_is_asked_for_at_once_is_found_out() -> None:
 
     def was_free(served: float, linked: float, ranks_per_host: int) -> bool:
         steps = drawn(np.full((3, 4), 40.0), served=served, linked=linked)
-        return free_steps(demand, steps, ranks_per_host=ranks_per_host, allreduce_ns=0.0).was_free
+        return is_free(steps, free_steps(demand, steps, 0.0), ranks_per_host)
 
     assert was_free(10, 0, 1)
     assert not was_free(10.1, 0, 1)

@@ -1,28 +1,22 @@
-"""Streams: how their threads hang together, by their spans; and their rule, run again."""
+"""How the threads of a stream hang together, by their spans."""
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.replay.contract import StreamShape
+from iobench.analysis.replay.simulator import StreamShape
 from iobench.recording.span_keys import halves
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from iobench.profiles.contents import Profile
 
-__all__ = ["StreamPieces", "find_shape", "stream_rule"]
+__all__ = ["StreamPieces", "find_shape"]
 
 Integers = NDArray[np.int64]
-
-MOST_ITEMS: Final = 8
-"""Items that a batch is replayed as, at most: more tell little and take long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,91 +161,3 @@ def _seen_ahead(begins: Integers, takes: Integers) -> int:
     """Return the most items a group was ahead, which it had room for."""
     taken = np.searchsorted(takes, begins, side="right")
     return int((np.arange(1, len(begins) + 1) - taken).max(initial=1))
-
-
-def stream_rule(
-    shape: StreamShape,
-    spent: Sequence[Sequence[int]],
-    *,
-    start_ns: int,
-    first_ns: int,
-    transit: Sequence[int],
-    pickup: Sequence[int],
-    compute: Sequence[int],
-) -> list[int]:
-    """Return when the training loop held each batch.
-
-    Items go through the groups in order. A thread begins one once fewer than the group's ``ahead``
-    lie ready and the group before has made it; items of a batch share its work equally.
-
-    Parameters
-    ----------
-    shape : StreamShape
-    spent : sequence of sequence of int
-        By group and batch, the time of its threads.
-    start_ns : int
-        When the threads began.
-    first_ns : int
-        When the loop asked first.
-    transit, pickup, compute : sequence of int
-        By batch, as of `RecordedRun`.
-    """
-    line = _Line(shape, start_ns)
-    held: list[int] = []
-    asked = first_ns
-    for batch, way in enumerate(transit):
-        parts = [each[batch] for each in spent]
-        ready = line.batch(parts, held, asked)
-        delivered = max(asked, ready + way) + pickup[batch]
-        held.append(delivered)
-        asked = delivered + compute[batch]
-    return held
-
-
-class _Line:
-    """The groups of a stream, and how far each has come."""
-
-    def __init__(self, shape: StreamShape, start_ns: int) -> None:
-        self.items = min(shape.items, MOST_ITEMS)
-        scale = self.items / shape.items
-        n_item_groups = len(shape.threads) - shape.batches_apart
-        self.ahead = [max(1, round(each * scale)) for each in shape.ahead[:n_item_groups]]
-        self.free = [[start_ns] * max(each, 1) for each in shape.threads[:n_item_groups]]
-        self.taken: list[list[int]] = [[] for _ in range(n_item_groups)]
-        self.handed = [start_ns] * n_item_groups
-        self.batcher = start_ns if shape.batches_apart else None
-        self.batches_ahead = shape.ahead[-1]
-        self.start_ns = start_ns
-
-    def batch(self, parts: Sequence[int], held: Sequence[int], asked_ns: int) -> int:
-        """Return when a batch is ready, whose groups spend these times on it."""
-        now = asked_ns
-        if self.batcher is not None:
-            now = self.batcher
-            if len(held) >= self.batches_ahead:
-                now = max(now, held[len(held) - self.batches_ahead])
-        for item in range(self.items):
-            ready = self.start_ns
-            for number, free in enumerate(self.free):
-                ready = self._item(number, free, parts[number], item, ready)
-            now = max(now, ready)
-            if self.taken:
-                self.taken[-1].append(now)
-        if self.batcher is not None:
-            now += parts[-1]
-            self.batcher = now
-        return now
-
-    def _item(self, number: int, free: list[int], part: int, item: int, ready: int) -> int:
-        """Return when a group has handed on its next item, given when the one before had it."""
-        count, ahead = len(self.taken[number]), self.ahead[number]
-        begin = free[0]
-        if count >= ahead:
-            begin = max(begin, self.taken[number][count - ahead])
-        take = max(begin, ready)
-        if number:
-            self.taken[number - 1].append(take)
-        share = part // self.items + (part % self.items if item == self.items - 1 else 0)
-        heapq.heapreplace(free, take + share)
-        self.handed[number] = max(self.handed[number], take + share)
-        return self.handed[number]

@@ -1,4 +1,4 @@
-"""What batches demand of a machine, told from a run on one that may have been short of it.
+"""A recorded run with something done otherwise, on its machine or another one.
 
 What was measured while CPUs or storage were short is stretched: part of each duration is waiting
 for a turn. A prediction for other workers has to start from what each would have taken alone.
@@ -6,18 +6,23 @@ for a turn. A prediction for other workers has to start from what each would hav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.replay.changes import changed
-from iobench.analysis.replay.contract import Change, LoaderRule, Machine, RecordedRun, Replayed
-from iobench.analysis.replay.doings import READING, computed_ns
-from iobench.analysis.replay.engine import replay
-from iobench.analysis.replay.shared_machine import share_machine
+from iobench.analysis.replay.changes import Change, changed
+from iobench.analysis.replay.loader_run import LoaderRule, RecordedRun
+from iobench.analysis.replay.simulated_run import (
+    Machine,
+    Replayed,
+    can_replay,
+    on_cpu_ns,
+    reads_storage,
+    simulated,
+)
 from iobench.recording.kinds import LOOP_KINDS, Kind, is_one_of
 from iobench.recording.span_file import Flag
 from iobench.storage.limits.figures import DEVICE, SERVER, STORAGE, read_limits
@@ -25,12 +30,56 @@ from iobench.storage.limits.figures import DEVICE, SERVER, STORAGE, read_limits
 if TYPE_CHECKING:
     from iobench.profiles.contents import Profile
 
-__all__ = ["Demands", "demands_of", "machine_of", "read_rate_of"]
+__all__ = ["Demands", "demands_of", "machine_of", "replay", "replay_error"]
 
 Integers = NDArray[np.int64]
 HALVINGS: Final = 10
 AGREES_FRACTION: Final = 0.002
 """Durations this near to the measured ones need no search."""
+
+
+def replay(
+    run: RecordedRun, change: Change | None = None, machine: Machine | None = None
+) -> Replayed:
+    """Return what a run would have taken with something done otherwise.
+
+    Parameters
+    ----------
+    run : RecordedRun
+    change : Change, optional
+        By default nothing: the run as it was, for the error of the replay.
+    machine : Machine, optional
+        What workers share. Without it, each works as fast as it did, however many there are; so
+        do the threads of a stream with it, since they stay as many.
+
+    Raises
+    ------
+    ProfileError
+        If the run cannot be replayed.
+    OptionError
+        If the change cannot be made to this run.
+    """
+    if machine is not None and run.rule is not LoaderRule.STREAM and can_replay(run):
+        return demands_of(run, machine).replay(change or Change())
+    run = run if change is None else changed(run, change)
+    return simulated(run).replayed(run)
+
+
+def replay_error(run: RecordedRun) -> float:
+    """Return by how much the replay of the unmodified run misses its measured wall time.
+
+    Returns
+    -------
+    float
+        Replayed over measured, less 1; NaN where nothing was measured.
+
+    Raises
+    ------
+    ProfileError
+        If the run cannot be replayed.
+    """
+    replayed = replay(run)
+    return replayed.wall_ns / run.wall_ns - 1 if run.wall_ns else float("nan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +114,7 @@ class Demands:
         if self.run.rule is LoaderRule.STREAM:
             return replay(self.run, change)
         run = changed(self.run, change)
-        return share_machine(run, machine or self.machine).replayed(run)
+        return simulated(run, machine or self.machine).replayed(run)
 
 
 def machine_of(profile: Profile, *, read_nbytes_per_s: float | None = None) -> Machine:
@@ -117,19 +166,6 @@ def _loop_cpu_fraction(profile: Profile) -> float:
     return 0.0 if ((spans["flags"] & Flag.DEVICE) != 0).any() else 1.0
 
 
-def read_rate_of(runs: Sequence[RecordedRun]) -> float | None:
-    """Return the highest rate at which workers of any of these runs read together, in bytes/s.
-
-    It bounds what storage gives from below; None where no run tells its bytes.
-    """
-    rates = [
-        int(run.read_nbytes.sum()) / run.wall_ns * 1e9
-        for run in runs
-        if len(run) and run.wall_ns > 0 and (run.read_nbytes >= 0).all()
-    ]
-    return max((rate for rate in rates if rate > 0), default=None)
-
-
 def demands_of(run: RecordedRun, machine: Machine) -> Demands:
     """Return what a run's batches demand, if it ran on this machine.
 
@@ -144,7 +180,7 @@ def demands_of(run: RecordedRun, machine: Machine) -> Demands:
 
     def excess(cpu_stretch: float, read_stretch: float, on: Machine) -> float:
         alone, without = _unstretched(run, on, cpu_stretch, read_stretch)
-        making = share_machine(alone, without).making
+        making = simulated(alone, without).making
         return float(making.sum()) - measured
 
     of_cpus = replace(machine, read_nbytes_per_s=None)
@@ -171,7 +207,7 @@ def _most_stretched(run: RecordedRun, machine: Machine) -> float:
     if machine.cores is None:
         return 1.0
     most = (run.workers + max(machine.loop_cpu_fraction, 1.0)) / machine.cores
-    computed = int(computed_ns(run).sum())
+    computed = int(on_cpu_ns(run).sum())
     if computed and (run.cpu_ns >= 0).all():
         most = min(most, int(run.work_ns.sum()) / computed)
     return max(most, 1.0)
@@ -192,12 +228,11 @@ def _unstretched(
     run: RecordedRun, machine: Machine, cpu_stretch: float, read_stretch: float
 ) -> tuple[RecordedRun, Machine]:
     """Return the run with what was queueing taken out, and the machine with the loop's part."""
-    computed = computed_ns(run)
+    computed = on_cpu_ns(run)
     waited = run.work_ns - computed
     queued = np.minimum(waited, np.rint((cpu_stretch - 1) * computed).astype(np.int64))
     waited = waited - queued
-    reads = np.array([name.partition(":")[0] in READING for name in run.stages], dtype=bool)
-    reads = reads & (run.read_nbytes > 0)[:, None]
+    reads = reads_storage(run) & (run.read_nbytes > 0)[:, None]
     waited = np.where(reads, _shrunk(waited, read_stretch), waited)
     # Of what nobody knows to be waiting all was computing, and queueing for it.
     computed = np.where(run.cpu_ns >= 0, computed, _shrunk(computed, cpu_stretch))

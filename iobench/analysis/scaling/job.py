@@ -1,0 +1,232 @@
+"""One simulation of a job in steady state, by the way that its storage asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iobench.analysis.replay.loader_run import LoaderRule
+from iobench.analysis.replay.simulator import (
+    PAUSE,
+    STORAGE,
+    Batches,
+    Dispatch,
+    Resources,
+    shared,
+    straight,
+)
+from iobench.analysis.scaling.draws import draw_steps
+
+if TYPE_CHECKING:
+    from iobench.analysis.scaling.contract import SharedStorage
+    from iobench.analysis.scaling.demand import RankDemand
+    from iobench.analysis.scaling.draws import DrawnSteps
+
+__all__ = ["SimulatedJob", "bounded_steps", "free_steps", "is_free", "simulate_job"]
+
+Floats = NDArray[np.float64]
+
+MOST_BATCHES: Final = 10_000
+"""Batches that a simulation is made of, where that leaves `FEWEST_STEPS`."""
+FEWEST_STEPS, MOST_STEPS = 16, 400
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedJob:
+    """What a step of a job came to, the beginning left out; ns and bytes of all ranks.
+
+    Parameters
+    ----------
+    step_ns, free_step_ns : float
+        With the storage as it is, and if it had no bound.
+    exposed_fraction : float
+    served_ns, nbytes, reads : float
+        What a step asked of storage.
+    """
+
+    step_ns: float
+    free_step_ns: float
+    exposed_fraction: float
+    served_ns: float
+    nbytes: float
+    reads: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """When the steps of a job were; float ns.
+
+    Parameters
+    ----------
+    asked_ns : ndarray of float64, shape (n_steps + 1,)
+        When all ranks ask for the batch of each step; then the end of the last one.
+    held_ns : ndarray of float64, shape (n_steps,)
+        When the last rank had it.
+    begun_ns : ndarray of float64, shape (n_steps, ranks)
+        When each batch was begun.
+    """
+
+    asked_ns: Floats
+    held_ns: Floats
+    begun_ns: Floats
+
+
+def simulate_job(
+    demand: RankDemand,
+    storage: SharedStorage,
+    *,
+    ranks: int,
+    ranks_per_host: int,
+    hit_fraction: float,
+    allreduce_ns: float,
+    seed: int,
+) -> SimulatedJob:
+    """Return what the steps of a job come to.
+
+    Where storage can give what is asked, pipelines are full to begin with, where it cannot, they
+    are empty: so the steady state is near in both cases. Steps until each rank has used what was
+    there at the beginning are left out, and those at the end, when less and less is read ahead.
+    """
+    lead = demand.ahead + demand.workers
+    # Whole turns of the pipeline: its workers may end their batches together.
+    turns = -(-min(max(MOST_BATCHES // ranks, FEWEST_STEPS), MOST_STEPS) // demand.ahead)
+    end = lead + turns * demand.ahead
+    n_steps = end + demand.ahead
+    empty = draw_steps(
+        demand, storage, ranks=ranks, n_steps=n_steps, hit_fraction=hit_fraction, seed=seed
+    )
+    full = empty if demand.rule is LoaderRule.SERIAL else empty.with_ready(demand.ahead)
+    free = steps = free_steps(demand, full, allreduce_ns)
+    counted = end - lead
+    free_step_ns = float(free.asked_ns[end] - free.asked_ns[lead]) / counted
+    if not is_free(full, free, ranks_per_host):
+        is_much = _load(empty, lead, ranks_per_host, free_step_ns) >= 1
+        steps = bounded_steps(demand, empty if is_much else full, allreduce_ns, ranks_per_host)
+    wall_ns = float(steps.asked_ns[end] - steps.asked_ns[lead])
+    waited_ns = float((steps.held_ns - steps.asked_ns[:-1])[lead:end].sum())
+    return SimulatedJob(
+        step_ns=wall_ns / counted,
+        free_step_ns=free_step_ns,
+        exposed_fraction=waited_ns / wall_ns if wall_ns else 0.0,
+        served_ns=float(empty.served_ns[lead:end].sum()) / counted,
+        nbytes=float(empty.nbytes[lead:end].sum()) / counted,
+        reads=float(empty.reads[lead:end].sum()) / counted,
+    )
+
+
+def free_steps(demand: RankDemand, drawn: DrawnSteps, allreduce_ns: float) -> StepTimes:
+    """Return the steps of a job whose reads take what they take a rank alone, all ranks at once."""
+    how, submit = _dispatch(demand, drawn)
+    nothing = np.zeros(drawn.read_ns.shape)
+    times = straight(
+        how,
+        Batches(
+            service=list(drawn.read_ns + drawn.rest_ns),
+            beside=list(nothing),
+            submit=list(submit),
+            transit=list(drawn.transit_ns),
+            pickup=list(drawn.pickup_ns),
+            compute=list(drawn.compute_ns),
+            worker=_workers(how, len(nothing)),
+        ),
+        allreduce_ns=allreduce_ns,
+    )
+    begun = np.array(np.broadcast_arrays(*times.begun, nothing[0])[:-1])
+    return _steps(np.array(times.taken), begun, drawn, allreduce_ns)
+
+
+def bounded_steps(
+    demand: RankDemand, drawn: DrawnSteps, allreduce_ns: float, ranks_per_host: int
+) -> StepTimes:
+    """Return the steps of a job, with its reads sharing storage alike.
+
+    A read ends when storage has given its bytes, its host's link has passed them on in turn, and
+    the reader has had the time that it takes alone.
+    """
+    how, submit = _dispatch(demand, drawn)
+    n_steps, ranks = submit.shape
+
+    def flat(values: Floats) -> list[float]:
+        found: list[float] = values.ravel().tolist()
+        return found
+
+    served, read, linked = (
+        flat(each) for each in (drawn.served_ns, drawn.read_ns, drawn.linked_ns)
+    )
+    n = len(served)
+    reads = zip([STORAGE] * n, served, [1.0] * n, read, linked, strict=True)
+    rests = zip([PAUSE] * n, flat(drawn.rest_ns), [1.0] * n, [0.0] * n, [0.0] * n, strict=True)
+    batches = Batches(
+        service=list(zip(reads, rests, strict=True)),
+        beside=[()] * n,
+        submit=flat(submit),
+        transit=flat(drawn.transit_ns),
+        pickup=flat(drawn.pickup_ns),
+        compute=flat(drawn.compute_ns),
+        worker=np.repeat(_workers(how, n_steps), ranks).tolist(),
+    )
+    resources = Resources(storage=1.0, ranks_per_host=ranks_per_host)
+    times = shared(how, batches, resources, n_ranks=ranks, allreduce_ns=allreduce_ns)
+    taken, begun = (np.array(each).reshape(submit.shape) for each in (times.taken, times.begun))
+    return StepTimes(np.append(0.0, times.until), taken.max(axis=1), begun)
+
+
+def _steps(taken: Floats, begun: Floats, drawn: DrawnSteps, allreduce_ns: float) -> StepTimes:
+    ended = (taken + drawn.compute_ns).max(axis=1) + allreduce_ns
+    return StepTimes(np.append(0.0, ended), taken.max(axis=1), begun)
+
+
+def _dispatch(demand: RankDemand, drawn: DrawnSteps) -> tuple[Dispatch, Floats]:
+    """Return how batches are dispatched, and after how long those that wait for room are begun."""
+    submit = drawn.submit_ns.copy()
+    if demand.rule is LoaderRule.SERIAL:
+        submit[:] = 0
+        return Dispatch(1, 0), submit
+    submit[: demand.ahead] = 0
+    is_queue = demand.rule is LoaderRule.THREADS
+    return Dispatch(demand.workers, demand.ahead, is_queue=is_queue), submit
+
+
+def _workers(how: Dispatch, n_steps: int) -> list[int]:
+    return [step % how.workers for step in range(n_steps)]
+
+
+def _load(drawn: DrawnSteps, lead: int, ranks_per_host: int, step_ns: float) -> float:
+    """Return what steps ask of storage, or of a host's link, over what there is."""
+    ranks = drawn.read_ns.shape[1]
+    of_storage = float(drawn.served_ns[lead:].mean()) * ranks
+    of_link = float(drawn.linked_ns[lead:].mean()) * min(ranks, ranks_per_host)
+    return max(of_storage, of_link) / step_ns if step_ns else 1.0
+
+
+def is_free(drawn: DrawnSteps, steps: StepTimes, ranks_per_host: int) -> bool:
+    """Return whether at no time reads together asked for more than storage, or a link, has."""
+    hosts = np.arange(steps.begun_ns.shape[1]) // ranks_per_host
+    everywhere = np.zeros_like(hosts)
+    return all(
+        not asked_ns.any() or _peak(steps.begun_ns, drawn.read_ns, asked_ns, places) <= 1 + 1e-9
+        for asked_ns, places in ((drawn.served_ns, everywhere), (drawn.linked_ns, hosts))
+    )
+
+
+def _peak(
+    began: Floats,
+    read_ns: Floats,
+    asked_ns: Floats,
+    places: NDArray[np.int64],
+) -> float:
+    """Return the largest share of a place's time that reads asked for at once."""
+    if (asked_ns > read_ns).any():
+        return np.inf
+    some = asked_ns > 0
+    rate = asked_ns[some] / read_ns[some]
+    place = np.broadcast_to(places, began.shape)[some]
+    moment = np.concatenate([began[some] + read_ns[some], began[some]])
+    change = np.concatenate([-rate, rate])
+    # Those that end come first where others begin at the same moment.
+    order = np.lexsort((change, moment, np.concatenate([place, place])))
+    # What begins at a place ends there, so that the sum is 0 where the next place begins.
+    return float(np.cumsum(change[order]).max())
