@@ -108,8 +108,12 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "HTTP_PROXY", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
+    from fsspec.config import conf
+
     from iobench.remote import open_filesystem
 
+    # Read from the environment of the test in which fsspec was first imported.
+    monkeypatch.delitem(conf, "s3", raising=False)
     name = f"iobench-{next(_BUCKETS)}"
     filesystem, _ = open_filesystem(f"s3://{name}")
     filesystem.mkdir(name)

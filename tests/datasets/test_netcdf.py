@@ -269,6 +269,8 @@ def test_damaged_classic_headers(tmp_path, file_format, seed, n):
         if not refused:
             try:
                 netCDF4.Dataset(path).close()
+            except AttributeError:  # netCDF4's own fault, after its library has opened the file
+                pass
             except (OSError, ValueError) as error:
                 wrong.append((bytes(damaged[:header]), str(error)))
         assert peak < 1 << 23
