@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iobench.report import lines, units
@@ -46,7 +47,7 @@ def configuration_section(report: RunReport) -> Section:
 
 
 def _configuration(report: RunReport) -> Iterator[tuple[str, Cell]]:
-    """Yield the configuration, as far as it is known."""
+    """Yield the configuration, as far as it is known; no paths, as reports are shown to others."""
     facts, exposure = report.facts, report.exposure
     known: dict[str, Cell | None] = {
         "dataset": facts.dataset,
@@ -61,8 +62,7 @@ def _configuration(report: RunReport) -> Iterator[tuple[str, Cell]]:
         "emulated step": Duration(facts.step_ns),
         "step from": facts.compute_source,
         "page cache": facts.cache_asked,
-        "files": facts.files_hint,
-        "run directory": report.run,
+        "run directory": Path(report.run).name if report.run else None,
         "iobench": facts.iobench_version,
     }
     for name, cell in known.items():
@@ -71,7 +71,10 @@ def _configuration(report: RunReport) -> Iterator[tuple[str, Cell]]:
 
 
 def _machine(report: RunReport) -> Iterator[tuple[str, Cell]]:
+    """Yield what is known of the machine but its name: reports are shown to others."""
     for key, value in report.facts.machine.items():
+        if key == "host":
+            continue
         name = str(key).removesuffix("_nbytes").replace("_", " ")
         if isinstance(value, int) and not isinstance(value, bool):
             yield name, Bytes(value) if key.endswith("nbytes") else Count(value)

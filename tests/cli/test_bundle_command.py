@@ -91,4 +91,4 @@ def test_a_report_is_printed_as_markdown(run: Path, capsys: pytest.CaptureFixtur
     assert "| ---------" in text
     assert "<details>\n<summary>How far to trust these figures</summary>\n" in text
     assert main(["report", str(run), "--markdown", "--json"]) == 1
-    assert "--json and --markdown: both go to stdout" in capsys.readouterr().err
+    assert "--json, --markdown and --as: all go to stdout" in capsys.readouterr().err
