@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("iobench", "plugins", "converters")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 TOP_LEVEL = {
-    ".ci", ".github", ".gitignore", "LICENSE", "README.md", "converters", "iobench", "notebooks",
+    ".ci", ".github", ".gitignore", "CHANGELOG.md", "LICENSE", "README.md", "converters", "iobench", "notebooks",
     "plugins", "pyproject.toml", "tests",
 }  # fmt: skip
 EXTRAS = {
