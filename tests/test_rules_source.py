@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("iobench", "plugins", "converters")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 TOP_LEVEL = {
-    ".ci", ".github", ".gitignore", "CHANGELOG.md", "LICENSE", "README.md", "converters", "iobench", "notebooks",
-    "plugins", "pyproject.toml", "tests",
+    ".ci", ".github", ".gitignore", "CHANGELOG.md", "LICENSE", "README.md", "converters", "iobench",
+    "notebooks", "plugins", "pyproject.toml", "tests",
 }  # fmt: skip
 EXTRAS = {
     "grib", "netcdf", "zarr", "convert", "parquet", "torch", "tensorflow", "dali",
