@@ -110,7 +110,7 @@ def gated(monkeypatch, profile, stored=None):
     """Return what ``iobench check RUN --max-exposed 20%`` says, or ``--against`` a stored run."""
     profiles = {"run": profile, "stored": stored}
     monkeypatch.setattr(gating, "run_paths", lambda path: (path,))
-    monkeypatch.setattr(gating, "open_profile", lambda path: profiles[path.name])
+    monkeypatch.setattr(Run, "open", lambda path: Run(profiles[path.name]))
     gates = gating.gate_shares(Path("run"), 0.2)
     if stored is not None:
         gates = gating.gate_growth(Path("run"), Path("stored"), 0.05, any_machine=True)
