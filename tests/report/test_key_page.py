@@ -11,7 +11,7 @@ from page_runs import write_job, write_run
 from scripts import Script
 from traced_runs import TracedRun
 
-from iobench.profiles.reading import RankProfiles, open_profile
+from iobench.analysis.run import Run, open_runs
 from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
 from iobench.recording.energy_file import EnergySeries, HostEnergy
 from iobench.recording.kinds import Kind
@@ -31,11 +31,11 @@ NOT_YET = {"replay", "storage", "storage_limit", "mlperf_utilisation", "digests"
 
 
 def profiled(folder: Path) -> dict[str, Any]:
-    return to_json([open_profile(write_run(folder / "grib"))])
+    return to_json(open_runs(write_run(folder / "grib")))
 
 
 def job(folder: Path) -> dict[str, Any]:
-    return to_json(RankProfiles(write_job(folder / "job")))
+    return to_json(open_runs(write_job(folder / "job")))
 
 
 def script(folder: Path) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def script(folder: Path) -> dict[str, Any]:
             loader.next()
             found.compute(20)
         loader.end()
-    return to_json([found.profile()])
+    return to_json([Run(found.profile())])
 
 
 def traced(folder: Path) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def traced(folder: Path) -> dict[str, Any]:
     counted = EnergySeries(source, np.array([0, 400 * MS]), np.array([0, 40_000_000]), 0, 0)
     here, refused = profile.processes[0], (UnreadableEnergy("cpu", "permission denied"),)
     energy = HostEnergy(here.host, here.boot_id, 100 * MS, (counted,), refused, 21, 9, 21, 0, True)
-    return to_json([replace(profile, energy=(energy,))], {profile.path: run.trace()})
+    return to_json([Run(replace(profile, energy=(energy,)), run.trace())])
 
 
 RECORDED = {"profile": profiled, "job": job, "script": script, "traced": traced}
