@@ -77,7 +77,7 @@ def test_numbers_fit_the_column_of_the_span_file(kind: Kind):
 
 
 def test_a_new_row_is_found_in_every_output(tmp_path: Path):
-    pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow", reason="writes the table")
     text = Path(kinds.__file__).read_text(encoding="utf-8")
     assert text.count(ROW) == 1
     table = tmp_path / "kinds.py"
