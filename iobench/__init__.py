@@ -11,12 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from iobench.analysis.run import exposure
     from iobench.errors import IobenchError
     from iobench.loaders.opening import open_store
     from iobench.loaders.ring.options import loader
+    from iobench.opened import exposure, open_profile
     from iobench.profiles.contents import Profile
-    from iobench.profiles.reading import open_profile
     from iobench.recording.session import record
     from iobench.recording.stages import stage
     from iobench.report.timeline.arrow_table import to_arrow
@@ -43,10 +42,10 @@ _HOMES = {
     "Profile": "iobench.profiles.contents",
     "SampleSpec": "iobench.samples",
     "Variable": "iobench.samples",
-    "exposure": "iobench.analysis.run",
+    "exposure": "iobench.opened",
     "open_dataset": "iobench.sources.opened",
     "loader": "iobench.loaders.ring.options",
-    "open_profile": "iobench.profiles.reading",
+    "open_profile": "iobench.opened",
     "open_store": "iobench.loaders.opening",
     "record": "iobench.recording.session",
     "stage": "iobench.recording.stages",

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from iobench.analysis.run import open_runs
+from iobench.analysis.run import exposure, open_runs
 from iobench.errors import ProfileError
 from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
@@ -57,7 +57,7 @@ def test_missing_workers_and_anchors(tmp_path):
 
 def test_exposure_of_a_recorded_run(tmp_path):
     record(tmp_path / "run")
-    whole = open_profile(tmp_path / "run").exposure().whole
+    whole = exposure(open_profile(tmp_path / "run")).whole
     assert whole.exposed_ns == {"read": 71, "preprocess:augment": 9, "handover": 10}
     assert (whole.wall_ns, whole.compute_ns) == (110, 20)
 
@@ -125,7 +125,7 @@ def test_one_rank_of_a_profile_is_the_profile_of_that_rank(tmp_path):
         part, alone = open_profile(run.path).of_rank(rank), open_profile(run.path, rank=rank)
         assert part.processes == alone.processes
         assert part.missing_workers == alone.missing_workers
-        assert part.exposure() == alone.exposure()
+        assert exposure(part) == exposure(alone)
 
 
 def test_two_boots_of_a_machine_are_refused_whichever_rank_is_read(tmp_path, monkeypatch):

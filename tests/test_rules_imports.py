@@ -77,13 +77,10 @@ ROOMS = {
         "recording", "registry", "remote", "report", "sizes", "storage", "stores", "subjects",
         "tracking", "trials",
     },
+    "opened": {"analysis", "profiles", "report"},
     "__main__": {"cli"},
 }  # fmt: skip
 AGAINST_THE_ARROW = {
-    ("iobench.profiles.contents", "Profile.exposure", "analysis"),
-    ("iobench.profiles.contents", "Profile._repr_html_", "report"),
-    ("iobench.analysis.figures", "Exposure.to_dict", "report"),
-    ("iobench.analysis.figures", "Exposure._repr_html_", "report"),
     ("iobench.stores.extents", "ExtentStore.__getitems__", "loaders"),
     ("iobench.stores.extents", "ExtentStore.loader", "loaders"),
     ("iobench.sources.opened", "OpenDataset.loader", "loaders"),
@@ -95,6 +92,9 @@ EVERYBODYS = {"errors", "json_keys", "lazy_face", "masking"}
 STDLIB_AND_NUMPY = {
     "recording", "profiles", "analysis", "samples", "windows", "errors", "masking", "registry",
     "cpus", "json_files", "json_keys",
+}  # fmt: skip
+MEASURING = {
+    "analysis", "bundling", "opened", "profiles", "report", "subjects", "tracking", "trials",
 }  # fmt: skip
 PUBLIC_TO_PLUGINS = {
     "iobench", "iobench.datasets", "iobench.errors", "iobench.samples", "iobench.stores",
@@ -190,6 +190,56 @@ def test_imports_go_one_way() -> None:
         not in {*ROOMS[found.room], "errors", "json_keys", "lazy_face", "masking"}
     }
     assert against == AGAINST_THE_ARROW
+
+
+def test_the_measuring_side_has_no_large_circle() -> None:
+    """Of all imports: lazy ones, and those that only annotations need, too."""
+    modules = {module: path for module, path in _modules() if _room(module) in MEASURING}
+    found: dict[str, set[str]] = {module: set() for module in modules}
+    for module, path in modules.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                inner = {f"{node.module}.{alias.name}" for alias in node.names} & {*modules}
+                found[module] |= inner or {node.module} & {*modules}
+    reached = {module: _reached(found, module) for module in modules}
+    circles = {
+        frozenset(other for other in reached[module] if module in reached[other])
+        for module in modules
+        if module in reached[module]
+    }
+    assert [sorted(circle) for circle in circles if len(circle) > 3] == []
+
+
+def _reached(imports: dict[str, set[str]], module: str) -> set[str]:
+    found: set[str] = set()
+    left = [module]
+    while left:
+        new = imports[left.pop()] - found
+        found |= new
+        left += new
+    return found
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "iobench.analysis.intervals",
+        "iobench.analysis.ledger",
+        "iobench.analysis.partition",
+        "iobench.profiles.contents",
+        "iobench.report.document",
+        "iobench.report.units",
+        "iobench.subjects.contract",
+        "iobench.subjects.energy.figures",
+        "iobench.datasets.packing",
+    ],
+)
+def test_a_leaf_loads_few_others(module: str) -> None:
+    code = f"import {module}, sys; print(*(m for m in sys.modules if m.startswith('iobench.')))"
+    told = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert len(told) <= 16, told
 
 
 def test_core_imports_no_plugin_and_no_converter() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.epoch_numbers import complete_epochs, epoch_of_deliveries
+from iobench.analysis.epoch_numbers import epoch_of_deliveries, of_main_loader
 from iobench.analysis.epoch_statistics import (
     BatchStatistics,
     ComputeEpoch,
@@ -32,6 +32,7 @@ __all__ = [
     "EpochFigures",
     "StageEpoch",
     "batch_statistics",
+    "complete_epochs",
     "epoch_figures",
     "step_times",
 ]
@@ -174,3 +175,42 @@ def step_times(measured: RankRun) -> dict[str, Integers]:
         "I/O": deliveries.wait_ns[timed],
         **{name: times[with_batch & there] for name, (times, there) in _passes(measured).items()},
     }
+
+
+def complete_epochs(measured: RankRun, number: Integers) -> set[int]:
+    """Return the epochs of which all batches were measured.
+
+    Those with as many batches as the configuration has (none where a batch is more than all
+    samples, and so of several epochs); where it does not tell, those whose round was recorded from
+    its first batch to its end.
+
+    Parameters
+    ----------
+    measured : RankRun
+    number : ndarray of int64, shape (n_deliveries,)
+        From `epoch_of_deliveries`.
+    """
+    deliveries, config = measured.deliveries, measured.profile.config
+    with_batch = deliveries.batch >= 0
+    found, counts = np.unique(number[with_batch], return_counts=True)
+    n_samples, batch_size = config.get("n_samples"), config.get("batch_size")
+    if isinstance(n_samples, int) and isinstance(batch_size, int) and batch_size > 0:
+        return _full(found, counts, n_samples, batch_size)
+    main = of_main_loader(measured.loop, deliveries)
+    begun = number[main & with_batch & (deliveries.position == 0)]
+    ended = number[main & deliveries.ends_round]
+    return set(found.tolist()) & set(begun.tolist()) & set(ended.tolist())
+
+
+def _full(numbers: Integers, counts: Integers, n_samples: int, batch_size: int) -> set[int]:
+    """Return the epochs that have all batches.
+
+    An epoch may have one more than fit into it: its last batch is short, or of the next one as
+    well. Whether the last epoch misses that one is told from the epochs before it.
+    """
+    if not len(numbers) or batch_size > n_samples:
+        return set()
+    full = counts >= n_samples // batch_size
+    most = int(counts[:-1][full[:-1]].max(initial=0)) or -(-n_samples // batch_size)
+    full[-1] &= bool(counts[-1] >= most)
+    return set(numbers[full].tolist())

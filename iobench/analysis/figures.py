@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from iobench.json_keys import HIDDEN, INLINE, figure, key, keyed_by
 
@@ -567,15 +567,3 @@ class Exposure:
             steady=self.steady and slim(self.steady),
             recurring=self.recurring and slim(self.recurring),
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON, with the keys that ``iobench report --json`` has."""
-        from iobench.report.json_report import exposure_to_dict
-
-        return exposure_to_dict(self)
-
-    def _repr_html_(self) -> str:
-        """Return what Jupyter shows: `iobench.report.notebook.exposure_fragment`."""
-        from iobench.report.notebook import exposure_fragment
-
-        return exposure_fragment(self)

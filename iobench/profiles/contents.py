@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from iobench.analysis.figures import Exposure
     from iobench.recording.digests import DigestTable
     from iobench.recording.energy_file import HostEnergy
     from iobench.recording.facts import ProcessFacts
@@ -208,18 +207,6 @@ class Profile:
     def string_number(self, text: str) -> int:
         """Return the index of a text in ``strings``, -1 if no span has it."""
         return self.strings.index(text) if text in self.strings else -1
-
-    def exposure(self) -> Exposure:
-        """Return who was waited for: `exposure` of this profile."""
-        from iobench.analysis.run import exposure
-
-        return exposure(self)
-
-    def _repr_html_(self) -> str:
-        """Return what Jupyter shows: `iobench.report.notebook.profile_fragment`."""
-        from iobench.report.notebook import profile_fragment
-
-        return profile_fragment(self)
 
 
 def find_missing_workers(

@@ -4,6 +4,7 @@ import pytest
 from schedules import CONSUMER, Sketch, exposed
 from scripts import Script
 
+from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 
@@ -129,7 +130,7 @@ def test_sampled_and_counting_records_take_no_time():
     sketch.add(WORKER, Kind.DECODE, 10, 20, batch=0, flags=Flag.DETAIL)
     sketch.add(WORKER, Kind.READ, 0, 100, batch=0, flags=Flag.IO)
     sketch.wait(0, 0, 100, "worker-0")
-    figures = sketch.profile().exposure().whole
+    figures = exposure(sketch.profile()).whole
     assert figures.exposed_ns == {"read": 70, "decode": 30}
     assert [row.n_spans for row in figures.stages] == [4, 4]
 
@@ -256,7 +257,7 @@ def test_every_kind_of_work_can_be_waited_for(kind, thread):
     else:
         sketch.add(CONSUMER, kind, 0, 100, batch=0, label="mine")
     sketch.wait(0, 0, 100, "worker-0" if thread == "worker" else "consumer")
-    (row,) = (row for row in sketch.profile().exposure().whole.stages if row.busy_ns)
+    (row,) = (row for row in exposure(sketch.profile()).whole.stages if row.busy_ns)
     assert (row.kind, row.label, row.exposed_ns, row.busy_ns) == (kind, "mine", 100, 100)
 
 
@@ -291,7 +292,7 @@ def test_splits_have_figures_of_their_own():
         for _ in range(3):
             validation.next()
         validation.end()
-    found = script.profile().exposure()
+    found = exposure(script.profile())
     assert [each.n_batches for each in found.loaders] == [8, 6]
     assert found.loaders[1].wait_ns == 6 * 7 + 2 * 3
     assert sum(each.wait_ns for each in found.loaders) == found.whole.wait_ns

@@ -5,11 +5,12 @@ from dataclasses import replace
 from schedules import Sketch, pool
 
 from iobench.analysis.diagnosis import Verdict, diagnose
+from iobench.analysis.run import exposure
 
 
 def of_pool(stages, n_batches=50, has_compute=True, **options):
     options = {"workers": 2, **options}
-    figures = pool([stages] * n_batches, **options).profile().exposure()
+    figures = exposure(pool([stages] * n_batches, **options).profile())
     return diagnose(replace(figures, has_compute=has_compute))
 
 
@@ -40,13 +41,13 @@ def test_without_compute_there_is_nothing_to_hide_behind():
 
 
 def test_without_a_batch_there_is_no_verdict():
-    found = diagnose(Sketch({"workers": 2}).profile().exposure())
+    found = diagnose(exposure(Sketch({"workers": 2}).profile()))
     assert (found.verdict, found.wait_fraction, found.top_stage) == (Verdict.NO_BATCH, None, None)
 
 
 def test_what_is_unknown_is_said():
-    figures = (
-        pool([[60, 30, 10]] * 40, workers=2, step_ns=15).without(("worker", 0)).profile().exposure()
+    figures = exposure(
+        pool([[60, 30, 10]] * 40, workers=2, step_ns=15).without(("worker", 0)).profile()
     )
     assert diagnose(figures).unknown_fraction == 1.0
 

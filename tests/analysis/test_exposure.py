@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from schedules import CONSUMER, Sketch, exposed, pool
 
+from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind
 
 
@@ -21,18 +22,18 @@ def test_an_instant_more_of_readiness_moves_an_instant_of_blame():
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_no_compute_is_all_wait(workers):
-    whole = pool([[5, 3, 1]] * 10, workers=workers, step_ns=0).profile().exposure().whole
+    whole = exposure(pool([[5, 3, 1]] * 10, workers=workers, step_ns=0).profile()).whole
     assert (whole.compute_ns, whole.accelerator_utilisation) == (0, 0.0)
 
 
 def test_nothing_delivered():
-    figures = Sketch({"workers": 2, "expected_workers": ["worker-0"]}).profile().exposure()
+    figures = exposure(Sketch({"workers": 2, "expected_workers": ["worker-0"]}).profile())
     assert (figures.whole.wall_ns, figures.whole.wait, figures.steady) == (0, None, None)
     assert figures.missing_workers == ("worker-0",)
 
 
 def test_one_batch_has_no_steady_state():
-    figures = pool([[5, 3, 1]], workers=1, step_ns=4).profile().exposure()
+    figures = exposure(pool([[5, 3, 1]], workers=1, step_ns=4).profile())
     assert figures.steady is None
     assert figures.whole.exposed_ns == {"read": 5, "decode": 3, "collate": 1}
     assert [phase.n_deliveries for phase in figures.phases] == [1, 0, 0, 1]
@@ -46,7 +47,7 @@ def test_several_rounds_each_with_their_own_fill_and_nothing_between():
             begin = start + 30 * step
             sketch.add(CONSUMER, Kind.READ, begin, begin + 20, batch=3 * number + step)
             sketch.wait(3 * number + step, begin, begin + 20, "consumer")
-    figures = sketch.profile().exposure()
+    figures = exposure(sketch.profile())
     assert (figures.n_rounds, figures.whole.wall_ns, figures.whole.wait_ns) == (2, 200, 120)
     assert (figures.steady.n_batches, figures.steady.wall_ns) == (4, 140)
 
@@ -56,5 +57,5 @@ def test_a_killed_round_ends_with_its_last_span():
     spans = [s for s in sketch.spans if s["kind"] != Kind.OTHER and s.get("label") != "shutdown"]
     killed = replace(sketch, spans=spans)
     killed.add(CONSUMER, Kind.FORWARD, 159, 180)
-    figures = killed.profile().exposure()
+    figures = exposure(killed.profile())
     assert (figures.n_unfinished_rounds, figures.whole.wall_ns) == (1, 180)

@@ -5,7 +5,7 @@ from schedules import exposed, pool
 
 from iobench.analysis.replay.payoffs import payoffs
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import Run
+from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import Kind
 
 MS = 1_000_000
@@ -13,7 +13,7 @@ MS = 1_000_000
 
 def steady_per_step(workers, stages, step, n_batches=400):
     sketch = pool([[ms * MS for ms in stages]] * n_batches, workers=workers, step_ns=step * MS)
-    window = sketch.profile().exposure().steady
+    window = exposure(sketch.profile()).steady
     rows = {row.stage: row for row in window.stages}
     return [
         tuple(
@@ -104,7 +104,7 @@ def test_two_workers_with_opposite_costs_all_fall_on_one_stage():
     """Section 4: all 45 ms a step on one stage, though halving either alone gains nothing."""
     durations = [[100 * MS, 0, 0] if batch % 2 else [0, 100 * MS, 0] for batch in range(100)]
     profile = pool(durations, workers=2, step_ns=5 * MS).profile()
-    window = profile.exposure().steady
+    window = exposure(profile).steady
     steady = exposed(profile, steady=True)
     assert len(steady) == 1
     assert sum(steady.values()) / window.n_batches == pytest.approx(45 * MS, rel=0.01)

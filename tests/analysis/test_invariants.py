@@ -24,7 +24,7 @@ from streams import stream
 
 from iobench.analysis.replay.replay import replay_error
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import Run
+from iobench.analysis.run import Run, exposure
 from iobench.recording.kinds import WORKER_KINDS, Kind
 
 # A third of what other tests try, for there are many of these.
@@ -81,7 +81,7 @@ def waits_of(sketch):
 
 
 def shares(profile):
-    figures = profile.exposure()
+    figures = exposure(profile)
     return [figures.whole] + ([figures.steady] if figures.steady else [])
 
 
@@ -95,7 +95,7 @@ def apart(left, right):
 def test_1_exposed_times_add_up_to_the_wait(profile):
     waits = profile.spans[profile.spans["kind"] == Kind.WAIT]
     waited = int((waits["end_ns"] - waits["start_ns"]).sum())
-    assert profile.exposure().whole.wait_ns == waited
+    assert exposure(profile).whole.wait_ns == waited
     for window in shares(profile):
         assert sum(window.exposed_ns.values()) == window.wait_ns
 
@@ -112,7 +112,7 @@ def test_2_and_3_exposed_and_hidden_make_up_busy(profile):
 @few
 @given(schedules)
 def test_2_busy_is_all_work_of_the_run(sketch):
-    rows = sketch.profile().exposure().whole.stages
+    rows = exposure(sketch.profile()).whole.stages
     busy = sum(row.busy_ns for row in rows if row.kind in WORKER_KINDS)
     work = sum(s["end_ns"] - s["start_ns"] for s in sketch.spans if s["kind"] in WORKER_KINDS)
     assert busy == work
@@ -121,7 +121,7 @@ def test_2_busy_is_all_work_of_the_run(sketch):
 @few
 @given(schedules)
 def test_4_wait_and_compute_make_up_the_wall(sketch):
-    figures = sketch.profile().exposure()
+    figures = exposure(sketch.profile())
     rounds = [s for s in sketch.spans if s["kind"] == Kind.OTHER]
     assert figures.whole.wall_ns == sum(s["end_ns"] - s["start_ns"] for s in rounds)
     for window in shares(sketch.profile()):
@@ -134,14 +134,14 @@ def test_4_wait_and_compute_make_up_the_wall(sketch):
 @given(durations, st.integers(0, 3000))
 def test_5_a_serial_loader_hides_nothing(durations, step_ns):
     sketch = pool(durations, workers=0, step_ns=step_ns)
-    assert all(row.hidden_ns == 0 for row in sketch.profile().exposure().whole.stages)
+    assert all(row.hidden_ns == 0 for row in exposure(sketch.profile()).whole.stages)
 
 
 @few
 @given(st.lists(st.tuples(times, times, times), min_size=10, max_size=16), st.integers(1, 4))
 def test_6_what_is_ready_before_it_is_asked_for_is_only_handed_over(durations, workers):
     sketch = pool(durations, workers=workers, step_ns=3001, handover_ns=5)
-    steady = sketch.profile().exposure().steady
+    steady = exposure(sketch.profile()).steady
     assert steady is None or not any(steady.exposed_ns.values())
 
 
@@ -149,7 +149,7 @@ def test_6_what_is_ready_before_it_is_asked_for_is_only_handed_over(durations, w
 @given(schedules, st.integers(-(10**15), 10**15))
 def test_7_a_shift_of_all_clocks_changes_nothing(sketch, shift):
     moved = sketch.moved(lambda time: time + shift)
-    assert moved.profile().exposure() == sketch.profile().exposure()
+    assert exposure(moved.profile()) == exposure(sketch.profile())
 
 
 @few
@@ -190,7 +190,7 @@ def test_8_two_stages_merged_have_the_sum_of_their_exposures(sketch):
 def test_9_order_and_numbering_of_files_are_irrelevant(sketch, random):
     lanes = sorted({span["lane"] for span in sketch.spans})
     random.shuffle(lanes)
-    assert sketch.profile(lanes).exposure() == sketch.profile().exposure()
+    assert exposure(sketch.profile(lanes)) == exposure(sketch.profile())
 
 
 @few
@@ -205,7 +205,7 @@ def test_10_stages_that_last_as_long_in_every_batch_are_exposed_alike(durations,
 @given(durations, st.integers(1, 8), st.integers(1, 4))
 def test_11_with_endless_compute_nothing_is_exposed_after_the_fill(durations, workers, prefetch):
     sketch = pool(durations, workers=workers, prefetch=prefetch, step_ns=10**6, handover_ns=7)
-    steady = sketch.profile().exposure().steady
+    steady = exposure(sketch.profile()).steady
     assert steady is None or not any(steady.exposed_ns.values())
 
 
@@ -217,7 +217,7 @@ def test_11_without_compute_all_of_one_worker_is_exposed_but_for_the_hand_over(
     sketch = pool(
         durations, workers=1, prefetch=prefetch, step_ns=0, handover_ns=handover_ns, drain_ns=0
     )
-    whole = sketch.profile().exposure().whole
+    whole = exposure(sketch.profile()).whole
     hidden = sum(row.hidden_ns for row in whole.stages)
     assert 0 <= hidden <= handover_ns * len(durations)
     assert hidden + whole.wait_ns - whole.exposed_ns.get("handover", 0) - whole.exposed_ns.get(
@@ -230,7 +230,7 @@ def test_11_without_compute_all_of_one_worker_is_exposed_but_for_the_hand_over(
     pools.filter(lambda sketch: not any("lane" in s and len(s["lane"]) > 2 for s in sketch.spans))
 )
 def test_13_a_missing_worker_makes_its_waits_unknown(sketch):
-    figures = sketch.without(("worker", 0)).profile().exposure()
+    figures = exposure(sketch.without(("worker", 0)).profile())
     waits = [s for s in sketch.spans if s["kind"] == Kind.WAIT and s.get("detail") == "worker-0"]
     assert figures.missing_workers[:1] == ("worker-0",)
     unknown = figures.whole.exposed_ns.get("unknown", 0)
@@ -243,7 +243,7 @@ def test_14_lost_spans_are_counted_and_gaps_beside_them_unknown():
     sketch.add(("worker", 0), Kind.READ, 0, 40, batch=0)
     sketch.add(("worker", 0), Kind.DECODE, 60, 100, batch=0)
     sketch.wait(0, 0, 100, "worker-0")
-    figures = sketch.profile().exposure()
+    figures = exposure(sketch.profile())
     assert figures.lost_spans == 7
     assert exposed(sketch.profile()) == {"read": 40, "decode": 40, "unknown": 20}
 
@@ -284,7 +284,7 @@ def test_any_run_is_attributed_as_the_definition_says(profile):
 @few
 @given(pools)
 def test_15_each_batch_is_delivered_once_and_in_order_where_that_is_asked_for(sketch):
-    whole = sketch.profile().exposure().whole
+    whole = exposure(sketch.profile()).whole
     delivered = [wait["batch"] for wait in waits_of(sketch) if "batch" in wait]
     assert sorted(delivered) == list(range(len(delivered)))
     assert whole.n_batches == len(delivered)

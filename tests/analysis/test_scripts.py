@@ -73,7 +73,7 @@ def spans_of(script, **wanted):
 @given(scripts)
 def test_exposed_times_of_all_loaders_add_up_to_the_waits(script):
     waited = sum(s["end_ns"] - s["start_ns"] for s in spans_of(script, kind=Kind.WAIT))
-    found = script.profile().exposure()
+    found = exposure(script.profile())
     assert found.whole.wait_ns == waited
     assert sum(found.whole.exposed_ns.values()) == waited
     assert sum(each.wait_ns for each in found.loaders) == waited
@@ -91,7 +91,7 @@ def test_rounds_that_overlap_are_one_stretch_of_wall_time(script):
         for span in spans_of(script, kind=Kind.OTHER)
         if any(wait["sample"] == span["sample"] for wait in waits)
     ]
-    found = script.profile().exposure()
+    found = exposure(script.profile())
     assert found.whole.wall_ns == union_ns(rounds)
     assert found.whole.wait_ns + found.whole.compute_ns == found.whole.wall_ns
     assert found.whole.compute_ns >= 0
@@ -117,10 +117,10 @@ def test_rounds_by_number_are_rounds_by_time_where_none_overlap(workers, prefetc
             loader.end()
         loader.leave(thread=1)
         script.compute(1)
-    numbered = script.profile().exposure()
+    numbered = exposure(script.profile())
     config = {"workers": workers, "prefetch": prefetch, "batch_size": 4}
     spans = [{**span, "sample": -1, "thread": 0} for span in script.sketch.spans]
-    by_time = replace(ScriptSketch(config, spans).profile(), facts=()).exposure()
+    by_time = exposure(replace(ScriptSketch(config, spans).profile(), facts=()))
     assert numbered.whole == by_time.whole
     assert (numbered.steady, numbered.phases) == (by_time.steady, by_time.phases)
 
@@ -128,7 +128,7 @@ def test_rounds_by_number_are_rounds_by_time_where_none_overlap(workers, prefetc
 @given(scripts, st.integers(-(10**12), 10**12))
 def test_a_shift_of_all_clocks_changes_nothing(script, shift):
     moved = script.sketch.moved(lambda time: time + shift)
-    assert moved.profile().exposure() == script.profile().exposure()
+    assert exposure(moved.profile()) == exposure(script.profile())
 
 
 def test_zip_of_two_loaders():
@@ -138,7 +138,7 @@ def test_zip_of_two_loaders():
         images.next()
         labels.next()
         script.compute(5)
-    found = script.profile().exposure()
+    found = exposure(script.profile())
     assert [each.n_batches for each in found.loaders] == [6, 6]
     assert found.loaders[1].wait_ns == 6 * 7
     assert found.whole.n_samples == 6 * 4 + 6 * 2
@@ -159,7 +159,7 @@ def test_fill_is_counted_by_each_round_of_its_own_loader():
                     validation.next()
                 validation.end()
         train.end()
-    found = {phase.phase: phase.n_deliveries for phase in script.profile().exposure().phases}
+    found = {phase.phase: phase.n_deliveries for phase in exposure(script.profile()).phases}
     # Training: 1 of start-up, 3 of fill, 6 steady; validation: 1, 0, 2; twice.
     assert found == {"startup": 4, "fill": 6, "steady": 16, "drain": 4}
 
@@ -173,7 +173,7 @@ def test_a_round_that_began_before_the_window_has_no_start_up():
     (mark,) = spans_of(script, kind=Kind.OTHER)
     for before, expected in ((0, [1, 1, 3]), (1, [0, 1, 4]), (40, [0, 0, 5])):
         mark["nbytes"] = before
-        phases = script.sketch.profile().exposure().phases
+        phases = exposure(script.sketch.profile()).phases
         assert [phase.n_deliveries for phase in phases[:3]] == expected
 
 
@@ -185,9 +185,9 @@ def test_the_wait_for_iter_is_start_up_but_for_the_loops_own_work():
     loader.next()
     profile = script.profile()
     assert exposed(profile) == {"startup": 75, "sampler": 25, "read": 30}
-    phases = profile.exposure().phases
+    phases = exposure(profile).phases
     assert (phases[0].phase, phases[0].n_deliveries) == ("startup", 2)
-    assert profile.exposure().whole.n_batches == 1
+    assert exposure(profile).whole.n_batches == 1
 
 
 def test_a_wait_that_failed_is_counted_and_its_cause_unknown():
@@ -198,7 +198,7 @@ def test_a_wait_that_failed_is_counted_and_its_cause_unknown():
     script.sketch.add(LOOP, Kind.READ, asked, asked + 8, batch=99)
     script.wait(loader, -1, asked, "failed")
     profile = script.profile()
-    found = profile.exposure()
+    found = exposure(profile)
     assert exposed(profile) == {"read": 38, "unknown": 4}
     assert (found.n_failed_waits, found.whole.n_batches) == (1, 1)
     assert found.phases[3].n_deliveries == 1
@@ -210,7 +210,7 @@ def test_what_a_loader_does_not_tell_is_opaque():
     loader.iter()
     asked, script.now = script.now, script.now + 50
     script.wait(loader, 0, asked, "", "")
-    found = script.profile().exposure()
+    found = exposure(script.profile())
     assert found.whole.exposed_ns == {"opaque": 50}
     (row,) = found.whole.stages
     assert (row.busy_ns, row.hidden_ns, row.n_spans) == (50, 0, 0)
@@ -234,7 +234,7 @@ def test_the_training_loop_is_the_thread_that_waits_most_often():
         script.sketch.add(
             LOOP, Kind.WAIT, 0, 10, batch=batch, sample=9, thread=2, detail="consumer"
         )
-    found = script.profile().exposure()
+    found = exposure(script.profile())
     assert found.whole.n_batches == 3
     (other,) = found.other_loops
     assert (other.process, other.thread, other.n_waits, other.wait_ns) == (
@@ -260,7 +260,7 @@ def test_each_of_two_training_processes_has_its_own_workers():
         processes=(*profile.processes, helper, theirs),
         spans=np.concatenate((profile.spans, spans)),
     )
-    assert exposure(both, rank=0).whole == profile.exposure().whole
+    assert exposure(both, rank=0).whole == exposure(profile).whole
 
 
 def test_a_killed_process_has_rounds_that_end_with_its_last_span():
@@ -274,7 +274,7 @@ def test_a_killed_process_has_rounds_that_end_with_its_last_span():
         other.next()
         script.compute(10)
     script.sketch.add(LOOP, Kind.FORWARD, script.now - 10, script.now)
-    found = script.sketch.profile().exposure()
+    found = exposure(script.sketch.profile())
     assert (found.n_rounds, found.n_unfinished_rounds) == (2, 1)
     assert found.whole.wall_ns == script.now
     # Who made its batches tells whose round it was: six fill a pool of two with three each.
@@ -297,7 +297,7 @@ def test_no_consumer():
     told = ProcessFacts(1, 0, "here", "consumer", loaders=[LoaderFacts(0, "torch", "a", "b")])
     sketch = ScriptSketch()
     sketch.add(LOOP, Kind.READ, 0, 10)
-    found = replace(sketch.profile(), facts=(told,)).exposure()
+    found = exposure(replace(sketch.profile(), facts=(told,)))
     assert not found.has_consumer
     assert found.whole.n_batches == 0
 
@@ -313,7 +313,7 @@ def test_what_an_inner_loader_does_is_the_outer_ones_wait_alone(steps):
         script.sketch.add(lane, Kind.READ, asked, asked + around, batch=next(script.batches))
         outer.stages = (own, 0, 0)
         outer.next()
-    found = script.profile().exposure()
+    found = exposure(script.profile())
     spent = sum(own for own, _ in steps)
     assert sum(found.whole.exposed_ns.values()) == found.whole.wait_ns == spent
     assert found.whole.exposed_ns.get("read", 0) == spent
@@ -334,7 +334,7 @@ def test_an_epoch_starts_where_that_of_its_own_loader_changes():
             train.stages = (4000, 0, 0)
         if step == 20:
             train.stages = (10, 0, 0)
-    long = script.profile().exposure().long_waits
+    long = exposure(script.profile()).long_waits
     assert long is not None
     assert (long.n_waits, long.coincidences[0].what) == (1, "epoch start")
     assert long.coincidences[0].n_steps == 1

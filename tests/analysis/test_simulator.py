@@ -20,7 +20,7 @@ from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.payoffs import payoffs
 from iobench.analysis.replay.replay import replay
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import Run
+from iobench.analysis.run import Run, exposure
 from iobench.errors import OptionError
 from iobench.recording.kinds import Kind
 
@@ -155,7 +155,7 @@ def test_no_pool_breaks_its_bounds(work, step, workers, prefetch, in_order, hand
     if in_order and capacity is None:
         # Only there is less work never slower.
         assert simulate(one, [FASTER, 1.0, 1.0])[0] <= wall + 1e-6
-    figures = profile.exposure().whole
+    figures = exposure(profile).whole
     assert sum(figures.exposed_ns.values()) == figures.wait_ns
 
 
@@ -177,7 +177,7 @@ def test_what_is_shared_is_shared_equally():
 def test_the_sampler_works_in_the_training_loop():
     stages = (*STAGES, Kind.SAMPLER)
     profile, _, _ = run(plain((1, 1, 1, 5), 10, n_batches=20, stages=stages, workers=1))
-    figures = profile.exposure().whole
+    figures = exposure(profile).whole
     # The first two are drawn in the first wait, the first batch is made beside the second draw.
     exposed = {stage: ns / MS for stage, ns in figures.exposed_ns.items() if ns}
     assert exposed == {"startup": 5, "read": 1, "decode": 1, "collate": 1, "sampler": 7 + 17 * 5}
@@ -224,7 +224,7 @@ def test_schedules_stay_what_they_were(name):
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_wait_is_given_to_someone(name):
     for seed in (3, 4):
-        figures = run(schedule(name, seed))[0].exposure().whole
+        figures = exposure(run(schedule(name, seed))[0]).whole
         assert sum(figures.exposed_ns.values()) == figures.wait_ns
         for row in figures.stages:
             assert 0 <= row.exposed_ns <= row.busy_ns

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from schedules import CONSUMER, exposed
 from streams import NAMES, StreamSketch, stream
 
+from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 
@@ -20,7 +21,7 @@ def steady(durations, step, **how):
     """Return the exposed ms per step of the second half, where the fill is long over."""
     n = len(durations) // how.get("batch_size", 1)
     profile = stream([[ms * MS for ms in item] for item in durations], [step * MS] * n, **how)
-    figures = profile.exposure()
+    figures = exposure(profile)
     assert sum(figures.whole.exposed_ns.values()) == figures.whole.wait_ns
     window = figures.steady
     return {
@@ -62,7 +63,7 @@ def test_a_rare_slow_item_answers_for_its_own_wait():
     items = [[2, 10, 1] for _ in range(100)]
     items[60] = [100, 10, 1]
     ms = [[MS * part for part in item] for item in items]
-    figures = stream(ms, [12 * MS] * 100).exposure()
+    figures = exposure(stream(ms, [12 * MS] * 100))
     spike = max(figures.whole.waits_ns)
     assert spike > 60 * MS
     assert figures.steady.exposed_ns["read"] > 0.85 * spike
@@ -111,7 +112,7 @@ def test_a_batch_of_threads_that_left_no_spans_is_unknown():
 
 
 def test_batches_kept_ready_and_one_more_are_the_fill():
-    figures = stream([[3, 1, 1]] * 20, [1] * 20, batches_ahead=4).exposure()
+    figures = exposure(stream([[3, 1, 1]] * 20, [1] * 20, batches_ahead=4))
     assert [phase.n_deliveries for phase in figures.phases] == [1, 4, 15, 1]
     assert figures.prefetch == 4
 
@@ -143,7 +144,7 @@ def runs(draw):
 def test_every_nanosecond_goes_to_work(run):
     """Threads of the model never idle but for slack: none of it is on a path."""
     profile = stream(**run)
-    figures = profile.exposure().whole
+    figures = exposure(profile).whole
     assert sum(figures.exposed_ns.values()) == figures.wait_ns
     for row in figures.stages:
         assert 0 <= row.exposed_ns <= row.busy_ns
@@ -162,7 +163,7 @@ def test_all_times_scaled_scale_the_result(run, factor):
         "collate_ns": run["collate_ns"] * factor,
     }
     ours, theirs = stream(**run), stream(**scaled)
-    one, other = (profile.exposure().whole for profile in (ours, theirs))
+    one, other = (exposure(profile).whole for profile in (ours, theirs))
     for stage, ns in one.exposed_ns.items():
         assert abs(other.exposed_ns[stage] - factor * ns) <= factor * one.n_batches
 

@@ -6,6 +6,7 @@ import pytest
 from schedules import CONSUMER, Sketch, pool
 
 from iobench.analysis.figures import Coincidence
+from iobench.analysis.run import exposure
 from iobench.analysis.waits import wait_statistics
 from iobench.recording.kinds import Kind
 
@@ -23,7 +24,7 @@ def serial_run(waits, step_ns=100, epochs=None, files=None, rounds=None):
     edges = [starts[first] for first in rounds or [0]] + [clock]
     for number, (start, end) in enumerate(itertools.pairwise(edges)):
         sketch.round(start, end, number)
-    return sketch.profile().exposure()
+    return exposure(sketch.profile())
 
 
 def test_statistics_of_nothing_and_of_one():
@@ -68,19 +69,19 @@ def test_waits_at_every_other_step_on_average_have_no_period():
 
 
 def test_equal_workers_wait_in_step():
-    found = pool([[100, 20, 0]] * 60, workers=3, step_ns=10).profile().exposure().long_waits
+    found = exposure(pool([[100, 20, 0]] * 60, workers=3, step_ns=10).profile()).long_waits
     assert (found.period_steps, found.in_step) == (3, True)
 
 
 def test_a_first_batch_alone_is_no_sign_of_workers_in_step():
-    found = pool([[100, 0, 0]] * 4, workers=2, step_ns=120).profile().exposure().long_waits
+    found = exposure(pool([[100, 0, 0]] * 4, workers=2, step_ns=120).profile()).long_waits
     assert (found.n_waits, found.n_steps, found.in_step) == (1, 4, False)
     assert "round start" in [each.what for each in found.coincidences]
 
 
 def test_one_slow_worker_is_not_called_in_step():
     durations = [[100, 0, 0] if batch % 2 else [10, 0, 0] for batch in range(61)]
-    found = pool(durations, workers=2, step_ns=20).profile().exposure().long_waits
+    found = exposure(pool(durations, workers=2, step_ns=20).profile()).long_waits
     assert (found.period_steps, found.in_step) == (2, False)
 
 

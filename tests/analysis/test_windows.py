@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from schedules import CONSUMER, Sketch, pool
 
+from iobench.analysis.run import exposure
 from iobench.errors import ProfileError
 from iobench.profiles.contents import Process
 from iobench.recording.kinds import Kind
@@ -21,7 +22,7 @@ def one_batch(**config):
 
 
 def read_row(sketch):
-    rows = sketch.profile().exposure().whole.stages
+    rows = exposure(sketch.profile()).whole.stages
     return next(row for row in rows if row.stage == "read")
 
 
@@ -39,14 +40,14 @@ def test_bytes_and_cpu_time_of_a_stage_are_unknown_where_one_span_does_not_tell(
     [({"sample_nbytes": 40}, 3), ({"batch_size": 5}, 5), ({"sample_nbytes": 7}, None), ({}, None)],
 )
 def test_samples_are_counted_by_their_bytes_else_by_the_batch_size(config, expected):
-    assert one_batch(**config).profile().exposure().whole.n_samples == expected
+    assert exposure(one_batch(**config).profile()).whole.n_samples == expected
 
 
 def with_counters(*counters, **config):
     sketch = one_batch(**config)
     for read, device in counters:
         sketch.add(WORKER, Kind.READ, 0, 100, batch=0, nbytes=read, cpu_ns=device, flags=Flag.IO)
-    return sketch.profile().exposure().whole.cold_fraction
+    return exposure(sketch.profile()).whole.cold_fraction
 
 
 def test_cold_is_what_came_from_the_device():
@@ -72,7 +73,7 @@ def test_overhead_is_spans_times_their_cost_over_the_time_of_the_lanes():
     sketch.add(WORKER, Kind.DECODE, 40, 80, batch=0, flags=Flag.SUMMED, pieces=10)
     sketch.add(WORKER, Kind.READ, 80, 80, batch=0, flags=Flag.IO, cpu_ns=0)
     # Light: the wait, the round, the submission and ten decodings; then one full and one counter.
-    assert sketch.profile().exposure().whole.overhead_fraction == (13 + 4 + 2) / (200 * 2)
+    assert exposure(sketch.profile()).whole.overhead_fraction == (13 + 4 + 2) / (200 * 2)
 
 
 def test_overhead_is_what_processes_measured_of_themselves():
@@ -84,27 +85,27 @@ def test_overhead_is_what_processes_measured_of_themselves():
     processes = tuple(
         replace(who, own_ns=own[who.role][0], once_ns=own[who.role][1]) for who in profile.processes
     )
-    found = replace(profile, processes=processes).exposure()
+    found = exposure(replace(profile, processes=processes))
     assert found.whole.overhead_fraction == 9 / 200, "of the worker, which it slows most"
     assert found.overhead_once_ns == 50
 
 
 def test_a_day_of_spans_is_known_after_a_minute():
     profile = one_batch().profile()
-    assert profile.exposure().day_nbytes is None
+    assert exposure(profile).day_nbytes is None
     spans = profile.spans.copy()
     for name in ("start_ns", "end_ns"):
         spans[name] = spans[name] * 10**9
     lasted_s = int(spans["end_ns"].max() - spans["start_ns"].min()) // 10**9
     assert lasted_s >= 60
-    found = replace(profile, spans=spans).exposure().day_nbytes
+    found = exposure(replace(profile, spans=spans)).day_nbytes
     assert found == len(spans) * 64 * 86400 // lasted_s
 
 
 def test_overhead_is_unknown_without_the_costs():
-    assert one_batch().profile().exposure().whole.overhead_fraction is None
+    assert exposure(one_batch().profile()).whole.overhead_fraction is None
     sketch = one_batch(unit_costs={"light_ns": None, "full_ns": 4, "io_ns": 2})
-    assert sketch.profile().exposure().whole.overhead_fraction is None
+    assert exposure(sketch.profile()).whole.overhead_fraction is None
 
 
 def test_what_the_loop_computes_is_shown_apart():
@@ -112,7 +113,7 @@ def test_what_the_loop_computes_is_shown_apart():
     sketch.round(0, 200)
     sketch.add(CONSUMER, Kind.FORWARD, 100, 130)
     sketch.add(CONSUMER, Kind.BACKWARD, 130, 190)
-    whole = sketch.profile().exposure().whole
+    whole = exposure(sketch.profile()).whole
     assert [(row.stage, row.busy_ns) for row in whole.compute_stages] == [
         ("backward", 60),
         ("forward", 30),
@@ -121,7 +122,7 @@ def test_what_the_loop_computes_is_shown_apart():
 
 
 def test_phases_add_up_to_the_run():
-    figures = pool([[30, 20, 10]] * 20, workers=2, step_ns=15, drain_ns=7).profile().exposure()
+    figures = exposure(pool([[30, 20, 10]] * 20, workers=2, step_ns=15, drain_ns=7).profile())
     assert [(each.phase, each.n_deliveries) for each in figures.phases] == [
         ("startup", 1),
         ("fill", 3),
@@ -133,7 +134,7 @@ def test_phases_add_up_to_the_run():
 
 
 def test_work_on_the_path_of_a_steady_delivery_counts_as_steady():
-    figures = pool([[30, 20, 10]] * 20, workers=1, step_ns=59).profile().exposure()
+    figures = exposure(pool([[30, 20, 10]] * 20, workers=1, step_ns=59).profile())
     work = sum(row.busy_ns for row in figures.steady.stages)
     assert work == 60 * figures.steady.n_batches
 
@@ -142,14 +143,14 @@ def test_waits_that_overlap_are_refused():
     sketch = one_batch()
     sketch.wait(1, 50, 150)
     with pytest.raises(ProfileError, match="overlap"):
-        sketch.profile().exposure()
+        exposure(sketch.profile())
 
 
 def test_two_training_loops_in_one_process_are_refused():
     sketch = one_batch()
     sketch.wait(1, 150, 170, thread=1)
     with pytest.raises(ProfileError, match="2 threads"):
-        sketch.profile().exposure()
+        exposure(sketch.profile())
 
 
 def test_of_several_training_processes_one_is_to_be_named():

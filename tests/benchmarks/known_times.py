@@ -140,7 +140,7 @@ def found_tf_ms(path: Path) -> list[float]:
     from iobench.analysis.operators import split_by_operators
 
     profile = iobench.open_profile(path)
-    figures = profile.exposure()
+    figures = iobench.exposure(profile)
     window = figures.steady
     assert window is not None
     assert sum(window.exposed_ns.values()) == window.wait_ns

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iobench.cli import main
-from iobench.profiles.reading import open_profile
+from iobench.opened import open_profile
 from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
 from iobench.recording.energy_file import energy_path, first_line
 from iobench.recording.facts import LoaderFacts, ProcessFacts

@@ -14,6 +14,7 @@ pytest.importorskip(
 )
 from number_stores import SPEC, expected_batch, write_numbers
 
+from iobench.analysis.run import exposure
 from iobench.dali import DaliLoader, instrument
 from iobench.errors import OptionError, WorkerError
 from iobench.loaders.plan import plan_batches
@@ -105,7 +106,7 @@ def test_a_pipeline_of_a_script_is_the_same_and_waited_for(tmp_path: Path) -> No
     opaque = spans[spans["kind"] == Kind.OPAQUE]
     assert {profile.strings[label] for label in opaque["label"]} == {"dali"}
     assert opaque["batch"].tolist() == [*range(6)]
-    whole = profile.exposure().whole
+    whole = exposure(profile).whole
     exposed = {stage.stage: stage.exposed_ns for stage in whole.stages}
     assert exposed["opaque:dali"] == int((opaque["end_ns"] - opaque["start_ns"]).sum())
     (facts,) = read_process_facts(tmp_path / "run" / "processes")

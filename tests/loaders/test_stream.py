@@ -15,6 +15,7 @@ from span_rows import rows_by_kind, rows_of
 from tiny_pipeline import COSTS
 from tiny_stream import batches, chain, decode, files, generator, read, shift, with_stage
 
+from iobench.analysis.run import exposure
 from iobench.datasets.baselines import stream_samples
 from iobench.errors import FileFormatError, IobenchError, OptionError, SampleError, WorkerError
 from iobench.loaders.compute import parse_compute
@@ -468,7 +469,7 @@ def test_a_measured_run_adds_up(tmp_path, detail, make, ahead):
         measured = MeasuredPipeline("source", loader, plan, recorder, compute)
         measure([measured])
     assert measured.n_batches == 30
-    figures = open_profile(run.path).exposure()
+    figures = exposure(open_profile(run.path))
     window = figures.whole
     assert (window.n_batches, figures.lost_spans) == (30, 0)
     assert sum(window.exposed_ns.values()) == window.wait_ns
@@ -495,7 +496,7 @@ def test_runs_that_take_turns_get_rounds_twice_as_long_as_their_fill(tmp_path):
             runs.append(MeasuredPipeline(name, loader, plan, recorder, compute))
         measure(runs)
     assert [run.n_rounds for run in runs] == [2, 2]
-    figures = open_profile(tmp_path / "a").exposure()
+    figures = exposure(open_profile(tmp_path / "a"))
     assert (figures.n_rounds, figures.steady.n_batches) == (2, 84 - 2 * 21)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from iobench import open_profile
-from iobench.analysis.run import Run
+from iobench.analysis.run import Run, exposure
 from iobench.bundling.span_copy import rewritten_spans, texts_of_spans
 from iobench.cli import main
 from iobench.errors import OptionError, ProfileError
@@ -184,7 +184,7 @@ def test_waits_and_wall_time_of_a_folded_run_are_exact(
     )
     assert profile.folded is not None
     assert profile.missing_workers == ()
-    expected, found, folded = whole.exposure().whole, profile.exposure().whole, profile.folded
+    expected, found, folded = exposure(whole).whole, exposure(profile).whole, profile.folded
     assert min(found.n_batches, folded.n_batches) > 300
     assert found.n_batches + folded.n_batches == expected.n_batches
     assert found.wait_ns + folded.wait_ns == expected.wait_ns
@@ -235,7 +235,7 @@ def test_joined_files_of_ended_workers_give_the_same_figures(tmp_path: Path) -> 
     before, after = open_profile(copy), open_profile(run.path)
     assert (after.spans == before.spans).all()
     assert (after.processes, after.strings) == (before.processes, before.strings)
-    assert after.exposure() == before.exposure()
+    assert exposure(after) == exposure(before)
     ended.close()
     consumer.close()
     assert all(read_head(path).end is not None for path in run.span_files())
@@ -302,7 +302,7 @@ def folded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_verdicts_say_that_the_first_batches_are_sums_only(
     folded: Path, capsys: pytest.CaptureFixture[str], command: list[str], line: str
 ) -> None:
-    first = open_profile(folded).exposure().n_folded
+    first = exposure(open_profile(folded)).n_folded
     main([command[0], str(folded), *command[1:]])
     said = " ".join(capsys.readouterr().out.split())
     after = said[said.index(line) :]
@@ -322,7 +322,7 @@ def test_a_comparison_says_which_of_its_runs_is_not_whole(
     of_runs = json.loads(capsys.readouterr().out)["runs"]
     assert [each["folded_batches"] for each in of_runs] == [
         0,
-        open_profile(folded).exposure().n_folded,
+        exposure(open_profile(folded)).n_folded,
     ]
 
 
@@ -335,7 +335,7 @@ def test_json_page_and_trackers_have_what_was_folded(
     tmp_path: Path, folded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     profile = open_profile(folded)
-    found = profile.exposure()
+    found = exposure(profile)
     assert main(["report", str(folded), "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert run["batches"] + run["folded"]["batches"] == 4000

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 import iobench
+from iobench.analysis.run import Run
 from iobench.errors import OptionError
 from iobench.recording.activation import active_recorder
 from iobench.recording.delivery_log import DeliveryLog
@@ -85,7 +86,7 @@ def test_a_wall_clock_that_is_set_meanwhile_moves_no_span(tmp_path, set_by_ns):
             clock._wall_offset_ns += by_ns
             one_pass(session, clock, n_batches=3)
         profile = iobench.open_profile(tmp_path / name)
-        told.append((spans_of(tmp_path / name), profile.exposure().whole))
+        told.append((spans_of(tmp_path / name), Run(profile).of_rank().exposure.whole))
         (process,) = profile.processes
         anchors.append([each.wall_ns - each.monotonic_ns for each in process.anchors])
     assert told[0] == told[1]
@@ -411,7 +412,7 @@ def test_a_fork_that_asks_loaders_is_a_training_process_of_its_own(tmp_path):
     assert (fork.ended, fork.loaders[0].name) == ("closed", "own")
     profile = iobench.open_profile(tmp_path / "run")
     assert all(process.closed for process in profile.processes)
-    exposure = profile.exposure()
+    exposure = Run(profile).of_rank().exposure
     assert exposure.whole.n_batches == 3
     assert [(each.pid, each.n_waits) for each in exposure.other_loops] == [(os.getpid(), 3)]
 

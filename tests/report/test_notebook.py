@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from iobench.profiles.reading import open_profile
+from iobench.opened import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.report.document import Bar, BarPart, Column, Document, Section, Table
@@ -118,7 +118,7 @@ def test_bars_are_as_long_as_what_they_show() -> None:
 
 
 def test_an_exposure_shows_itself(bound: RunReport) -> None:
-    html = bound.exposure._repr_html_()
+    html = exposure_fragment(bound.exposure)
     found = Fragment(html)
     assert "Exposed I/O: 64 % of the steady state; 65 % of the whole run" in found.text
     assert ["steady state", "0.02", "38.10", "1.50", "812.00", "12.00", "200"] in found.rows

@@ -14,7 +14,7 @@ pytest.importorskip("tensorflow", reason="its loops are what is seen")
 pytest.importorskip("keras", reason="imported first by the script")
 import tensorflow as tf
 
-from iobench.analysis.run import Run
+from iobench.analysis.run import Run, exposure
 from iobench.launch.running import ScriptRun, run_script
 from iobench.profiles.reading import open_profile
 from iobench.recording.clocks import SYSTEM_CLOCK, SystemClock
@@ -91,7 +91,7 @@ def test_waits_of_two_compiled_rounds_are_written(tmp_path: Path) -> None:
     assert len(waits) == len(np.unique(waits["batch"])) == 2 * N
     assert len(np.unique(waits["sample"])) == 2
     assert (waits["start_ns"][1:] >= waits["end_ns"][:-1]).all()
-    measured = profile.exposure().whole
+    measured = exposure(profile).whole
     assert measured.n_batches == 2 * N
     assert sum(stage.exposed_ns for stage in measured.stages) == measured.wait_ns
     assert not unseen_of(tmp_path / "run")

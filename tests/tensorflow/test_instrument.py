@@ -12,6 +12,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 pytest.importorskip("tensorflow", reason="its pipelines are what is seen")
 import tensorflow as tf
 
+from iobench.analysis.run import exposure
 from iobench.errors import OptionError
 from iobench.profiles.reading import open_profile
 from iobench.recording.facts import read_process_facts
@@ -110,7 +111,7 @@ def test_the_work_of_its_threads_has_kinds_times_and_batches(
     assert not set(known["thread"].tolist()) & set(waits["thread"].tolist())
     opaque = spans_of(profile, Kind.OPAQUE)
     assert not set(opaque["batch"].tolist()) & set(numbers.tolist())
-    measured = profile.exposure().whole
+    measured = exposure(profile).whole
     assert sum(stage.exposed_ns for stage in measured.stages) == measured.wait_ns
     (facts,) = read_process_facts(tmp_path / "run" / "processes")
     (loader,) = facts.loaders
@@ -212,7 +213,7 @@ def test_a_profiler_of_the_users_own_is_left_alone(shards: list[str], tmp_path: 
     assert any("did not start" in text for text in facts.loaders[0].unseen)
     profile = open_profile(tmp_path / "run")
     assert len(spans_of(profile, Kind.OPAQUE)) == N_EXAMPLES // 2
-    whole = profile.exposure().whole
+    whole = exposure(profile).whole
     assert {stage.kind for stage in whole.stages if stage.busy_ns} <= {
         Kind.OPAQUE, Kind.HANDOVER, Kind.SHUTDOWN, Kind.STARTUP, Kind.UNKNOWN,
     }  # fmt: skip

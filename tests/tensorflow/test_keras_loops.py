@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from iobench.analysis.epochs import epoch_figures
-from iobench.analysis.run import Run
+from iobench.analysis.run import Run, exposure
 from iobench.profiles.reading import open_profile
 from iobench.recording.facts import read_process_facts
 from iobench.recording.kinds import Kind
@@ -93,10 +93,10 @@ def test_a_fit_is_the_same_and_seen_step_by_step(options: dict[str, Any], tmp_pa
     assert (done["end_ns"][:-1] <= waits["start_ns"][1:]).all()
     epochs = epoch_figures(Run(profile).of_rank())
     assert [each.n_batches for each in epochs] == [N_BATCHES + N_CHECKED] * 2
-    assert [(each.role, each.n_rounds) for each in profile.exposure().loaders] == [
+    assert [(each.role, each.n_rounds) for each in exposure(profile).loaders] == [
         ("training", 2), ("evaluation", 2),
     ]  # fmt: skip
-    measured = profile.exposure().whole
+    measured = exposure(profile).whole
     assert sum(stage.exposed_ns for stage in measured.stages) == measured.wait_ns
 
 

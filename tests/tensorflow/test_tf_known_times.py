@@ -19,6 +19,7 @@ sys.path.append(str(Path(__file__).parents[1] / "analysis" / "support"))
 from reference import reference
 
 from iobench.analysis.operators import split_by_operators
+from iobench.analysis.run import exposure
 from iobench.profiles.reading import open_profile
 from iobench.recording.kinds import Kind
 from iobench.recording.session import record
@@ -49,7 +50,7 @@ def test_what_is_waited_for(tmp_path: Path, threads: int | None) -> None:
         for _ in instrument(data.with_options(options)):
             pass
     profile = open_profile(tmp_path / "run")
-    whole = profile.exposure().whole
+    whole = exposure(profile).whole
     waits = profile.spans[profile.spans["kind"] == Kind.WAIT]
     waited = int((waits["end_ns"] - waits["start_ns"]).sum())
     assert sum(whole.exposed_ns.values()) == whole.wait_ns == waited

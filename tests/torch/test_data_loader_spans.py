@@ -16,6 +16,7 @@ import drop_in_parts as parts
 import torch
 
 import iobench
+from iobench.analysis.run import Run
 from iobench.recording.kinds import Kind
 from iobench.recording.span_file import Flag
 from iobench.torch import DataLoader, hooks, observing
@@ -121,7 +122,7 @@ def test_small_samples_are_summed_by_batch(tmp_path, dataset):
 def test_the_parts_of_the_waits_add_up(tmp_path, dataset, workers):
     loader = DataLoader(dataset(12), batch_size=2, num_workers=workers)
     profile, _ = recorded(tmp_path / "run", lambda: [drain(loader) for _ in range(2)])
-    found = profile.exposure()
+    found = Run(profile).of_rank().exposure
     total = int((profile.spans["end_ns"] - profile.spans["start_ns"])[
         profile.spans["kind"] == Kind.WAIT].sum())  # fmt: skip
     assert found.whole.wait_ns == total

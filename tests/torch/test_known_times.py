@@ -20,6 +20,7 @@ from known_times import Sleeping, SleepingCollate, spend
 from reference import reference
 
 import iobench
+from iobench.analysis.run import exposure
 from iobench.recording.kinds import WORKER_KINDS, Kind
 from iobench.torch import DataLoader
 
@@ -32,7 +33,7 @@ SUPPORT = Path(__file__).parent / "support"
 
 def check(profile, n_batches):
     """Assert that the parts are those of the reference, and all invariants; return the figures."""
-    found = profile.exposure()
+    found = exposure(profile)
     whole = found.whole
     assert whole.n_batches == n_batches
     waits = profile.spans[profile.spans["kind"] == Kind.WAIT]

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 import iobench
+from iobench.analysis.run import exposure
 from iobench.profiling.config import RunConfig
 from iobench.profiling.run import profile
 from iobench.recording.kinds import LOOP_KINDS, Kind, stage_name
@@ -114,7 +115,7 @@ def test_the_same_stages_as_often(module: str, name: str, workers: int) -> None:
     of_profile = profiled(f"{module}:{name}", workers)
     of_script = scripted(getattr(importlib.import_module(module), name)(), workers)
     assert shown(of_profile) == shown(of_script)
-    rows = [{row.stage for row in run.exposure().whole.stages} for run in (of_profile, of_script)]
+    rows = [{row.stage for row in exposure(run).whole.stages} for run in (of_profile, of_script)]
     assert {"collate", "fused"} <= rows[0] & rows[1]
     assert ({"read", "decode", "preprocess"} <= rows[0]) == (name == "Parted")
 

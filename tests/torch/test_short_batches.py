@@ -14,6 +14,7 @@ pytest.importorskip("torch", reason="batches of torch's DataLoader need torch")
 from torch.utils.data import BatchSampler, SequentialSampler
 
 import iobench
+from iobench.analysis.run import exposure
 from iobench.recording.kinds import Kind
 from iobench.recording.session import Recording
 from iobench.recording.span_file import Flag
@@ -89,7 +90,7 @@ def test_most_short_batches_take_two_times_each_and_their_waits_are_exact(tmp_pa
     assert noted.sum() > 1000
     assert set(lengths[noted].tolist()) <= {32 * SAMPLE_NS + 100}, "the clock's own reading"
     assert (waits["start_ns"][1:] > waits["end_ns"][:-1]).all()
-    found = profile.exposure()
+    found = exposure(profile)
     assert found.whole.n_batches == 2 * 625
     assert found.whole.n_samples == 2 * 20_000
     assert sum(row.exposed_ns for row in found.whole.stages) == found.whole.wait_ns
@@ -131,7 +132,7 @@ def test_a_pass_that_is_left_has_what_was_delivered(tmp_path: Path, n_batches: i
     loader = DataLoader(Tiny(clock, 3_200), batch_size=32)
     profile = recorded(tmp_path, clock, loader, loader, n_batches=n_batches)
     assert len(rows_of(profile, Kind.WAIT)) == 2 * n_batches
-    assert profile.exposure().n_rounds == 2
+    assert exposure(profile).n_rounds == 2
 
 
 def test_a_sample_that_fails_ends_the_wait_it_was_in(tmp_path: Path) -> None:
@@ -161,7 +162,7 @@ def test_other_loaders_asked_meanwhile_keep_their_batches_and_order(tmp_path: Pa
     waits = rows_of(profile, Kind.WAIT)
     assert len(waits) == 203, "what a sample asks for is no wait of the loop"
     assert waits["batch"].tolist() == sorted(waits["batch"].tolist())
-    found = {each.number: each.n_batches for each in profile.exposure().loaders}
+    found = {each.number: each.n_batches for each in exposure(profile).loaders}
     assert sorted(found.values())[-2:] == [3, 200]
 
 
@@ -181,7 +182,7 @@ def test_batches_of_a_sampler_of_ones_own_are_all_counted(tmp_path: Path) -> Non
     dataset = Tiny(clock, 100)
     sizes = Sizes(SequentialSampler(range(100)), 3, drop_last=False)
     profile = recorded(tmp_path, clock, DataLoader(dataset, batch_sampler=sizes))
-    assert profile.exposure().whole.n_samples == sum(1 + number % 5 for number in range(100))
+    assert exposure(profile).whole.n_samples == sum(1 + number % 5 for number in range(100))
 
 
 class Listed:
@@ -198,14 +199,14 @@ def test_batches_of_a_sampler_whose_length_is_wrong_are_all_counted(tmp_path: Pa
     clock = CountingClock()
     loader = DataLoader(Tiny(clock, 3_205), batch_size=32, sampler=cast("Any", Listed()))
     profile = recorded(tmp_path, clock, loader)
-    assert profile.exposure().whole.n_samples == 3_205
+    assert exposure(profile).whole.n_samples == 3_205
 
 
 @pytest.mark.parametrize("n_samples", range(3_201, 3_233, 3))
 def test_the_last_batch_has_the_samples_that_are_left(tmp_path: Path, n_samples: int) -> None:
     clock = CountingClock()
     loader = DataLoader(Tiny(clock, n_samples), batch_size=32)
-    assert recorded(tmp_path, clock, loader).exposure().whole.n_samples == n_samples
+    assert exposure(recorded(tmp_path, clock, loader)).whole.n_samples == n_samples
 
 
 def test_two_passes_over_one_loader_at_once_keep_their_batches(tmp_path: Path) -> None:
@@ -248,7 +249,7 @@ def test_a_recording_that_ends_within_a_batch_has_those_before(tmp_path: Path) -
         assert len(list(DataLoader(dataset, batch_size=32))) == 100
     profile = iobench.open_profile(tmp_path / "run")
     assert len(rows_of(profile, Kind.WAIT)) == 50
-    assert profile.exposure().n_failed_waits == 1
+    assert exposure(profile).n_failed_waits == 1
 
 
 def test_a_pass_goes_on_after_a_sample_that_failed(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from tracked_runs import make_run
 
 from iobench.analysis.run import Run
 from iobench.masking import mask_line
+from iobench.opened import exposure
 from iobench.profiles.reading import open_profile
 from iobench.report.json_report import to_json
 from iobench.tracking.contents import EPOCH_MARK, run_contents
@@ -96,7 +97,7 @@ def test_a_run_without_compute_is_judged_as_its_report_judges_it(tmp_path):
     profile = open_profile(make_run(tmp_path / "run", compute=step))
     for verdict in (
         run_contents(Run(profile).of_rank()).tags["iobench.verdict"],
-        profile.exposure().to_dict()["verdict"],
+        exposure(profile).to_dict()["verdict"],
         to_json([Run(profile)])["runs"][0]["verdict"],
     ):
         assert verdict.startswith("No compute stage, so there is nothing to hide loading behind: ")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iobench.analysis.epoch_numbers import complete_epochs, epoch_of_deliveries, of_main_loader
+from iobench.analysis.epoch_numbers import epoch_of_deliveries, of_main_loader
+from iobench.analysis.epochs import complete_epochs
 from iobench.analysis.storage.access_patterns import access_figures
 from iobench.analysis.storage.byte_ledger import byte_rows
 from iobench.analysis.storage.named_files import NamedFiles

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from iobench.analysis.epoch_numbers import complete_epochs, epoch_of_deliveries
+from iobench.analysis.epoch_numbers import epoch_of_deliveries
+from iobench.analysis.epochs import complete_epochs
 from iobench.recording.kinds import stage_name
 from iobench.recording.span_file import Flag
 from iobench.report.facts import RunFacts

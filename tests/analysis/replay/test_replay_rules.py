@@ -12,7 +12,7 @@ from iobench.analysis.replay.changes import Change
 from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.replay import replay, replay_error
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import Run
+from iobench.analysis.run import Run, exposure
 from iobench.errors import OptionError, ProfileError
 from iobench.recording.kinds import Kind
 
@@ -39,7 +39,7 @@ def run_of(schedule):
 
 def truth(schedule):
     """Return the wall time and the wait of a schedule, as the analysis measures them."""
-    whole = pool(**schedule).profile().exposure().whole
+    whole = exposure(pool(**schedule).profile()).whole
     return whole.wall_ns, whole.wait_ns
 
 
@@ -54,7 +54,7 @@ def test_a_run_is_replayed_as_it_was(schedule):
     found = replay(run)
     assert figures(found) == (run.wall_ns, run.wait_ns) == truth(schedule)
     assert replay_error(run) == 0 or not run.wall_ns
-    whole = pool(**schedule).profile().exposure().whole
+    whole = exposure(pool(**schedule).profile()).whole
     assert tuple(found.waits_ns.tolist()) == whole.waits_ns
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from iobench.analysis.run import exposure
 from iobench.profiles.contents import PROFILE_DTYPE, Process, Profile
 from iobench.recording.kinds import Kind
 from iobench.recording.span_reader import Anchor
@@ -186,7 +187,7 @@ def _pool(
 
 def exposed(profile: Profile, steady: bool = False) -> dict[str, int]:
     """Return the exposed time by stage, of stages that have some."""
-    figures = profile.exposure()
+    figures = exposure(profile)
     window = figures.steady if steady else figures.whole
     assert window is not None
     return {stage: ns for stage, ns in window.exposed_ns.items() if ns}

@@ -11,7 +11,7 @@ from ring_sources import NumberSource
 import iobench
 from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.runs import recorded_runs
-from iobench.analysis.run import Run
+from iobench.analysis.run import Run, exposure
 from iobench.errors import SampleError
 from iobench.loaders.ring.loader import RingLoader
 from iobench.loaders.ring.order import BatchOrder
@@ -46,7 +46,7 @@ def test_every_epoch_is_a_round_and_every_batch_has_its_reading(tmp_path):
     ] * 3
     reads = profile.spans[profile.spans["kind"] == Kind.READ]
     assert sorted(reads["batch"].tolist()) == list(range(9))
-    figures = profile.exposure()
+    figures = exposure(profile)
     assert (figures.n_rounds, figures.whole.n_batches, figures.whole.n_samples) == (3, 9, 36)
     assert sum(figures.whole.exposed_ns.values()) == figures.whole.wait_ns
     (told,) = figures.loaders
@@ -66,7 +66,7 @@ def test_loaders_of_one_script_share_no_number(tmp_path):
     waits = waits_of(profile)
     brought = waits["batch"][waits["batch"] >= 0].tolist()
     assert len(set(brought)) == len(brought) == 5
-    assert [each.n_batches for each in profile.exposure().loaders] == [3, 2]
+    assert [each.n_batches for each in exposure(profile).loaders] == [3, 2]
 
 
 @pytest.mark.parametrize("how", ["forgotten", "closed"])
@@ -85,7 +85,7 @@ def test_a_pass_that_is_left_ends_its_round(tmp_path, how):
     rounds = profile.spans[profile.spans["label"] == profile.string_number("round")]
     assert len(rounds) == 1
     assert rounds["end_ns"][0] <= left_ns
-    assert profile.exposure().n_unfinished_rounds == 0
+    assert exposure(profile).n_unfinished_rounds == 0
 
 
 def test_asking_an_ended_pass_again_is_no_wait(tmp_path):
@@ -106,7 +106,7 @@ def test_a_wait_that_fails_is_told(tmp_path):
         loader.close()
     profile = iobench.open_profile(tmp_path / "run")
     assert profile.strings[waits_of(profile)["label"][-1]] == "failed"
-    assert profile.exposure().n_failed_waits == 1
+    assert exposure(profile).n_failed_waits == 1
 
 
 def test_only_the_steps_asked_for_are_written(tmp_path):
