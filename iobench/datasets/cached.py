@@ -185,8 +185,7 @@ class ChunkedPart:
             return None
         if len(stored) == 1:
             (at,) = places_touched(self.chunk, *self._ends(brick, place))
-            values = self._chunk(at, stored[0])
-            return values if values is None else _alone(values, stored[0])
+            return self._chunk(at, stored[0])
         contents = iter(stored)
         return join_chunks(
             self.chunk, *self._ends(brick, place), lambda at: self._chunk(at, next(contents)),
@@ -200,14 +199,6 @@ class ChunkedPart:
         if self.is_counted:
             count_decoded(values.nbytes)
         return values
-
-
-def _alone(values: NDArray[Any], stored: memoryview | None) -> NDArray[Any]:
-    """Return a chunk that keeps no bytes of its neighbours, which were read with it."""
-    if stored is None or memoryview(stored.obj).nbytes < 2 * stored.nbytes:
-        return values
-    is_part = np.may_share_memory(values, np.frombuffer(stored, dtype=np.uint8))
-    return values.copy() if is_part else values
 
 
 class PartBytes(list[memoryview]):

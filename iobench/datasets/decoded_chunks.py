@@ -271,10 +271,23 @@ class DecodedChunk:
                 values = decode(self.key[1], self._stored)
                 if values is not None:
                     values.flags.writeable = False
-                self._values, self._stored, self._is_decoded = values, (), True
-                if (cache := self._cache()) is not None:
-                    cache.keep(self)
+                stored, self._stored = self._stored, ()
+                self._values, self._is_decoded = values, True
+                cache = self._cache()
+                if cache is not None and cache.keep(self) and values is not None:
+                    self._values = _alone(values, stored)
             return self._values
+
+
+def _alone(values: NDArray[Any], stored: Stored) -> NDArray[Any]:
+    """Return numbers that keep no bytes of neighbours, which were read with theirs."""
+    for content in stored:
+        if content is not None and memoryview(content.obj).nbytes > content.nbytes:
+            if np.may_share_memory(values, np.frombuffer(content, dtype=np.uint8)):
+                values = values.copy()
+                values.flags.writeable = False
+            break
+    return values
 
 
 class OrderedSamples:
@@ -539,25 +552,26 @@ class DecodedChunks:
         """Return how many bytes of numbers chunks may have that are kept as one."""
         return min(BRICK_NBYTES, self._limit_nbytes() // BRICKS_KEPT)
 
-    def keep(self, chunk: DecodedChunk) -> None:
-        """Keep a chunk that was decoded, if there is room or others are needed later."""
+    def keep(self, chunk: DecodedChunk) -> bool:
+        """Keep a chunk that was decoded, if there is room or others are needed later; tell so."""
         with _lock:
             row, place = chunk.key
             if self._making.get(chunk.key) is not chunk:
-                return  # dropped meanwhile
+                return False  # dropped meanwhile
             del self._making[chunk.key]
             use = self._next_use(row)
             room = self._limit_nbytes() - sum(each.nbytes for each in _caches if each is not self)
             if is_bounded() or _n_keeping_nothing:
-                return  # a conversion keeps within its own memory
+                return False  # a conversion keeps within its own memory
             while self.nbytes + chunk.nbytes > room:
                 if not self._evict(row, use):
-                    return
+                    return False
             self._rows.setdefault(row, {})[place] = chunk
             if self._uses.get(row) != use:
                 self._uses[row] = use
                 heapq.heappush(self._farthest, (-use, row))
             self.nbytes += chunk.nbytes
+            return True
 
     def _evict(self, row: ChunkRow, use: int) -> bool:
         """Drop a chunk that is needed later than a row, or tell that there is none."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,13 +31,6 @@ MERGE_GAP_NBYTES = 4096
 REMOTE_GAP_NBYTES = 65536
 """Behind a URL: a request costs as much as some hundred KiB, but they are sent side by side."""
 
-MERGED_NBYTES = 1 << 20
-"""But no more than about this: whoever keeps one of them would keep the memory of all."""
-
-LONG_NBYTES = 1 << 19
-"""Of this machine's files extents from here on are read each into memory of its own: a system call
-is nothing to them, and whoever keeps one of them does not keep the others."""
-
 ADVISED_NBYTES = 1 << 20
 """Of several stretches those shorter than this are announced first, so that the disk works on all
 at once: 256 of 8 KiB, not cached, took 5 ms instead of 20; cached, 0.2 ms of 1.8 are for it."""
@@ -63,17 +55,14 @@ class _Stretch(NamedTuple):
     extents: list[int]
 
 
-def _stretches(
-    extents: Sequence[FileExtent], gap_nbytes: int, long_nbytes: float
-) -> list[_Stretch]:
+def _stretches(extents: Sequence[FileExtent], gap_nbytes: int) -> list[_Stretch]:
     """Return the extents, by number, joined where they lie close together, in order of place."""
     found: list[_Stretch] = []
     path, start, end = "", 0, -1
     members: list[int] = []
     for number in sorted(range(len(extents)), key=extents.__getitem__):
         next_path, offset, length = extents[number]
-        is_near = members and next_path == path and offset <= end + gap_nbytes
-        if is_near and min(length, end - start) < long_nbytes:
+        if members and next_path == path and offset <= end + gap_nbytes:
             members.append(number)
             end = max(end, offset + length)
             continue
@@ -123,13 +112,13 @@ def read_extents(
     found: list[memoryview] = [memoryview(b"")] * len(extents)
     buffers: Iterable[memoryview]
     if any(is_url(path) for path in {path for path, _, _ in extents}):
-        stretches = _stretches(extents, REMOTE_GAP_NBYTES, math.inf)
+        stretches = _stretches(extents, REMOTE_GAP_NBYTES)
         buffers = rooms = [allocate(length).data for _, _, length, _ in stretches]
         wanted = [(s.path, s.start, room) for s, room in zip(stretches, rooms, strict=True)]
         fill_remote(wanted)
         note_used(wanted)
     else:
-        stretches = _stretches(extents, MERGE_GAP_NBYTES, LONG_NBYTES)
+        stretches = _stretches(extents, MERGE_GAP_NBYTES)
         _announce(stretches)
         buffers = _read_local(stretches, allocate)
     for (_, start, _, members), buffer in zip(stretches, buffers, strict=True):
