@@ -126,7 +126,7 @@ class Times:
     taken : list
         By order of delivery, when the loop held each batch.
     begun : list
-        By order of dispatch, when the worker began each; of `straight` only of rows.
+        By order of dispatch, when the worker began each; only of rows of `straight`.
     making : list
         How long the worker was at each; only of `shared`.
     until : list
@@ -298,6 +298,8 @@ class Use(NamedTuple):
         How long it takes at least, whatever the resource gives.
     linked_ns : float
         How long it keeps the link of its host, which serves one after another.
+    after_ns : float
+        How long its maker pauses then.
     """
 
     what: int
@@ -305,6 +307,7 @@ class Use(NamedTuple):
     rate: float = 1.0
     least_ns: float = 0.0
     linked_ns: float = 0.0
+    after_ns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,7 +366,7 @@ def shared(
     """
     job = _Job(how, batches, resources, n_ranks, start_ns, allreduce_ns)
     job.run(first_ns)
-    return Times(job.taken, job.begun, job.making, job.until)
+    return Times(job.taken, making=job.making, until=job.until)
 
 
 class _Shared:
@@ -389,6 +392,13 @@ class _Shared:
         self.used = self.since_ns = self.done = 0.0
         self.slowdown, self.at_ns = 1.0, math.inf
 
+    def next_end(self) -> float:
+        """Return when the first of its users has had what it asked for."""
+        slowdown = self.used / self.limit
+        self.slowdown = slowdown = slowdown if slowdown > 1.0 else 1.0
+        left = self.users[0][0] - self.done
+        return self.since_ns + left * slowdown if left > 0.0 else self.since_ns
+
 
 class _Job:
     """All ranks of a job, from event to event; batches are numbered step by step, rank by rank.
@@ -399,6 +409,14 @@ class _Job:
         A heap of what begins: when; its key, of which the lowest comes first at the same moment;
         its uses, one after another, and which is next; what follows then, and of which batch.
     """
+
+    __slots__ = (
+        "ahead", "allreduce_ns", "asked_ns", "begins", "beside", "came", "compute", "cpus",
+        "free", "in_order", "is_queue", "last_ns", "left", "links", "loop_cpus", "made",
+        "making", "n_batches", "n_idle", "n_ranks", "pickup", "ranks_per_host", "ready", "sends",
+        "service", "storage", "submit", "taken", "taker", "transit", "until", "waiting",
+        "wanted", "worker", "workers",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -419,7 +437,7 @@ class _Job:
         self.submit, self.transit = batches.submit, batches.transit
         self.pickup, self.compute = batches.pickup, batches.compute
         self.worker = list(batches.worker)
-        self.begun, self.making, self.ready = [0.0] * n, [0.0] * n, [UNKNOWN] * n
+        self.making, self.ready = [0.0] * n, [UNKNOWN] * n
         self.taken: list[float] = [0.0] * n
         self.until: list[float] = []
         self.made = self._made  # one object, for all events
@@ -450,17 +468,16 @@ class _Job:
                 now, key, uses, place, then, batch = pop(begins)
                 moment = now
             elif on.users:
-                on.done, key, rate, moment, uses, place, then, batch = pop(on.users)
+                on.done, key, rate, moment, after, uses, place, then, batch = pop(on.users)
                 on.since_ns = now
                 on.used -= rate
-                self._set(on, now)
-                if moment < now:
-                    moment = now
+                on.at_ns = on.next_end() if on.users else math.inf
+                moment = (now if now > moment else moment) + after
             else:
                 return
             n_uses = len(uses)
             while place < n_uses:
-                what, amount, rate, least, linked = uses[place]
+                what, amount, rate, least, linked, after = uses[place]
                 if what == PAUSE:
                     moment += amount
                     place += 1
@@ -482,23 +499,13 @@ class _Job:
                     else:
                         on.done, on.used = 0.0, rate  # forgets what rounding left
                     on.since_ns = now
-                    push(on.users, (on.done + amount, key, rate, least, uses, place, then, batch))
-                    self._set(on, now)
+                    end = on.done + amount
+                    push(on.users, (end, key, rate, least, after, uses, place, then, batch))
+                    on.at_ns = on.next_end()
                     break
-                moment = least
+                moment = least + after
             else:
                 then(batch, moment)
-
-    @staticmethod
-    def _set(on: _Shared, now: float) -> None:
-        """Set when the first user of a resource has had what it asked for."""
-        if on.users:
-            slowdown = on.used / on.limit
-            on.slowdown = slowdown = slowdown if slowdown > 1.0 else 1.0
-            left = on.users[0][0] - on.done
-            on.at_ns = now + left * slowdown if left > 0.0 else now
-        else:
-            on.at_ns = math.inf
 
     def _go(
         self, moment: float, key: int, uses: Sequence[Use], then: Callable[..., None], batch: int
@@ -583,12 +590,12 @@ class _Job:
             self.waiting[worker].append((batch, moment))
 
     def _begin(self, batch: int, moment: float) -> None:
-        self.begun[batch] = moment
-        uses = self.service[batch]
-        heapq.heappush(self.begins, (moment, 2 * batch, uses, 0, self.made, batch))
+        self.making[batch] = -moment
+        entry = (moment, 2 * batch, self.service[batch], 0, self.made, batch)
+        heapq.heappush(self.begins, entry)
 
     def _made(self, batch: int, moment: float) -> None:
-        self.making[batch] = moment - self.begun[batch]
+        self.making[batch] += moment
         if self.is_queue:
             # Whoever is free first takes the next batch, so it has to be seen in order of time.
             self._go(moment, -2 * batch - 1, (), self._freed, batch)

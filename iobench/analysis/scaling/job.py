@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from iobench.analysis.replay.loader_run import LoaderRule
 from iobench.analysis.replay.simulator import (
-    PAUSE,
     STORAGE,
     Batches,
     Dispatch,
@@ -66,7 +65,7 @@ class StepTimes:
     held_ns : ndarray of float64, shape (n_steps,)
         When the last rank had it.
     begun_ns : ndarray of float64, shape (n_steps, ranks)
-        When each batch was begun.
+        When each batch was begun; of `free_steps` only.
     """
 
     asked_ns: Floats
@@ -135,7 +134,9 @@ def free_steps(demand: RankDemand, drawn: DrawnSteps, allreduce_ns: float) -> St
         allreduce_ns=allreduce_ns,
     )
     begun = np.array(np.broadcast_arrays(*times.begun, nothing[0])[:-1])
-    return _steps(np.array(times.taken), begun, drawn, allreduce_ns)
+    taken = np.array(times.taken)
+    ended = (taken + drawn.compute_ns).max(axis=1) + allreduce_ns
+    return StepTimes(np.append(0.0, ended), taken.max(axis=1), begun)
 
 
 def bounded_steps(
@@ -157,10 +158,10 @@ def bounded_steps(
         flat(each) for each in (drawn.served_ns, drawn.read_ns, drawn.linked_ns)
     )
     n = len(served)
-    reads = zip([STORAGE] * n, served, [1.0] * n, read, linked, strict=True)
-    rests = zip([PAUSE] * n, flat(drawn.rest_ns), [1.0] * n, [0.0] * n, [0.0] * n, strict=True)
+    rest = flat(drawn.rest_ns)
+    reads = zip([STORAGE] * n, served, [1.0] * n, read, linked, rest, strict=True)
     batches = Batches(
-        service=list(zip(reads, rests, strict=True)),
+        service=list(zip(reads, strict=True)),
         beside=[()] * n,
         submit=flat(submit),
         transit=flat(drawn.transit_ns),
@@ -170,13 +171,8 @@ def bounded_steps(
     )
     resources = Resources(storage=1.0, ranks_per_host=ranks_per_host)
     times = shared(how, batches, resources, n_ranks=ranks, allreduce_ns=allreduce_ns)
-    taken, begun = (np.array(each).reshape(submit.shape) for each in (times.taken, times.begun))
-    return StepTimes(np.append(0.0, times.until), taken.max(axis=1), begun)
-
-
-def _steps(taken: Floats, begun: Floats, drawn: DrawnSteps, allreduce_ns: float) -> StepTimes:
-    ended = (taken + drawn.compute_ns).max(axis=1) + allreduce_ns
-    return StepTimes(np.append(0.0, ended), taken.max(axis=1), begun)
+    taken = np.array(times.taken).reshape(submit.shape)
+    return StepTimes(np.append(0.0, times.until), taken.max(axis=1), np.zeros((0, ranks)))
 
 
 def _dispatch(demand: RankDemand, drawn: DrawnSteps) -> tuple[Dispatch, Floats]:
