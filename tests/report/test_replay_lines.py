@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from schedules import pool
 
-from iobench.analysis.diagnosis import Diagnosis, Verdict
-from iobench.analysis.replay.payoffs import Payoff, Payoffs, ReplayJudgement
+from iobench.analysis.diagnosis import Diagnosis, Verdict, diagnose
+from iobench.analysis.replay.payoffs import Payoff, Payoffs, ReplayJudgement, judge_by_replay
+from iobench.analysis.run import Run
 from iobench.report import units
 from iobench.report.replay_lines import replay_sentence, replay_to_json
 
@@ -133,3 +135,16 @@ def test_plain_values_keep_what_is_withheld_to_themselves():
 )
 def test_errors_have_a_sign(value, text):
     assert units.signed_fraction(value) == text
+
+
+def test_workers_slow_in_different_stages_have_the_set_named() -> None:
+    # Of two workers one spends 100 ms reading, the other decoding; a step takes 5 ms.
+    times = [(100, 0) if batch % 2 else (0, 100) for batch in range(400)]
+    durations = [(1_000_000 * read, 1_000_000 * decode, 0) for read, decode in times]
+    sketch = pool(durations, workers=2, step_ns=5_000_000)
+    run = Run(sketch.profile()).of_rank()
+    said = replay_sentence(diagnose(run.exposure, replay=judge_by_replay(run)))
+    assert said.startswith(
+        "No single stage will help, the best alone would save 0 % of the steady state; "
+        "halving decode and read together would save 50 %"
+    )
