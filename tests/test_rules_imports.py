@@ -94,7 +94,8 @@ STDLIB_AND_NUMPY = {
     "cpus", "json_files", "json_keys",
 }  # fmt: skip
 MEASURING = {
-    "analysis", "bundling", "opened", "profiles", "report", "subjects", "tracking", "trials",
+    "adapters", "analysis", "bundling", "launch", "opened", "profiles", "recording", "report",
+    "subjects", "tracking", "trials",
 }  # fmt: skip
 PUBLIC_TO_PLUGINS = {
     "iobench", "iobench.datasets", "iobench.errors", "iobench.samples", "iobench.stores",

@@ -20,8 +20,8 @@ from iobench.launch.waiting import run_and_wait
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.energy_reader import start_energy_reader, wants_energy
 from iobench.recording.facts import ProcessFacts, read_process_facts
-from iobench.recording.folding import KEEP, keep_text
 from iobench.recording.job import RUN_TOKEN, JobRank, find_job
+from iobench.recording.kept_spans import KEEP, keep_text
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.script_run import script_document
 from iobench.recording.session import (

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.launch.boot.iobench_boot import program
 from iobench.recording.facts import ProcessFacts
-from iobench.recording.hosts import host_name
+from iobench.recording.this_process import host_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

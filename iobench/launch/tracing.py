@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from iobench.errors import StorageError
 from iobench.launch.seen import read_seen
 from iobench.recording.facts import read_process_facts
-from iobench.recording.hosts import host_name
+from iobench.recording.this_process import host_name, name_in_files
 from iobench.storage.tracing.gathering import gather_logs
 from iobench.storage.tracing.interpreters import interpreter_of
 from iobench.storage.tracing.probing import ready_runtime
@@ -69,7 +69,7 @@ def end_tracing(
 ) -> None:
     """Wait for the logs of this machine's processes, 10 s at most, and say what there is."""
     host = host_name()
-    pids = {each.pid for each in read_seen(run.path / "launch", f"{_safe(host)}-*.txt")}
+    pids = {each.pid for each in read_seen(run.path / "launch", f"{name_in_files(host)}-*.txt")}
     for facts in read_process_facts(run.processes_path):
         if facts.host == host and facts.role == "consumer":
             pids.update(pid for loader in facts.loaders for pid in loader.worker_pids)
@@ -92,8 +92,3 @@ def _is_data(path: Path) -> bool:
         )
     except OSError:
         return False
-
-
-def _safe(host: str) -> str:
-    """Return a host's name as the bootstrap writes it into names of files."""
-    return "".join(sign if sign.isalnum() or sign in "._" else "_" for sign in host)

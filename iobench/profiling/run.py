@@ -53,8 +53,8 @@ from iobench.recording.canonical import load_xxhash
 from iobench.recording.costs import unit_costs
 from iobench.recording.digests import DigestLog
 from iobench.recording.energy_reader import start_energy_reader, wants_energy
-from iobench.recording.hosts import cpu_model
 from iobench.recording.run_directory import RunDirectory
+from iobench.recording.this_process import cpu_model
 from iobench.sources.opening import Source, open_source
 from iobench.storage.file_systems import counts_device_reads
 from iobench.storage.limits.kept import limits_of_files

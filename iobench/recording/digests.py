@@ -30,7 +30,7 @@ from iobench.recording.canonical import (
     load_xxhash,
     sample_digest,
 )
-from iobench.recording.hosts import host_name
+from iobench.recording.this_process import host_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

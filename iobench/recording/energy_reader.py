@@ -16,7 +16,7 @@ from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.energy_counters import GPU, CounterError, CounterRoots, FoundCounters
 from iobench.recording.energy_file import energy_path, first_line
 from iobench.recording.energy_gpus import find_gpu_counters
-from iobench.recording.hosts import boot_id, host_name
+from iobench.recording.this_process import boot_id, host_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
 from iobench.json_files import read_json
 from iobench.masking import mask_values, mask_words
+from iobench.recording.this_process import name_in_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -201,5 +202,4 @@ def _in_bounds(value: object, largest: int = LARGEST) -> bool:
 
 def facts_path(directory: Path, *, host: str, rank: int, start_ns: int) -> Path:
     """Return where this process tells its facts; no other process has that name."""
-    name = "".join(sign if sign.isalnum() or sign in "._" else "_" for sign in host)
-    return directory / f"rank{rank:05d}-{name}-{os.getpid()}-{start_ns}.json"
+    return directory / f"rank{rank:05d}-{name_in_files(host)}-{os.getpid()}-{start_ns}.json"

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from iobench.recording.hosts import boot_id
+from iobench.recording.this_process import boot_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

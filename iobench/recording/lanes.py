@@ -6,7 +6,7 @@ Run once per span, and written for speed: no lock, no system call but the clocks
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import numpy as np
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from iobench.recording.recorder import Recorder
-    from iobench.recording.stages import OpenStage
 
 __all__ = ["NOWHERE", "FullSpan", "Lane", "Span"]
 
@@ -27,6 +26,18 @@ NOWHERE: Final = layout.POSITION.pack(-1, -1, -1)
 
 _pack_into: Final = layout.PREPARED_SPAN.pack_into
 _pack_position: Final = layout.POSITION.pack
+
+
+class Suspendable(Protocol):
+    """A stage that is begun, in code that may be suspended inside of it."""
+
+    def suspend(self, now_ns: int) -> None:
+        """Write what was spent since it was begun or resumed."""
+        ...
+
+    def resume(self, now_ns: int) -> None:
+        """Go on."""
+        ...
 
 
 class Lane:
@@ -41,7 +52,7 @@ class Lane:
         Above 0 while the thread makes a batch, for spans from outside that are limited to it.
     foreign : str
         Name of a thread that cannot record for itself; ``""`` is the thread that writes.
-    open : list of OpenStage or None
+    open : list of stages or None
         Stages that were begun and have not ended, outermost first, where the thread runs code that
         may be suspended inside of them: a generator that yields samples. None elsewhere.
     """
@@ -70,7 +81,7 @@ class Lane:
         self.cpu_ns = recorder.clock.cpu_ns
         self.quiet = 0
         self.loading = 0
-        self.open: list[OpenStage] | None = None
+        self.open: list[Suspendable] | None = None
         self.detach()
 
     def detach(self) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from iobench.recording import session
 from iobench.recording.delivery_log import DeliveryLog
 from iobench.recording.facts import ProcessFacts, facts_path
-from iobench.recording.hosts import host_name
 from iobench.recording.job import JobRank
+from iobench.recording.this_process import host_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Final, Self
 from iobench.recording import span_file as layout
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
 from iobench.recording.folding import Fold, fold_name
-from iobench.recording.hosts import boot_id, host_name
 from iobench.recording.kinds import WORKER_KINDS, Kind
 from iobench.recording.lanes import NOWHERE, FullSpan, Lane, Span
-from iobench.recording.process_memory import peak_memory_nbytes
 from iobench.recording.span_writer import SpanWriter, new_span_file
 from iobench.recording.stopped import leave_mark, mark_losses
+from iobench.recording.this_process import boot_id, host_name, peak_memory_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

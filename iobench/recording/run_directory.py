@@ -13,9 +13,9 @@ from iobench.json_files import read_json
 from iobench.masking import mask_values
 from iobench.recording import spool as spools
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock
-from iobench.recording.hosts import host_name
 from iobench.recording.recorder import Recorder
 from iobench.recording.stopped import StoppedRecording, read_stopped
+from iobench.recording.this_process import host_name
 
 __all__ = ["RunDirectory"]
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from iobench.cpus import available_cpus
 from iobench.errors import OptionError, StorageError
 from iobench.masking import mask_words
-from iobench.recording.folding import keep_nbytes
-from iobench.recording.hosts import cpu_model, host_name
+from iobench.recording.kept_spans import keep_nbytes
+from iobench.recording.this_process import cpu_model, host_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -22,9 +22,8 @@ from iobench.recording.activation import activate
 from iobench.recording.clocks import SYSTEM_CLOCK, Clock, process_start_ns
 from iobench.recording.costs import unit_costs
 from iobench.recording.facts import LoaderFacts, ProcessFacts, facts_path
-from iobench.recording.folding import EndedWorkers, day_line, keep_nbytes, written_nbytes
-from iobench.recording.hosts import host_name
 from iobench.recording.job import RUN_TOKEN, find_job
+from iobench.recording.kept_spans import EndedWorkers, day_line, keep_nbytes, written_nbytes
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.script_run import (
     checked_steps,
@@ -32,6 +31,7 @@ from iobench.recording.script_run import (
     new_run_path,
     script_document,
 )
+from iobench.recording.this_process import host_name
 
 if TYPE_CHECKING:
     from types import TracebackType

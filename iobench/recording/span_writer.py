@@ -16,6 +16,7 @@ import numpy as np
 from iobench.masking import mask_urls
 from iobench.recording import span_file as layout
 from iobench.recording.folding import Fold
+from iobench.recording.this_process import name_in_files
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -54,7 +55,7 @@ def new_span_file(directory: Path, spool: Path | None, identity: layout.Identity
     """Make a span file in the spool, else in the directory, under a name neither has yet."""
     target = directory if spool is None else spool
     target.mkdir(parents=True, exist_ok=True)
-    host = "".join(sign if sign.isalnum() or sign in "._" else "_" for sign in identity.host)
+    host = name_in_files(identity.host)
     number = 0
     while True:
         name = f"{host}-{identity.pid}-{number}.spans"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iobench.errors import ProfileError, StorageError
-from iobench.recording.hosts import boot_id, host_name
+from iobench.recording.this_process import boot_id, host_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from iobench.recording.this_process import name_in_files
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
@@ -47,8 +49,7 @@ class StoppedRecording:
 
 def leave_mark(folders: Iterable[Path], host: str, rank: int, error: OSError) -> Path | None:
     """Leave the mark of this process in the first folder that takes it; None where none does."""
-    host = "".join(sign if sign.isalnum() or sign in "._" else "_" for sign in host)
-    name = f"{host}-{os.getpid()}-rank{rank}-error{error.errno or 0}-lost0.stopped"
+    name = f"{name_in_files(host)}-{os.getpid()}-rank{rank}-error{error.errno or 0}-lost0.stopped"
     for folder in folders:
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iobench.recording.kinds import Kind
-from iobench.recording.process_io import ProcessIoReader
 from iobench.recording.span_file import Flag
+from iobench.recording.this_process import ProcessIoReader
 
 if TYPE_CHECKING:
     from iobench.recording.recorder import Recorder

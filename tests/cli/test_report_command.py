@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from iobench.cli import main
-from iobench.recording.hosts import host_name
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
+from iobench.recording.this_process import host_name
 from iobench.testing import FakeClock
 
 US, MS = 1_000, 1_000_000

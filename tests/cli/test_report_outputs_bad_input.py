@@ -23,9 +23,9 @@ from iobench.opened import open_profile
 from iobench.recording.energy_counters import EnergySource, UnreadableEnergy
 from iobench.recording.energy_file import energy_path, first_line
 from iobench.recording.facts import LoaderFacts, ProcessFacts
-from iobench.recording.hosts import boot_id, host_name
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
+from iobench.recording.this_process import boot_id, host_name
 from iobench.testing import FakeClock
 
 if TYPE_CHECKING:

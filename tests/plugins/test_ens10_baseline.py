@@ -15,7 +15,7 @@ from iobench.datasets.baselines import MapStyle, UpstreamBaseline
 from iobench.datasets.contract import make_sample
 from iobench.datasets.locate import FileLocator
 from iobench.errors import MissingExtraError, StorageError
-from iobench.recording.process_io import read_process_io
+from iobench.recording.this_process import read_process_io
 from iobench_maelstrom.ens10 import training_files, upstream
 from iobench_maelstrom.ens10.dataset import ens10
 from iobench_maelstrom.ens10.ens5mini import ens5mini

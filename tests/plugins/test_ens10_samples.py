@@ -13,7 +13,7 @@ from iobench.datasets.contract import Synthesizer
 from iobench.datasets.grib.index import index_grib
 from iobench.datasets.locate import FileLocator
 from iobench.errors import FileFormatError, MissingFileError, OptionError, StorageError
-from iobench.recording.process_io import read_process_io
+from iobench.recording.this_process import read_process_io
 from iobench_maelstrom.ens10.dataset import ens10
 from iobench_maelstrom.ens10.normalisation import Moments, member_moments, normalisation_folder
 from iobench_maelstrom.ens10.schema import CHANNELS

@@ -17,7 +17,7 @@ from iobench.datasets.download import Downloadable
 from iobench.datasets.locate import FileLocator
 from iobench.datasets.standins import ensure_stand_in
 from iobench.errors import FileFormatError, MissingFileError, OptionError, UnknownNameError
-from iobench.recording.process_io import read_process_io
+from iobench.recording.this_process import read_process_io
 from iobench_maelstrom.power.dataset import (
     constants_a_b,
     power,

@@ -5,7 +5,7 @@ import pytest
 
 from iobench.errors import StorageError
 from iobench.recording.costs import unit_costs
-from iobench.recording.process_io import ProcessIoReader, read_process_io
+from iobench.recording.this_process import ProcessIoReader, read_process_io
 from iobench.testing import FakeClock
 
 
@@ -43,7 +43,7 @@ def test_no_count_is_unknown(monkeypatch):
     def missing(path, flags):
         raise FileNotFoundError(path)
 
-    monkeypatch.setattr("iobench.recording.process_io._open", missing)
+    monkeypatch.setattr("iobench.recording.this_process._open", missing)
     assert read_process_io() is None
 
 

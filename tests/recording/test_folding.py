@@ -19,7 +19,7 @@ from iobench.bundling.span_copy import rewritten_spans, texts_of_spans
 from iobench.cli import main
 from iobench.errors import OptionError, ProfileError
 from iobench.recording import span_file as layout
-from iobench.recording.folding import KEPT_NBYTES, EndedWorkers, keep_nbytes
+from iobench.recording.kept_spans import KEPT_NBYTES, EndedWorkers, keep_nbytes
 from iobench.recording.kinds import Kind
 from iobench.recording.recorder import Recorder
 from iobench.recording.run_directory import RunDirectory

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from iobench.recording import process_memory
 from iobench.recording import span_file as layout
-from iobench.recording.hosts import cpu_model
+from iobench.recording import this_process
 from iobench.recording.kinds import Kind
-from iobench.recording.process_memory import peak_memory_nbytes
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_reader import read_span_file
+from iobench.recording.this_process import cpu_model, peak_memory_nbytes
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="this system has no /proc"
@@ -62,10 +61,10 @@ def test_what_cannot_be_is_unknown(tmp_path: Path, value: int) -> None:
 def test_unknown_where_the_system_does_not_tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_memory, "STATUS", tmp_path / "none")
+    monkeypatch.setattr(this_process, "STATUS", tmp_path / "none")
     assert peak_memory_nbytes() is None
     (tmp_path / "odd").write_bytes(b"VmHWM:\n")
-    monkeypatch.setattr(process_memory, "STATUS", tmp_path / "odd")
+    monkeypatch.setattr(this_process, "STATUS", tmp_path / "odd")
     assert peak_memory_nbytes() is None
 
 

@@ -14,10 +14,10 @@ from iobench import exposure
 from iobench.analysis.run import Run, open_runs
 from iobench.profiles.reading import open_profile
 from iobench.recording.facts import LoaderFacts, ProcessFacts
-from iobench.recording.hosts import host_name
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
 from iobench.recording.span_file import Flag
+from iobench.recording.this_process import host_name
 from iobench.report.json_report import to_json
 from iobench.report.renderers.terminal import TerminalRenderer
 from iobench.report.report_document import report_document

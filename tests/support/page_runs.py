@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iobench.recording.facts import LoaderFacts, ProcessFacts
-from iobench.recording.hosts import host_name
 from iobench.recording.kinds import Kind
 from iobench.recording.run_directory import RunDirectory
+from iobench.recording.this_process import host_name
 from iobench.report import units
 from iobench.report.renderers.html_page import HtmlRenderer
 from iobench.report.report_document import report_document

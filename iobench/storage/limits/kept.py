@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iobench.errors import StorageError
 from iobench.json_files import read_json
-from iobench.recording.hosts import host_name
+from iobench.recording.this_process import host_name
 from iobench.remote import is_url
 from iobench.storage.file_systems import file_system_of, mount_of, read_mounts
 from iobench.storage.limits.figures import StorageLimits, read_limits

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from iobench.recording.clocks import SYSTEM_CLOCK
-from iobench.recording.hosts import host_name
-from iobench.recording.process_io import read_process_io
+from iobench.recording.this_process import host_name, read_process_io
 from iobench.storage.file_systems import FileSystem, file_system_of
 from iobench.storage.limits.calls import copy_rate, open_figures
 from iobench.storage.limits.figures import (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iobench.errors import StorageError
-from iobench.recording.hosts import host_name
+from iobench.recording.this_process import host_name
 from iobench.storage.file_systems import file_system_of
 from iobench.storage.limits import kept
 from iobench.storage.limits.calls import copied_nbytes

@@ -1,18 +1,81 @@
-"""What this process has read so far, by the kernel's own count."""
+"""What the system tells of this machine and this process: names, memory, bytes read so far."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import platform
+import sys
+from pathlib import Path
 from typing import Final
 
-__all__ = ["ProcessIoReader", "read_process_io"]
+__all__ = [
+    "ProcessIoReader",
+    "boot_id",
+    "cpu_model",
+    "host_name",
+    "name_in_files",
+    "peak_memory_nbytes",
+    "read_process_io",
+]
 
+STATUS: Final = Path("/proc/self/status")
 # Taken before anybody puts a timer in their place: this read is no part of the loading.
 _open: Final = os.open
 _pread: Final = os.pread
 
 RCHAR, READ_BYTES, N_FIELDS = 1, 9, 10
+
+
+def host_name() -> str:
+    """Return the name of this machine on the network, as span files are named after it."""
+    return platform.node() or "unknown"
+
+
+def name_in_files(host: str) -> str:
+    """Return the name of a host as names of files have it."""
+    return "".join(sign if sign.isalnum() or sign in "._" else "_" for sign in host)
+
+
+def cpu_model() -> str:
+    """Return what the processors of this machine are called; ``""`` where nothing tells."""
+    try:
+        text = Path("/proc/cpuinfo").read_text("utf-8", "replace")
+    except OSError:
+        return platform.processor()
+    told = dict(
+        line.split(":", 1) for line in text.partition("\n\n")[0].splitlines() if ":" in line
+    )
+    names = {name.strip(): value.strip() for name, value in told.items()}
+    # Arm's kernels tell numbers alone.
+    numbers = " ".join(names.get(f"CPU {what}", "") for what in ("implementer", "part"))
+    return names.get("model name") or numbers.strip() or platform.machine()
+
+
+def boot_id() -> str:
+    """Return what tells one boot of this machine from another; ``""`` where nothing does."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def peak_memory_nbytes() -> int | None:
+    """Return the most bytes of this process that were resident at once; None where unknown.
+
+    Of the program that runs now (``VmHWM``): ``getrusage`` would count what started it as well.
+    """
+    try:
+        for line in STATUS.read_bytes().splitlines():
+            if line.startswith(b"VmHWM:"):
+                return int(line.split()[1]) << 10
+    except (OSError, ValueError, IndexError):
+        return None
+    if sys.platform == "darwin":
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return None
 
 
 class ProcessIoReader:
